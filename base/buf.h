@@ -1,0 +1,35 @@
+// Growable byte buffer with a cap, after curl's dynbuf: what is fed from a network or a file says at
+// init how large it may ever become.
+//
+// The error is sticky: after the first failed add nothing changes and buf.error keeps E_NOMEM or
+// E_LIMIT, so a writer may make many adds and check once. data is always NUL-terminated when non-NULL.
+#pragma once
+#include <stdarg.h>
+#include <stddef.h>
+
+struct buf {
+    char *data;
+    size_t len; // bytes in use, without the terminating NUL
+    size_t cap; // bytes allocated
+    size_t max; // len never exceeds this
+    int error;  // 0, E_NOMEM or E_LIMIT
+};
+
+void buf_init(struct buf *b, size_t max);
+void buf_release(struct buf *b);             // frees; the buffer may be used again after buf_init
+void buf_reset(struct buf *b);               // len = 0, error = 0, keeps the allocation
+int buf_reserve(struct buf *b, size_t more); // room for `more` further bytes
+int buf_add(struct buf *b, const void *bytes, size_t len);
+int buf_addz(struct buf *b, const char *zstring);
+int buf_addc(struct buf *b, char c);
+int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int buf_vaddf(struct buf *b, const char *fmt, va_list ap);
+void buf_remove_front(struct buf *b, size_t n); // drops the first n bytes
+const char *buf_z(const struct buf *b);         // never NULL: "" while empty
+// Gives the bytes (NUL-terminated, free() them) to the caller; the buffer is empty afterwards.
+// NULL when the buffer is in error or memory is out.
+char *buf_take(struct buf *b, size_t *len);
+
+// Reads a whole file of at most max bytes. *out is initialised here in every case.
+struct err;
+int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err);

@@ -1,0 +1,21 @@
+// Clocks as a table, so that tests can turn time by hand.
+#pragma once
+#include <stdint.h>
+
+struct clock {
+    int64_t (*mono_us)(const struct clock *self); // monotonic: timers, durations
+    int64_t (*wall_us)(const struct clock *self); // microseconds since 1970: what is stored and shown
+};
+
+extern const struct clock clock_system;
+
+static inline int64_t clock_mono_us(const struct clock *c) { return c->mono_us(c); }
+static inline int64_t clock_wall_us(const struct clock *c) { return c->wall_us(c); }
+
+// A clock that stands still until it is told to move.
+struct clock_fake {
+    struct clock clock; // first member: pass &fake.clock
+    int64_t mono, wall;
+};
+void clock_fake_init(struct clock_fake *fake, int64_t wall_us);
+void clock_fake_advance(struct clock_fake *fake, int64_t us);

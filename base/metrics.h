@@ -1,0 +1,31 @@
+// Metrics in Prometheus' text format 0.0.4. A registry is filled at start and lives as long as the
+// process; updates are atomic, from any thread, and never allocate. Names begin with parley_, base units
+// (seconds, bytes, ratio), counters end in _total. Never a session's or user's id as a label.
+#pragma once
+#include <stdint.h>
+
+struct buf;
+struct metrics;
+struct metric;
+
+struct metrics *metrics_new(void); // NULL when memory is out
+void metrics_free(struct metrics *m);
+
+// labels: NULL or `reason="idle"` written out; rows of one name must be registered one after another.
+// name, help and labels are borrowed for good (string literals). NULL when memory is out; every update
+// of a NULL metric does nothing, so parts can run without a registry.
+struct metric *metrics_counter(struct metrics *m, const char *name, const char *help, const char *labels);
+struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help, const char *labels);
+// bounds: ascending upper bounds, without +Inf; borrowed for good.
+struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
+                                 const char *labels, const double *bounds, int n_bounds);
+// A gauge (or counter) whose value is asked for when the page is made, on the thread that makes it.
+struct metric *metrics_gauge_fn(struct metrics *m, const char *name, const char *help,
+                                const char *labels, double (*fn)(void *ctx), void *ctx);
+
+void metric_add(struct metric *m, double v);     // counter (v >= 0) or gauge
+void metric_set(struct metric *m, double v);     // gauge
+void metric_observe(struct metric *m, double v); // histogram
+double metric_value(const struct metric *m);     // counter, gauge; a histogram's count
+
+int metrics_write(const struct metrics *m, struct buf *out); // the whole page

@@ -1,0 +1,8 @@
+// Unguessable names: 128 bits from the kernel, as 32 lower-case hexadecimal digits.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#define RANDOM_ID_LEN 32
+void random_id(char out[RANDOM_ID_LEN + 1]);
+uint64_t random_u64(void); // seeds

@@ -1,0 +1,13 @@
+// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+bool utf8_valid(const char *s, size_t len);
+// Length of the longest prefix of s that can be shown now: everything but an unfinished sequence at the
+// end (at most 3 bytes). Invalid bytes count as finished: they will be replaced, not waited for.
+size_t utf8_complete_len(const char *s, size_t len);
+// Appends s with each maximal invalid subpart replaced by U+FFFD (Unicode chapter 3, table 3-8; what
+// Python's errors="replace" and browsers do). E_NOMEM or E_LIMIT from the buffer.
+struct buf;
+int utf8_sanitize(struct buf *out, const char *s, size_t len);
