@@ -1,0 +1,25 @@
+// Stop strings across token borders: text goes in as it is detokenised, and comes out except for a tail
+// that may yet turn out to be the start of a stop string. Bounded memory, no allocation after init.
+#pragma once
+#include "base/buf.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+#define STOP_MAX_STRINGS 4
+#define STOP_MAX_BYTES 256
+
+struct stop_matcher {
+    char strings[STOP_MAX_STRINGS][STOP_MAX_BYTES];
+    size_t lens[STOP_MAX_STRINGS];
+    int n_strings;
+    char held[STOP_MAX_BYTES]; // at most the longest string's length - 1 bytes, always whole UTF-8
+    size_t n_held;
+    int matched; // index of the string that was met, or -1
+};
+
+// Empty strings and strings over STOP_MAX_BYTES - 1 bytes are E_INVAL.
+int stop_matcher_init(struct stop_matcher *m, const char *const *strings, int n_strings);
+// Appends to out what is now safe to show. Returns 1 when a stop string was completed (out ends just before
+// the earliest one; the rest of the text is dropped), 0 otherwise, negative for the buffer's error.
+int stop_matcher_feed(struct stop_matcher *m, const char *text, size_t len, struct buf *out);
+int stop_matcher_flush(struct stop_matcher *m, struct buf *out); // the turn ended otherwise: gives the tail

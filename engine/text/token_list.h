@@ -1,0 +1,15 @@
+// A growable list of token ids. E_NOMEM is the only failure.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct token_list {
+    int32_t *ids;
+    size_t len, cap;
+};
+
+void token_list_init(struct token_list *l);
+void token_list_release(struct token_list *l);
+int token_list_push(struct token_list *l, int32_t id);
+int token_list_append(struct token_list *l, const int32_t *ids, size_t n);
+int32_t *token_list_take(struct token_list *l, size_t *len); // gives the array to the caller: free() it
