@@ -1,0 +1,186 @@
+// The session service: conversations that outlive their connections, their cache and the process.
+//
+// Everything here runs on one thread, the net thread. Calls never wait: what needs the database or the engine is
+// answered later through the callbacks. Answers and events of one session reach one client in order.
+//
+// Events are pulled, not pushed: a client that attached is told once that something is there (on_ready) and takes what
+// follows its own cursor when its socket has room (session_next_event). So a slow reader costs no memory, joined
+// deltas need no extra code, and attaching with `after` is only a cursor. What the client is told of is committed first
+// where promise 1 of the design says so (everything but turn.delta).
+#pragma once
+#include "base/clock.h"
+#include "engine/engine.h"
+
+struct sessions;
+struct session;
+struct metrics;
+
+#define SESSION_ID_MAX 64
+#define SESSION_REQUEST_ID_MAX 128
+
+struct sessions_options {
+    const char *db_path;                      // SQLite file; ":memory:" keeps nothing
+    int64_t max_sequence_idle_microseconds;   // end of turn to eviction
+    int32_t default_memory_len, default_sink_len; // 0 memory_len: the engine's
+    int64_t default_session_len;              // 0: the engine's max_session_len
+    int32_t max_queued_turns;                 // behind the running one, per session
+    int32_t max_resident_sessions;            // session objects in memory without a client or a turn; more are unloaded
+    int64_t commit_interval_us;               // how long streamed tokens may wait for their commit
+    struct sampling_params sampling;          // server's defaults with the model's suggestions already applied
+    const struct clock *clock;                // NULL: clock_system
+    struct metrics *metrics;
+    // The net thread's wake-up: called from the store's thread when sessions_poll has work. (The engine's own wake-up is
+    // given to engine_open and should lead to sessions_poll too.)
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+};
+
+// A caller's address: where an answer goes. owner is the authorised name ("local" on loopback without tokens).
+struct sessions_request {
+    uint64_t client;   // the connection's number; never reused
+    const char *owner; // borrowed during the call
+    char request_id[SESSION_REQUEST_ID_MAX + 1]; // "" for none
+};
+
+enum session_state { SESSION_OPEN, SESSION_ACTIVE, SESSION_IDLE, SESSION_PARKED, SESSION_COLD, SESSION_CLOSED };
+const char *session_state_name(enum session_state s);
+
+struct session_view { // one session as it is shown; strings borrowed during the callback
+    const char *id, *title, *model, *system /* NULL: none */;
+    bool auto_title;
+    enum session_state state;
+    int64_t created_ms, updated_ms, n_turns, n_tokens, session_len, cached_tokens, seq;
+    int32_t memory_len, sink_len;
+    int64_t turn;         // running or queued, -1 none
+    const char *sampling; // JSON object text of what the session sets, "{}"
+};
+
+enum turn_input_kind { INPUT_CONTENT, INPUT_TEXT, INPUT_IDS };
+struct turn_input {
+    enum turn_input_kind kind;
+    const char *text; // CONTENT, TEXT
+    size_t text_len;
+    const int32_t *ids; // IDS
+    size_t n_ids;
+};
+struct turn_numbers {
+    int64_t input_tokens, output_tokens, log_tokens, kept_tokens, computed_tokens;
+    int64_t queue_us, prefill_us, first_token_us, decode_us;
+    enum engine_cache_source source;
+};
+enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
+struct turn_view {
+    int64_t turn;
+    enum turn_state state;
+    struct turn_input input; // of INPUT_IDS only n_ids
+    const char *text;
+    size_t text_len;
+    const char *finish_reason; // NULL while it runs
+    struct turn_numbers numbers;
+    uint64_t seed;
+    const char *sampling; // JSON object text: every value in force
+    int64_t created_ms, seq_first, seq_last;
+    const char *error_code, *error_message; // NULL: none
+};
+
+enum session_event_kind { EVENT_OPENED, EVENT_UPDATED, EVENT_CLOSED, EVENT_QUEUED, EVENT_STARTED, EVENT_DELTA, EVENT_DONE,
+                          EVENT_EVICTED };
+struct session_event { // pointers borrowed until the next call on this session
+    enum session_event_kind kind;
+    int64_t seq, first_seq; // first_seq < seq only for joined deltas
+    struct session_view session; // OPENED, UPDATED, CLOSED
+    struct turn_view turn;       // QUEUED, STARTED, DONE (text: only what DONE adds to the deltas)
+    bool deleted;                // CLOSED
+    const char *reason;          // EVICTED: "idle", "pressure"
+    // DELTA
+    int64_t delta_turn;
+    const char *text;
+    size_t text_len;
+    const int32_t *ids;
+    const float *logprobs; // NULL when the turn did not ask for them
+    size_t n_ids;
+    const struct engine_alternative *alternatives; // (n_ids, n_alternatives) or NULL
+    int32_t n_alternatives;
+};
+
+enum session_answer_kind {
+    ANSWER_ERROR,     // code, message
+    ANSWER_ATTACHED,  // session, reset
+    ANSWER_DETACHED,  // session id
+    ANSWER_STATE,     // session, turns
+    ANSWER_LIST,      // sessions, cursor
+    ANSWER_ACCEPTED,  // session id, turn
+    ANSWER_CANCELLING,// session id
+    ANSWER_CLOSED,    // session: to a caller who was not attached
+    ANSWER_UPDATED,   // session: to a caller who was not attached
+};
+struct session_answer { // borrowed during the callback
+    enum session_answer_kind kind;
+    const char *request_id; // "" for none
+    const char *code;       // wire code: "session_busy" ...
+    const char *message;
+    const char *session_id; // of the session spoken of, or NULL
+    int64_t retry_after_ms; // 0: none
+    struct session_view session;
+    bool reset, more;
+    int64_t seq, turn;
+    const struct turn_view *turns;
+    size_t n_turns;
+    const struct session_view *sessions;
+    size_t n_sessions;
+    const char *cursor; // NULL: no more
+};
+
+struct sessions_callbacks { // all on the net thread, from inside sessions_* calls
+    void *ctx;
+    void (*on_answer)(void *ctx, uint64_t client, const struct session_answer *a);
+    // Events of s wait for a client that has taken all there were.
+    void (*on_ready)(void *ctx, uint64_t client, struct session *s);
+    // Prefill progress: transient, to attached clients.
+    void (*on_progress)(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done, int64_t total);
+    // s is about to leave memory or was deleted: drop every pointer to it (its clients were detached).
+    void (*on_gone)(void *ctx, uint64_t client, struct session *s);
+    // For watchers: a session of owner changed (removed: only view->id is set).
+    void (*on_changed)(void *ctx, const char *owner, const struct session_view *view, bool removed);
+};
+
+// Opens or creates the database (migrating it forward), marks turns that were cut off as interrupted (their tokens
+// kept) and starts the store thread. Errors name the file: locked, read-only, corrupt, newer than this program, not a database.
+int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
+                  const struct sessions_callbacks *cb, struct err *err);
+// Turns still running are recorded as interrupted with the tokens they have; everything is committed; joins the store.
+void sessions_close(struct sessions *ss);
+// Takes in what the engine and the store have to say and runs timers. Call after each wake-up. Returns microseconds until the
+// next timer, -1 when there is none.
+int64_t sessions_poll(struct sessions *ss);
+// From now on new turns and sessions are refused with shutting_down.
+void sessions_drain(struct sessions *ss);
+int sessions_n_running(const struct sessions *ss); // turns running or queued
+bool sessions_store_ok(const struct sessions *ss, const char **reason); // the database takes writes (readyz)
+
+struct session_open {
+    const char *id;     // NULL: drawn
+    const char *model;  // NULL or the engine's model name
+    int64_t session_len; // 0: default; likewise below (sink_len -1)
+    int64_t memory_len, sink_len;
+    const char *system, *title;  // NULL: none
+    const char *sampling;        // JSON object text or NULL; checked here
+};
+// Each is answered exactly once: by on_answer, or by the event that the protocol names (the caller is attached first).
+void sessions_open_session(struct sessions *ss, const struct sessions_request *r, const struct session_open *o);
+void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t after /* -1: now */);
+void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
+void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool attach, int64_t last);
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query, int64_t limit, const char *cursor);
+void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id, const char *title /* NULL: keep */,
+                     const char *sampling /* NULL: keep */);
+void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id, bool delete_it);
+void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         const struct turn_input *input, const char *sampling /* JSON or NULL */, bool queue);
+void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t turn /* -1: any */);
+void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
+
+// The next event of s after the client's cursor; moves the cursor past it. 1 with an event, 0 when there is none that may
+// be told yet (on_ready will come). max_text bounds a joined delta's text in bytes (at least one token is given).
+int session_next_event(struct session *s, uint64_t client, size_t max_text, struct session_event *out);
+const char *session_id(const struct session *s);
