@@ -3,8 +3,13 @@
 
 VARIANT ?= release
 PREFIX  ?= /usr/local
+CUDA    ?= 0
+MPI     ?= 0
 B       := build/$(VARIANT)
 .DEFAULT_GOAL := all
+ifneq ($(CUDA)$(MPI),00)
+$(error this version has the CPU backend on one rank only: leave CUDA=0 and MPI=0)
+endif
 
 # --- compiler -------------------------------------------------------------------------------------------
 PKGS     := libwebsockets libuv libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
@@ -43,7 +48,48 @@ unit-%: $(B)/tests/unit/test_% ; $<
 ops-%: $(B)/tests/ops/test_% ; $<
 golden-%: $(B)/tests/golden/test_% ; $<
 lib: $(LIB)
-clean: ; rm -rf build
+
+# --- the program -------------------------------------------------------------------------------------------
+PARLEY := $(B)/parley
+$(PARLEY): $(B)/ws/cli/main.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+all: $(PARLEY)
+
+# --- what a user types ------------------------------------------------------------------------------------
+# The packages are looked for at parse time (PKGS above), so a target that may install some starts make anew.
+SUBMAKE := $(MAKE) --no-print-directory -j$(shell nproc)
+
+run: ## build what is needed and serve the demo model at http://127.0.0.1:8080
+	@configs/deps.sh build
+	@$(SUBMAKE) -s all
+	@exec $(PARLEY) serve --config configs/demo.ini
+test: ## all tests; ends with `N passed, N failed`
+	@configs/deps.sh test
+	@$(SUBMAKE) -s all tests
+	@tests/run.sh $(B) unit ops golden layers e2e page
+check-asan: ## unit, golden and end-to-end tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@configs/deps.sh test
+	@$(SUBMAKE) -s VARIANT=asan all tests
+	@tests/run.sh build/asan unit ops golden e2e
+check-tsan: ## the threaded tests under ThreadSanitizer
+	@configs/deps.sh test
+	@$(SUBMAKE) -s VARIANT=tsan all tests
+	@tests/run.sh build/tsan unit golden e2e
+bench: all ## the figures of the README's table, beside llama.cpp
+	@tests/bench/run.sh $(PARLEY)
+format: ## clang-format on every source file
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+install: all ## into PREFIX (default /usr/local): program, demo model, configuration
+	install -D -m 755 $(PARLEY) $(DESTDIR)$(PREFIX)/bin/parley
+	install -d $(DESTDIR)$(PREFIX)/share/parley/demo-model
+	install -m 644 configs/demo-model/* $(DESTDIR)$(PREFIX)/share/parley/demo-model
+	install -D -m 644 configs/demo.ini $(DESTDIR)$(PREFIX)/share/parley/demo.ini
+clean: ## remove build/
+	rm -rf build
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo '  variables: VARIANT=release|asan|tsan, CUDA=0 and MPI=0 (further backends are not part of this version)'
+tests: $(UNIT)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .SECONDARY:
-.PHONY: all lib clean
+.PHONY: all lib clean run test tests check-asan check-tsan bench format install help

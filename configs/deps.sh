@@ -1,0 +1,54 @@
+#!/bin/sh
+# Finds out what is missing to build (or test) Parley on Debian 12 or Ubuntu 24.04 and installs it with apt: as
+# root or through sudo; a user who is neither gets the one line to run. Nothing missing: silent, no apt, no network.
+# usage: configs/deps.sh build|test
+set -u
+what=${1:-build}
+missing=""
+
+need() { # need PACKAGE COMMAND...: the package is missing unless the command succeeds
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+evlib() { ls /usr/lib/*/libwebsockets-evlib_uv.so* /usr/local/lib/libwebsockets-evlib_uv.so*; }
+header() { echo "#include <$1>" | gcc -E -x c -; }
+
+need gcc gcc --version
+need libc6-dev header stdlib.h
+need pkg-config pkg-config --version
+need libwebsockets-dev pkg-config --exists libwebsockets
+need libwebsockets-evlib-uv evlib
+need libuv1-dev pkg-config --exists libuv
+need libcjson-dev pkg-config --exists libcjson
+need libsqlite3-dev pkg-config --exists sqlite3
+need libpcre2-dev pkg-config --exists libpcre2-8
+need libutf8proc-dev pkg-config --exists libutf8proc
+need libssl-dev pkg-config --exists openssl
+need zlib1g-dev pkg-config --exists zlib
+need libinih-dev header ini.h
+need uthash-dev header uthash.h
+need nodejs node --version
+need npm npm --version
+if [ "$what" = test ]; then
+    need libcmocka-dev header cmocka.h
+    need openssl openssl version
+    need chromium chromium --version
+fi
+[ -z "$missing" ] && exit 0
+
+install="apt-get install -y --no-install-recommends$missing"
+if [ "$(id -u)" = 0 ]; then
+    sudo=""
+elif command -v sudo >/dev/null 2>&1 && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    sudo="sudo"
+else
+    echo "Parley needs packages that are not installed. Run this, then the same make command again:" >&2
+    echo "    su -c 'apt-get update && $install'" >&2
+    exit 1
+fi
+echo "Installing what is missing:$missing" >&2
+$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $sudo $install >&2 || {
+    echo "apt could not install:$missing" >&2
+    exit 1
+}

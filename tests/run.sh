@@ -1,0 +1,58 @@
+#!/bin/bash
+# Runs the suites named and ends with `N passed, N failed`. Logs stay in BUILD/test-logs; those of failures are shown.
+# usage: tests/run.sh BUILD unit|ops|golden|layers|e2e|page ...
+# A program that crashes, times out or says nothing counts as a failure of its own: silence never passes.
+set -u
+build=$1
+shift
+logs=$build/test-logs
+mkdir -p "$logs"
+passed=0 failed=0
+
+count() { # count NAME STATUS PASSED FAILED LOG
+    local p=$3 f=$4
+    if [ "$2" != 0 ] && [ "$f" = 0 ]; then f=1; fi
+    if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1; fi
+    passed=$((passed + p)) failed=$((failed + f))
+    if [ "$f" = 0 ]; then
+        printf '  ok    %-34s %4d\n' "$1" "$p"
+    else
+        printf '  FAIL  %-34s %4d passed, %d failed (status %s)\n' "$1" "$p" "$f" "$2"
+        tail -n 60 "$5" | sed 's/^/        /'
+    fi
+}
+cmocka() { # every program of one folder of tests
+    local program log status
+    for program in "$build"/tests/"$1"/test_*; do
+        [ -x "$program" ] && [ ! -d "$program" ] || continue
+        log=$logs/$1-$(basename "$program").log
+        timeout "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1
+        status=$?
+        count "$1/$(basename "$program")" $status "$(grep -c '^\[       OK \]' "$log")" \
+            "$(grep -c '^\[  FAILED  \] [^0-9]' "$log")" "$log"
+    done
+}
+node_tests() { # node_tests NAME FILE...
+    local name=$1 log=$logs/$1.log status
+    shift
+    (cd tests/e2e && [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
+    PARLEY=$PWD/$build/parley timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@" >"$log" 2>&1
+    status=$?
+    count "$name" $status "$(awk '/^# pass /{n=$3} END{print n+0}' "$log")" \
+        "$(awk '/^# fail /{n=$3} END{print n+0}' "$log")" "$log"
+}
+for suite in "$@"; do
+    case $suite in
+    unit | ops | golden) cmocka "$suite" ;;
+    layers)
+        tests/check_layers.sh >"$logs/layers.log" 2>&1
+        status=$?
+        count layers $status $((status == 0)) $((status != 0)) "$logs/layers.log"
+        ;;
+    e2e) for file in tests/e2e/*.test.mjs; do node_tests "e2e/$(basename "$file" .test.mjs)" "$file"; done ;;
+    page) for file in tests/e2e/page/*.test.mjs; do node_tests "page/$(basename "$file" .test.mjs)" "$file"; done ;;
+    *) echo "unknown suite: $suite" >&2; exit 2 ;;
+    esac
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
