@@ -1,8 +1,9 @@
-// Growable byte buffer with a cap, after curl's dynbuf: what is fed from a network or a file says at
-// init how large it may ever become.
+// Growable byte buffer with a cap, after curl's dynbuf: what is fed from a network or a file says
+// at init how large it may ever become.
 //
 // The error is sticky: after the first failed add nothing changes and buf.error keeps E_NOMEM or
-// E_LIMIT, so a writer may make many adds and check once. data is always NUL-terminated when non-NULL.
+// E_LIMIT, so a writer may make many adds and check once. data is always NUL-terminated when
+// non-NULL.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>

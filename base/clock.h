@@ -4,13 +4,17 @@
 
 struct clock {
     int64_t (*mono_us)(const struct clock *self); // monotonic: timers, durations
-    int64_t (*wall_us)(const struct clock *self); // microseconds since 1970: what is stored and shown
+    int64_t (*wall_us)(const struct clock *self); // since 1970: what is stored and shown
 };
 
 extern const struct clock clock_system;
 
-static inline int64_t clock_mono_us(const struct clock *c) { return c->mono_us(c); }
-static inline int64_t clock_wall_us(const struct clock *c) { return c->wall_us(c); }
+static inline int64_t clock_mono_us(const struct clock *c) {
+    return c->mono_us(c);
+}
+static inline int64_t clock_wall_us(const struct clock *c) {
+    return c->wall_us(c);
+}
 
 // A clock that stands still until it is told to move.
 struct clock_fake {

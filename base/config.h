@@ -1,5 +1,6 @@
-// Configuration: one table row per key drives the ini file, the command line, --help, the demo.ini that
-// ships, and GET /config. Values land in a plain struct through offsets, so parts read fields, not strings.
+// Configuration: one table row per key drives the ini file, the command line, --help, the demo.ini
+// that ships, and GET /config. Values land in a plain struct through offsets, so parts read fields,
+// not strings.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -18,14 +19,14 @@ enum config_type {
 
 struct config_key {
     const char *section; // ini section and heading in --help: "server", "engine", "sessions" ...
-    const char *name;    // ini: name with underscores; argv: --name with dashes (underscores work too)
+    const char *name; // ini: name with underscores; argv: --name with dashes (underscores work too)
     enum config_type type;
-    size_t offset;         // into the settings struct
-    double min, max;       // of numbers
-    const char *choices;   // CONFIG_CHOICE: "auto|f32|bf16"
-    const char *fallback;  // default, as text
-    const char *help;      // one or two sentences: what it does, why one would change it
-    char secret;           // 1: GET /config shows only whether it is set
+    size_t offset;        // into the settings struct
+    double min, max;      // of numbers
+    const char *choices;  // CONFIG_CHOICE: "auto|f32|bf16"
+    const char *fallback; // default, as text
+    const char *help;     // one or two sentences: what it does, why one would change it
+    char secret;          // 1: GET /config shows only whether it is set
 };
 
 struct config_table {
@@ -34,8 +35,9 @@ struct config_table {
 };
 
 int config_init(const struct config_table *t, void *settings, struct err *err); // defaults
-void config_release(const struct config_table *t, void *settings);             // frees strings
-// Sets one key from text. E_NOTFOUND for an unknown key (names the nearest one), E_INVAL with the range.
+void config_release(const struct config_table *t, void *settings);              // frees strings
+// Sets one key from text. E_NOTFOUND for an unknown key (names the nearest one), E_INVAL with the
+// range.
 int config_set(const struct config_table *t, void *settings, const char *name, const char *value,
                struct err *err);
 // Reads an ini file ([section] key = value ; comment). Unknown sections and keys, keys in the wrong
@@ -44,10 +46,12 @@ int config_load(const struct config_table *t, void *settings, const char *path, 
 // Environment: PARLEY_NAME=value. Order of precedence: command line, environment, file, default.
 int config_load_env(const struct config_table *t, void *settings, struct err *err);
 // Takes "--name=value", "--name value" and, for booleans, "--name" and "--no-name" from argv[*i].
-// Returns 1 when consumed (and *i stands on the last argument used), 0 when it is not ours, negative on error.
+// Returns 1 when consumed (and *i stands on the last argument used), 0 when it is not ours,
+// negative on error.
 int config_arg(const struct config_table *t, void *settings, int argc, char **argv, int *i,
                struct err *err);
-void config_help(const struct config_table *t, FILE *out);                     // options, by section
-void config_write_ini(const struct config_table *t, const void *settings, FILE *out); // commented file
+void config_help(const struct config_table *t, FILE *out); // options, by section
+// A file that config_load takes: every key with its help as a comment and its value.
+void config_write_ini(const struct config_table *t, const void *settings, FILE *out);
 struct json_writer;
 void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w);

@@ -1,27 +1,28 @@
 // Errors: a negative code for programs, one sentence for people.
 //
 // Every function that can fail returns 0 or a negative E_*. Where a human will read the reason, the
-// last parameter is a struct err *, set once, at the point of failure. Callers pass it on untouched.
+// last parameter is a struct err *, set once, at the point of failure. Callers pass it on
+// untouched.
 #pragma once
 
 enum err_code {
-    E_NOMEM = -1,       // memory, cache blocks or another sized resource is exhausted
-    E_INVAL = -2,       // a value is outside its range or of the wrong kind
-    E_IO = -3,          // the operating system refused: text carries strerror
-    E_NOTFOUND = -4,    // a named thing (file, tensor, session, key) does not exist
-    E_EXISTS = -5,      // the name is taken
-    E_BUSY = -6,        // try again after what is running has ended
-    E_FULL = -7,        // a bounded container (queue, session, disk) has no room
-    E_LIMIT = -8,       // larger than a configured cap
-    E_FORMAT = -9,      // a file or message is malformed
-    E_UNSUPPORTED = -10,// well formed, but asks for something that this build does not do
-    E_CLOSED = -11,     // the other end is gone or going
+    E_NOMEM = -1,        // memory, cache blocks or another sized resource is exhausted
+    E_INVAL = -2,        // a value is outside its range or of the wrong kind
+    E_IO = -3,           // the operating system refused: text carries strerror
+    E_NOTFOUND = -4,     // a named thing (file, tensor, session, key) does not exist
+    E_EXISTS = -5,       // the name is taken
+    E_BUSY = -6,         // try again after what is running has ended
+    E_FULL = -7,         // a bounded container (queue, session, disk) has no room
+    E_LIMIT = -8,        // larger than a configured cap
+    E_FORMAT = -9,       // a file or message is malformed
+    E_UNSUPPORTED = -10, // well formed, but asks for something that this build does not do
+    E_CLOSED = -11,      // the other end is gone or going
     E_TIMEOUT = -12,
-    E_DENIED = -13,     // not allowed
-    E_CORRUPT = -14,    // stored data contradicts itself
+    E_DENIED = -13,  // not allowed
+    E_CORRUPT = -14, // stored data contradicts itself
     E_CANCELLED = -15,
-    E_DEVICE = -16,     // an accelerator failed
-    E_INTERNAL = -17,   // an invariant of ours does not hold
+    E_DEVICE = -16,   // an accelerator failed
+    E_INTERNAL = -17, // an invariant of ours does not hold
 };
 
 struct err {

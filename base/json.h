@@ -1,6 +1,7 @@
-// JSON in and out. cJSON parses, behind a guard that closes its traps: length cap, valid UTF-8, no NUL
-// (raw or \u0000), bounded depth and node count before it allocates anything, nothing but white space
-// after the value, keys compared with their case. Writing is our own: exact integers, finite floats.
+// JSON in and out. cJSON parses, behind a guard that closes its traps: length cap, valid UTF-8, no
+// NUL (raw or \u0000), bounded depth and node count before it allocates anything, nothing but white
+// space after the value, keys compared with their case. Writing is our own: exact integers, finite
+// floats.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -13,21 +14,24 @@ struct json_limits {
     int max_depth;    // nesting; at most 1000
     size_t max_nodes; // values, counted before parsing
 };
-extern const struct json_limits json_limits_message; // 1 MiB, depth 32, 200,000 nodes: from the network
-extern const struct json_limits json_limits_file;    // 256 MiB, depth 64, 20 million nodes: from disk
+// From the network: 1 MiB, depth 32, 200,000 values. From disk: 256 MiB, depth 64, 20,000,000.
+extern const struct json_limits json_limits_message, json_limits_file;
 
-// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. An object with the
-// same key twice is refused at the top level (it is how two readers of one message come to disagree).
+// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. An object with
+// the same key twice is refused at the top level (it is how two readers of one message come to
+// disagree).
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err);
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err);
 
 // Getters. JSON_ABSENT (0): no such key, or null; *out is untouched, so it may hold the default.
 // JSON_PRESENT (1): *out is set. Negative: wrong type or out of range, *err names the key.
 enum { JSON_ABSENT = 0, JSON_PRESENT = 1 };
-int json_get_string(const cJSON *obj, const char *key, const char **out, struct err *err); // borrowed
+// *out is borrowed from the parsed tree, here and in json_get_object and json_get_array.
+int json_get_string(const cJSON *obj, const char *key, const char **out, struct err *err);
 int json_get_bool(const cJSON *obj, const char *key, bool *out, struct err *err);
+// A whole number of magnitude below 2^53: 2^53 is also what 2^53 + 1 reads as.
 int json_get_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out,
-                 struct err *err); // integral and within 2^53
+                 struct err *err);
 // Also takes the number as a decimal string, for 64-bit values that JSON numbers cannot carry.
 int json_get_u64(const cJSON *obj, const char *key, uint64_t *out, struct err *err);
 int json_get_double(const cJSON *obj, const char *key, double min, double max, double *out,
@@ -35,21 +39,23 @@ int json_get_double(const cJSON *obj, const char *key, double min, double max, d
 int json_get_object(const cJSON *obj, const char *key, const cJSON **out, struct err *err);
 int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct err *err);
 
-// Writer: appends to a buf, places the commas, keeps no stack. key is NULL inside arrays and at the top.
-// Strings are escaped (", \, control characters, U+2028, U+2029, and `</` as `<\/`); invalid UTF-8 is
-// replaced. Non-finite doubles become null. Errors are the buf's sticky ones.
+// Writer: appends to a buf, places the commas, keeps no stack. key is NULL inside arrays and at the
+// top. Strings are escaped (", \, control characters, U+2028, U+2029, and `</` as `<\/`); invalid
+// UTF-8 is replaced. Non-finite doubles become null. Errors are the buf's sticky ones.
 struct json_writer {
     struct buf *buf;
     bool comma; // a value precedes at this level
 };
 void json_writer_init(struct json_writer *w, struct buf *buf);
-void json_open(struct json_writer *w, const char *key, char bracket); // '{' or '['
-void json_close(struct json_writer *w, char bracket);                 // '}' or ']'
+void json_open(struct json_writer *w, const char *key, char bracket);        // '{' or '['
+void json_close(struct json_writer *w, char bracket);                        // '}' or ']'
 void json_put_string(struct json_writer *w, const char *key, const char *s); // NULL writes null
 void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len);
 void json_put_int(struct json_writer *w, const char *key, int64_t v);
-void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v); // "123": exact for everybody
-void json_put_double(struct json_writer *w, const char *key, double v);       // %.9g
+// "123": exact for readers that keep numbers as doubles.
+void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v);
+void json_put_double(struct json_writer *w, const char *key, double v); // nine digits, as %.9g
 void json_put_bool(struct json_writer *w, const char *key, bool v);
 void json_put_null(struct json_writer *w, const char *key);
-void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len); // already JSON
+// Bytes that are JSON already.
+void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);

@@ -1,21 +1,24 @@
-// Log: one logfmt line to stderr per event: `ts=... level=info event=session.evicted session=... idle_ms=...`.
-// Never a user's words at info or above. Any thread; a line is one write().
+// Log: one logfmt line to stderr per event: `ts=... level=info event=session.evicted session=...
+// idle_ms=...`. Never a user's words at info or above. Any thread; a line is one write().
 #pragma once
+#include <stddef.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_OFF };
 
 void log_set_level(enum log_level level);
 enum log_level log_level(void);
-int log_level_parse(const char *name, enum log_level *out); // "debug" "info" "warn" "error" "off"; E_INVAL
+// "debug" "info" "warn" "error" "off"; E_INVAL
+int log_level_parse(const char *name, enum log_level *out);
 
-// fmt makes the `key=value key=value` part; quote strings that may hold blanks with log_quote. "" for none.
+// fmt makes the `key=value key=value` part; quote strings that may hold blanks with log_quote. The
+// macros take an event alone, or with a format and its arguments. errno is left as it was.
 void log_write(enum log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-#define log_debug(...) log_write(LOG_DEBUG, __VA_ARGS__)
-#define log_info(...) log_write(LOG_INFO, __VA_ARGS__)
-#define log_warn(...) log_write(LOG_WARN, __VA_ARGS__)
-#define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)
+#define log_debug(event, ...) log_write(LOG_DEBUG, event, " " __VA_ARGS__)
+#define log_info(event, ...) log_write(LOG_INFO, event, " " __VA_ARGS__)
+#define log_warn(event, ...) log_write(LOG_WARN, event, " " __VA_ARGS__)
+#define log_error(event, ...) log_write(LOG_ERROR, event, " " __VA_ARGS__)
 
-// Writes s as a logfmt value ("..." with escapes, control bytes as \xNN) into out, cut to fit. Returns out.
-#include <stddef.h>
+// Writes s as a logfmt value ("..." with escapes, control bytes as \xNN) into out, cut to fit.
+// Returns out.
 char *log_quote(char *out, size_t cap, const char *s);

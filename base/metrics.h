@@ -1,6 +1,6 @@
 // Metrics in Prometheus' text format 0.0.4. A registry is filled at start and lives as long as the
-// process; updates are atomic, from any thread, and never allocate. Names begin with parley_, base units
-// (seconds, bytes, ratio), counters end in _total. Never a session's or user's id as a label.
+// process; updates are atomic, from any thread, and never allocate. Names begin with parley_, base
+// units (seconds, bytes, ratio), counters end in _total. Never a session's or user's id as a label.
 #pragma once
 #include <stdint.h>
 
@@ -11,11 +11,13 @@ struct metric;
 struct metrics *metrics_new(void); // NULL when memory is out
 void metrics_free(struct metrics *m);
 
-// labels: NULL or `reason="idle"` written out; rows of one name must be registered one after another.
-// name, help and labels are borrowed for good (string literals). NULL when memory is out; every update
-// of a NULL metric does nothing, so parts can run without a registry.
-struct metric *metrics_counter(struct metrics *m, const char *name, const char *help, const char *labels);
-struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help, const char *labels);
+// labels: NULL or `reason="idle"` written out; rows of one name must be registered one after
+// another. name, help and labels are borrowed for good (string literals). NULL when memory is out;
+// every update of a NULL metric does nothing, so parts can run without a registry.
+struct metric *metrics_counter(struct metrics *m, const char *name, const char *help,
+                               const char *labels);
+struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,
+                             const char *labels);
 // bounds: ascending upper bounds, without +Inf; borrowed for good.
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
                                  const char *labels, const double *bounds, int n_bounds);

@@ -4,10 +4,14 @@
 #include <stddef.h>
 
 bool utf8_valid(const char *s, size_t len);
-// Length of the longest prefix of s that can be shown now: everything but an unfinished sequence at the
-// end (at most 3 bytes). Invalid bytes count as finished: they will be replaced, not waited for.
+// Bytes of the sequence at the start of s (len > 0): of one character where *valid, else of the
+// maximal invalid subpart, which a replacement character stands for.
+size_t utf8_next(const char *s, size_t len, bool *valid);
+// Length of the longest prefix of s that can be shown now: everything but an unfinished sequence at
+// the end (at most 3 bytes). Invalid bytes count as finished: they will be replaced, not waited
+// for.
 size_t utf8_complete_len(const char *s, size_t len);
-// Appends s with each maximal invalid subpart replaced by U+FFFD (Unicode chapter 3, table 3-8; what
-// Python's errors="replace" and browsers do). E_NOMEM or E_LIMIT from the buffer.
+// Appends s with each maximal invalid subpart replaced by U+FFFD (Unicode chapter 3, table 3-8;
+// what Python's errors="replace" and browsers do). E_NOMEM or E_LIMIT from the buffer.
 struct buf;
 int utf8_sanitize(struct buf *out, const char *s, size_t len);

@@ -1,0 +1,70 @@
+// Errors: filling struct err, and the words for its codes. See err.h.
+#include "base/err.h"
+#include "base/utf8.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+// The text is built aside, so that a caller may put more words around the sentence it received:
+//     return err_set(err, rc, "%s: %s", path, err->text);
+static void err_fill(struct err *err, int code, const char *text, size_t len) {
+    if (len >= sizeof err->text) len = utf8_complete_len(text, sizeof err->text - 1);
+    memcpy(err->text, text, len);
+    err->text[len] = '\0';
+    // File names and messages may hold line breaks; a sentence has none.
+    for (char *p = err->text; *p; p++)
+        if ((unsigned char)*p < 0x20) *p = ' ';
+    err->code = code;
+}
+
+int err_set(struct err *err, int code, const char *fmt, ...) {
+    if (!err) return code;
+    char text[sizeof err->text + 4];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n < 0) n = 0;
+    err_fill(err, code, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    return code;
+}
+
+static int errno_code(int e) {
+    switch (e) {
+    case ENOMEM:
+        return E_NOMEM;
+    case ENOSPC:
+    case EDQUOT:
+        return E_FULL;
+    case ENOENT:
+        return E_NOTFOUND;
+    case EACCES:
+    case EPERM:
+        return E_DENIED;
+    default:
+        return E_IO;
+    }
+}
+
+int err_errno(struct err *err, const char *fmt, ...) {
+    int e = errno; // before anything below may change it
+    int code = errno_code(e);
+    if (!err) return code;
+    char text[sizeof err->text + 4], words[128];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(err, code, "%s: %s", text, strerror_r(e, words, sizeof words));
+}
+
+const char *err_name(int code) {
+    // By -code; a code that err.h gains without a word here is "unknown" and fails test_err.
+    static const char *const names[] = {
+        "ok",      "no_memory", "invalid", "io",        "not_found",   "exists",
+        "busy",    "full",      "limit",   "format",    "unsupported", "closed",
+        "timeout", "denied",    "corrupt", "cancelled", "device",      "internal",
+    };
+    return code <= 0 && code > -(int)(sizeof names / sizeof *names) ? names[-code] : "unknown";
+}

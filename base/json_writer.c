@@ -1,0 +1,193 @@
+// Writing JSON straight into a buf: every streamed word of every session passes here. See json.h.
+//
+// Text is copied in spans: the loop looks for the next byte that needs an escape and copies
+// everything before it at once. Numbers are written by hand; printf would cost more than all the
+// rest.
+#include "base/json.h"
+#include "base/utf8.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+// Bytes that end a clean span: controls, '"', '\', '/' (escaped after '<') and the start or middle
+// of a multi-byte character, which is judged as a whole.
+static const bool stops[256] = {
+    [0 ... 0x1f] = true, ['"'] = true, ['/'] = true, ['\\'] = true, [0x80 ... 0xff] = true,
+};
+
+// What stands in the output for the character of n bytes at s[i], or NULL when it stands for
+// itself.
+static const char *replacement(const char *s, size_t i, size_t len, size_t *n, char scratch[7]) {
+    unsigned char c = (unsigned char)s[i];
+    bool valid;
+    *n = 1;
+    switch (c) {
+    case '"':
+        return "\\\"";
+    case '\\':
+        return "\\\\";
+    case '/':
+        return i > 0 && s[i - 1] == '<' ? "\\/" : NULL; // "</script" must not end a script
+    case '\n':
+        return "\\n";
+    case '\r':
+        return "\\r";
+    case '\t':
+        return "\\t";
+    case '\b':
+        return "\\b";
+    case '\f':
+        return "\\f";
+    }
+    if (c < 0x20) {
+        snprintf(scratch, 7, "\\u%04x", c);
+        return scratch;
+    }
+    *n = utf8_next(s + i, len - i, &valid);
+    if (!valid) return "\xef\xbf\xbd";
+    // Line and paragraph separators: line ends in JavaScript before 2019, fine in JSON.
+    if (*n == 3 && memcmp(s + i, "\xe2\x80\xa8", 3) == 0) return "\\u2028";
+    if (*n == 3 && memcmp(s + i, "\xe2\x80\xa9", 3) == 0) return "\\u2029";
+    return NULL;
+}
+
+static void add_quoted(struct buf *b, const char *s, size_t len) {
+    size_t start = 0, n;
+    char scratch[7];
+    buf_addc(b, '"');
+    for (size_t i = 0; i < len; i += n) {
+        n = 1;
+        if (!stops[(unsigned char)s[i]]) continue;
+        const char *text = replacement(s, i, len, &n, scratch);
+        if (!text) continue;
+        buf_add(b, s + start, i - start);
+        buf_addz(b, text);
+        start = i + n;
+    }
+    buf_add(b, s + start, len - start);
+    buf_addc(b, '"');
+}
+
+// Comma and key, before every value.
+static void begin(struct json_writer *w, const char *key) {
+    if (w->comma) buf_addc(w->buf, ',');
+    w->comma = true;
+    if (!key) return;
+    add_quoted(w->buf, key, strlen(key));
+    buf_addc(w->buf, ':');
+}
+
+void json_writer_init(struct json_writer *w, struct buf *buf) {
+    *w = (struct json_writer){.buf = buf};
+}
+
+void json_open(struct json_writer *w, const char *key, char bracket) {
+    begin(w, key);
+    buf_addc(w->buf, bracket);
+    w->comma = false;
+}
+
+void json_close(struct json_writer *w, char bracket) {
+    buf_addc(w->buf, bracket);
+    w->comma = true;
+}
+
+void json_put_string(struct json_writer *w, const char *key, const char *s) {
+    if (s)
+        json_put_text(w, key, s, strlen(s));
+    else
+        json_put_null(w, key);
+}
+
+void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len) {
+    begin(w, key);
+    add_quoted(w->buf, s, len);
+}
+
+// Writes v in decimal so that it ends before `end`; returns its first character.
+static char *decimal(char *end, uint64_t v) {
+    do *--end = (char)('0' + v % 10);
+    while (v /= 10);
+    return end;
+}
+
+void json_put_int(struct json_writer *w, const char *key, int64_t v) {
+    char text[24], *end = text + sizeof text;
+    char *p = decimal(end, v < 0 ? -(uint64_t)v : (uint64_t)v);
+    if (v < 0) *--p = '-';
+    begin(w, key);
+    buf_add(w->buf, p, (size_t)(end - p));
+}
+
+void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v) {
+    char text[24], *end = text + sizeof text;
+    *--end = '"';
+    char *p = decimal(end, v);
+    *--p = '"';
+    begin(w, key);
+    buf_add(w->buf, p, (size_t)(end + 1 - p));
+}
+
+// %.9g for 1e-4 <= v < 1e9, where %g has no exponent, without printf: v as nine digits and the
+// place of the point. Powers of ten up to 10^22 are exact, so the product is off by at most half a
+// unit of a double: the ninth digit may differ from printf's only where the tenth is a tie to 15
+// digits.
+static size_t nine_digits(char out[24], double v) {
+    static const double powers[] = {1e0, 1e1, 1e2, 1e3,  1e4,  1e5, 1e6,
+                                    1e7, 1e8, 1e9, 1e10, 1e11, 1e12};
+    int places = 8; // digits after the point
+    while (places > 0 && v >= powers[9 - places]) places--;
+    for (int i = 0; i < 4 && v * powers[places] < 1e8; i++) places++;
+    uint64_t digits = (uint64_t)(v * powers[places] + 0.5);
+    if (digits >= 1000000000 && places > 0) { // 9.9999999996: rounding made a tenth digit
+        digits /= 10;
+        places--;
+    }
+    while (places > 0 && digits % 10 == 0) {
+        digits /= 10;
+        places--;
+    }
+    char text[24], *end = text + sizeof text, *p = decimal(end, digits);
+    while (end - p <= places) *--p = '0'; // 0.0001: zeros up to the one before the point
+    size_t whole = (size_t)(end - p) - (size_t)places;
+    memcpy(out, p, whole);
+    if (places == 0) return whole;
+    out[whole] = '.';
+    memcpy(out + whole + 1, p + whole, (size_t)places);
+    return whole + 1 + (size_t)places;
+}
+
+void json_put_double(struct json_writer *w, const char *key, double v) {
+    char text[40], *p = text;
+    size_t n;
+    double magnitude = fabs(v);
+    if (!isfinite(v)) {
+        json_put_null(w, key);
+        return;
+    }
+    if (magnitude >= 1e-4 && magnitude < 999999999.0) {
+        if (v < 0) *p++ = '-';
+        n = (size_t)(p - text) + nine_digits(p, magnitude);
+    } else {
+        n = (size_t)snprintf(text, sizeof text, "%.9g", v);
+        p = memchr(text, ',', n); // a program that called setlocale()
+        if (p) *p = '.';
+    }
+    begin(w, key);
+    buf_add(w->buf, text, n);
+}
+
+void json_put_bool(struct json_writer *w, const char *key, bool v) {
+    begin(w, key);
+    buf_addz(w->buf, v ? "true" : "false");
+}
+
+void json_put_null(struct json_writer *w, const char *key) {
+    begin(w, key);
+    buf_add(w->buf, "null", 4);
+}
+
+void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len) {
+    begin(w, key);
+    buf_add(w->buf, json, len);
+}
