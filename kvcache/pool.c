@@ -1,0 +1,46 @@
+// The block pool: a stack of free block ids and a count of holders for each. See kvcache/README.md, rules 1 to 3.
+#include "kvcache/pool.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
+    *p = (struct kv_pool){0};
+    if (n_blocks < 1) {
+        return err_set(err, E_INVAL, "a cache pool needs at least one block, not %d", n_blocks);
+    }
+    p->free_list = malloc((size_t)n_blocks * sizeof *p->free_list);
+    p->refs = calloc((size_t)n_blocks, sizeof *p->refs);
+    if (!p->free_list || !p->refs) {
+        kv_pool_release(p);
+        return err_set(err, E_NOMEM, "no memory to keep count of %d cache blocks", n_blocks);
+    }
+    p->n_blocks = p->n_free = n_blocks;
+    // Block 0 on top, so that a small load stays in the first pages of the arena.
+    for (int32_t i = 0; i < n_blocks; i++) p->free_list[i] = n_blocks - 1 - i;
+    return 0;
+}
+
+void kv_pool_release(struct kv_pool *p) {
+    free(p->free_list);
+    free(p->refs);
+    *p = (struct kv_pool){0};
+}
+
+int32_t kv_pool_take(struct kv_pool *p) {
+    if (p->n_free == 0) return -1;
+    int32_t block = p->free_list[--p->n_free];
+    assert(p->refs[block] == 0);
+    p->refs[block] = 1;
+    return block;
+}
+
+void kv_pool_ref(struct kv_pool *p, int32_t block) {
+    assert(block >= 0 && block < p->n_blocks && p->refs[block] > 0);
+    p->refs[block]++;
+}
+
+void kv_pool_unref(struct kv_pool *p, int32_t block) {
+    assert(block >= 0 && block < p->n_blocks && p->refs[block] > 0);
+    if (--p->refs[block] == 0) p->free_list[p->n_free++] = block;
+}

@@ -1,0 +1,144 @@
+// The ring of one sequence.
+//
+// Which blocks a sequence holds is a pure function of its shape and n_tokens: the sink blocks that have been
+// written, and every block with a position that the next token, at t = n_tokens, may see:
+// p > t - (memory_len - sink_len), p < t. extend() adds the blocks of the step to come, commit() moves n_tokens
+// and gives back what the window has passed. The ring has as many slots as the widest step can touch: the
+// window of the step's first token up to its last token.
+#include "kvcache/ring.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Slots for the sinks and for the ring; the latter is at least one, so that arithmetic modulo it holds.
+static void ring_shape(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
+                       int32_t block_tokens, int64_t n_tokens, int64_t *n_sink, int64_t *n_ring) {
+    int64_t total = ceil_div(max_i64(n_tokens, 1), block_tokens);
+    *n_sink = min_i64(ceil_div(sink_len, block_tokens), total);
+    // A run of L positions touches at most (L + block - 2) / block + 1 blocks, however it lies.
+    int64_t run = (int64_t)memory_len - sink_len + chunk_tokens - 1;
+    *n_ring = min_i64((run + block_tokens - 2) / block_tokens + 1, total - *n_sink);
+}
+
+int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
+                           int32_t block_tokens, int64_t n_tokens) {
+    int64_t n_sink, n_ring;
+    ring_shape(memory_len, sink_len, chunk_tokens, block_tokens, n_tokens, &n_sink, &n_ring);
+    return (int32_t)min_i64(n_sink + n_ring, INT32_MAX);
+}
+
+int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, int32_t sink_len,
+                 int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err) {
+    *r = (struct kv_ring){0};
+    if (block_tokens < 1 || (block_tokens & (block_tokens - 1)) != 0) {
+        return err_set(err, E_INVAL, "a cache block holds a power of two tokens, not %d", block_tokens);
+    }
+    if (sink_len < 0 || sink_len >= memory_len || chunk_tokens < 1 || session_len < 1) {
+        return err_set(err, E_INVAL, "no cache of memory_len %d, sink_len %d, chunks of %d",
+                       memory_len, sink_len, chunk_tokens);
+    }
+    int64_t n_sink, n_ring;
+    ring_shape(memory_len, sink_len, chunk_tokens, block_tokens, session_len, &n_sink, &n_ring);
+    n_ring = max_i64(n_ring, 1);
+    r->blocks = malloc((size_t)(n_sink + n_ring) * sizeof *r->blocks);
+    if (!r->blocks) return err_set(err, E_NOMEM, "no memory for a ring of %lld blocks", (long long)(n_sink + n_ring));
+    for (int64_t i = 0; i < n_sink + n_ring; i++) r->blocks[i] = -1;
+    r->pool = pool;
+    r->map = (struct kv_map){.blocks = r->blocks, .n_sink_blocks = (int32_t)n_sink,
+                             .n_ring_blocks = (int32_t)n_ring, .block_tokens = block_tokens};
+    r->memory_len = memory_len;
+    r->sink_len = sink_len;
+    r->first_lost = n_sink * block_tokens;
+    return 0;
+}
+
+static void slot_drop(struct kv_ring *r, int32_t slot) {
+    if (r->blocks[slot] < 0) return;
+    kv_pool_unref(r->pool, r->blocks[slot]);
+    r->blocks[slot] = -1;
+    r->n_held--;
+}
+
+static void ring_clear(struct kv_ring *r) {
+    for (int32_t i = 0; i < r->map.n_sink_blocks + r->map.n_ring_blocks; i++) slot_drop(r, i);
+    r->n_tokens = 0;
+    r->first_lost = (int64_t)r->map.n_sink_blocks * r->map.block_tokens;
+}
+
+void kv_ring_release(struct kv_ring *r) {
+    if (r->blocks) ring_clear(r);
+    free(r->blocks);
+    *r = (struct kv_ring){0};
+}
+
+// First position past the sink blocks that a token at t, or one after it, may see; a block's start.
+static int64_t first_needed(const struct kv_ring *r, int64_t t) {
+    int64_t block = r->map.block_tokens;
+    int64_t oldest = t - ((int64_t)r->memory_len - r->sink_len) + 1;
+    int64_t sinks_end = r->map.n_sink_blocks * block;
+    return oldest > sinks_end ? oldest / block * block : sinks_end;
+}
+
+int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t dst, int32_t src),
+                   void *ctx) {
+    assert(n >= 1);
+    int64_t block = r->map.block_tokens;
+    int64_t first = r->n_tokens / block, last = (r->n_tokens + n - 1) / block;
+    assert(last - max_i64(first_needed(r, r->n_tokens) / block, r->map.n_sink_blocks) < r->map.n_ring_blocks);
+
+    // Only the first block can hold written positions already, so only it can be shared and still be written.
+    int32_t slot = kv_map_slot(&r->map, r->n_tokens);
+    bool shared = r->blocks[slot] >= 0 && r->pool->refs[r->blocks[slot]] > 1;
+    int32_t need = shared;
+    for (int64_t l = first; l <= last; l++) {
+        need += r->blocks[kv_map_slot(&r->map, l * block)] < 0;
+    }
+    if (need > r->pool->n_free) return E_NOMEM;
+
+    if (shared) {
+        int32_t own = kv_pool_take(r->pool), theirs = r->blocks[slot];
+        int rc = copy ? copy(ctx, own, theirs) : E_INTERNAL;
+        if (rc < 0) {
+            kv_pool_unref(r->pool, own);
+            return rc;
+        }
+        kv_pool_unref(r->pool, theirs);
+        r->blocks[slot] = own;
+    }
+    for (int64_t l = first; l <= last; l++) {
+        int32_t at = kv_map_slot(&r->map, l * block);
+        if (r->blocks[at] >= 0) continue;
+        r->blocks[at] = kv_pool_take(r->pool);
+        r->n_held++;
+    }
+    return 0;
+}
+
+void kv_ring_commit(struct kv_ring *r, int32_t n) {
+    r->n_tokens += n;
+    int64_t keep = first_needed(r, r->n_tokens);
+    // A block that no token has been written to is not passed by the window either: stop at n_tokens.
+    for (int64_t p = r->first_lost; p < min_i64(keep, r->n_tokens); p += r->map.block_tokens) {
+        slot_drop(r, kv_map_slot(&r->map, p));
+    }
+    r->first_lost = keep;
+}
+
+int kv_ring_truncate(struct kv_ring *r, int64_t n) {
+    assert(n >= 0);
+    if (n >= r->n_tokens) return 0;
+    if (n == 0 || first_needed(r, n) < r->first_lost) {
+        ring_clear(r);
+        return n == 0 ? 0 : KV_GONE;
+    }
+    int64_t block = r->map.block_tokens;
+    for (int64_t l = ceil_div(n, block); l <= (r->n_tokens - 1) / block; l++) {
+        slot_drop(r, kv_map_slot(&r->map, l * block));
+    }
+    r->n_tokens = n;
+    return 0;
+}

@@ -1,0 +1,54 @@
+// The block pool: what is taken has one holder, what nobody holds can be taken again, and it runs dry honestly.
+#include "kvcache/pool.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void test_takes_every_block_once(void **state) {
+    struct kv_pool p;
+    assert_int_equal(kv_pool_init(&p, 5, NULL), 0);
+    bool seen[5] = {false};
+    for (int i = 0; i < 5; i++) {
+        int32_t b = kv_pool_take(&p);
+        assert_in_range(b, 0, 4);
+        assert_false(seen[b]);
+        seen[b] = true;
+        assert_int_equal(p.refs[b], 1);
+    }
+    assert_int_equal(p.n_free, 0);
+    assert_int_equal(kv_pool_take(&p), -1);
+    kv_pool_release(&p);
+}
+
+static void test_shared_block_is_free_after_its_last_holder(void **state) {
+    struct kv_pool p;
+    assert_int_equal(kv_pool_init(&p, 2, NULL), 0);
+    int32_t b = kv_pool_take(&p);
+    kv_pool_ref(&p, b);
+    kv_pool_unref(&p, b);
+    assert_int_equal(p.n_free, 1);
+    kv_pool_unref(&p, b);
+    assert_int_equal(p.n_free, 2);
+    assert_int_equal(kv_pool_take(&p), b); // the warm one first
+    kv_pool_release(&p);
+}
+
+static void test_refuses_an_empty_pool(void **state) {
+    struct kv_pool p;
+    struct err err = {0};
+    assert_int_equal(kv_pool_init(&p, 0, &err), E_INVAL);
+    assert_true(err.text[0] != '\0');
+    kv_pool_release(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_takes_every_block_once),
+        cmocka_unit_test(test_shared_block_is_free_after_its_last_holder),
+        cmocka_unit_test(test_refuses_an_empty_pool),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

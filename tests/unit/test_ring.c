@@ -1,0 +1,214 @@
+// The ring against a brute-force model of the window rule: a table that remembers, for every pool block, which
+// sequence position was last written to each of its places. Random shapes, chunks, cuts and copies; after every
+// step all that any token of the step may see must still lie where kv_map says, and kv_check must hold.
+#include "kvcache/check.h"
+#include "kvcache/ring.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_BLOCKS = 512, MAX_BLOCK_TOKENS = 32 };
+
+// What a backend's arena would hold: owner and position of every place, as one number.
+struct arena {
+    int64_t place[MAX_BLOCKS][MAX_BLOCK_TOKENS];
+    int copies;
+};
+static struct arena arena;
+
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed = 7;
+static uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+static int arena_copy(void *ctx, int32_t dst, int32_t src) {
+    memcpy(arena.place[dst], arena.place[src], sizeof arena.place[dst]);
+    arena.copies++;
+    return 0;
+}
+
+static int64_t *place_of(const struct kv_ring *r, int64_t p) {
+    int32_t b = r->blocks[kv_map_slot(&r->map, p)];
+    assert_in_range(b, 0, MAX_BLOCKS - 1);
+    return &arena.place[b][p % r->map.block_tokens];
+}
+
+// Writes the step's positions, then looks at all that each of its tokens sees, as attention does.
+static void write_and_look(struct kv_ring *r, int owner, int32_t n) {
+    for (int64_t p = r->n_tokens; p < r->n_tokens + n; p++) *place_of(r, p) = owner * 1000000 + p;
+    for (int64_t t = r->n_tokens; t < r->n_tokens + n; t++) {
+        for (int64_t p = 0; p <= t; p++) {
+            bool sees = p < r->sink_len || p > t - (r->memory_len - r->sink_len);
+            if (sees) assert_int_equal(*place_of(r, p), owner * 1000000 + p);
+        }
+    }
+}
+
+static void check(const struct kv_pool *pool, const struct kv_ring *const *rings, size_t n) {
+    struct err err = {0};
+    if (kv_check(pool, rings, n, &err) < 0) fail_msg("%s", err.text);
+}
+
+struct shape {
+    int32_t memory_len, sink_len, chunk, block;
+    int64_t session_len;
+};
+
+static struct shape random_shape(void) {
+    struct shape s;
+    s.block = 1 << below(6);
+    s.memory_len = 1 + (int32_t)below(70);
+    s.sink_len = (int32_t)below((uint32_t)(s.memory_len < 20 ? s.memory_len : 20));
+    s.chunk = 1 + (int32_t)below(40);
+    s.session_len = below(4) == 0 ? 1 + below(200) : 1000;
+    return s;
+}
+
+static void run_shape(struct shape s) {
+    struct kv_pool pool;
+    struct kv_ring r;
+    assert_int_equal(kv_pool_init(&pool, MAX_BLOCKS, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, s.memory_len, s.sink_len, s.chunk, s.block, s.session_len, NULL), 0);
+    const struct kv_ring *rings[] = {&r};
+    int32_t bound = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, s.session_len);
+    int64_t goal = 10 * s.memory_len < s.session_len ? 10 * s.memory_len : s.session_len;
+    for (int step = 0; step < 400 && r.n_tokens < goal; step++) {
+        if (below(8) == 0 && r.n_tokens > 0) {
+            int64_t to = r.n_tokens - (int64_t)below((uint32_t)(below(2) ? 4 : r.n_tokens) + 1);
+            if (to < 0) to = 0;
+            int rc = kv_ring_truncate(&r, to);
+            assert_int_equal(r.n_tokens, rc == KV_GONE ? 0 : to);
+            check(&pool, rings, 1);
+            continue;
+        }
+        int32_t n = 1 + (int32_t)below((uint32_t)s.chunk);
+        if (n > goal - r.n_tokens) n = (int32_t)(goal - r.n_tokens);
+        assert_int_equal(kv_ring_extend(&r, n, NULL, NULL), 0);
+        assert_true(r.n_held <= bound);
+        write_and_look(&r, 1, n);
+        kv_ring_commit(&r, n);
+        check(&pool, rings, 1);
+    }
+    kv_ring_release(&r);
+    assert_int_equal(pool.n_free, pool.n_blocks);
+    kv_pool_release(&pool);
+}
+
+static void test_window_rule_under_random_steps(void **state) {
+    for (int i = 0; i < 300; i++) run_shape(random_shape());
+}
+
+static void test_cut_keeps_what_it_says(void **state) {
+    // Nothing has left the window: any cut is complete. Then the window moves on, and a cut across a lost block is told.
+    struct kv_pool pool;
+    struct kv_ring r;
+    assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, 32, 4, 16, 8, 1000, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
+        kv_ring_commit(&r, 16);
+    }
+    assert_int_equal(kv_ring_truncate(&r, 5), 0);
+    assert_int_equal(r.n_tokens, 5);
+    assert_int_equal(r.n_held, 1);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
+        kv_ring_commit(&r, 16);
+    }
+    assert_int_equal(kv_ring_truncate(&r, 100), KV_GONE);
+    assert_int_equal(r.n_tokens, 0);
+    assert_int_equal(r.n_held, 0);
+    assert_int_equal(pool.n_free, 64);
+    kv_ring_release(&r);
+    kv_pool_release(&pool);
+}
+
+static void test_full_pool_changes_nothing(void **state) {
+    struct kv_pool pool;
+    struct kv_ring r;
+    assert_int_equal(kv_pool_init(&pool, 3, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, 100, 0, 64, 8, 1000, NULL), 0);
+    assert_int_equal(kv_ring_extend(&r, 10, NULL, NULL), 0);
+    kv_ring_commit(&r, 10);
+    assert_int_equal(kv_ring_extend(&r, 20, NULL, NULL), E_NOMEM);
+    assert_int_equal(r.n_held, 2);
+    assert_int_equal(pool.n_free, 1);
+    const struct kv_ring *rings[] = {&r};
+    check(&pool, rings, 1);
+    assert_int_equal(kv_ring_extend(&r, 14, NULL, NULL), 0);
+    kv_ring_commit(&r, 14);
+    check(&pool, rings, 1);
+    kv_ring_release(&r);
+    kv_pool_release(&pool);
+}
+
+// Two rings over the same blocks: the one that writes first gets its own copy of the block it writes to.
+static void test_copy_on_write(void **state) {
+    struct kv_pool pool;
+    struct kv_ring a, b;
+    assert_int_equal(kv_pool_init(&pool, 16, NULL), 0);
+    assert_int_equal(kv_ring_init(&a, &pool, 64, 4, 16, 8, 200, NULL), 0);
+    assert_int_equal(kv_ring_init(&b, &pool, 64, 4, 16, 8, 200, NULL), 0);
+    assert_int_equal(kv_ring_extend(&a, 12, NULL, NULL), 0);
+    write_and_look(&a, 1, 12);
+    kv_ring_commit(&a, 12);
+    for (int i = 0; i < a.map.n_sink_blocks + a.map.n_ring_blocks; i++) {
+        b.blocks[i] = a.blocks[i];
+        if (b.blocks[i] >= 0) kv_pool_ref(&pool, b.blocks[i]);
+    }
+    b.n_tokens = a.n_tokens;
+    b.n_held = a.n_held;
+    const struct kv_ring *rings[] = {&a, &b};
+    check(&pool, rings, 2);
+
+    arena.copies = 0;
+    assert_int_equal(kv_ring_extend(&b, 3, arena_copy, NULL), 0);
+    assert_int_equal(arena.copies, 1);
+    for (int64_t p = 12; p < 15; p++) *place_of(&b, p) = -p;
+    kv_ring_commit(&b, 3);
+    check(&pool, rings, 2);
+    assert_int_equal(*place_of(&b, 9), 1000009);               // copied
+    assert_ptr_equal(place_of(&a, 3), place_of(&b, 3));        // still shared
+    assert_int_equal(kv_ring_extend(&a, 3, arena_copy, NULL), 0);
+    assert_int_equal(arena.copies, 1);                         // a is alone on its block now
+    write_and_look(&a, 1, 3);
+    kv_ring_commit(&a, 3);
+    assert_int_equal(*place_of(&b, 13), -13);
+    kv_ring_release(&a);
+    kv_ring_release(&b);
+    assert_int_equal(pool.n_free, 16);
+    kv_pool_release(&pool);
+}
+
+static void test_bounds(void **state) {
+    // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a row, 7 blocks.
+    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 100000), 1 + 7);
+    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 40), 3); // a short log needs no more than itself
+    assert_int_equal(kv_ring_max_blocks(64, 0, 1, 16, 1), 1);
+    struct kv_pool pool;
+    struct kv_ring r;
+    struct err err = {0};
+    assert_int_equal(kv_pool_init(&pool, 4, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, 8, 8, 4, 16, 100, &err), E_INVAL);
+    assert_int_equal(kv_ring_init(&r, &pool, 8, 0, 4, 12, 100, &err), E_INVAL);
+    kv_pool_release(&pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_window_rule_under_random_steps),
+        cmocka_unit_test(test_cut_keeps_what_it_says),
+        cmocka_unit_test(test_full_pool_changes_nothing),
+        cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
