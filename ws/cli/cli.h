@@ -1,0 +1,108 @@
+// What the commands of `parley` share: options from tables, an engine on a model folder, input, progress, exit codes.
+// Only main*.c files of this folder include it; they may see every layer (STYLE: layers).
+#pragma once
+#include "base/config.h"
+#include "engine/engine.h"
+#include <stdbool.h>
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+#define PARLEY_VERSION "0.1.0"
+
+struct cli_command {
+    const char *name, *summary;
+    int (*run)(int argc, char **argv); // argv[0] is the command's name; returns the exit status
+};
+
+// Parses argv[1..] by the table into settings (initialised here, config_release is the caller's). Words that are
+// no options go to words (at most max_words), *n_words counts them. Returns CLI_PARSED; CLI_HELP_SHOWN after
+// --help; or, after saying why on stderr, an exit status. Except for CLI_PARSED the settings are released.
+enum { CLI_PARSED = 0, CLI_HELP_SHOWN = -1 };
+int cli_parse(const struct config_table *t, void *settings, int argc, char **argv, const char *usage,
+              const char *about, char **words, int max_words, int *n_words);
+// `return cli_usage("generate", "--ids and --prompt exclude each other");`
+int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI_FAILED
+
+// Options of every command that loads a model.
+struct cli_model {
+    char *model, *chat_template, *device, *isa;
+    int64_t threads, kv_cache_bytes, block_tokens, prefill_chunk_tokens;
+    int64_t memory_len, sink_len, session_len;
+    int kv_dtype;
+};
+#define CLI_KV_DTYPES "auto|f32|f16|bf16"
+#define CLI_MODEL_KEYS(T, m)                                                                       \
+    {"model", "model", CONFIG_STRING, offsetof(T, m.model), 0, 0, 0, "", "Model folder (required).", 0}, \
+    {"model", "chat_template", CONFIG_STRING, offsetof(T, m.chat_template), 0, 0, 0, "",           \
+     "Built-in form or template file to use instead of the model's own.", 0},                      \
+    {"model", "device", CONFIG_STRING, offsetof(T, m.device), 0, 0, 0, "cpu", "Where to run.", 0}, \
+    {"model", "isa", CONFIG_STRING, offsetof(T, m.isa), 0, 0, 0, "auto",                           \
+     "CPU instruction set: auto, portable, avx2, avx512 or amx.", 0},                              \
+    {"model", "threads", CONFIG_INT, offsetof(T, m.threads), 0, 64, 0, "0",                        \
+     "CPU threads; 0 takes every core.", 0},                                                       \
+    {"model", "kv_dtype", CONFIG_CHOICE, offsetof(T, m.kv_dtype), 0, 0, CLI_KV_DTYPES, "auto",     \
+     "Number format of the KV cache; auto is f32 on the CPU.", 0},                                 \
+    {"model", "kv_cache_bytes", CONFIG_BYTES, offsetof(T, m.kv_cache_bytes), 0, 1e15, 0, "0",      \
+     "Size of the KV cache pool; 0 takes what the work needs.", 0},                                \
+    {"model", "block_tokens", CONFIG_INT, offsetof(T, m.block_tokens), 8, 256, 0, "32",            \
+     "Positions in one cache block; a power of two.", 0},                                          \
+    {"model", "prefill_chunk_tokens", CONFIG_INT, offsetof(T, m.prefill_chunk_tokens), 1, 65536, 0, "256", \
+     "Most prompt tokens computed in one step.", 0},                                               \
+    {"model", "memory_len", CONFIG_INT, offsetof(T, m.memory_len), 0, 1e9, 0, "0",                 \
+     "Tokens whose keys and values are kept; 0 keeps all of the session.", 0},                     \
+    {"model", "sink_len", CONFIG_INT, offsetof(T, m.sink_len), -1, 1e9, 0, "-1",                   \
+     "First tokens that always stay visible; -1: 4, or 0 when memory_len is not over 4.", 0},      \
+    {"model", "session_len", CONFIG_INT, offsetof(T, m.session_len), 0, 1e9, 0, "0",               \
+     "Most tokens of one session; 0: what the work needs.", 0}
+
+// Opens the model for n_sequences turns at once; a progress bar on a terminal's stderr.
+int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences, struct err *err);
+// memory_len, sink_len and session_len of a turn on that engine: the options, or what they default to.
+void cli_turn_window(const struct cli_model *m, const struct engine *e, struct engine_turn *turn);
+
+// Options of every command that draws tokens. NaN (floats) and -1 (integers) mean "not given".
+struct cli_sampling {
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k, min_tokens;
+    char *seed, *stop;
+};
+#define CLI_UNSET "-1000"
+#define CLI_SAMPLING_KEYS(T, m)                                                                    \
+    {"sampling", "temperature", CONFIG_FLOAT, offsetof(T, m.temperature), -1000, 100, 0, CLI_UNSET, \
+     "0 is greedy.", 0},                                                                           \
+    {"sampling", "top_k", CONFIG_INT, offsetof(T, m.top_k), -1000, 1e9, 0, CLI_UNSET,              \
+     "Keep the k likeliest tokens; 0 keeps all.", 0},                                              \
+    {"sampling", "top_p", CONFIG_FLOAT, offsetof(T, m.top_p), -1000, 1, 0, CLI_UNSET,              \
+     "Keep the likeliest tokens that together have this probability.", 0},                         \
+    {"sampling", "min_p", CONFIG_FLOAT, offsetof(T, m.min_p), -1000, 1, 0, CLI_UNSET,              \
+     "Drop tokens below this share of the likeliest one's probability.", 0},                       \
+    {"sampling", "repetition_penalty", CONFIG_FLOAT, offsetof(T, m.repetition_penalty), -1000, 100, 0, CLI_UNSET, \
+     "Over 1 makes repeating less likely.", 0},                                                    \
+    {"sampling", "presence_penalty", CONFIG_FLOAT, offsetof(T, m.presence_penalty), -1000, 100, 0, CLI_UNSET, \
+     "Taken once from tokens already generated.", 0},                                              \
+    {"sampling", "frequency_penalty", CONFIG_FLOAT, offsetof(T, m.frequency_penalty), -1000, 100, 0, CLI_UNSET, \
+     "Taken from tokens already generated, times their count.", 0},                                \
+    {"sampling", "min_tokens", CONFIG_INT, offsetof(T, m.min_tokens), -1000, 1e9, 0, CLI_UNSET,    \
+     "No end of sequence before this many tokens.", 0},                                            \
+    {"sampling", "seed", CONFIG_STRING, offsetof(T, m.seed), 0, 0, 0, "",                          \
+     "64-bit seed of the draws; without it one is drawn.", 0},                                     \
+    {"sampling", "stop", CONFIG_STRING, offsetof(T, m.stop), 0, 0, 0, "",                          \
+     "Stop before this text appears.", 0}
+// Puts what was given over what *p already holds.
+int cli_sampling_apply(const struct cli_sampling *s, struct sampling_params *p, struct err *err);
+
+int cli_read_stdin(struct buf *out, struct err *err); // all of it, at most 64 MiB
+int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
+void cli_progress(void *ctx /* const char *label */, int64_t done, int64_t total); // bar, if stderr is a terminal
+void cli_print_json(struct buf *b); // a line on stdout; releases b
+
+int main_serve(int argc, char **argv);
+int main_chat(int argc, char **argv);
+int main_generate(int argc, char **argv);
+int main_tokenize(int argc, char **argv);
+int main_score(int argc, char **argv);
+int main_sessions(int argc, char **argv);
+int main_bench(int argc, char **argv);
+int main_inspect(int argc, char **argv);
+int main_synth(int argc, char **argv);

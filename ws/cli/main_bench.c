@@ -1,0 +1,213 @@
+// parley bench: prefill and decode rates of a model on this machine, and how near decode comes to the rate at which the
+// machine can read memory at all, measured in the same run.
+#include "base/clock.h"
+#include "base/json.h"
+#include "ws/cli/cli.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct settings {
+    struct cli_model model;
+    int64_t prompt_tokens, decode_tokens, sequences, repeat;
+    bool json;
+};
+static const struct config_key keys[] = {
+    {"bench", "prompt_tokens", CONFIG_INT, offsetof(struct settings, prompt_tokens), 1, 1e7, 0, "512",
+     "Tokens of the prefill measured.", 0},
+    {"bench", "decode_tokens", CONFIG_INT, offsetof(struct settings, decode_tokens), 2, 1e7, 0, "128",
+     "Tokens generated in each decode measured.", 0},
+    {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, 1024, 0, "8",
+     "Sessions that decode together in the last part.", 0},
+    {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, 1000, 0, "5",
+     "Runs of each part; medians are reported.", 0},
+    {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
+    CLI_MODEL_KEYS(struct settings, model),
+};
+static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+// --- the ceiling: how fast all threads together can read memory that no cache holds -----------------------------
+
+struct reader {
+    pthread_t thread;
+    const uint64_t *words;
+    size_t n;
+    uint64_t sum;
+};
+
+static void *read_words(void *arg) {
+    struct reader *r = arg;
+    uint64_t a = 0, b = 0, c = 0, d = 0; // four sums: the loop waits for memory, not for one add
+    for (size_t i = 0; i + 4 <= r->n; i += 4) {
+        a += r->words[i];
+        b += r->words[i + 1];
+        c += r->words[i + 2];
+        d += r->words[i + 3];
+    }
+    r->sum = a + b + c + d;
+    return NULL;
+}
+
+// GB/s, the best of five passes over 1 GiB; 0 when the memory cannot be had.
+static double read_ceiling(int n_threads) {
+    enum { BYTES = 1 << 30 };
+    struct reader readers[64];
+    double best = 0;
+    char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 0;
+    madvise(memory, BYTES, MADV_HUGEPAGE);
+    memset(memory, 1, BYTES);
+    for (int pass = 0; pass < 5; pass++) {
+        size_t n = BYTES / sizeof(uint64_t) / (size_t)n_threads;
+        int started = 0;
+        int64_t start = clock_mono_us(&clock_system);
+        for (int i = 0; i < n_threads; i++) {
+            readers[i] = (struct reader){.words = (const uint64_t *)(void *)memory + n * (size_t)i, .n = n};
+            if (pthread_create(&readers[i].thread, NULL, read_words, &readers[i])) break;
+            started++;
+        }
+        for (int i = 0; i < started; i++) pthread_join(readers[i].thread, NULL);
+        double rate = (double)started * (double)n * 8 / (double)(clock_mono_us(&clock_system) - start) / 1e3;
+        if (rate > best) best = rate;
+    }
+    munmap(memory, BYTES);
+    return best;
+}
+
+// --- turns ----------------------------------------------------------------------------------------------------
+
+struct bench {
+    const struct settings *settings;
+    struct engine *engine;
+    uint64_t next; // sequence and turn numbers
+    struct err *err;
+};
+
+static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
+    const struct engine_info *info = engine_info(b->engine);
+    struct engine_turn turn = {.sequence = ++b->next, .turn = b->next};
+    sampling_params_init(&turn.sampling);
+    turn.sampling.temperature = 0;
+    turn.sampling.ignore_eos = true;
+    turn.sampling.max_tokens = (int32_t)n_generate;
+    turn.score_only = n_generate == 0;
+    turn.n_ids = turn.n_input = n_ids;
+    cli_turn_window(&b->settings->model, b->engine, &turn);
+    turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
+    if (!turn.ids) return err_set(b->err, E_NOMEM, "no memory for %lld ids", (long long)n_ids);
+    uint32_t x = 12345;
+    for (int64_t i = 0; i < n_ids; i++) {
+        x = x * 1664525u + 1013904223u;
+        turn.ids[i] = (int32_t)((x >> 8) % (uint32_t)info->n_vocab);
+    }
+    int rc = engine_turn_submit(b->engine, &turn, b->err);
+    if (rc < 0) free(turn.ids);
+    return rc;
+}
+
+// Waits for n turns. *prefill_us: the last one's; *decode_us: from the first sampled token to the last, over all.
+static int finish(struct bench *b, int n, int64_t *prefill_us, int64_t *decode_us) {
+    struct engine_event ev;
+    int64_t first = 0, last = 0;
+    while (n > 0) {
+        TRY(engine_wait(b->engine, &ev, -1));
+        if (ev.kind == ENGINE_TOKEN) {
+            if (!first) first = ev.time_us;
+            last = ev.time_us;
+        }
+        if (ev.kind != ENGINE_DONE) continue;
+        if (ev.finish == FINISH_ERROR)
+            return err_set(b->err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+        *prefill_us = ev.prefill_us;
+        engine_sequence_release(b->engine, ev.sequence);
+        n--;
+    }
+    *decode_us = last - first;
+    return 0;
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum part { PREFILL, DECODE, TOGETHER };
+
+// Median tokens/s of one part.
+static int measure(struct bench *b, enum part part, double *out) {
+    const struct settings *s = b->settings;
+    double rates[1000];
+    for (int64_t i = -1; i < s->repeat; i++) { // the run before the first warms up
+        int n = part == TOGETHER ? (int)s->sequences : 1;
+        int64_t prefill_us = 0, decode_us = 0;
+        for (int k = 0; k < n; k++)
+            TRY(submit(b, part == PREFILL ? s->prompt_tokens : 16, part == PREFILL ? 0 : s->decode_tokens));
+        TRY(finish(b, n, &prefill_us, &decode_us));
+        if (i < 0) continue;
+        rates[i] = part == PREFILL ? (double)s->prompt_tokens * 1e6 / (double)prefill_us
+                                   : (double)(n * s->decode_tokens - 1) * 1e6 / (double)decode_us;
+    }
+    qsort(rates, (size_t)s->repeat, sizeof *rates, compare);
+    *out = rates[s->repeat / 2];
+    return 0;
+}
+
+static void report(const struct settings *s, const struct engine_info *info, const double rate[3],
+                   double ceiling) {
+    // One decoded token reads every weight once and what the cache holds by then (half the run on average).
+    double kv = (double)info->block_bytes / info->block_tokens * (16 + (double)s->decode_tokens / 2);
+    double bytes = (double)info->weight_bytes + kv;
+    double gbs = bytes * rate[DECODE] / 1e9;
+    if (!s->json) {
+        printf("%s on %s, %.2f GB of weights\n", info->model_name, info->backend, (double)info->weight_bytes / 1e9);
+        printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens, rate[PREFILL]);
+        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s that memory gives\n",
+               (long long)s->decode_tokens, rate[DECODE], gbs, 100 * gbs / ceiling, ceiling);
+        printf("  %lld sessions together     %10.1f tokens/s\n", (long long)s->sequences, rate[TOGETHER]);
+        return;
+    }
+    struct buf out;
+    struct json_writer w;
+    buf_init(&out, 1 << 16);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "model", info->model_name);
+    json_put_string(&w, "backend", info->backend);
+    json_put_int(&w, "weight_bytes", info->weight_bytes);
+    json_put_int(&w, "prompt_tokens", s->prompt_tokens);
+    json_put_int(&w, "decode_tokens", s->decode_tokens);
+    json_put_int(&w, "sequences", s->sequences);
+    json_put_int(&w, "repeat", s->repeat);
+    json_put_double(&w, "prefill_tokens_per_second", rate[PREFILL]);
+    json_put_double(&w, "decode_tokens_per_second", rate[DECODE]);
+    json_put_double(&w, "together_tokens_per_second", rate[TOGETHER]);
+    json_put_double(&w, "bytes_per_step", bytes);
+    json_put_double(&w, "gb_per_second", gbs);
+    json_put_double(&w, "ceiling_gb_per_second", ceiling);
+    json_put_double(&w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
+    json_close(&w, '}');
+    cli_print_json(&out);
+}
+
+int main_bench(int argc, char **argv) {
+    struct settings s;
+    struct bench b = {.settings = &s};
+    struct err err = {0};
+    double rate[3];
+    int n_words, rc = cli_parse(&table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
+                                "Measures prefill, decode and sessions decoding together; medians of --repeat runs.",
+                                NULL, 0, &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    b.err = &err;
+    int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
+    double ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
+    TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
+    for (enum part part = PREFILL; part <= TOGETHER; part++) TRY_GOTO(out, measure(&b, part, &rate[part]));
+    report(&s, engine_info(b.engine), rate, ceiling);
+out:
+    if (b.engine) engine_close(b.engine);
+    config_release(&table, &s);
+    return rc < 0 ? cli_fail(&err) : CLI_OK;
+}

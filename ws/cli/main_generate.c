@@ -1,0 +1,155 @@
+// parley generate: continue a prompt once, to standard output as it comes or as one JSON object.
+#include "base/json.h"
+#include "base/random_id.h"
+#include "ws/cli/cli.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct settings {
+    struct cli_model model;
+    struct cli_sampling sampling;
+    char *ids, *prompt;
+    int64_t max_tokens;
+    bool ignore_eos, json, chat;
+};
+static const struct config_key keys[] = {
+    {"prompt", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "", "Prompt as token ids: 1,2,3.", 0},
+    {"prompt", "prompt", CONFIG_STRING, offsetof(struct settings, prompt), 0, 0, 0, "",
+     "Prompt as text, special tokens recognised; - reads standard input.", 0},
+    {"prompt", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
+     "The prompt is a user's message: put it through the chat template.", 0},
+    {"output", "max_tokens", CONFIG_INT, offsetof(struct settings, max_tokens), 1, 1e9, 0, "128",
+     "Most tokens to generate.", 0},
+    {"output", "ignore_eos", CONFIG_BOOL, offsetof(struct settings, ignore_eos), 0, 0, 0, "off",
+     "Go on past the end of sequence.", 0},
+    {"output", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
+     "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}.", 0},
+    CLI_SAMPLING_KEYS(struct settings, sampling),
+    CLI_MODEL_KEYS(struct settings, model),
+};
+static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+struct result {
+    struct token_list ids;
+    struct buf text;
+    float *logprobs;
+    size_t n_logprobs;
+};
+
+static int prompt_ids(const struct settings *s, const struct engine *e, struct token_list *ids,
+                      struct err *err) {
+    if (s->ids[0]) return cli_parse_ids(s->ids, ids, err);
+    struct buf text;
+    int rc;
+    if (!strcmp(s->prompt, "-")) {
+        TRY_GOTO(out, cli_read_stdin(&text, err));
+    } else {
+        buf_init(&text, strlen(s->prompt) + 1);
+        TRY_GOTO(out, buf_addz(&text, s->prompt));
+    }
+    if (s->chat) {
+        struct engine_message message = {"user", buf_z(&text)};
+        rc = engine_render_turn(e, &message, 1, -1, ids, err);
+    } else {
+        rc = engine_tokenize(e, buf_z(&text), text.len, true, ids, err);
+    }
+out:
+    buf_release(&text);
+    return rc;
+}
+
+static int take_token(struct result *r, const struct engine_event *ev) {
+    if (ev->id < 0) return 0;
+    float *grown = realloc(r->logprobs, (r->n_logprobs + 1) * sizeof *grown);
+    if (!grown) return E_NOMEM;
+    r->logprobs = grown;
+    r->logprobs[r->n_logprobs++] = ev->logprob;
+    return token_list_push(&r->ids, ev->id);
+}
+
+static int run_turn(const struct settings *s, struct engine *e, struct engine_turn *turn,
+                    struct token_list *ids, struct result *r, enum engine_finish *finish,
+                    struct err *err) {
+    turn->n_ids = turn->n_input = (int64_t)ids->len;
+    turn->ids = ids->ids;
+    TRY(engine_turn_submit(e, turn, err));
+    token_list_init(ids); // the engine has them now
+    struct engine_event ev;
+    do {
+        TRY(engine_wait(e, &ev, -1));
+        if (ev.kind != ENGINE_TOKEN && ev.kind != ENGINE_DONE) continue;
+        if (ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR)
+            return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+        if (ev.kind == ENGINE_TOKEN && take_token(r, &ev) < 0)
+            return err_set(err, E_NOMEM, "no memory for the answer");
+        buf_add(&r->text, ev.text, ev.text_len);
+        if (!s->json) {
+            fwrite(ev.text, 1, ev.text_len, stdout);
+            fflush(stdout);
+        }
+    } while (ev.kind != ENGINE_DONE);
+    *finish = ev.finish;
+    return r->text.error ? err_set(err, r->text.error, "the answer is too long to hold") : 0;
+}
+
+static void print_result(const struct result *r, enum engine_finish finish) {
+    struct buf out;
+    struct json_writer w;
+    buf_init(&out, 1 << 30);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    json_open(&w, "ids", '[');
+    for (size_t i = 0; i < r->ids.len; i++) json_put_int(&w, NULL, r->ids.ids[i]);
+    json_close(&w, ']');
+    json_put_text(&w, "text", buf_z(&r->text), r->text.len);
+    json_open(&w, "logprobs", '[');
+    for (size_t i = 0; i < r->n_logprobs; i++) json_put_double(&w, NULL, (double)r->logprobs[i]);
+    json_close(&w, ']');
+    json_put_string(&w, "finish_reason", engine_finish_name(finish));
+    json_close(&w, '}');
+    cli_print_json(&out);
+}
+
+int main_generate(int argc, char **argv) {
+    struct settings s;
+    struct engine *e = NULL;
+    struct err err = {0};
+    struct token_list ids;
+    struct result r = {0};
+    enum engine_finish finish = FINISH_ERROR;
+    int n_words, rc = cli_parse(&table, &s, argc, argv,
+                                "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
+                                "Continues a prompt once. Without sampling options it is greedy.", NULL, 0,
+                                &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    if (!s.ids[0] == !s.prompt[0]) {
+        config_release(&table, &s);
+        return cli_usage(argv[0], "give either --ids or --prompt");
+    }
+    token_list_init(&ids);
+    token_list_init(&r.ids);
+    buf_init(&r.text, 1 << 28);
+
+    struct engine_turn turn = {.sequence = 1, .turn = 1};
+    sampling_params_init(&turn.sampling);
+    turn.sampling.temperature = 0;
+    turn.sampling.max_tokens = (int32_t)s.max_tokens;
+    turn.sampling.ignore_eos = s.ignore_eos;
+    turn.sampling.seed = random_u64();
+    turn.sampling.has_seed = true;
+    TRY_GOTO(out, cli_sampling_apply(&s.sampling, &turn.sampling, &err));
+    TRY_GOTO(out, cli_engine_open(&e, &s.model, 1, &err));
+    TRY_GOTO(out, prompt_ids(&s, e, &ids, &err));
+    cli_turn_window(&s.model, e, &turn);
+    TRY_GOTO(out, run_turn(&s, e, &turn, &ids, &r, &finish, &err));
+    if (s.json) print_result(&r, finish);
+    else putchar('\n');
+out:
+    if (e) engine_close(e);
+    token_list_release(&ids);
+    token_list_release(&r.ids);
+    buf_release(&r.text);
+    free(r.logprobs);
+    config_release(&table, &s);
+    return rc < 0 ? cli_fail(&err) : CLI_OK;
+}
