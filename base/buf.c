@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,17 @@ int buf_vaddf(struct buf *b, const char *fmt, va_list ap) {
     }
     va_end(again);
     return rc;
+}
+
+int buf_add_double(struct buf *b, double v) {
+    if (isnan(v) || isinf(v)) return buf_addz(b, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+    char text[40];
+    int digits = 15;
+    do snprintf(text, sizeof text, "%.*g", digits, v);
+    while (strtod(text, NULL) != v && ++digits <= 17);
+    char *comma = strchr(text, ',');
+    if (comma) *comma = '.';
+    return buf_addz(b, text);
 }
 
 void buf_remove_front(struct buf *b, size_t n) {

@@ -1,0 +1,80 @@
+// Settings from the environment and from the command line. See config.h.
+#include "base/config.h"
+#include "base/log.h"
+#include <ctype.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_MAX_CHARS 64
+
+static const char env_prefix[] = "PARLEY_";
+
+// Copies the name that ends at `end`, in lower case; false when it is too long to be one of ours.
+static bool copy_name(char out[NAME_MAX_CHARS], const char *name, const char *end) {
+    if (end - name >= NAME_MAX_CHARS) return false;
+    for (; name < end; name++) *out++ = (char)tolower((unsigned char)*name);
+    *out = '\0';
+    return true;
+}
+
+static int set_from_variable(const struct config_table *t, void *settings, const char *variable,
+                             struct err *err) {
+    const char *equals = strchr(variable, '=');
+    char name[NAME_MAX_CHARS], quoted[160];
+    struct err reason = {0};
+    if (!equals) return 0;
+    if (!copy_name(name, variable + sizeof env_prefix - 1, equals)) return 0;
+    int rc = config_set(t, settings, name, equals + 1, &reason);
+    if (rc == E_NOTFOUND) { // perhaps meant for another program, perhaps a slip
+        log_warn("config.unknown_variable", "reason=%s",
+                 log_quote(quoted, sizeof quoted, reason.text));
+        return 0;
+    }
+    if (rc < 0)
+        return err_set(err, rc, "environment variable %.*s: %s", (int)(equals - variable), variable,
+                       reason.text);
+    return 0;
+}
+
+int config_load_env(const struct config_table *t, void *settings, struct err *err) {
+    for (char **p = environ; p && *p; p++)
+        if (strncmp(*p, env_prefix, sizeof env_prefix - 1) == 0)
+            TRY(set_from_variable(t, settings, *p, err));
+    return 0;
+}
+
+// --name, --name=...: the row, or that of --no-name with *negated.
+static const struct config_key *find_option(const struct config_table *t, const char *arg,
+                                            bool *negated) {
+    char name[NAME_MAX_CHARS];
+    *negated = false;
+    if (arg[0] != '-' || arg[1] != '-') return NULL;
+    if (!copy_name(name, arg + 2, arg + strcspn(arg, "="))) return NULL;
+    const struct config_key *key = config_find(t, name);
+    if (key || strncmp(name, "no", 2) != 0 || (name[2] != '-' && name[2] != '_')) return key;
+    key = config_find(t, name + 3);
+    if (!key || key->type != CONFIG_BOOL) return NULL;
+    *negated = true;
+    return key;
+}
+
+int config_arg(const struct config_table *t, void *settings, int argc, char **argv, int *i,
+               struct err *err) {
+    bool negated;
+    const struct config_key *key = find_option(t, argv[*i], &negated);
+    if (!key) return 0;
+    const char *value = strchr(argv[*i], '=');
+    if (value && negated)
+        return err_set(err, E_INVAL, "%.*s takes no value", (int)(value - argv[*i]), argv[*i]);
+    if (value) {
+        value++;
+    } else if (key->type == CONFIG_BOOL) {
+        value = negated ? "off" : "on";
+    } else if (*i + 1 < argc) {
+        value = argv[++*i];
+    } else {
+        return err_set(err, E_INVAL, "%s needs a value", argv[*i]);
+    }
+    TRY(config_set(t, settings, key->name, value, err));
+    return 1;
+}

@@ -1,0 +1,138 @@
+// Reading the ini file, through inih. See config.h.
+//
+// inih goes on after an error, keeps the last of two equal keys, joins indented lines to the value
+// above, and cuts a long line in two. So the lines come from our own reader, which gives it one
+// whole line at a time without its indent, and nothing more after the first failure.
+#include "base/config.h"
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_MAX_BYTES (1 << 20)
+#define LINE_MAX_BYTES 4096
+
+struct ini_file {
+    const struct config_table *table;
+    void *settings;
+    const char *path;
+    const char *p, *end;
+    int line;    // of the line that inih works on, from 1
+    bool *seen;  // (n_keys)
+    bool failed; // and *err says why
+    struct err *err;
+};
+
+static int fail(struct ini_file *f, int code, const char *text) {
+    f->failed = true;
+    err_set(f->err, code, "%s:%d: %s", f->path, f->line, text);
+    return 0;
+}
+
+// inih's fgets.
+static char *read_line(char *out, int cap, void *ctx) {
+    struct ini_file *f = ctx;
+    if (f->failed || f->p == f->end) return NULL;
+    f->line++;
+    const char *newline = memchr(f->p, '\n', (size_t)(f->end - f->p));
+    const char *next = newline ? newline + 1 : f->end;
+    while (f->p < next && (*f->p == ' ' || *f->p == '\t')) f->p++;
+    size_t len = (size_t)(next - f->p);
+    if (len >= (size_t)cap) {
+        fail(f, E_LIMIT, "the line is too long");
+        return NULL;
+    }
+    memcpy(out, f->p, len);
+    out[len] = '\0';
+    f->p = next;
+    return out;
+}
+
+static bool is_section(const struct config_table *t, const char *section) {
+    for (int i = 0; i < t->n_keys; i++)
+        if (strcmp(t->keys[i].section, section) == 0) return true;
+    return false;
+}
+
+static int unknown_section(struct ini_file *f, const char *section) {
+    char text[sizeof f->err->text];
+    struct buf words;
+    buf_init(&words, sizeof text - 1);
+    if (*section)
+        buf_addf(&words, "unknown section [%.60s]; the sections are", section);
+    else
+        buf_addz(&words, "a key before the first section; the sections are");
+    for (int i = 0; i < f->table->n_keys; i++)
+        if (config_starts_section(f->table, i))
+            buf_addf(&words, " [%s]", f->table->keys[i].section);
+    fail(f, E_FORMAT, buf_z(&words));
+    buf_release(&words);
+    return 0;
+}
+
+// inih's handler: 0 stops.
+static int take_key(void *ctx, const char *section, const char *name, const char *value) {
+    struct ini_file *f = ctx;
+    char text[sizeof f->err->text];
+    struct err reason = {0};
+    const struct config_key *key = config_find(f->table, name);
+    size_t len = strlen(value);
+    if (!is_section(f->table, section)) return unknown_section(f, section);
+    if (key && strcmp(key->section, section) != 0) {
+        snprintf(text, sizeof text, "'%s' belongs in section [%s], not [%s]", key->name,
+                 key->section, section);
+        return fail(f, E_FORMAT, text);
+    }
+    if (key && f->seen[key - f->table->keys]) {
+        snprintf(text, sizeof text, "'%s' is set a second time", key->name);
+        return fail(f, E_FORMAT, text);
+    }
+    if (len >= 2 && value[0] == '"' && value[len - 1] == '"')
+        return fail(f, E_FORMAT, "values are written without quotes");
+    int rc = config_set(f->table, f->settings, name, value, &reason);
+    if (rc < 0) return fail(f, rc, reason.text);
+    f->seen[key - f->table->keys] = true;
+    return 1;
+}
+
+// Debian and Ubuntu build inih with its limits as variables; elsewhere the line limit is fixed at
+// 200, and longer lines are refused by read_line.
+extern int ini_max_line __attribute__((weak));
+
+static int parse(struct ini_file *f) {
+    if (&ini_max_line) ini_max_line = LINE_MAX_BYTES;
+    int rc = ini_parse_stream(read_line, f, take_key, f);
+    if (f->failed) return f->err->code;
+    if (rc == 0) return 0;
+    if (rc < 0) return err_set(f->err, E_NOMEM, "%s: no memory to read it", f->path);
+    return err_set(f->err, E_FORMAT, "%s:%d: neither '[section]' nor 'key = value'", f->path, rc);
+}
+
+int config_load(const struct config_table *t, void *settings, const char *path, struct err *err) {
+    struct buf text;
+    struct err reason = {0};
+    bool *seen = NULL;
+    int rc = buf_read_file(&text, path, FILE_MAX_BYTES, err);
+    if (rc < 0) goto done;
+    if (text.len && memchr(text.data, '\0', text.len)) {
+        rc = err_set(err, E_FORMAT, "%s: holds a NUL byte, so it is no text", path);
+        goto done;
+    }
+    seen = calloc((size_t)t->n_keys + 1, sizeof *seen);
+    if (!seen) {
+        rc = err_set(err, E_NOMEM, "%s: no memory to read it", path);
+        goto done;
+    }
+    const char *p = buf_z(&text);
+    rc = parse(&(struct ini_file){.table = t,
+                                  .settings = settings,
+                                  .path = path,
+                                  .p = p,
+                                  .end = p + text.len,
+                                  .seen = seen,
+                                  .err = &reason});
+    if (rc < 0) err_set(err, rc, "%s", reason.text);
+done:
+    free(seen);
+    buf_release(&text);
+    return rc;
+}

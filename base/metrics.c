@@ -1,0 +1,200 @@
+// Metrics registry and its page in Prometheus' text format. See metrics.h.
+#include "base/metrics.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include <assert.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { COUNTER, GAUGE, HISTOGRAM };
+
+struct metric {
+    enum kind kind;
+    const char *name, *help, *labels; // labels: NULL for none
+    double value;                     // atomic; a histogram's sum
+    double (*fn)(void *ctx);          // when set, stands for value
+    void *ctx;
+    const double *bounds; // (n_bounds)
+    int n_bounds;
+    uint64_t *buckets; // (n_bounds + 1): atomic, each its own count; the page adds them up
+    struct metric *next;
+};
+
+struct metrics {
+    struct metric *first, *last;
+};
+
+struct metrics *metrics_new(void) {
+    return calloc(1, sizeof(struct metrics));
+}
+
+void metrics_free(struct metrics *m) {
+    if (!m) return;
+    for (struct metric *i = m->first, *next; i; i = next) {
+        next = i->next;
+        free(i->buckets);
+        free(i);
+    }
+    free(m);
+}
+
+static bool same_labels(const char *a, const char *b) {
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+// The format wants the rows of one name together and no row twice: that is for whoever writes the
+// registrations to get right, once.
+static bool may_register(const struct metrics *m, const char *name, const char *labels) {
+    for (const struct metric *i = m->first; i; i = i->next) {
+        if (strcmp(i->name, name) != 0) continue;
+        if (same_labels(i->labels, labels) || strcmp(m->last->name, name) != 0) return false;
+    }
+    return true;
+}
+
+static struct metric *add(struct metrics *m, enum kind kind, const char *name, const char *help,
+                          const char *labels) {
+    if (!m) return NULL;
+    assert(may_register(m, name, labels));
+    struct metric *metric = calloc(1, sizeof *metric);
+    if (!metric) return NULL;
+    *metric = (struct metric){.kind = kind, .name = name, .help = help, .labels = labels};
+    if (m->last)
+        m->last->next = metric;
+    else
+        m->first = metric;
+    m->last = metric;
+    return metric;
+}
+
+struct metric *metrics_counter(struct metrics *m, const char *name, const char *help,
+                               const char *labels) {
+    return add(m, COUNTER, name, help, labels);
+}
+
+struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,
+                             const char *labels) {
+    return add(m, GAUGE, name, help, labels);
+}
+
+struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
+                                 const char *labels, const double *bounds, int n_bounds) {
+    uint64_t *buckets = calloc((size_t)n_bounds + 1, sizeof *buckets);
+    struct metric *metric = buckets ? add(m, HISTOGRAM, name, help, labels) : NULL;
+    if (!metric) {
+        free(buckets);
+        return NULL;
+    }
+    metric->bounds = bounds;
+    metric->n_bounds = n_bounds;
+    metric->buckets = buckets;
+    return metric;
+}
+
+struct metric *metrics_gauge_fn(struct metrics *m, const char *name, const char *help,
+                                const char *labels, double (*fn)(void *ctx), void *ctx) {
+    size_t n = strlen(name);
+    bool total = n > 6 && strcmp(name + n - 6, "_total") == 0;
+    struct metric *metric = add(m, total ? COUNTER : GAUGE, name, help, labels);
+    if (!metric) return NULL;
+    metric->fn = fn;
+    metric->ctx = ctx;
+    return metric;
+}
+
+static double load(const double *p) {
+    double v;
+    __atomic_load(p, &v, __ATOMIC_RELAXED);
+    return v;
+}
+
+static void add_atomic(double *p, double v) {
+    double old = load(p), sum;
+    do sum = old + v;
+    while (!__atomic_compare_exchange(p, &old, &sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+void metric_add(struct metric *m, double v) {
+    if (m) add_atomic(&m->value, v);
+}
+
+void metric_set(struct metric *m, double v) {
+    if (m) __atomic_store(&m->value, &v, __ATOMIC_RELAXED);
+}
+
+void metric_observe(struct metric *m, double v) {
+    if (!m) return;
+    int i = 0;
+    while (i < m->n_bounds && !(v <= m->bounds[i])) i++;
+    __atomic_fetch_add(&m->buckets[i], 1, __ATOMIC_RELAXED);
+    add_atomic(&m->value, v);
+}
+
+double metric_value(const struct metric *m) {
+    if (!m) return 0;
+    if (m->fn) return m->fn(m->ctx);
+    if (m->kind != HISTOGRAM) return load(&m->value);
+    uint64_t count = 0;
+    for (int i = 0; i <= m->n_bounds; i++)
+        count += __atomic_load_n(&m->buckets[i], __ATOMIC_RELAXED);
+    return (double)count;
+}
+
+// --- the page ---
+
+static void write_head(struct buf *out, const struct metric *m) {
+    static const char *const kinds[] = {"counter", "gauge", "histogram"};
+    buf_addf(out, "# HELP %s ", m->name);
+    for (const char *p = m->help; *p; p++) {
+        if (*p == '\\' || *p == '\n')
+            buf_addz(out, *p == '\n' ? "\\n" : "\\\\");
+        else
+            buf_addc(out, *p);
+    }
+    buf_addf(out, "\n# TYPE %s %s\n", m->name, kinds[m->kind]);
+}
+
+// name{labels} value; suffix and bound (NULL: none) are a histogram's.
+static void write_row(struct buf *out, const struct metric *m, const char *suffix,
+                      const double *bound, double value) {
+    buf_addf(out, "%s%s", m->name, suffix);
+    if (m->labels || bound) buf_addc(out, '{');
+    if (m->labels) buf_addz(out, m->labels);
+    if (m->labels && bound) buf_addc(out, ',');
+    if (bound) {
+        buf_addz(out, "le=\"");
+        buf_add_double(out, *bound);
+        buf_addc(out, '"');
+    }
+    if (m->labels || bound) buf_addc(out, '}');
+    buf_addc(out, ' ');
+    buf_add_double(out, value);
+    buf_addc(out, '\n');
+}
+
+// Buckets are read once, so that the last one and _count agree while other threads observe.
+static void write_histogram(struct buf *out, const struct metric *m) {
+    const double infinity = HUGE_VAL;
+    uint64_t count = 0;
+    for (int i = 0; i <= m->n_bounds; i++) {
+        count += __atomic_load_n(&m->buckets[i], __ATOMIC_RELAXED);
+        write_row(out, m, "_bucket", i < m->n_bounds ? &m->bounds[i] : &infinity, (double)count);
+    }
+    write_row(out, m, "_sum", NULL, load(&m->value));
+    write_row(out, m, "_count", NULL, (double)count);
+}
+
+int metrics_write(const struct metrics *m, struct buf *out) {
+    const char *name = "";
+    for (const struct metric *i = m->first; i; i = i->next) {
+        if (strcmp(i->name, name) != 0) write_head(out, i);
+        name = i->name;
+        if (i->kind == HISTOGRAM)
+            write_histogram(out, i);
+        else
+            write_row(out, i, "", NULL, metric_value(i));
+    }
+    return out->error;
+}
