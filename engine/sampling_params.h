@@ -16,7 +16,7 @@
 
 struct logit_bias {
     int32_t id;
-    float bias;
+    float bias; // added to the logit: -100 .. 100, or -INFINITY to forbid the token
 };
 
 struct sampling_params {

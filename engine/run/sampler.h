@@ -1,8 +1,9 @@
 // Draws one token from one position's logits, as the turn's sampling_params say.
 //
-// A draw is a pure function of (logits, params, the sequence's history, position, branch): its random number is
-// Philox of (seed, position, branch), its sums run in one fixed order, and nothing is carried from one draw to the
-// next but the history that sampler_begin and sampler_accept were told. So a turn can be replayed from any token.
+// A draw is a pure function of (logits, params, the sequence's history, position, branch): its
+// random number is Philox of (seed, position, branch), its sums run in one fixed order, and nothing
+// is carried from one draw to the next but the history that sampler_begin and sampler_accept were
+// told. So a turn can be replayed from any token.
 //
 //   per sequence                    per drawing thread
 //   struct sampler  (history) --+   struct sampler_work (scratch)
@@ -18,7 +19,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// --- scratch: one for each thread that draws ----------------------------------------------------------------
+// --- scratch: one for each thread that draws
+// ----------------------------------------------------------------
+
+enum { SAMPLER_BUCKETS = 2048 }; // see nucleus.h
 
 struct sampler_work {
     int32_t n_vocab;
@@ -31,7 +35,8 @@ struct sampler_work {
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err); // E_NOMEM
 void sampler_work_release(struct sampler_work *w); // of a zeroed or released one: nothing
 
-// --- history: one for each sequence that runs -----------------------------------------------------------------
+// --- history: one for each sequence that runs
+// -----------------------------------------------------------------
 
 struct sampler {
     const struct sampling_params *params; // borrowed from sampler_begin on
@@ -49,39 +54,48 @@ struct sampler {
 int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err); // E_NOMEM
 void sampler_release(struct sampler *s); // of a zeroed or released one: nothing
 
-// Starts a turn. *p has passed sampling_params_check and has its seed; it and eos_ids stay valid until the next
-// sampler_begin or the release. log is the whole token log with the turn's input (read only during the call): the repetition
-// penalty covers its distinct tokens; presence and frequency penalties count what sampler_accept adds. To go on in
-// the middle of a turn: begin with the log as it was after the turn's input, then accept the tokens generated since.
-// branch: index where one turn draws several continuations, else 0. E_INVAL: an id of the log is not in the vocabulary.
-int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch, const int32_t *eos_ids,
-                  int32_t n_eos, const int32_t *log, int64_t n_log, struct err *err);
+// Starts a turn. *p has passed sampling_params_check and has its seed; it and eos_ids stay valid
+// until the next sampler_begin or the release. log is the whole token log with the turn's input
+// (read only during the call): the repetition penalty covers its distinct tokens; presence and
+// frequency penalties count what sampler_accept adds. To go on in the middle of a turn: begin with
+// the log as it was after the turn's input, then accept the tokens generated since. branch: index
+// where one turn draws several continuations, else 0. E_INVAL: an id of the log is not in the
+// vocabulary.
+int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch,
+                  const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
+                  struct err *err);
 
-// The token is now in the log. id is one that sampler_draw gave (or, in a replay, the record's): 0 <= id < n_vocab.
+// The token is now in the log. id is one that sampler_draw gave (or, in a replay, the record's): 0
+// <= id < n_vocab.
 void sampler_accept(struct sampler *s, int32_t id);
 
-// --- one draw ---------------------------------------------------------------------------------------------------
+// --- one draw
+// ---------------------------------------------------------------------------------------------------
 
 struct sampled {
     int32_t id;
-    float logprob; // of id: the model's own, log-softmax of the logits as given
-    int32_t n_alternatives; // min(params->top_logprobs, n_vocab)
-    struct engine_alternative alternatives[SAMPLING_MAX_TOP_LOGPROBS]; // the model's own best, best first
+    float logprob;          // of id: the model's own, log-softmax of the logits as given
+    int32_t n_alternatives; // params->top_logprobs, or as many tokens as have a probability above 0
+    struct engine_alternative
+        alternatives[SAMPLING_MAX_TOP_LOGPROBS]; // the model's own best, best first
 };
 
-// logits (n_vocab) f32 in host memory, not changed. position: of the token to be drawn, its index in the log.
-// Greedy (temperature 0 or top_k 1): the best adjusted logit, the lowest id among equals, no random number. Otherwise
-// inverse CDF over the tokens that top-k, top-p and min-p leave, in descending order of probability, lower ids first among equals.
-// ignore_eos: eos tokens are ordinary tokens (min_tokens does not hold them back); not to stop at them is the caller's part.
-// E_INTERNAL: a logit is NaN or +inf, or all are -inf (a broken model); E_INVAL: the parameters leave no token.
+// logits (n_vocab) f32 in host memory, not changed. position: of the token to be drawn, its index
+// in the log. Greedy (temperature 0 or top_k 1): the best adjusted logit, the lowest id among
+// equals, no random number. Otherwise inverse CDF over the tokens that top-k, top-p and min-p
+// leave, in descending order of probability, lower ids first among equals. ignore_eos: eos tokens
+// are ordinary tokens (min_tokens does not hold them back); not to stop at them is the caller's
+// part. E_INTERNAL: a logit is NaN or +inf, or all are -inf (a broken model); E_INVAL: the
+// parameters leave no token.
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err);
 
-// The distribution that sampler_draw would draw from: probs (n_vocab), summing to 1; one-hot where greedy.
-// For tests and explanations; same errors.
-int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float *logits, float *probs,
-                          struct err *err);
+// The distribution that sampler_draw would draw from: probs (n_vocab), summing to 1; one-hot where
+// greedy. For tests and explanations; same errors.
+int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float *logits,
+                          float *probs, struct err *err);
 
-// The model's own log-probability of one token, the same bits as sampled.logprob: for scoring a given text.
-// E_INTERNAL as above.
-int sampler_logprob(const float *logits, int32_t n_vocab, int32_t id, float *logprob, struct err *err);
+// The model's own log-probability of one token, the same bits as sampled.logprob: for scoring a
+// given text. E_INTERNAL as above.
+int sampler_logprob(const float *logits, int32_t n_vocab, int32_t id, float *logprob,
+                    struct err *err);

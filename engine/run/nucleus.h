@@ -1,0 +1,48 @@
+// The tokens in descending order of probability (equal logits: ascending id), of which only what a
+// question needs is ever sorted. Every filter of a turn keeps a prefix of that order, and the draw
+// is a place in it.
+//
+// The range from the best logit down is cut into SAMPLER_BUCKETS equal slices. One pass over the
+// vocabulary notes each token's bucket and each bucket's count and mass (sum of weights e^((logit -
+// best) / temperature)). "The first k tokens" or "the first 90 % of the mass" is then a walk over
+// the buckets, and only the bucket where it ends is collected and sorted. A vocabulary of 128k
+// falls to a few hundred tokens in a bucket.
+//
+// Tokens under e^-NUCLEUS_DEPTH of the best one are left out: a draw has 24 bits, so it cannot tell
+// them from nothing.
+#pragma once
+#include "engine/run/sampler.h"
+
+#define NUCLEUS_DEPTH 40.0f
+
+// The first tokens of the order: all of the buckets before `bucket`, and n_inside of its own in
+// order.
+struct prefix {
+    int32_t bucket, n_inside;
+    int64_t count; // of tokens, in all
+    double mass;
+};
+
+struct nucleus {
+    struct sampler_work *work;
+    const float *logits; // (n_vocab), adjusted
+    int32_t n_vocab;
+    float max, inverse_temperature;
+    float slices_per_logit; // buckets to one unit of logit
+    int32_t sorted;         // the bucket whose ids are in work->members, or -1
+    struct prefix kept;     // what the filters so far have left
+};
+
+// max: the greatest of logits, finite. temperature > 0. All tokens are kept at first.
+void nucleus_init(struct nucleus *nu, struct sampler_work *w, const float *logits, int32_t n_vocab,
+                  float max, float temperature);
+void nucleus_keep_count(struct nucleus *nu, int32_t k); // the k best, k >= 1
+void nucleus_keep_mass(struct nucleus *nu,
+                       float p); // the fewest best that hold p of what is kept, p > 0
+void nucleus_keep_ratio(struct nucleus *nu,
+                        float p); // those at least p times as probable as the best, p <= 1
+
+// The first token whose cumulative probability, among what is kept, exceeds u; 0 <= u < 1.
+int32_t nucleus_draw(struct nucleus *nu, float u);
+// probs (n_vocab): each token's probability among what is kept, 0 for the others.
+void nucleus_probabilities(struct nucleus *nu, float *probs);

@@ -1,0 +1,279 @@
+// The order of a draw (DESIGN: "Sampling"): adjust() applies repetition, presence and frequency
+// penalties, logit bias, bad words and minimum length; nucleus.c does temperature, top-k, top-p,
+// min-p and the draw; log_softmax.c says what the model itself thought of the token.
+#include "engine/run/sampler.h"
+#include "base/philox.h"
+#include "engine/run/lanes.h"
+#include "engine/run/log_softmax.h"
+#include "engine/run/nucleus.h"
+#include <stdlib.h>
+
+#define MARK_IN_LOG 0x80000000u
+#define MARK_COUNT 0x7fffffffu
+
+// --- scratch and history
+// --------------------------------------------------------------------------------
+
+int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err) {
+    size_t n = (size_t)n_vocab;
+    *w = (struct sampler_work){.n_vocab = n_vocab};
+    w->adjusted = malloc(n * sizeof *w->adjusted);
+    w->bucket = malloc(n * sizeof *w->bucket);
+    w->members = malloc(n * sizeof *w->members);
+    w->mass = malloc(SAMPLER_BUCKETS * sizeof *w->mass);
+    w->count = malloc(SAMPLER_BUCKETS * sizeof *w->count);
+    if (w->adjusted && w->bucket && w->members && w->mass && w->count) return 0;
+    sampler_work_release(w);
+    return err_set(err, E_NOMEM, "no memory to sample from a vocabulary of %d tokens", n_vocab);
+}
+
+void sampler_work_release(struct sampler_work *w) {
+    free(w->adjusted);
+    free(w->bucket);
+    free(w->members);
+    free(w->mass);
+    free(w->count);
+    *w = (struct sampler_work){0};
+}
+
+int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err) {
+    *s = (struct sampler){.n_vocab = n_vocab};
+    s->marks = calloc((size_t)n_vocab, sizeof *s->marks);
+    s->seen = malloc((size_t)n_vocab * sizeof *s->seen);
+    if (s->marks && s->seen) return 0;
+    sampler_release(s);
+    return err_set(err, E_NOMEM, "no memory for the token counts of a vocabulary of %d tokens",
+                   n_vocab);
+}
+
+void sampler_release(struct sampler *s) {
+    free(s->marks);
+    free(s->seen);
+    *s = (struct sampler){0};
+}
+
+static bool has_repetition_penalty(const struct sampling_params *p) {
+    return p->repetition_penalty != 1;
+}
+static bool has_count_penalty(const struct sampling_params *p) {
+    return p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
+// Sets bits in a token's mark; its id joins the list when it is the first.
+static void mark(struct sampler *s, int32_t id, uint32_t value) {
+    if (s->marks[id] == 0) s->seen[s->n_seen++] = id;
+    s->marks[id] = value;
+}
+
+static void push_tail(struct sampler *s, int32_t id) {
+    const int32_t cap = SAMPLING_BAD_TOKENS - 1;
+    if (s->n_tail == cap) {
+        memmove(s->tail, s->tail + 1, (size_t)(cap - 1) * sizeof *s->tail);
+        s->n_tail--;
+    }
+    s->tail[s->n_tail++] = id;
+}
+
+static void forget(struct sampler *s) {
+    for (int32_t i = 0; i < s->n_seen; i++) s->marks[s->seen[i]] = 0;
+    s->n_seen = s->n_tail = 0;
+    s->n_generated = 0;
+}
+
+int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch,
+                  const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
+                  struct err *err) {
+    forget(s);
+    s->params = p;
+    s->branch = branch;
+    s->eos_ids = eos_ids;
+    s->n_eos = n_eos;
+    for (int64_t i = 0; i < n_log; i++)
+        if (log[i] < 0 || log[i] >= s->n_vocab)
+            return err_set(err, E_INVAL, "token %d at position %lld is not in the vocabulary of %d",
+                           log[i], (long long)i, s->n_vocab);
+    if (has_repetition_penalty(p))
+        for (int64_t i = 0; i < n_log; i++) mark(s, log[i], MARK_IN_LOG);
+    int64_t n_tail = n_log < SAMPLING_BAD_TOKENS - 1 ? n_log : SAMPLING_BAD_TOKENS - 1;
+    for (int64_t i = n_log - n_tail; i < n_log; i++) push_tail(s, log[i]);
+    return 0;
+}
+
+void sampler_accept(struct sampler *s, int32_t id) {
+    const struct sampling_params *p = s->params;
+    s->n_generated++;
+    push_tail(s, id);
+    if (!has_repetition_penalty(p) && !has_count_penalty(p)) return;
+    uint32_t count = s->marks[id] & MARK_COUNT;
+    mark(s, id, MARK_IN_LOG | (count < MARK_COUNT ? count + 1 : count));
+}
+
+// --- adjusted logits
+// ------------------------------------------------------------------------------------
+
+static void apply_penalties(const struct sampler *s, float *x) {
+    const struct sampling_params *p = s->params;
+    for (int32_t i = 0; i < s->n_seen; i++) {
+        int32_t id = s->seen[i];
+        uint32_t count = s->marks[id] & MARK_COUNT;
+        float l = x[id];
+        // CTRL (Keskar et al. 2019) as Hugging Face applies it: both signs are pushed down.
+        l = l < 0 ? l * p->repetition_penalty : l / p->repetition_penalty;
+        if (count > 0) l = l - p->presence_penalty - p->frequency_penalty * (float)count;
+        x[id] = l;
+    }
+}
+
+// A ban sets, so that no sum with an infinite logit can become NaN.
+static void apply_bias(const struct sampling_params *p, float *x) {
+    for (int32_t i = 0; i < p->n_bias; i++) {
+        const struct logit_bias *b = &p->bias[i];
+        x[b->id] = b->bias == -INFINITY ? -INFINITY : x[b->id] + b->bias;
+    }
+}
+
+// Forbids the last token of each bad sequence whose other tokens end the log.
+static void ban_bad_words(const struct sampler *s, float *x) {
+    const struct sampling_params *p = s->params;
+    for (int32_t i = 0; i < p->n_bad; i++) {
+        const int32_t *word = p->bad[i];
+        int32_t n_before = 0;
+        while (n_before + 1 < SAMPLING_BAD_TOKENS && word[n_before + 1] >= 0) n_before++;
+        if (n_before > s->n_tail) continue;
+        const int32_t *end = s->tail + s->n_tail - n_before;
+        if (memcmp(end, word, (size_t)n_before * sizeof *word) == 0) x[word[n_before]] = -INFINITY;
+    }
+}
+
+static bool eos_is_held_back(const struct sampler *s) {
+    return s->n_generated < s->params->min_tokens && !s->params->ignore_eos && s->n_eos > 0;
+}
+
+static void ban_eos(const struct sampler *s, float *x) {
+    for (int32_t i = 0; i < s->n_eos; i++)
+        if (s->eos_ids[i] >= 0 && s->eos_ids[i] < s->n_vocab) x[s->eos_ids[i]] = -INFINITY;
+}
+
+// The logits to draw from: the model's own where the parameters change nothing, else a changed
+// copy.
+static const float *adjust(const struct sampler *s, struct sampler_work *w, const float *logits) {
+    const struct sampling_params *p = s->params;
+    bool eos = eos_is_held_back(s);
+    if (s->n_seen == 0 && p->n_bias == 0 && p->n_bad == 0 && !eos) return logits;
+    memcpy(w->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
+    apply_penalties(s, w->adjusted);
+    apply_bias(p, w->adjusted);
+    ban_bad_words(s, w->adjusted);
+    if (eos) ban_eos(s, w->adjusted);
+    return w->adjusted;
+}
+
+// Whether the adjusted logits can be drawn from.
+static int check_max(const struct sampler *s, float max, struct err *err) {
+    if (max == -INFINITY)
+        return err_set(
+            err, E_INVAL,
+            "no token is left to draw: logit_bias, bad_words and min_tokens forbid every "
+            "token that the model allows");
+    if (max == INFINITY)
+        return err_set(err, E_INVAL, "repetition_penalty %g makes a logit infinite",
+                       (double)s->params->repetition_penalty);
+    return 0;
+}
+
+// --- one draw
+// -------------------------------------------------------------------------------------------
+
+static bool is_greedy(const struct sampling_params *p) {
+    return p->temperature == 0 || p->top_k == 1;
+}
+
+// The lowest id whose logit is max, which occurs.
+static int32_t find_first(const float *x, int32_t n, float max) {
+    int32_t i = 0;
+    for (; n - i >= CHUNK; i += CHUNK) {
+        struct chunk c = chunk_load(x + i, n - i);
+        i32x4 hit = (c.v[0] == max) | (c.v[1] == max) | (c.v[2] == max) | (c.v[3] == max);
+        if (i32x4_any(hit)) break;
+    }
+    while (x[i] != max) i++;
+    return i;
+}
+
+static void nucleus_from_params(struct nucleus *nu, const struct sampling_params *p,
+                                struct sampler_work *w, const float *x, float max) {
+    nucleus_init(nu, w, x, w->n_vocab, max, p->temperature);
+    if (p->top_k > 0) nucleus_keep_count(nu, p->top_k);
+    nucleus_keep_mass(nu, p->top_p);
+    nucleus_keep_ratio(nu, p->min_p);
+}
+
+// The model's own n best, by insertion into a short list: after the first few chunks almost none
+// holds a logit above the list's last.
+static int32_t best_tokens(const float *x, int32_t n_vocab, int32_t n,
+                           struct engine_alternative *out) {
+    int32_t len = 0;
+    float floor =
+        -INFINITY; // what a logit must exceed; equals lose to the lower id that came first
+    for (int32_t i = 0; n > 0 && i < n_vocab; i += CHUNK) {
+        struct chunk c = chunk_load(x + i, n_vocab - i);
+        if (!i32x4_any((c.v[0] > floor) | (c.v[1] > floor) | (c.v[2] > floor) | (c.v[3] > floor)))
+            continue;
+        for (int32_t id = i; id < n_vocab && id < i + CHUNK; id++) {
+            if (!(x[id] > floor)) continue;
+            int32_t at = len < n ? len++ : n - 1;
+            for (; at > 0 && x[id] > out[at - 1].logprob; at--) out[at] = out[at - 1];
+            out[at] = (struct engine_alternative){id, x[id]};
+            if (len == n) floor = out[n - 1].logprob;
+        }
+    }
+    return len;
+}
+
+int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
+                 struct sampled *out, struct err *err) {
+    const struct sampling_params *p = s->params;
+    struct log_softmax own;
+    TRY(log_softmax_init(&own, logits, s->n_vocab, err));
+    const float *x = adjust(s, w, logits);
+    float max = x == logits ? own.max : row_max(x, s->n_vocab);
+    TRY(check_max(s, max, err));
+    if (is_greedy(p)) {
+        out->id = find_first(x, s->n_vocab, max);
+    } else {
+        struct nucleus nu;
+        nucleus_from_params(&nu, p, w, x, max);
+        out->id = nucleus_draw(&nu, philox_uniform(p->seed, (uint64_t)position, s->branch));
+    }
+    out->logprob = log_softmax_value(&own, logits[out->id]);
+    out->n_alternatives = best_tokens(logits, s->n_vocab, p->top_logprobs, out->alternatives);
+    for (int32_t i = 0; i < out->n_alternatives; i++)
+        out->alternatives[i].logprob = log_softmax_value(&own, out->alternatives[i].logprob);
+    return 0;
+}
+
+int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float *logits,
+                          float *probs, struct err *err) {
+    struct log_softmax own;
+    TRY(log_softmax_init(&own, logits, s->n_vocab, err));
+    const float *x = adjust(s, w, logits);
+    float max = row_max(x, s->n_vocab);
+    TRY(check_max(s, max, err));
+    if (is_greedy(s->params)) {
+        memset(probs, 0, (size_t)s->n_vocab * sizeof *probs);
+        probs[find_first(x, s->n_vocab, max)] = 1;
+        return 0;
+    }
+    struct nucleus nu;
+    nucleus_from_params(&nu, s->params, w, x, max);
+    nucleus_probabilities(&nu, probs);
+    return 0;
+}
+
+int sampler_logprob(const float *logits, int32_t n_vocab, int32_t id, float *logprob,
+                    struct err *err) {
+    struct log_softmax own;
+    TRY(log_softmax_init(&own, logits, n_vocab, err));
+    *logprob = log_softmax_value(&own, logits[id]);
+    return 0;
+}
