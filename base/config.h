@@ -24,13 +24,13 @@ struct config_key {
     const char *section; // ini section and heading in --help: "server", "engine", "sessions" ...
     const char *name; // ini: name with underscores; argv: --name with dashes (underscores work too)
     enum config_type type;
-    size_t offset;        // into the settings struct
-    double min, max;      // of numbers; equal: any, -INFINITY or INFINITY: no bound on that side
-    const char *choices;  // CONFIG_CHOICE: "auto|f32|bf16"
+    size_t offset;   // into the settings struct
+    double min, max; // of numbers; equal: any, -INFINITY or INFINITY: no bound on that side
+    // CONFIG_CHOICE: "auto|f32|bf16". CONFIG_STRING: what --help calls it, "FILE"; NULL: "TEXT".
+    const char *choices;
     const char *fallback; // default, as text
     const char *help;     // one or two sentences: what it does, why one would change it
     char secret;          // 1: GET /config shows only whether it is set; never written to a file
-    const char *metavar;  // in --help: "FILE", "DIR", "URL"; NULL: by type (N, X, SIZE, TEXT, NAME)
 };
 
 struct config_table {

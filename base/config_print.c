@@ -58,7 +58,7 @@ static const char *metavar(const struct config_key *key) {
         [CONFIG_INT] = "N",       [CONFIG_FLOAT] = "X",     [CONFIG_BYTES] = "SIZE",
         [CONFIG_STRING] = "TEXT", [CONFIG_CHOICE] = "NAME",
     };
-    return key->metavar ? key->metavar : by_type[key->type];
+    return key->type == CONFIG_STRING && key->choices ? key->choices : by_type[key->type];
 }
 
 static void help_option(const struct config_key *key, FILE *out, int width, struct buf *text) {
