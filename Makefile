@@ -47,6 +47,10 @@ $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 unit-%: $(B)/tests/unit/test_% ; $<
 ops-%: $(B)/tests/ops/test_% ; $<
 golden-%: $(B)/tests/golden/test_% ; $<
+# One part's speed: make bench-sampler runs tests/bench/bench_sampler.c.
+$(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+bench-%: $(B)/tests/bench/bench_% ; $<
 lib: $(LIB)
 
 # --- the program -------------------------------------------------------------------------------------------
