@@ -2,6 +2,7 @@
 // parameter's edges.
 #include "base/philox.h"
 #include "engine/run/lanes.h"
+#include "engine/run/nucleus.h"
 #include "engine/run/sampler.h"
 #include <math.h>
 #include <setjmp.h>
@@ -164,6 +165,19 @@ static void test_against_reference(void **state) {
             compare_with_reference();
         }
     }
+}
+
+// A token owns the u from the sum before it up to, not including, the sum with it.
+static void test_draw_at_the_edges(void **state) {
+    struct nucleus nu;
+    set_up(40);
+    for (int32_t i = 0; i < b.n_vocab; i++) b.logits[i] = i == 9 || i == 30 ? 1 : -200;
+    nucleus_init(&nu, &b.w, b.logits, b.n_vocab, 1, 1);
+    assert_int_equal(nu.kept.count, 2);
+    assert_int_equal(nucleus_draw(&nu, 0), 9);
+    assert_int_equal(nucleus_draw(&nu, nextafterf(0.5f, 0)), 9);
+    assert_int_equal(nucleus_draw(&nu, 0.5f), 30);
+    assert_int_equal(nucleus_draw(&nu, 1 - 0x1p-24f), 30);
 }
 
 // --- laws of the draw
@@ -495,7 +509,9 @@ static void test_bad_words(void **state) {
     }
     probabilities();
     assert_true(b.probs[10] == 0);
-    begin(NULL, 0, (int32_t[]){2}, 1); // a log shorter than the word
+    begin(NULL, 0, (int32_t[]){1}, 1);
+    begin(NULL, 0, (int32_t[]){2},
+          1); // a log shorter than the word, and nothing left of the log before
     probabilities();
     assert_true(b.probs[9] > 0);
     // A bias does not bring a bad word back.
@@ -585,6 +601,7 @@ static void test_one_token_vocabulary(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_draw_at_the_edges),
         cmocka_unit_test(test_chi_square),
         cmocka_unit_test(test_draw_depends_on_seed_position_branch_only),
         cmocka_unit_test(test_position_beyond_32_bits),
