@@ -1,0 +1,51 @@
+// Finds added tokens in text: the leftmost, of those the longest (Aho-Corasick's leftmost-longest,
+// as Hugging Face uses it). A trie, walked from each byte that can begin a token; contents are
+// capped, so a walk is too.
+#pragma once
+#include "engine/text/tokenizer.h"
+
+#define ADDED_TOKEN_MAX_BYTES 1024
+
+struct added_token {
+    int32_t id;
+    bool special;
+    bool single_word;    // not where a word character touches it
+    bool lstrip, rstrip; // takes the white space before, behind it
+    bool blank; // nothing but white space: forges nothing, so it is found in plain text too
+};
+struct added_node {
+    int32_t child, sibling; // or -1
+    int32_t token;          // that ends here, or -1
+    unsigned char byte;
+};
+struct added_tokens {
+    struct added_token *tokens;
+    size_t n_tokens, cap_tokens;
+    struct added_node *nodes;
+    size_t n_nodes, cap_nodes;
+    int32_t roots[256]; // the node of each first byte, or -1
+};
+struct added_match {
+    size_t from, to;
+    const struct added_token *token; // NULL: plain words up to `to`
+};
+// One pass over a text: its pieces in order, words and tokens, none of them empty.
+struct added_scan {
+    const struct added_tokens *tokens;
+    const char *text;
+    size_t len;
+    const struct text_span *plain;
+    size_t n_plain;
+    bool no_special;
+    size_t done;               // where the next piece begins
+    struct added_match queued; // a token found behind words that had to be given first
+};
+
+void added_tokens_init(struct added_tokens *a);
+void added_tokens_release(struct added_tokens *a);
+// Of two tokens with the same content the first one stays. E_NOMEM, E_LIMIT.
+int added_tokens_add(struct added_tokens *a, const char *content, size_t len,
+                     const struct added_token *token);
+void added_scan_init(struct added_scan *s, const struct added_tokens *a, const char *text,
+                     size_t len, const struct text_span *plain, size_t n_plain, bool no_special);
+bool added_scan_next(struct added_scan *s, struct added_match *m);

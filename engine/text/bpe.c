@@ -1,0 +1,239 @@
+// Byte-pair encoding. Short words scan for the lowest rank again after each merge: at up to 32
+// symbols that beats any queue. Long ones keep the pairs in a heap, so that a word of n bytes costs
+// n log n and not n * n.
+#include "engine/text/bpe.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define SHORT_WORD 32
+#define NO_RANK UINT32_MAX
+
+struct bpe_symbol {
+    int32_t id;
+    uint32_t rank; // of the pair that this symbol and the next one form
+    uint32_t prev, next;
+};
+
+int bpe_init(struct bpe *b, uint32_t n_merges, struct err *err) {
+    *b = (struct bpe){.cap_merges = n_merges};
+    size_t cap = 16;
+    while (cap / 2 <= n_merges) cap *= 2;
+    b->mask = cap - 1;
+    b->merges = malloc(cap * sizeof *b->merges);
+    b->merged = malloc((n_merges + (size_t)1) * sizeof *b->merged);
+    int rc = hash_seed(&b->seed);
+    if (!b->merges || !b->merged) rc = E_NOMEM;
+    if (rc < 0) return err_set(err, rc, "no table for %u merges", n_merges);
+    for (size_t i = 0; i < cap; i++) b->merges[i].rank = NO_RANK;
+    return 0;
+}
+
+void bpe_release(struct bpe *b) {
+    free(b->merges);
+    free(b->merged);
+    string_table_release(&b->words);
+    *b = (struct bpe){0};
+}
+
+static uint64_t pair_of(int32_t left, int32_t right) {
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
+
+static struct merge_slot *find_merge(const struct bpe *b, int32_t left, int32_t right) {
+    uint64_t pair = pair_of(left, right);
+    size_t i = hash_mix(pair ^ b->seed, 0x9e3779b97f4a7c15u) & b->mask;
+    while (b->merges[i].rank != NO_RANK && b->merges[i].pair != pair) i = (i + 1) & b->mask;
+    return &b->merges[i];
+}
+
+static uint32_t rank_of(const struct bpe *b, int32_t left, int32_t right) {
+    return find_merge(b, left, right)->rank;
+}
+
+void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t merged) {
+    *find_merge(b, left, right) = (struct merge_slot){pair_of(left, right), b->n_merges};
+    b->merged[b->n_merges++] = merged;
+}
+
+// --- short words
+// ------------------------------------------------------------------------------------------
+
+// Joins within ids[n] and returns how many are left.
+static size_t merge_short(const struct bpe *b, int32_t *ids, size_t n) {
+    uint32_t ranks[SHORT_WORD]; // ranks[i]: of the pair ids[i], ids[i + 1]
+    for (size_t i = 0; i + 1 < n; i++) ranks[i] = rank_of(b, ids[i], ids[i + 1]);
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (ranks[i] < ranks[best]) best = i;
+        if (ranks[best] == NO_RANK) break;
+        ids[best] = b->merged[ranks[best]];
+        n--;
+        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
+        if (best + 1 < n)
+            memmove(ranks + best + 1, ranks + best + 2, (n - best - 2) * sizeof *ranks);
+        if (best + 1 < n) ranks[best] = rank_of(b, ids[best], ids[best + 1]);
+        if (best > 0) ranks[best - 1] = rank_of(b, ids[best - 1], ids[best]);
+    }
+    return n;
+}
+
+// --- long words
+// -------------------------------------------------------------------------------------------
+
+// A heap of four children to a node: half the levels, and so half the cache misses, of a binary
+// one. Keys are rank << 32 | position: the order of merging. Pairs that have changed since leave
+// their old key behind; it is recognised when it comes up, because the symbol no longer has that
+// rank.
+static void heap_sink(uint64_t *heap, size_t n, size_t i) {
+    uint64_t key = heap[i];
+    for (size_t child; (child = 4 * i + 1) < n; i = child) {
+        size_t end = child + 4 < n ? child + 4 : n;
+        for (size_t c = child + 1; c < end; c++)
+            if (heap[c] < heap[child]) child = c;
+        if (heap[child] >= key) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = key;
+}
+
+static int heap_push(struct bpe_scratch *s, uint64_t key) {
+    if (s->n_heap == s->cap_heap) {
+        uint64_t *heap = realloc(s->heap, 2 * s->cap_heap * sizeof *heap);
+        if (!heap) return E_NOMEM;
+        s->heap = heap;
+        s->cap_heap *= 2;
+    }
+    size_t i = s->n_heap++;
+    for (; i > 0 && s->heap[(i - 1) / 4] > key; i = (i - 1) / 4) s->heap[i] = s->heap[(i - 1) / 4];
+    s->heap[i] = key;
+    return 0;
+}
+
+static uint64_t heap_pop(struct bpe_scratch *s) {
+    uint64_t least = s->heap[0];
+    s->heap[0] = s->heap[--s->n_heap];
+    if (s->n_heap > 1) heap_sink(s->heap, s->n_heap, 0);
+    return least;
+}
+
+static int scratch_reserve(struct bpe_scratch *s, size_t n) {
+    if (n <= s->cap_symbols) return 0;
+    bpe_scratch_release(s); // nothing in it is worth copying
+    s->symbols = malloc(n * sizeof *s->symbols);
+    s->heap = malloc(n * sizeof *s->heap);
+    if (!s->symbols || !s->heap) return E_NOMEM;
+    s->cap_symbols = s->cap_heap = n;
+    return 0;
+}
+
+// Symbols of the word's bytes and the heap of all pairs; the last symbol is its own sentinel: rank
+// NO_RANK.
+static void fill(const struct bpe *b, const char *word, size_t len, struct bpe_scratch *s) {
+    s->n_heap = 0;
+    for (size_t i = 0; i < len; i++) {
+        struct bpe_symbol *symbol = &s->symbols[i];
+        symbol->id = b->byte_ids[(unsigned char)word[i]];
+        symbol->prev = (uint32_t)i - 1;
+        symbol->next = (uint32_t)i + 1;
+        symbol->rank =
+            i + 1 < len ? rank_of(b, symbol->id, b->byte_ids[(unsigned char)word[i + 1]]) : NO_RANK;
+        if (symbol->rank != NO_RANK) s->heap[s->n_heap++] = (uint64_t)symbol->rank << 32 | i;
+    }
+    for (size_t i = s->n_heap / 4 + 1; i-- > 0;)
+        if (i < s->n_heap) heap_sink(s->heap, s->n_heap, i);
+}
+
+// The pair that begins at position i has changed.
+static int rank_pair(const struct bpe *b, struct bpe_scratch *s, uint32_t i, size_t len) {
+    struct bpe_symbol *symbol = &s->symbols[i];
+    symbol->rank =
+        symbol->next < len ? rank_of(b, symbol->id, s->symbols[symbol->next].id) : NO_RANK;
+    return symbol->rank == NO_RANK ? 0 : heap_push(s, (uint64_t)symbol->rank << 32 | i);
+}
+
+static int encode_long(const struct bpe *b, const char *word, size_t len, struct bpe_scratch *s,
+                       struct token_list *out) {
+    TRY(scratch_reserve(s, len));
+    fill(b, word, len, s);
+    while (s->n_heap > 0) {
+        uint64_t key = heap_pop(s);
+        uint32_t i = (uint32_t)key, rank = (uint32_t)(key >> 32);
+        struct bpe_symbol *left = &s->symbols[i];
+        if (left->rank != rank) continue; // superseded
+        struct bpe_symbol *right = &s->symbols[left->next];
+        left->id = b->merged[rank];
+        left->next = right->next;
+        right->rank = NO_RANK; // it is gone: its keys in the heap count no more
+        if (left->next < len) s->symbols[left->next].prev = i;
+        TRY(rank_pair(b, s, i, len));
+        if (left->prev < len)
+            TRY(rank_pair(b, s, left->prev, len)); // the first one's prev is UINT32_MAX
+    }
+    for (uint32_t i = 0; i < len; i = s->symbols[i].next)
+        TRY(token_list_push(out, s->symbols[i].id));
+    return 0;
+}
+
+// --- words
+// ------------------------------------------------------------------------------------------------
+
+static int encode_by_merges(const struct bpe *b, const char *word, size_t len,
+                            struct bpe_scratch *s, struct token_list *out) {
+    if (len > SHORT_WORD) return encode_long(b, word, len, s, out);
+    int32_t ids[SHORT_WORD];
+    for (size_t i = 0; i < len; i++) ids[i] = b->byte_ids[(unsigned char)word[i]];
+    return token_list_append(out, ids, merge_short(b, ids, len));
+}
+
+int bpe_encode(const struct bpe *b, const struct vocab *v, const char *word, size_t len,
+               struct bpe_scratch *s, struct token_list *out) {
+    int32_t id = string_table_find(&b->words, v->arena.data, word, len);
+    return id >= 0 ? token_list_push(out, id) : encode_by_merges(b, word, len, s, out);
+}
+
+void bpe_scratch_release(struct bpe_scratch *s) {
+    free(s->symbols);
+    free(s->heap);
+    *s = (struct bpe_scratch){0};
+}
+
+static int find_bytes(struct bpe *b, const struct vocab *v, struct err *err) {
+    for (int byte = 0; byte < 256; byte++) b->byte_ids[byte] = -1;
+    for (int32_t id = 0; id < v->n_ids; id++) {
+        const struct token *t = &v->tokens[id];
+        if (!(t->flags & TOKEN_MODEL) || !(t->flags & TOKEN_ALPHABET) || t->bytes_len != 1)
+            continue;
+        b->byte_ids[(unsigned char)vocab_bytes(v, t)[0]] = id;
+    }
+    for (int byte = 0; byte < 256; byte++) {
+        bool in_utf8 = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
+        if (in_utf8 && b->byte_ids[byte] < 0)
+            return err_set(err, E_UNSUPPORTED, "the vocabulary has no token for the byte 0x%02x",
+                           byte);
+    }
+    return 0;
+}
+
+int bpe_finish(struct bpe *b, const struct vocab *v, bool ignore_merges, struct err *err) {
+    TRY(find_bytes(b, v, err));
+    struct bpe_scratch scratch = {0};
+    struct token_list ids;
+    token_list_init(&ids);
+    int rc = string_table_init(&b->words, (size_t)v->n_tokens);
+    for (int32_t id = 0; rc == 0 && id < v->n_ids; id++) {
+        const struct token *t = &v->tokens[id];
+        if (!(t->flags & TOKEN_MODEL) || !(t->flags & TOKEN_ALPHABET) || t->bytes_len == 0)
+            continue;
+        ids.len = 0;
+        if (!ignore_merges)
+            rc = encode_by_merges(b, vocab_bytes(v, t), t->bytes_len, &scratch, &ids);
+        bool whole = ignore_merges || (ids.len == 1 && ids.ids[0] == id);
+        int32_t existing;
+        if (rc == 0 && whole)
+            rc = string_table_add(&b->words, v->arena.data, t->bytes, t->bytes_len, id, &existing);
+    }
+    token_list_release(&ids);
+    bpe_scratch_release(&scratch);
+    return rc < 0 ? err_set(err, rc, "no memory for the vocabulary's words") : 0;
+}

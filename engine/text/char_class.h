@@ -1,0 +1,18 @@
+// What kind of character a code point is, as Rust's `char` and `regex` have it (Hugging Face's
+// tokenizers ask them), and reading code points from text that is known to be valid UTF-8.
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+bool char_is_space(uint32_t c);   // White_Space: regex \s, char::is_whitespace
+bool char_is_word(uint32_t c);    // regex \w: Alphabetic, Mark, Nd, Pc, Join_Control
+bool char_is_numeric(uint32_t c); // Nd, Nl, No: char::is_numeric
+
+static inline size_t char_utf8_len(const char *s) {
+    unsigned char c = (unsigned char)*s;
+    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+uint32_t char_decode(const char *s);
+// The character that ends at end, which has one before it: *start is where it begins.
+uint32_t char_decode_back(const char *end, const char **start);
