@@ -12,7 +12,7 @@ $(error this version has the CPU backend on one rank only: leave CUDA=0 and MPI=
 endif
 
 # --- compiler -------------------------------------------------------------------------------------------
-PKGS     := libwebsockets libuv libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
+PKGS     := libwebsockets libuv libedit libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
 CFLAGS_release := -O3 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer

@@ -20,6 +20,7 @@ need pkg-config pkg-config --version
 need libwebsockets-dev pkg-config --exists libwebsockets
 need libwebsockets-evlib-uv evlib
 need libuv1-dev pkg-config --exists libuv
+need libedit-dev pkg-config --exists libedit
 need libcjson-dev pkg-config --exists libcjson
 need libsqlite3-dev pkg-config --exists sqlite3
 need libpcre2-dev pkg-config --exists libpcre2-8

@@ -1,0 +1,37 @@
+// Who a terminal chat talks to, as a table: a running server (chat_server.c) or an engine of its own (chat_engine.c).
+#pragma once
+#include "base/err.h"
+#include "engine/engine.h"
+#include "ws/cli/cli.h"
+#include <signal.h>
+#include <stdbool.h>
+
+struct chat_settings {
+    struct cli_model model;
+    struct cli_sampling sampling;
+    char *url, *session, *system, *token_file;
+    int64_t max_tokens;
+};
+
+struct chat_stats { // of the last answer
+    int64_t n_tokens, log_tokens, session_len;
+    double tokens_per_second, first_token_ms;
+    char finish[32], cache[32];
+};
+
+struct chat_peer;
+struct chat_peer_ops {
+    // Says one message and prints the answer as it comes through print(); returns when the answer has ended. When
+    // *interrupted becomes nonzero the answer is stopped. E_CLOSED: the peer is gone for good.
+    int (*say)(struct chat_peer *p, const char *text, void (*print)(const char *text, size_t len),
+               const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
+    int (*renew)(struct chat_peer *p, struct err *err);  // starts a new session
+    const char *(*describe)(struct chat_peer *p);        // "demo-model at ws://..., session 8c6f..."
+    void (*close)(struct chat_peer *p);
+};
+struct chat_peer {
+    const struct chat_peer_ops *ops;
+};
+
+int chat_server_open(struct chat_peer **out, const struct chat_settings *s, struct err *err);
+int chat_engine_open(struct chat_peer **out, const struct chat_settings *s, struct err *err);

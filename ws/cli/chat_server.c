@@ -1,0 +1,272 @@
+// A chat with a running server over parley.v1: the session lives there, and a lost connection is taken up again where
+// it broke (attach with the last seq seen).
+#include "base/clock.h"
+#include "base/json.h"
+#include "ws/cli/chat.h"
+#include "ws/cli/ws_client.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct server_peer {
+    struct chat_peer peer;
+    const struct chat_settings *settings;
+    struct ws_client *client;
+    char token[1024];
+    char session[72];
+    char description[512];
+    int64_t seq;          // last event seen
+    int64_t session_len;
+    int64_t turn_started_us;
+    struct buf out;       // the frame being written
+};
+
+static void begin(struct server_peer *p, struct json_writer *w, const char *type) {
+    buf_reset(&p->out);
+    json_writer_init(w, &p->out);
+    json_open(w, NULL, '{');
+    json_put_string(w, "type", type);
+    if (p->session[0]) json_put_string(w, "session", p->session);
+}
+
+static int finish(struct server_peer *p, struct json_writer *w) {
+    json_close(w, '}');
+    return p->out.error ? p->out.error : ws_client_send(p->client, p->out.data, p->out.len);
+}
+
+static const char *text_of(const cJSON *frame, const char *key) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(frame, key);
+    return cJSON_IsString(item) ? item->valuestring : "";
+}
+
+static double number_of(const cJSON *frame, const char *key) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(frame, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+// The next frame, parsed: cJSON_Delete it. 1, 0 after timeout_us, negative.
+static int next_frame(struct server_peer *p, cJSON **frame, int64_t timeout_us, struct err *err) {
+    char *text;
+    size_t len;
+    int rc = ws_client_receive(p->client, &text, &len, timeout_us);
+    if (rc <= 0) return rc < 0 ? err_set(err, rc, "the server closed the connection") : 0;
+    *frame = json_parse(text, len, &json_limits_file, err);
+    free(text);
+    return *frame ? 1 : err->code;
+}
+
+// Waits for a frame of the type; what else comes in is passed over, an error ends the wait.
+static int await(struct server_peer *p, const char *type, cJSON **frame, struct err *err) {
+    for (;;) {
+        int rc = next_frame(p, frame, 15 * 1000000, err);
+        if (rc == 0) return err_set(err, E_TIMEOUT, "the server did not answer within 15 s");
+        if (rc < 0) return rc;
+        if (!strcmp(text_of(*frame, "type"), type)) return 0;
+        bool is_error = !strcmp(text_of(*frame, "type"), "error");
+        if (is_error) err_set(err, E_DENIED, "%s", text_of(*frame, "message"));
+        cJSON_Delete(*frame);
+        if (is_error) return E_DENIED;
+    }
+}
+
+static void put_sampling(struct json_writer *w, const struct chat_settings *s) {
+    const double unset = atof(CLI_UNSET);
+    const struct cli_sampling *g = &s->sampling;
+    json_open(w, "sampling", '{');
+    if (g->temperature != unset) json_put_double(w, "temperature", g->temperature);
+    if (g->top_p != unset) json_put_double(w, "top_p", g->top_p);
+    if (g->min_p != unset) json_put_double(w, "min_p", g->min_p);
+    if (g->repetition_penalty != unset) json_put_double(w, "repetition_penalty", g->repetition_penalty);
+    if (g->presence_penalty != unset) json_put_double(w, "presence_penalty", g->presence_penalty);
+    if (g->frequency_penalty != unset) json_put_double(w, "frequency_penalty", g->frequency_penalty);
+    if (g->top_k != (int64_t)unset) json_put_int(w, "top_k", g->top_k);
+    if (g->min_tokens != (int64_t)unset) json_put_int(w, "min_tokens", g->min_tokens);
+    if (g->seed[0]) json_put_string(w, "seed", g->seed);
+    if (g->stop[0]) json_put_string(w, "stop", g->stop);
+    if (s->max_tokens) json_put_int(w, "max_tokens", s->max_tokens);
+    json_close(w, '}');
+}
+
+static int connect_and_greet(struct server_peer *p, struct err *err) {
+    cJSON *hello = NULL;
+    TRY(ws_client_open(&p->client, p->settings->url, p->token[0] ? p->token : NULL, err));
+    TRY(await(p, "hello", &hello, err));
+    const cJSON *model = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(hello, "models"), 0);
+    snprintf(p->description, sizeof p->description, "%s at %s", text_of(model, "name"), p->settings->url);
+    cJSON_Delete(hello);
+    return 0;
+}
+
+// Takes what a session object says; returns the session's last seq.
+static int64_t take_session(struct server_peer *p, const cJSON *frame) {
+    const cJSON *session = cJSON_GetObjectItemCaseSensitive(frame, "session");
+    snprintf(p->session, sizeof p->session, "%s", text_of(session, "id"));
+    p->session_len = (int64_t)number_of(session, "session_len");
+    return (int64_t)number_of(session, "seq");
+}
+
+static int attach(struct server_peer *p, bool from_seq, struct err *err) {
+    struct json_writer w;
+    cJSON *frame;
+    begin(p, &w, "session.attach");
+    if (from_seq) json_put_int(&w, "after", p->seq);
+    TRY(finish(p, &w));
+    TRY(await(p, "session.attached", &frame, err));
+    int64_t seq = take_session(p, frame);
+    if (!from_seq || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(frame, "reset"))) p->seq = seq;
+    cJSON_Delete(frame);
+    return 0;
+}
+
+static int server_renew(struct chat_peer *peer, struct err *err) {
+    struct server_peer *p = (struct server_peer *)peer;
+    const struct chat_settings *s = p->settings;
+    struct json_writer w;
+    cJSON *frame;
+    if (p->session[0]) { // the old session stays on the server; we stop listening to it
+        begin(p, &w, "session.detach");
+        TRY(finish(p, &w));
+    }
+    p->session[0] = 0;
+    begin(p, &w, "session.open");
+    if (s->system[0]) json_put_string(&w, "system", s->system);
+    if (s->model.session_len) json_put_int(&w, "session_len", s->model.session_len);
+    if (s->model.memory_len) json_put_int(&w, "memory_len", s->model.memory_len);
+    if (s->model.sink_len >= 0) json_put_int(&w, "sink_len", s->model.sink_len);
+    TRY(finish(p, &w));
+    TRY(await(p, "session.opened", &frame, err));
+    p->seq = take_session(p, frame);
+    cJSON_Delete(frame);
+    return 0;
+}
+
+static int reconnect(struct server_peer *p, struct err *err) {
+    ws_client_close(p->client);
+    p->client = NULL;
+    for (int attempt = 0; attempt < 20; attempt++) {
+        usleep(attempt < 5 ? 200000 : 1000000);
+        if (connect_and_greet(p, err) == 0) return attach(p, true, err);
+        ws_client_close(p->client);
+        p->client = NULL;
+    }
+    return E_CLOSED;
+}
+
+static void take_done(struct server_peer *p, const cJSON *frame, struct chat_stats *stats) {
+    const cJSON *usage = cJSON_GetObjectItemCaseSensitive(frame, "usage");
+    const cJSON *timings = cJSON_GetObjectItemCaseSensitive(frame, "timings");
+    stats->n_tokens = (int64_t)number_of(usage, "output_tokens");
+    stats->log_tokens = (int64_t)number_of(usage, "log_tokens");
+    stats->session_len = p->session_len;
+    stats->tokens_per_second = number_of(timings, "tokens_per_second");
+    stats->first_token_ms = number_of(timings, "first_token_ms");
+    snprintf(stats->finish, sizeof stats->finish, "%s", text_of(frame, "finish_reason"));
+    snprintf(stats->cache, sizeof stats->cache, "%s",
+             text_of(cJSON_GetObjectItemCaseSensitive(frame, "cache"), "source"));
+}
+
+// 1 when the turn has ended, 0 to go on, negative for an error that the server sent.
+static int take_frame(struct server_peer *p, const cJSON *frame, void (*print)(const char *, size_t),
+                      struct chat_stats *stats, struct err *err) {
+    const char *type = text_of(frame, "type"), *text = text_of(frame, "text");
+    int64_t seq = (int64_t)number_of(frame, "seq");
+    if (!strcmp(type, "error")) return err_set(err, E_DENIED, "%s", text_of(frame, "message"));
+    if (strcmp(text_of(frame, "session"), p->session) || (seq && seq <= p->seq)) return 0;
+    if (seq) p->seq = seq;
+    bool done = !strcmp(type, "turn.done");
+    if (!done && strcmp(type, "turn.delta")) return 0;
+    print(text, strlen(text));
+    if (!done) return 0;
+    take_done(p, frame, stats);
+    if (!strcmp(stats->finish, "error"))
+        return err_set(err, E_IO, "%s",
+                       text_of(cJSON_GetObjectItemCaseSensitive(frame, "error"), "message"));
+    return 1;
+}
+
+static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
+                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err) {
+    struct server_peer *p = (struct server_peer *)peer;
+    struct json_writer w;
+    bool cancelled = false;
+    begin(p, &w, "turn.start");
+    json_open(&w, "input", '{');
+    json_put_string(&w, "content", text);
+    json_close(&w, '}');
+    put_sampling(&w, p->settings);
+    if (finish(p, &w) < 0) {
+        TRY(reconnect(p, err));
+        TRY(ws_client_send(p->client, p->out.data, p->out.len));
+    }
+    for (;;) {
+        cJSON *frame = NULL;
+        int rc = next_frame(p, &frame, 50000, err);
+        if (rc == E_CLOSED) rc = reconnect(p, err);
+        if (rc < 0) return rc;
+        if (*interrupted && !cancelled) {
+            begin(p, &w, "turn.cancel");
+            finish(p, &w);
+            cancelled = true;
+        }
+        if (!frame) continue;
+        rc = take_frame(p, frame, print, stats, err);
+        cJSON_Delete(frame);
+        if (rc) return rc < 0 ? rc : 0;
+    }
+}
+
+static const char *server_describe(struct chat_peer *peer) {
+    struct server_peer *p = (struct server_peer *)peer;
+    size_t n = strcspn(p->description, "\t");
+    snprintf(p->description + n, sizeof p->description - n, "\tsession %s", p->session);
+    p->description[n] = ',';
+    return p->description;
+}
+
+static void server_close(struct chat_peer *peer) {
+    struct server_peer *p = (struct server_peer *)peer;
+    ws_client_close(p->client);
+    buf_release(&p->out);
+    free(p);
+}
+
+static const struct chat_peer_ops ops = {server_say, server_renew, server_describe, server_close};
+
+// The first line of a token file, with or without a name in front.
+static int read_token(struct server_peer *p, const char *path, struct err *err) {
+    struct buf b;
+    int rc = buf_read_file(&b, path, 65536, err);
+    if (rc == 0) {
+        const char *line = buf_z(&b), *colon = strchr(line, ':');
+        size_t len = strcspn(line, "\r\n");
+        if (colon && colon < line + len) {
+            len -= (size_t)(colon + 1 - line);
+            line = colon + 1;
+        }
+        if (len == 0 || len >= sizeof p->token) rc = err_set(err, E_FORMAT, "%s holds no token", path);
+        else snprintf(p->token, sizeof p->token, "%.*s", (int)len, line);
+    }
+    buf_release(&b);
+    return rc;
+}
+
+int chat_server_open(struct chat_peer **out, const struct chat_settings *s, struct err *err) {
+    struct server_peer *p = calloc(1, sizeof *p);
+    int rc;
+    if (!p) return err_set(err, E_NOMEM, "no memory to chat");
+    *p = (struct server_peer){.peer.ops = &ops, .settings = s};
+    buf_init(&p->out, 16 << 20);
+    if (s->token_file[0]) TRY_GOTO(fail, read_token(p, s->token_file, err));
+    TRY_GOTO(fail, connect_and_greet(p, err));
+    if (s->session[0]) {
+        snprintf(p->session, sizeof p->session, "%s", s->session);
+        TRY_GOTO(fail, attach(p, false, err));
+    } else {
+        TRY_GOTO(fail, server_renew(&p->peer, err));
+    }
+    *out = &p->peer;
+    return 0;
+fail:
+    server_close(&p->peer);
+    return rc;
+}

@@ -1,0 +1,122 @@
+// parley chat: a conversation in the terminal, or line by line from a pipe.
+#include "ws/cli/chat.h"
+#include <editline/readline.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct config_key keys[] = {
+    {"chat", "url", CONFIG_STRING, offsetof(struct chat_settings, url), 0, 0, 0, "ws://127.0.0.1:8080/ws",
+     "Server to talk to.", 0},
+    {"chat", "session", CONFIG_STRING, offsetof(struct chat_settings, session), 0, 0, 0, "",
+     "Go on with this session of the server; without it a new one is opened.", 0},
+    {"chat", "token_file", CONFIG_STRING, offsetof(struct chat_settings, token_file), 0, 0, 0, "",
+     "File whose first line is the token for the server.", 0},
+    {"chat", "system", CONFIG_STRING, offsetof(struct chat_settings, system), 0, 0, 0, "",
+     "System prompt of a new session.", 0},
+    {"chat", "max_tokens", CONFIG_INT, offsetof(struct chat_settings, max_tokens), 0, 1e9, 0, "0",
+     "Most tokens of one answer; 0: until it ends.", 0},
+    CLI_SAMPLING_KEYS(struct chat_settings, sampling),
+    CLI_MODEL_KEYS(struct chat_settings, model),
+};
+static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number) { interrupted = 1; }
+
+static void print(const char *text, size_t len) {
+    fwrite(text, 1, len, stdout);
+    fflush(stdout);
+}
+
+// One line without its newline, free() it; NULL at the end of input. A terminal gets editing and history.
+static char *read_line(bool terminal) {
+    if (terminal) {
+        char *line = readline("> ");
+        if (line && *line) add_history(line);
+        return line;
+    }
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n = getline(&line, &cap, stdin);
+    if (n < 0) {
+        free(line);
+        return NULL;
+    }
+    if (n > 0 && line[n - 1] == '\n') line[n - 1] = 0;
+    return line;
+}
+
+static void show_stats(const struct chat_stats *s) {
+    printf("\033[2m%lld tokens", (long long)s->n_tokens);
+    if (s->tokens_per_second > 0) printf(", %.0f tokens/s", s->tokens_per_second);
+    if (s->first_token_ms > 0) printf(", first after %.0f ms", s->first_token_ms);
+    printf(", session %lld of %lld", (long long)s->log_tokens, (long long)s->session_len);
+    if (strcmp(s->finish, "eos")) printf(", ended by %s", s->finish);
+    if (!strcmp(s->cache, "recomputed")) printf(", cache recomputed");
+    printf("\033[0m\n\n");
+}
+
+// 1: it was a command and has been done; 0: it is a message; -1: quit.
+static int command(struct chat_peer *peer, const char *line) {
+    struct err err = {0};
+    if (line[0] != '/') return 0;
+    if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) return -1;
+    if (!strcmp(line, "/new")) {
+        if (peer->ops->renew(peer, &err) < 0) cli_fail(&err);
+        else puts("A new session.\n");
+    } else if (!strcmp(line, "/info")) {
+        printf("%s\n\n", peer->ops->describe(peer));
+    } else if (!strcmp(line, "/help")) {
+        puts("/new   start a new session\n/info  model and session\n/quit  leave (so does Ctrl-D)\n"
+             "Ctrl-C stops an answer.\n");
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+static int converse(struct chat_peer *peer, struct err *err) {
+    bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    int rc = 0;
+    char *line;
+    if (terminal) printf("%s\n/help lists the commands.\n\n", peer->ops->describe(peer));
+    while ((line = read_line(terminal))) {
+        struct chat_stats stats = {0};
+        int what = line[0] ? command(peer, line) : 1;
+        if (what == 0) {
+            interrupted = 0;
+            rc = peer->ops->say(peer, line, print, &interrupted, &stats, err);
+            putchar('\n');
+            if (rc == 0 && terminal) show_stats(&stats);
+            fflush(stdout);
+        }
+        free(line);
+        if (what < 0) break;
+        if (rc == E_CLOSED || (rc < 0 && !terminal)) return rc; // a pipe has nobody to try again
+        if (rc < 0) cli_fail(err);
+        rc = 0;
+        err->code = 0;
+        err->text[0] = 0;
+    }
+    return 0;
+}
+
+int main_chat(int argc, char **argv) {
+    struct chat_settings s;
+    struct chat_peer *peer = NULL;
+    struct err err = {0};
+    int n_words, rc = cli_parse(&table, &s, argc, argv, "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
+                                "Reads lines from a terminal or a pipe and prints the answers.", NULL, 0,
+                                &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &action, NULL);
+    TRY_GOTO(out, s.model.model[0] ? chat_engine_open(&peer, &s, &err) : chat_server_open(&peer, &s, &err));
+    rc = converse(peer, &err);
+    peer->ops->close(peer);
+out:
+    config_release(&table, &s);
+    return rc < 0 ? cli_fail(&err) : CLI_OK;
+}

@@ -1,0 +1,218 @@
+// The connection's thread owns the libwebsockets context; the caller's side touches only the queues and
+// lws_cancel_service, the one call that other threads may make.
+#include "ws/cli/ws_client.h"
+#include "base/buf.h"
+#include "base/queue.h"
+#include <libwebsockets.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUEUE_FRAMES = 4096, FRAME_MAX = 16 << 20 };
+
+struct frame {
+    char *text; // outgoing frames carry LWS_PRE bytes in front
+    size_t len;
+};
+enum status { CONNECTING, OPEN, GONE };
+
+struct ws_client {
+    pthread_t thread;
+    struct lws_context *context;
+    struct lws *wsi;
+    struct queue in, out, opened; // opened: one item, the outcome of connecting
+    struct buf receiving;
+    struct frame sending;
+    char *token;
+    char reason[256];
+    enum status status;  // client's thread
+    atomic_bool stop;
+};
+
+static void settle(struct ws_client *c, enum status status) {
+    if (c->status == CONNECTING) queue_try_push(&c->opened, &status);
+    c->status = status;
+    if (status == GONE) {
+        queue_close(&c->in);
+        queue_close(&c->out);
+    }
+}
+
+static int receive(struct ws_client *c, struct lws *wsi, const void *bytes, size_t len) {
+    if (buf_add(&c->receiving, bytes, len) < 0) return -1;
+    if (!lws_is_final_fragment(wsi)) return 0;
+    struct frame f;
+    f.text = buf_take(&c->receiving, &f.len);
+    if (!f.text) return -1;
+    if (queue_push(&c->in, &f) < 0) free(f.text);
+    return 0;
+}
+
+static int send_next(struct ws_client *c, struct lws *wsi) {
+    struct frame f;
+    if (queue_try_pop(&c->out, &f) != 1) return 0;
+    int n = lws_write(wsi, (unsigned char *)f.text + LWS_PRE, f.len, LWS_WRITE_TEXT);
+    free(f.text);
+    if (n < 0) return -1;
+    if (queue_count(&c->out)) lws_callback_on_writable(wsi);
+    return 0;
+}
+
+static int add_token(struct ws_client *c, struct lws *wsi, void *in, size_t len) {
+    if (!c->token) return 0;
+    char value[1100];
+    int n = snprintf(value, sizeof value, "Bearer %s", c->token);
+    unsigned char **p = in;
+    return n >= (int)sizeof value ||
+           lws_add_http_header_by_token(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, (unsigned char *)value, n, p, *p + len);
+}
+
+static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t len) {
+    struct ws_client *c = lws_context_user(lws_get_context(wsi));
+    switch (reason) {
+    case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER: return add_token(c, wsi, in, len) ? -1 : 0;
+    case LWS_CALLBACK_CLIENT_ESTABLISHED: settle(c, OPEN); return 0;
+    case LWS_CALLBACK_CLIENT_RECEIVE: return receive(c, wsi, in, len);
+    case LWS_CALLBACK_CLIENT_WRITEABLE: return send_next(c, wsi);
+    case LWS_CALLBACK_EVENT_WAIT_CANCELLED:
+        if (c->status == OPEN && c->wsi) lws_callback_on_writable(c->wsi);
+        return 0;
+    case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+        snprintf(c->reason, sizeof c->reason, "%.*s", in ? (int)len : 0, in ? (const char *)in : "");
+        c->wsi = NULL;
+        settle(c, GONE);
+        return 0;
+    case LWS_CALLBACK_CLIENT_CLOSED:
+        c->wsi = NULL;
+        settle(c, GONE);
+        return 0;
+    default: return 0;
+    }
+}
+
+static const struct lws_protocols protocols[] = {
+    {.name = "parley.v1", .callback = callback, .rx_buffer_size = 65536},
+    {.name = NULL},
+};
+
+static void *serve(void *arg) {
+    struct ws_client *c = arg;
+    while (!atomic_load(&c->stop) && c->status != GONE)
+        if (lws_service(c->context, 0) < 0) break;
+    settle(c, GONE);
+    return NULL;
+}
+
+static int connect_to(struct ws_client *c, const char *url, struct err *err) {
+    char *copy = strdup(url), path[512];
+    const char *scheme, *host, *rest;
+    int port, rc = 0;
+    if (!copy) return err_set(err, E_NOMEM, "no memory to connect");
+    if (lws_parse_uri(copy, &scheme, &host, &port, &rest) || (strcmp(scheme, "ws") && strcmp(scheme, "wss"))) {
+        rc = err_set(err, E_INVAL, "'%s' is not a WebSocket address such as ws://127.0.0.1:8080/ws", url);
+        goto out;
+    }
+    snprintf(path, sizeof path, "/%s", rest);
+    struct lws_client_connect_info info = {.context = c->context, .address = host, .port = port, .path = path,
+                                           .host = host, .origin = NULL, .protocol = protocols[0].name,
+                                           .local_protocol_name = protocols[0].name, .pwsi = &c->wsi,
+                                           .ssl_connection = strcmp(scheme, "wss") ? 0 : LCCSCF_USE_SSL};
+    char host_header[300];
+    snprintf(host_header, sizeof host_header, "%s:%d", host, port);
+    info.host = host_header;
+    if (!lws_client_connect_via_info(&info) && c->status != GONE)
+        rc = err_set(err, E_IO, "cannot connect to %s", url);
+out:
+    free(copy);
+    return rc;
+}
+
+int ws_client_open(struct ws_client **out, const char *url, const char *token, struct err *err) {
+    struct ws_client *c = calloc(1, sizeof *c);
+    enum status status;
+    int rc;
+    if (!c) return err_set(err, E_NOMEM, "no memory to connect");
+    buf_init(&c->receiving, FRAME_MAX);
+    if (token && !(c->token = strdup(token))) {
+        rc = err_set(err, E_NOMEM, "no memory to connect");
+        goto free_client;
+    }
+    TRY_GOTO(free_client, queue_init(&c->in, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
+    TRY_GOTO(free_in, queue_init(&c->out, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
+    TRY_GOTO(free_out, queue_init(&c->opened, sizeof status, 1, NULL, NULL, err));
+    lws_set_log_level(0, NULL);
+    struct lws_context_creation_info info = {.port = CONTEXT_PORT_NO_LISTEN, .protocols = protocols,
+                                             .gid = (gid_t)-1, .uid = (uid_t)-1, .user = c,
+                                             .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT};
+    c->context = lws_create_context(&info);
+    if (!c->context) {
+        rc = err_set(err, E_INTERNAL, "the WebSocket library did not start");
+        goto free_opened;
+    }
+    TRY_GOTO(free_context, connect_to(c, url, err));
+    if (pthread_create(&c->thread, NULL, serve, c)) {
+        rc = err_set(err, E_NOMEM, "cannot start a thread");
+        goto free_context;
+    }
+    if (queue_pop(&c->opened, &status, 10 * 1000000) == 1 && status == OPEN) {
+        *out = c;
+        return 0;
+    }
+    err_set(err, E_IO, "cannot connect to %s%s%s", url, c->reason[0] ? ": " : "", c->reason);
+    ws_client_close(c);
+    return err->code;
+
+free_context:
+    lws_context_destroy(c->context);
+free_opened:
+    queue_release(&c->opened);
+free_out:
+    queue_release(&c->out);
+free_in:
+    queue_release(&c->in);
+free_client:
+    free(c->token);
+    free(c);
+    return rc;
+}
+
+static void release_frames(struct queue *q) {
+    struct frame f;
+    while (queue_try_pop(q, &f) == 1) free(f.text);
+    queue_release(q);
+}
+
+void ws_client_close(struct ws_client *c) {
+    if (!c) return;
+    atomic_store(&c->stop, true);
+    queue_close(&c->in); // the thread may be waiting for room there
+    lws_cancel_service(c->context);
+    pthread_join(c->thread, NULL);
+    lws_context_destroy(c->context);
+    queue_release(&c->opened);
+    release_frames(&c->in);
+    release_frames(&c->out);
+    buf_release(&c->receiving);
+    free(c->token);
+    free(c);
+}
+
+int ws_client_send(struct ws_client *c, const char *text, size_t len) {
+    struct frame f = {malloc(LWS_PRE + len), len};
+    if (!f.text) return E_NOMEM;
+    memcpy(f.text + LWS_PRE, text, len);
+    int rc = queue_push(&c->out, &f);
+    if (rc < 0) free(f.text);
+    else lws_cancel_service(c->context);
+    return rc;
+}
+
+int ws_client_receive(struct ws_client *c, char **text, size_t *len, int64_t timeout_us) {
+    struct frame f;
+    int rc = queue_pop(&c->in, &f, timeout_us);
+    if (rc == 1) {
+        *text = f.text;
+        *len = f.len;
+    }
+    return rc;
+}
