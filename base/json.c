@@ -2,11 +2,12 @@
 // json.h.
 //
 // cJSON takes more than JSON (white space of any kind, control characters, numbers such as 01
-// or 1.), loses what it cannot hold (\u0000 ends a string, 1e400 becomes infinity) and spends 64
-// bytes and an allocation on each value. So one pass over the text, allocating nothing, first
-// refuses all that; what remains for cJSON to refuse is the order of the tokens.
+// or 1.), loses what it cannot hold (\u0000 and \u12xy end a string, 1e400 becomes infinity) and
+// spends 64 bytes and an allocation on each value. So one pass over the text, allocating nothing,
+// first refuses all that; what remains for cJSON to refuse is the order of the tokens.
 #include "base/json.h"
 #include "base/utf8.h"
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -39,14 +40,32 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
+// At a backslash. cJSON reads \uXYZW as \u0000 where the digits are none.
+static int scan_escape(struct scan *s) {
+    const char *p = s->text + s->at + 1;
+    size_t left = s->len - s->at - 1;
+    if (left == 0 || !memchr("\"\\/bfnrtu", *p, 9)) return malformed(s, s->at, "an unknown escape");
+    if (*p != 'u') {
+        s->at += 2;
+        return 0;
+    }
+    for (size_t i = 1; i <= 4; i++)
+        if (i >= left || !isxdigit((unsigned char)p[i]))
+            return malformed(s, s->at, "\\u without four digits");
+    if (memcmp(p + 1, "0000", 4) == 0) return malformed(s, s->at, "\\u0000");
+    s->at += 6;
+    return 0;
+}
+
 static int scan_string(struct scan *s) {
     size_t start = s->at++;
     while (s->at < s->len && s->text[s->at] != '"') {
-        const char *p = s->text + s->at;
-        if ((unsigned char)*p < 0x20) return malformed(s, s->at, "a control character in a string");
-        if (*p == '\\' && s->len - s->at >= 6 && memcmp(p + 1, "u0000", 5) == 0)
-            return malformed(s, s->at, "\\u0000");
-        s->at += *p == '\\' ? 2 : 1;
+        unsigned char c = (unsigned char)s->text[s->at];
+        if (c < 0x20) return malformed(s, s->at, "a control character in a string");
+        if (c == '\\')
+            TRY(scan_escape(s));
+        else
+            s->at++;
     }
     if (s->at >= s->len) return malformed(s, start, "a string without an end");
     s->at++;

@@ -15,6 +15,22 @@ static const bool stops[256] = {
     [0 ... 0x1f] = true, ['"'] = true, ['/'] = true, ['\\'] = true, [0x80 ... 0xff] = true,
 };
 
+// buf_add for the common case, without the call: what is added here is mostly a byte or a word.
+// A buf's cap is at most its max + 1, so what fits the allocation is allowed.
+static inline void put(struct buf *b, const char *s, size_t len) {
+    if (b->error || len >= b->cap - b->len) {
+        buf_add(b, s, len);
+        return;
+    }
+    memcpy(b->data + b->len, s, len);
+    b->len += len;
+    b->data[b->len] = '\0';
+}
+
+static inline void put_char(struct buf *b, char c) {
+    put(b, &c, 1);
+}
+
 // What stands in the output for the character of n bytes at s[i], or NULL when it stands for
 // itself.
 static const char *replacement(const char *s, size_t i, size_t len, size_t *n, char scratch[7]) {
@@ -54,27 +70,27 @@ static const char *replacement(const char *s, size_t i, size_t len, size_t *n, c
 static void add_quoted(struct buf *b, const char *s, size_t len) {
     size_t start = 0, n;
     char scratch[7];
-    buf_addc(b, '"');
+    put_char(b, '"');
     for (size_t i = 0; i < len; i += n) {
         n = 1;
         if (!stops[(unsigned char)s[i]]) continue;
         const char *text = replacement(s, i, len, &n, scratch);
         if (!text) continue;
-        buf_add(b, s + start, i - start);
-        buf_addz(b, text);
+        put(b, s + start, i - start);
+        put(b, text, strlen(text));
         start = i + n;
     }
-    buf_add(b, s + start, len - start);
-    buf_addc(b, '"');
+    put(b, s + start, len - start);
+    put_char(b, '"');
 }
 
 // Comma and key, before every value.
 static void begin(struct json_writer *w, const char *key) {
-    if (w->comma) buf_addc(w->buf, ',');
+    if (w->comma) put_char(w->buf, ',');
     w->comma = true;
     if (!key) return;
     add_quoted(w->buf, key, strlen(key));
-    buf_addc(w->buf, ':');
+    put_char(w->buf, ':');
 }
 
 void json_writer_init(struct json_writer *w, struct buf *buf) {
@@ -83,12 +99,12 @@ void json_writer_init(struct json_writer *w, struct buf *buf) {
 
 void json_open(struct json_writer *w, const char *key, char bracket) {
     begin(w, key);
-    buf_addc(w->buf, bracket);
+    put_char(w->buf, bracket);
     w->comma = false;
 }
 
 void json_close(struct json_writer *w, char bracket) {
-    buf_addc(w->buf, bracket);
+    put_char(w->buf, bracket);
     w->comma = true;
 }
 
@@ -116,7 +132,7 @@ void json_put_int(struct json_writer *w, const char *key, int64_t v) {
     char *p = decimal(end, v < 0 ? -(uint64_t)v : (uint64_t)v);
     if (v < 0) *--p = '-';
     begin(w, key);
-    buf_add(w->buf, p, (size_t)(end - p));
+    put(w->buf, p, (size_t)(end - p));
 }
 
 void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v) {
@@ -125,7 +141,7 @@ void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v) {
     char *p = decimal(end, v);
     *--p = '"';
     begin(w, key);
-    buf_add(w->buf, p, (size_t)(end + 1 - p));
+    put(w->buf, p, (size_t)(end + 1 - p));
 }
 
 // %.9g for 1e-4 <= v < 1e9, where %g has no exponent, without printf: v as nine digits and the
@@ -174,20 +190,20 @@ void json_put_double(struct json_writer *w, const char *key, double v) {
         if (p) *p = '.';
     }
     begin(w, key);
-    buf_add(w->buf, text, n);
+    put(w->buf, text, n);
 }
 
 void json_put_bool(struct json_writer *w, const char *key, bool v) {
     begin(w, key);
-    buf_addz(w->buf, v ? "true" : "false");
+    put(w->buf, v ? "true" : "false", v ? 4 : 5);
 }
 
 void json_put_null(struct json_writer *w, const char *key) {
     begin(w, key);
-    buf_add(w->buf, "null", 4);
+    put(w->buf, "null", 4);
 }
 
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len) {
     begin(w, key);
-    buf_add(w->buf, json, len);
+    put(w->buf, json, len);
 }

@@ -2,8 +2,10 @@
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -52,7 +54,7 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...) {
     int more = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
     va_end(ap);
     if (more > 0) n += (size_t)more;
-    if (n > sizeof line - 2) n = sizeof line - 2;
+    if (n > sizeof line - 2) n = utf8_complete_len(line, sizeof line - 2);
     // A value that nobody quoted must not be able to forge a second line.
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)line[i] < 0x20) line[i] = ' ';
@@ -68,19 +70,22 @@ char *log_quote(char *out, size_t cap, const char *s) {
         out[0] = '\0';
         return out;
     }
-    size_t n = 0;
+    size_t n = 0, len = strlen(s), take;
     out[n++] = '"';
-    for (; *s; s++) {
+    for (; len > 0; s += take, len -= take) {
         unsigned char c = (unsigned char)*s;
-        size_t need = c < 0x20 || c == 0x7f ? 4 : c == '"' || c == '\\' ? 2 : 1;
+        bool valid;
+        take = utf8_next(s, len, &valid);
+        bool raw = valid && c >= 0x20 && c != 0x7f, backslash = c == '"' || c == '\\';
+        size_t need = !raw ? 4 * take : take + backslash;
         if (n + need + 2 > cap) break; // the closing quote and the NUL
-        if (need == 4) {
-            snprintf(out + n, 5, "\\x%02x", c);
-        } else {
-            if (need == 2) out[n] = '\\';
-            out[n + need - 1] = *s;
+        if (backslash) out[n++] = '\\';
+        for (size_t i = 0; i < take; i++) {
+            if (raw)
+                out[n++] = s[i];
+            else
+                n += (size_t)sprintf(out + n, "\\x%02x", (unsigned char)s[i]);
         }
-        n += need;
     }
     out[n++] = '"';
     out[n] = '\0';

@@ -12,7 +12,8 @@ int queue_init(struct queue *q, size_t item_size, size_t capacity, void (*wake)(
         .item_size = item_size, .capacity = capacity, .wake = wake, .wake_ctx = wake_ctx};
     if (item_size == 0 || capacity == 0)
         return err_set(err, E_INVAL, "a queue needs room for at least one item of one byte");
-    q->items = calloc(capacity, item_size);
+    size_t bytes;
+    if (!__builtin_mul_overflow(capacity, item_size, &bytes)) q->items = malloc(bytes);
     if (!q->items)
         return err_set(err, E_NOMEM, "no memory for a queue of %zu items of %zu bytes", capacity,
                        item_size);

@@ -1,0 +1,204 @@
+// Writing JSON: commas, escapes, exact numbers; what is written reads back.
+#include "base/json.h"
+#include "base/philox.h"
+#include "base/utf8.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka.h needs the four above.
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct buf out;
+static struct json_writer w;
+
+static int setup(void **state) {
+    buf_init(&out, 1 << 20);
+    json_writer_init(&w, &out);
+    return 0;
+}
+
+static int teardown(void **state) {
+    buf_release(&out);
+    return 0;
+}
+
+static const char *again(void) { // what was written since the last call
+    static char text[4096];
+    snprintf(text, sizeof text, "%s", buf_z(&out));
+    buf_reset(&out);
+    json_writer_init(&w, &out);
+    return text;
+}
+
+static void commas_and_nesting(void **state) {
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "s", "x");
+    json_put_string(&w, "none", NULL);
+    json_open(&w, "a", '[');
+    json_put_int(&w, NULL, 1);
+    json_put_int(&w, NULL, 2);
+    json_open(&w, NULL, '{');
+    json_close(&w, '}');
+    json_open(&w, NULL, '[');
+    json_close(&w, ']');
+    json_close(&w, ']');
+    json_put_bool(&w, "t", true);
+    json_put_bool(&w, "f", false);
+    json_put_null(&w, "n");
+    json_put_raw(&w, "r", "{\"x\":[]}", 8);
+    json_put_int(&w, "i", -5);
+    json_close(&w, '}');
+    assert_string_equal(
+        again(), "{\"s\":\"x\",\"none\":null,\"a\":[1,2,{},[]],\"t\":true,\"f\":false,\"n\":null,"
+                 "\"r\":{\"x\":[]},\"i\":-5}");
+}
+
+static const char *written(const char *text, size_t len) {
+    json_put_text(&w, NULL, text, len);
+    return again();
+}
+
+#define WRITTEN(text) written(text, sizeof(text) - 1)
+
+static void strings_are_escaped(void **state) {
+    assert_string_equal(WRITTEN(""), "\"\"");
+    assert_string_equal(WRITTEN("a\"b\\c"), "\"a\\\"b\\\\c\"");
+    assert_string_equal(WRITTEN("\b\f\n\r\t\x01\x1f\0z"),
+                        "\"\\b\\f\\n\\r\\t\\u0001\\u001f\\u0000z\"");
+    assert_string_equal(WRITTEN("\x7f\u00e4\u20ac\U0001f600"), "\"\x7f\u00e4\u20ac\U0001f600\"");
+    assert_string_equal(WRITTEN("\u2027\u2028\u2029\u202a"), "\"\u2027\\u2028\\u2029\u202a\"");
+    assert_string_equal(WRITTEN("a/b</script></"), "\"a/b<\\/script><\\/\"");
+    assert_string_equal(WRITTEN("/"), "\"/\"");
+    json_put_string(&w, "k\"\n", "v");
+    assert_string_equal(again(), "\"k\\\"\\n\":\"v\"");
+}
+
+static void invalid_utf8_is_replaced(void **state) {
+    assert_string_equal(WRITTEN("a\xff"
+                                "b\xe2\x82"),
+                        "\"a\xef\xbf\xbd"
+                        "b\xef\xbf\xbd\"");
+    assert_string_equal(WRITTEN("\xed\xa0\x80"), "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"");
+}
+
+static void integers_are_exact(void **state) {
+    static const int64_t values[] = {
+        0, -1, 9, 10, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, 9007199254740993};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char want[32];
+        snprintf(want, sizeof want, "%lld", (long long)values[i]);
+        json_put_int(&w, NULL, values[i]);
+        assert_string_equal(again(), want);
+    }
+    json_put_u64_string(&w, "seed", UINT64_MAX);
+    assert_string_equal(again(), "\"seed\":\"18446744073709551615\"");
+    json_put_u64_string(&w, NULL, 0);
+    assert_string_equal(again(), "\"0\"");
+}
+
+static const char *number(double v) {
+    json_put_double(&w, NULL, v);
+    return again();
+}
+
+static void doubles_in_nine_digits(void **state) {
+    static const struct {
+        double v;
+        const char *text;
+    } rows[] = {{0, "0"},
+                {1, "1"},
+                {-1, "-1"},
+                {0.1, "0.1"},
+                {-2.5, "-2.5"},
+                {100, "100"},
+                {1e-4, "0.0001"},
+                {0.00012345678912, "0.000123456789"},
+                {123456.75, "123456.75"},
+                {1e8, "100000000"},
+                {0.9999999999, "1"},
+                {9.9999999999, "10"},
+                {99999999.99, "100000000"},
+                {1e9, "1e+09"},
+                {1e300, "1e+300"},
+                {-1e-7, "-1e-07"},
+                {1.0 / 3, "0.333333333"},
+                {NAN, "null"},
+                {INFINITY, "null"},
+                {-INFINITY, "null"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_string_equal(number(rows[i].v), rows[i].text);
+    }
+}
+
+// Against printf, and as what matters: every float reads back as itself.
+static void doubles_as_printf_and_floats_read_back(void **state) {
+    for (uint64_t i = 0; i < 300000; i++) {
+        uint32_t r[4];
+        philox4x32(i, (uint32_t[4]){0}, r);
+        float f;
+        memcpy(&f, &r[0], 4);
+        if (i % 2) f = -(float)(r[1] % 100000 + 1) * (float)exp2(-(double)(r[2] % 40)); // near 1
+        if (!isfinite(f)) continue;
+        char want[40];
+        snprintf(want, sizeof want, "%.9g", (double)f);
+        const char *got = number((double)f);
+        if (strtof(got, NULL) != f) fail_msg("%a: %s", f, got);
+        if (strcmp(got, want) !=
+            0) { // allowed in the last digit where the next is a tie to 15 digits
+            double error = fabs(strtod(got, NULL) - f), best = fabs(strtod(want, NULL) - f);
+            if (error > best * (1 + 1e-6)) fail_msg("%s, not %s", got, want);
+        }
+    }
+}
+
+static void any_text_reads_back(void **state) {
+    static const char alphabet[] = "ab<//\\\"\n\x02\x7f\xc3\xa4\xe2\x80\xa8\xa9\xff";
+    for (uint64_t i = 0; i < 20000; i++) {
+        uint32_t r[4];
+        char text[25] = {0};
+        philox4x32(i, (uint32_t[4]){0}, r);
+        for (uint32_t k = 0; k < r[3] % 24; k++)
+            text[k] = alphabet[(r[k / 8] >> 4 * (k % 8) & 15) + (k + i) % 2];
+        struct buf whole;
+        buf_init(&whole, 1000);
+        utf8_sanitize(&whole, text, strlen(text));
+        const char *json = written(text, strlen(text));
+        struct err err;
+        cJSON *root = json_parse(json, strlen(json), &json_limits_message, &err);
+        if (!root) fail_msg("%s: %s", json, err.text);
+        assert_string_equal(root->valuestring, buf_z(&whole));
+        assert_null(strstr(json, "</"));
+        cJSON_Delete(root);
+        buf_release(&whole);
+    }
+}
+
+static void a_full_buffer_is_an_error_not_half_a_value(void **state) {
+    struct buf small;
+    buf_init(&small, 20);
+    json_writer_init(&w, &small);
+    for (int i = 0; i < 10; i++) json_put_string(&w, NULL, "0123456789");
+    assert_int_equal(small.error, E_LIMIT);
+    assert_true(small.len <= 20);
+    buf_release(&small);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(commas_and_nesting, setup, teardown),
+        cmocka_unit_test_setup_teardown(strings_are_escaped, setup, teardown),
+        cmocka_unit_test_setup_teardown(invalid_utf8_is_replaced, setup, teardown),
+        cmocka_unit_test_setup_teardown(integers_are_exact, setup, teardown),
+        cmocka_unit_test_setup_teardown(doubles_in_nine_digits, setup, teardown),
+        cmocka_unit_test_setup_teardown(doubles_as_printf_and_floats_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(any_text_reads_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_buffer_is_an_error_not_half_a_value, setup,
+                                        teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
