@@ -12,4 +12,9 @@ void checkpoint_close(struct checkpoint *c); // unmaps
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name);
 size_t checkpoint_count(const struct checkpoint *c);
 const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i);
+size_t checkpoint_index(const struct checkpoint *c, const struct tensor *t); // checkpoint_at(c, index) is t
 void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
+// safetensors_read and safetensors_check_unchanged, of the file that t is in and of all files.
+int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out, size_t n,
+                    struct err *err);
+int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err);

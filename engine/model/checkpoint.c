@@ -1,0 +1,282 @@
+// The tensors of a folder, whether in one file or in the shards of an index. See checkpoint.h.
+//
+// The index comes from a stranger too: a shard is a plain name in the folder, and where that name
+// is a symbolic link it must not lead out of it. The one exception is Hugging Face's download
+// cache, whose folders REPO/snapshots/REVISION hold nothing but links to REPO/blobs.
+#include "engine/model/checkpoint.h"
+#include "base/json.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SINGLE_NAME "model.safetensors"
+#define INDEX_NAME "model.safetensors.index.json"
+#define MAX_SHARDS 1024
+static const struct json_limits index_limits = {64 << 20, 4, 1000000};
+
+struct checkpoint {
+    char *dir;
+    struct safetensors **files; // (n_files)
+    char **file_names;          // (n_files), without the folder
+    size_t n_files;
+    const struct tensor **tensors; // (n), sorted by name
+    size_t n;
+};
+
+// --- which files ---
+
+static bool file_exists(const char *dir, const char *name) {
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+    return n > 0 && (size_t)n < sizeof path && access(path, F_OK) == 0;
+}
+
+static int no_weights(const char *dir, struct err *err) {
+    if (file_exists(dir, "pytorch_model.bin") || file_exists(dir, "pytorch_model.bin.index.json"))
+        return err_set(
+            err, E_UNSUPPORTED,
+            "%s holds pytorch_model.bin, which is a program to run and is not read: convert it "
+            "with transformers: AutoModelForCausalLM.from_pretrained(DIR)"
+            ".save_pretrained(DIR, safe_serialization=True)",
+            dir);
+    return err_set(err, E_NOTFOUND, "%s holds neither " SINGLE_NAME " nor " INDEX_NAME, dir);
+}
+
+static bool plain_name(const char *name) {
+    size_t len = strlen(name);
+    return len > 0 && len <= NAME_MAX && name[0] != '.' && !strchr(name, '/') &&
+           !strchr(name, '\\');
+}
+
+static bool inside(const char *path, const char *dir) {
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && path[n] == '/';
+}
+
+// real_dir is REPO/snapshots/REVISION: writes REPO/blobs, else "".
+static void hub_blobs(const char *real_dir, char out[PATH_MAX]) {
+    out[0] = '\0';
+    const char *revision = strrchr(real_dir, '/');
+    const char *snapshots = revision ? memrchr(real_dir, '/', (size_t)(revision - real_dir)) : NULL;
+    if (!snapshots || strncmp(snapshots, "/snapshots/", 11) != 0) return;
+    snprintf(out, PATH_MAX, "%.*s/blobs", (int)(snapshots - real_dir), real_dir);
+}
+
+static int check_shard_place(const char *dir, const char *path, const char *name, struct err *err) {
+    char real_dir[PATH_MAX], real[PATH_MAX], blobs[PATH_MAX];
+    if (!realpath(dir, real_dir)) return err_errno(err, "cannot find %s", dir);
+    if (!realpath(path, real))
+        return err_errno(err, INDEX_NAME " names the shard '%s', cannot open %s", name, path);
+    hub_blobs(real_dir, blobs);
+    if (inside(real, real_dir) || (blobs[0] && inside(real, blobs))) return 0;
+    return err_set(err, E_DENIED, "the shard %s is a link out of its folder", path);
+}
+
+// Opens DIR/name as the next file.
+static int add_file(struct checkpoint *c, const char *name, bool is_shard, struct err *err) {
+    char path[PATH_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", c->dir, name);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(err, E_LIMIT, "the path %.200s/%.60s... is too long", c->dir, name);
+    if (is_shard) TRY(check_shard_place(c->dir, path, name, err));
+    struct safetensors **files = realloc(c->files, (c->n_files + 1) * sizeof *files);
+    if (files) c->files = files;
+    char **names = realloc(c->file_names, (c->n_files + 1) * sizeof *names);
+    if (names) c->file_names = names;
+    char *copy = strdup(name);
+    if (!files || !names || !copy) {
+        free(copy);
+        return err_set(err, E_NOMEM, "no memory to open %s", path);
+    }
+    int rc = safetensors_open(&c->files[c->n_files], path, err);
+    if (rc < 0) {
+        free(copy);
+        return rc;
+    }
+    c->file_names[c->n_files++] = copy;
+    return 0;
+}
+
+static bool have_file(const struct checkpoint *c, const char *name) {
+    for (size_t i = c->n_files; i-- > 0;)
+        if (strcmp(c->file_names[i], name) == 0) return true;
+    return false;
+}
+
+// --- the table of tensors ---
+
+static int compare_tensors(const void *a, const void *b) {
+    return strcmp((*(const struct tensor *const *)a)->name,
+                  (*(const struct tensor *const *)b)->name);
+}
+
+static int build_table(struct checkpoint *c, struct err *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_files; i++) n += safetensors_count(c->files[i]);
+    c->tensors = calloc(n + 1, sizeof *c->tensors);
+    if (!c->tensors) return err_set(err, E_NOMEM, "%s: no memory for %zu tensors", c->dir, n);
+    for (size_t i = 0; i < c->n_files; i++)
+        for (size_t k = 0; k < safetensors_count(c->files[i]); k++)
+            c->tensors[c->n++] = safetensors_at(c->files[i], k);
+    qsort(c->tensors, c->n, sizeof *c->tensors, compare_tensors);
+    for (size_t i = 1; i < c->n; i++)
+        if (strcmp(c->tensors[i - 1]->name, c->tensors[i]->name) == 0)
+            return err_set(err, E_FORMAT, "%s: the tensor '%s' is in two shards", c->dir,
+                           c->tensors[i]->name);
+    return 0;
+}
+
+// --- the index ---
+
+static int open_shards(struct checkpoint *c, const cJSON *map, struct err *err) {
+    const cJSON *entry;
+    cJSON_ArrayForEach(entry, map) {
+        const char *name = entry->valuestring;
+        if (!cJSON_IsString(entry) || !plain_name(name))
+            return err_set(err, E_FORMAT,
+                           "%s/" INDEX_NAME
+                           ": the shard '%.100s' of '%.100s' is no plain file name",
+                           c->dir, cJSON_IsString(entry) ? name : "?", entry->string);
+        if (have_file(c, name)) continue;
+        if (c->n_files == MAX_SHARDS)
+            return err_set(err, E_LIMIT, "%s/" INDEX_NAME " names more than %d shards", c->dir,
+                           MAX_SHARDS);
+        TRY(add_file(c, name, true, err));
+    }
+    return c->n_files > 0
+               ? 0
+               : err_set(err, E_FORMAT, "%s/" INDEX_NAME ": the weight_map is empty", c->dir);
+}
+
+static int check_shards(const struct checkpoint *c, const cJSON *map, struct err *err) {
+    const cJSON *entry;
+    cJSON_ArrayForEach(entry, map) {
+        size_t i = 0;
+        while (strcmp(c->file_names[i], entry->valuestring) != 0) i++;
+        if (!safetensors_find(c->files[i], entry->string))
+            return err_set(err, E_NOTFOUND,
+                           "%s/%s does not hold the tensor '%.200s' that the index says", c->dir,
+                           c->file_names[i], entry->string);
+    }
+    return 0;
+}
+
+static int open_index(struct checkpoint *c, struct err *err) {
+    int rc;
+    char path[PATH_MAX];
+    const cJSON *map = NULL;
+    int n = snprintf(path, sizeof path, "%s/" INDEX_NAME, c->dir);
+    if (n < 0 || (size_t)n >= sizeof path) return err_set(err, E_LIMIT, "%.300s: too long", c->dir);
+    struct err why = {0};
+    cJSON *root = json_parse_file(path, &index_limits, &why);
+    if (!root) return err_set(err, why.code, "%s", why.text);
+    map = cJSON_GetObjectItemCaseSensitive(root, "weight_map");
+    if (!cJSON_IsObject(map)) {
+        rc = err_set(err, E_FORMAT, "%s has no weight_map", path);
+        goto done;
+    }
+    TRY_GOTO(done, open_shards(c, map, err));
+    rc = check_shards(c, map, err);
+done:
+    cJSON_Delete(root);
+    return rc;
+}
+
+// --- public ---
+
+int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *err) {
+    int rc;
+    struct checkpoint *c = calloc(1, sizeof *c);
+    if (c) c->dir = strdup(model_dir);
+    if (!c || !c->dir) {
+        rc = err_set(err, E_NOMEM, "no memory to open %s", model_dir);
+        goto fail;
+    }
+    if (file_exists(model_dir, SINGLE_NAME))
+        TRY_GOTO(fail, add_file(c, SINGLE_NAME, false, err));
+    else if (file_exists(model_dir, INDEX_NAME))
+        TRY_GOTO(fail, open_index(c, err));
+    else
+        TRY_GOTO(fail, no_weights(model_dir, err));
+    TRY_GOTO(fail, build_table(c, err));
+    *out = c;
+    return 0;
+fail:
+    checkpoint_close(c);
+    return rc;
+}
+
+void checkpoint_close(struct checkpoint *c) {
+    if (!c) return;
+    for (size_t i = 0; i < c->n_files; i++) {
+        safetensors_close(c->files[i]);
+        free(c->file_names[i]);
+    }
+    free(c->files);
+    free(c->file_names);
+    free(c->tensors);
+    free(c->dir);
+    free(c);
+}
+
+static const struct tensor **find_slot(const struct checkpoint *c, const char *name) {
+    struct tensor key = {.name = name};
+    const struct tensor *p = &key;
+    return bsearch(&p, c->tensors, c->n, sizeof *c->tensors, compare_tensors);
+}
+
+static const struct tensor *find_exact(const struct checkpoint *c, const char *name) {
+    const struct tensor **slot = find_slot(c, name);
+    return slot ? *slot : NULL;
+}
+
+const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name) {
+    static const char *const prefixes[] = {"model.", "transformer."};
+    const struct tensor *t = find_exact(c, name);
+    for (int i = 0; i < 2 && !t; i++) {
+        size_t len = strlen(prefixes[i]);
+        char longer[512];
+        if (strncmp(name, prefixes[i], len) == 0) t = find_exact(c, name + len);
+        if (!t &&
+            (size_t)snprintf(longer, sizeof longer, "%s%s", prefixes[i], name) < sizeof longer)
+            t = find_exact(c, longer);
+    }
+    return t;
+}
+
+size_t checkpoint_count(const struct checkpoint *c) {
+    return c->n;
+}
+
+const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i) {
+    return c->tensors[i];
+}
+
+size_t checkpoint_index(const struct checkpoint *c, const struct tensor *t) {
+    return (size_t)(find_slot(c, t->name) - c->tensors);
+}
+
+static const struct safetensors *file_of(const struct checkpoint *c, const struct tensor *t) {
+    for (size_t i = 0; i < c->n_files; i++)
+        if (safetensors_find(c->files[i], t->name) == t) return c->files[i];
+    return NULL;
+}
+
+void checkpoint_forget(const struct checkpoint *c, const struct tensor *t) {
+    const struct safetensors *f = file_of(c, t);
+    if (f) safetensors_forget(f, t);
+}
+
+int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
+                    size_t n, struct err *err) {
+    const struct safetensors *f = file_of(c, t);
+    if (!f) return err_set(err, E_INTERNAL, "the tensor '%s' is not of this checkpoint", t->name);
+    return safetensors_read(f, t, offset, out, n, err);
+}
+
+int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err) {
+    for (size_t i = 0; i < c->n_files; i++) TRY(safetensors_check_unchanged(c->files[i], err));
+    return 0;
+}
