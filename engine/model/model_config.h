@@ -59,6 +59,8 @@ struct model_config {
 // DIR/generation_config.json. Every number is range-checked and cross-checked (heads divide, sizes multiply
 // without overflow); a value that would change the result and is not understood is E_UNSUPPORTED by name.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err);
+// The same of one config.json alone, without suggestions.
+int model_config_load_file(struct model_config *c, const char *config_path, struct err *err);
 // As layers see it: the window of a layer, 0 for none.
 int32_t model_config_window(const struct model_config *c, int32_t layer);
 int64_t model_config_n_params(const struct model_config *c);

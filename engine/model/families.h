@@ -1,0 +1,43 @@
+// The families of decoders as a table: for each model_type, how config.json sets the switches of
+// model_config and what the tensors are called. A further family is a further row (README.md says
+// how).
+#pragma once
+#include "engine/model/model_config.h"
+#include <cjson/cJSON.h>
+
+// What config.json calls the shape. head_dim and n_kv_heads may be NULL where the family knows no
+// such key.
+struct family_keys {
+    const char *n_layers, *width, *n_heads, *n_kv_heads, *head_dim, *ffn_width, *max_positions;
+    const char *norm_eps, *activation;
+};
+
+// Names without ".weight" and ".bias". Those of a layer follow "LAYERS.NUMBER.".
+struct family_tensors {
+    const char *embed, *final_norm, *head, *layers;
+    const char *attn_norm, *ffn_norm;
+    const char *q, *k, *v, *q_norm, *k_norm, *o;
+    const char *gate, *up, *down;
+};
+
+struct family {
+    const char *model_type;
+    const struct family_keys *keys;
+    const struct family_tensors *tensors;
+    // Switches that every model of the family has, and the defaults of the class in transformers
+    // for numbers that config.json may leave out (norm_eps; head_dim, where 0 means width /
+    // n_heads).
+    const struct model_config *base;
+    bool kv_heads_required; // else a missing number of them means one for each query head
+    // The switches that config.json decides; shape and activation are read already. The sentence in
+    // err names the key; the caller puts the file's name before it.
+    int (*read)(struct model_config *c, const cJSON *json, struct err *err);
+};
+
+const struct family *family_find(const char *model_type); // NULL if unknown
+const char *family_names(void);                           // "llama, mistral, ..." for the sentence
+
+// "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" where layer is negative. Returns out.
+#define TENSOR_NAME_MAX 256
+char *family_tensor_name(char out[TENSOR_NAME_MAX], const struct family_tensors *t, int32_t layer,
+                         const char *stem, const char *suffix);

@@ -1,0 +1,294 @@
+// config.json and generation_config.json into struct model_config. See model_config.h.
+//
+// Families differ in rows (families.c); what they share is here: the shape with its ranges, the
+// refusals, the token ids. Inner functions say which key is at fault, the outermost puts the file's
+// name before it.
+#include "engine/model/model_config.h"
+#include "base/json.h"
+#include "engine/model/families.h"
+#include "engine/model/rope.h"
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+// Beyond any model, and small enough that the products below stay far from overflow:
+// rows * width * layers is at most 2^(26 + 20 + 12).
+#define MAX_LAYERS 4096
+#define MAX_WIDTH (1 << 20)
+#define MAX_HEADS 65536
+#define MAX_HEAD_DIM 1024
+#define MAX_FFN (1 << 24)
+#define MAX_QKV_ROWS (1 << 26)
+#define MAX_VOCAB (1 << 26)
+
+static const struct json_limits config_limits = {4 << 20, 16, 100000};
+
+// --- the shape ---
+
+static int read_i32(const cJSON *json, const char *key, int32_t max, int32_t *out,
+                    struct err *err) {
+    int64_t v;
+    int rc = json_get_int(json, key, 1, max, &v, err);
+    if (rc == JSON_PRESENT) *out = (int32_t)v;
+    return rc;
+}
+
+static int require_i32(const cJSON *json, const char *key, int32_t max, int32_t *out,
+                       struct err *err) {
+    int rc = read_i32(json, key, max, out, err);
+    return rc == JSON_ABSENT ? err_set(err, E_FORMAT, "'%s' is missing", key) : rc;
+}
+
+static int read_heads(struct model_config *c, const struct family *f, const cJSON *json,
+                      struct err *err) {
+    const struct family_keys *k = f->keys;
+    TRY(require_i32(json, k->n_heads, MAX_HEADS, &c->n_heads, err));
+    c->n_kv_heads = c->n_heads;
+    if (k->n_kv_heads && f->kv_heads_required)
+        TRY(require_i32(json, k->n_kv_heads, MAX_HEADS, &c->n_kv_heads, err));
+    else if (k->n_kv_heads)
+        TRY(read_i32(json, k->n_kv_heads, MAX_HEADS, &c->n_kv_heads, err));
+    if (c->n_heads % c->n_kv_heads != 0)
+        return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->n_heads, c->n_heads,
+                       k->n_kv_heads, c->n_kv_heads);
+    // null means what the shape gives, even where the class has a default of its own.
+    if (k->head_dim && cJSON_GetObjectItemCaseSensitive(json, k->head_dim)) c->head_dim = 0;
+    if (k->head_dim) TRY(read_i32(json, k->head_dim, MAX_HEAD_DIM, &c->head_dim, err));
+    if (c->head_dim != 0) return 0;
+    if (c->width % c->n_heads != 0)
+        return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->width, c->width,
+                       k->n_heads, c->n_heads);
+    c->head_dim = c->width / c->n_heads;
+    return c->head_dim <= MAX_HEAD_DIM ? 0
+                                       : err_set(err, E_UNSUPPORTED, "heads of %d; the limit is %d",
+                                                 c->head_dim, MAX_HEAD_DIM);
+}
+
+static int read_shape(struct model_config *c, const struct family *f, const cJSON *json,
+                      struct err *err) {
+    const struct family_keys *k = f->keys;
+    TRY(require_i32(json, "vocab_size", MAX_VOCAB, &c->vocab_size, err));
+    TRY(require_i32(json, k->n_layers, MAX_LAYERS, &c->n_layers, err));
+    TRY(require_i32(json, k->width, MAX_WIDTH, &c->width, err));
+    TRY(require_i32(json, k->ffn_width, MAX_FFN, &c->ffn_width, err));
+    TRY(require_i32(json, k->max_positions, INT32_MAX, &c->max_positions, err));
+    TRY(read_heads(c, f, json, err));
+    if (((int64_t)c->n_heads + 2 * (int64_t)c->n_kv_heads) * c->head_dim > MAX_QKV_ROWS)
+        return err_set(err, E_LIMIT, "%d heads of %d are more than a matrix may have rows",
+                       c->n_heads, c->head_dim);
+    c->embed_width = c->width;
+    c->attention_scale = (float)(1.0 / sqrt(c->head_dim));
+    return 0;
+}
+
+// --- numbers and switches that all families have ---
+
+static int read_activation(struct model_config *c, const char *key, const cJSON *json,
+                           struct err *err) {
+    static const struct {
+        const char *name;
+        enum activation activation;
+    } names[] = {
+        {"silu", ACT_SILU},          {"swish", ACT_SILU},
+        {"gelu", ACT_GELU},          {"gelu_python", ACT_GELU},
+        {"gelu_new", ACT_GELU_TANH}, {"gelu_pytorch_tanh", ACT_GELU_TANH},
+        {"relu", ACT_RELU},          {"gelu_fast", ACT_GELU_TANH},
+    };
+    const char *name;
+    int rc = json_get_string(json, key, &name, err);
+    if (rc != JSON_PRESENT) return rc;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i].name) != 0) continue;
+        c->activation = names[i].activation;
+        return 0;
+    }
+    return err_set(err, E_UNSUPPORTED, "'%s' is '%.60s', an unknown activation", key, name);
+}
+
+static int read_dtype(struct model_config *c, const cJSON *json, struct err *err) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"float32", DTYPE_F32}, {"float16", DTYPE_F16}, {"bfloat16", DTYPE_BF16}};
+    const char *name = "float32"; // as transformers
+    TRY(json_get_string(json, "torch_dtype", &name, err));
+    TRY(json_get_string(json, "dtype", &name, err));
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i].name) != 0) continue;
+        c->dtype = names[i].dtype;
+        return 0;
+    }
+    return err_set(err, E_UNSUPPORTED, "'dtype' is '%.60s'; known are float32, float16, bfloat16",
+                   name);
+}
+
+// Keys that would change the result and that no family here knows what to do with.
+static int refuse_unknown(const cJSON *json, struct err *err) {
+    static const char *const keys[] = {"quantization_config", "compression_config",
+                                       "is_encoder_decoder", "add_cross_attention"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, keys[i]);
+        if (item && !cJSON_IsNull(item) && !cJSON_IsFalse(item))
+            return err_set(err, E_UNSUPPORTED, "'%s' is not supported", keys[i]);
+    }
+    return 0;
+}
+
+static int read_positions(struct model_config *c, const cJSON *json, struct err *err) {
+    if (c->positions != POSITION_ROTARY) return 0;
+    c->rot_dim = c->head_dim;
+    if (c->rot_dim % 2 != 0 || c->rot_dim > MODEL_MAX_ROT)
+        return err_set(err, E_UNSUPPORTED,
+                       "rotary positions need heads of an even width up to %d, not %d",
+                       MODEL_MAX_ROT, c->rot_dim);
+    return rope_read(c, json, err);
+}
+
+static int read_numbers(struct model_config *c, const struct family *f, const cJSON *json,
+                        struct err *err) {
+    double eps = c->norm_eps;
+    TRY(json_get_double(json, f->keys->norm_eps, 1e-12, 1, &eps, err));
+    c->norm_eps = (float)eps;
+    TRY(json_get_bool(json, "tie_word_embeddings", &c->tied_head, err));
+    TRY(read_activation(c, f->keys->activation, json, err));
+    TRY(read_dtype(c, json, err));
+    return 0;
+}
+
+// --- token ids ---
+
+// -1 (some conversions of the first Llama) means that there is none.
+static int read_token_id(const cJSON *item, const char *key, int32_t vocab_size, int32_t *out,
+                         struct err *err) {
+    double v = cJSON_IsNumber(item) ? item->valuedouble : NAN;
+    if (!(v >= -1 && v < vocab_size) || v != floor(v))
+        return err_set(err, E_FORMAT, "'%s' must be a token id from 0 to %d", key, vocab_size - 1);
+    *out = (int32_t)v;
+    return 0;
+}
+
+static int add_eos(struct model_config *c, const cJSON *item, struct err *err) {
+    int32_t id = -1;
+    TRY(read_token_id(item, "eos_token_id", c->vocab_size, &id, err));
+    for (int32_t i = 0; i < c->n_eos; i++)
+        if (c->eos_ids[i] == id) return 0;
+    if (id < 0) return 0;
+    if (c->n_eos == MODEL_MAX_EOS)
+        return err_set(err, E_LIMIT, "'eos_token_id' lists more than %d tokens", MODEL_MAX_EOS);
+    c->eos_ids[c->n_eos++] = id;
+    return 0;
+}
+
+// generation_config.json is read second and has the last word, as in transformers.
+static int read_tokens(struct model_config *c, const cJSON *json, struct err *err) {
+    const cJSON *bos = cJSON_GetObjectItemCaseSensitive(json, "bos_token_id");
+    const cJSON *eos = cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"), *item;
+    if (bos && !cJSON_IsNull(bos))
+        TRY(read_token_id(bos, "bos_token_id", c->vocab_size, &c->bos_id, err));
+    if (!eos || cJSON_IsNull(eos)) return 0;
+    c->n_eos = 0;
+    if (!cJSON_IsArray(eos)) return add_eos(c, eos, err);
+    cJSON_ArrayForEach(item, eos) {
+        TRY(add_eos(c, item, err));
+    }
+    return 0;
+}
+
+static int read_suggestions(struct model_config *c, const cJSON *json, struct err *err) {
+    double v;
+    int64_t k;
+    int rc;
+    TRY(rc = json_get_double(json, "temperature", 0, 1000, &v, err));
+    if (rc == JSON_PRESENT) c->temperature = (float)v;
+    TRY(rc = json_get_double(json, "top_p", 0, 1, &v, err));
+    if (rc == JSON_PRESENT) c->top_p = (float)v;
+    TRY(rc = json_get_double(json, "repetition_penalty", 1e-3, 1000, &v, err));
+    if (rc == JSON_PRESENT) c->repetition_penalty = (float)v;
+    TRY(rc = json_get_int(json, "top_k", 0, INT32_MAX, &k, err));
+    if (rc == JSON_PRESENT) c->top_k = (int32_t)k;
+    return 0;
+}
+
+// --- the files ---
+
+static int read_config(struct model_config *c, const cJSON *json, struct err *err) {
+    const char *type = NULL;
+    TRY(json_get_string(json, "model_type", &type, err));
+    if (!type) return err_set(err, E_FORMAT, "'model_type' is missing");
+    const struct family *f = family_find(type);
+    if (!f)
+        return err_set(err, E_UNSUPPORTED, "'model_type' is '%.60s'; known are %s", type,
+                       family_names());
+    *c = *f->base;
+    snprintf(c->family, sizeof c->family, "%s", f->model_type);
+    c->bos_id = -1;
+    c->temperature = c->top_p = c->repetition_penalty = -1;
+    c->top_k = -1;
+    TRY(refuse_unknown(json, err));
+    TRY(read_shape(c, f, json, err));
+    TRY(read_numbers(c, f, json, err));
+    TRY(read_positions(c, json, err));
+    TRY(f->read(c, json, err));
+    return read_tokens(c, json, err);
+}
+
+static int read_generation(struct model_config *c, const cJSON *json, struct err *err) {
+    TRY(read_tokens(c, json, err));
+    return read_suggestions(c, json, err);
+}
+
+static int read_file(struct model_config *c, const char *path,
+                     int (*read)(struct model_config *, const cJSON *, struct err *),
+                     struct err *err) {
+    struct err why = {0};
+    cJSON *json = json_parse_file(path, &config_limits, &why);
+    if (!json) return err_set(err, why.code, "%s", why.text);
+    int rc = cJSON_IsObject(json) ? read(c, json, &why)
+                                  : err_set(&why, E_FORMAT, "it is not a JSON object");
+    cJSON_Delete(json);
+    // The getters call a bad value an invalid one; in a file it is a fault of the file.
+    if (rc < 0) return err_set(err, rc == E_INVAL ? E_FORMAT : rc, "%s: %s", path, why.text);
+    return 0;
+}
+
+int model_config_load_file(struct model_config *c, const char *config_path, struct err *err) {
+    return read_file(c, config_path, read_config, err);
+}
+
+int model_config_load(struct model_config *c, const char *model_dir, struct err *err) {
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/generation_config.json", model_dir) >= sizeof path)
+        return err_set(err, E_LIMIT, "the path %.300s... is too long", model_dir);
+    bool generation = access(path, F_OK) == 0;
+    snprintf(path, sizeof path, "%s/config.json", model_dir);
+    TRY(read_file(c, path, read_config, err));
+    if (!generation) return 0;
+    snprintf(path, sizeof path, "%s/generation_config.json", model_dir);
+    return read_file(c, path, read_generation, err);
+}
+
+int32_t model_config_window(const struct model_config *c, int32_t layer) {
+    return layer >= c->first_windowed_layer ? c->sliding_window : 0;
+}
+
+int64_t model_config_n_params(const struct model_config *c) {
+    int64_t width = c->width, q = (int64_t)c->n_heads * c->head_dim;
+    int64_t kv = (int64_t)c->n_kv_heads * c->head_dim, ffn = c->ffn_width;
+    int64_t norm = width * (c->norm_bias ? 2 : 1), ups = c->gated ? 2 : 1;
+    int64_t layer = (q + 2 * kv) * width + width * q + (ups + 1) * ffn * width;
+    layer += norm * (c->shared_norm ? 1 : 2);
+    if (c->qkv_bias) layer += q + 2 * kv;
+    if (c->o_bias) layer += width;
+    if (c->ffn_bias) layer += ups * ffn + width;
+    if (c->qk_norm) layer += 2 * (int64_t)c->head_dim;
+    int64_t n = layer * c->n_layers + (int64_t)c->vocab_size * c->embed_width;
+    if (c->embed_width != c->width) n += 2 * width * c->embed_width;
+    if (c->positions == POSITION_LEARNED)
+        n += ((int64_t)c->max_positions + c->position_offset) * width;
+    if (c->embed_norm) n += norm;
+    if (c->final_norm) n += norm;
+    if (!c->tied_head) n += (int64_t)c->vocab_size * c->embed_width;
+    return n + (c->head_bias ? c->vocab_size : 0);
+}

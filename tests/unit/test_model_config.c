@@ -1,0 +1,404 @@
+// config.json to switches: both spellings, each family's rules, and every bad value refused by
+// name.
+#include "engine/model/model_config.h"
+#include "tests/unit/tmp_dir.h"
+#include <math.h>
+
+static struct tmp_dir dir;
+
+static int setup(void **state) {
+    tmp_dir_open(&dir);
+    return 0;
+}
+static int teardown(void **state) {
+    tmp_dir_close(&dir);
+    return 0;
+}
+
+// A small model of a family; `more` adds keys or, coming last in the file, is refused where it
+// repeats one.
+#define SHAPE                                                                                      \
+    "\"vocab_size\":320,\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":4,"     \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":512"
+
+static int load(struct model_config *c, const char *text, struct err *err) {
+    memset(err, 0, sizeof *err);
+    tmp_text(&dir, "config.json", text);
+    return model_config_load(c, dir.path, err);
+}
+
+static void load_ok(struct model_config *c, const char *text) {
+    struct err err;
+    int rc = load(c, text, &err);
+    if (rc != 0) fail_msg("%s\n%s", text, err.text);
+}
+
+#define LLAMA(more) "{\"model_type\":\"llama\"," SHAPE more "}"
+#define MISTRAL(more) "{\"model_type\":\"mistral\"," SHAPE more "}"
+#define QWEN2(more) "{\"model_type\":\"qwen2\"," SHAPE more "}"
+#define QWEN3(more) "{\"model_type\":\"qwen3\"," SHAPE more "}"
+
+static void reads_the_fixtures(void **state) {
+    static const struct {
+        const char *family;
+        int32_t kv, head_dim;
+        bool tied, bias, qk_norm;
+    } expect[] = {{"llama", 2, 16, false, false, false},
+                  {"mistral", 1, 16, false, false, false},
+                  {"qwen2", 2, 16, true, true, false},
+                  {"qwen3", 2, 32, true, false, true}};
+    for (int i = 0; i < 4; i++) {
+        char path[100];
+        struct model_config c;
+        struct err err;
+        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
+        assert_int_equal(model_config_load(&c, path, &err), 0);
+        assert_string_equal(c.family, expect[i].family);
+        assert_int_equal(c.dtype, DTYPE_BF16);
+        assert_int_equal(c.n_layers, 3);
+        assert_int_equal(c.width, 64);
+        assert_int_equal(c.embed_width, 64);
+        assert_int_equal(c.n_heads, 4);
+        assert_int_equal(c.n_kv_heads, expect[i].kv);
+        assert_int_equal(c.head_dim, expect[i].head_dim);
+        assert_int_equal(c.rot_dim, expect[i].head_dim);
+        assert_int_equal(c.ffn_width, 160);
+        assert_int_equal(c.vocab_size, 320);
+        assert_int_equal(c.max_positions, 512);
+        assert_int_equal(c.tied_head, expect[i].tied);
+        assert_int_equal(c.qkv_bias, expect[i].bias);
+        assert_int_equal(c.qk_norm, expect[i].qk_norm);
+        assert_false(c.o_bias || c.ffn_bias || c.head_bias || c.parallel_residual || c.embed_norm);
+        assert_true(c.gated && c.final_norm);
+        assert_int_equal(c.norm, NORM_RMS);
+        assert_int_equal(c.positions, POSITION_ROTARY);
+        assert_int_equal(c.rope_style, ROPE_HALF);
+        assert_int_equal(c.activation, ACT_SILU);
+        assert_true(c.norm_eps == 1e-6f && c.rope_scale == 1 && c.embed_scale == 1);
+        assert_true(c.attention_scale == (float)pow(expect[i].head_dim, -0.5));
+        assert_int_equal(c.sliding_window, 0);
+        assert_int_equal(c.bos_id, 0);
+        assert_int_equal(c.n_eos, 1);
+        assert_int_equal(c.eos_ids[0], 1);
+        assert_true(c.temperature < 0 && c.top_p < 0 && c.top_k < 0 && c.repetition_penalty < 0);
+    }
+}
+
+static void reads_the_demo_model(void **state) {
+    struct model_config c;
+    struct err err;
+    assert_int_equal(model_config_load(&c, "configs/demo-model", &err), 0);
+    assert_int_equal(c.n_eos, 2); // generation_config.json has the last word
+    assert_int_equal(c.eos_ids[0], 2);
+    assert_int_equal(c.eos_ids[1], 0);
+    assert_true(c.temperature == 0.7f && c.top_p == 0.9f);
+    assert_int_equal(c.top_k, -1);
+    assert_int_equal(model_config_n_params(&c), 14162304); // the index's total_parameters
+}
+
+static void both_spellings_say_the_same(void **state) {
+    struct model_config a, b;
+    load_ok(&a, LLAMA(",\"torch_dtype\":\"float16\",\"rope_theta\":500000.0,\"head_dim\":null,"
+                      "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0},\"eos_token_id\":7"));
+    load_ok(
+        &b,
+        LLAMA(",\"dtype\":\"float16\",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.0,"
+              "\"rope_theta\":500000.0},\"eos_token_id\":[7,7]"));
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_int_equal(a.dtype, DTYPE_F16);
+    load_ok(&b, LLAMA(",\"torch_dtype\":\"float16\",\"rope_theta\":500000.0,\"eos_token_id\":7,"
+                      "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2.0},"
+                      "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.0}"));
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void what_is_missing_means_what_transformers_means(void **state) {
+    struct model_config c;
+    load_ok(&c,
+            "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,\"intermediate_size\":8,"
+            "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"max_position_embeddings\":9}");
+    assert_int_equal(c.n_kv_heads, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.dtype, DTYPE_F32);
+    assert_int_equal(c.bos_id, -1);
+    assert_int_equal(c.n_eos, 0);
+    load_ok(&c, QWEN3(""));
+    assert_int_equal(c.head_dim, 128);
+    load_ok(&c, QWEN3(",\"head_dim\":null"));
+    assert_int_equal(c.head_dim, 16);
+    load_ok(&c, MISTRAL(""));
+    assert_int_equal(c.sliding_window, 4096);
+    load_ok(&c, MISTRAL(",\"sliding_window\":null"));
+    assert_int_equal(c.sliding_window, 0);
+    load_ok(&c, LLAMA(",\"bos_token_id\":-1,\"eos_token_id\":-1"));
+    assert_int_equal(c.bos_id, -1);
+    assert_int_equal(c.n_eos, 0);
+}
+
+static void switches_of_each_family(void **state) {
+    struct model_config c;
+    load_ok(&c,
+            LLAMA(",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu_pytorch_tanh\","
+                  "\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-5"));
+    assert_true(c.qkv_bias && c.o_bias && c.ffn_bias && c.tied_head);
+    assert_int_equal(c.activation, ACT_GELU_TANH);
+    assert_true(c.norm_eps == 1e-5f);
+    load_ok(&c, QWEN3(",\"attention_bias\":true"));
+    assert_true(c.qkv_bias && c.o_bias && !c.ffn_bias);
+    load_ok(&c, QWEN2(",\"attention_bias\":false")); // its class has biases whatever the key says
+    assert_true(c.qkv_bias && !c.o_bias);
+    load_ok(&c, LLAMA(",\"hidden_act\":\"gelu\""));
+    assert_int_equal(c.activation, ACT_GELU);
+}
+
+static void sliding_windows(void **state) {
+    struct model_config c;
+    load_ok(&c, QWEN2(",\"sliding_window\":100,\"max_window_layers\":2"));
+    assert_int_equal(c.sliding_window, 0); // not asked for
+    load_ok(&c,
+            QWEN2(",\"sliding_window\":100,\"max_window_layers\":2,\"use_sliding_window\":true"));
+    assert_int_equal(model_config_window(&c, 1), 0);
+    assert_int_equal(model_config_window(&c, 2), 100);
+    assert_int_equal(model_config_window(&c, 3), 100);
+    load_ok(&c,
+            QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true")); // 28 layers of 4: none
+    assert_int_equal(c.sliding_window, 0);
+    load_ok(&c, QWEN3(",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
+                      "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
+                      "\"sliding_attention\"]"));
+    assert_int_equal(c.first_windowed_layer, 3); // layer_types has the last word
+    assert_int_equal(model_config_window(&c, 2), 0);
+    load_ok(
+        &c,
+        MISTRAL(
+            ",\"sliding_window\":9,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\"]"));
+    assert_int_equal(model_config_window(&c, 0), 9);
+}
+
+static void near(float got, double expected) {
+    if (!(fabs(got - expected) <= 3e-7 * fabs(expected))) fail_msg("%.9g, not %.9g", got, expected);
+}
+
+// Expected values: the published formulas in double precision.
+static void rotary_frequencies(void **state) {
+    struct model_config c;
+    load_ok(&c, LLAMA(""));
+    static const double plain[][2] = {
+        {0, 1}, {1, 0.316227766}, {5, 0.00316227766}, {7, 0.000316227766}};
+    for (int i = 0; i < 4; i++) near(c.inv_freq[(int)plain[i][0]], plain[i][1]);
+    assert_true(c.inv_freq[8] == 0);
+
+    load_ok(
+        &c,
+        LLAMA(",\"head_dim\":64,\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\","
+              "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+              "\"original_max_position_embeddings\":8192}"));
+    static const double llama3[][2] = {{0, 1.0},
+                                       {10, 0.0165604401},
+                                       {13, 0.00483942135},
+                                       {14, 0.00321144599},
+                                       {15, 0.00129054793},
+                                       {16, 0.000429556797},
+                                       {17, 9.7082878e-05},
+                                       {18, 1.94616382e-05},
+                                       {31, 9.41830673e-08}};
+    // Within the transition the smoothing factor cancels, so F32 keeps fewer digits there.
+    for (int i = 0; i < 9; i++)
+        assert_true(fabs(c.inv_freq[(int)llama3[i][0]] - llama3[i][1]) < 2e-6 * llama3[i][1]);
+    assert_true(c.rope_scale == 1);
+
+    load_ok(&c, LLAMA(",\"head_dim\":128,\"rope_parameters\":{\"rope_theta\":1000000.0,\"rope_"
+                      "type\":\"yarn\","
+                      "\"factor\":4.0,\"original_max_position_embeddings\":32768}"));
+    static const double yarn[][2] = {{0, 1.0},
+                                     {20, 0.0133352143},
+                                     {30, 0.00106436098},
+                                     {35, 0.000246258407},
+                                     {40, 4.44569853e-05},
+                                     {50, 5.13381257e-06},
+                                     {63, 3.1023444e-07}};
+    for (int i = 0; i < 7; i++)
+        assert_true(fabs(c.inv_freq[(int)yarn[i][0]] - yarn[i][1]) < 2e-6 * yarn[i][1]);
+    near(c.rope_scale, 1.138629436111989);
+
+    load_ok(&c,
+            LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}"));
+    assert_true(c.rope_scale == 0.5f);
+    load_ok(&c,
+            LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":0.707,"
+                  "\"mscale_all_dim\":1.0,\"truncate\":false,\"beta_fast\":16,\"beta_slow\":2}"));
+    near(c.rope_scale, (0.1 * 0.707 * log(40) + 1) / (0.1 * log(40) + 1));
+}
+
+#define ROPE(dict) LLAMA(",\"rope_scaling\":" dict)
+static const struct {
+    const char *text;
+    int code;
+    const char *names;
+} bad[] = {
+    {"", E_FORMAT, "JSON"},
+    {"[]", E_FORMAT, "object"},
+    {"{}", E_FORMAT, "model_type"},
+    {"{\"model_type\":\"mamba\"}", E_UNSUPPORTED, "llama, mistral, qwen2, qwen3"},
+    {"{\"model_type\":7}", E_FORMAT, "model_type"},
+    {"{\"model_type\":\"llama\"}", E_FORMAT, "vocab_size"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":0}", E_FORMAT, "vocab_size"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":-5}", E_FORMAT, "vocab_size"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":1e308}", E_FORMAT, "vocab_size"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":1e999}", E_FORMAT, "JSON"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":NaN}", E_FORMAT, "JSON"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":\"8\"}", E_FORMAT, "vocab_size"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":8.5}", E_FORMAT, "vocab_size"},
+    {LLAMA(",\"vocab_size\":8"), E_FORMAT, "twice"},
+    {LLAMA(",\"head_dim\":0"), E_FORMAT, "head_dim"},
+    {LLAMA(",\"head_dim\":15"), E_UNSUPPORTED, "even width"},
+    {LLAMA(",\"head_dim\":1000"), E_UNSUPPORTED, "even width"},
+    {LLAMA(",\"rms_norm_eps\":1e308"), E_FORMAT, "rms_norm_eps"},
+    {LLAMA(",\"rms_norm_eps\":-1"), E_FORMAT, "rms_norm_eps"},
+    {LLAMA(",\"hidden_act\":\"quick_gelu\""), E_UNSUPPORTED, "quick_gelu"},
+    {LLAMA(",\"hidden_act\":1"), E_FORMAT, "hidden_act"},
+    {LLAMA(",\"dtype\":\"float64\""), E_UNSUPPORTED, "float64"},
+    {LLAMA(",\"quantization_config\":{\"bits\":4}"), E_UNSUPPORTED, "quantization_config"},
+    {LLAMA(",\"is_encoder_decoder\":true"), E_UNSUPPORTED, "is_encoder_decoder"},
+    {LLAMA(",\"tie_word_embeddings\":\"yes\""), E_FORMAT, "tie_word_embeddings"},
+    {LLAMA(",\"eos_token_id\":320"), E_FORMAT, "eos_token_id"},
+    {LLAMA(",\"eos_token_id\":[1,\"2\"]"), E_FORMAT, "eos_token_id"},
+    {LLAMA(",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]"), E_LIMIT, "eos_token_id"},
+    {LLAMA(",\"bos_token_id\":1e308"), E_FORMAT, "bos_token_id"},
+    {LLAMA(",\"rope_theta\":0"), E_FORMAT, "rope_theta"},
+    {LLAMA(",\"rope_theta\":1e308"), E_FORMAT, "rope_theta"},
+    {LLAMA(",\"partial_rotary_factor\":0.5"), E_UNSUPPORTED, "partial_rotary_factor"},
+    {ROPE("[1]"), E_FORMAT, "rope_scaling"},
+    {ROPE("{\"type\":\"dynamic\",\"factor\":2}"), E_UNSUPPORTED, "dynamic"},
+    {ROPE("{\"rope_type\":\"longrope\"}"), E_UNSUPPORTED, "longrope"},
+    {ROPE("{\"type\":\"linear\"}"), E_FORMAT, "factor"},
+    {ROPE("{\"type\":\"linear\",\"factor\":-2}"), E_FORMAT, "factor"},
+    {ROPE("{\"type\":\"linear\",\"factor\":2,\"short_factor\":[1]}"), E_UNSUPPORTED,
+     "short_factor"},
+    {ROPE("{\"type\":\"llama3\",\"factor\":8}"), E_FORMAT, "original_max_position_embeddings"},
+    {ROPE("{\"type\":\"llama3\",\"factor\":8,\"original_max_position_embeddings\":8,\"low_freq_"
+          "factor\":4,"
+          "\"high_freq_factor\":4}"),
+     E_FORMAT, "high_freq_factor"},
+    {ROPE("{\"type\":\"yarn\",\"factor\":4,\"rope_theta\":1}"), E_FORMAT, "rope_theta"},
+    {LLAMA(
+         ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"rope_parameters\":{\"rope_type\":"
+         "\"linear\",\"factor\":3}"),
+     E_FORMAT, "disagree"},
+    {LLAMA(",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}"), E_UNSUPPORTED,
+     "full_attention"},
+    {LLAMA(",\"layer_types\":[\"full_attention\"]"), E_FORMAT, "1 layers of 4"},
+    {LLAMA(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"linear_"
+           "attention\"]"),
+     E_UNSUPPORTED, "linear_attention"},
+    {LLAMA(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_"
+           "attention\"]"),
+     E_UNSUPPORTED, "contradicts"},
+    {QWEN2(",\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"full_attention\","
+           "\"full_attention\",\"full_attention\"]"),
+     E_UNSUPPORTED, "layer 1"},
+    {QWEN2(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_"
+           "attention\"]"),
+     E_FORMAT, "use_sliding_window"},
+    {MISTRAL(",\"sliding_window\":0"), E_FORMAT, "sliding_window"},
+    {MISTRAL(",\"sliding_window\":-3"), E_FORMAT, "sliding_window"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,\"intermediate_size\":8,"
+     "\"num_hidden_layers\":1,\"num_attention_heads\":6,\"max_position_embeddings\":9}",
+     E_FORMAT, "divide"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":64,\"intermediate_size\":8,"
+     "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":3,"
+     "\"max_position_embeddings\":9}",
+     E_FORMAT, "num_key_value_heads"},
+    {"{\"model_type\":\"qwen2\",\"vocab_size\":8,\"hidden_size\":64,\"intermediate_size\":8,"
+     "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"max_position_embeddings\":9}",
+     E_FORMAT, "num_key_value_heads"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":1048576,\"intermediate_size\":8,"
+     "\"num_hidden_layers\":1,\"num_attention_heads\":65536,\"head_dim\":512,\"max_position_"
+     "embeddings\":9}",
+     E_LIMIT, "rows"},
+    {"{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":2147483647}", E_FORMAT,
+     "num_hidden_layers"},
+};
+
+static void refuses_bad_values(void **state) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct model_config c;
+        struct err err;
+        int rc = load(&c, bad[i].text, &err);
+        if (rc != bad[i].code || err.code != rc || !strstr(err.text, bad[i].names) ||
+            !strstr(err.text, "config.json"))
+            fail_msg("%s: code %d, text '%s'", bad[i].text, rc, err.text);
+    }
+}
+
+static void generation_config(void **state) {
+    static const struct {
+        const char *text;
+        int code;
+        const char *names;
+    } cases[] = {{"{\"temperature\":\"hot\"}", E_FORMAT, "temperature"},
+                 {"{\"temperature\":-1}", E_FORMAT, "temperature"},
+                 {"{\"top_p\":1.5}", E_FORMAT, "top_p"},
+                 {"{\"top_k\":-2}", E_FORMAT, "top_k"},
+                 {"{\"repetition_penalty\":0}", E_FORMAT, "repetition_penalty"},
+                 {"{\"eos_token_id\":[400]}", E_FORMAT, "eos_token_id"},
+                 {"nonsense", E_FORMAT, "JSON"}};
+    struct model_config c;
+    struct err err;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tmp_text(&dir, "generation_config.json", cases[i].text);
+        int rc = load(&c, LLAMA(""), &err);
+        if (rc != cases[i].code || !strstr(err.text, cases[i].names) ||
+            !strstr(err.text, "generation_config.json"))
+            fail_msg("%s: code %d, text '%s'", cases[i].text, rc, err.text);
+    }
+    tmp_text(&dir, "generation_config.json",
+             "{\"temperature\":0.6,\"top_k\":20,\"top_p\":0.95,"
+             "\"repetition_penalty\":1.1,\"eos_token_id\":[3,4]}");
+    load_ok(&c, LLAMA(",\"eos_token_id\":9"));
+    assert_true(c.temperature == 0.6f && c.top_p == 0.95f && c.repetition_penalty == 1.1f);
+    assert_int_equal(c.top_k, 20);
+    assert_int_equal(c.n_eos, 2);
+    assert_int_equal(c.eos_ids[1], 4);
+    assert_int_equal(unlink(tmp_path(&dir, "generation_config.json")), 0);
+}
+
+static void a_missing_file_is_named(void **state) {
+    struct model_config c;
+    struct err err;
+    assert_int_equal(model_config_load(&c, tmp_path(&dir, "nowhere"), &err), E_NOTFOUND);
+    assert_non_null(strstr(err.text, "nowhere/config.json"));
+}
+
+// The shape of Llama 3.2 1B has 1,235,814,400 parameters; Qwen3 0.6B 596,049,920.
+static void counts_parameters(void **state) {
+    struct model_config c;
+    load_ok(&c, "{\"model_type\":\"llama\",\"vocab_size\":128256,\"hidden_size\":2048,"
+                "\"intermediate_size\":8192,"
+                "\"num_hidden_layers\":16,\"num_attention_heads\":32,\"num_key_value_heads\":8,"
+                "\"max_position_embeddings\":131072,\"tie_word_embeddings\":true}");
+    assert_int_equal(model_config_n_params(&c), 1235814400);
+    load_ok(&c, "{\"model_type\":\"qwen3\",\"vocab_size\":151936,\"hidden_size\":1024,"
+                "\"intermediate_size\":3072,"
+                "\"num_hidden_layers\":28,\"num_attention_heads\":16,\"num_key_value_heads\":8,"
+                "\"max_position_embeddings\":40960,\"tie_word_embeddings\":true}");
+    assert_int_equal(model_config_n_params(&c), 596049920);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_the_fixtures),
+        cmocka_unit_test(reads_the_demo_model),
+        cmocka_unit_test(both_spellings_say_the_same),
+        cmocka_unit_test(what_is_missing_means_what_transformers_means),
+        cmocka_unit_test(switches_of_each_family),
+        cmocka_unit_test(sliding_windows),
+        cmocka_unit_test(rotary_frequencies),
+        cmocka_unit_test(refuses_bad_values),
+        cmocka_unit_test(generation_config),
+        cmocka_unit_test(a_missing_file_is_named),
+        cmocka_unit_test(counts_parameters),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
