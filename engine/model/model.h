@@ -37,11 +37,13 @@ struct model {
     float *inv_freq, *alibi_slopes; // device copies
     struct layer_weights *layers; // (n_layers)
     size_t weight_bytes;
-    char fingerprint[33];         // of config, tensor names, shapes and sampled bytes: equal models, equal text
+    char fingerprint[33];         // fingerprint.h: equal models, equal text
 };
 
-// progress (may be NULL) is called with bytes done and total on the calling thread. Each tensor's pages are
-// given back as soon as it is packed, and the mapping is dropped at the end: memory holds the weights once.
+// progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's presence, shape
+// and dtype is checked before the first byte is read. Tensors are read (not touched in the mapping, so that a
+// file cut short meanwhile is E_CORRUPT, not a signal) into one staging area, packed, and the area is freed: memory
+// holds the weights once. A rank reads its own slices only.
 // The fault names itself: a missing tensor (E_NOTFOUND), a wrong shape (E_FORMAT), no memory (E_NOMEM, with need).
 int model_load(struct model **out, const char *model_dir, struct backend *be, const struct split *split,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, struct err *err);

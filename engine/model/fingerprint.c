@@ -1,0 +1,106 @@
+// SHA-256, cut to 128 bits, over switches and sampled weights. See fingerprint.h.
+#include "engine/model/fingerprint.h"
+#include <openssl/evp.h>
+#include <stdio.h>
+
+// 16 samples spread over a tensor notice any fine-tune; a small tensor (norms, biases) is taken
+// whole.
+#define N_SAMPLES 16
+#define SAMPLE_BYTES 256
+
+static bool feed(EVP_MD_CTX *h, const void *bytes, size_t n) {
+    return EVP_DigestUpdate(h, bytes, n) == 1;
+}
+
+// One width and byte order for every number, so that struct layout and padding do not matter.
+static bool feed_i64(EVP_MD_CTX *h, int64_t v) {
+    unsigned char le[8];
+    for (int i = 0; i < 8; i++) le[i] = (unsigned char)((uint64_t)v >> (8 * i));
+    return feed(h, le, sizeof le);
+}
+
+static bool feed_f32(EVP_MD_CTX *h, float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return feed_i64(h, bits);
+}
+
+static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
+    const int64_t numbers[] = {
+        c->n_layers,
+        c->width,
+        c->n_heads,
+        c->n_kv_heads,
+        c->head_dim,
+        c->ffn_width,
+        c->vocab_size,
+        c->norm,
+        c->norm_placement,
+        c->norm_bias,
+        c->embed_norm,
+        c->final_norm,
+        c->qk_norm,
+        c->positions,
+        c->position_offset,
+        c->rope_style,
+        c->rot_dim,
+        c->activation,
+        c->gated,
+        c->qkv_bias,
+        c->o_bias,
+        c->ffn_bias,
+        c->head_bias,
+        c->parallel_residual,
+        c->shared_norm,
+        c->embed_width,
+        c->tied_head,
+        c->sliding_window,
+        c->first_windowed_layer,
+    };
+    bool ok = feed(h, c->family, sizeof c->family);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        ok = ok && feed_i64(h, numbers[i]);
+    for (int32_t i = 0; i < c->rot_dim / 2; i++) ok = ok && feed_f32(h, c->inv_freq[i]);
+    return ok && feed_f32(h, c->rope_scale) && feed_f32(h, c->norm_eps) &&
+           feed_f32(h, c->embed_scale) && feed_f32(h, c->attention_scale);
+}
+
+static int feed_tensor(EVP_MD_CTX *h, const struct checkpoint *cp, const struct tensor *t,
+                       struct err *err) {
+    unsigned char sample[N_SAMPLES * SAMPLE_BYTES];
+    bool ok =
+        feed(h, t->name, strlen(t->name) + 1) && feed_i64(h, t->dtype) && feed_i64(h, t->n_dims);
+    for (int d = 0; d < t->n_dims; d++) ok = ok && feed_i64(h, t->shape[d]);
+    size_t n = t->bytes < sizeof sample ? t->bytes : sizeof sample;
+    if (n < sizeof sample) {
+        TRY(checkpoint_read(cp, t, 0, sample, n, err));
+    } else {
+        size_t last = t->bytes - SAMPLE_BYTES;
+        for (size_t i = 0; i < N_SAMPLES; i++)
+            TRY(checkpoint_read(cp, t, last / (N_SAMPLES - 1) * i, sample + i * SAMPLE_BYTES,
+                                SAMPLE_BYTES, err));
+    }
+    if (!ok || !feed(h, sample, n)) return err_set(err, E_INTERNAL, "SHA-256 failed");
+    return 0;
+}
+
+int fingerprint_compute(char out[FINGERPRINT_LEN + 1], const struct model_config *c,
+                        const struct checkpoint *cp, struct err *err) {
+    int rc = 0;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    EVP_MD_CTX *h = EVP_MD_CTX_new();
+    if (!h || EVP_DigestInit_ex(h, EVP_sha256(), NULL) != 1 || !feed_config(h, c)) {
+        rc = err_set(err, E_NOMEM, "cannot set up SHA-256");
+        goto done;
+    }
+    for (size_t i = 0; i < checkpoint_count(cp); i++)
+        TRY_GOTO(done, feed_tensor(h, cp, checkpoint_at(cp, i), err));
+    if (EVP_DigestFinal_ex(h, digest, NULL) != 1) {
+        rc = err_set(err, E_INTERNAL, "SHA-256 failed");
+        goto done;
+    }
+    for (int i = 0; i < FINGERPRINT_LEN / 2; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
+done:
+    EVP_MD_CTX_free(h);
+    return rc;
+}

@@ -1,0 +1,429 @@
+// Loading: every tensor lands where forward looks for it, whole or by rank; what is wrong is named;
+// whatever fails, everything is given back.
+#include "base/log.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/model.h"
+#include "tests/unit/fake_backend.h"
+#include "tests/unit/tmp_dir.h"
+#include <fcntl.h>
+
+static struct tmp_dir dir;
+
+static int setup(void **state) {
+    tmp_dir_open(&dir);
+    log_set_level(LOG_OFF);
+    return 0;
+}
+static int teardown(void **state) {
+    tmp_dir_close(&dir);
+    return 0;
+}
+
+// --- a model of one layer that a test can bend ---
+
+struct tweak {
+    const char *config;                    // further keys, with a comma in front
+    const char *skip;                      // leave out this tensor
+    const char *reshape, *as_i32, *as_f16; // give these another shape or dtype
+    const char *change;                    // other content
+    bool shards;                           // layer in one file, the rest in another
+};
+
+// Width 8, 2 heads of 4, 2 key/value heads, ffn 12, vocab 10; with all biases that Llama can have.
+static const struct tensor tiny[] = {
+    {.name = "lm_head.weight", .n_dims = 2, .shape = {10, 8}},
+    {.name = "model.embed_tokens.weight", .n_dims = 2, .shape = {10, 8}},
+    {.name = "model.norm.weight", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.input_layernorm.weight", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.mlp.down_proj.bias", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.mlp.down_proj.weight", .n_dims = 2, .shape = {8, 12}},
+    {.name = "model.layers.0.mlp.gate_proj.bias", .n_dims = 1, .shape = {12}},
+    {.name = "model.layers.0.mlp.gate_proj.weight", .n_dims = 2, .shape = {12, 8}},
+    {.name = "model.layers.0.mlp.up_proj.bias", .n_dims = 1, .shape = {12}},
+    {.name = "model.layers.0.mlp.up_proj.weight", .n_dims = 2, .shape = {12, 8}},
+    {.name = "model.layers.0.post_attention_layernorm.weight", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.self_attn.k_proj.bias", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.self_attn.k_proj.weight", .n_dims = 2, .shape = {8, 8}},
+    {.name = "model.layers.0.self_attn.o_proj.bias", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.self_attn.o_proj.weight", .n_dims = 2, .shape = {8, 8}},
+    {.name = "model.layers.0.self_attn.q_proj.bias", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.self_attn.q_proj.weight", .n_dims = 2, .shape = {8, 8}},
+    {.name = "model.layers.0.self_attn.v_proj.bias", .n_dims = 1, .shape = {8}},
+    {.name = "model.layers.0.self_attn.v_proj.weight", .n_dims = 2, .shape = {8, 8}},
+};
+#define N_TINY (sizeof tiny / sizeof *tiny)
+#define N_ENDS 3 // those that are not a layer's
+
+static bool is(const char *name, const char *wanted) {
+    return wanted && strcmp(name, wanted) == 0;
+}
+
+// Element i of tensor t is t + i / 1000: every number tells where it is from.
+static void write_tensors(const char *file, size_t first, size_t last, const struct tweak *k) {
+    struct tensor list[N_TINY];
+    size_t n = 0, from[N_TINY];
+    for (size_t t = first; t < last; t++) {
+        if (is(tiny[t].name, k->skip)) continue;
+        from[n] = t;
+        list[n] = tiny[t];
+        list[n].dtype = is(tiny[t].name, k->as_i32)   ? DTYPE_I32
+                        : is(tiny[t].name, k->as_f16) ? DTYPE_F16
+                                                      : DTYPE_F32;
+        if (is(tiny[t].name, k->reshape)) list[n].shape[0]++;
+        n++;
+    }
+    struct safetensors_writer *w = NULL;
+    struct err err;
+    assert_int_equal(safetensors_create(&w, tmp_path(&dir, file), list, n, &err), 0);
+    for (size_t t = 0; t < n; t++) {
+        int64_t count = 1;
+        for (int d = 0; d < list[t].n_dims; d++) count *= list[t].shape[d];
+        for (int64_t i = 0; i < count; i++) {
+            float v = (float)from[t] + (float)i / 1000 + (is(list[t].name, k->change) ? 0.5f : 0);
+            uint16_t half = f16_from_f32(v);
+            bool short_one = list[t].dtype == DTYPE_F16;
+            assert_int_equal(
+                safetensors_write(w, short_one ? (void *)&half : &v, short_one ? 2 : 4, &err), 0);
+        }
+    }
+    assert_int_equal(safetensors_finish(w, &err), 0);
+}
+
+static void write_tiny(const struct tweak *k) {
+    char config[1000];
+    snprintf(
+        config, sizeof config,
+        "{\"model_type\":\"llama\",\"vocab_size\":10,\"hidden_size\":8,\"intermediate_size\":12,"
+        "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"max_position_embeddings\":64,"
+        "\"attention_bias\":true,\"mlp_bias\":true%s}",
+        k->config ? k->config : "");
+    tmp_text(&dir, "config.json", config);
+    unlink(tmp_path(&dir, "model.safetensors"));
+    unlink(tmp_path(&dir, "model.safetensors.index.json"));
+    if (!k->shards) {
+        write_tensors("model.safetensors", 0, N_TINY, k);
+        return;
+    }
+    write_tensors("one.safetensors", 0, N_ENDS, k);
+    write_tensors("two.safetensors", N_ENDS, N_TINY, k);
+    tmp_text(&dir, "model.safetensors.index.json",
+             "{\"weight_map\":{\"model.norm.weight\":\"one.safetensors\","
+             "\"model.layers.0.mlp.up_proj.weight\":\"two.safetensors\"}}");
+}
+
+static struct model *load_ok(const char *path, struct fake_backend *f, const struct split *s) {
+    struct model *m = NULL;
+    struct err err = {0};
+    if (model_load(&m, path, &f->be, s, NULL, NULL, &err) != 0) fail_msg("%s", err.text);
+    return m;
+}
+
+// --- where things are ---
+
+static struct checkpoint *source; // of the folder under test
+
+static float stored(const char *name, int64_t i) {
+    const struct tensor *t = checkpoint_find(source, name);
+    if (!t) fail_msg("no %s", name);
+    const struct tensor_view v = {.data = t->data, .dtype = t->dtype, .row_stride = 1};
+    return fake_element(&v, i, 0);
+}
+
+// Rows [first, first + n) of w are the rows from `from` on, columns from col_from on, of the
+// tensor.
+static void same_rows(const struct weight *w, int32_t first, int32_t n, const char *layer_name,
+                      int32_t layer, int64_t from, int64_t cols, int64_t col_from) {
+    char name[200];
+    snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, layer_name);
+    if (layer < 0) snprintf(name, sizeof name, "%s.weight", layer_name);
+    assert_true(first + n <= w->rows);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < w->cols; c++) {
+            float got = ((const float *)w->data)[(first + r) * w->cols + c];
+            if (got != stored(name, (from + r) * cols + col_from + c))
+                fail_msg("%s: row %d, column %d", name, (int)r, (int)c);
+        }
+}
+
+static void same_vector(const float *v, int64_t n, const char *name, int64_t from) {
+    assert_non_null(v);
+    for (int64_t i = 0; i < n; i++) assert_true(v[i] == stored(name, from + i));
+}
+
+static void check_layer(const struct model *m, const struct layer_weights *w, int32_t layer) {
+    const struct model_config *c = &m->config;
+    const struct split *s = &m->split;
+    int32_t d = c->head_dim, q = m->n_heads * d, kv = m->n_kv_heads * d, f = m->ffn_width;
+    int32_t q0 = split_heads(s, c->n_heads).first * d,
+            kv0 = split_kv_heads(s, c->n_kv_heads).first * d;
+    int32_t f0 = split_even(s, c->ffn_width).first;
+    char name[200];
+    assert_int_equal(w->qkv.rows, q + 2 * kv);
+    same_rows(&w->qkv, 0, q, "self_attn.q_proj", layer, q0, c->width, 0);
+    same_rows(&w->qkv, q, kv, "self_attn.k_proj", layer, kv0, c->width, 0);
+    same_rows(&w->qkv, q + kv, kv, "self_attn.v_proj", layer, kv0, c->width, 0);
+    assert_int_equal(w->o.cols, q);
+    same_rows(&w->o, 0, c->width, "self_attn.o_proj", layer, 0, c->n_heads * d, q0);
+    assert_int_equal(w->up.rows, 2 * f);
+    same_rows(&w->up, 0, f, "mlp.gate_proj", layer, f0, c->width, 0);
+    same_rows(&w->up, f, f, "mlp.up_proj", layer, f0, c->width, 0);
+    assert_int_equal(w->down.cols, f);
+    same_rows(&w->down, 0, c->width, "mlp.down_proj", layer, 0, c->ffn_width, f0);
+    snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", layer);
+    same_vector(w->attn_norm.weight, c->width, name, 0);
+    snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", layer);
+    same_vector(w->ffn_norm.weight, c->width, name, 0);
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.k_norm.weight", layer);
+    if (c->qk_norm) same_vector(w->k_norm, d, name, 0);
+    assert_int_equal(w->q_norm != NULL, c->qk_norm);
+    snprintf(name, sizeof name, "model.layers.%d.self_attn.v_proj.bias", layer);
+    if (c->qkv_bias) same_vector(w->qkv_bias + q + kv, kv, name, kv0);
+    assert_int_equal(w->qkv_bias != NULL, c->qkv_bias);
+    snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.bias", layer);
+    if (c->ffn_bias) same_vector(w->up_bias + f, f, name, f0);
+    assert_int_equal(w->up_bias != NULL, c->ffn_bias);
+    assert_int_equal(w->o_bias != NULL, c->o_bias && s->tp_rank == 0);
+    assert_int_equal(w->down_bias != NULL, c->ffn_bias && s->tp_rank == 0);
+    assert_null(w->attn_norm.bias);
+}
+
+static void check_model(const struct model *m) {
+    const struct model_config *c = &m->config;
+    bool first = m->split.pp_rank == 0, last = m->split.pp_rank == m->split.pp_size - 1;
+    assert_int_equal(m->embed.data != NULL, first);
+    assert_int_equal(m->head.data != NULL, last);
+    assert_int_equal(m->final_norm.weight != NULL, last);
+    if (first) same_rows(&m->embed, 0, c->vocab_size, "model.embed_tokens", -1, 0, c->width, 0);
+    if (last) {
+        int32_t from = split_even(&m->split, c->vocab_size).first;
+        assert_int_equal(m->head.rows, m->vocab_rows);
+        same_rows(&m->head, 0, m->vocab_rows, c->tied_head ? "model.embed_tokens" : "lm_head", -1,
+                  from, c->width, 0);
+        same_vector(m->final_norm.weight, c->width, "model.norm.weight", 0);
+    }
+    for (int32_t i = 0; i < m->n_layers; i++) check_layer(m, &m->layers[i], m->first_layer + i);
+    for (int32_t i = 0; i < c->rot_dim / 2; i++) assert_true(m->inv_freq[i] == c->inv_freq[i]);
+    assert_int_equal(strlen(m->fingerprint), 32);
+}
+
+// Loads every rank of a tp x pp group, checks each, and that ranks agree on the fingerprint.
+static void check_ranks(const char *path, int32_t tp, int32_t pp) {
+    struct err err;
+    char fingerprint[33] = "";
+    assert_int_equal(checkpoint_open(&source, path, &err), 0);
+    for (int32_t rank = 0; rank < tp * pp; rank++) {
+        struct split s = {rank % tp, tp, rank / tp, pp};
+        struct fake_backend f = fake_backend();
+        struct model *m = load_ok(path, &f, &s);
+        check_model(m);
+        if (rank == 0) strcpy(fingerprint, m->fingerprint);
+        assert_string_equal(m->fingerprint, fingerprint);
+        model_free(m);
+        assert_int_equal(f.n_live, 0);
+    }
+    checkpoint_close(source);
+}
+
+static void loads_every_family(void **state) {
+    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
+    for (int i = 0; i < 4; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "tests/fixtures/models/%s", names[i]);
+        check_ranks(path, 1, 1);
+        check_ranks(path, 2, 1); // mistral's one key/value head is on both
+        check_ranks(path, 4, 1);
+        check_ranks(path, 1, 3);
+        check_ranks(path, 2, 2);
+    }
+}
+
+static void loads_shards_and_biases(void **state) {
+    check_ranks("configs/demo-model", 1, 1);
+    write_tiny(&(struct tweak){.shards = true});
+    check_ranks(dir.path, 1, 1);
+    write_tiny(&(struct tweak){0});
+    check_ranks(dir.path, 2, 1);
+    write_tiny(&(struct tweak){.as_f16 = "model.norm.weight"});
+    check_ranks(dir.path, 1, 1);
+    write_tiny(
+        &(struct tweak){.config = ",\"tie_word_embeddings\":true", .skip = "lm_head.weight"});
+    check_ranks(dir.path, 2, 1);
+}
+
+static void a_tied_head_is_the_embedding(void **state) {
+    struct fake_backend f = fake_backend();
+    struct model *m = load_ok("tests/fixtures/models/qwen2", &f, &split_single);
+    assert_true(m->head_is_embed);
+    assert_ptr_equal(m->head.data, m->embed.data);
+    model_free(m);
+    m = load_ok("tests/fixtures/models/qwen2", &f, &(struct split){1, 2, 0, 1});
+    assert_false(m->head_is_embed);
+    assert_ptr_not_equal(m->head.data, m->embed.data);
+    model_free(m);
+    m = load_ok("tests/fixtures/models/llama", &f, &split_single);
+    assert_false(m->head_is_embed);
+    model_free(m);
+    assert_int_equal(f.n_live, 0);
+}
+
+struct seen {
+    int64_t done, total;
+    int calls;
+};
+static void note(void *ctx, int64_t done, int64_t total) {
+    struct seen *s = ctx;
+    assert_true(done >= s->done && done <= total);
+    assert_true(s->calls == 0 || total == s->total);
+    *s = (struct seen){done, total, s->calls + 1};
+}
+
+static void reports_progress_and_size(void **state) {
+    struct fake_backend f = fake_backend();
+    struct seen seen = {0};
+    struct model *m = NULL;
+    struct err err;
+    assert_int_equal(model_load(&m, "configs/demo-model", &f.be, &split_single, note, &seen, &err),
+                     0);
+    assert_int_equal(seen.total, 28324608); // the index's total_size: each tensor is read once
+    assert_int_equal(seen.done, seen.total);
+    assert_true(seen.calls > 8 * 6);
+    assert_int_equal(m->weight_bytes,
+                     (size_t)seen.total * 2 + 32 * 4); // as f32, and the rotary table
+    model_free(m);
+}
+
+// --- what is wrong ---
+
+static void refuses(const struct tweak *k, int code, const char *names) {
+    struct fake_backend f = fake_backend();
+    struct model *m = NULL;
+    struct err err = {0};
+    write_tiny(k);
+    int rc = model_load(&m, dir.path, &f.be, &split_single, NULL, NULL, &err);
+    if (rc != code || err.code != rc || !strstr(err.text, names) || !strstr(err.text, dir.path))
+        fail_msg("%d '%s', not %d '%s'", rc, err.text, code, names);
+    assert_null(m);
+    assert_int_equal(f.n_calls, 0); // found before anything is read
+}
+
+static void names_what_is_wrong(void **state) {
+    for (size_t t = 0; t < N_TINY; t++) {
+        refuses(&(struct tweak){.skip = tiny[t].name}, E_NOTFOUND, tiny[t].name);
+        refuses(&(struct tweak){.reshape = tiny[t].name}, E_FORMAT, tiny[t].name);
+        refuses(&(struct tweak){.as_i32 = tiny[t].name}, E_UNSUPPORTED, tiny[t].name);
+    }
+    refuses(&(struct tweak){.as_f16 = "model.layers.0.self_attn.k_proj.weight"}, E_UNSUPPORTED,
+            "one dtype");
+    refuses(&(struct tweak){.config = ",\"hidden_act\":\"mish\""}, E_UNSUPPORTED, "mish");
+    refuses(&(struct tweak){.config = ",\"num_key_value_heads\":1"}, E_FORMAT,
+            "(8, 8), not (4, 8)");
+    refuses(&(struct tweak){.config = ",\"head_dim\":1024"}, E_UNSUPPORTED, "even width");
+}
+
+static void refuses_a_split_that_does_not_divide(void **state) {
+    struct fake_backend f = fake_backend();
+    struct model *m = NULL;
+    struct err err;
+    struct split s = {0, 3, 0, 1};
+    write_tiny(&(struct tweak){0});
+    assert_int_equal(model_load(&m, dir.path, &f.be, &s, NULL, NULL, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "2 heads"));
+}
+
+static void gives_everything_back_whatever_fails(void **state) {
+    static const char *const paths[] = {"tests/fixtures/models/qwen3",
+                                        "tests/fixtures/models/qwen2", NULL};
+    write_tiny(&(struct tweak){0});
+    for (int i = 0; i < 3; i++) {
+        int n = 1;
+        for (;; n++) {
+            struct fake_backend f = fake_backend();
+            struct model *m = NULL;
+            struct err err = {0};
+            f.fail_at = n;
+            int rc = model_load(&m, paths[i] ? paths[i] : dir.path, &f.be, &split_single, NULL,
+                                NULL, &err);
+            model_free(m);
+            assert_int_equal(f.n_live, 0);
+            if (rc == 0) break;
+            assert_true(rc == E_NOMEM || rc == E_DEVICE);
+            assert_int_equal(err.code, rc);
+            if (rc == E_NOMEM) assert_non_null(strstr(err.text, "MiB for its weights"));
+        }
+        assert_true(n > 15);
+    }
+}
+
+// The file is cut short between the check of its header and the reading of its data.
+static void cut(void *ctx, int64_t done, int64_t total) {
+    if (done == 0) assert_int_equal(truncate(ctx, 2000), 0);
+}
+static void touch(void *ctx, int64_t done, int64_t total) {
+    FILE *f = done == 0 ? fopen(ctx, "r+b") : NULL;
+    if (!f) return;
+    fseek(f, -1, SEEK_END);
+    fputc('x', f);
+    fclose(f);
+}
+
+static void a_file_cut_while_loading_is_an_error(void **state) {
+    void (*const spoil[])(void *, int64_t, int64_t) = {cut, touch};
+    for (int i = 0; i < 2; i++) {
+        struct fake_backend f = fake_backend();
+        struct model *m = NULL;
+        struct err err;
+        write_tiny(&(struct tweak){0});
+        char path[200];
+        snprintf(path, sizeof path, "%s", tmp_path(&dir, "model.safetensors"));
+        // Long ago: the clock of a file system may be too coarse to tell a change at once.
+        const struct timespec old[2] = {{1000000000, 0}, {1000000000, 0}};
+        assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+        assert_int_equal(model_load(&m, dir.path, &f.be, &split_single, spoil[i], path, &err),
+                         E_CORRUPT);
+        assert_non_null(strstr(err.text, "model.safetensors"));
+        assert_int_equal(f.n_live, 0);
+    }
+}
+
+static void fingerprint_of(const struct tweak *k, char out[33]) {
+    struct fake_backend f = fake_backend();
+    write_tiny(k);
+    struct model *m = load_ok(dir.path, &f, &split_single);
+    memcpy(out, m->fingerprint, 33);
+    model_free(m);
+}
+
+static void fingerprints_tell_models_apart(void **state) {
+    char a[33], b[33];
+    fingerprint_of(&(struct tweak){0}, a);
+    fingerprint_of(&(struct tweak){0}, b);
+    assert_string_equal(a, b);
+    fingerprint_of(&(struct tweak){.shards = true}, b);
+    assert_string_equal(a, b);
+    fingerprint_of(&(struct tweak){.config = ",\"eos_token_id\":3,\"rope_theta\":10000.0"}, b);
+    assert_string_equal(a, b);
+    static const struct tweak others[] = {{.config = ",\"rope_theta\":10001.0"},
+                                          {.config = ",\"rms_norm_eps\":1e-5"},
+                                          {.change = "model.norm.weight"},
+                                          {.change = "model.layers.0.self_attn.v_proj.weight"},
+                                          {.as_f16 = "model.norm.weight"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        fingerprint_of(&others[i], b);
+        assert_string_not_equal(a, b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(loads_every_family),
+        cmocka_unit_test(loads_shards_and_biases),
+        cmocka_unit_test(a_tied_head_is_the_embedding),
+        cmocka_unit_test(reports_progress_and_size),
+        cmocka_unit_test(names_what_is_wrong),
+        cmocka_unit_test(refuses_a_split_that_does_not_divide),
+        cmocka_unit_test(gives_everything_back_whatever_fails),
+        cmocka_unit_test(a_file_cut_while_loading_is_an_error),
+        cmocka_unit_test(fingerprints_tell_models_apart),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
