@@ -1,0 +1,209 @@
+// Opening the CPU backend: which instruction set, how many workers, the op table.
+#include "kernels/cpu/cpu.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+// --- memory -----------------------------------------------------------------------------------------------
+enum { HUGE_PAGE = 2 << 20 };
+
+static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Below half a huge page small pages waste less; both are mapped, so that both are zeroed and freed alike.
+static size_t page_unit(size_t bytes) { return bytes >= HUGE_PAGE / 2 ? HUGE_PAGE : 4096; }
+
+void *cpu_pages_alloc(size_t bytes) {
+    size_t unit = page_unit(bytes), size = round_up(bytes ? bytes : 1, unit);
+    if (size < bytes || size > SIZE_MAX / 2) return NULL;
+    // One unit more, so that an aligned stretch lies inside; the rest goes back.
+    size_t slack = unit > 4096 ? unit : 0;
+    char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    char *aligned = (char *)round_up((size_t)p, unit);
+    if (aligned > p) munmap(p, (size_t)(aligned - p));
+    size_t tail = (size_t)(p + size + slack - (aligned + size));
+    if (tail) munmap(aligned + size, tail);
+    if (slack) madvise(aligned, size, MADV_HUGEPAGE); // advice: without it everything still works
+    return aligned;
+}
+
+void cpu_pages_free(void *p, size_t bytes) {
+    if (p) munmap(p, round_up(bytes ? bytes : 1, page_unit(bytes)));
+}
+
+// mem_free does not know the size: it is kept in a cache line before the memory.
+static int cpu_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
+    char *p = bytes <= SIZE_MAX - 64 ? cpu_pages_alloc(bytes + 64) : NULL;
+    if (!p) return err_set(err, E_NOMEM, "out of memory for %zu bytes", bytes);
+    bytes += 64;
+    memcpy(p, &bytes, sizeof bytes);
+    *out = p + 64;
+    return 0;
+}
+
+static void cpu_mem_free(struct backend *be, void *p) {
+    if (!p) return;
+    size_t bytes;
+    memcpy(&bytes, (char *)p - 64, sizeof bytes);
+    cpu_pages_free((char *)p - 64, bytes);
+}
+
+static int cpu_mem_copy(struct backend *be, void *dst, const void *src, size_t bytes) {
+    memcpy(dst, src, bytes);
+    return 0;
+}
+
+static int grow(struct cpu_buffer *b, size_t bytes, struct err *err) {
+    if (bytes <= b->bytes) return 0;
+    void *p = cpu_pages_alloc(bytes);
+    if (!p) return err_set(err, E_NOMEM, "out of memory for a work buffer of %zu bytes", bytes);
+    cpu_pages_free(b->data, b->bytes);
+    *b = (struct cpu_buffer){p, bytes};
+    return 0;
+}
+
+int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes, struct err *err) {
+    for (int i = 0; i < threads_count(cpu->threads); i++) TRY(grow(&cpu->scratch[i], scratch_bytes, err));
+    return grow(&cpu->shared, shared_bytes, err);
+}
+
+// --- rows in chunks ---------------------------------------------------------------------------------------
+struct rows_job {
+    cpu_rows_fn *fn;
+    void *ctx;
+    int32_t n, chunk;
+};
+
+static void rows_item(void *ctx, int item, int worker) {
+    const struct rows_job *j = ctx;
+    int32_t row = item * j->chunk;
+    j->fn(j->ctx, row, j->n - row < j->chunk ? j->n - row : j->chunk);
+}
+
+void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn, void *ctx) {
+    // A hand-over costs about a microsecond: what one core does in a few is not worth one.
+    const int64_t worth_it = 32768;
+    int workers = threads_count(cpu->threads);
+    struct rows_job j = {fn, ctx, n, n};
+    if (workers > 1 && n > 1 && n * work_per_row >= worth_it) j.chunk = (n + 2 * workers - 1) / (2 * workers);
+    if (n > 0) threads_for(cpu->threads, (n + j.chunk - 1) / j.chunk, rows_item, &j);
+}
+
+// --- the rest of the table --------------------------------------------------------------------------------
+static int cpu_step_begin(struct backend *be, const struct batch *b) { return 0; }
+static int cpu_step_end(struct backend *be) { return 0; }
+
+static int cpu_logits_read(struct backend *be, float *host, const void *logits, int32_t n, int32_t vocab) {
+    memcpy(host, logits, (size_t)n * (size_t)vocab * sizeof(float));
+    return 0;
+}
+
+static void cpu_close(struct backend *be) {
+    if (!be) return;
+    struct cpu_backend *cpu = cpu_of(be);
+    threads_free(cpu->threads);
+    for (int i = 0; i < THREADS_MAX; i++) cpu_pages_free(cpu->scratch[i].data, cpu->scratch[i].bytes);
+    cpu_pages_free(cpu->shared.data, cpu->shared.bytes);
+    free(cpu);
+}
+
+static const struct backend_ops cpu_ops = {
+    .name = "cpu",
+    .mem_alloc = cpu_mem_alloc,
+    .mem_free = cpu_mem_free,
+    .mem_write = cpu_mem_copy,
+    .mem_read = cpu_mem_copy,
+    .weight_init = cpu_weight_init,
+    .weight_release = cpu_weight_release,
+    .kv_block_bytes = cpu_kv_block_bytes,
+    .kv_store_init = cpu_kv_store_init,
+    .kv_store_release = cpu_kv_store_release,
+    .kv_block_copy = cpu_kv_block_copy,
+    .step_begin = cpu_step_begin,
+    .step_end = cpu_step_end,
+    .embed = cpu_embed,
+    .embed_positions = cpu_embed_positions,
+    .norm = cpu_norm,
+    .linear = cpu_linear,
+    .qk_norm = cpu_qk_norm,
+    .rope_angles = cpu_rope_angles,
+    .rope = cpu_rope,
+    .kv_write = cpu_kv_write,
+    .attention = cpu_attention,
+    .activate = cpu_activate,
+    .add = cpu_add,
+    .gather_logit_rows = cpu_gather_logit_rows,
+    .logits_read = cpu_logits_read,
+    .qkv_finish = cpu_qkv_finish,
+    .close = cpu_close,
+};
+
+// --- instruction sets -------------------------------------------------------------------------------------
+static bool have_portable(void) { return true; }
+
+#if defined(__x86_64__)
+static bool have_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool have_avx512(void) {
+    return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+// Best last.
+static const struct isa {
+    const struct cpu_kernels *kernels;
+    bool (*have)(void);
+} isas[] = {
+    {&cpu_kernels_portable, have_portable},
+#if defined(__x86_64__)
+    {&cpu_kernels_avx2, have_avx2},
+    {&cpu_kernels_avx512, have_avx512},
+#endif
+};
+enum { N_ISAS = sizeof isas / sizeof *isas };
+
+static int pick_isa(const struct cpu_kernels **out, const char *name, struct err *err) {
+    bool any = !name || strcmp(name, "auto") == 0, known = false;
+    for (int i = N_ISAS - 1; i >= 0; i--) {
+        bool named = !any && strcmp(name, isas[i].kernels->isa) == 0;
+        known = known || named;
+        if (!(any || named) || !isas[i].have()) continue;
+        *out = isas[i].kernels;
+        return 0;
+    }
+    if (known) return err_set(err, E_UNSUPPORTED, "this processor does not have the instruction set '%s'", name);
+    return err_set(err, E_UNSUPPORTED, "this build does not have the instruction set '%s'", name);
+}
+
+static int usable_cores(void) {
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n > THREADS_MAX ? THREADS_MAX : n;
+}
+
+int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err) {
+    *out = NULL;
+    if (n_threads < 0 || n_threads > THREADS_MAX)
+        return err_set(err, E_INVAL, "%d threads: at most %d, or 0 for one per core", n_threads, THREADS_MAX);
+    const struct cpu_kernels *kernels = NULL;
+    TRY(pick_isa(&kernels, isa, err));
+    struct cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return err_set(err, E_NOMEM, "out of memory for the CPU backend");
+    cpu->kernels = kernels;
+    cpu->base = (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
+    cpu->base.n_threads = n_threads ? n_threads : usable_cores();
+    int rc = threads_new(&cpu->threads, cpu->base.n_threads, err);
+    if (rc < 0) {
+        free(cpu);
+        return rc;
+    }
+    snprintf(cpu->description, sizeof cpu->description, "%s, %d thread%s", kernels->label, cpu->base.n_threads,
+             cpu->base.n_threads == 1 ? "" : "s");
+    *out = &cpu->base;
+    return 0;
+}

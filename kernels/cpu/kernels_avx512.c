@@ -1,0 +1,6 @@
+// The inner loops for AVX-512 F, BW, VL and DQ (Skylake-SP and Zen 4 on).
+#if defined(__x86_64__)
+#include "kernels/cpu/kernels.inc"
+
+const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", "AVX-512", PANEL_BF12);
+#endif

@@ -1,0 +1,47 @@
+// The cache arena on the CPU: layout of a block (README.md has the picture), allocation, copies.
+//
+//   block: [layer][kv head] { K [head_dim][block_tokens], V [block_tokens][head_dim] }
+//
+// K is transposed, so that a vector's lanes are positions and a dot product needs no sum over lanes.
+#include "kernels/cpu/cpu.h"
+#include <string.h>
+
+static size_t block_bytes(const struct kv_store *kv) {
+    size_t values = (size_t)kv->n_layers * (size_t)kv->n_kv_heads * 2 * (size_t)kv->head_dim *
+                    (size_t)kv->block_tokens;
+    return (values * dtype_size(kv->dtype) + 63) & ~(size_t)63;
+}
+
+size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape) { return block_bytes(shape); }
+
+int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
+    kv->data = NULL;
+    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16)
+        return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the CPU",
+                       dtype_name(kv->dtype));
+    if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 || kv->block_tokens < 1 ||
+        (kv->block_tokens & (kv->block_tokens - 1)))
+        return err_set(err, E_INVAL, "a cache of %d blocks of %d tokens, %d layers, %d heads of %d is not valid",
+                       kv->n_blocks, kv->block_tokens, kv->n_layers, kv->n_kv_heads, kv->head_dim);
+    TRY(cpu_attention_reserve(cpu_of(be), kv->head_dim, err));
+    kv->block_bytes = block_bytes(kv);
+    size_t bytes = kv->block_bytes * (size_t)kv->n_blocks;
+    kv->data = cpu_pages_alloc(bytes);
+    if (!kv->data)
+        return err_set(err, E_NOMEM, "out of memory for a cache of %d blocks of %zu bytes", kv->n_blocks,
+                       kv->block_bytes);
+    return 0;
+}
+
+void cpu_kv_store_release(struct backend *be, struct kv_store *kv) {
+    cpu_pages_free(kv->data, kv->block_bytes * (size_t)kv->n_blocks);
+    kv->data = NULL;
+}
+
+int cpu_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src) {
+    if (dst < 0 || dst >= kv->n_blocks || src < 0 || src >= kv->n_blocks) return E_INVAL;
+    if (dst != src)
+        memcpy((char *)kv->data + (size_t)dst * kv->block_bytes,
+               (char *)kv->data + (size_t)src * kv->block_bytes, kv->block_bytes);
+    return 0;
+}

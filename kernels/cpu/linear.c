@@ -1,0 +1,81 @@
+// y =|+= x W^T + bias: cuts the result into items, and the items' inner loops (linear.inc, linear_amx.c) do
+// the rest.
+//
+// Bytes moved: W once (n <= 512) and x once for each item. Few rows are bound by the memory's read rate,
+// many by the multipliers; README.md has the rates measured.
+#include "kernels/cpu/cpu.h"
+
+int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
+    size_t floats = (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS);
+    size_t split = 0;
+    if (cpu->kernels->linear_split)
+        split = (size_t)LINEAR_BLOCK_ROWS * (size_t)weight_tiles(w) * WEIGHT_TILE_K * 3 * sizeof(uint16_t);
+    return cpu_reserve(cpu, floats * sizeof(float), split, err);
+}
+
+struct linear_job {
+    struct linear_args args;
+    struct cpu_backend *cpu;
+    int32_t row, n_rows;   // this pass
+    int32_t item_rows;     // rows and panels of an item
+    int32_t item_panels;
+    int32_t n_panels, n_panel_items;
+};
+
+static void run_item(void *ctx, int index, int worker) {
+    const struct linear_job *job = ctx;
+    int32_t row = index / job->n_panel_items * job->item_rows;
+    int32_t panel = index % job->n_panel_items * job->item_panels;
+    struct linear_item item = {
+        .row = job->row + row,
+        .n_rows = job->n_rows - row < job->item_rows ? job->n_rows - row : job->item_rows,
+        .panel = panel,
+        .n_panels = job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
+    };
+    job->cpu->kernels->linear_item(&job->args, &item, job->cpu->scratch[worker].data);
+}
+
+static void run_split(void *ctx, int32_t row, int32_t n_rows) {
+    const struct linear_job *job = ctx;
+    job->cpu->kernels->linear_split(&job->args, row, n_rows);
+}
+
+static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+// Items of all rows and as many panels as their scratch holds, but several for each worker, so that one
+// that was held up does not hold up all. Where the matrix is too narrow for that, the rows are cut too.
+static void plan(struct linear_job *job, int workers) {
+    int32_t wanted = workers == 1 ? 1 : workers * 4;
+    job->item_rows = job->n_rows;
+    job->item_panels = ceil_div(job->n_panels, wanted);
+    if (job->n_rows <= 16) // streams of eight panels, or four: whole ones
+        job->item_panels = ceil_div(job->item_panels, 8) * 8;
+    else
+        job->item_panels = ceil_div(job->item_panels, 2) * 2;
+    if (job->item_panels > LINEAR_GROUP_PANELS) job->item_panels = LINEAR_GROUP_PANELS;
+    job->n_panel_items = ceil_div(job->n_panels, job->item_panels);
+    int32_t row_items = ceil_div(wanted, job->n_panel_items), tile = job->cpu->kernels->row_tile;
+    if (row_items > 1 && job->n_rows >= 4 * tile)
+        job->item_rows = ceil_div(ceil_div(job->n_rows, row_items), tile) * tile;
+}
+
+int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+               const struct weight *w, const float *bias) {
+    struct cpu_backend *cpu = cpu_of(be);
+    struct linear_job job = {.args = {mode, y, x, n, w, bias, cpu->shared.data, 0}, .cpu = cpu};
+    job.n_panels = weight_panels(w);
+    int workers = threads_count(cpu->threads);
+    // A matrix that one core has done with in the time of a hand-over.
+    bool small = (int64_t)w->rows * w->cols * n < 32768;
+    for (job.row = 0; job.row < n; job.row += job.n_rows) {
+        job.n_rows = n - job.row < LINEAR_BLOCK_ROWS ? n - job.row : LINEAR_BLOCK_ROWS;
+        plan(&job, small ? 1 : workers);
+        int32_t n_items = job.n_panel_items * ceil_div(job.n_rows, job.item_rows);
+        if (cpu->kernels->linear_split && w->dtype == DTYPE_BF16) {
+            job.args.split_row = job.row;
+            cpu_for_rows(cpu, job.n_rows, w->cols, run_split, &job);
+        }
+        threads_for(cpu->threads, n_items, run_item, &job);
+    }
+    return 0;
+}

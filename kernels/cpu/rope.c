@@ -1,0 +1,61 @@
+// Rotary position embedding (Su et al. 2021). The angles of a step are computed once and used by all layers.
+#include "kernels/cpu/cpu.h"
+#include <math.h>
+
+struct angles_job {
+    float *cos_sin;
+    const struct batch *b;
+    const float *inv_freq;
+    int32_t half;
+    float scale;
+};
+
+static void angles_chunk(void *ctx, int32_t row, int32_t n_rows) {
+    const struct angles_job *j = ctx;
+    for (int32_t r = row; r < row + n_rows; r++) {
+        float *out = j->cos_sin + (int64_t)r * 2 * j->half;
+        float position = (float)j->b->positions[r];
+        for (int32_t i = 0; i < j->half; i++) {
+            float angle = position * j->inv_freq[i];
+            out[i] = cosf(angle) * j->scale;
+            out[j->half + i] = sinf(angle) * j->scale;
+        }
+    }
+}
+
+int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b, const float *inv_freq,
+                    int32_t rot_dim, float scale) {
+    struct angles_job j = {cos_sin, b, inv_freq, rot_dim / 2, scale};
+    cpu_for_rows(cpu_of(be), b->n_rows, rot_dim * 16, angles_chunk, &j);
+    return 0;
+}
+
+struct rope_job {
+    struct cpu_backend *cpu;
+    enum rope_style style;
+    float *qkv;
+    int64_t stride;
+    int32_t n_heads, head_dim, rot_dim;
+    const float *cos_sin;
+};
+
+static void rope_chunk(void *ctx, int32_t row, int32_t n_rows) {
+    const struct rope_job *j = ctx;
+    j->cpu->kernels->rope_rows(j->style, j->qkv + row * j->stride, n_rows, j->stride, j->n_heads, j->head_dim,
+                               j->rot_dim, j->cos_sin + (int64_t)row * j->rot_dim);
+}
+
+int cpu_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
+             int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin) {
+    // q heads and k heads lie side by side and turn alike.
+    struct rope_job j = {.cpu = cpu_of(be),
+                         .style = style,
+                         .qkv = qkv,
+                         .stride = (int64_t)(n_heads + 2 * n_kv_heads) * head_dim,
+                         .n_heads = n_heads + n_kv_heads,
+                         .head_dim = head_dim,
+                         .rot_dim = rot_dim,
+                         .cos_sin = cos_sin};
+    cpu_for_rows(j.cpu, n, (int64_t)j.n_heads * rot_dim, rope_chunk, &j);
+    return 0;
+}

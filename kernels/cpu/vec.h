@@ -1,0 +1,205 @@
+// The vector of one instruction set, so that every kernel is written once (*.inc) and compiled once for
+// each set (kernels_*.c): VL floats in a `vf`, with GCC's operators (+ - * / and comparisons) and the few
+// functions below. Only for files that are compiled with one set's flags.
+//
+// A lane never sees another lane's values except in the v_h* functions, which reduce in one fixed order.
+#pragma once
+#include "base/dtype.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define ISA(name) name##_avx512
+enum { VL = 16 };
+typedef __m512 vf;
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define ISA(name) name##_avx2
+enum { VL = 8 };
+typedef __m256 vf;
+#else
+#define ISA(name) name##_portable
+enum { VL = 4 };
+typedef float vf __attribute__((vector_size(16)));
+#endif
+typedef int32_t vmask __attribute__((vector_size(sizeof(vf)))); // a comparison's result: 0 or -1
+// Unaligned, and allowed to alias what the buffers really are.
+typedef vf vf_unaligned __attribute__((aligned(4), may_alias));
+typedef vmask vi_unaligned __attribute__((aligned(4), may_alias));
+
+VEC_INLINE vf v_load(const float *p) { return *(const vf_unaligned *)p; }
+VEC_INLINE void v_store(float *p, vf v) { *(vf_unaligned *)p = v; }
+VEC_INLINE vf v_set1(float x) { return x - (vf){0}; }
+VEC_INLINE vf v_zero(void) { return (vf){0}; }
+VEC_INLINE vmask v_bits(vf v) { return (vmask)v; }
+VEC_INLINE vf v_select(vmask m, vf yes, vf no) {
+    return (vf)((m & (vmask)yes) | (~m & (vmask)no));
+}
+VEC_INLINE vf v_abs(vf v) { return (vf)((vmask)v & 0x7fffffff); }
+VEC_INLINE vf v_iota(void) {
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = (float)i;
+    return v;
+}
+
+// a * b + c. Fused where the set has it; twice rounded in the portable build.
+VEC_INLINE vf v_fma(vf a, vf b, vf c) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+VEC_INLINE vf v_max(vf a, vf b) {
+#if defined(__AVX512F__)
+    return _mm512_max_ps(a, b);
+#elif defined(__AVX2__)
+    return _mm256_max_ps(a, b);
+#else
+    return v_select(a > b, a, b);
+#endif
+}
+
+VEC_INLINE vf v_min(vf a, vf b) {
+#if defined(__AVX512F__)
+    return _mm512_min_ps(a, b);
+#elif defined(__AVX2__)
+    return _mm256_min_ps(a, b);
+#else
+    return v_select(a < b, a, b);
+#endif
+}
+
+VEC_INLINE vf v_sqrt(vf a) {
+#if defined(__AVX512F__)
+    return _mm512_sqrt_ps(a);
+#elif defined(__AVX2__)
+    return _mm256_sqrt_ps(a);
+#else
+    for (int i = 0; i < VL; i++) a[i] = sqrtf(a[i]);
+    return a;
+#endif
+}
+
+// Sum and maximum over the lanes, by halves.
+VEC_INLINE float v_hsum(vf v) {
+    float t[VL];
+    v_store(t, v);
+    for (int w = VL / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++) t[i] += t[i + w];
+    return t[0];
+}
+VEC_INLINE float v_hmax(vf v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps(v);
+#else
+    float t[VL];
+    v_store(t, v);
+    for (int w = VL / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
+    return t[0];
+#endif
+}
+
+// The first n < VL elements; the others read as 0 and are not touched.
+VEC_INLINE vf v_load_n(const float *p, int n) {
+#if defined(__AVX512F__)
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#else
+    float t[VL] = {0};
+    for (int i = 0; i < n; i++) t[i] = p[i];
+    return v_load(t);
+#endif
+}
+VEC_INLINE void v_store_n(float *p, vf v, int n) {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+#else
+    float t[VL];
+    v_store(t, v);
+    for (int i = 0; i < n; i++) p[i] = t[i];
+#endif
+}
+
+// VL f16 values widened.
+VEC_INLINE vf v_load_f16(const uint16_t *p) {
+#if defined(__AVX512F__)
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+#elif defined(__AVX2__)
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = f16_to_f32(p[i]);
+    return v;
+#endif
+}
+VEC_INLINE void v_store_f16(uint16_t *p, vf v) {
+#if defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__AVX2__)
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#else
+    for (int i = 0; i < VL; i++) p[i] = f16_from_f32(v[i]);
+#endif
+}
+// VL bf16 values widened.
+VEC_INLINE vf v_load_bf16(const uint16_t *p) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
+#elif defined(__AVX2__)
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16);
+#else
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = bf16_to_f32(p[i]);
+    return v;
+#endif
+}
+VEC_INLINE void v_store_bf16(uint16_t *p, vf v) {
+    float t[VL];
+    v_store(t, v);
+    for (int i = 0; i < VL; i++) p[i] = bf16_from_f32(t[i]);
+}
+// VL pairs of bf16 as they lie in a weight's panel: the first and the second of each pair, widened.
+VEC_INLINE vf v_pair_even(vmask raw) { return (vf)(raw << 16); }
+VEC_INLINE vf v_pair_odd(vmask raw) { return (vf)(raw & (int32_t)0xffff0000); }
+VEC_INLINE vmask v_load_pairs(const void *p) { return *(const vi_unaligned *)p; }
+
+VEC_INLINE vf v_load_as(enum dtype t, const void *p, int64_t i) {
+    if (t == DTYPE_F16) return v_load_f16((const uint16_t *)p + i);
+    if (t == DTYPE_BF16) return v_load_bf16((const uint16_t *)p + i);
+    return v_load((const float *)p + i);
+}
+
+// e^x to about 1 ulp; e^0 is exactly 1, e^-inf exactly 0, NaN stays NaN. Results below 2^-126 become 0.
+// x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts so that r is exact; e^r by its Taylor polynomial of
+// degree 7, whose remainder there (r^8 / 8! < 5.2e-9) is below an F32 rounding.
+VEC_INLINE vf v_exp(vf x) {
+    const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+    vf clamped = v_min(v_max(x, v_set1(-104.0f)), v_set1(89.0f));
+    vf shifted = v_fma(clamped, v_set1(1.44269504088896341f), v_set1(magic));
+    vf n = shifted - v_set1(magic);
+    vf r = v_fma(n, v_set1(-0.693145751953125f), clamped); // 0x3f317200: 15 bits, exact times n
+    r = v_fma(n, v_set1(-1.42860682030941723e-6f), r);
+    vf p = v_set1(1.0f / 5040);
+    p = v_fma(p, r, v_set1(1.0f / 720));
+    p = v_fma(p, r, v_set1(1.0f / 120));
+    p = v_fma(p, r, v_set1(1.0f / 24));
+    p = v_fma(p, r, v_set1(1.0f / 6));
+    p = v_fma(p, r, v_set1(0.5f));
+    p = v_fma(p * r, r, r) + v_set1(1.0f);
+    // 2^n by adding n to the exponent, in two halves so that n = 128 (e^88.5) does not overflow early.
+    vmask e = v_bits(shifted) - v_bits(v_set1(magic));
+    vmask half = e >> 1;
+    p = p * (vf)((half + 127) << 23) * (vf)((e - half + 127) << 23);
+    p = v_select(x < v_set1(-87.33654f), v_zero(), p);
+    p = v_select(x > v_set1(88.72283f), v_set1(INFINITY), p);
+    return v_select(x == x, p, x);
+}

@@ -1,0 +1,272 @@
+// Packing of weights (layouts in weight.h). The views are mapped files, read twice for PANEL_BF12 (its tiles'
+// sizes must be known before anything can be placed) and once otherwise; nothing else is allocated.
+#include "kernels/cpu/weight.h"
+#include "kernels/cpu/cpu.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct pack {
+    struct weight *w;
+    const struct tensor_view *parts;
+    int n_parts;
+};
+
+// The view that holds row `row` of the stack, and the row within it.
+static const struct tensor_view *part_of(const struct pack *p, int64_t *row) {
+    const struct tensor_view *v = p->parts;
+    while (*row >= v->rows) *row -= v++->rows;
+    return v;
+}
+
+// Copies output `row`, K [k, k + n) of the stack to out.
+static void fetch_row(const struct pack *p, int64_t row, int64_t k, int n, void *out) {
+    const struct tensor_view *v = part_of(p, &row);
+    size_t size = dtype_size(v->dtype);
+    const char *from = (const char *)v->data + (row * v->row_stride + k * v->col_stride) * (int64_t)size;
+    if (v->col_stride == 1) {
+        memcpy(out, from, (size_t)n * size);
+        return;
+    }
+    for (int i = 0; i < n; i++, from += v->col_stride * (int64_t)size)
+        memcpy((char *)out + (size_t)i * size, from, size);
+}
+
+// A tile of 16 outputs x 32 K, zero where the matrix ends.
+static void fetch_tile16(const struct pack *p, int32_t panel, int32_t tile, uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
+    const struct weight *w = p->w;
+    int32_t k = tile * WEIGHT_TILE_K, rest = w->cols - k;
+    int n = rest < WEIGHT_TILE_K ? rest : WEIGHT_TILE_K;
+    if (n < WEIGHT_TILE_K) memset(t, 0, sizeof(uint16_t) * WEIGHT_PANEL * WEIGHT_TILE_K);
+    for (int o = 0; o < WEIGHT_PANEL; o++) {
+        int32_t row = panel * WEIGHT_PANEL + o;
+        if (row < w->rows)
+            fetch_row(p, row, k, n, t[o]);
+        else
+            memset(t[o], 0, sizeof t[o]);
+    }
+}
+
+// The base of a tile's exponent codes, or WEIGHT_RAW_TILE.
+static uint8_t tile_base(const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
+    const uint16_t *v = &t[0][0];
+    unsigned max = 0, min = 255; // of the exponents that need a code: all but 0
+    for (int i = 0; i < WEIGHT_PANEL * WEIGHT_TILE_K; i++) {
+        unsigned e = (v[i] >> 7) & 255u;
+        unsigned low = e == 0 ? 255 : e;
+        max = e > max ? e : max;
+        min = low < min ? low : min;
+    }
+    unsigned base = max > 15 ? max - 15 : 0;
+    return min > base ? (uint8_t)base : WEIGHT_RAW_TILE;
+}
+
+static void put_raw_tile(uint16_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
+    for (int pair = 0; pair < WEIGHT_TILE_K / 2; pair++)
+        for (int o = 0; o < WEIGHT_PANEL; o++, to += 2) {
+            to[0] = t[o][2 * pair];
+            to[1] = t[o][2 * pair + 1];
+        }
+}
+
+static void put_packed_tile(uint8_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K], uint8_t base) {
+    uint16_t raw[WEIGHT_TILE_K / 2][2 * WEIGHT_PANEL];
+    put_raw_tile(raw[0], t);
+    for (int group = 0; group < 4; group++, to += 192) {
+        uint16_t codes[32] = {0};
+        for (int j = 0; j < 4; j++) {
+            const uint16_t *row = raw[group * 4 + j];
+            uint8_t *rest = to + 64 + j * 32;
+            for (int i = 0; i < 32; i++) {
+                unsigned e = (row[i] >> 7) & 255u;
+                unsigned code = e == 0 ? 0 : e - base;
+                codes[i] = (uint16_t)(codes[i] | code << (4 * j));
+                rest[i] = (uint8_t)((row[i] >> 8 & 0x80) | (row[i] & 0x7f));
+            }
+        }
+        memcpy(to, codes, sizeof codes);
+    }
+}
+
+// First pass of PANEL_BF12: offset[panel + 1] = the panel's size.
+static void measure_panel(void *ctx, int panel, int worker) {
+    const struct pack *p = ctx;
+    int64_t bytes = weight_header_bytes(p->w);
+    for (int32_t i = 0; i < weight_tiles(p->w); i++) {
+        uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K];
+        fetch_tile16(p, panel, i, t);
+        bytes += tile_base(t) == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    }
+    ((int64_t *)p->w->data)[panel + 1] = bytes;
+}
+
+static void pack_bf12_panel(void *ctx, int panel, int worker) {
+    const struct pack *p = ctx;
+    uint8_t *header = (uint8_t *)(uintptr_t)weight_panel(p->w, panel);
+    uint8_t *to = header + weight_header_bytes(p->w);
+    for (int32_t i = 0; i < weight_tiles(p->w); i++) {
+        uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K];
+        fetch_tile16(p, panel, i, t);
+        header[i] = tile_base(t);
+        if (header[i] == WEIGHT_RAW_TILE) {
+            put_raw_tile((uint16_t *)to, t);
+            to += WEIGHT_RAW_BYTES;
+        } else {
+            put_packed_tile(to, t, header[i]);
+            to += WEIGHT_PACKED_BYTES;
+        }
+    }
+}
+
+static void pack_bf16_panel(void *ctx, int panel, int worker) {
+    const struct pack *p = ctx;
+    uint16_t *to = (uint16_t *)(uintptr_t)weight_panel(p->w, panel);
+    for (int32_t i = 0; i < weight_tiles(p->w); i++, to += WEIGHT_RAW_BYTES / 2) {
+        uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K];
+        fetch_tile16(p, panel, i, t);
+        put_raw_tile(to, t);
+    }
+}
+
+// PANEL_F32 and PANEL_F16: [k][16]. The allocation is zeroed, so only what exists is written.
+static void pack_plain_panel(void *ctx, int panel, int worker) {
+    const struct pack *p = ctx;
+    const struct weight *w = p->w;
+    size_t size = dtype_size(w->dtype);
+    char *to = (char *)(uintptr_t)weight_panel(w, panel);
+    for (int32_t k = 0; k < w->cols; k += WEIGHT_TILE_K) {
+        int n = w->cols - k < WEIGHT_TILE_K ? w->cols - k : WEIGHT_TILE_K;
+        for (int o = 0; o < WEIGHT_PANEL && panel * WEIGHT_PANEL + o < w->rows; o++) {
+            char row[WEIGHT_TILE_K * sizeof(float)];
+            fetch_row(p, panel * WEIGHT_PANEL + o, k, n, row);
+            for (int i = 0; i < n; i++)
+                memcpy(to + ((size_t)(k + i) * WEIGHT_PANEL + (size_t)o) * size, row + (size_t)i * size, size);
+        }
+    }
+}
+
+// Places the panels one behind another; returns the whole size. offset[i + 1] holds panel i's size.
+static int64_t place_panels(int64_t *offset, int32_t n_panels) {
+    offset[0] = (int64_t)(((size_t)n_panels + 1) * sizeof *offset + 63) & ~INT64_C(63);
+    for (int32_t i = 0; i < n_panels; i++) offset[i + 1] += offset[i];
+    return offset[n_panels];
+}
+
+static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *rows, struct err *err) {
+    if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
+    enum dtype t = parts[0].dtype;
+    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16)
+        return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the CPU", dtype_name(t));
+    *rows = 0;
+    for (int i = 0; i < n_parts; i++) {
+        if (parts[i].dtype != t)
+            return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s", dtype_name(t),
+                           dtype_name(parts[i].dtype));
+        if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
+            return err_set(err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
+                           (long long)parts[i].rows, (long long)parts[i].cols, (long long)parts[0].cols);
+        *rows += parts[i].rows;
+    }
+    // A panel is one item of a job.
+    if (parts[0].cols > INT32_MAX / 64 || *rows > (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL)
+        return err_set(err, E_LIMIT, "a weight of %lld x %lld is too large", (long long)*rows,
+                       (long long)parts[0].cols);
+    return 0;
+}
+
+// PANEL_BF12's table of offsets lies at the front of data, but data can only be allocated when the sizes
+// are known: the table is made apart and copied.
+static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) {
+    struct weight *w = p->w;
+    int32_t n_panels = weight_panels(w);
+    int64_t *offset = calloc((size_t)n_panels + 1, sizeof *offset);
+    if (!offset) return err_set(err, E_NOMEM, "out of memory for a weight's table");
+    w->data = offset;
+    threads_for(cpu->threads, n_panels, measure_panel, p);
+    w->bytes = (size_t)place_panels(offset, n_panels);
+    w->data = cpu_pages_alloc(w->bytes);
+    if (w->data) memcpy(w->data, offset, ((size_t)n_panels + 1) * sizeof *offset);
+    free(offset);
+    return 0;
+}
+
+int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts, int n_parts,
+                    struct err *err) {
+    struct cpu_backend *cpu = cpu_of(be);
+    int64_t rows = 0;
+    *w = (struct weight){0};
+    TRY(check_parts(parts, n_parts, &rows, err));
+    w->dtype = parts[0].dtype;
+    w->rows = (int32_t)rows;
+    w->cols = (int32_t)parts[0].cols;
+    w->layout = w->dtype == DTYPE_F32   ? PANEL_F32
+                : w->dtype == DTYPE_F16 ? PANEL_F16
+                                        : cpu->kernels->bf16_layout;
+    TRY(cpu_linear_reserve(cpu, w, err));
+    struct pack p = {w, parts, n_parts};
+    if (w->layout == PANEL_BF12) {
+        TRY(alloc_bf12(cpu, &p, err));
+    } else {
+        w->bytes = (size_t)(weight_panel(w, weight_panels(w)) - (const uint8_t *)w->data);
+        w->data = cpu_pages_alloc(w->bytes);
+    }
+    if (!w->data) {
+        size_t bytes = w->bytes;
+        *w = (struct weight){0};
+        return err_set(err, E_NOMEM, "out of memory for a weight of %zu bytes", bytes);
+    }
+    threads_for(cpu->threads, weight_panels(w),
+                w->layout == PANEL_BF12   ? pack_bf12_panel
+                : w->layout == PANEL_BF16 ? pack_bf16_panel
+                                          : pack_plain_panel,
+                &p);
+    return 0;
+}
+
+void cpu_weight_release(struct backend *be, struct weight *w) {
+    cpu_pages_free(w->data, w->bytes);
+    *w = (struct weight){0};
+}
+
+// Lane `lane` of one tile of PANEL_BF12.
+static void bf12_lane(const uint8_t *tile, uint8_t base, int32_t lane, int32_t n_k, float *out) {
+    for (int32_t k = 0; k < n_k; k++) {
+        int32_t pair = k / 2, at = 2 * lane + k % 2;
+        uint16_t raw;
+        if (base == WEIGHT_RAW_TILE) {
+            memcpy(&raw, tile + pair * 64 + at * 2, 2);
+        } else {
+            const uint8_t *group = tile + pair / 4 * 192;
+            unsigned code = group[at * 2 + pair % 4 / 2] >> (4 * (pair % 2)) & 15;
+            unsigned rest = group[64 + pair % 4 * 32 + at], e = code == 0 ? 0 : base + code;
+            raw = (uint16_t)((rest & 0x80) << 8 | e << 7 | (rest & 0x7f));
+        }
+        out[k] = bf16_to_f32(raw);
+    }
+}
+
+static void bf12_row(const struct weight *w, int32_t row, float *out) {
+    const uint8_t *base = weight_panel(w, row / WEIGHT_PANEL), *tile = base + weight_header_bytes(w);
+    for (int32_t i = 0, k = 0; i < weight_tiles(w); i++, k += WEIGHT_TILE_K) {
+        int32_t n = w->cols - k < WEIGHT_TILE_K ? w->cols - k : WEIGHT_TILE_K;
+        bf12_lane(tile, base[i], row % WEIGHT_PANEL, n, out + k);
+        tile += base[i] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    }
+}
+
+void weight_row(const struct weight *w, int32_t row, float *out) {
+    if (w->layout == PANEL_BF12) {
+        bf12_row(w, row, out);
+        return;
+    }
+    const uint8_t *p = weight_panel(w, row / WEIGHT_PANEL);
+    int32_t lane = row % WEIGHT_PANEL;
+    for (int32_t k = 0; k < w->cols; k++) {
+        if (w->layout == PANEL_F32)
+            out[k] = ((const float *)p)[k * WEIGHT_PANEL + lane];
+        else if (w->layout == PANEL_F16)
+            out[k] = f16_to_f32(((const uint16_t *)p)[k * WEIGHT_PANEL + lane]);
+        else
+            out[k] = bf16_to_f32(((const uint16_t *)p)[k / 2 * 2 * WEIGHT_PANEL + 2 * lane + k % 2]);
+    }
+}

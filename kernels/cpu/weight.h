@@ -1,0 +1,60 @@
+// How a weight matrix W (rows = outputs, cols = inputs = K) lies in memory on the CPU.
+//
+// Outputs go in panels of 16: a vector's lanes are outputs, and K runs downwards, so one pass over the
+// panel streams through memory once and each lane's sum runs over K in ascending order. The last panel is
+// filled up with zero outputs, K with zeros to a whole tile.
+//
+//   PANEL_F32, PANEL_F16   [panel][k][16]
+//   PANEL_BF16             [panel][k / 2][16][2]: pairs of K, which is also how AMX wants its B tiles
+//   PANEL_BF12             bf16 in 12 bits a weight, without loss, by tiles of 16 outputs x 32 K
+//
+// PANEL_BF12: most of a bf16 weight's 8 exponent bits say nothing, since the weights of a tile lie within
+// a few powers of two. A packed tile keeps sign and mantissa (8 bits) and a 4-bit code: 0 stands for
+// exponent 0 (zero and denormals), c > 0 for exponent base + c. A tile whose exponents do not fit in the 15
+// codes (about one in twelve where weights are normally distributed) is kept raw. A decode step reads each
+// weight once, so it is as fast as its bytes are few.
+//
+//   data:   int64 offset[n_panels + 1], from data, padded to 64 bytes
+//   panel:  uint8 base[n_tiles] (WEIGHT_RAW_TILE: a raw tile), padded to 64 bytes; then the tiles
+//   packed tile, 768 bytes: 4 groups of 4 pair rows: 64 bytes of codes, 4 x 32 bytes of signs and
+//           mantissas; a group's 32 16-bit words of codes hold row j's code in bits [4j, 4j + 4)
+//   raw tile, 1024 bytes: 16 pair rows of 16 pairs, as PANEL_BF16
+#pragma once
+#include "kernels/backend.h"
+
+enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12 };
+
+enum {
+    WEIGHT_PANEL = 16,
+    WEIGHT_TILE_K = 32,
+    WEIGHT_PACKED_BYTES = 768,
+    WEIGHT_RAW_BYTES = 1024,
+    WEIGHT_RAW_TILE = 255,
+};
+
+static inline int32_t weight_panels(const struct weight *w) {
+    return (w->rows + WEIGHT_PANEL - 1) / WEIGHT_PANEL;
+}
+// K as stored: whole tiles.
+static inline int32_t weight_tiles(const struct weight *w) {
+    return (w->cols + WEIGHT_TILE_K - 1) / WEIGHT_TILE_K;
+}
+static inline int64_t weight_header_bytes(const struct weight *w) {
+    return (weight_tiles(w) + 63) & ~63;
+}
+// A panel's first byte. In the layouts without a table all panels are of one size.
+static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel) {
+    const uint8_t *data = w->data;
+    if (w->layout == PANEL_BF12) return data + ((const int64_t *)w->data)[panel];
+    return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL * (int64_t)dtype_size(w->dtype);
+}
+// Where tile k of a PANEL_BF12 panel lies: the tiles before it are of two sizes.
+static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *panel, int32_t tile) {
+    int64_t at = weight_header_bytes(w);
+    for (int32_t i = 0; i < tile; i++)
+        at += panel[i] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    return panel + at;
+}
+
+// Row `row` of W, (cols) widened: for embed, and to look at a weight.
+void weight_row(const struct weight *w, int32_t row, float *out);

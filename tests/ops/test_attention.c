@@ -1,0 +1,342 @@
+// attention, kv_write, qkv_finish and the cache's blocks: against double precision over a plain list of keys and
+// values; ragged batches, ring wrap, windows, sinks, ALiBi, head sizes, all cache types; and the same bits whatever
+// the chunking, the batch, the block size or the number of threads.
+#include "tests/ops/ops_fixture.h"
+
+enum { MAX_SEQS = 4 };
+
+struct shape {
+    enum dtype dtype;
+    int32_t n_heads, n_kv_heads, head_dim, block_tokens, n_layers, layer;
+    int32_t memory_len, sink_len, window;
+    bool alibi;
+};
+
+// A sequence as a test sees it: all its q, k and v rows, and what attention gave for each.
+struct seq {
+    int32_t n;
+    float *qkv; // (n, (n_heads + 2 n_kv_heads) * head_dim)
+    float *out; // (n, n_heads * head_dim)
+    int32_t *blocks;
+    int32_t n_sink_blocks, n_ring_blocks;
+    int32_t done;
+};
+
+struct world {
+    struct backend *be;
+    struct shape s;
+    struct kv_store kv;
+    struct seq seqs[MAX_SEQS];
+    int n_seqs;
+    float slopes[64];
+};
+
+static int64_t row_width(const struct shape *s) { return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim; }
+static int64_t out_width(const struct shape *s) { return (int64_t)s->n_heads * s->head_dim; }
+
+// Lengths lens[i]; `slack` is the largest chunk, which the ring must hold beyond the window. Rings are as small as
+// the contract allows, so that they wrap; block ids are handed out backwards and interleaved.
+static void world_init(struct world *w, struct backend *be, const struct shape *s, const int32_t *lens, int n_seqs,
+                       int32_t slack) {
+    *w = (struct world){.be = be, .s = *s, .n_seqs = n_seqs};
+    int32_t bt = s->block_tokens, total = 0;
+    op_seed(11);
+    for (int i = 0; i < n_seqs; i++) {
+        struct seq *q = &w->seqs[i];
+        q->n = lens[i];
+        q->qkv = op_floats(q->n * row_width(s));
+        q->out = calloc((size_t)(q->n * out_width(s)), sizeof(float));
+        q->n_sink_blocks = (s->sink_len + bt - 1) / bt;
+        q->n_ring_blocks = (s->memory_len + slack + bt - 1) / bt + 1;
+        total += q->n_sink_blocks + q->n_ring_blocks;
+    }
+    w->kv = (struct kv_store){.dtype = s->dtype, .n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads,
+                              .head_dim = s->head_dim, .block_tokens = bt, .n_blocks = total};
+    struct err err = {0};
+    if (be->ops->kv_store_init(be, &w->kv, &err) < 0) fail_msg("kv_store_init: %s", err.text);
+    memset(w->kv.data, 0xff, w->kv.block_bytes * (size_t)total); // NaN: what was never written must not be read
+    int32_t next = total;
+    for (int i = 0; i < n_seqs; i++) {
+        struct seq *q = &w->seqs[i];
+        int32_t n = q->n_sink_blocks + q->n_ring_blocks;
+        q->blocks = malloc((size_t)n * sizeof *q->blocks);
+        for (int32_t j = 0; j < n; j++) q->blocks[j] = --next;
+    }
+    for (int i = 0; i < 64; i++) w->slopes[i] = powf(2, -0.5f * (float)(i + 1));
+}
+
+static void world_release(struct world *w) {
+    for (int i = 0; i < w->n_seqs; i++) free(w->seqs[i].qkv), free(w->seqs[i].out), free(w->seqs[i].blocks);
+    w->be->ops->kv_store_release(w->be, &w->kv);
+}
+
+// One step: sequence i advances by rows[i].
+static void world_step(struct world *w, const int32_t *rows) {
+    const struct shape *s = &w->s;
+    struct batch_seq seqs[MAX_SEQS];
+    int32_t n_rows = 0, n_seqs = 0;
+    for (int i = 0; i < w->n_seqs; i++) n_rows += rows[i];
+    float *qkv = malloc((size_t)(n_rows * row_width(s)) * sizeof(float));
+    float *out = malloc((size_t)(n_rows * out_width(s)) * sizeof(float));
+    int32_t *positions = malloc((size_t)n_rows * sizeof *positions), at = 0;
+    for (int i = 0; i < w->n_seqs; i++) {
+        struct seq *q = &w->seqs[i];
+        if (rows[i] == 0) continue;
+        seqs[n_seqs++] = (struct batch_seq){
+            .first_row = at, .n_rows = rows[i], .memory_len = s->memory_len, .sink_len = s->sink_len,
+            .map = {q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens}};
+        memcpy(qkv + at * row_width(s), q->qkv + q->done * row_width(s),
+               (size_t)(rows[i] * row_width(s)) * sizeof(float));
+        for (int32_t r = 0; r < rows[i]; r++) positions[at + r] = q->done + r;
+        at += rows[i];
+    }
+    struct batch b = {.n_rows = n_rows, .n_seqs = n_seqs, .positions = positions, .seqs = seqs};
+    struct attention_args args = {.layer = s->layer, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
+                                  .head_dim = s->head_dim, .scale = 1 / sqrtf((float)s->head_dim),
+                                  .window = s->window, .alibi_slopes = s->alibi ? w->slopes : NULL};
+    assert_int_equal(w->be->ops->kv_write(w->be, &w->kv, s->layer, qkv, &b, s->n_heads), 0);
+    assert_int_equal(w->be->ops->attention(w->be, out, qkv, &w->kv, &b, &args), 0);
+    for (int i = 0, j = 0; i < w->n_seqs; i++) {
+        if (rows[i] == 0) continue;
+        memcpy(w->seqs[i].out + w->seqs[i].done * out_width(s), out + seqs[j++].first_row * out_width(s),
+               (size_t)(rows[i] * out_width(s)) * sizeof(float));
+        w->seqs[i].done += rows[i];
+    }
+    free(qkv), free(out), free(positions);
+}
+
+static bool sees(const struct shape *s, int64_t t, int64_t p) {
+    return p <= t && (p < s->sink_len || p > t - (s->memory_len - s->sink_len)) &&
+           (s->window == 0 || p > t - s->window);
+}
+
+static float stored(enum dtype t, float v) {
+    return t == DTYPE_F16 ? f16_to_f32(f16_from_f32(v)) : t == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(v)) : v;
+}
+
+static void check_row(const struct world *w, const struct seq *q, int32_t t, int32_t head) {
+    const struct shape *s = &w->s;
+    int32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
+    double *p = malloc((size_t)(t + 1) * sizeof *p), max = -INFINITY, sum = 0;
+    const float *query = q->qkv + t * row_width(s) + head * hd;
+    for (int32_t i = 0; i <= t; i++) {
+        const float *k = q->qkv + i * row_width(s) + (s->n_heads + kv_head) * hd;
+        double dot = 0;
+        for (int32_t d = 0; d < hd; d++) dot += (double)query[d] * stored(s->dtype, k[d]);
+        p[i] = dot / sqrt(hd) + (s->alibi ? (double)w->slopes[head] * (i - t) : 0);
+        if (!sees(s, t, i)) p[i] = -INFINITY;
+        if (p[i] > max) max = p[i];
+    }
+    for (int32_t i = 0; i <= t; i++) sum += p[i] = exp(p[i] - max);
+    for (int32_t d = 0; d < hd; d++) {
+        double want = 0;
+        for (int32_t i = 0; i <= t; i++)
+            want += p[i] / sum *
+                    stored(s->dtype, q->qkv[i * row_width(s) + (s->n_heads + s->n_kv_heads + kv_head) * hd + d]);
+        op_near(q->out[t * out_width(s) + head * hd + d], want, 3e-6, "attention", t * out_width(s) + head * hd + d);
+    }
+    free(p);
+}
+
+static void check_world(const struct world *w) {
+    for (int i = 0; i < w->n_seqs; i++)
+        for (int32_t t = 0; t < w->seqs[i].done; t += 1 + t / 40)
+            for (int32_t h = 0; h < w->s.n_heads; h++) check_row(w, &w->seqs[i], t, h);
+}
+
+static void same_outputs(const struct world *a, const struct world *b, const char *what) {
+    for (int i = 0; i < a->n_seqs; i++) {
+        int32_t n = a->seqs[i].done < b->seqs[i].done ? a->seqs[i].done : b->seqs[i].done;
+        op_same_bits(a->seqs[i].out, b->seqs[i].out, n * out_width(&a->s), what);
+    }
+}
+
+// Everything in two uneven chunks for each sequence, then one by one: correct, and the same bits.
+static void check_shape(struct backend *be, struct shape s) {
+    const int32_t lens[] = {150, 1, 77};
+    struct world chunks, steps;
+    world_init(&chunks, be, &s, lens, 3, 100);
+    world_init(&steps, be, &s, lens, 3, 1);
+    world_step(&chunks, (int32_t[]){100, 1, 3});
+    world_step(&chunks, (int32_t[]){50, 0, 74});
+    check_world(&chunks);
+    for (int i = 0; i < 150; i++) {
+        world_step(&steps, (int32_t[]){1, i == 3, i >= 60 && i < 137});
+    }
+    same_outputs(&chunks, &steps, "one token at a time");
+    world_release(&chunks);
+    world_release(&steps);
+}
+
+static const struct shape plain = {.dtype = DTYPE_F32, .n_heads = 6, .n_kv_heads = 2, .head_dim = 64,
+                                   .block_tokens = 16, .n_layers = 2, .layer = 1, .memory_len = 1024};
+
+static void shapes(struct backend *be) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    for (int t = 0; t < 3; t++) {
+        struct shape s = plain;
+        s.dtype = types[t];
+        s.memory_len = 200;
+        check_shape(be, s);
+        s.block_tokens = 64;
+        check_shape(be, s);
+        s.memory_len = 40, s.sink_len = 4, s.block_tokens = 8; // wraps, with sinks
+        check_shape(be, s);
+    }
+}
+
+static void windows(struct backend *be) {
+    struct shape s = plain;
+    s.n_heads = 4, s.n_kv_heads = 4, s.head_dim = 24;
+    s.memory_len = 32, s.sink_len = 0, s.block_tokens = 4;
+    check_shape(be, s);
+    s.sink_len = 7, s.block_tokens = 1;
+    check_shape(be, s);
+    s.block_tokens = 128, s.memory_len = 90, s.sink_len = 70; // sinks past a run
+    check_shape(be, s);
+    s.window = 20; // the model's own, stricter
+    check_shape(be, s);
+    s.window = 0, s.alibi = true;
+    check_shape(be, s);
+    s.memory_len = 1, s.sink_len = 0, s.block_tokens = 2, s.alibi = false; // sees itself only
+    check_shape(be, s);
+}
+
+static void head_sizes(struct backend *be) {
+    static const int32_t sizes[] = {1, 3, 8, 17, 40, 80, 128, 256};
+    for (int i = 0; i < 8; i++) {
+        struct shape s = plain;
+        s.head_dim = sizes[i];
+        s.n_heads = 2, s.n_kv_heads = 1;
+        s.memory_len = 60, s.sink_len = 4, s.block_tokens = i % 2 ? 64 : 16;
+        s.dtype = i % 3 == 2 ? DTYPE_F16 : DTYPE_F32;
+        check_shape(be, s);
+    }
+    struct shape many = plain; // more heads in a group than a tile has rows
+    many.n_heads = 61, many.n_kv_heads = 1, many.head_dim = 8, many.memory_len = 200;
+    check_shape(be, many);
+}
+
+static void test_shapes(void **state) { op_each_backend(shapes); }
+static void test_windows(void **state) { op_each_backend(windows); }
+static void test_head_sizes(void **state) { op_each_backend(head_sizes); }
+
+// Long contexts: the keys are split between the workers. Same bits with one thread, in chunks, alone or with others.
+static void long_context(const char *isa, int32_t memory_len, int32_t sink_len, enum dtype dtype) {
+    struct shape s = plain;
+    s.n_heads = 3, s.n_kv_heads = 1, s.head_dim = 16, s.block_tokens = 32, s.n_layers = 1, s.layer = 0;
+    s.memory_len = memory_len, s.sink_len = sink_len, s.dtype = dtype;
+    const int32_t lens[] = {2600, 30};
+    struct world w[3];
+    struct backend *be[3];
+    if (backend_cpu_open(&be[0], 1, isa, NULL) < 0) return;
+    assert_int_equal(backend_cpu_open(&be[1], 3, isa, NULL), 0);
+    assert_int_equal(backend_cpu_open(&be[2], 8, isa, NULL), 0);
+    for (int i = 0; i < 3; i++) world_init(&w[i], be[i], &s, lens, 2, 2600);
+    world_step(&w[0], (int32_t[]){2590, 29});
+    check_world(&w[0]);
+    world_step(&w[1], (int32_t[]){2000, 0});
+    world_step(&w[1], (int32_t[]){590, 0});
+    world_step(&w[2], (int32_t[]){2581, 5}); // 19 left: 10, then one by one
+    for (int i = 0; i < 10; i++) {
+        world_step(&w[0], (int32_t[]){1, i == 7});
+        world_step(&w[1], (int32_t[]){1, 0});
+        world_step(&w[2], (int32_t[]){i == 0 ? 10 : 1, i == 1 ? 25 : 0});
+    }
+    same_outputs(&w[0], &w[1], "three threads");
+    same_outputs(&w[0], &w[2], "eight threads");
+    for (int i = 0; i < 3; i++) {
+        world_release(&w[i]);
+        be[i]->ops->close(be[i]);
+    }
+}
+
+static void test_long_context(void **state) {
+    for (int i = 0; i < OP_N_ISAS; i++) {
+        long_context(op_isas[i], 4000, 0, DTYPE_F32);
+        long_context(op_isas[i], 1500, 4, DTYPE_F32);
+        long_context(op_isas[i], 1300, 600, DTYPE_F16);
+    }
+}
+
+// Equal cache blocks, copied.
+static void block_copy(struct backend *be) {
+    struct kv_store kv = {.dtype = DTYPE_F16, .n_layers = 2, .n_kv_heads = 3, .head_dim = 5, .block_tokens = 4,
+                          .n_blocks = 3};
+    size_t bytes = be->ops->kv_block_bytes(be, &kv);
+    assert_true(bytes >= 2 * 3 * 5 * 4 * 2 * 2);
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), 0);
+    assert_int_equal(kv.block_bytes, bytes);
+    for (size_t i = 0; i < 3 * bytes; i++) ((uint8_t *)kv.data)[i] = (uint8_t)(i * 7);
+    assert_int_equal(be->ops->kv_block_copy(be, &kv, 2, 0), 0);
+    assert_memory_equal((char *)kv.data + 2 * bytes, kv.data, bytes);
+    assert_int_equal(be->ops->kv_block_copy(be, &kv, 3, 0), E_INVAL);
+    assert_int_equal(be->ops->kv_block_copy(be, &kv, 0, -1), E_INVAL);
+    be->ops->kv_store_release(be, &kv);
+    kv.dtype = DTYPE_I8;
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_UNSUPPORTED);
+    kv.dtype = DTYPE_F32, kv.block_tokens = 3;
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_INVAL);
+}
+
+static void test_block_copy(void **state) { op_each_backend(block_copy); }
+
+// A row without a block is refused before anything is written.
+static void unmapped(struct backend *be) {
+    struct kv_store kv = {.dtype = DTYPE_F32, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = 4,
+                          .n_blocks = 1};
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), 0);
+    int32_t blocks[] = {0, -1}, positions[] = {3, 4};
+    float qkv[2 * 24] = {1, 2, 3};
+    struct batch_seq seq = {0, 2, 100, 0, {blocks, 0, 2, 4}};
+    struct batch b = {.n_rows = 2, .n_seqs = 1, .positions = positions, .seqs = &seq};
+    assert_int_equal(be->ops->kv_write(be, &kv, 0, qkv, &b, 1), E_INVAL);
+    be->ops->kv_store_release(be, &kv);
+}
+
+static void test_unmapped(void **state) { op_each_backend(unmapped); }
+
+// The fused op gives the bits of qk_norm, rope and kv_write.
+static void finish(struct backend *be) {
+    enum { N = 21, HEADS = 6, KV = 2, DIM = 40, ROT = 24, WIDTH = (HEADS + 2 * KV) * DIM };
+    if (!be->ops->qkv_finish) return;
+    op_seed(3);
+    float *a = op_floats(N * WIDTH), *b = malloc(N * WIDTH * sizeof(float));
+    memcpy(b, a, N * WIDTH * sizeof(float));
+    float *qw = op_floats(DIM), *kw = op_floats(DIM), *freq = op_floats(ROT / 2), angles[N * ROT];
+    int32_t blocks[] = {1, 0}, positions[N];
+    for (int i = 0; i < N; i++) positions[i] = i + 5;
+    struct batch_seq seq = {0, N, 100, 0, {blocks, 0, 2, 16}};
+    struct batch batch = {.n_rows = N, .n_seqs = 1, .positions = positions, .seqs = &seq};
+    be->ops->rope_angles(be, angles, &batch, freq, ROT, 1.0f);
+    for (int style = 0; style < 2; style++)
+        for (int norm = 0; norm < 2; norm++)
+            for (int t = 0; t < 3; t++) {
+                struct kv_store kv[2];
+                for (int i = 0; i < 2; i++) {
+                    kv[i] = (struct kv_store){.dtype = (enum dtype)t, .n_layers = 3, .n_kv_heads = KV,
+                                              .head_dim = DIM, .block_tokens = 16, .n_blocks = 2};
+                    assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
+                }
+                if (norm) be->ops->qk_norm(be, a, N, HEADS, KV, DIM, qw, kw, 1e-6f);
+                be->ops->rope(be, (enum rope_style)style, a, N, HEADS, KV, DIM, ROT, angles);
+                be->ops->kv_write(be, &kv[0], 2, a, &batch, HEADS);
+                be->ops->qkv_finish(be, (enum rope_style)style, b, &kv[1], &batch, 2, HEADS, ROT, angles,
+                                    norm ? qw : NULL, kw, 1e-6f);
+                op_same_bits(a, b, N * WIDTH, "qkv_finish");
+                assert_memory_equal(kv[0].data, kv[1].data, 2 * kv[0].block_bytes);
+                for (int i = 0; i < 2; i++) be->ops->kv_store_release(be, &kv[i]);
+            }
+    free(a), free(b), free(qw), free(kw), free(freq);
+}
+
+static void test_finish(void **state) { op_each_backend(finish); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_windows),    cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_long_context), cmocka_unit_test(test_block_copy), cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_finish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
