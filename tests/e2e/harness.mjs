@@ -1,0 +1,180 @@
+// A real server on a free port with a database of its own, and a client of parley.v1 over the `ws` package. What every
+// end-to-end test starts from; tests hold no protocol details beyond the messages they are about.
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import WebSocket from 'ws';
+
+export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+export const parley = path.resolve(root, process.env.PARLEY ?? 'build/release/parley');
+const servers = new Set();
+process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
+
+/** A port that nobody listens on now. */
+export function freePort() {
+  return new Promise((resolve, reject) => {
+    const probe = net.createServer().once('error', reject);
+    probe.listen(0, '127.0.0.1', () => {
+      const { port } = probe.address();
+      probe.close(() => resolve(port));
+    });
+  });
+}
+
+/** A folder that goes away with the test. */
+export function temporaryFolder(t) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'parley-test-'));
+  t?.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** Waits until check() gives something truthy; says what it waited for when it never does. */
+export async function until(what, check, timeoutMs = 15000) {
+  const end = Date.now() + timeoutMs;
+  for (;;) {
+    const value = await check();
+    if (value) return value;
+    if (Date.now() > end) throw new Error(`timed out waiting for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+export class Server {
+  /** Options over --model configs/demo-model; { db, port, args, env, wait: false, wrap: ['prlimit', ...] }. */
+  static async start(t, options = {}) {
+    const server = new Server();
+    server.folder = temporaryFolder(t);
+    server.db = options.db ?? path.join(server.folder, 'parley.db');
+    server.port = options.port ?? (await freePort());
+    server.url = `http://127.0.0.1:${server.port}`;
+    server.log = '';
+    const line = [parley, 'serve', '--model', options.model ?? path.join(root, 'configs/demo-model'),
+      '--port', String(server.port), '--db', server.db, ...(options.args ?? [])];
+    const [program, ...args] = [...(options.wrap ?? []), ...line];
+    server.process = spawn(program, args, {
+      cwd: root, env: { ...process.env, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    servers.add(server);
+    for (const stream of [server.process.stdout, server.process.stderr])
+      stream.on('data', (bytes) => { server.log = (server.log + bytes).slice(-200000); });
+    server.exited = new Promise((resolve) => server.process.once('exit', (code, signal) => {
+      servers.delete(server);
+      server.status = { code, signal };
+      resolve(server.status);
+    }));
+    t?.after(() => server.stop('SIGKILL'));
+    if (options.wait !== false) await server.ready();
+    return server;
+  }
+
+  async ready(timeoutMs = 60000) {
+    await until('the server to be ready', async () => {
+      if (this.status) throw new Error(`the server ended (${JSON.stringify(this.status)}):\n${this.log}`);
+      const answer = await fetch(`${this.url}/readyz`).catch(() => null);
+      return answer?.ok;
+    }, timeoutMs);
+  }
+
+  /** Sends a signal and waits for the end; gives { code, signal }. */
+  async stop(signal = 'SIGTERM') {
+    if (!this.status) this.process.kill(signal);
+    return this.exited;
+  }
+
+  connect(options) { return Client.connect(this, options); }
+  async metric(name) {
+    const page = await (await fetch(`${this.url}/metrics`)).text();
+    const line = page.split('\n').find((row) => row.startsWith(`${name} `));
+    return line === undefined ? undefined : Number(line.split(' ').pop());
+  }
+}
+
+export class Client {
+  /** { token, protocols, headers, hello: false } */
+  static async connect(server, options = {}) {
+    const client = new Client();
+    client.frames = []; // everything received, in order
+    client.taken = 0; // frames before this index were looked at by next()
+    client.counter = 0;
+    client.waiters = [];
+    client.socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, options.protocols ?? ['parley.v1'],
+      { headers: { Origin: server.url, ...options.headers } });
+    client.closed = new Promise((resolve) => client.socket.once('close', (code, reason) => {
+      client.closeCode = code;
+      client.closeReason = String(reason);
+      client.wake();
+      resolve(code);
+    }));
+    client.socket.on('message', (bytes) => {
+      client.frames.push(JSON.parse(bytes));
+      client.wake();
+    });
+    await new Promise((resolve, reject) => {
+      client.socket.once('open', resolve);
+      client.socket.on('error', reject);
+    });
+    if (options.token) client.send({ type: 'hello', token: options.token });
+    if (options.hello !== false) client.hello = await client.next((frame) => frame.type === 'hello');
+    return client;
+  }
+
+  wake() { this.waiters.splice(0).forEach((waiter) => waiter()); }
+  send(message) { this.socket.send(typeof message === 'string' ? message : JSON.stringify(message)); }
+  close() { this.socket.close(); return this.closed; }
+  terminate() { this.socket.terminate(); return this.closed; }
+
+  /** The next frame not yet looked at that fits; frames before it are passed over. */
+  async next(fits, timeoutMs = 30000) {
+    const end = Date.now() + timeoutMs;
+    for (;;) {
+      while (this.taken < this.frames.length) {
+        const frame = this.frames[this.taken++];
+        if (fits(frame)) return frame;
+      }
+      if (this.closeCode !== undefined) throw new Error(`the connection closed with ${this.closeCode} ${this.closeReason}`);
+      if (Date.now() > end)
+        throw new Error(`timed out; last frames: ${JSON.stringify(this.frames.slice(-3))}`);
+      await new Promise((resolve) => {
+        this.waiters.push(resolve);
+        setTimeout(resolve, 1000);
+      });
+    }
+  }
+
+  /** Sends with a request_id and gives the frame that answers it (an error too). */
+  async request(message, timeoutMs) {
+    const request_id = `q${++this.counter}`;
+    this.send({ ...message, request_id });
+    return this.next((frame) => frame.request_id === request_id, timeoutMs);
+  }
+
+  /** Opens a session; gives its id. */
+  async open(fields = {}) {
+    const before = this.taken;
+    const answer = await this.request({ type: 'session.open', ...fields });
+    if (answer.type !== 'session.opened') throw new Error(`session.open: ${JSON.stringify(answer)} after ${before}`);
+    return answer.session.id;
+  }
+
+  /** Starts a turn without waiting for its end; gives turn.accepted or the error. */
+  start(session, input, fields = {}) {
+    return this.request({ type: 'turn.start', session, input: typeof input === 'string' ? { content: input } : input, ...fields });
+  }
+
+  /** Runs a whole turn: { text, ids, deltas, done, accepted }. */
+  async turn(session, input, fields = {}) {
+    const accepted = await this.start(session, input, fields);
+    if (accepted.type !== 'turn.accepted') throw new Error(`turn.start: ${JSON.stringify(accepted)}`);
+    const first = this.frames.indexOf(accepted);
+    const done = await this.next((frame) => frame.type === 'turn.done' && frame.session === session && frame.turn === accepted.turn, 120000);
+    const deltas = this.frames.slice(first).filter((frame) => frame.type === 'turn.delta' && frame.session === session && frame.turn === accepted.turn);
+    return {
+      accepted, done, deltas,
+      ids: deltas.flatMap((delta) => delta.ids),
+      text: deltas.map((delta) => delta.text).join('') + (done.text ?? ''),
+    };
+  }
+}
