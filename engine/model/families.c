@@ -162,13 +162,12 @@ const struct family *family_find(const char *model_type) {
     return NULL;
 }
 
-const char *family_names(void) {
-    static char names[N_FAMILIES * sizeof(((struct model_config *)0)->family)];
-    if (!names[0])
-        for (size_t i = 0, at = 0; i < N_FAMILIES; i++)
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? ", " : "",
-                                   families[i].model_type);
-    return names;
+char *family_names(char out[FAMILY_NAMES_MAX]) {
+    size_t at = 0;
+    for (size_t i = 0; i < N_FAMILIES && at < FAMILY_NAMES_MAX; i++)
+        at += (size_t)snprintf(out + at, FAMILY_NAMES_MAX - at, "%s%s", i ? ", " : "",
+                               families[i].model_type);
+    return out;
 }
 
 char *family_tensor_name(char out[TENSOR_NAME_MAX], const struct family_tensors *t, int32_t layer,

@@ -35,7 +35,9 @@ struct family {
 };
 
 const struct family *family_find(const char *model_type); // NULL if unknown
-const char *family_names(void);                           // "llama, mistral, ..." for the sentence
+// "llama, mistral, ..." for the sentence that refuses another. Returns out.
+#define FAMILY_NAMES_MAX 256
+char *family_names(char out[FAMILY_NAMES_MAX]);
 
 // "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" where layer is negative. Returns out.
 #define TENSOR_NAME_MAX 256

@@ -215,12 +215,13 @@ static int read_suggestions(struct model_config *c, const cJSON *json, struct er
 
 static int read_config(struct model_config *c, const cJSON *json, struct err *err) {
     const char *type = NULL;
+    char names[FAMILY_NAMES_MAX];
     TRY(json_get_string(json, "model_type", &type, err));
     if (!type) return err_set(err, E_FORMAT, "'model_type' is missing");
     const struct family *f = family_find(type);
     if (!f)
         return err_set(err, E_UNSUPPORTED, "'model_type' is '%.60s'; known are %s", type,
-                       family_names());
+                       family_names(names));
     *c = *f->base;
     snprintf(c->family, sizeof c->family, "%s", f->model_type);
     c->bos_id = -1;

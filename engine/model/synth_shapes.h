@@ -1,0 +1,19 @@
+// The named shapes of `parley synth`: those of public models, and two small ones.
+#pragma once
+#include "base/buf.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct synth_shape {
+    const char *name, *family;
+    int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size, max_positions;
+    bool tied_head;
+    double norm_eps, rope_theta;
+    double llama3_factor; // of rotary scaling llama3, 0 for none
+    int32_t bos_id, eos_id;
+};
+
+const struct synth_shape *synth_shape_find(const char *name); // NULL if unknown
+// Writes config.json's text for the shape, in the spelling of transformers 4, which version 5 and
+// other tools read as well. dtype is transformers' name ("bfloat16").
+void synth_shape_config(const struct synth_shape *s, const char *dtype, struct buf *out);
