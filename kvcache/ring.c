@@ -130,7 +130,8 @@ void kv_ring_commit(struct kv_ring *r, int32_t n) {
 
 int kv_ring_truncate(struct kv_ring *r, int64_t n) {
     assert(n >= 0);
-    if (n >= r->n_tokens) return 0;
+    // To 0 also after an extend() without its commit(), where blocks are held that n_tokens does not tell of.
+    if (n > 0 && n >= r->n_tokens) return 0;
     if (n == 0 || first_needed(r, n) < r->first_lost) {
         ring_clear(r);
         return n == 0 ? 0 : KV_GONE;

@@ -188,6 +188,19 @@ static void test_copy_on_write(void **state) {
     kv_pool_release(&pool);
 }
 
+// A step that fails between extend and commit: cutting to nothing gives back what the step had taken.
+static void test_failed_first_step(void **state) {
+    struct kv_pool pool;
+    struct kv_ring r;
+    assert_int_equal(kv_pool_init(&pool, 8, NULL), 0);
+    assert_int_equal(kv_ring_init(&r, &pool, 32, 0, 16, 8, 100, NULL), 0);
+    assert_int_equal(kv_ring_extend(&r, 16, NULL, NULL), 0);
+    assert_int_equal(kv_ring_truncate(&r, 0), 0);
+    assert_int_equal(pool.n_free, 8);
+    kv_ring_release(&r);
+    kv_pool_release(&pool);
+}
+
 static void test_bounds(void **state) {
     // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a row, 7 blocks.
     assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 100000), 1 + 7);
@@ -208,6 +221,7 @@ int main(void) {
         cmocka_unit_test(test_cut_keeps_what_it_says),
         cmocka_unit_test(test_full_pool_changes_nothing),
         cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_failed_first_step),
         cmocka_unit_test(test_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
