@@ -1,0 +1,227 @@
+// The policy, on tables of numbers: who is admitted, who gets how much of a step, who is evicted, and that whatever
+// comes in random order, everything admitted ends.
+#include "engine/run/scheduler.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct scheduler s;
+static struct sched_share share[64];
+
+static void setup(int32_t max_running, int32_t prefill_tokens, int32_t n_blocks) {
+    assert_int_equal(sched_init(&s, max_running, prefill_tokens, n_blocks, NULL), 0);
+}
+
+static void enqueue(struct sched_turn *t, int32_t reserve) {
+    *t = (struct sched_turn){.reserve = reserve};
+    sched_enqueue(&s, t);
+}
+
+static void start(struct sched_turn *t, int64_t n_todo) {
+    enqueue(t, 1);
+    assert_ptr_equal(sched_admit(&s), t);
+    t->n_todo = n_todo;
+}
+
+static int32_t tokens_of(const struct sched_turn *t, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        if (share[i].turn == t) return share[i].n_tokens;
+    }
+    return 0;
+}
+
+static void test_admission_is_fifo_and_within_the_blocks(void **state) {
+    struct sched_turn a, b, c;
+    setup(4, 64, 10);
+    enqueue(&a, 6);
+    enqueue(&b, 5);
+    enqueue(&c, 1);
+    assert_ptr_equal(sched_admit(&s), &a);
+    assert_null(sched_admit(&s)); // b does not fit beside a, and c does not overtake b
+    sched_leave(&s, &a);
+    assert_ptr_equal(sched_admit(&s), &b);
+    assert_ptr_equal(sched_admit(&s), &c);
+    assert_int_equal(s.n_reserved, 6);
+    sched_leave(&s, &b);
+    sched_leave(&s, &c);
+    assert_int_equal(s.n_reserved, 0);
+    assert_int_equal(s.n_running, 0);
+    sched_release(&s);
+}
+
+static void test_admission_stops_at_max_running(void **state) {
+    struct sched_turn t[3];
+    setup(2, 64, 10);
+    for (int i = 0; i < 3; i++) enqueue(&t[i], 1);
+    assert_non_null(sched_admit(&s));
+    assert_non_null(sched_admit(&s));
+    assert_null(sched_admit(&s));
+    sched_leave(&s, &t[2]); // cancelled while queued
+    assert_int_equal(s.n_queued, 0);
+    sched_leave(&s, &t[0]);
+    assert_null(sched_admit(&s));
+    sched_leave(&s, &t[1]);
+    sched_leave(&s, &t[1]); // twice does no harm
+    sched_release(&s);
+}
+
+static void test_decodes_go_first_and_do_not_use_the_budget(void **state) {
+    struct sched_turn d[3], p;
+    setup(8, 64, 100);
+    for (int i = 0; i < 3; i++) {
+        start(&d[i], 1);
+        sched_computed(&d[i], 1);
+        assert_int_equal(d[i].state, SCHED_DECODE);
+    }
+    start(&p, 1000);
+    int32_t n = sched_plan(&s, share);
+    assert_int_equal(n, 4);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(share[i].turn->state, SCHED_DECODE);
+        assert_int_equal(share[i].n_tokens, 1);
+    }
+    assert_ptr_equal(share[3].turn, &p);
+    assert_int_equal(share[3].n_tokens, 64);
+    sched_release(&s);
+}
+
+static void test_prompts_share_the_budget(void **state) {
+    struct sched_turn a, b, c;
+    setup(8, 60, 100);
+    start(&a, 1000);
+    start(&b, 10); // shorter than its part: the others get the rest
+    start(&c, 1000);
+    int32_t n = sched_plan(&s, share);
+    assert_int_equal(tokens_of(&b, n), 10);
+    assert_true(tokens_of(&a, n) >= 20 && tokens_of(&c, n) >= 20);
+    assert_int_equal(tokens_of(&a, n) + tokens_of(&c, n), 50);
+    sched_release(&s);
+}
+
+static void test_many_prompts_take_turns(void **state) {
+    enum { N = 20 };
+    struct sched_turn t[N];
+    int64_t got[N] = {0};
+    setup(N, 64, 100); // room for 4 of 20 prompts in a step
+    for (int i = 0; i < N; i++) start(&t[i], 100000);
+    for (int step = 0; step < 5 * 7; step++) {
+        int32_t n = sched_plan(&s, share), sum = 0;
+        for (int32_t i = 0; i < n; i++) {
+            got[(size_t)(share[i].turn - t)] += share[i].n_tokens;
+            sum += share[i].n_tokens;
+            sched_computed(share[i].turn, share[i].n_tokens);
+        }
+        assert_int_equal(sum, 64);
+    }
+    for (int i = 1; i < N; i++) assert_int_equal(got[i], got[0]);
+    sched_release(&s);
+}
+
+static void test_two_prompts_get_equal_parts_whatever_is_left_over(void **state) {
+    struct sched_turn a, b;
+    setup(4, 33, 100); // odd: one token is left over in each step
+    start(&a, 100000);
+    start(&b, 100000);
+    int64_t got_a = 0, got_b = 0;
+    for (int step = 0; step < 100; step++) {
+        int32_t n = sched_plan(&s, share);
+        got_a += tokens_of(&a, n);
+        got_b += tokens_of(&b, n);
+    }
+    assert_int_equal(got_a, got_b);
+    sched_release(&s);
+}
+
+static void test_idle_list_is_least_recently_used(void **state) {
+    struct sched_idle a = {0}, b = {0}, c = {0};
+    setup(1, 64, 10);
+    assert_null(sched_idle_oldest(&s));
+    sched_idle_add(&s, &a);
+    sched_idle_add(&s, &b);
+    sched_idle_add(&s, &c);
+    sched_idle_add(&s, &a); // used again
+    assert_int_equal(s.n_idle, 3);
+    assert_ptr_equal(sched_idle_oldest(&s), &b);
+    sched_idle_remove(&s, &b);
+    sched_idle_remove(&s, &b);
+    assert_ptr_equal(sched_idle_oldest(&s), &c);
+    assert_int_equal(s.n_idle, 2);
+    sched_release(&s);
+}
+
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed = 3;
+static uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+// Random turns come and go. Each step serves every decode, serves prompts to the budget, and the queue always moves.
+static void test_everything_ends(void **state) {
+    enum { N = 400, BLOCKS = 50, RUNNING = 7, BUDGET = 40 };
+    static struct sched_turn t[N];
+    static int decode_left[N];
+    int finished = 0, submitted = 0, steps = 0;
+    setup(RUNNING, BUDGET, BLOCKS);
+    while (finished < N) {
+        assert_true(++steps < 200 * N);
+        while (submitted < N && below(3) == 0) {
+            decode_left[submitted] = 1 + (int)below(20);
+            enqueue(&t[submitted++], 1 + (int32_t)below(BLOCKS));
+        }
+        struct sched_turn *next;
+        while ((next = sched_admit(&s))) next->n_todo = 1 + below(200);
+        assert_true(s.n_reserved <= BLOCKS && s.n_running <= RUNNING);
+        assert_true(s.n_running > 0 || s.n_queued == 0); // no deadlock
+        int32_t n = sched_plan(&s, share), prefill = 0, decode = 0, decoding = 0;
+        int64_t todo = 0;
+        for (int32_t i = 0; i < s.n_running; i++) {
+            decoding += s.running[i]->state == SCHED_DECODE;
+            if (s.running[i]->state == SCHED_PREFILL) todo += s.running[i]->n_todo;
+        }
+        for (int32_t i = 0; i < n; i++) {
+            struct sched_turn *turn = share[i].turn;
+            if (turn->state == SCHED_DECODE) {
+                decode++;
+                if (--decode_left[turn - t] > 0) continue;
+                sched_leave(&s, turn);
+                finished++;
+            } else {
+                prefill += share[i].n_tokens;
+                assert_true(share[i].n_tokens >= 1 && share[i].n_tokens <= turn->n_todo);
+                sched_computed(turn, share[i].n_tokens);
+            }
+        }
+        assert_int_equal(decode, decoding);
+        assert_int_equal(prefill, todo < BUDGET ? todo : BUDGET);
+        if (below(10) == 0 && submitted > 0) { // cancel anything, wherever it is
+            struct sched_turn *turn = &t[below((uint32_t)submitted)];
+            if (turn->state != SCHED_OUT) {
+                sched_leave(&s, turn);
+                finished++;
+            }
+        }
+    }
+    assert_int_equal(s.n_reserved, 0);
+    assert_int_equal(s.n_queued, 0);
+    sched_release(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_admission_is_fifo_and_within_the_blocks),
+        cmocka_unit_test(test_admission_stops_at_max_running),
+        cmocka_unit_test(test_decodes_go_first_and_do_not_use_the_budget),
+        cmocka_unit_test(test_prompts_share_the_budget),
+        cmocka_unit_test(test_many_prompts_take_turns),
+        cmocka_unit_test(test_two_prompts_get_equal_parts_whatever_is_left_over),
+        cmocka_unit_test(test_idle_list_is_least_recently_used),
+        cmocka_unit_test(test_everything_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
