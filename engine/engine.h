@@ -48,7 +48,10 @@ void engine_options_init(struct engine_options *o);
 
 // Loads the model and starts the thread. On failure *err says what is missing and what would help.
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err);
-// Ends running turns with finish reason "shutdown" (their events can still be polled until this returns), stops the thread, frees.
+// Begins the end without waiting: turns that run or wait end with finish reason "shutdown" within one step, and
+// new ones are refused with E_CLOSED. Poll until every turn's ENGINE_DONE has come, then close. For an orderly end.
+void engine_stop(struct engine *e);
+// engine_stop, then drops the events that nobody polled, joins the thread and frees. NULL is fine.
 void engine_close(struct engine *e);
 
 struct engine_info { // constant after opening; strings owned by the engine
@@ -89,6 +92,7 @@ struct engine_turn {
     bool score_only;      // no token is drawn: the turn is done when the log has been computed
 };
 // Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence is under way;
+// E_CLOSED: after engine_stop. Without sampling.has_seed a seed is drawn and written to *turn.
 // E_FULL: the log leaves no room to generate below session_len; E_NOMEM: one sequence of this shape can never fit the pool.
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err);
 // Ends the turn within one step, whatever it waits for; its ENGINE_DONE says "cancelled". Unknown: ignored.

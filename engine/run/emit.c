@@ -1,0 +1,119 @@
+// Fills struct engine_event and pushes it.
+#include "engine/run/emit.h"
+
+#include "base/utf8.h"
+#include <string.h>
+
+static struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind, uint64_t sequence,
+                                        uint64_t turn) {
+    struct engine_event *ev = &e->event;
+    // The two arrays are only read up to their counts: no need to clear them 1,000 times a second for each sequence.
+    ev->kind = kind;
+    ev->sequence = sequence;
+    ev->turn = turn;
+    ev->time_us = clock_mono_us(e->clock);
+    ev->id = -1;
+    ev->logprob = 0;
+    ev->n_alternatives = 0;
+    ev->text_len = 0;
+    ev->n_cached = ev->n_done = ev->n_total = 0;
+    ev->source = CACHE_NONE;
+    ev->finish = FINISH_EOS;
+    ev->error_code = 0;
+    ev->queue_us = ev->prefill_us = ev->decode_us = 0;
+    ev->n_prefilled = ev->n_generated = 0;
+    ev->why = RELEASE_ASKED;
+    ev->blocks = 0;
+    return ev;
+}
+
+// E_CLOSED can only mean that the owner is past listening (engine_close has drained the queue).
+static void event_push(struct emitter *e) { (void)queue_push(e->queue, &e->event); }
+
+// Puts as many whole characters of the text as fit into the event; returns how many bytes.
+static size_t event_text(struct engine_event *ev, const char *text, size_t len) {
+    if (len > ENGINE_EVENT_TEXT) len = utf8_complete_len(text, ENGINE_EVENT_TEXT);
+    memcpy(ev->text, text, len);
+    ev->text_len = (uint32_t)len;
+    return len;
+}
+
+// The pieces of a long text as continuations (id -1), until what is left fits into one event; returns where that begins.
+static size_t emit_pieces(struct emitter *e, const struct turn *t, const char *text, size_t len) {
+    size_t at = 0;
+    while (len - at > ENGINE_EVENT_TEXT) {
+        struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
+        at += event_text(ev, text + at, len - at);
+        event_push(e);
+    }
+    return at;
+}
+
+void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source, int64_t n_total,
+                  int32_t blocks) {
+    struct engine_event *ev = event_begin(e, ENGINE_STARTED, t->spec.sequence, t->spec.turn);
+    ev->n_cached = t->n_cached;
+    ev->n_total = n_total;
+    ev->source = source;
+    ev->blocks = blocks;
+    event_push(e);
+}
+
+void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int64_t n_total) {
+    struct engine_event *ev = event_begin(e, ENGINE_PROGRESS, t->spec.sequence, t->spec.turn);
+    ev->n_cached = t->n_cached;
+    ev->n_done = n_done;
+    ev->n_total = n_total;
+    event_push(e);
+}
+
+void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text, size_t len) {
+    struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
+    ev->id = s->id;
+    ev->logprob = s->logprob;
+    ev->n_alternatives = s->n_alternatives;
+    memcpy(ev->alternatives, s->alternatives, (size_t)s->n_alternatives * sizeof *s->alternatives);
+    size_t at = event_text(ev, text, len);
+    event_push(e);
+    if (at == len) return;
+    at += emit_pieces(e, t, text + at, len - at);
+    ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
+    event_text(ev, text + at, len - at);
+    event_push(e);
+}
+
+void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish, const struct err *why,
+               const char *text, size_t len, int32_t blocks) {
+    if (finish == FINISH_ERROR) {
+        // The event's text is the sentence; what the model said goes ahead of it.
+        size_t at = emit_pieces(e, t, text, len);
+        if (len > at) {
+            event_text(event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn), text + at, len - at);
+            event_push(e);
+        }
+        text = why->text;
+        len = utf8_complete_len(why->text, strnlen(why->text, ENGINE_EVENT_TEXT));
+    }
+    size_t at = emit_pieces(e, t, text, len);
+    struct engine_event *ev = event_begin(e, ENGINE_DONE, t->spec.sequence, t->spec.turn);
+    event_text(ev, text + at, len - at);
+    ev->finish = finish;
+    ev->error_code = finish == FINISH_ERROR ? why->code : 0;
+    ev->n_cached = t->n_cached;
+    ev->n_prefilled = t->n_prefilled;
+    ev->n_generated = t->n_generated;
+    ev->blocks = blocks;
+    int64_t started = t->started_us ? t->started_us : ev->time_us;
+    int64_t first = t->first_us ? t->first_us : ev->time_us;
+    ev->queue_us = started - t->submitted_us;
+    ev->prefill_us = t->started_us ? first - started : 0;
+    ev->decode_us = t->first_us ? t->last_us - t->first_us : 0;
+    event_push(e);
+}
+
+void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks) {
+    struct engine_event *ev = event_begin(e, ENGINE_RELEASED, sequence, 0);
+    ev->why = why;
+    ev->blocks = blocks;
+    event_push(e);
+}

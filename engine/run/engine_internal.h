@@ -1,0 +1,43 @@
+// The engine behind engine.h, for engine/*.c and for tests that drive it without a thread.
+#pragma once
+#include "engine/engine.h"
+#include "engine/run/instance.h"
+#include "engine/text/chat_template.h"
+#include <pthread.h>
+
+// What the owner's thread knows of a sequence without asking: is a turn under way, may there be a cache.
+struct owned {
+    uint64_t sequence, turn; // turn: the one under way, if any
+    bool active, cancel_sent, release_sent;
+    UT_hash_handle hh;
+};
+
+struct engine {
+    // Constant after opening.
+    struct engine_info info;
+    char model_name[256], backend_name[128], template_error[512];
+    struct backend *backend;
+    struct model *model;
+    struct tokenizer *tokenizer; // NULL: ids only
+    struct chat_template *chat;  // NULL: no chat turns
+    int32_t eos_ids[MODEL_MAX_EOS + 1];
+    int32_t n_eos, max_queued, max_known;
+
+    // The owner's thread.
+    struct owned *owned; // uthash
+    int32_t n_active;
+    bool stopped; // told to
+    const struct clock *clock;
+
+    struct queue commands; // owner -> engine's thread
+    struct queue events;   // engine's thread -> owner
+    pthread_t thread;
+    bool has_thread;
+    struct instance instance; // the engine's thread, or the test that calls engine_round
+};
+
+// engine_open without the thread: the caller calls engine_round. Tests only.
+int engine_open_manual(struct engine **out, const struct engine_options *o, const struct clock *clock,
+                       struct err *err);
+// One round of the loop that the thread would run; does not wait. False once stopped. Between rounds the caller polls.
+bool engine_round(struct engine *e);

@@ -1,0 +1,84 @@
+// The engine thread's whole world: scheduler, cache, forward, and the turns in flight. instance_round() is one turn of
+// its loop; the thread calls it for ever, tests call it by hand.
+//
+// Engine thread only, once the thread runs; what other threads may read is in `load` (atomics), what they may say
+// comes as commands.
+#pragma once
+#include "engine/run/batch.h"
+#include "engine/run/emit.h"
+#include "engine/run/forward.h"
+#include "engine/run/run_metrics.h"
+#include "engine/run/sequence.h"
+#include "kvcache/check.h"
+#include <stdatomic.h>
+
+enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_RELEASE, COMMAND_STOP };
+struct command {
+    enum command_kind kind;
+    uint64_t sequence, turn_id;
+    struct turn *turn; // SUBMIT: passes to the instance
+};
+
+struct instance_load { // written by the engine's thread, read by any
+    _Atomic int32_t running, queued, sequences, blocks_free, blocks_idle;
+    _Atomic int64_t steps, step_us_ewma, heartbeat_us;
+};
+
+struct instance_options { // what engine_open has worked out
+    int32_t max_running, prefill_tokens;
+    int64_t max_session_len;
+    enum dtype kv_dtype;
+    int32_t block_tokens, n_blocks;
+};
+
+struct instance {
+    // Given at init, borrowed.
+    const struct model *model;
+    const struct tokenizer *tokenizer; // NULL: ids only
+    const int32_t *eos_ids;            // (n_eos) what ends a turn
+    int32_t n_eos;
+    struct queue *commands; // of struct command
+    struct instance_options opt;
+
+    struct kv_pool pool;
+    struct kv_store store;
+    struct scheduler sched;
+    struct batch_builder batch;
+    struct forward forward;
+    struct sampler_work work;
+    struct turn_slot *slots;     // (max_running)
+    struct sched_share *shares;  // (max_running) the step's plan
+    struct turn **in_step;       // (max_running) whose rows are in the batch, by sequence of the batch; NULL once it has ended
+    struct sequence *sequences;  // uthash
+    int64_t next_deadline_us;    // no turn's deadline is earlier
+    struct buf scratch, text;    // of one token at a time
+    struct emitter emit;
+    struct run_metrics metrics;
+    struct instance_load load;
+    bool check;    // kv_check() after every step
+    bool stopping;
+};
+
+// Allocates everything. On failure *in is zeroed.
+int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
+                  const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
+                  struct queue *commands, struct queue *events, const struct clock *clock, struct err *err);
+void instance_release(struct instance *in);
+
+// Takes the commands that wait (waiting for the first where nothing runs, up to timeout_us), ends what is to be ended,
+// admits, and runs one step. False once it has been told to stop and every turn has ended.
+bool instance_round(struct instance *in, int64_t timeout_us);
+
+// --- parts, one file each ------------------------------------------------------------------------------------
+// turns.c: how turns begin and end
+void instance_command(struct instance *in, const struct command *c);
+void instance_expire(struct instance *in);
+void instance_admit(struct instance *in);
+// A turn ends: text it still held is shown, its sequence goes idle, DONE is said, the turn is freed.
+// why: with FINISH_ERROR. drop_cache: what the cache holds of it is not to be trusted.
+void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish, const struct err *why,
+                     bool drop_cache);
+// Gives up the least recently used idle sequence's cache. False when none is left.
+bool instance_evict(struct instance *in);
+// step.c
+void instance_step(struct instance *in);

@@ -1,0 +1,190 @@
+// One step: plan -> blocks -> batch -> forward -> draws -> events. engine/README.md has the table.
+#include "engine/run/instance.h"
+
+#include "base/log.h"
+#include <assert.h>
+#include <stdlib.h>
+
+static int copy_block(void *ctx, int32_t dst, int32_t src) {
+    struct instance *in = ctx;
+    struct backend *be = in->forward.backend;
+    return be->ops->kv_block_copy(be, &in->store, dst, src);
+}
+
+// Admission has promised the blocks: whatever idle sequences still hold of them is taken back here, and not earlier.
+static int take_blocks(struct instance *in, struct turn *t, int32_t n) {
+    int rc;
+    while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
+        if (!instance_evict(in)) return E_NOMEM;
+    }
+    return rc;
+}
+
+static enum batch_logits wanted(const struct turn *t, int32_t n) {
+    if (t->spec.on_logits) return BATCH_LOGITS_ALL;
+    bool draws = t->sched.state == SCHED_DECODE || t->sched.n_todo == n;
+    return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
+}
+
+static void build(struct instance *in) {
+    int32_t n = sched_plan(&in->sched, in->shares);
+    batch_reset(&in->batch);
+    for (int32_t i = 0; i < n; i++) {
+        struct turn *t = (struct turn *)in->shares[i].turn;
+        struct kv_ring *r = &t->sequence->ring;
+        int32_t n_tokens = in->shares[i].n_tokens;
+        if (take_blocks(in, t, n_tokens) < 0) {
+            struct err err;
+            err_set(&err, E_INTERNAL, "the cache has no block for a turn that was admitted");
+            log_error("engine.no_block", "turn=%llu", (unsigned long long)t->spec.turn);
+            instance_finish(in, t, FINISH_ERROR, &err, true);
+            continue;
+        }
+        in->in_step[in->batch.batch.n_seqs] = t;
+        batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens), r->memory_len,
+                  r->sink_len, &r->map);
+    }
+}
+
+// --- what a step yields ------------------------------------------------------------------------------------------
+
+static bool ends_turn(const struct instance *in, const struct turn *t, int32_t id) {
+    if (t->spec.sampling.ignore_eos) return false;
+    for (int32_t i = 0; i < in->n_eos; i++) {
+        if (in->eos_ids[i] == id) return true;
+    }
+    return false;
+}
+
+static void mark_token(struct instance *in, struct turn *t) {
+    int64_t now = clock_mono_us(in->emit.clock);
+    const struct run_metrics *m = &in->metrics;
+    if (t->first_us) {
+        metric_observe(m->inter_token, (double)(now - t->last_us) * 1e-6);
+    } else {
+        t->first_us = now;
+        metric_observe(m->first_token, (double)(now - t->submitted_us) * 1e-6);
+    }
+    t->last_us = now;
+    metric_add(m->generated_tokens, 1);
+}
+
+static void turn_failed(struct instance *in, struct turn *t, int rc, const char *what, struct err *err) {
+    if (err->code == 0) err_set(err, rc, "%s", what);
+    instance_finish(in, t, FINISH_ERROR, err, false);
+}
+
+// The last computed row's logits: draw the next token, say it, and see whether the turn is over. True if it is.
+static bool draw(struct instance *in, struct turn *t, const float *logits) {
+    struct sampled s;
+    struct err err = {0};
+    int rc = sampler_draw(&t->slot->sampler, &in->work, logits, t->n_log, &s, &err);
+    if (rc < 0) {
+        turn_failed(in, t, rc, "no token could be drawn", &err);
+        return true;
+    }
+    mark_token(in, t);
+    buf_reset(&in->text);
+    rc = turn_append(t, s.id, &in->scratch, &in->text);
+    emit_token(&in->emit, t, &s, buf_z(&in->text), in->text.len);
+    if (rc < 0) turn_failed(in, t, rc, "a token's text is too long", &err);
+    else if (rc > 0) instance_finish(in, t, FINISH_STOP, NULL, false);
+    else if (ends_turn(in, t, s.id)) instance_finish(in, t, FINISH_EOS, NULL, false);
+    else if (t->n_log >= t->cap_log) instance_finish(in, t, FINISH_LENGTH, NULL, false);
+    else return false;
+    return true;
+}
+
+// Logits of the wanted rows, a few at a time, to whoever wants them.
+static int use_logits(struct instance *in) {
+    const struct batch *b = &in->batch.batch;
+    int32_t vocab = in->model->config.vocab_size;
+    for (int32_t first = 0; first < b->n_logits; first += in->forward.max_logits) {
+        int32_t n = b->n_logits - first < in->forward.max_logits ? b->n_logits - first : in->forward.max_logits;
+        const float *logits;
+        TRY(forward_logits(&in->forward, first, n, &logits));
+        for (int32_t i = 0; i < n; i++, logits += vocab) {
+            int32_t seq = in->batch.logit_seqs[first + i];
+            struct turn *t = in->in_step[seq];
+            int32_t position = b->positions[b->logit_rows[first + i]];
+            if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
+            bool last = position == t->n_log - 1;
+            if (last && !t->spec.score_only && draw(in, t, logits)) in->in_step[seq] = NULL;
+        }
+    }
+    return 0;
+}
+
+// The cache now holds the step's tokens, whatever becomes of the draws.
+static void commit(struct instance *in) {
+    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
+        struct turn *t = in->in_step[i];
+        int32_t n = in->batch.seqs[i].n_rows;
+        kv_ring_commit(&t->sequence->ring, n);
+        if (t->sched.state != SCHED_PREFILL) continue;
+        t->n_prefilled += n;
+        metric_add(in->metrics.prompt_tokens, n);
+        sched_computed(&t->sched, n);
+    }
+}
+
+static void report_prefill(struct instance *in) {
+    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
+        struct turn *t = in->in_step[i];
+        if (!t) continue;
+        if (t->sched.state == SCHED_PREFILL) emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
+        else if (t->spec.score_only) instance_finish(in, t, FINISH_LENGTH, NULL, false);
+    }
+}
+
+// The device failed in the middle: what the step's sequences hold is not known, everybody else's cache is untouched.
+static void fail_step(struct instance *in, int rc) {
+    struct err err;
+    err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)", in->forward.backend->ops->name,
+            err_name(rc));
+    log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
+    for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
+        if (in->in_step[i]) instance_finish(in, in->in_step[i], FINISH_ERROR, &err, true);
+    }
+}
+
+static void check_cache(const struct instance *in) {
+    struct err err = {0};
+    size_t n = 0;
+    const struct kv_ring **rings = malloc((HASH_COUNT(in->sequences) + 1) * sizeof *rings);
+    if (!rings) return;
+    for (const struct sequence *s = in->sequences; s; s = s->hh.next) {
+        if (s->ring.blocks) rings[n++] = &s->ring;
+    }
+    int rc = kv_check(&in->pool, rings, n, &err);
+    if (rc < 0) log_error("engine.kv_check", "%s", err.text);
+    assert(rc == 0); // where it broke, not where it shows
+    free(rings);
+}
+
+void instance_step(struct instance *in) {
+    int64_t start = clock_mono_us(in->emit.clock);
+    build(in);
+    const struct batch *b = &in->batch.batch;
+    if (b->n_seqs == 0) return;
+    metric_add(in->metrics.steps, 1);
+    metric_observe(in->metrics.step_tokens, b->n_rows);
+    metric_observe(in->metrics.step_turns, b->n_seqs);
+
+    int rc = forward_run(&in->forward, b);
+    if (rc == 0) {
+        commit(in);
+        rc = use_logits(in);
+    }
+    int done = forward_done(&in->forward);
+    if (rc == 0) rc = done;
+    if (rc < 0) fail_step(in, rc);
+    else report_prefill(in);
+
+    int64_t took = clock_mono_us(in->emit.clock) - start;
+    metric_observe(in->metrics.step_time, (double)took * 1e-6);
+    int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
+    atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8, memory_order_relaxed);
+    atomic_fetch_add_explicit(&in->load.steps, 1, memory_order_relaxed);
+    if (in->check) check_cache(in);
+}

@@ -1,0 +1,74 @@
+// The life of one turn, without its schedule and its events.
+#include "engine/run/turn.h"
+
+#include <stdlib.h>
+
+int64_t turn_max_log(const struct engine_turn *spec) {
+    int64_t most = spec->session_len;
+    if (spec->score_only) return spec->n_ids;
+    if (spec->sampling.max_tokens > 0 && spec->n_ids + spec->sampling.max_tokens < most) {
+        most = spec->n_ids + spec->sampling.max_tokens;
+    }
+    return most;
+}
+
+struct turn *turn_new(const struct engine_turn *spec, int64_t now_us) {
+    struct turn *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->spec = *spec;
+    t->n_log = t->cap_log = spec->n_ids;
+    t->submitted_us = now_us;
+    t->deadline_us = spec->sampling.deadline_us > 0 && spec->sampling.deadline_us < INT64_MAX - now_us
+                         ? now_us + spec->sampling.deadline_us
+                         : INT64_MAX;
+    return t;
+}
+
+void turn_free(struct turn *t) {
+    if (!t) return;
+    free(t->spec.ids);
+    free(t);
+}
+
+int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer, const int32_t *eos_ids,
+               int32_t n_eos, struct err *err) {
+    const struct sampling_params *p = &t->spec.sampling;
+    int64_t cap = turn_max_log(&t->spec);
+    int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);
+    if (!ids) return err_set(err, E_NOMEM, "no memory for a log of %lld tokens", (long long)cap);
+    t->spec.ids = ids;
+    t->cap_log = cap;
+    if (t->spec.score_only) return 0;
+
+    TRY(sampler_begin(&slot->sampler, p, 0, eos_ids, n_eos, ids, t->n_log, err));
+    if (!tokenizer) return 0;
+    const char *stop[SAMPLING_MAX_STOP];
+    for (int32_t i = 0; i < p->n_stop; i++) stop[i] = p->stop[i];
+    if (stop_matcher_init(&slot->stop, stop, p->n_stop) < 0) {
+        return err_set(err, E_INVAL, "stop: a stop string is empty or too long");
+    }
+    detokenizer_init(&slot->detokenizer, tokenizer);
+    return 0;
+}
+
+// The detokenizer knows its tokenizer exactly where there is one.
+static bool has_text(const struct turn *t) { return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer; }
+
+int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+    t->spec.ids[t->n_log++] = id;
+    t->n_generated++;
+    sampler_accept(&t->slot->sampler, id);
+    if (!has_text(t)) return 0;
+    buf_reset(scratch);
+    TRY(detokenizer_feed(&t->slot->detokenizer, id, scratch));
+    return stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out);
+}
+
+int turn_flush(struct turn *t, struct buf *scratch, struct buf *out) {
+    if (!has_text(t)) return 0;
+    buf_reset(scratch);
+    TRY(detokenizer_flush(&t->slot->detokenizer, scratch));
+    // What is left is at most an unfinished character: a stop string that it completes is not one that was sampled.
+    TRY(stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out));
+    return stop_matcher_flush(&t->slot->stop, out);
+}

@@ -1,0 +1,187 @@
+// How turns begin and end on the engine's thread: commands, admission, deadlines, eviction.
+//
+// Life of a sequence in the table: made by its first turn; while a turn is queued or none is there it is in the
+// scheduler's idle list and may lose its cache at any time; while a turn runs it is not. It leaves the table when it
+// has neither a turn nor a block.
+#include "engine/run/instance.h"
+
+#include "base/log.h"
+#include <stddef.h>
+
+static struct sequence *find(struct instance *in, uint64_t id) {
+    struct sequence *s;
+    HASH_FIND(hh, in->sequences, &id, sizeof id, s);
+    return s;
+}
+
+// NULL when memory is out, also where it is the table's own that cannot grow.
+static struct sequence *find_or_add(struct instance *in, uint64_t id) {
+    struct sequence *s = find(in, id);
+    if (s) return s;
+    s = sequence_new(id);
+    if (!s) return NULL;
+    HASH_ADD(hh, in->sequences, id, sizeof s->id, s);
+    if (find(in, id) == s) return s;
+    sequence_free(s);
+    return NULL;
+}
+
+static void forget_if_empty(struct instance *in, struct sequence *s) {
+    if (s->turn || s->ring.n_held > 0) return;
+    sched_idle_remove(&in->sched, &s->idle);
+    HASH_DEL(in->sequences, s);
+    sequence_free(s);
+}
+
+// --- giving up caches ------------------------------------------------------------------------------------------
+
+static void give_up(struct instance *in, struct sequence *s, enum engine_release why) {
+    int32_t blocks = s->ring.n_held;
+    sequence_drop(s);
+    metric_add(in->metrics.released[why], 1);
+    emit_released(&in->emit, s->id, why, blocks);
+    forget_if_empty(in, s);
+}
+
+bool instance_evict(struct instance *in) {
+    struct sched_idle *oldest = sched_idle_oldest(&in->sched);
+    if (!oldest) return false;
+    struct sequence *s = (struct sequence *)((char *)oldest - offsetof(struct sequence, idle));
+    sched_idle_remove(&in->sched, oldest);
+    // A sequence whose turn is queued may hold nothing yet: there is nothing to tell then.
+    if (s->ring.n_held > 0) give_up(in, s, RELEASE_PRESSURE);
+    return true;
+}
+
+// --- the end of a turn -----------------------------------------------------------------------------------------
+
+static void count_end(struct instance *in, const struct turn *t, enum engine_finish finish) {
+    const struct run_metrics *m = &in->metrics;
+    metric_add(m->finished[finish], 1);
+    if (!t->first_us) return;
+    metric_observe(m->prefill_time, (double)(t->first_us - t->started_us) * 1e-6);
+    metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
+}
+
+void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish, const struct err *why,
+                     bool drop_cache) {
+    struct sequence *s = t->sequence;
+    bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
+    sched_leave(&in->sched, &t->sched);
+    buf_reset(&in->text);
+    if (finish != FINISH_STOP && turn_flush(t, &in->scratch, &in->text) < 0) {
+        log_warn("engine.text_lost", "turn=%llu", (unsigned long long)t->spec.turn);
+    }
+    if (t->slot) t->slot->taken = false;
+    if (ran) {
+        sequence_take_log(s, t->spec.ids);
+        t->spec.ids = NULL;
+    }
+    s->turn = NULL;
+    if (drop_cache) sequence_drop(s);
+    if (s->ring.n_held > 0) sched_idle_add(&in->sched, &s->idle);
+    count_end(in, t, finish);
+    emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held);
+    if (s->release_asked) give_up(in, s, RELEASE_ASKED);
+    else forget_if_empty(in, s);
+    turn_free(t);
+}
+
+// --- commands --------------------------------------------------------------------------------------------------
+
+static void submit(struct instance *in, struct turn *t) {
+    struct sequence *s = find_or_add(in, t->spec.sequence);
+    if (!s) {
+        struct err err;
+        err_set(&err, E_NOMEM, "no memory for another sequence");
+        metric_add(in->metrics.finished[FINISH_ERROR], 1);
+        emit_done(&in->emit, t, FINISH_ERROR, &err, "", 0, 0);
+        turn_free(t);
+        return;
+    }
+    t->sequence = s;
+    s->turn = t;
+    sched_idle_add(&in->sched, &s->idle); // about to be used: evicted last
+    if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
+    sched_enqueue(&in->sched, &t->sched);
+}
+
+void instance_command(struct instance *in, const struct command *c) {
+    struct sequence *s = find(in, c->sequence);
+    switch (c->kind) {
+    case COMMAND_SUBMIT:
+        submit(in, c->turn);
+        break;
+    case COMMAND_CANCEL:
+        if (s && s->turn && s->turn->spec.turn == c->turn_id) {
+            instance_finish(in, s->turn, FINISH_CANCELLED, NULL, false);
+        }
+        break;
+    case COMMAND_RELEASE:
+        if (!s) break; // evicted meanwhile: its event is under way
+        if (s->turn) s->release_asked = true;
+        else give_up(in, s, RELEASE_ASKED);
+        break;
+    case COMMAND_STOP:
+        in->stopping = true;
+        break;
+    }
+}
+
+// Deadlines are looked at only when one can have passed.
+void instance_expire(struct instance *in) {
+    int64_t now = clock_mono_us(in->emit.clock);
+    if (now < in->next_deadline_us) return;
+    struct sequence *s, *next;
+    in->next_deadline_us = INT64_MAX;
+    HASH_ITER(hh, in->sequences, s, next) {
+        if (!s->turn) continue;
+        int64_t deadline = s->turn->deadline_us;
+        if (deadline <= now) instance_finish(in, s->turn, FINISH_DEADLINE, NULL, false);
+        else if (deadline < in->next_deadline_us) in->next_deadline_us = deadline;
+    }
+}
+
+// --- admission -------------------------------------------------------------------------------------------------
+
+static struct turn_slot *free_slot(struct instance *in) {
+    struct turn_slot *slot = in->slots;
+    while (slot->taken) slot++; // as many slots as turns may run
+    return slot;
+}
+
+static int begin(struct instance *in, struct turn *t, struct err *err) {
+    struct sequence *s = t->sequence;
+    struct sequence_shape shape = {
+        .memory_len = t->spec.memory_len,
+        .sink_len = t->spec.sink_len,
+        .chunk_tokens = in->opt.prefill_tokens,
+        .block_tokens = in->opt.block_tokens,
+        .session_len = in->opt.max_session_len,
+    };
+    TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, err));
+    t->sched.n_todo = t->n_log - t->n_cached;
+    t->slot = free_slot(in);
+    t->slot->taken = true;
+    return turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
+}
+
+static enum engine_cache_source source_of(const struct turn *t) {
+    if (t->n_cached > 0) return CACHE_KEPT;
+    return t->spec.n_ids > t->spec.n_input ? CACHE_RECOMPUTED : CACHE_NONE;
+}
+
+void instance_admit(struct instance *in) {
+    struct sched_turn *next;
+    while ((next = sched_admit(&in->sched))) {
+        struct turn *t = (struct turn *)next;
+        struct err err = {0};
+        sched_idle_remove(&in->sched, &t->sequence->idle);
+        t->started_us = clock_mono_us(in->emit.clock);
+        metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
+        int rc = begin(in, t, &err);
+        metric_add(in->metrics.cached_tokens, (double)t->n_cached);
+        emit_started(&in->emit, t, source_of(t), t->n_log - t->n_cached, t->sequence->ring.n_held);
+        if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
+    }
+}

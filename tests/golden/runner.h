@@ -1,0 +1,155 @@
+// What the golden tests share: an engine without its thread, turns run to their end, logits kept by position.
+// Run from the project's root.
+#pragma once
+#include "base/json.h"
+#include "engine/model/safetensors.h"
+#include "engine/run/engine_internal.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MAX_LOG = 4096 };
+
+struct rows { // logits by position, of one turn or several
+    int32_t vocab;
+    int64_t n_seen;      // how often a row came
+    int64_t last;        // position of the last one
+    float *data;         // (MAX_LOG, vocab)
+};
+
+static inline struct rows rows_new(int32_t vocab) {
+    struct rows r = {.vocab = vocab, .last = -1, .data = calloc((size_t)MAX_LOG * (size_t)vocab, sizeof(float))};
+    assert_non_null(r.data);
+    return r;
+}
+
+static inline void rows_keep(void *ctx, int64_t position, const float *logits) {
+    struct rows *r = ctx;
+    assert_in_range(position, 0, MAX_LOG - 1);
+    r->n_seen++;
+    r->last = position;
+    memcpy(r->data + position * r->vocab, logits, (size_t)r->vocab * sizeof(float));
+}
+
+struct outcome { // what the events of one turn said
+    bool done;
+    int32_t ids[MAX_LOG];
+    float logprobs[MAX_LOG];
+    int64_t n;
+    enum engine_finish finish;
+    enum engine_cache_source source;
+    int64_t n_cached, n_prefilled;
+    int32_t blocks, error_code;
+    char text[16384];
+    size_t text_len;
+};
+
+static inline void outcome_take(struct outcome *o, const struct engine_event *ev) {
+    assert_false(o->done);
+    if (ev->kind == ENGINE_STARTED) {
+        o->source = ev->source;
+        o->n_cached = ev->n_cached;
+    }
+    if (ev->kind == ENGINE_TOKEN && ev->id >= 0) {
+        o->logprobs[o->n] = ev->logprob;
+        o->ids[o->n++] = ev->id;
+    }
+    if (ev->kind == ENGINE_TOKEN || ev->kind == ENGINE_DONE) {
+        assert_true(o->text_len + ev->text_len < sizeof o->text);
+        memcpy(o->text + o->text_len, ev->text, ev->text_len);
+        o->text_len += ev->text_len;
+        o->text[o->text_len] = '\0';
+    }
+    if (ev->kind == ENGINE_DONE) {
+        o->done = true;
+        o->finish = ev->finish;
+        o->error_code = ev->error_code;
+        o->n_prefilled = ev->n_prefilled;
+        o->blocks = ev->blocks;
+        assert_int_equal(ev->n_generated, o->n);
+    }
+}
+
+static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t block_tokens, int64_t cache_bytes) {
+    struct engine_options o;
+    struct err err = {0};
+    struct engine *e;
+    engine_options_init(&o);
+    o.model_dir = dir;
+    o.n_threads = 1;
+    o.prefill_chunk_tokens = chunk;
+    o.block_tokens = block_tokens;
+    o.max_sequences = 8;
+    o.kv_cache_bytes = cache_bytes;
+    if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s: %s", dir, err.text);
+    e->instance.check = true;
+    return e;
+}
+
+static inline struct engine_turn turn_for(const struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
+                                          int32_t memory_len, int32_t sink_len) {
+    struct engine_turn t = {
+        .sequence = sequence,
+        .turn = 1,
+        .ids = malloc((size_t)n * sizeof(int32_t)),
+        .n_ids = n,
+        .n_input = n,
+        .memory_len = memory_len > 0 ? memory_len : e->info.max_memory_len,
+        .sink_len = sink_len,
+        .session_len = e->info.max_session_len,
+    };
+    assert_non_null(t.ids);
+    memcpy(t.ids, log, (size_t)n * sizeof(int32_t));
+    sampling_params_init(&t.sampling);
+    t.sampling.temperature = 0;
+    t.sampling.ignore_eos = true;
+    return t;
+}
+
+static inline void submit(struct engine *e, struct engine_turn *t) {
+    struct err err = {0};
+    if (engine_turn_submit(e, t, &err) < 0) fail_msg("submit: %s", err.text);
+}
+
+// Submits, then rounds until the turn is done. Other sequences' events are an error.
+static inline void run_turn(struct engine *e, struct engine_turn *t, struct outcome *o) {
+    struct engine_event ev;
+    memset(o, 0, sizeof *o);
+    submit(e, t);
+    for (int rounds = 0; !o->done; rounds++) {
+        assert_true(rounds < 10 * MAX_LOG);
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            assert_int_equal(ev.sequence, t->sequence);
+            outcome_take(o, &ev);
+        }
+    }
+}
+
+// Gives a sequence's cache up and swallows the event.
+static inline void release(struct engine *e, uint64_t sequence) {
+    struct engine_event ev;
+    engine_sequence_release(e, sequence);
+    assert_true(engine_round(e));
+    while (engine_poll(e, &ev) == 1) assert_int_equal(ev.kind, ENGINE_RELEASED);
+}
+
+// --- fixtures ------------------------------------------------------------------------------------------------
+
+static inline int64_t json_ids(const cJSON *array, int32_t *out) {
+    int64_t n = 0;
+    for (const cJSON *i = array->child; i; i = i->next) out[n++] = i->valueint;
+    return n;
+}
+
+static inline int64_t json_log(const cJSON *object, const char *key, int32_t *out) {
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, key);
+    assert_non_null(array);
+    return json_ids(array, out);
+}

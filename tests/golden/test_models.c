@@ -1,0 +1,215 @@
+// The four families against the reference results in tests/fixtures/models: every logit of a 96-token text, plain and
+// under each window, whatever the chunk; greedy text; a session of four turns on one cache; greedy under each window.
+#include "tests/golden/runner.h"
+
+static const char *const families[] = {"llama", "mistral", "qwen2", "qwen3"};
+enum { N_FAMILIES = sizeof families / sizeof *families, N_TOKENS = 96 };
+
+struct fixture {
+    char dir[128];
+    cJSON *golden;
+    struct safetensors *tensors;
+    const int32_t *ids; // (N_TOKENS)
+};
+
+static void fixture_open(struct fixture *f, const char *family) {
+    char path[192];
+    struct err err = {0};
+    snprintf(f->dir, sizeof f->dir, "tests/fixtures/models/%s", family);
+    snprintf(path, sizeof path, "%s/golden.json", f->dir);
+    f->golden = json_parse_file(path, &json_limits_file, &err);
+    if (!f->golden) fail_msg("%s", err.text);
+    snprintf(path, sizeof path, "%s/golden.safetensors", f->dir);
+    if (safetensors_open(&f->tensors, path, &err) < 0) fail_msg("%s", err.text);
+    const struct tensor *t = safetensors_find(f->tensors, "input_ids");
+    assert_non_null(t);
+    assert_int_equal(t->bytes, N_TOKENS * sizeof(int32_t));
+    f->ids = t->data;
+}
+
+static void fixture_close(struct fixture *f) {
+    cJSON_Delete(f->golden);
+    safetensors_close(f->tensors);
+}
+
+// The reference was cast to the checkpoint's 16-bit type and back with its rotary frequencies, which are not part of a
+// checkpoint: its angles are those of rounded frequencies, off by up to 0.2 % of the position. Parley computes them in f32,
+// as Hugging Face does for a model that it loads. Here the reference's own frequencies are put in, to compare the rest.
+static struct engine *reference_engine(const char *dir, int32_t chunk, int32_t block_tokens) {
+    struct engine *e = engine_for(dir, chunk, block_tokens, 0);
+    const struct model_config *mc = &e->model->config;
+    float freq[MODEL_MAX_ROT / 2];
+    assert_int_equal(mc->dtype, DTYPE_BF16);
+    for (int32_t i = 0; i < mc->rot_dim / 2; i++) freq[i] = bf16_to_f32(bf16_from_f32(mc->inv_freq[i]));
+    size_t bytes = (size_t)mc->rot_dim / 2 * sizeof *freq;
+    assert_int_equal(e->backend->ops->mem_write(e->backend, e->model->inv_freq, freq, bytes), 0);
+    return e;
+}
+
+// The README's measure: a difference counts in units of the logits' spread.
+static double spread(const float *x, size_t n) {
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    for (size_t i = 0; i < n; i++) squares += (x[i] - sum / (double)n) * (x[i] - sum / (double)n);
+    return sqrt(squares / (double)n);
+}
+
+static void compare_logits(const char *what, const float *got, const float *want, size_t n) {
+    double worst = 0, unit = spread(want, n);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(isfinite(got[i]));
+        worst = fmax(worst, fabs((double)got[i] - want[i]));
+    }
+    if (worst > 2e-4 * unit) fail_msg("%s: off by %.3g of the spread", what, worst / unit);
+}
+
+// One variant of the 96 logits (memory_len 0: plain), in chunks of `chunk`.
+static void check_variant(const struct fixture *f, const struct tensor *t, int32_t memory_len, int32_t sink_len,
+                          int32_t chunk, const float *same_bits) {
+    struct engine *e = reference_engine(f->dir, chunk, 8);
+    struct rows rows = rows_new(e->info.n_vocab);
+    struct outcome o;
+    struct engine_turn turn = turn_for(e, 1, f->ids, N_TOKENS, memory_len, sink_len);
+    turn.score_only = true;
+    turn.on_logits = rows_keep;
+    turn.on_logits_ctx = &rows;
+    run_turn(e, &turn, &o);
+    assert_int_equal(o.finish, FINISH_LENGTH);
+    assert_int_equal(rows.n_seen, N_TOKENS);
+    assert_int_equal(rows.last, N_TOKENS - 1);
+    char what[256];
+    snprintf(what, sizeof what, "%s %s in chunks of %d", f->dir, t->name, chunk);
+    size_t n = (size_t)N_TOKENS * (size_t)rows.vocab;
+    assert_int_equal(t->bytes, n * sizeof(float));
+    compare_logits(what, rows.data, t->data, n);
+    if (same_bits && memcmp(rows.data, same_bits, n * sizeof(float)) != 0) fail_msg("%s: other bits", what);
+    if (same_bits) free(rows.data);
+    engine_close(e);
+    if (same_bits) return;
+    static const int32_t chunks[] = {1, 7, 32, 95};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
+        check_variant(f, t, memory_len, sink_len, chunks[i], rows.data);
+    }
+    free(rows.data);
+}
+
+static void test_logits(void **state) {
+    struct fixture f;
+    fixture_open(&f, *state);
+    int n_variants = 0;
+    for (size_t i = 0; i < safetensors_count(f.tensors); i++) {
+        const struct tensor *t = safetensors_at(f.tensors, i);
+        int memory_len = 0, sink_len = 0;
+        if (strncmp(t->name, "logits", 6) != 0) continue;
+        if (t->name[6] != '\0') assert_int_equal(sscanf(t->name, "logits_m%d_s%d", &memory_len, &sink_len), 2);
+        check_variant(&f, t, memory_len, sink_len, 96, NULL);
+        n_variants++;
+    }
+    assert_true(n_variants >= 2);
+    fixture_close(&f);
+}
+
+// One greedy turn behind log; appends what it draws to the log. Where the fixture says that the lead of the best logit
+// is clear, ids must be equal; where it is not, the reference's own continuation is scored instead, and each of its tokens
+// must have been as good as the best.
+static int64_t check_greedy(const char *what, struct engine *e, uint64_t sequence, int32_t *log, int64_t n,
+                            int64_t n_input, const cJSON *want_ids, double gap, int32_t memory_len, int32_t sink_len) {
+    static int32_t want[MAX_LOG];
+    int64_t n_want = json_ids(want_ids, want);
+    struct outcome o;
+    struct engine_turn turn = turn_for(e, sequence, log, n, memory_len, sink_len);
+    turn.n_input = n_input;
+    turn.sampling.max_tokens = (int32_t)n_want;
+    run_turn(e, &turn, &o);
+    assert_int_equal(o.n, n_want);
+    memcpy(log + n, want, (size_t)n_want * sizeof *want);
+    if (gap >= 1e-3) {
+        for (int64_t i = 0; i < n_want; i++) {
+            if (o.ids[i] != want[i]) fail_msg("%s: token %lld is %d, not %d", what, (long long)i, o.ids[i], want[i]);
+        }
+        return n + n_want;
+    }
+    struct rows rows = rows_new(e->info.n_vocab);
+    turn = turn_for(e, sequence + 1000, log, n + n_want, memory_len, sink_len);
+    turn.score_only = true;
+    turn.on_logits = rows_keep;
+    turn.on_logits_ctx = &rows;
+    run_turn(e, &turn, &o);
+    for (int64_t p = n; p < n + n_want; p++) {
+        const float *row = rows.data + (p - 1) * rows.vocab;
+        float best = row[0];
+        for (int32_t i = 1; i < rows.vocab; i++) best = fmaxf(best, row[i]);
+        if (best - row[log[p]] > gap + 2e-3) fail_msg("%s: token %lld is no near tie", what, (long long)(p - n));
+    }
+    free(rows.data);
+    return n + n_want;
+}
+
+static double gap_of(const cJSON *object) {
+    const cJSON *gap = cJSON_GetObjectItemCaseSensitive(object, "min_top2_gap");
+    assert_non_null(gap);
+    return gap->valuedouble;
+}
+
+static void test_greedy(void **state) {
+    struct fixture f;
+    static int32_t log[MAX_LOG];
+    fixture_open(&f, *state);
+    const cJSON *g = cJSON_GetObjectItemCaseSensitive(f.golden, "greedy");
+    struct engine *e = reference_engine(f.dir, 32, 8);
+    int64_t n = json_log(g, "prompt", log);
+    check_greedy(f.dir, e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(g, "output"), gap_of(g), 0, 0);
+    engine_close(e);
+    fixture_close(&f);
+}
+
+static void test_four_turns_on_one_cache(void **state) {
+    struct fixture f;
+    static int32_t log[MAX_LOG];
+    fixture_open(&f, *state);
+    struct engine *e = reference_engine(f.dir, 8, 16);
+    int64_t n = 0;
+    for (const cJSON *t = cJSON_GetObjectItemCaseSensitive(f.golden, "turns")->child; t; t = t->next) {
+        int64_t before = n;
+        n += json_log(t, "context", log + n);
+        n = check_greedy("turns", e, 1, log, n, n - before, cJSON_GetObjectItemCaseSensitive(t, "generated"),
+                         gap_of(t), 0, 0);
+    }
+    assert_true(n > 60);
+    engine_close(e);
+    fixture_close(&f);
+}
+
+static void test_windows(void **state) {
+    struct fixture f;
+    static int32_t log[MAX_LOG];
+    fixture_open(&f, *state);
+    for (const cJSON *w = cJSON_GetObjectItemCaseSensitive(f.golden, "windows")->child; w; w = w->next) {
+        int64_t memory_len, sink_len, n = json_log(w, "prompt", log);
+        assert_int_equal(json_get_int(w, "memory_len", 1, 1000, &memory_len, NULL), JSON_PRESENT);
+        assert_int_equal(json_get_int(w, "sink_len", 0, 1000, &sink_len, NULL), JSON_PRESENT);
+        struct engine *e = reference_engine(f.dir, 9, 8);
+        check_greedy("windows", e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(w, "greedy"), gap_of(w),
+                     (int32_t)memory_len, (int32_t)sink_len);
+        engine_close(e);
+    }
+    fixture_close(&f);
+}
+
+int main(void) {
+    struct CMUnitTest tests[4 * N_FAMILIES];
+    char names[4 * N_FAMILIES][64];
+    static const struct {
+        const char *name;
+        CMUnitTestFunction run;
+    } kinds[] = {{"logits", test_logits},
+                 {"greedy", test_greedy},
+                 {"turns", test_four_turns_on_one_cache},
+                 {"windows", test_windows}};
+    for (size_t i = 0; i < 4 * N_FAMILIES; i++) {
+        snprintf(names[i], sizeof names[i], "%s: %s", families[i / 4], kinds[i % 4].name);
+        tests[i] = (struct CMUnitTest){.name = names[i], .test_func = kinds[i % 4].run,
+                                       .initial_state = (void *)families[i / 4]};
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,134 @@
+// Events: long text is cut between characters, nothing of it is lost, an error's sentence comes after the words.
+#include "engine/run/emit.h"
+
+#include "base/utf8.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct queue events;
+static struct clock_fake fake;
+static struct emitter emit;
+static struct turn turn;
+
+static int set_up(void **state) {
+    clock_fake_init(&fake, 0);
+    clock_fake_advance(&fake, 1000);
+    memset(&turn, 0, sizeof turn);
+    turn.spec.sequence = 3;
+    turn.spec.turn = 9;
+    emit = (struct emitter){.queue = &events, .clock = &fake.clock};
+    return queue_init(&events, sizeof(struct engine_event), 32, NULL, NULL, NULL);
+}
+
+static int tear_down(void **state) {
+    queue_release(&events);
+    return 0;
+}
+
+static size_t collect(char *text, struct engine_event *last, int *n_tokens) {
+    size_t len = 0;
+    *n_tokens = 0;
+    while (queue_try_pop(&events, last) == 1) {
+        assert_int_equal(last->sequence, 3);
+        assert_int_equal(last->turn, 9);
+        assert_true(utf8_valid(last->text, last->text_len));
+        *n_tokens += last->kind == ENGINE_TOKEN && last->id >= 0;
+        memcpy(text + len, last->text, last->text_len);
+        len += last->text_len;
+    }
+    return len;
+}
+
+static void test_long_text_is_cut_between_characters(void **state) {
+    char text[1200], got[1300];
+    for (size_t lead = 0; lead < 4; lead++) { // every offset of a cut within a character
+        memset(text, 'a', lead);
+        for (size_t i = lead; i + 4 <= sizeof text; i += 4) memcpy(text + i, "\xf0\x9f\x98\x80", 4);
+        size_t len = lead + (sizeof text - lead) / 4 * 4;
+        struct sampled s = {.id = 5, .logprob = -1.5f, .n_alternatives = 1, .alternatives = {{7, -2.0f}}};
+        struct engine_event last;
+        int n_tokens;
+        emit_token(&emit, &turn, &s, text, len);
+        assert_int_equal(collect(got, &last, &n_tokens), len);
+        assert_memory_equal(got, text, len);
+        assert_int_equal(n_tokens, 1);
+        assert_int_equal(last.id, -1);
+        assert_int_equal(last.n_alternatives, 0);
+    }
+}
+
+static void test_token_without_text(void **state) {
+    struct sampled s = {.id = 5, .n_alternatives = 2, .alternatives = {{7, -2.0f}, {8, -3.0f}}};
+    struct engine_event ev;
+    emit_token(&emit, &turn, &s, "", 0);
+    assert_int_equal(queue_try_pop(&events, &ev), 1);
+    assert_int_equal(ev.id, 5);
+    assert_int_equal(ev.text_len, 0);
+    assert_int_equal(ev.n_alternatives, 2);
+    assert_int_equal(ev.alternatives[1].id, 8);
+    assert_int_equal(queue_try_pop(&events, &ev), 0);
+}
+
+static void test_done_carries_the_tail_and_the_times(void **state) {
+    char text[500], got[600];
+    memset(text, 'x', sizeof text);
+    struct engine_event last;
+    int n_tokens;
+    turn.submitted_us = 100;
+    turn.started_us = 250;
+    turn.first_us = 600;
+    turn.last_us = 900;
+    turn.n_generated = 4;
+    turn.n_prefilled = 8;
+    emit_done(&emit, &turn, FINISH_EOS, NULL, text, sizeof text, 3);
+    assert_int_equal(collect(got, &last, &n_tokens), sizeof text);
+    assert_int_equal(n_tokens, 0);
+    assert_int_equal(last.kind, ENGINE_DONE);
+    assert_int_equal(last.queue_us, 150);
+    assert_int_equal(last.prefill_us, 350);
+    assert_int_equal(last.decode_us, 300);
+    assert_int_equal(last.n_generated, 4);
+    assert_int_equal(last.n_prefilled, 8);
+    assert_int_equal(last.blocks, 3);
+}
+
+static void test_never_started_turn_spent_its_time_in_the_queue(void **state) {
+    struct engine_event ev;
+    turn.submitted_us = 100;
+    emit_done(&emit, &turn, FINISH_CANCELLED, NULL, "", 0, 0);
+    assert_int_equal(queue_try_pop(&events, &ev), 1);
+    assert_int_equal(ev.queue_us, 900);
+    assert_int_equal(ev.prefill_us, 0);
+    assert_int_equal(ev.decode_us, 0);
+}
+
+static void test_error_says_its_sentence_after_the_words(void **state) {
+    struct err err;
+    struct engine_event ev;
+    err_set(&err, E_DEVICE, "it broke");
+    emit_done(&emit, &turn, FINISH_ERROR, &err, "half a wor", 10, 0);
+    assert_int_equal(queue_try_pop(&events, &ev), 1);
+    assert_int_equal(ev.kind, ENGINE_TOKEN);
+    assert_int_equal(ev.id, -1);
+    assert_memory_equal(ev.text, "half a wor", 10);
+    assert_int_equal(queue_try_pop(&events, &ev), 1);
+    assert_int_equal(ev.kind, ENGINE_DONE);
+    assert_int_equal(ev.error_code, E_DEVICE);
+    assert_int_equal(ev.text_len, 8);
+    assert_memory_equal(ev.text, "it broke", 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_long_text_is_cut_between_characters, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_token_without_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_done_carries_the_tail_and_the_times, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_never_started_turn_spent_its_time_in_the_queue, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_error_says_its_sentence_after_the_words, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
