@@ -1,0 +1,176 @@
+// See inspect.h. Enumerations get the words that config files and issues use.
+#include "engine/model/inspect.h"
+#include "base/json.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/fingerprint.h"
+#include "engine/model/model_config.h"
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+// The memory table answers "how many sessions fit": for chats of up to this many tokens.
+#define TABLE_TOKENS 4096
+static const int table_sessions[] = {1, 8, 64};
+
+static const char *const norm_words[] = {[NORM_RMS] = "rms", [NORM_LAYER] = "layer"};
+static const char *const placement_words[] = {[NORM_PRE] = "pre", [NORM_POST] = "post"};
+static const char *const position_words[] = {[POSITION_LEARNED] = "learned",
+                                             [POSITION_SINUSOIDAL] = "sinusoidal",
+                                             [POSITION_ROTARY] = "rotary",
+                                             [POSITION_ALIBI] = "alibi"};
+static const char *const rope_words[] = {[ROPE_HALF] = "half", [ROPE_INTERLEAVED] = "interleaved"};
+static const char *const activation_words[] = {
+    [ACT_SILU] = "silu", [ACT_GELU] = "gelu", [ACT_GELU_TANH] = "gelu_tanh", [ACT_RELU] = "relu"};
+
+static void put_shape(struct json_writer *w, const struct model_config *c) {
+    json_put_int(w, "n_params", model_config_n_params(c));
+    json_put_int(w, "n_layers", c->n_layers);
+    json_put_int(w, "width", c->width);
+    json_put_int(w, "n_heads", c->n_heads);
+    json_put_int(w, "n_kv_heads", c->n_kv_heads);
+    json_put_int(w, "head_dim", c->head_dim);
+    json_put_int(w, "ffn_width", c->ffn_width);
+    json_put_int(w, "vocab_size", c->vocab_size);
+    json_put_int(w, "max_positions", c->max_positions);
+}
+
+static void put_switches(struct json_writer *w, const struct model_config *c) {
+    json_put_string(w, "norm", norm_words[c->norm]);
+    json_put_string(w, "norm_placement", placement_words[c->norm_placement]);
+    json_put_double(w, "norm_eps", c->norm_eps);
+    json_put_bool(w, "qk_norm", c->qk_norm);
+    json_put_string(w, "positions", position_words[c->positions]);
+    if (c->positions == POSITION_ROTARY) {
+        json_open(w, "rope", '{');
+        json_put_string(w, "style", rope_words[c->rope_style]);
+        json_put_int(w, "rot_dim", c->rot_dim);
+        json_put_double(w, "scale", c->rope_scale);
+        json_put_double(w, "lowest_frequency", c->inv_freq[c->rot_dim / 2 - 1]);
+        json_close(w, '}');
+    }
+    json_put_string(w, "activation", activation_words[c->activation]);
+    json_put_bool(w, "gated", c->gated);
+    json_put_bool(w, "qkv_bias", c->qkv_bias);
+    json_put_bool(w, "o_bias", c->o_bias);
+    json_put_bool(w, "ffn_bias", c->ffn_bias);
+    json_put_bool(w, "parallel_residual", c->parallel_residual);
+    json_put_bool(w, "tied_head", c->tied_head);
+    json_put_int(w, "sliding_window", c->sliding_window);
+    json_put_int(w, "first_windowed_layer", c->first_windowed_layer);
+}
+
+static void put_suggestion(struct json_writer *w, const char *key, double v) {
+    if (v >= 0) json_put_double(w, key, v);
+}
+
+static void put_tokens(struct json_writer *w, const struct model_config *c) {
+    if (c->bos_id >= 0)
+        json_put_int(w, "bos_id", c->bos_id);
+    else
+        json_put_null(w, "bos_id");
+    json_open(w, "eos_ids", '[');
+    for (int32_t i = 0; i < c->n_eos; i++) json_put_int(w, NULL, c->eos_ids[i]);
+    json_close(w, ']');
+    json_open(w, "suggested_sampling", '{');
+    put_suggestion(w, "temperature", c->temperature);
+    put_suggestion(w, "top_p", c->top_p);
+    put_suggestion(w, "top_k", c->top_k);
+    put_suggestion(w, "repetition_penalty", c->repetition_penalty);
+    json_close(w, '}');
+}
+
+// Returns the bytes of all tensors.
+static int64_t put_tensors(struct json_writer *w, const struct checkpoint *cp) {
+    int64_t count[DTYPE_COUNT] = {0}, bytes[DTYPE_COUNT] = {0}, total = 0;
+    for (size_t i = 0; i < checkpoint_count(cp); i++) {
+        const struct tensor *t = checkpoint_at(cp, i);
+        count[t->dtype]++;
+        bytes[t->dtype] += (int64_t)t->bytes;
+        total += (int64_t)t->bytes;
+    }
+    json_open(w, "tensors", '{');
+    json_put_int(w, "count", (int64_t)checkpoint_count(cp));
+    json_put_int(w, "bytes", total);
+    json_open(w, "dtypes", '{');
+    for (int t = 0; t < DTYPE_COUNT; t++) {
+        if (!count[t]) continue;
+        json_open(w, dtype_name((enum dtype)t), '{');
+        json_put_int(w, "count", count[t]);
+        json_put_int(w, "bytes", bytes[t]);
+        json_close(w, '}');
+    }
+    json_close(w, '}');
+    json_close(w, '}');
+    return total;
+}
+
+static void put_memory(struct json_writer *w, const struct model_config *c, int64_t weight_bytes) {
+    int64_t values = 2 * (int64_t)c->n_layers * c->n_kv_heads * c->head_dim;
+    int64_t tokens = c->max_positions < TABLE_TOKENS ? c->max_positions : TABLE_TOKENS;
+    json_open(w, "kv_bytes_per_token", '{');
+    json_put_int(w, "f32", 4 * values);
+    json_put_int(w, "bf16", 2 * values);
+    json_close(w, '}');
+    json_open(w, "memory", '[');
+    for (size_t i = 0; i < sizeof table_sessions / sizeof *table_sessions; i++) {
+        int64_t cached = table_sessions[i] * tokens;
+        json_open(w, NULL, '{');
+        json_put_int(w, "sessions", table_sessions[i]);
+        json_put_int(w, "tokens_each", tokens);
+        json_put_int(w, "bytes_kv_f32", weight_bytes + cached * 4 * values);
+        json_put_int(w, "bytes_kv_bf16", weight_bytes + cached * 2 * values);
+        json_close(w, '}');
+    }
+    json_close(w, ']');
+}
+
+// --- files beside the weights ---
+
+static bool holds(const char *dir, const char *name) {
+    char path[PATH_MAX];
+    return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path &&
+           access(path, R_OK) == 0;
+}
+
+static const char *tokenizer_file(const char *dir) {
+    if (holds(dir, "tokenizer.json")) return "tokenizer.json";
+    if (holds(dir, "tokenizer.model")) return "tokenizer.model";
+    return holds(dir, "vocab.json") && holds(dir, "merges.txt") ? "vocab.json" : NULL;
+}
+
+static const char *template_file(const char *dir) {
+    char path[PATH_MAX];
+    if (holds(dir, "chat_template.jinja")) return "chat_template.jinja";
+    if (!holds(dir, "tokenizer_config.json")) return NULL;
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    // A broken file is the tokenizer's to report; here it holds no template.
+    cJSON *json = json_parse_file(path, &json_limits_file, NULL);
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
+    bool there = item && !cJSON_IsNull(item);
+    cJSON_Delete(json);
+    return there ? "tokenizer_config.json" : NULL;
+}
+
+int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
+    struct model_config c;
+    struct checkpoint *cp = NULL;
+    char fingerprint[FINGERPRINT_LEN + 1];
+    TRY(model_config_load(&c, dir, err));
+    TRY(checkpoint_open(&cp, dir, err));
+    int rc = fingerprint_compute(fingerprint, &c, cp, err);
+    if (rc == 0) {
+        json_open(w, NULL, '{');
+        json_put_string(w, "family", c.family);
+        json_put_string(w, "dtype", dtype_name(c.dtype));
+        put_shape(w, &c);
+        put_switches(w, &c);
+        put_tokens(w, &c);
+        put_memory(w, &c, put_tensors(w, cp));
+        json_put_string(w, "tokenizer", tokenizer_file(dir));
+        json_put_string(w, "chat_template", template_file(dir));
+        json_put_string(w, "fingerprint", fingerprint);
+        json_close(w, '}');
+    }
+    checkpoint_close(cp);
+    return rc;
+}

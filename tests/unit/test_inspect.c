@@ -1,0 +1,78 @@
+// What inspect says about the demo model and the fixtures, read back as JSON.
+#include "base/json.h"
+#include "engine/model/inspect.h"
+#include "tests/unit/tmp_dir.h"
+
+static cJSON *inspect(const char *dir) {
+    struct buf b;
+    struct json_writer w;
+    struct err err = {0};
+    buf_init(&b, 100000);
+    json_writer_init(&w, &b);
+    if (model_inspect(dir, &w, &err) != 0) fail_msg("%s", err.text);
+    cJSON *json = json_parse(buf_z(&b), b.len, &json_limits_message, &err);
+    if (!json) fail_msg("%s: %s", err.text, buf_z(&b));
+    buf_release(&b);
+    return json;
+}
+
+static const cJSON *at(const cJSON *json, const char *key) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (!item) fail_msg("no %s", key);
+    return item;
+}
+
+static void describes_the_demo_model(void **state) {
+    cJSON *j = inspect("configs/demo-model");
+    assert_string_equal(at(j, "family")->valuestring, "llama");
+    assert_string_equal(at(j, "dtype")->valuestring, "bf16");
+    assert_int_equal(at(j, "n_params")->valuedouble, 14162304);
+    assert_int_equal(at(j, "n_layers")->valueint, 8);
+    assert_string_equal(at(j, "positions")->valuestring, "rotary");
+    assert_int_equal(at(at(j, "rope"), "rot_dim")->valueint, 64);
+    assert_true(cJSON_IsTrue(at(j, "tied_head")));
+    assert_int_equal(cJSON_GetArraySize(at(j, "eos_ids")), 2);
+    assert_true(at(at(j, "suggested_sampling"), "temperature")->valuedouble > 0.69);
+    assert_null(cJSON_GetObjectItemCaseSensitive(at(j, "suggested_sampling"), "top_k"));
+    assert_int_equal(at(at(j, "tensors"), "count")->valueint, 74);
+    assert_int_equal(at(at(j, "tensors"), "bytes")->valuedouble, 28324608);
+    assert_int_equal(at(at(at(at(j, "tensors"), "dtypes"), "bf16"), "count")->valueint, 74);
+    // K and V of 8 layers, 2 heads of 64, in f32
+    assert_int_equal(at(at(j, "kv_bytes_per_token"), "f32")->valueint, 2 * 8 * 2 * 64 * 4);
+    const cJSON *eight = cJSON_GetArrayItem(at(j, "memory"), 1);
+    assert_int_equal(at(eight, "sessions")->valueint, 8);
+    assert_int_equal(at(eight, "bytes_kv_bf16")->valuedouble, 28324608 + 8 * 4096 * 4096);
+    assert_string_equal(at(j, "tokenizer")->valuestring, "tokenizer.json");
+    assert_string_equal(at(j, "chat_template")->valuestring, "chat_template.jinja");
+    assert_int_equal(strlen(at(j, "fingerprint")->valuestring), 32);
+    cJSON_Delete(j);
+}
+
+static void says_what_is_not_there(void **state) {
+    cJSON *j = inspect("tests/fixtures/models/qwen3");
+    assert_true(cJSON_IsTrue(at(j, "qk_norm")));
+    assert_true(cJSON_IsNull(at(j, "tokenizer")));
+    assert_true(cJSON_IsNull(at(j, "chat_template")));
+    assert_int_equal(at(cJSON_GetArrayItem(at(j, "memory"), 0), "tokens_each")->valueint, 512);
+    cJSON_Delete(j);
+}
+
+static void failure_writes_nothing(void **state) {
+    struct buf b;
+    struct json_writer w;
+    struct err err;
+    buf_init(&b, 1000);
+    json_writer_init(&w, &b);
+    assert_int_equal(model_inspect("/nonexistent", &w, &err), E_NOTFOUND);
+    assert_int_equal(b.len, 0);
+    buf_release(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(describes_the_demo_model),
+        cmocka_unit_test(says_what_is_not_there),
+        cmocka_unit_test(failure_writes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
