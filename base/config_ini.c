@@ -101,8 +101,8 @@ extern int ini_max_line __attribute__((weak));
 static int parse(struct ini_file *f) {
     if (&ini_max_line) ini_max_line = LINE_MAX_BYTES;
     int rc = ini_parse_stream(read_line, f, take_key, f);
-    // rc is the first line that inih or our handler refused. inih reads on after a line of the wrong
-    // form, so that our own failure may be a later one.
+    // rc is the first line that inih or our handler refused. inih reads on after a line of the
+    // wrong form, so that our own failure may be a later one.
     if (f->failed && (rc <= 0 || rc == f->line)) return f->err->code;
     if (rc == 0) return 0;
     if (rc < 0) return err_set(f->err, E_NOMEM, "%s: no memory to read it", f->path);

@@ -61,8 +61,8 @@ uint16_t f16_from_f32(float f) {
     memcpy(&u, &f, 4);
     uint32_t sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
-    if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00); // 65520 and up: infinity
-    if (magnitude >= 0x38800000u) // 2^-14 and up: normal; a carry out of the fraction is right too
+    if (magnitude >= 0x47800000u) return (uint16_t)(sign | 0x7c00); // 65536 and up: infinity
+    if (magnitude >= 0x38800000u) // 2^-14 and up: a carry out of the fraction is right, to infinity
         return (uint16_t)(sign | (shift_round(magnitude, 13) - (112u << 10)));
     if (magnitude < 0x33000000u) return (uint16_t)sign; // below 2^-25: zero
     int shift = 126 - (int)(magnitude >> 23);           // subnormal: in units of 2^-24

@@ -155,11 +155,7 @@ static size_t nine_digits(char out[24], double v) {
     while (places > 0 && v >= powers[9 - places]) places--;
     for (int i = 0; i < 4 && v * powers[places] < 1e8; i++) places++;
     uint64_t digits = (uint64_t)(v * powers[places] + 0.5);
-    if (digits >= 1000000000 && places > 0) { // 9.9999999996: rounding made a tenth digit
-        digits /= 10;
-        places--;
-    }
-    while (places > 0 && digits % 10 == 0) {
+    while (places > 0 && digits % 10 == 0) { // a tenth digit, from 9.9999999996, is a zero too
         digits /= 10;
         places--;
     }

@@ -275,13 +275,17 @@ static void a_missing_file_says_so(void **state) {
 
 // --- environment and arguments ---
 
+// Counts the options taken; what was left over is in n_left.
+static int n_left;
+
 static int arguments(int argc, char **argv, int *n_consumed) {
     memset(&err, 0, sizeof err);
-    *n_consumed = 0;
+    *n_consumed = n_left = 0;
     for (int i = 0; i < argc; i++) {
         int rc = config_arg(&table, &s, argc, argv, &i, &err);
         if (rc < 0) return rc;
         *n_consumed += rc;
+        n_left += rc == 0;
     }
     return 0;
 }
@@ -295,6 +299,7 @@ static void arguments_in_every_form(void **state) {
                           "--kv_cache_bytes=3M", "--deterministic", "--any-number", "-5"),
                      0);
     assert_int_equal(n, 6);
+    assert_int_equal(n_left, 0);
     assert_true(s.port == 81 && s.cache == 3 << 20 && s.deterministic && s.any == -5);
     assert_string_equal(s.host, "h=x");
     assert_int_equal(ARGS("--no-deterministic"), 0);
@@ -304,6 +309,7 @@ static void arguments_in_every_form(void **state) {
     assert_string_equal(s.host, "");
     assert_int_equal(ARGS("--deterministic", "off"), 0); // a switch takes no second word
     assert_int_equal(n, 1);
+    assert_int_equal(n_left, 1);
     assert_true(s.deterministic);
 }
 
