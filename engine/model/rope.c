@@ -166,6 +166,12 @@ static int read_yarn(struct model_config *c, struct rope_params *p, struct err *
     return 0;
 }
 
+// The correctly rounded F32 power. powf may differ in its last bit from one processor to the next,
+// and with it every angle and the model's fingerprint.
+static float power(float base, float exponent) {
+    return (float)pow(base, exponent);
+}
+
 int rope_read(struct model_config *c, const cJSON *json, struct err *err) {
     struct rope_params p;
     TRY(read_spellings(&p, json, err));
@@ -188,7 +194,7 @@ int rope_read(struct model_config *c, const cJSON *json, struct err *err) {
 
     int32_t n = c->rot_dim / 2;
     for (int32_t i = 0; i < n; i++)
-        c->inv_freq[i] = powf((float)p.theta, (float)(2 * i) / (float)c->rot_dim);
+        c->inv_freq[i] = power((float)p.theta, (float)(2 * i) / (float)c->rot_dim);
     if (yarn) {
         scale_yarn(c->inv_freq, c->rot_dim, &p);
         return 0;

@@ -364,6 +364,41 @@ static void generation_config(void **state) {
     assert_int_equal(unlink(tmp_path(&dir, "generation_config.json")), 0);
 }
 
+// Random changes of a good file: read or refused with a sentence, and what is read is consistent.
+static void changed_files_do_no_harm(void **state) {
+    char good[2000], text[2000];
+    FILE *in = fopen("tests/fixtures/models/qwen3/config.json", "rb");
+    assert_non_null(in);
+    size_t n = fread(good, 1, sizeof good - 1, in);
+    fclose(in);
+    uint64_t random = 99;
+    int accepted = 0;
+    for (int round = 0; round < 3000; round++) {
+        memcpy(text, good, n);
+        text[n] = '\0';
+        for (int change = 0; change <= round % 3; change++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            text[(random >> 33) % n] = "0123456789eE-.,:\"{}[]ntf"[(random >> 20) % 24];
+        }
+        struct model_config c;
+        struct err err;
+        int rc = load(&c, text, &err);
+        if (rc < 0) {
+            assert_true(err.code == rc && err.text[0]);
+            continue;
+        }
+        accepted++;
+        assert_true(c.n_layers > 0 && c.width > 0 && c.vocab_size > 0 && c.ffn_width > 0);
+        assert_true(c.n_kv_heads > 0 && c.n_heads % c.n_kv_heads == 0);
+        assert_true(c.rot_dim == c.head_dim && c.rot_dim % 2 == 0 && c.rot_dim <= MODEL_MAX_ROT);
+        assert_true(c.first_windowed_layer >= 0 && c.n_eos <= MODEL_MAX_EOS);
+        assert_true(model_config_n_params(&c) > 0);
+        for (int i = 0; i < c.rot_dim / 2; i++) assert_true(isfinite(c.inv_freq[i]));
+        assert_true(isfinite(c.rope_scale) && c.norm_eps > 0);
+    }
+    assert_true(accepted > 100);
+}
+
 static void a_missing_file_is_named(void **state) {
     struct model_config c;
     struct err err;
@@ -397,6 +432,7 @@ int main(void) {
         cmocka_unit_test(rotary_frequencies),
         cmocka_unit_test(refuses_bad_values),
         cmocka_unit_test(generation_config),
+        cmocka_unit_test(changed_files_do_no_harm),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(counts_parameters),
     };

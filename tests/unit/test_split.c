@@ -1,6 +1,5 @@
 // Who owns what: parts cover everything once, query heads find their key/value heads on their own
 // rank.
-#include "engine/dist/comm.h"
 #include "engine/dist/split.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,27 +86,12 @@ static void refuses_what_does_not_divide(void **state) {
     assert_int_equal(split_kv_heads(&s, 8).first, 3);
 }
 
-static void one_rank_has_nobody_to_talk_to(void **state) {
-    struct comm *c = comm_none();
-    float x[3] = {1, 2, 3};
-    const float same[3] = {1, 2, 3};
-    assert_string_equal(c->ops->name, "none");
-    assert_int_equal(c->ops->all_reduce(c, NULL, x, 3), 0);
-    assert_int_equal(c->ops->all_gather_rows(c, NULL, x, x, 1, 3), 0);
-    assert_int_equal(c->ops->send(c, NULL, x, 3, 0), 0);
-    assert_int_equal(c->ops->recv(c, NULL, x, 3, 0), 0);
-    assert_memory_equal(x, same, sizeof x);
-    c->ops->close(c);
-    assert_ptr_equal(comm_none(), c);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_owns_everything),
         cmocka_unit_test(parts_follow_each_other),
         cmocka_unit_test(query_heads_meet_their_kv_heads),
         cmocka_unit_test(refuses_what_does_not_divide),
-        cmocka_unit_test(one_rank_has_nobody_to_talk_to),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
