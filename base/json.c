@@ -36,6 +36,10 @@ static int malformed(struct scan *s, size_t at, const char *what) {
     return err_set(s->err, E_FORMAT, "not valid JSON: %s at byte %zu", what, at);
 }
 
+static bool is_white_space(char c) {
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
@@ -127,7 +131,7 @@ static int scan_literal(struct scan *s) {
 }
 
 static void skip_white_space(struct scan *s) {
-    while (s->at < s->len && strchr(" \t\r\n", s->text[s->at])) s->at++;
+    while (s->at < s->len && is_white_space(s->text[s->at])) s->at++;
 }
 
 static int scan_value(struct scan *s) {
@@ -205,7 +209,7 @@ static int refuse_duplicate_keys(const cJSON *object, struct err *err) {
 }
 
 static bool only_white_space(const char *p, const char *end) {
-    while (p < end && strchr(" \t\r\n", *p)) p++;
+    while (p < end && is_white_space(*p)) p++;
     return p == end;
 }
 
