@@ -1,0 +1,362 @@
+// sessions.h and the part of engine.h that ws/ uses, without model and database, for tests of the wire alone. Sessions
+// live in memory; a turn's content says what it answers:
+//     "count N"          N tokens "w0 ", "w1 ", ... one each FAKE_TOKEN_US (environment; 1000)
+//     "flood N BYTES"    N tokens of BYTES bytes at once
+//     anything else      echoes it as one token
+#include "sessions/sessions.h"
+#include "base/clock.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CLIENTS 4096
+
+struct engine {
+    struct engine_info info;
+};
+
+struct fake_event {
+    enum session_event_kind kind;
+    int64_t turn;
+    char *text; // DELTA, STARTED's content
+    const char *finish;
+    bool deleted;
+};
+struct attached {
+    uint64_t client;
+    int64_t cursor;
+};
+struct session {
+    struct session *next;
+    struct sessions *service;
+    char id[SESSION_ID_MAX + 1], owner[80], title[256], *system, *sampling, *model;
+    bool closed;
+    struct fake_event *events; // (n_events): seq is the index + 1
+    size_t n_events, cap_events;
+    struct attached *clients;
+    size_t n_clients;
+    int64_t n_turns, running, left, next_us, emitted;
+};
+struct sessions {
+    struct session *first;
+    struct sessions_callbacks cb;
+    int n_running, n_drawn;
+    bool draining;
+    int64_t token_us;
+};
+
+// --- engine ---
+
+void engine_options_init(struct engine_options *o) { memset(o, 0, sizeof(*o)); }
+int engine_open(struct engine **out, const struct engine_options *o, struct err *err) {
+    struct engine *e = calloc(1, sizeof(*e));
+    if (!e) return err_set(err, E_NOMEM, "no memory");
+    if (strcmp(o->model_dir, "missing") == 0) {
+        free(e);
+        return err_set(err, E_NOTFOUND, "missing: no such model");
+    }
+    if (o->progress) o->progress(o->progress_ctx, 1, 1);
+    e->info = (struct engine_info){.model_name = "fake", .family = "llama", .chat_template = "chatml",
+        .backend = "none", .n_vocab = 1000, .n_params = 1, .max_session_len = 4096, .default_memory_len = 1024,
+        .max_memory_len = 4096};
+    sampling_params_init(&e->info.suggested);
+    *out = e;
+    return 0;
+}
+void engine_close(struct engine *e) { free(e); }
+const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
+void engine_load(const struct engine *e, struct engine_load *out) {
+    memset(out, 0, sizeof(*out));
+    out->heartbeat_us = clock_mono_us(&clock_system);
+    if (getenv("FAKE_STUCK")) {
+        out->heartbeat_us -= 3600000000;
+        out->running = 1;
+    }
+}
+const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
+    *len = 2;
+    return "\xc3(";
+}
+const char *engine_cache_source_name(enum engine_cache_source s) { return s == CACHE_NONE ? "none" : "kept"; }
+
+// --- sessions ---
+
+const char *session_state_name(enum session_state s) {
+    static const char *names[] = {"open", "active", "idle", "parked", "cold", "closed"};
+    return names[s];
+}
+const char *session_id(const struct session *s) { return s->id; }
+
+static void fill(const struct session *s, struct session_view *v) {
+    *v = (struct session_view){.id = s->id, .title = s->title, .model = "fake", .system = s->system,
+        .state = s->closed ? SESSION_CLOSED : s->running >= 0 ? SESSION_ACTIVE : SESSION_IDLE, .n_turns = s->n_turns,
+        .session_len = 4096, .memory_len = 1024, .sink_len = 4, .seq = (int64_t)s->n_events, .turn = s->running,
+        .sampling = s->sampling};
+}
+static struct attached *client_of(struct session *s, uint64_t client) {
+    for (size_t i = 0; i < s->n_clients; i++)
+        if (s->clients[i].client == client) return &s->clients[i];
+    return NULL;
+}
+static void attach(struct session *s, uint64_t client, int64_t cursor) {
+    struct attached *a = client_of(s, client);
+    if (!a) {
+        s->clients = realloc(s->clients, (s->n_clients + 1) * sizeof(*a));
+        a = &s->clients[s->n_clients++];
+    }
+    *a = (struct attached){client, cursor};
+    if (cursor < (int64_t)s->n_events) s->service->cb.on_ready(s->service->cb.ctx, client, s);
+}
+static void detach(struct session *s, uint64_t client) {
+    struct attached *a = client_of(s, client);
+    if (a) *a = s->clients[--s->n_clients];
+}
+static void add_event(struct session *s, struct fake_event e) {
+    if (s->n_events == s->cap_events) {
+        s->cap_events = s->cap_events ? 2 * s->cap_events : 8;
+        s->events = realloc(s->events, s->cap_events * sizeof(e));
+    }
+    s->events[s->n_events++] = e;
+    for (size_t i = 0; i < s->n_clients; i++)
+        if (s->clients[i].cursor == (int64_t)s->n_events - 1)
+            s->service->cb.on_ready(s->service->cb.ctx, s->clients[i].client, s);
+}
+static void changed(struct session *s, bool removed) {
+    struct session_view v;
+    fill(s, &v);
+    s->service->cb.on_changed(s->service->cb.ctx, s->owner, &v, removed);
+}
+static void answer(struct sessions *ss, const struct sessions_request *r, struct session_answer a) {
+    a.request_id = r->request_id;
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+static void fail(struct sessions *ss, const struct sessions_request *r, const char *code, const char *id) {
+    answer(ss, r, (struct session_answer){.kind = ANSWER_ERROR, .code = code, .message = code, .session_id = id});
+}
+static struct session *find(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    for (struct session *s = ss->first; s; s = s->next)
+        if (strcmp(s->id, id) == 0 && strcmp(s->owner, r->owner) == 0) return s;
+    fail(ss, r, "session_not_found", id);
+    return NULL;
+}
+
+int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
+                  const struct sessions_callbacks *cb, struct err *err) {
+    struct sessions *ss = calloc(1, sizeof(*ss));
+    const char *us = getenv("FAKE_TOKEN_US");
+    ss->cb = *cb;
+    ss->token_us = us ? atoll(us) : 1000;
+    *out = ss;
+    return 0;
+}
+static void free_session(struct session *s) {
+    for (size_t i = 0; i < s->n_events; i++) free(s->events[i].text);
+    free(s->events);
+    free(s->clients);
+    free(s->system);
+    free(s->sampling);
+    free(s);
+}
+void sessions_close(struct sessions *ss) {
+    while (ss->first) {
+        struct session *s = ss->first;
+        ss->first = s->next;
+        free_session(s);
+    }
+    free(ss);
+}
+static void end_turn(struct session *s, const char *finish) {
+    add_event(s, (struct fake_event){.kind = EVENT_DONE, .turn = s->running, .finish = finish});
+    s->running = -1;
+    s->service->n_running--;
+    changed(s, false);
+}
+int64_t sessions_poll(struct sessions *ss) {
+    int64_t now = clock_mono_us(&clock_system), next = -1;
+    for (struct session *s = ss->first; s; s = s->next) {
+        while (s->running >= 0 && now >= s->next_us) {
+            char word[32];
+            snprintf(word, sizeof(word), "w%lld ", (long long)s->emitted++);
+            add_event(s, (struct fake_event){.kind = EVENT_DELTA, .turn = s->running, .text = strdup(word)});
+            s->next_us += ss->token_us;
+            if (--s->left <= 0) end_turn(s, "eos");
+        }
+        if (s->running >= 0 && (next < 0 || s->next_us - now < next)) next = s->next_us - now;
+    }
+    return next;
+}
+void sessions_drain(struct sessions *ss) { ss->draining = true; }
+int sessions_n_running(const struct sessions *ss) { return ss->n_running; }
+bool sessions_store_ok(const struct sessions *ss, const char **reason) {
+    *reason = "disk full";
+    return !getenv("FAKE_STORE_DOWN");
+}
+
+void sessions_open_session(struct sessions *ss, const struct sessions_request *r, const struct session_open *o) {
+    if (ss->draining) {
+        fail(ss, r, "shutting_down", NULL);
+        return;
+    }
+    struct session *s = calloc(1, sizeof(*s));
+    s->service = ss;
+    s->running = -1;
+    if (o->id)
+        snprintf(s->id, sizeof(s->id), "%s", o->id);
+    else
+        snprintf(s->id, sizeof(s->id), "drawn%d", ++ss->n_drawn);
+    snprintf(s->owner, sizeof(s->owner), "%s", r->owner);
+    snprintf(s->title, sizeof(s->title), "%s", o->title ? o->title : "");
+    s->system = o->system ? strdup(o->system) : NULL;
+    s->sampling = o->sampling ? strdup(o->sampling) : NULL;
+    s->next = ss->first;
+    ss->first = s;
+    attach(s, r->client, 0);
+    add_event(s, (struct fake_event){.kind = EVENT_OPENED});
+    changed(s, false);
+}
+void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t after) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    bool reset = after > (int64_t)s->n_events;
+    struct session_answer a = {.kind = ANSWER_ATTACHED, .session_id = s->id, .reset = reset};
+    fill(s, &a.session);
+    answer(ss, r, a);
+    attach(s, r->client, after < 0 || reset ? (int64_t)s->n_events : after);
+}
+void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    detach(s, r->client);
+    answer(ss, r, (struct session_answer){.kind = ANSWER_DETACHED, .session_id = s->id});
+}
+void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool att, int64_t last) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    size_t n = 0;
+    struct turn_view *turns = calloc(s->n_events + 1, sizeof(*turns));
+    for (size_t i = 0; i < s->n_events; i++) {
+        if (s->events[i].kind == EVENT_STARTED)
+            turns[n++] = (struct turn_view){.turn = s->events[i].turn, .state = TURN_DONE, .finish_reason = "eos"};
+        if (s->events[i].kind == EVENT_DELTA && n && strlen(s->events[i].text) > (size_t)turns[n - 1].text_len) {
+            turns[n - 1].text = s->events[i].text;
+            turns[n - 1].text_len = strlen(s->events[i].text);
+        }
+    }
+    struct session_answer a = {.kind = ANSWER_STATE, .session_id = s->id, .turns = turns, .n_turns = n,
+                               .seq = (int64_t)s->n_events};
+    fill(s, &a.session);
+    answer(ss, r, a);
+    free(turns);
+    if (att) attach(s, r->client, (int64_t)s->n_events);
+}
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query, int64_t limit,
+                   const char *cursor) {
+    struct session_view *v = calloc((size_t)limit + 1, sizeof(*v));
+    size_t n = 0;
+    for (struct session *s = ss->first; s && n < (size_t)limit; s = s->next)
+        if (strcmp(s->owner, r->owner) == 0) fill(s, &v[n++]);
+    answer(ss, r, (struct session_answer){.kind = ANSWER_LIST, .sessions = v, .n_sessions = n});
+    free(v);
+}
+void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id, const char *title,
+                     const char *sampling) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    if (title) snprintf(s->title, sizeof(s->title), "%s", title);
+    add_event(s, (struct fake_event){.kind = EVENT_UPDATED});
+    changed(s, false);
+    struct session_answer a = {.kind = ANSWER_UPDATED, .session_id = s->id};
+    fill(s, &a.session);
+    if (!client_of(s, r->client)) answer(ss, r, a);
+}
+void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id, bool delete_it) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    s->closed = true;
+    if (s->running >= 0) end_turn(s, "cancelled");
+    add_event(s, (struct fake_event){.kind = EVENT_CLOSED, .deleted = delete_it});
+    struct session_answer a = {.kind = ANSWER_CLOSED, .session_id = s->id};
+    fill(s, &a.session);
+    if (!client_of(s, r->client)) answer(ss, r, a);
+    changed(s, delete_it);
+    if (!delete_it) return;
+    for (size_t i = 0; i < s->n_clients; i++) ss->cb.on_gone(ss->cb.ctx, s->clients[i].client, s);
+    struct session **p = &ss->first;
+    while (*p != s) p = &(*p)->next;
+    *p = s->next;
+    free_session(s);
+}
+void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         const struct turn_input *input, const char *sampling, bool queue) {
+    struct session *s = find(ss, r, id);
+    long n = 0, bytes = 0;
+    if (!s) return;
+    if (ss->draining || s->running >= 0) {
+        fail(ss, r, ss->draining ? "shutting_down" : "session_busy", id);
+        return;
+    }
+    int64_t turn = s->n_turns++;
+    ss->n_running++;
+    s->running = turn;
+    answer(ss, r, (struct session_answer){.kind = ANSWER_ACCEPTED, .session_id = s->id, .turn = turn});
+    const char *text = input->kind == INPUT_IDS ? "ids" : input->text;
+    add_event(s, (struct fake_event){.kind = EVENT_STARTED, .turn = turn, .text = strdup(text)});
+    changed(s, false);
+    if (sscanf(text, "count %ld", &n) == 1) {
+        s->left = n;
+        s->emitted = 0;
+        s->next_us = clock_mono_us(&clock_system) + ss->token_us;
+        return;
+    }
+    if (sscanf(text, "flood %ld %ld", &n, &bytes) == 2) {
+        for (long i = 0; i < n; i++) {
+            char *t = malloc((size_t)bytes + 1);
+            memset(t, 'a' + (int)(i % 26), (size_t)bytes);
+            t[bytes] = '\0';
+            add_event(s, (struct fake_event){.kind = EVENT_DELTA, .turn = turn, .text = t});
+        }
+    } else {
+        add_event(s, (struct fake_event){.kind = EVENT_DELTA, .turn = turn, .text = strdup(text)});
+    }
+    end_turn(s, "eos");
+}
+void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t turn) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    answer(ss, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = s->id});
+    if (s->running >= 0) end_turn(s, "cancelled");
+}
+void sessions_client_gone(struct sessions *ss, uint64_t client) {
+    for (struct session *s = ss->first; s; s = s->next) detach(s, client);
+}
+
+int session_next_event(struct session *s, uint64_t client, size_t max_text, struct session_event *out) {
+    static char text[1 << 20];
+    static int32_t ids[1 << 16];
+    struct attached *a = client_of(s, client);
+    if (!a || a->cursor >= (int64_t)s->n_events) return 0;
+    const struct fake_event *e = &s->events[a->cursor++];
+    *out = (struct session_event){.kind = e->kind, .seq = a->cursor, .first_seq = a->cursor, .delta_turn = e->turn,
+                                  .deleted = e->deleted};
+    fill(s, &out->session);
+    out->turn = (struct turn_view){.turn = e->turn, .state = TURN_DONE, .finish_reason = e->finish,
+        .input = {.kind = INPUT_CONTENT, .text = e->text, .text_len = e->text ? strlen(e->text) : 0}, .seed = 7};
+    if (e->kind != EVENT_DELTA) return 1;
+    size_t len = strlen(e->text), n = 0;
+    memcpy(text, e->text, len);
+    ids[n++] = 1;
+    while (a->cursor < (int64_t)s->n_events && s->events[a->cursor].kind == EVENT_DELTA &&
+           len + strlen(s->events[a->cursor].text) <= max_text) {
+        size_t more = strlen(s->events[a->cursor].text);
+        memcpy(text + len, s->events[a->cursor].text, more);
+        len += more;
+        ids[n++] = 1;
+        a->cursor++;
+    }
+    out->seq = a->cursor;
+    out->text = text;
+    out->text_len = len;
+    out->ids = ids;
+    out->n_ids = n;
+    return 1;
+}

@@ -1,0 +1,129 @@
+// Wiring. See serve.h.
+#include "ws/serve.h"
+#include "base/log.h"
+#include "ws/server.h"
+#include <stdio.h>
+#include <unistd.h>
+
+#define BAR_WIDTH 30
+
+struct serving {
+    const struct serve_config *config;
+    struct metrics *metrics;
+    struct server *server;
+    struct engine *engine;
+    struct sessions *sessions;
+    struct protocol_hello hello;
+};
+
+static void on_progress(void *ctx, int64_t done, int64_t total) {
+    int *shown = ctx, percent = total > 0 ? (int)(done * 100 / total) : 100;
+    if (percent == *shown) return;
+    *shown = percent;
+    int full = percent * BAR_WIDTH / 100;
+    fprintf(stderr, "\rLoading the model [%.*s%*s] %3d %%", full, "##############################", BAR_WIDTH - full, "",
+            percent);
+    if (percent == 100) fputc('\n', stderr);
+}
+
+static int open_engine(struct serving *v, struct err *err) {
+    static const enum dtype kv_dtypes[] = {DTYPE_F32, DTYPE_F32, DTYPE_F16, DTYPE_BF16}; // SERVE_KV_DTYPES
+    const struct serve_config *c = v->config;
+    struct engine_options o;
+    int shown = -1;
+    engine_options_init(&o);
+    o.model_dir = c->model;
+    o.chat_template = *c->chat_template ? c->chat_template : NULL;
+    o.device = c->device;
+    o.isa = c->isa;
+    o.n_threads = (int32_t)c->threads;
+    o.kv_dtype = kv_dtypes[c->kv_dtype];
+    o.kv_dtype_auto = c->kv_dtype == 0;
+    o.kv_cache_bytes = c->kv_cache_bytes;
+    o.block_tokens = (int32_t)c->block_tokens;
+    o.default_memory_len = (int32_t)c->memory_len;
+    o.max_sequences = (int32_t)c->max_sequences;
+    o.max_queued_turns = (int32_t)c->max_queued_turns;
+    o.prefill_chunk_tokens = (int32_t)c->prefill_chunk_tokens;
+    o.wake = server_wake;
+    o.wake_ctx = v->server;
+    o.metrics = v->metrics;
+    if (isatty(STDERR_FILENO)) {
+        o.progress = on_progress;
+        o.progress_ctx = &shown;
+    }
+    return engine_open(&v->engine, &o, err);
+}
+
+static int open_sessions(struct serving *v, struct err *err) {
+    const struct serve_config *c = v->config;
+    const struct engine_info *info = engine_info(v->engine);
+    struct sessions_callbacks callbacks;
+    struct sessions_options o = {
+        .db_path = c->db,
+        .max_sequence_idle_microseconds = c->max_sequence_idle_microseconds,
+        .default_memory_len = (int32_t)c->memory_len,
+        .default_sink_len = (int32_t)c->sink_len,
+        .default_session_len = c->session_len,
+        .max_queued_turns = (int32_t)c->max_queued_turns_per_session,
+        .max_resident_sessions = (int32_t)c->max_resident_sessions,
+        .commit_interval_us = c->commit_interval_us,
+        .sampling = info->suggested,
+        .metrics = v->metrics,
+        .wake = server_wake,
+        .wake_ctx = v->server,
+    };
+    TRY(serve_config_sampling(c, &o.sampling, err));
+    TRY(sampling_params_check(&o.sampling, info->n_vocab, err));
+    v->hello = (struct protocol_hello){
+        .engine = info,
+        .sampling = o.sampling,
+        .session_len = c->session_len ? c->session_len : info->max_session_len,
+        .memory_len = c->memory_len ? c->memory_len : info->default_memory_len,
+        .sink_len = (int32_t)c->sink_len,
+        .message_bytes = c->max_message_bytes,
+        .messages_per_second = c->messages_per_second,
+        .queued_turns = c->max_queued_turns_per_session,
+        .idle_eviction_ms = c->max_sequence_idle_microseconds / 1000,
+    };
+    server_callbacks(v->server, &callbacks);
+    return sessions_open(&v->sessions, v->engine, &o, &callbacks, err);
+}
+
+static void say_hello(const struct serving *v) {
+    char url[256];
+    const struct engine_info *info = engine_info(v->engine);
+    printf("Parley serves %s at %s (Ctrl-C ends it)\n", info->model_name, server_url(v->server, url, sizeof(url)));
+    fflush(stdout);
+    log_info("server.ready", "url=%s model=%s n_params=%lld", url, info->model_name, (long long)info->n_params);
+}
+
+static int run(struct serving *v, struct err *err) {
+    TRY(server_listen(v->server, v->engine, v->sessions, &v->hello, err));
+    say_hello(v);
+    if (server_run(v->server) == 0) return 0;
+    return err_set(err, E_CANCELLED, "ended at once by a second signal; %d running turns are recorded as interrupted",
+                   sessions_n_running(v->sessions));
+}
+
+int serve_run(const struct serve_config *c, struct err *err) {
+    struct serving v = {.config = c};
+    int rc;
+    TRY(serve_config_check(c, err));
+    log_set_level((enum log_level)c->log_level);
+    v.metrics = metrics_new();
+    if (!v.metrics) return err_set(err, E_NOMEM, "no memory for metrics");
+    TRY_GOTO(no_server, server_open(&v.server, c, v.metrics, err));
+    TRY_GOTO(no_engine, open_engine(&v, err));
+    TRY_GOTO(no_sessions, open_sessions(&v, err));
+    rc = run(&v, err);
+    server_stop(v.server);
+    sessions_close(v.sessions);
+no_sessions:
+    engine_close(v.engine);
+no_engine:
+    server_close(v.server);
+no_server:
+    metrics_free(v.metrics);
+    return rc;
+}

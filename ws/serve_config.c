@@ -1,0 +1,185 @@
+// The table of settings and the checks that span several of them.
+#include "ws/serve_config.h"
+#include "engine/engine.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define AT(field) offsetof(struct serve_config, field)
+#define TEXT(section, name, fallback, metavar, help)                                               \
+    {section, #name, CONFIG_STRING, AT(name), 0, 0, metavar, fallback, help, 0}
+#define INT(section, name, min, max, fallback, help)                                               \
+    {section, #name, CONFIG_INT, AT(name), min, max, NULL, fallback, help, 0}
+#define FLOAT(section, name, min, max, fallback, help)                                             \
+    {section, #name, CONFIG_FLOAT, AT(name), min, max, NULL, fallback, help, 0}
+#define BYTES(section, name, min, max, fallback, help)                                             \
+    {section, #name, CONFIG_BYTES, AT(name), min, max, NULL, fallback, help, 0}
+#define CHOICE(section, name, choices, fallback, help)                                             \
+    {section, #name, CONFIG_CHOICE, AT(name), 0, 0, choices, fallback, help, 0}
+
+#define GIB (1024.0 * 1024 * 1024)
+
+static const struct config_key keys[] = {
+    TEXT("server", host, "127.0.0.1", "ADDRESS",
+         "Address to listen on. Any other than loopback needs a token_file."),
+    INT("server", port, 0, 65535, "8080", "Port; 0 takes a free one and says which."),
+    TEXT("server", db, "parley.db", "FILE",
+         "SQLite database of all sessions, made when it is not there; :memory: keeps nothing."),
+    TEXT("server", token_file, "", "FILE",
+         "Who may come in: one name:token, or a bare token, per line. Sessions belong to the name. "
+         "Read again on SIGHUP."),
+    TEXT("server", tls_cert, "", "FILE",
+         "PEM certificate chain; with tls_key the server speaks https and wss only. Read again on "
+         "SIGHUP."),
+    TEXT("server", tls_key, "", "FILE", "PEM private key of tls_cert."),
+    TEXT("server", allowed_origins, "", "LIST",
+         "Further web origins whose pages may connect, separated by commas: https://chat.example. "
+         "The server's own page always may."),
+    TEXT("server", allowed_hosts, "", "LIST",
+         "Host names by which clients reach this server, separated by commas. IP addresses and "
+         "localhost always work; other names are refused because of DNS rebinding."),
+    INT("server", max_connections, 1, 1000000, "4096", "Most open connections; more are refused."),
+    INT("server", max_connections_per_ip, 1, 1000000, "64",
+        "Most open connections from one address (one /64 of IPv6). Raise it behind a reverse proxy."),
+    BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
+          "Longest WebSocket message from a client; a longer one closes its connection (1009)."),
+    INT("server", messages_per_second, 1, 100000, "20",
+        "Messages a connection may send per second in the long run."),
+    INT("server", message_burst, 1, 1000000, "40", "Messages it may send at once after a pause."),
+    FLOAT("server", ping_interval, 1, 3600, "20",
+          "Seconds of silence after which a connection is pinged; it is closed after the same time "
+          "without an answer."),
+    FLOAT("server", slow_reader_timeout, 1, 3600, "30",
+          "Seconds a client may take to accept waiting data; then it is cut off (4001) and can attach "
+          "again without loss."),
+    FLOAT("server", hello_timeout, 1, 600, "5",
+          "Seconds a connection without a token in its headers has to send it in hello."),
+    FLOAT("server", drain_timeout, 0, 86400, "30",
+          "Seconds that running turns get to finish after SIGTERM; what still runs is recorded as "
+          "interrupted."),
+    CHOICE("server", log_level, SERVE_LOG_LEVELS, "info",
+           "Least severity that is logged. Words of users are never logged at info or above."),
+
+    TEXT("engine", model, "", "DIR", "Model folder."),
+    TEXT("engine", chat_template, "", "NAME|FILE",
+         "Built-in chat form or template file to use instead of the model's own."),
+    TEXT("engine", device, "cpu", "DEVICE", "Where the model runs."),
+    TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
+    INT("engine", threads, 0, 1024, "0", "CPU threads; 0 takes every core."),
+    CHOICE("engine", kv_dtype, SERVE_KV_DTYPES, "auto",
+           "Number format of the KV cache; auto is the backend's choice."),
+    BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
+          "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the free "
+          "memory."),
+    INT("engine", block_tokens, 8, 256, "32", "Positions in one cache block; a power of two."),
+    INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
+    INT("engine", max_queued_turns, 0, 1000000, "256",
+        "Turns that may wait for a place; more are answered with overloaded."),
+    INT("engine", prefill_chunk_tokens, 8, 65536, "256",
+        "Most prompt tokens of one step: the bound on what a long prompt costs everybody else."),
+
+    INT("sessions", session_len, 0, 1e9, "0",
+        "Tokens a session may grow to when its opener does not say; 0: what the model can."),
+    INT("sessions", memory_len, 0, 1e9, "0",
+        "Tokens of keys and values a session keeps when its opener does not say; 0: what the model was "
+        "trained for."),
+    INT("sessions", sink_len, 0, 1e6, "4",
+        "First tokens that stay visible for ever (attention sinks); 0 is FasterTransformer's rule."),
+    INT("sessions", max_sequence_idle_microseconds, 1000, 1e15, "60000000",
+        "Time after the end of a turn at which a session's cache is given up. Its words stay; the next "
+        "turn computes the cache again."),
+    INT("sessions", max_queued_turns_per_session, 0, 64, "4",
+        "Turns that may wait behind the running one of their session."),
+    INT("sessions", max_resident_sessions, 16, 10000000, "4096",
+        "Session objects kept in memory with neither a client nor a turn."),
+    INT("sessions", commit_interval_us, 0, 1e7, "20000",
+        "How long streamed tokens may wait for their commit. The end of a turn never waits."),
+
+    TEXT("sampling", temperature, "", "X", "Temperature where neither turn nor session sets it."),
+    TEXT("sampling", top_k, "", "N", "Draw from the N likeliest tokens only; 0: off."),
+    TEXT("sampling", top_p, "", "X", "Draw from the likeliest tokens that make up this probability."),
+    TEXT("sampling", min_p, "", "X", "Drop tokens less likely than this share of the likeliest."),
+    TEXT("sampling", repetition_penalty, "", "X", "Penalty on every token of the log; 1: off."),
+    TEXT("sampling", presence_penalty, "", "X", "Subtracted once from every token of the turn."),
+    TEXT("sampling", frequency_penalty, "", "X", "Subtracted for each occurrence in the turn."),
+    TEXT("sampling", max_tokens, "", "N", "Most tokens of one answer; 0: until it ends by itself."),
+};
+
+const struct config_table serve_config_table = {keys, sizeof(keys) / sizeof(keys[0])};
+
+bool serve_config_is_loopback(const char *host) {
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (strcasecmp(host, "localhost") == 0) return true;
+    if (inet_pton(AF_INET, host, &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+    if (inet_pton(AF_INET6, host, &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+    return false;
+}
+
+static int parse_number(const char *name, const char *text, bool whole, double *out, struct err *err) {
+    char *end;
+    errno = 0;
+    double v = strtod(text, &end);
+    if (end == text || *end || errno || !isfinite(v))
+        return err_set(err, E_INVAL, "%s: '%s' is not a number", name, text);
+    if (whole && (v != floor(v) || fabs(v) > INT32_MAX))
+        return err_set(err, E_INVAL, "%s: '%s' is not a whole number", name, text);
+    *out = v;
+    return 0;
+}
+
+static int float_over(const char *name, const char *text, float *field, struct err *err) {
+    double v;
+    if (!*text) return 0;
+    TRY(parse_number(name, text, false, &v, err));
+    *field = (float)v;
+    return 0;
+}
+
+static int int_over(const char *name, const char *text, int32_t *field, struct err *err) {
+    double v;
+    if (!*text) return 0;
+    TRY(parse_number(name, text, true, &v, err));
+    *field = (int32_t)v;
+    return 0;
+}
+
+int serve_config_sampling(const struct serve_config *c, struct sampling_params *p, struct err *err) {
+    TRY(float_over("temperature", c->temperature, &p->temperature, err));
+    TRY(int_over("top_k", c->top_k, &p->top_k, err));
+    TRY(float_over("top_p", c->top_p, &p->top_p, err));
+    TRY(float_over("min_p", c->min_p, &p->min_p, err));
+    TRY(float_over("repetition_penalty", c->repetition_penalty, &p->repetition_penalty, err));
+    TRY(float_over("presence_penalty", c->presence_penalty, &p->presence_penalty, err));
+    TRY(float_over("frequency_penalty", c->frequency_penalty, &p->frequency_penalty, err));
+    return int_over("max_tokens", c->max_tokens, &p->max_tokens, err);
+}
+
+int serve_config_check(const struct serve_config *c, struct err *err) {
+    if (!*c->host) return err_set(err, E_INVAL, "host is empty: name an address to listen on");
+    if (!*c->model) return err_set(err, E_INVAL, "no model: give its folder with --model DIR");
+    if (!*c->db) return err_set(err, E_INVAL, "no database: give a file with --db FILE");
+    if (!*c->tls_cert != !*c->tls_key)
+        return err_set(err, E_INVAL, "tls_cert and tls_key go together: %s is missing",
+                       *c->tls_cert ? "tls_key" : "tls_cert");
+    if (!serve_config_is_loopback(c->host) && !*c->token_file)
+        return err_set(err, E_DENIED,
+                       "host %s can be reached from outside: give a --token-file, or listen on 127.0.0.1",
+                       c->host);
+    if (c->block_tokens & (c->block_tokens - 1))
+        return err_set(err, E_INVAL, "block_tokens must be a power of two, not %lld",
+                       (long long)c->block_tokens);
+    if (c->memory_len && c->sink_len >= c->memory_len)
+        return err_set(err, E_INVAL, "sink_len (%lld) must be less than memory_len (%lld)",
+                       (long long)c->sink_len, (long long)c->memory_len);
+    if (c->message_burst < c->messages_per_second)
+        return err_set(err, E_INVAL, "message_burst (%lld) must not be less than messages_per_second (%lld)",
+                       (long long)c->message_burst, (long long)c->messages_per_second);
+    struct sampling_params p;
+    sampling_params_init(&p);
+    TRY(serve_config_sampling(c, &p, err));
+    return sampling_params_check(&p, INT32_MAX, err);
+}

@@ -1,0 +1,41 @@
+// Every setting of `parley serve`: one table (base/config.h) that drives the ini file, the command line, --help,
+// the demo.ini that ships and GET /config. A part gets its own fields; nobody reads configuration by name.
+#pragma once
+#include "base/config.h"
+#include <stdbool.h>
+
+#define SERVE_KV_DTYPES "auto|f32|f16|bf16" // the order of serve_config.kv_dtype
+#define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
+
+struct serve_config {
+    // server
+    char *host, *db, *token_file, *tls_cert, *tls_key, *allowed_origins, *allowed_hosts;
+    int64_t port;
+    int64_t max_connections, max_connections_per_ip;
+    int64_t max_message_bytes, messages_per_second, message_burst;
+    double ping_interval, slow_reader_timeout, hello_timeout, drain_timeout; // seconds
+    int log_level;
+    // engine
+    char *model, *chat_template, *device, *isa;
+    int64_t threads, kv_cache_bytes, block_tokens, max_sequences, max_queued_turns, prefill_chunk_tokens;
+    int kv_dtype;
+    // sessions
+    int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds, max_queued_turns_per_session,
+        max_resident_sessions, commit_interval_us;
+    // sampling: text, so that "not set" differs from every value; "" leaves it to the model
+    char *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *presence_penalty, *frequency_penalty,
+        *max_tokens;
+};
+
+extern const struct config_table serve_config_table;
+
+// What one row alone cannot say: a model and a database are named, a certificate comes with its key, no address but
+// loopback without a token file, sinks fit the memory, sampling values are numbers in range.
+int serve_config_check(const struct serve_config *c, struct err *err);
+
+// The address is one that only this machine reaches: 127.0.0.0/8, ::1, localhost.
+bool serve_config_is_loopback(const char *host);
+
+struct sampling_params;
+// Lays the settings' sampling values over *p.
+int serve_config_sampling(const struct serve_config *c, struct sampling_params *p, struct err *err);
