@@ -18,7 +18,8 @@ void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t); // highest id + 1, added tokens included
 
-// Bytes of the text in which added tokens are not looked for: what a user typed must not forge them.
+// Bytes of the text in which added tokens are not looked for: what a user typed must not forge them. Runs of white
+// space that a tokenizer has as added tokens (GPT-NeoX) are words and forge nothing: those are found everywhere.
 struct text_span {
     size_t from, to; // [from, to)
 };

@@ -57,7 +57,9 @@ static int32_t *held_slot(struct kv_ring *r) {
     return NULL;
 }
 
-static void test_healthy(void **state) { assert_int_equal(verdict(*state), 0); }
+static void test_healthy(void **state) {
+    assert_int_equal(verdict(*state), 0);
+}
 
 static void test_leak(void **state) {
     struct fixture *f = *state;

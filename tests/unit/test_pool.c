@@ -1,4 +1,5 @@
-// The block pool: what is taken has one holder, what nobody holds can be taken again, and it runs dry honestly.
+// The block pool: what is taken has one holder, what nobody holds can be taken again, and it runs
+// dry honestly.
 #include "kvcache/pool.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
-// The ring against a brute-force model of the window rule: a table that remembers, for every pool block, which
-// sequence position was last written to each of its places. Random shapes, chunks, cuts and copies; after every
-// step all that any token of the step may see must still lie where kv_map says, and kv_check must hold.
+// The ring against a brute-force model of the window rule: a table that remembers, for every pool
+// block, which sequence position was last written to each of its places. Random shapes, chunks,
+// cuts and copies; after every step all that any token of the step may see must still lie where
+// kv_map says, and kv_check must hold.
 #include "kvcache/check.h"
 #include "kvcache/ring.h"
 #include <setjmp.h>
@@ -76,7 +77,9 @@ static void run_shape(struct shape s) {
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, MAX_BLOCKS, NULL), 0);
-    assert_int_equal(kv_ring_init(&r, &pool, s.memory_len, s.sink_len, s.chunk, s.block, s.session_len, NULL), 0);
+    assert_int_equal(
+        kv_ring_init(&r, &pool, s.memory_len, s.sink_len, s.chunk, s.block, s.session_len, NULL),
+        0);
     const struct kv_ring *rings[] = {&r};
     int32_t bound = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, s.session_len);
     int64_t goal = 10 * s.memory_len < s.session_len ? 10 * s.memory_len : s.session_len;
@@ -107,7 +110,8 @@ static void test_window_rule_under_random_steps(void **state) {
 }
 
 static void test_cut_keeps_what_it_says(void **state) {
-    // Nothing has left the window: any cut is complete. Then the window moves on, and a cut across a lost block is told.
+    // Nothing has left the window: any cut is complete. Then the window moves on, and a cut across
+    // a lost block is told.
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
@@ -150,7 +154,8 @@ static void test_full_pool_changes_nothing(void **state) {
     kv_pool_release(&pool);
 }
 
-// Two rings over the same blocks: the one that writes first gets its own copy of the block it writes to.
+// Two rings over the same blocks: the one that writes first gets its own copy of the block it
+// writes to.
 static void test_copy_on_write(void **state) {
     struct kv_pool pool;
     struct kv_ring a, b;
@@ -175,10 +180,10 @@ static void test_copy_on_write(void **state) {
     for (int64_t p = 12; p < 15; p++) *place_of(&b, p) = -p;
     kv_ring_commit(&b, 3);
     check(&pool, rings, 2);
-    assert_int_equal(*place_of(&b, 9), 1000009);               // copied
-    assert_ptr_equal(place_of(&a, 3), place_of(&b, 3));        // still shared
+    assert_int_equal(*place_of(&b, 9), 1000009);        // copied
+    assert_ptr_equal(place_of(&a, 3), place_of(&b, 3)); // still shared
     assert_int_equal(kv_ring_extend(&a, 3, arena_copy, NULL), 0);
-    assert_int_equal(arena.copies, 1);                         // a is alone on its block now
+    assert_int_equal(arena.copies, 1); // a is alone on its block now
     write_and_look(&a, 1, 3);
     kv_ring_commit(&a, 3);
     assert_int_equal(*place_of(&b, 13), -13);
@@ -202,9 +207,11 @@ static void test_failed_first_step(void **state) {
 }
 
 static void test_bounds(void **state) {
-    // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a row, 7 blocks.
+    // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a
+    // row, 7 blocks.
     assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 100000), 1 + 7);
-    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 40), 3); // a short log needs no more than itself
+    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 40),
+                     3); // a short log needs no more than itself
     assert_int_equal(kv_ring_max_blocks(64, 0, 1, 16, 1), 1);
     struct kv_pool pool;
     struct kv_ring r;
