@@ -79,11 +79,11 @@ static int normalize_stretch(enum normal_form form, const char *s, size_t len, s
     if (compose) n = utf8proc_normalize_utf32(c->at, n, options);
     if (n < 0) return E_INTERNAL;
     for (utf8proc_ssize_t i = 0; i < n; i++) {
-        TRY(buf_reserve(out, 4));
-        out->len +=
-            (size_t)utf8proc_encode_char(c->at[i], (utf8proc_uint8_t *)out->data + out->len);
+        utf8proc_uint8_t utf8[4];
+        utf8proc_ssize_t size = utf8proc_encode_char(c->at[i], utf8);
+        TRY(buf_add(out, utf8, (size_t)size));
     }
-    return buf_reserve(out, 0);
+    return 0;
 }
 
 // The borders of the spans, in order, that still wait to be moved.

@@ -3,12 +3,13 @@
 #include "base/json.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/tokenizer.h"
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h> // needs the ones above
 
 struct golden {
     const char *dir, *results;

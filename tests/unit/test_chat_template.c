@@ -3,12 +3,13 @@
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_template.h"
 #include "text_model.h"
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
+
+#include <cmocka.h> // needs the ones above
 
 #define DEMO "configs/demo-model"
 
