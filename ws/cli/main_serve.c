@@ -1,0 +1,57 @@
+// parley serve: the server. Options come from the command line, the environment, a file, and their defaults, in this order.
+#include "ws/cli/cli.h"
+#include "ws/serve.h"
+#include "ws/serve_config.h"
+#include <stdlib.h>
+#include <string.h>
+
+// --config must be read before the options that go over it, wherever it stands on the line.
+static const char *config_path(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (!strncmp(argv[i], "--config=", 9)) return argv[i] + 9;
+        if (!strcmp(argv[i], "--config") && i + 1 < argc) return argv[i + 1];
+    }
+    return getenv("PARLEY_CONFIG");
+}
+
+static void help(void) {
+    puts("usage: parley serve [--config FILE] [OPTIONS]\n\n"
+         "Serves a model: the chat page, WebSocket sessions at /ws, /healthz, /readyz, /metrics, /config.\n"
+         "Every key of the file is an option of the same name; PARLEY_NAME in the environment sets it too.\n\n"
+         "  --config FILE        ini file with any of the keys below\n"
+         "  --print-config       write the configuration in force as an ini file and exit\n");
+    config_help(&serve_config_table, stdout);
+}
+
+int main_serve(int argc, char **argv) {
+    struct serve_config config;
+    struct err err = {0};
+    bool print = false;
+    const char *path = config_path(argc, argv);
+    int rc = config_init(&serve_config_table, &config, &err);
+    if (rc < 0) return cli_fail(&err);
+    if (path && (rc = config_load(&serve_config_table, &config, path, &err)) < 0) goto out;
+    if ((rc = config_load_env(&serve_config_table, &config, &err)) < 0) goto out;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            help();
+            goto out;
+        } else if (!strcmp(argv[i], "--print-config")) {
+            print = true;
+        } else if (!strcmp(argv[i], "--config")) {
+            i++;
+        } else if (strncmp(argv[i], "--config=", 9)) {
+            rc = config_arg(&serve_config_table, &config, argc, argv, &i, &err);
+            if (rc == 0) rc = err_set(&err, E_INVAL, "'%s' is not understood", argv[i]);
+            if (rc < 0) {
+                config_release(&serve_config_table, &config);
+                return cli_usage(argv[0], "%s", err.text);
+            }
+        }
+    }
+    if (print) config_write_ini(&serve_config_table, &config, stdout);
+    else rc = serve_run(&config, &err);
+out:
+    config_release(&serve_config_table, &config);
+    return rc < 0 ? cli_fail(&err) : CLI_OK;
+}
