@@ -1,5 +1,6 @@
 // Shared by the commands: option tables, model options to an engine, standard input, the progress bar.
 #include "ws/cli/cli.h"
+#include "base/log.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -50,6 +51,7 @@ int cli_fail(const struct err *err) {
 int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences, struct err *err) {
     if (!m->model[0]) return err_set(err, E_INVAL, "--model says which model folder to use");
     struct engine_options o;
+    log_set_level(LOG_WARN); // a tool's stderr is for people: only a server tells its life
     engine_options_init(&o);
     o.model_dir = m->model;
     o.chat_template = m->chat_template[0] ? m->chat_template : NULL;

@@ -7,8 +7,6 @@
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
-#define PARLEY_VERSION "0.1.0"
-
 struct cli_command {
     const char *name, *summary;
     int (*run)(int argc, char **argv); // argv[0] is the command's name; returns the exit status

@@ -1,5 +1,6 @@
 // parley: one program, one command each. This file only finds the command; main_<command>.c does the work.
 #include "ws/cli/cli.h"
+#include "ws/version.h"
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
