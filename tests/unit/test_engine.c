@@ -1,0 +1,533 @@
+// The door itself, on the demo model: what is refused, how turns end, what is said about them, and the thread.
+#include "base/metrics.h"
+#include "base/utf8.h"
+#include "tests/golden/runner.h"
+#include <time.h>
+#include <unistd.h>
+
+static const char *const dir = "configs/demo-model";
+static struct engine *e;
+static struct clock_fake fake;
+static struct metrics *metrics;
+static struct outcome out;
+
+static void options(struct engine_options *o) {
+    engine_options_init(o);
+    o->model_dir = dir;
+    o->n_threads = 1;
+    o->prefill_chunk_tokens = 16;
+    o->block_tokens = 8;
+    o->max_sequences = 2;
+    o->max_queued_turns = 2;
+    o->max_session_len = 600;
+    o->kv_cache_bytes = 64 << 20;
+    o->metrics = NULL;
+}
+
+static int set_up(void **state) {
+    struct engine_options o;
+    struct err err = {0};
+    metrics = metrics_new();
+    clock_fake_init(&fake, 0);
+    clock_fake_advance(&fake, 1000000);
+    options(&o);
+    o.metrics = metrics;
+    if (engine_open_manual(&e, &o, &fake.clock, &err) < 0) fail_msg("%s", err.text);
+    e->instance.check = true;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    engine_close(e);
+    metrics_free(metrics);
+    e = NULL;
+    return 0;
+}
+
+static struct engine_turn prompt(uint64_t sequence, int64_t n) {
+    int32_t log[600];
+    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)(5 + i * 7 % 3000);
+    return turn_for(e, sequence, log, n, 128, 4);
+}
+
+static int refused(struct engine_turn t) {
+    struct err err = {0};
+    int rc = engine_turn_submit(e, &t, &err);
+    if (rc == 0) return 0;
+    assert_int_equal(err.code, rc);
+    assert_true(strlen(err.text) > 10);
+    free(t.ids);
+    return rc;
+}
+
+// --- refusals ------------------------------------------------------------------------------------------------
+
+static void test_bad_turns_are_refused(void **state) {
+    struct engine_turn t;
+    t = prompt(0, 4);
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.n_ids = 0;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.n_input = 5;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.ids[2] = e->info.n_vocab;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.ids[0] = -1;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.memory_len = 0;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.memory_len = e->info.max_memory_len + 1;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.sink_len = t.memory_len;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.session_len = 601;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.sampling.temperature = NAN;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(1, 4), t.session_len = 4;
+    assert_int_equal(refused(t), E_FULL);
+    t = prompt(1, 4), t.session_len = 3, t.score_only = true;
+    assert_int_equal(refused(t), E_FULL);
+    assert_null(e->owned);
+}
+
+static void test_busy_and_full(void **state) {
+    struct engine_turn t;
+    for (uint64_t s = 1; s <= 4; s++) {
+        t = prompt(s, 4);
+        submit(e, &t);
+    }
+    assert_int_equal(refused(prompt(2, 4)), E_BUSY); // its turn is under way
+    assert_int_equal(refused(prompt(9, 4)), E_BUSY); // the queue is full
+    engine_stop(e);
+    assert_int_equal(refused(prompt(9, 4)), E_CLOSED);
+}
+
+static void test_shape_that_never_fits(void **state) {
+    struct engine_options o;
+    struct err err = {0};
+    engine_close(e);
+    options(&o);
+    o.kv_cache_bytes = 20 * 8 * 8192; // 20 blocks of 8 tokens: less than a session
+    assert_int_equal(engine_open_manual(&e, &o, &fake.clock, &err), 0);
+    assert_int_equal(e->info.n_blocks, 20);
+    assert_int_equal(refused(prompt(1, 300)), 0); // memory_len 128 and a chunk fit
+    struct engine_turn t = prompt(2, 300);
+    t.memory_len = e->info.max_memory_len + 1;
+    assert_int_equal(refused(t), E_INVAL);
+    t = prompt(2, 300);
+    t.memory_len = e->info.max_memory_len;
+    assert_int_equal(refused(t), 0);
+}
+
+static void test_open_says_what_is_wrong(void **state) {
+    struct engine_options o;
+    struct engine *none;
+    struct err err = {0};
+    options(&o), o.model_dir = "/nonexistent";
+    assert_true(engine_open(&none, &o, &err) < 0);
+    assert_non_null(strstr(err.text, "/nonexistent"));
+    options(&o), o.device = "cuda";
+    assert_int_equal(engine_open(&none, &o, &err), E_UNSUPPORTED);
+    options(&o), o.block_tokens = 24;
+    assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
+    options(&o), o.prefill_chunk_tokens = 0;
+    assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
+    options(&o), o.kv_cache_bytes = 4096;
+    assert_int_equal(engine_open(&none, &o, &err), E_NOMEM);
+    assert_non_null(strstr(err.text, "kv_cache_bytes"));
+    assert_null(none);
+}
+
+// --- how turns end ---------------------------------------------------------------------------------------------
+
+static bool next_done(struct engine_event *ev) {
+    while (engine_poll(e, ev) == 1) {
+        if (ev->kind == ENGINE_DONE) return true;
+    }
+    return false;
+}
+
+static void test_cancel_within_one_step(void **state) {
+    struct engine_event ev;
+    for (int rounds = 0; rounds < 6; rounds++) { // 0: queued; 1, 2: prefilling (40 tokens, 16 a step); then decoding
+        struct engine_turn t = prompt(1, 40);
+        t.turn = 50 + (uint64_t)rounds;
+        submit(e, &t);
+        for (int i = 0; i < rounds; i++) assert_true(engine_round(e));
+        assert_false(next_done(&ev));
+        engine_turn_cancel(e, 1, 49 + (uint64_t)rounds); // another turn's number: ignored
+        engine_turn_cancel(e, 1, t.turn);
+        assert_true(engine_round(e));
+        assert_true(next_done(&ev));
+        assert_int_equal(ev.finish, FINISH_CANCELLED);
+        assert_int_equal(ev.turn, t.turn);
+        release(e, 1);
+    }
+    assert_int_equal(e->instance.pool.n_free, e->info.n_blocks);
+}
+
+static void test_cancelled_turn_keeps_what_it_computed(void **state) {
+    struct engine_event ev;
+    struct engine_turn t = prompt(1, 100);
+    submit(e, &t);
+    for (int i = 0; i < 3; i++) engine_round(e);
+    engine_turn_cancel(e, 1, 1);
+    engine_round(e);
+    assert_true(next_done(&ev));
+    t = prompt(1, 100);
+    t.sampling.max_tokens = 1;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.source, CACHE_KEPT);
+    assert_int_equal(out.n_cached, 48);
+    assert_int_equal(out.n_prefilled, 52);
+}
+
+static void test_deadlines(void **state) {
+    struct engine_event ev;
+    struct engine_turn t[3];
+    for (uint64_t s = 0; s < 3; s++) { // two run, one waits
+        t[s] = prompt(s + 1, 8);
+        t[s].sampling.deadline_us = s == 1 ? 0 : 500;
+        submit(e, &t[s]);
+    }
+    for (int i = 0; i < 5; i++) engine_round(e);
+    assert_false(next_done(&ev));
+    clock_fake_advance(&fake, 501);
+    engine_round(e);
+    int n = 0;
+    while (next_done(&ev)) {
+        assert_int_equal(ev.finish, FINISH_DEADLINE);
+        assert_int_not_equal(ev.sequence, 2);
+        assert_int_equal(ev.n_generated > 0, ev.sequence == 1);
+        n++;
+    }
+    assert_int_equal(n, 2);
+}
+
+static void test_length_by_max_tokens_and_by_session(void **state) {
+    struct engine_turn t = prompt(1, 10);
+    t.sampling.max_tokens = 7;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_LENGTH);
+    assert_int_equal(out.n, 7);
+    t = prompt(2, 10);
+    t.session_len = 15;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_LENGTH);
+    assert_int_equal(out.n, 5);
+}
+
+static void test_eos_is_in_the_log_and_ends_the_turn(void **state) {
+    struct engine_turn t = prompt(1, 10);
+    t.sampling.max_tokens = 6;
+    run_turn(e, &t, &out);
+    int32_t third = out.ids[2];
+    assert_true(third != out.ids[0] && third != out.ids[1]);
+    e->eos_ids[0] = third;
+    e->instance.n_eos = 1;
+    t = prompt(2, 10);
+    t.sampling.max_tokens = 6;
+    t.sampling.ignore_eos = false;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_EOS);
+    assert_int_equal(out.n, 3);
+    assert_int_equal(out.ids[2], third);
+    // The next turn starts with the token that was drawn last and has not been through the model.
+    int32_t log[14];
+    struct engine_turn first = prompt(2, 10);
+    memcpy(log, first.ids, 10 * sizeof *log);
+    free(first.ids);
+    memcpy(log + 10, out.ids, 3 * sizeof *log);
+    log[13] = 42;
+    t = turn_for(e, 2, log, 14, 128, 4);
+    t.n_input = 1;
+    t.sampling.max_tokens = 1;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.n_cached, 12);
+    assert_int_equal(out.n_prefilled, 2);
+}
+
+static struct engine_turn story(uint64_t sequence) {
+    struct token_list ids;
+    struct err err;
+    token_list_init(&ids);
+    assert_int_equal(engine_tokenize(e, "Once upon a time", 16, true, &ids, &err), 0);
+    struct engine_turn t = turn_for(e, sequence, ids.ids, (int64_t)ids.len, 128, 4);
+    token_list_release(&ids);
+    t.sampling.max_tokens = 40;
+    return t;
+}
+
+static void test_text_is_the_tokens_text(void **state) {
+    struct engine_turn t = story(1);
+    run_turn(e, &t, &out);
+    struct buf want;
+    struct err err;
+    buf_init(&want, 1 << 20);
+    assert_int_equal(engine_detokenize(e, out.ids, (size_t)out.n, true, &want, &err), 0);
+    assert_string_equal(out.text, buf_z(&want));
+    assert_true(want.len > 20);
+    buf_release(&want);
+}
+
+static void test_stop_string_across_tokens(void **state) {
+    struct engine_turn t = story(1);
+    static struct outcome whole;
+    run_turn(e, &t, &whole);
+    // From the middle of a token to the middle of one two tokens on.
+    size_t from = whole.text_len / 2, len = 9;
+    while (!utf8_valid(whole.text + from, len)) from++;
+    char stop[16] = {0};
+    memcpy(stop, whole.text + from, len);
+    size_t first = (size_t)(strstr(whole.text, stop) - whole.text);
+    t = story(2);
+    strcpy(t.sampling.stop[0], "never to be seen");
+    strcpy(t.sampling.stop[1], stop);
+    t.sampling.n_stop = 2;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_STOP);
+    assert_int_equal(out.text_len, first);
+    assert_memory_equal(out.text, whole.text, first);
+    assert_true(out.n < whole.n);
+    assert_memory_equal(out.ids, whole.ids, (size_t)out.n * sizeof *out.ids); // they stay in the log
+}
+
+static int broken_attention(struct backend *be, void *o, const void *qkv, const struct kv_store *kv,
+                            const struct batch *b, const struct attention_args *args) {
+    return E_DEVICE;
+}
+
+static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
+    struct engine_turn t = prompt(1, 30);
+    t.sampling.max_tokens = 3;
+    run_turn(e, &t, &out); // idle with a cache
+    int32_t held = out.blocks;
+    struct backend_ops ops = *e->backend->ops;
+    const struct backend_ops *working = e->backend->ops;
+    ops.attention = broken_attention;
+    e->backend->ops = &ops;
+    t = prompt(2, 30);
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_ERROR);
+    assert_int_equal(out.error_code, E_DEVICE);
+    assert_true(out.text_len > 10);
+    assert_int_equal(out.blocks, 0);
+    assert_int_equal(e->info.n_blocks - e->instance.pool.n_free, held);
+    e->backend->ops = working;
+    t = prompt(2, 30);
+    t.sampling.max_tokens = 2;
+    run_turn(e, &t, &out); // the engine goes on, and so does the sequence
+    assert_int_equal(out.finish, FINISH_LENGTH);
+    t = prompt(1, 30);
+    t.sampling.max_tokens = 1;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.source, CACHE_KEPT);
+}
+
+// --- what is said ------------------------------------------------------------------------------------------------
+
+static void test_logprobs_and_alternatives(void **state) {
+    struct engine_event ev;
+    struct rows rows = rows_new(e->info.n_vocab);
+    struct engine_turn t = prompt(1, 10);
+    t.sampling.temperature = 1.5f;
+    t.sampling.seed = 5;
+    t.sampling.has_seed = true;
+    t.sampling.max_tokens = 5;
+    t.sampling.top_logprobs = 3;
+    t.on_logits = rows_keep;
+    t.on_logits_ctx = &rows;
+    submit(e, &t);
+    int64_t position = 10;
+    while (position < 15) {
+        engine_round(e);
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.kind != ENGINE_TOKEN || ev.id < 0) continue;
+            const float *l = rows.data + (position++ - 1) * rows.vocab;
+            double top = l[0], sum = 0;
+            for (int32_t i = 0; i < rows.vocab; i++) top = fmax(top, l[i]);
+            for (int32_t i = 0; i < rows.vocab; i++) sum += exp(l[i] - top);
+            assert_true(fabs(ev.logprob - (l[ev.id] - top - log(sum))) < 1e-4);
+            assert_int_equal(ev.n_alternatives, 3);
+            assert_true(fabs(ev.alternatives[0].logprob + log(sum)) < 1e-4);
+            assert_true(ev.alternatives[0].logprob >= ev.alternatives[1].logprob);
+        }
+    }
+    free(rows.data);
+}
+
+static void test_progress_of_a_long_prompt(void **state) {
+    struct engine_event ev;
+    struct engine_turn t = prompt(1, 40);
+    t.sampling.max_tokens = 1;
+    int64_t done[8];
+    int n = 0;
+    submit(e, &t);
+    for (int i = 0; i < 4; i++) {
+        engine_round(e);
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.kind == ENGINE_STARTED) assert_int_equal(ev.n_total, 40);
+            if (ev.kind != ENGINE_PROGRESS) continue;
+            assert_int_equal(ev.n_total, 40);
+            done[n++] = ev.n_done;
+        }
+    }
+    assert_int_equal(n, 2);
+    assert_int_equal(done[0], 16);
+    assert_int_equal(done[1], 32);
+}
+
+static void test_seed_is_drawn_and_told(void **state) {
+    struct engine_turn t = prompt(1, 4);
+    t.sampling.temperature = 1;
+    submit(e, &t);
+    assert_true(t.sampling.has_seed);
+    assert_null(t.ids);
+}
+
+static void test_times_and_counters(void **state) {
+    struct engine_turn t = prompt(1, 20);
+    t.sampling.max_tokens = 4;
+    run_turn(e, &t, &out);
+    struct buf page;
+    buf_init(&page, 1 << 20);
+    assert_int_equal(metrics_write(metrics, &page), 0);
+    const char *lines[] = {"parley_engine_prompt_tokens_total 20\n",
+                           "parley_engine_generated_tokens_total 4\n",
+                           "parley_engine_requests_running 0\n",
+                           "parley_engine_requests_finished_total{reason=\"length\"} 1\n",
+                           "parley_engine_time_to_first_token_seconds_count 1\n",
+                           "parley_engine_inter_token_latency_seconds_count 3\n",
+                           "parley_engine_steps_total 5\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        if (!strstr(buf_z(&page), lines[i])) fail_msg("no '%s' in:\n%s", lines[i], buf_z(&page));
+    }
+    buf_release(&page);
+}
+
+// --- the thread --------------------------------------------------------------------------------------------------
+
+static int n_wakes;
+static void count_wakes(void *ctx) { __atomic_fetch_add(&n_wakes, 1, __ATOMIC_RELAXED); }
+
+static int open_threaded(void **state) {
+    struct engine_options o;
+    struct err err = {0};
+    metrics = metrics_new();
+    options(&o);
+    n_wakes = 0;
+    o.wake = count_wakes;
+    if (engine_open(&e, &o, &err) < 0) fail_msg("%s", err.text);
+    return 0;
+}
+
+static void test_thread_serves_turns(void **state) {
+    struct engine_event ev;
+    int done = 0;
+    static struct outcome outs[3];
+    memset(outs, 0, sizeof outs);
+    for (uint64_t s = 1; s <= 3; s++) {
+        struct engine_turn t = prompt(s, 20);
+        t.sampling.max_tokens = 10;
+        submit(e, &t);
+    }
+    while (done < 3) {
+        assert_int_equal(engine_wait(e, &ev, 20000000), 1);
+        outcome_take(&outs[ev.sequence - 1], &ev);
+        done += ev.kind == ENGINE_DONE;
+    }
+    assert_memory_equal(outs[0].ids, outs[1].ids, 10 * sizeof(int32_t));
+    assert_memory_equal(outs[0].ids, outs[2].ids, 10 * sizeof(int32_t));
+    assert_true(__atomic_load_n(&n_wakes, __ATOMIC_RELAXED) > 0);
+    assert_int_equal(engine_wait(e, &ev, 1000), 0);
+}
+
+// Nobody polls while far more events come up than the queue holds: the engine waits, and nothing is lost.
+static void test_full_event_queue_loses_nothing(void **state) {
+    struct engine_event ev;
+    int64_t tokens = 0;
+    int done = 0;
+    for (uint64_t s = 1; s <= 4; s++) {
+        struct engine_turn t = prompt(s, 4);
+        t.sampling.max_tokens = 500;
+        submit(e, &t);
+    }
+    while (queue_count(&e->events) < e->events.capacity) usleep(1000);
+    while (done < 4) {
+        assert_int_equal(engine_wait(e, &ev, 20000000), 1);
+        tokens += ev.kind == ENGINE_TOKEN && ev.id >= 0;
+        done += ev.kind == ENGINE_DONE;
+    }
+    assert_int_equal(tokens, 2000);
+}
+
+static void test_stop_ends_turns_and_tells(void **state) {
+    struct engine_event ev;
+    for (uint64_t s = 1; s <= 4; s++) { // two run, two wait
+        struct engine_turn t = prompt(s, 4);
+        submit(e, &t);
+    }
+    assert_int_equal(engine_wait(e, &ev, 20000000), 1);
+    engine_stop(e);
+    int done = 0;
+    while (engine_wait(e, &ev, 20000000) == 1) {
+        if (ev.kind != ENGINE_DONE) continue;
+        assert_true(ev.finish == FINISH_SHUTDOWN || ev.finish == FINISH_LENGTH);
+        done++;
+    }
+    assert_int_equal(done, 4);
+}
+
+static void test_close_with_turns_under_way(void **state) {
+    for (uint64_t s = 1; s <= 4; s++) {
+        struct engine_turn t = prompt(s, 4);
+        t.sampling.max_tokens = 500;
+        submit(e, &t);
+    }
+    while (queue_count(&e->events) < e->events.capacity) usleep(1000); // the thread waits for room
+}
+
+static void test_idle_engine_sleeps_and_is_alive(void **state) {
+    struct engine_load before, after;
+    clockid_t clock;
+    struct timespec a, b;
+    assert_int_equal(pthread_getcpuclockid(e->thread, &clock), 0);
+    usleep(50000);
+    engine_load(e, &before);
+    clock_gettime(clock, &a);
+    usleep(1200000);
+    clock_gettime(clock, &b);
+    engine_load(e, &after);
+    assert_true(after.heartbeat_us > before.heartbeat_us);
+    assert_int_equal(after.steps, before.steps);
+    int64_t used_us = (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000;
+    assert_true(used_us < 20000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_bad_turns_are_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_busy_and_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_shape_that_never_fits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_open_says_what_is_wrong, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cancel_within_one_step, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cancelled_turn_keeps_what_it_computed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_deadlines, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_length_by_max_tokens_and_by_session, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_eos_is_in_the_log_and_ends_the_turn, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_text_is_the_tokens_text, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_stop_string_across_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_failed_step_ends_its_turns_and_nobody_elses, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_logprobs_and_alternatives, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_progress_of_a_long_prompt, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_seed_is_drawn_and_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_times_and_counters, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_thread_serves_turns, open_threaded, tear_down),
+        cmocka_unit_test_setup_teardown(test_full_event_queue_loses_nothing, open_threaded, tear_down),
+        cmocka_unit_test_setup_teardown(test_stop_ends_turns_and_tells, open_threaded, tear_down),
+        cmocka_unit_test_setup_teardown(test_close_with_turns_under_way, open_threaded, tear_down),
+        cmocka_unit_test_setup_teardown(test_idle_engine_sleeps_and_is_alive, open_threaded, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
