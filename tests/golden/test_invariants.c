@@ -88,7 +88,8 @@ static void test_any_split_and_any_company(void **state) {
     } windows[] = {{0, 0}, {24, 4}, {17, 0}};
     static const int32_t chunks[] = {5, 16, 33, 128}, blocks[] = {8, 16, 32, 64};
     seed = 11;
-    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+    size_t step = *state == models[1] ? 2 : 1; // the larger model: every other case
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w += step) {
         int32_t m = windows[w].memory_len, s = windows[w].sink_len, log[N];
         struct engine *e = engine_for(*state, N, 8, 0);
         struct rows want = rows_new(e->info.n_vocab), got = rows_new(e->info.n_vocab);
@@ -104,7 +105,7 @@ static void test_any_split_and_any_company(void **state) {
         memcpy(log + N / 2, o.ids, (size_t)o.n * sizeof *log);
         engine_close(e);
 
-        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c += step) {
             e = engine_for(*state, chunks[c], blocks[c], 0);
             score(e, 1, log, N - 1, m, s, &got);
             compare_rows("one turn", &want, &got, 0, N - 1);
@@ -265,7 +266,7 @@ static void test_evict_and_resume(void **state) {
 
 // --- (d) random operations --------------------------------------------------------------------------------------
 
-enum { SEQUENCES = 24, OPERATIONS = 30000 };
+enum { SEQUENCES = 24, OPERATIONS = 20000 };
 
 struct player {         // what the owner believes of one sequence
     uint64_t turn;      // under way, or 0
@@ -386,7 +387,7 @@ static void test_random_operations(void **state) {
     assert_int_equal(b.submitted, b.done);
     print_message("%lld turns, %lld refused, %lld cancelled, %lld tokens, %lld caches given up\n", (long long)b.submitted,
                   (long long)b.refused, (long long)b.cancelled, (long long)b.tokens, (long long)b.released);
-    assert_true(b.submitted > 1000 && b.cancelled > 100 && b.tokens > 1000 && b.released > 100 && b.refused > 0);
+    assert_true(b.submitted > 500 && b.cancelled > 100 && b.tokens > 1000 && b.released > 100 && b.refused > 0);
     assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
     assert_null(e->instance.sequences);
     assert_null(e->owned);

@@ -1,11 +1,12 @@
-// The door itself, on the demo model: what is refused, how turns end, what is said about them, and the thread.
+// The door itself: what is refused, how turns end, what is said about them, and the thread. On a small fixture model,
+// but for what has text.
 #include "base/metrics.h"
 #include "base/utf8.h"
 #include "tests/golden/runner.h"
 #include <time.h>
 #include <unistd.h>
 
-static const char *const dir = "configs/demo-model";
+static const char *const small = "tests/fixtures/models/llama", *const demo = "configs/demo-model";
 static struct engine *e;
 static struct clock_fake fake;
 static struct metrics *metrics;
@@ -13,7 +14,7 @@ static struct outcome out;
 
 static void options(struct engine_options *o) {
     engine_options_init(o);
-    o->model_dir = dir;
+    o->model_dir = small;
     o->n_threads = 1;
     o->prefill_chunk_tokens = 16;
     o->block_tokens = 8;
@@ -24,6 +25,7 @@ static void options(struct engine_options *o) {
     o->metrics = NULL;
 }
 
+// *state, if any: another model's folder.
 static int set_up(void **state) {
     struct engine_options o;
     struct err err = {0};
@@ -32,6 +34,7 @@ static int set_up(void **state) {
     clock_fake_advance(&fake, 1000000);
     options(&o);
     o.metrics = metrics;
+    if (*state) o.model_dir = *state;
     if (engine_open_manual(&e, &o, &fake.clock, &err) < 0) fail_msg("%s", err.text);
     e->instance.check = true;
     return 0;
@@ -46,7 +49,7 @@ static int tear_down(void **state) {
 
 static struct engine_turn prompt(uint64_t sequence, int64_t n) {
     int32_t log[600];
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)(5 + i * 7 % 3000);
+    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)(5 + i * 7 % 300);
     return turn_for(e, sequence, log, n, 128, 4);
 }
 
@@ -106,9 +109,10 @@ static void test_busy_and_full(void **state) {
 static void test_shape_that_never_fits(void **state) {
     struct engine_options o;
     struct err err = {0};
+    int64_t block_bytes = e->info.block_bytes;
     engine_close(e);
     options(&o);
-    o.kv_cache_bytes = 20 * 8 * 8192; // 20 blocks of 8 tokens: less than a session
+    o.kv_cache_bytes = 20 * block_bytes; // of 8 tokens: less than a session
     assert_int_equal(engine_open_manual(&e, &o, &fake.clock, &err), 0);
     assert_int_equal(e->info.n_blocks, 20);
     assert_int_equal(refused(prompt(1, 300)), 0); // memory_len 128 and a chunk fit
@@ -516,8 +520,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_deadlines, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_length_by_max_tokens_and_by_session, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_eos_is_in_the_log_and_ends_the_turn, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_text_is_the_tokens_text, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_stop_string_across_tokens, set_up, tear_down),
+        {"test_text_is_the_tokens_text", test_text_is_the_tokens_text, set_up, tear_down, (void *)demo},
+        {"test_stop_string_across_tokens", test_stop_string_across_tokens, set_up, tear_down, (void *)demo},
         cmocka_unit_test_setup_teardown(test_failed_step_ends_its_turns_and_nobody_elses, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_logprobs_and_alternatives, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_progress_of_a_long_prompt, set_up, tear_down),
