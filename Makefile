@@ -48,9 +48,10 @@ unit-%: $(B)/tests/unit/test_% ; $<
 ops-%: $(B)/tests/ops/test_% ; $<
 golden-%: $(B)/tests/golden/test_% ; $<
 # One part's speed: make bench-sampler runs tests/bench/bench_sampler.c.
+$(B)/tests/bench/bench_kernels.o: CFLAGS += -march=native -ffp-contract=fast # it measures ceilings
 $(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
-bench-%: $(B)/tests/bench/bench_% ; $<
+bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 lib: $(LIB)
 
 # --- the program -------------------------------------------------------------------------------------------

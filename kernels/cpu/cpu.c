@@ -1,10 +1,16 @@
 // Opening the CPU backend: which instruction set, how many workers, the op table.
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/linear_amx.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 // --- memory -----------------------------------------------------------------------------------------------
 enum { HUGE_PAGE = 2 << 20 };
@@ -141,6 +147,13 @@ static const struct backend_ops cpu_ops = {
 };
 
 // --- instruction sets -------------------------------------------------------------------------------------
+struct isa {
+    const char *name, *label;
+    const struct cpu_kernels *kernels;
+    bool (*have)(void);
+    bool amx; // refine the table with linear_amx.c
+};
+
 static bool have_portable(void) { return true; }
 
 #if defined(__x86_64__)
@@ -152,32 +165,50 @@ static bool have_avx512(void) {
     return have_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+
+// The processor's bits (leaf 7, edx: 24 AMX-TILE, 22 AMX-BF16), and the kernel's leave to use the 8 KiB of tile
+// registers, which it wants to be asked for: it grows what is saved of every thread.
+static bool have_amx(void) {
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    if (!have_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!(d >> 24 & 1) || !(d >> 22 & 1)) return false;
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
 #endif
 
 // Best last.
-static const struct isa {
-    const struct cpu_kernels *kernels;
-    bool (*have)(void);
-} isas[] = {
-    {&cpu_kernels_portable, have_portable},
+static const struct isa isas[] = {
+    {"portable", "portable C", &cpu_kernels_portable, have_portable, false},
 #if defined(__x86_64__)
-    {&cpu_kernels_avx2, have_avx2},
-    {&cpu_kernels_avx512, have_avx512},
+    {"avx2", "AVX2", &cpu_kernels_avx2, have_avx2, false},
+    {"avx512", "AVX-512", &cpu_kernels_avx512, have_avx512, false},
+    {"amx", "AMX and AVX-512", &cpu_kernels_avx512, have_amx, true},
 #endif
 };
 enum { N_ISAS = sizeof isas / sizeof *isas };
 
-static int pick_isa(const struct cpu_kernels **out, const char *name, struct err *err) {
+static int pick_isa(const struct isa **out, const char *name, struct err *err) {
     bool any = !name || strcmp(name, "auto") == 0, known = false;
     for (int i = N_ISAS - 1; i >= 0; i--) {
-        bool named = !any && strcmp(name, isas[i].kernels->isa) == 0;
+        bool named = !any && strcmp(name, isas[i].name) == 0;
         known = known || named;
         if (!(any || named) || !isas[i].have()) continue;
-        *out = isas[i].kernels;
+        *out = &isas[i];
         return 0;
     }
     if (known) return err_set(err, E_UNSUPPORTED, "this processor does not have the instruction set '%s'", name);
     return err_set(err, E_UNSUPPORTED, "this build does not have the instruction set '%s'", name);
+}
+
+static void set_kernels(struct cpu_backend *cpu, const struct isa *isa) {
+    cpu->table = *isa->kernels;
+    cpu->kernels = &cpu->table;
+#if defined(__x86_64__)
+    if (!isa->amx) return;
+    cpu->table.linear_split = amx_linear_split;
+    cpu->table.linear_item_split = amx_linear_item;
+#endif
 }
 
 static int usable_cores(void) {
@@ -190,11 +221,11 @@ int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struc
     *out = NULL;
     if (n_threads < 0 || n_threads > THREADS_MAX)
         return err_set(err, E_INVAL, "%d threads: at most %d, or 0 for one per core", n_threads, THREADS_MAX);
-    const struct cpu_kernels *kernels = NULL;
-    TRY(pick_isa(&kernels, isa, err));
+    const struct isa *set = NULL;
+    TRY(pick_isa(&set, isa, err));
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_set(err, E_NOMEM, "out of memory for the CPU backend");
-    cpu->kernels = kernels;
+    set_kernels(cpu, set);
     cpu->base = (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
     cpu->base.n_threads = n_threads ? n_threads : usable_cores();
     int rc = threads_new(&cpu->threads, cpu->base.n_threads, err);
@@ -202,7 +233,7 @@ int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struc
         free(cpu);
         return rc;
     }
-    snprintf(cpu->description, sizeof cpu->description, "%s, %d thread%s", kernels->label, cpu->base.n_threads,
+    snprintf(cpu->description, sizeof cpu->description, "%s, %d thread%s", set->label, cpu->base.n_threads,
              cpu->base.n_threads == 1 ? "" : "s");
     *out = &cpu->base;
     return 0;

@@ -28,6 +28,8 @@ enum {
     LINEAR_GROUP_PANELS = 16, // at most this many panels in an item: their unpacked block stays in L2
     LINEAR_BLOCK_ROWS = 512,  // and this many rows
     LINEAR_BLOCK_K = 256,     // K is walked in blocks of this, a multiple of WEIGHT_TILE_K
+    LINEAR_ROW_FLOATS = 272,  // a block of a row of x as copied: neighbours fall into other cache sets
+    LINEAR_FEW_ROWS = 16,     // up to here weights stream by in groups of eight panels
     ATTENTION_RUN = 64,       // keys are walked in runs of this many positions, aligned
     ATTENTION_SPLIT = 512,    // and the online softmax starts anew at multiples of this
     ATTENTION_ROWS = 56,      // query rows (tokens x heads of a group) that share a run's load
@@ -59,13 +61,13 @@ struct attention_state {
 
 // --- the inner loops of one instruction set -------------------------------------------------------------
 struct cpu_kernels {
-    const char *isa, *label; // "avx512", "AVX-512"
-    int32_t bf16_layout;     // how bf16 weights are packed
-    int32_t row_tile;        // rows of the GEMM's register block
+    int32_t bf16_layout; // how bf16 weights are packed
+    int32_t row_tile;    // rows of the GEMM's register block
     void (*norm_rows)(enum norm_kind kind, float *y, const float *x, int32_t n, int32_t width,
                       int64_t stride, const float *weight, const float *bias, float eps);
     void (*linear_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
-    // Prepares rows [row, row + n_rows) of x in a->split_x; NULL where linear_item reads x itself.
+    // AMX only, else NULL. bf16 weights go through these two: first all rows of x are prepared in a->split_x.
+    void (*linear_item_split)(const struct linear_args *a, const struct linear_item *item, void *scratch);
     void (*linear_split)(const struct linear_args *a, int32_t row, int32_t n_rows); // row: from split_row
     void (*rope_rows)(enum rope_style style, float *qk, int32_t n, int64_t stride, int32_t n_heads,
                       int32_t head_dim, int32_t rot_dim, const float *cos_sin);
@@ -85,12 +87,13 @@ struct cpu_kernels {
 
 extern const struct cpu_kernels cpu_kernels_portable;
 #if defined(__x86_64__)
-extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512, cpu_kernels_amx;
+extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 #endif
 
 struct cpu_backend {
     struct backend base; // first: a struct backend * is a struct cpu_backend *
-    const struct cpu_kernels *kernels;
+    struct cpu_kernels table; // the set's, as refined by AMX
+    const struct cpu_kernels *kernels; // = &table
     struct threads *threads;
     // One buffer for each worker and one for all, grown when a weight or a cache is made, never in a step.
     struct cpu_buffer {

@@ -2,5 +2,5 @@
 #if defined(__x86_64__)
 #include "kernels/cpu/kernels.inc"
 
-const struct cpu_kernels cpu_kernels_avx2 = KERNELS("avx2", "AVX2", PANEL_BF16);
+const struct cpu_kernels cpu_kernels_avx2 = KERNELS(PANEL_BF16);
 #endif

@@ -2,5 +2,5 @@
 #if defined(__x86_64__)
 #include "kernels/cpu/kernels.inc"
 
-const struct cpu_kernels cpu_kernels_avx512 = KERNELS("avx512", "AVX-512", PANEL_BF12);
+const struct cpu_kernels cpu_kernels_avx512 = KERNELS(PANEL_BF12);
 #endif

@@ -6,7 +6,8 @@
 #include "kernels/cpu/cpu.h"
 
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
-    size_t floats = (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS);
+    size_t floats = (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
+                    (size_t)LINEAR_FEW_ROWS * LINEAR_ROW_FLOATS;
     size_t split = 0;
     if (cpu->kernels->linear_split)
         split = (size_t)LINEAR_BLOCK_ROWS * (size_t)weight_tiles(w) * WEIGHT_TILE_K * 3 * sizeof(uint16_t);
@@ -16,6 +17,7 @@ int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct e
 struct linear_job {
     struct linear_args args;
     struct cpu_backend *cpu;
+    bool split;            // x goes through linear_split
     int32_t row, n_rows;   // this pass
     int32_t item_rows;     // rows and panels of an item
     int32_t item_panels;
@@ -32,7 +34,8 @@ static void run_item(void *ctx, int index, int worker) {
         .panel = panel,
         .n_panels = job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
     };
-    job->cpu->kernels->linear_item(&job->args, &item, job->cpu->scratch[worker].data);
+    (job->split ? job->cpu->kernels->linear_item_split : job->cpu->kernels->linear_item)(
+        &job->args, &item, job->cpu->scratch[worker].data);
 }
 
 static void run_split(void *ctx, int32_t row, int32_t n_rows) {
@@ -48,13 +51,13 @@ static void plan(struct linear_job *job, int workers) {
     int32_t wanted = workers == 1 ? 1 : workers * 4;
     job->item_rows = job->n_rows;
     job->item_panels = ceil_div(job->n_panels, wanted);
-    if (job->n_rows <= 16) // streams of eight panels, or four: whole ones
+    if (job->n_rows <= LINEAR_FEW_ROWS)
         job->item_panels = ceil_div(job->item_panels, 8) * 8;
     else
         job->item_panels = ceil_div(job->item_panels, 2) * 2;
     if (job->item_panels > LINEAR_GROUP_PANELS) job->item_panels = LINEAR_GROUP_PANELS;
     job->n_panel_items = ceil_div(job->n_panels, job->item_panels);
-    int32_t row_items = ceil_div(wanted, job->n_panel_items), tile = job->cpu->kernels->row_tile;
+    int32_t row_items = ceil_div(wanted, job->n_panel_items), tile = job->split ? 32 : job->cpu->kernels->row_tile;
     if (row_items > 1 && job->n_rows >= 4 * tile)
         job->item_rows = ceil_div(ceil_div(job->n_rows, row_items), tile) * tile;
 }
@@ -64,6 +67,7 @@ int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x
     struct cpu_backend *cpu = cpu_of(be);
     struct linear_job job = {.args = {mode, y, x, n, w, bias, cpu->shared.data, 0}, .cpu = cpu};
     job.n_panels = weight_panels(w);
+    job.split = cpu->kernels->linear_split && w->dtype == DTYPE_BF16;
     int workers = threads_count(cpu->threads);
     // A matrix that one core has done with in the time of a hand-over.
     bool small = (int64_t)w->rows * w->cols * n < 32768;
@@ -71,7 +75,7 @@ int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x
         job.n_rows = n - job.row < LINEAR_BLOCK_ROWS ? n - job.row : LINEAR_BLOCK_ROWS;
         plan(&job, small ? 1 : workers);
         int32_t n_items = job.n_panel_items * ceil_div(job.n_rows, job.item_rows);
-        if (cpu->kernels->linear_split && w->dtype == DTYPE_BF16) {
+        if (job.split) {
             job.args.split_row = job.row;
             cpu_for_rows(cpu, job.n_rows, w->cols, run_split, &job);
         }

@@ -56,5 +56,23 @@ static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *
     return panel + at;
 }
 
+// A panel read front to back, tile by tile of 32 K.
+struct weight_stream {
+    const uint8_t *tile, *base; // base: this tile's entry in PANEL_BF12's header
+};
+
+static inline void weight_stream_open(struct weight_stream *s, const struct weight *w, int32_t panel) {
+    s->tile = s->base = weight_panel(w, panel);
+    if (w->layout == PANEL_BF12) s->tile += weight_header_bytes(w);
+}
+static inline int32_t weight_stream_bytes(const struct weight_stream *s, const struct weight *w) {
+    if (w->layout == PANEL_BF12) return *s->base == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    return WEIGHT_TILE_K * WEIGHT_PANEL * (int32_t)dtype_size(w->dtype);
+}
+static inline void weight_stream_next(struct weight_stream *s, const struct weight *w) {
+    s->tile += weight_stream_bytes(s, w);
+    if (w->layout == PANEL_BF12) s->base++;
+}
+
 // Row `row` of W, (cols) widened: for embed, and to look at a weight.
 void weight_row(const struct weight *w, int32_t row, float *out);
