@@ -1,0 +1,72 @@
+// activate against double precision over the whole range, gated and plain; a value's bits depend on it alone.
+#include "tests/ops/ops_fixture.h"
+
+static double reference(enum activation act, double x) {
+    switch (act) {
+    case ACT_SILU: return x / (1 + exp(-x));
+    case ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    default: return x > 0 ? x : 0;
+    }
+}
+
+static void range(struct backend *be) {
+    enum { N = 4001 };
+    float *x = malloc(2 * N * sizeof *x), *y = malloc(2 * N * sizeof *y);
+    for (int act = 0; act < 4; act++) {
+        for (int i = 0; i < N; i++) {
+            x[i] = (float)(i - N / 2) * 0.05f;          // -100 to 100
+            x[N + i] = (float)(i - N / 2) * 0.0025f;    // -5 to 5
+        }
+        x[0] = -1e30f, x[1] = 1e30f, x[2] = -88.5f, x[3] = 88.5f;
+        be->ops->activate(be, (enum activation)act, false, y, x, 2, N);
+        for (int i = 0; i < 2 * N; i++) {
+            double want = reference((enum activation)act, x[i]);
+            // gelu's 1 + erf cancels below zero, as it does in every F32 implementation: absolute there
+            op_near(y[i], want, 3e-7 * (fabs(want) + (act == ACT_GELU && x[i] < 0 ? fabs(x[i]) : 0)) + 1e-36, // e^x overflows F32 at 88.7
+                    "activate", i);
+        }
+    }
+    free(x), free(y);
+}
+
+static void gated(struct backend *be) {
+    static const int32_t widths[] = {1, 3, 17, 63, 130, 1024, 8200};
+    for (int act = 0; act < 4; act++)
+        for (int i = 0; i < 7; i++) {
+            int32_t n = 7, width = widths[i];
+            op_seed((uint64_t)width);
+            float *x = op_floats(2 * n * width), *y = malloc((size_t)(n * width) * sizeof *y);
+            float *alone = malloc((size_t)width * sizeof *alone);
+            be->ops->activate(be, (enum activation)act, true, y, x, n, width);
+            for (int32_t r = 0; r < n; r++) {
+                for (int32_t c = 0; c < width; c++) {
+                    double gate = x[r * 2 * width + width + c];
+                    double want = reference((enum activation)act, x[r * 2 * width + c]) * gate;
+                    op_near(y[r * width + c], want, 6e-7 * (fabs(want) + fabs(gate)), "gated", r * width + c);
+                }
+                be->ops->activate(be, (enum activation)act, true, alone, x + r * 2 * width, 1, width);
+                op_same_bits(alone, y + r * width, width, "row alone");
+            }
+            free(x), free(y), free(alone);
+        }
+}
+
+static void nan_stays(struct backend *be) {
+    for (int act = 0; act < 4; act++) {
+        float x[2] = {NAN, 1}, y[2];
+        be->ops->activate(be, (enum activation)act, false, y, x, 1, 2);
+        assert_true(isnan(y[0]));
+        assert_false(isnan(y[1]));
+    }
+}
+
+static void test_range(void **state) { op_each_backend(range); }
+static void test_gated(void **state) { op_each_backend(gated); }
+static void test_nan(void **state) { op_each_backend(nan_stays); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_range), cmocka_unit_test(test_gated),
+                                       cmocka_unit_test(test_nan)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
