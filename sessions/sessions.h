@@ -27,6 +27,7 @@ struct sessions_options {
     int32_t max_resident_sessions;            // session objects in memory without a client or a turn; more are unloaded
     int64_t commit_interval_us;               // how long streamed tokens may wait for their commit
     struct sampling_params sampling;          // server's defaults with the model's suggestions already applied
+    const char *build;                        // this program's version, for the record; NULL: "unknown"
     const struct clock *clock;                // NULL: clock_system
     struct metrics *metrics;
     // The net thread's wake-up: called from the store's thread when sessions_poll has work. (The engine's own wake-up is
@@ -90,6 +91,7 @@ struct session_event { // pointers borrowed until the next call on this session
     int64_t seq, first_seq; // first_seq < seq only for joined deltas
     struct session_view session; // OPENED, UPDATED, CLOSED
     struct turn_view turn;       // QUEUED, STARTED, DONE (text: only what DONE adds to the deltas)
+    const char *request_id;      // of the reader's own request that this event answers (open, update, close); "" otherwise
     bool deleted;                // CLOSED
     const char *reason;          // EVICTED: "idle", "pressure"
     // DELTA

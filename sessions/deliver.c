@@ -1,0 +1,212 @@
+// Attaching, and events on their way to clients. See service.h.
+//
+// Events are not queued for a client: it has a cursor, and what follows the cursor is read out of the session when the
+// client has room for it. A client that took everything is called once when there is more.
+#include "base/err.h"
+#include "sessions/service.h"
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+// A joined delta is bounded in tokens too: most carry few bytes, but every one has its id, and maybe alternatives.
+#define DELTA_TOKENS 1024
+#define DELTA_TOKENS_ALTERNATIVES 64
+
+static struct client *client_of(struct sessions *ss, uint64_t number) {
+    struct client *c;
+    HASH_FIND(hh, ss->clients, &number, sizeof number, c);
+    if (c) return c;
+    c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    c->number = number;
+    HASH_ADD(hh, ss->clients, number, sizeof c->number, c);
+    return c;
+}
+
+int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
+    struct attachment *a = session_attachment(s, client);
+    if (!a) {
+        struct client *c = client_of(s->service, client);
+        a = c ? calloc(1, sizeof *a) : NULL;
+        if (!a) return E_NOMEM;
+        a->client = client;
+        a->session = s;
+        DL_APPEND(s->attachments, a);
+        DL_APPEND2(c->attachments, a, client_prev, client_next);
+    }
+    a->cursor = cursor;
+    a->waiting = true;
+    service_touch(s);
+    return 0;
+}
+
+static void forget_told(struct session *s, uint64_t client, int64_t upto) {
+    struct pending *p, *next;
+    DL_FOREACH_SAFE(s->told, p, next) {
+        if (p->client != client || p->seq > upto) continue;
+        DL_DELETE(s->told, p);
+        pending_free(p);
+    }
+}
+
+void deliver_detach(struct attachment *a) {
+    struct session *s = a->session;
+    struct sessions *ss = s->service;
+    struct client *c;
+    HASH_FIND(hh, ss->clients, &a->client, sizeof a->client, c);
+    forget_told(s, a->client, INT64_MAX);
+    DL_DELETE(s->attachments, a);
+    DL_DELETE2(c->attachments, a, client_prev, client_next);
+    if (!c->attachments) {
+        HASH_DEL(ss->clients, c);
+        free(c);
+    }
+    free(a);
+    service_touch(s);
+}
+
+void sessions_client_gone(struct sessions *ss, uint64_t client) {
+    struct client *c;
+    service_enter(ss);
+    while (true) {
+        HASH_FIND(hh, ss->clients, &client, sizeof client, c); // goes with its last attachment
+        if (!c) break;
+        deliver_detach(c->attachments);
+    }
+    service_leave(ss);
+}
+
+void deliver_ready(struct session *s) {
+    struct sessions *ss = s->service;
+    int64_t limit = session_tellable(s);
+    struct attachment *a;
+    if (ss->closing) return;
+again: // the callback may attach and detach whom it likes
+    DL_FOREACH(s->attachments, a) {
+        if (!a->waiting || a->cursor >= limit) continue;
+        a->waiting = false;
+        if (ss->cb.on_ready) ss->cb.on_ready(ss->cb.ctx, a->client, s);
+        goto again;
+    }
+}
+
+// --- what commits bring ------------------------------------------------------------------------------------------------------
+
+static void answer_accepted(struct session *s, const struct pending *p) {
+    struct sessions *ss = s->service;
+    struct session_answer a = {.kind = ANSWER_ACCEPTED, .request_id = p->request_id, .session_id = s->rec.id, .turn = p->turn};
+    ss->cb.on_answer(ss->cb.ctx, p->client, &a);
+}
+
+void deliver_committed(struct session *s, struct pending *p) {
+    struct sessions *ss = s->service;
+    if (p->kind == PENDING_TURN) {
+        answer_accepted(s, p);
+        pending_free(p);
+        return;
+    }
+    if (session_attachment(s, p->client)) { // it is told by the event
+        DL_APPEND(s->told, p);
+        return;
+    }
+    struct session_answer a = {.kind = p->kind == PENDING_CLOSE ? ANSWER_CLOSED : ANSWER_UPDATED,
+                               .request_id = p->request_id,
+                               .session_id = s->rec.id};
+    session_view_fill(s, &a.session);
+    a.seq = a.session.seq;
+    // A client that opened a session and left before its commit gets no answer: there is nobody to give it to.
+    if (p->kind != PENDING_OPEN) ss->cb.on_answer(ss->cb.ctx, p->client, &a);
+    pending_free(p);
+}
+
+// --- events ------------------------------------------------------------------------------------------------------------------
+
+static int64_t join_tokens(const struct turn *t, int64_t first, int64_t max, size_t max_text) {
+    size_t start = turn_text_end(t, first);
+    int64_t n = 1;
+    while (n < max && t->text_ends[first + n] - start <= max_text) n++;
+    return n;
+}
+
+static int64_t fill_delta(const struct session *s, const struct event_entry *e, int64_t from, int64_t limit, size_t max_text,
+                          struct session_event *out) {
+    const struct turn *t = session_turn(s, e->rec.turn);
+    int64_t first = e->first_token + (from - e->rec.seq);
+    int64_t last = e->rec.seq + e->rec.n - 1 < limit ? e->rec.seq + e->rec.n - 1 : limit;
+    int64_t max = last - from + 1, cap = t->rec.n_alternatives ? DELTA_TOKENS_ALTERNATIVES : DELTA_TOKENS;
+    int64_t n = join_tokens(t, first, max < cap ? max : cap, max_text);
+    size_t start = turn_text_end(t, first), end = turn_text_end(t, first + n);
+    out->kind = EVENT_DELTA;
+    out->delta_turn = t->rec.turn;
+    out->text = buf_z(&t->text) + start;
+    out->text_len = end - start;
+    out->ids = s->log + t->rec.log_first + t->rec.n_input + first;
+    out->logprobs = t->rec.logprobs ? t->logprobs + first : NULL;
+    out->n_ids = (size_t)n;
+    out->n_alternatives = t->rec.n_alternatives;
+    if (t->alternatives) out->alternatives = t->alternatives + first * t->rec.n_alternatives;
+    return from + n - 1;
+}
+
+static void fill_turn_event(const struct session *s, const struct event_record *e, struct session_event *out) {
+    const struct turn *t = session_turn(s, e->turn);
+    bool done = e->kind == EVENT_DONE;
+    turn_view_fill(t, done ? (int64_t)t->n_out : 0, done, &out->turn);
+    out->turn.state = done ? TURN_DONE : e->kind == EVENT_QUEUED ? TURN_QUEUED : TURN_RUNNING;
+    if (!done) return;
+    size_t told = turn_text_end(t, (int64_t)t->n_out);
+    out->turn.text += told;
+    out->turn.text_len -= told;
+}
+
+static void fill_event(const struct session *s, const struct event_record *e, struct session_event *out) {
+    out->kind = (enum session_event_kind)e->kind;
+    switch (e->kind) {
+    case EVENT_OPENED:
+    case EVENT_UPDATED:
+    case EVENT_CLOSED:
+        session_view_fill(s, &out->session);
+        out->session.seq = e->seq;
+        out->deleted = s->zombie;
+        break;
+    case EVENT_EVICTED: out->reason = e->reason; break;
+    case EVENT_LOST: // a delta of no tokens keeps the numbers without a gap
+        out->kind = EVENT_DELTA;
+        out->delta_turn = e->turn;
+        out->text = "";
+        break;
+    default: fill_turn_event(s, e, out); break;
+    }
+}
+
+static void take_request_id(struct session *s, struct attachment *a, struct session_event *out) {
+    struct pending *p;
+    a->request_id[0] = '\0';
+    DL_FOREACH(s->told, p) {
+        if (p->client == a->client && p->seq == out->seq) memcpy(a->request_id, p->request_id, sizeof a->request_id);
+    }
+    if (s->told) forget_told(s, a->client, out->seq);
+    out->request_id = a->request_id;
+}
+
+int session_next_event(struct session *s, uint64_t client, size_t max_text, struct session_event *out) {
+    struct attachment *a = session_attachment(s, client);
+    if (!a) return 0;
+    int64_t limit = session_tellable(s), from = a->cursor + 1;
+    const struct event_entry *e = from <= limit ? event_log_find(&s->events, from) : NULL;
+    if (!e) {
+        a->waiting = true;
+        if (s->zombie) service_touch(s); // it has all there will ever be
+        return 0;
+    }
+    *out = (struct session_event){.first_seq = from};
+    if (e->rec.kind == EVENT_DELTA) {
+        out->seq = fill_delta(s, e, from, limit, max_text, out);
+    } else {
+        out->seq = e->rec.seq + e->rec.n - 1;
+        fill_event(s, &e->rec, out);
+    }
+    a->cursor = out->seq;
+    take_request_id(s, a, out);
+    return 1;
+}

@@ -1,0 +1,132 @@
+// Plain data of a conversation: names, copies, release. See record.h.
+#include "sessions/record.h"
+#include "base/err.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const event_names[EVENT_KINDS] = {"opened", "updated", "closed",  "queued", "started",
+                                                     "delta",  "done",    "evicted", "lost"};
+static const char *const input_names[] = {"content", "text", "ids"};
+
+static int find_name(const char *const *names, int n, const char *name) {
+    for (int i = 0; name && i < n; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return E_CORRUPT;
+}
+
+const char *event_kind_name(int kind) {
+    return event_names[kind];
+}
+
+int event_kind_parse(const char *name, int *out) {
+    int i = find_name(event_names, EVENT_KINDS, name);
+    if (i < 0) return i;
+    *out = i;
+    return 0;
+}
+
+const char *turn_input_kind_name(enum turn_input_kind kind) {
+    return input_names[kind];
+}
+
+int turn_input_kind_parse(const char *name, enum turn_input_kind *out) {
+    int i = find_name(input_names, 3, name);
+    if (i < 0) return i;
+    *out = (enum turn_input_kind)i;
+    return 0;
+}
+
+char *record_strdup(const char *s, bool *failed) {
+    if (!s) return NULL;
+    char *copy = strdup(s);
+    if (!copy) *failed = true;
+    return copy;
+}
+
+// Always with a NUL behind, so that texts can be copied by their length and read as strings.
+void *record_memdup(const void *p, size_t n, bool *failed) {
+    if (!p) return NULL;
+    char *copy = malloc(n + 1);
+    if (!copy) {
+        *failed = true;
+        return NULL;
+    }
+    memcpy(copy, p, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+void session_record_release(struct session_record *r) {
+    free(r->id);
+    free(r->owner);
+    free(r->model);
+    free(r->fingerprint);
+    free(r->title);
+    free(r->system);
+    free(r->sampling);
+    *r = (struct session_record){0};
+}
+
+int session_record_copy(struct session_record *to, const struct session_record *from) {
+    bool failed = false;
+    *to = *from;
+    to->id = record_strdup(from->id, &failed);
+    to->owner = record_strdup(from->owner, &failed);
+    to->model = record_strdup(from->model, &failed);
+    to->fingerprint = record_strdup(from->fingerprint, &failed);
+    to->title = record_strdup(from->title, &failed);
+    to->system = record_strdup(from->system, &failed);
+    to->sampling = record_strdup(from->sampling, &failed);
+    if (!failed) return 0;
+    session_record_release(to);
+    return E_NOMEM;
+}
+
+void turn_record_release(struct turn_record *r) {
+    free(r->request_id);
+    free(r->request);
+    free(r->input_text);
+    free(r->input_ids);
+    free(r->sampling);
+    free(r->error_message);
+    free(r->instance);
+    free(r->build);
+    *r = (struct turn_record){0};
+}
+
+int turn_record_copy(struct turn_record *to, const struct turn_record *from) {
+    bool failed = false;
+    *to = *from;
+    to->request_id = record_strdup(from->request_id, &failed);
+    to->request = record_strdup(from->request, &failed);
+    to->input_text = record_memdup(from->input_text, from->input_text_len, &failed);
+    to->input_ids = record_memdup(from->input_ids, from->n_input_ids * sizeof(int32_t), &failed);
+    to->sampling = record_strdup(from->sampling, &failed);
+    to->error_message = record_strdup(from->error_message, &failed);
+    to->instance = record_strdup(from->instance, &failed);
+    to->build = record_strdup(from->build, &failed);
+    if (!failed) return 0;
+    turn_record_release(to);
+    return E_NOMEM;
+}
+
+void token_run_release(struct token_run *r) {
+    free(r->ids);
+    free(r->logprobs);
+    free(r->text_ends);
+    free(r->alternatives);
+    free(r->text);
+    *r = (struct token_run){0};
+}
+
+void stored_session_free(struct stored_session *s) {
+    if (!s) return;
+    session_record_release(&s->rec);
+    for (size_t i = 0; i < s->n_turns; i++) {
+        turn_record_release(&s->turns[i].rec);
+        token_run_release(&s->turns[i].tokens);
+    }
+    free(s->turns);
+    free(s->events);
+    free(s);
+}

@@ -1,0 +1,27 @@
+// A client's request as data, so that it can wait until its session has been read from the database.
+#pragma once
+#include "sessions/sessions.h"
+
+enum request_kind {
+    REQUEST_OPEN, REQUEST_ATTACH, REQUEST_DETACH, REQUEST_GET, REQUEST_UPDATE, REQUEST_CLOSE, REQUEST_START, REQUEST_CANCEL,
+};
+struct request {
+    enum request_kind kind;
+    uint64_t client;
+    const char *owner, *id;
+    char request_id[SESSION_REQUEST_ID_MAX + 1];
+    struct session_open open; // OPEN (its id is the one above)
+    int64_t after;            // ATTACH
+    int64_t last;             // GET
+    bool attach;              // GET
+    const char *title;        // UPDATE
+    const char *sampling;     // UPDATE, START
+    bool delete_it;           // CLOSE
+    struct turn_input input;  // START
+    bool queue;               // START
+    int64_t turn;             // CANCEL
+    struct request *next;
+};
+
+struct request *request_copy(const struct request *r); // owns copies of all it points to; NULL: no memory
+void request_free(struct request *r);

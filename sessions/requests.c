@@ -1,0 +1,537 @@
+// What clients ask for, but for turns. See service.h.
+//
+// Every request about one session comes through submit(): a session that is not in memory is read first, and requests
+// for it wait in the order in which they came.
+#include "base/err.h"
+#include "base/random_id.h"
+#include "sessions/service.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SYSTEM_BYTES 32768
+#define LIST_DEFAULT 50
+#define LIST_MAX 200
+#define TURNS_DEFAULT 100
+#define TURNS_MAX 1000
+
+static void run(struct session *s, const struct request *r);
+static void open_session(struct sessions *ss, const struct request *r);
+
+// --- answers -------------------------------------------------------------------------------------------------------------
+
+const char *requests_code(int err_code) {
+    switch (err_code) {
+    case E_INVAL:
+    case E_FORMAT:
+    case E_LIMIT: return "invalid";
+    case E_FULL: return "session_full";
+    case E_BUSY:
+    case E_NOMEM: return "overloaded";
+    case E_UNSUPPORTED: return "unsupported";
+    case E_EXISTS: return "session_exists";
+    case E_NOTFOUND: return "session_not_found";
+    default: return "internal";
+    }
+}
+
+void requests_fail(struct sessions *ss, uint64_t client, const char *request_id, const char *session_id, const char *code,
+                   int64_t retry_after_ms, const char *message) {
+    struct session_answer a = {.kind = ANSWER_ERROR,
+                               .request_id = request_id,
+                               .code = code,
+                               .message = message,
+                               .session_id = session_id,
+                               .retry_after_ms = retry_after_ms};
+    ss->cb.on_answer(ss->cb.ctx, client, &a);
+}
+
+static void fail(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void fail(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...) {
+    char message[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    requests_fail(ss, r->client, r->request_id, r->id, code, 0, message);
+}
+
+void requests_fail_err(struct sessions *ss, const struct request *r, const struct err *err) {
+    const char *code = requests_code(err->code);
+    int64_t retry_ms = strcmp(code, "overloaded") == 0 ? RETRY_AFTER_MS : 0;
+    requests_fail(ss, r->client, r->request_id, r->id, code, retry_ms, err->text);
+}
+
+static void fail_not_found(struct sessions *ss, const struct request *r) {
+    fail(ss, r, "session_not_found", "there is no such session");
+}
+
+static void fail_memory(struct sessions *ss, const struct request *r) {
+    requests_fail(ss, r->client, r->request_id, r->id, "overloaded", RETRY_AFTER_MS, "the server is out of memory");
+}
+
+// --- finding the session -------------------------------------------------------------------------------------------------
+
+static bool id_valid(const char *id) {
+    size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
+    return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
+}
+
+static bool must_wait(const struct session *s) {
+    return s->loading || !s->on_disk || s->deleting;
+}
+
+static void defer(struct session *s, const struct request *r) {
+    struct request *copy = request_copy(r);
+    if (!copy) {
+        fail_memory(s->service, r);
+        return;
+    }
+    *s->deferred_end = copy;
+    s->deferred_end = &copy->next;
+}
+
+static void load(struct sessions *ss, const struct request *r) {
+    struct session *s = session_new(ss, r->id);
+    struct store_job *job = s ? store_job_new(STORE_LOAD, 0) : NULL;
+    if (job) job->id = strdup(r->id);
+    if (!job || !job->id) {
+        store_job_free(job);
+        session_free(s);
+        fail_memory(ss, r);
+        return;
+    }
+    service_add_loading(ss, s);
+    defer(s, r);
+    store_send(ss->store, job);
+}
+
+static void submit(struct sessions *ss, const struct request *r) {
+    service_enter(ss);
+    struct session *s = r->id && id_valid(r->id) ? service_find(ss, r->id) : NULL;
+    if (r->id && !id_valid(r->id)) {
+        if (r->kind == REQUEST_OPEN)
+            fail(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'", SESSION_ID_MAX);
+        else
+            fail_not_found(ss, r);
+    } else if (s && must_wait(s)) {
+        defer(s, r);
+    } else if (r->kind == REQUEST_OPEN && !s) {
+        open_session(ss, r);
+    } else if (!s) {
+        load(ss, r);
+    } else {
+        run(s, r);
+    }
+    service_leave(ss);
+}
+
+void requests_run_deferred(struct session *s, bool exists) {
+    struct request *list = s->deferred;
+    s->deferred = NULL;
+    s->deferred_end = &s->deferred;
+    if (!exists) {
+        requests_run_orphans(s->service, list, NULL);
+        return;
+    }
+    for (struct request *next; list; list = next) {
+        next = list->next;
+        if (s->deleting) // by one of those before it
+            defer(s, list);
+        else
+            run(s, list);
+        request_free(list);
+    }
+}
+
+void requests_run_orphans(struct sessions *ss, struct request *list, const struct err *err) {
+    for (struct request *next; list; list = next) {
+        next = list->next;
+        struct session *s = service_find(ss, list->id);
+        if (err)
+            fail(ss, list, "store_failed", "%s", err->text);
+        else if (s && must_wait(s))
+            defer(s, list);
+        else if (s)
+            run(s, list);
+        else if (list->kind == REQUEST_OPEN)
+            open_session(ss, list);
+        else
+            fail_not_found(ss, list);
+        request_free(list);
+    }
+}
+
+// --- opening -------------------------------------------------------------------------------------------------------------
+
+int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out, struct err *err) {
+    struct sessions *ss = s->service;
+    *out = (struct turn_sampling){.params = ss->o.sampling};
+    TRY(sampling_json_apply(out, s->rec.sampling, ss->info->n_vocab, err));
+    return sampling_json_apply(out, sampling, ss->info->n_vocab, err);
+}
+
+// What a client gave, checked, with our keys only.
+static char *normal_sampling(struct sessions *ss, const char *sampling, struct err *err) {
+    struct turn_sampling t = {.params = ss->o.sampling};
+    struct buf out;
+    if (sampling_json_apply(&t, sampling, ss->info->n_vocab, err) < 0) return NULL;
+    buf_init(&out, 65536);
+    sampling_json_write(&out, &t, t.set);
+    char *text = buf_take(&out, NULL);
+    if (!text) err_set(err, E_NOMEM, "the server is out of memory");
+    buf_release(&out);
+    return text;
+}
+
+static int check_lengths(const struct sessions *ss, const struct session_open *o, struct session_record *r, struct err *err) {
+    const struct engine_info *info = ss->info;
+    int64_t memory_len = o->memory_len ? o->memory_len : ss->o.default_memory_len;
+    int64_t session_len = o->session_len ? o->session_len : ss->o.default_session_len;
+    if (memory_len < 1 || memory_len > info->max_memory_len)
+        return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
+    // The default number of sinks gives way to a memory_len that is smaller.
+    int64_t sink_len = o->sink_len >= 0                            ? o->sink_len
+                       : ss->o.default_sink_len < memory_len ? ss->o.default_sink_len
+                                                             : memory_len - 1;
+    if (sink_len >= memory_len)
+        return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)", (long long)memory_len);
+    if (session_len < 2 || session_len > info->max_session_len)
+        return err_set(err, E_INVAL, "session_len must be from 2 to %lld", (long long)info->max_session_len);
+    r->memory_len = (int32_t)memory_len;
+    r->sink_len = (int32_t)sink_len;
+    r->session_len = session_len;
+    return 0;
+}
+
+static int check_open(const struct sessions *ss, const struct session_open *o, struct err *err) {
+    if (o->model && strcmp(o->model, ss->info->model_name) != 0)
+        return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
+    if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
+        return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
+    if (o->system && strlen(o->system) > SYSTEM_BYTES)
+        return err_set(err, E_INVAL, "system has more than %d bytes", SYSTEM_BYTES);
+    return 0;
+}
+
+static int fill_record(struct session *s, const struct request *r, struct err *err) {
+    struct sessions *ss = s->service;
+    struct session_record *rec = &s->rec;
+    bool failed = false;
+    const char *title = r->open.title ? r->open.title : "";
+    TRY(check_open(ss, &r->open, err));
+    TRY(check_lengths(ss, &r->open, rec, err));
+    rec->sampling = normal_sampling(ss, r->open.sampling, err);
+    if (!rec->sampling) return err->code;
+    rec->owner = record_strdup(r->owner, &failed);
+    rec->model = record_strdup(ss->info->model_name, &failed);
+    rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
+    rec->title = record_strdup(title, &failed);
+    rec->auto_title = title[0] == '\0';
+    rec->system = record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
+    rec->created_ms = rec->updated_ms = service_now_ms(ss);
+    return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
+}
+
+static void open_session(struct sessions *ss, const struct request *r) {
+    char drawn[RANDOM_ID_LEN + 1];
+    struct err err = {0};
+    if (ss->draining) {
+        fail(ss, r, "shutting_down", "the server is shutting down");
+        return;
+    }
+    if (!r->id) random_id(drawn);
+    struct session *s = session_new(ss, r->id ? r->id : drawn);
+    if (!s) {
+        fail_memory(ss, r);
+        return;
+    }
+    if (fill_record(s, r, &err) < 0) {
+        requests_fail_err(ss, r, &err);
+        session_free(s);
+        return;
+    }
+    int64_t seq = event_log_add(&s->events, EVENT_OPENED, -1, NULL, service_now_ms(ss));
+    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq)) {
+        fail_memory(ss, r);
+        session_free(s);
+        return;
+    }
+    service_add(ss, s, ss->next_key++);
+    s->version = 1;
+    s->title_dirty = true;
+    deliver_attach(s, r->client, 0); // when this fails for memory the client finds the session in its list
+    save_now(s);
+}
+
+// --- the others ----------------------------------------------------------------------------------------------------------
+
+static void attach(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    int64_t now = session_tellable(s);
+    bool reset = r->after > now || (r->after > 0 && event_log_is_lost(&s->events, r->after));
+    int64_t cursor = r->after < 0 || reset ? now : r->after;
+    if (deliver_attach(s, r->client, cursor) < 0) {
+        fail_memory(ss, r);
+        return;
+    }
+    struct session_answer a = {.kind = ANSWER_ATTACHED, .request_id = r->request_id, .session_id = s->rec.id, .reset = reset};
+    session_view_fill(s, &a.session);
+    a.seq = a.session.seq;
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+
+static void detach(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct attachment *at = session_attachment(s, r->client);
+    if (at) deliver_detach(at);
+    struct session_answer a = {.kind = ANSWER_DETACHED, .request_id = r->request_id, .session_id = s->rec.id};
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+
+static void get(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    size_t end = s->n_turns, want = (size_t)(r->last > 0 ? r->last : TURNS_DEFAULT);
+    while (end > 0 && !session_turn_visible(s, s->turns[end - 1])) end--;
+    if (want > TURNS_MAX) want = TURNS_MAX;
+    size_t first = end > want ? end - want : 0;
+    struct turn_view *views = calloc(end - first + 1, sizeof *views);
+    if (!views || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
+        free(views);
+        fail_memory(ss, r);
+        return;
+    }
+    for (size_t i = first; i < end; i++) session_turn_view(s, s->turns[i], &views[i - first]);
+    struct session_answer a = {.kind = ANSWER_STATE,
+                               .request_id = r->request_id,
+                               .session_id = s->rec.id,
+                               .more = first > 0,
+                               .turns = views,
+                               .n_turns = end - first};
+    session_view_fill(s, &a.session);
+    a.seq = a.session.seq;
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+    free(views);
+}
+
+static char *automatic_title(const struct session *s) {
+    char title[SESSION_AUTO_TITLE_BYTES] = "";
+    for (size_t i = 0; i < s->n_turns && !title[0]; i++) {
+        const struct turn_record *t = &s->turns[i]->rec;
+        if (t->input_text) session_title_from(t->input_text, t->input_text_len, title, sizeof title);
+    }
+    return strdup(title);
+}
+
+// Swaps the new settings in; the old ones go into the pending request, for taking back.
+static void update(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct err err = {0};
+    char *title = NULL, *sampling = NULL;
+    if (r->title && strlen(r->title) > SESSION_TITLE_BYTES) {
+        fail(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
+        return;
+    }
+    if (r->sampling && !(sampling = normal_sampling(ss, r->sampling, &err))) {
+        requests_fail_err(ss, r, &err);
+        return;
+    }
+    if (r->title) title = r->title[0] ? strdup(r->title) : automatic_title(s);
+    bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
+    struct pending *p = ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
+    if (!p) {
+        free(title);
+        free(sampling);
+        fail_memory(ss, r);
+        return;
+    }
+    event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
+    if (title) {
+        p->title = s->rec.title;
+        s->rec.title = title;
+        s->rec.auto_title = r->title[0] == '\0';
+        s->title_dirty = true;
+    }
+    if (sampling) {
+        p->sampling = s->rec.sampling;
+        s->rec.sampling = sampling;
+    }
+    s->rec.updated_ms = service_now_ms(ss);
+    s->version++;
+    save_now(s);
+}
+
+static void close_session(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    if (s->rec.closed_ms && !r->delete_it) {
+        fail(ss, r, "session_closed", "the session is closed already");
+        return;
+    }
+    if (ss->store_error[0]) { // before its turn is ended for nothing
+        fail(ss, r, "store_failed", "%s", ss->store_error);
+        return;
+    }
+    if (!save_pending(s, PENDING_CLOSE, r, INT64_MAX)) {
+        fail_memory(ss, r);
+        return;
+    }
+    s->closing = true;
+    s->delete_it |= r->delete_it;
+    run_turn_cancel(s, -1);
+    service_touch(s);
+}
+
+static void cancel(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    run_turn_cancel(s, r->turn);
+    struct session_answer a = {.kind = ANSWER_CANCELLING, .request_id = r->request_id, .session_id = s->rec.id, .turn = r->turn};
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+
+static void run(struct session *s, const struct request *r) {
+    if (r->kind == REQUEST_OPEN) {
+        fail(s->service, r, "session_exists", "there is a session '%s' already", r->id);
+        return;
+    }
+    if (strcmp(s->rec.owner, r->owner) != 0) {
+        fail_not_found(s->service, r);
+        return;
+    }
+    switch (r->kind) {
+    case REQUEST_ATTACH: attach(s, r); break;
+    case REQUEST_DETACH: detach(s, r); break;
+    case REQUEST_GET: get(s, r); break;
+    case REQUEST_UPDATE: update(s, r); break;
+    case REQUEST_CLOSE: close_session(s, r); break;
+    case REQUEST_START: run_turn_start(s, r); break;
+    case REQUEST_CANCEL: cancel(s, r); break;
+    case REQUEST_OPEN: break;
+    }
+    service_used(s);
+    service_touch(s);
+}
+
+// --- lists ---------------------------------------------------------------------------------------------------------------
+
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query, int64_t limit, const char *cursor) {
+    service_enter(ss);
+    bool failed = false;
+    struct store_job *job = store_job_new(STORE_LIST, 0);
+    struct store_list *l = job ? calloc(1, sizeof *l) : NULL;
+    if (l) {
+        job->list = l;
+        job->client = r->client;
+        memcpy(job->request_id, r->request_id, sizeof job->request_id);
+        l->owner = record_strdup(r->owner, &failed);
+        l->query = record_strdup(query, &failed);
+        l->cursor = record_strdup(cursor, &failed);
+        l->limit = limit <= 0 ? LIST_DEFAULT : limit > LIST_MAX ? LIST_MAX : limit;
+    }
+    if (!l || failed) {
+        store_job_free(job);
+        requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS, "the server is out of memory");
+    } else {
+        store_send(ss->store, job);
+    }
+    service_leave(ss);
+}
+
+// What is in memory is newer than what is on disk.
+static void list_view(struct sessions *ss, const struct session_record *row, struct session_view *out) {
+    const struct session *s = service_find(ss, row->id);
+    if (s && !s->loading && s->on_disk) {
+        session_view_fill(s, out);
+        return;
+    }
+    struct session cold = {.rec = *row, .running = -1};
+    session_view_fill(&cold, out);
+    out->state = row->closed_ms ? SESSION_CLOSED : row->n_tokens ? SESSION_COLD : SESSION_OPEN;
+    out->n_turns = row->n_turns;
+    out->n_tokens = row->n_tokens;
+    out->seq = row->seq;
+}
+
+void requests_list_done(struct sessions *ss, struct store_job *job) {
+    struct store_list *l = job->list;
+    if (job->rc < 0) {
+        const char *code = job->rc == E_INVAL || job->rc == E_NOMEM ? requests_code(job->rc) : "store_failed";
+        requests_fail(ss, job->client, job->request_id, NULL, code, 0, job->err.text);
+        return;
+    }
+    struct session_view *views = calloc(l->n_rows + 1, sizeof *views);
+    if (!views) {
+        requests_fail(ss, job->client, job->request_id, NULL, "overloaded", RETRY_AFTER_MS, "the server is out of memory");
+        return;
+    }
+    for (size_t i = 0; i < l->n_rows; i++) list_view(ss, &l->rows[i], &views[i]);
+    struct session_answer a = {.kind = ANSWER_LIST,
+                               .request_id = job->request_id,
+                               .sessions = views,
+                               .n_sessions = l->n_rows,
+                               .cursor = l->next[0] ? l->next : NULL};
+    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+    free(views);
+}
+
+// --- the door ------------------------------------------------------------------------------------------------------------
+
+static struct request request_of(const struct sessions_request *r, enum request_kind kind, const char *id) {
+    struct request q = {.kind = kind, .client = r->client, .owner = r->owner, .id = id, .turn = -1};
+    memcpy(q.request_id, r->request_id, sizeof q.request_id);
+    return q;
+}
+
+void sessions_open_session(struct sessions *ss, const struct sessions_request *r, const struct session_open *o) {
+    struct request q = request_of(r, REQUEST_OPEN, o->id);
+    q.open = *o;
+    submit(ss, &q);
+}
+
+void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t after) {
+    struct request q = request_of(r, REQUEST_ATTACH, id);
+    q.after = after;
+    submit(ss, &q);
+}
+
+void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    struct request q = request_of(r, REQUEST_DETACH, id);
+    submit(ss, &q);
+}
+
+void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool attach_too, int64_t last) {
+    struct request q = request_of(r, REQUEST_GET, id);
+    q.attach = attach_too;
+    q.last = last;
+    submit(ss, &q);
+}
+
+void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id, const char *title,
+                     const char *sampling) {
+    struct request q = request_of(r, REQUEST_UPDATE, id);
+    q.title = title;
+    q.sampling = sampling;
+    submit(ss, &q);
+}
+
+void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id, bool delete_it) {
+    struct request q = request_of(r, REQUEST_CLOSE, id);
+    q.delete_it = delete_it;
+    submit(ss, &q);
+}
+
+void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id, const struct turn_input *input,
+                         const char *sampling, bool queue) {
+    struct request q = request_of(r, REQUEST_START, id);
+    q.input = *input;
+    q.sampling = sampling;
+    q.queue = queue;
+    submit(ss, &q);
+}
+
+void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t turn) {
+    struct request q = request_of(r, REQUEST_CANCEL, id);
+    q.turn = turn;
+    submit(ss, &q);
+}

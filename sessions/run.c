@@ -1,0 +1,509 @@
+// Turns: from a request to the engine, and what the engine says. See service.h.
+//
+// A turn goes to the engine before its record is committed, so that the disk and the prefill work at the same time; what
+// clients see of it waits for the commit. If that fails the turn is taken back (save.c) as if it had never been.
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/random_id.h"
+#include "sessions/service.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define QUEUE_RETRY_US 50000    // a queued turn asks a full engine again
+#define REQUEST_JSON_MAX (2 << 20)
+
+// --- input -----------------------------------------------------------------------------------------------------------------
+
+static int render_content(const struct session *s, const struct turn_record *r, struct token_list *out, struct err *err) {
+    const struct sessions *ss = s->service;
+    struct engine_message messages[2];
+    size_t n = 0;
+    if (!ss->info->chat_template)
+        return err_set(err, E_UNSUPPORTED, "%s", ss->info->template_error ? ss->info->template_error
+                                                                          : "the model has no chat template");
+    if (s->rec.system && !s->chat_begun) messages[n++] = (struct engine_message){"system", s->rec.system};
+    messages[n++] = (struct engine_message){"user", r->input_text};
+    return engine_render_turn(ss->engine, messages, n, s->n_log ? s->log[s->n_log - 1] : -1, out, err);
+}
+
+static int check_ids(const struct sessions *ss, const int32_t *ids, size_t n, struct err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= ss->info->n_vocab)
+            return err_set(err, E_INVAL, "input.ids has %d; ids go from 0 to %d", ids[i], ss->info->n_vocab - 1);
+    return 0;
+}
+
+// The ids that would continue the log as it is now; *ids is the caller's.
+static int make_input(const struct session *s, const struct turn_record *r, int32_t **ids, size_t *n, struct err *err) {
+    const struct sessions *ss = s->service;
+    bool failed = false;
+    if (r->kind == INPUT_IDS) {
+        *n = r->n_input_ids;
+        *ids = record_memdup(r->input_ids, *n * sizeof **ids, &failed);
+        return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
+    }
+    if (!ss->info->tokenizer) return err_set(err, E_UNSUPPORTED, "the model has no tokenizer: it takes ids only");
+    struct token_list list;
+    token_list_init(&list);
+    int rc = r->kind == INPUT_CONTENT ? render_content(s, r, &list, err)
+                                      : engine_tokenize(ss->engine, r->input_text, r->input_text_len, true, &list, err);
+    if (rc == 0) {
+        *ids = token_list_take(&list, n);
+        if (!*ids && *n) rc = err_set(err, E_NOMEM, "the server is out of memory");
+    }
+    token_list_release(&list);
+    return rc;
+}
+
+static int check_room(const struct session *s, size_t n, struct err *err) {
+    if (n == 0) return err_set(err, E_INVAL, "the input has no tokens");
+    if ((int64_t)(s->n_log + n) < s->rec.session_len) return 0;
+    return err_set(err, E_FULL, "the session is full: its log has %zu tokens, the input %zu, and session_len is %lld", s->n_log,
+                   n, (long long)s->rec.session_len);
+}
+
+// --- starting ----------------------------------------------------------------------------------------------------------------
+
+static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids, size_t n, struct err *err) {
+    struct sessions *ss = s->service;
+    struct engine_turn e = {.sequence = (uint64_t)s->rec.key,
+                            .turn = ss->next_turn,
+                            .n_ids = (int64_t)(s->n_log + n),
+                            .n_input = (int64_t)n,
+                            .memory_len = s->rec.memory_len,
+                            .sink_len = s->rec.sink_len,
+                            .session_len = s->rec.session_len,
+                            .sampling = t->sampling->params};
+    e.ids = malloc((s->n_log + n) * sizeof *e.ids);
+    if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
+    if (s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
+    memcpy(e.ids + s->n_log, ids, n * sizeof *e.ids);
+    int rc = engine_turn_submit(ss->engine, &e, err);
+    if (rc < 0) {
+        free(e.ids);
+        // "Never fits" is the session's shape, not a shortage that passes.
+        return rc == E_NOMEM ? (err->code = E_INVAL) : rc;
+    }
+    t->number = s->engine_turn = ss->next_turn++;
+    return 0;
+}
+
+// The turn enters the log and the engine, or nothing happens.
+static int start(struct session *s, struct turn *t, struct err *err) {
+    struct sessions *ss = s->service;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    TRY(make_input(s, &t->rec, &ids, &n, err));
+    int rc = check_room(s, n, err);
+    if (rc == 0 && (session_log_reserve(s, n) < 0 || event_log_reserve(&s->events, 2) < 0))
+        rc = err_set(err, E_NOMEM, "the server is out of memory");
+    if (rc == 0) rc = hand_to_engine(s, t, ids, n, err);
+    if (rc < 0) {
+        free(ids);
+        return rc;
+    }
+    evict_stop(&ss->idle, &s->idle);
+    free(t->rec.input_ids);
+    t->rec.input_ids = ids;
+    t->rec.n_input_ids = n;
+    t->rec.n_input = (int64_t)n;
+    t->rec.log_first = (int64_t)s->n_log;
+    memcpy(s->log + s->n_log, ids, n * sizeof *ids);
+    s->n_log += n;
+    if (t->rec.kind == INPUT_CONTENT) s->chat_begun = true;
+    t->state = TURN_RUNNING;
+    t->submitted_us = service_now(ss);
+    t->rec.started_ms = s->rec.updated_ms = service_now_ms(ss);
+    free(t->sampling);
+    t->sampling = NULL;
+    s->running = t->rec.turn;
+    int64_t seq = event_log_add(&s->events, EVENT_STARTED, t->rec.turn, NULL, service_now_ms(ss));
+    if (!t->rec.seq_first) t->rec.seq_first = seq;
+    t->version++;
+    s->version++;
+    return 0;
+}
+
+static int record_request(struct turn_record *rec, const struct request *r) {
+    struct buf out;
+    struct json_writer w;
+    buf_init(&out, REQUEST_JSON_MAX);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    if (r->sampling)
+        json_put_raw(&w, "sampling", r->sampling, strlen(r->sampling));
+    else
+        json_put_null(&w, "sampling");
+    json_put_bool(&w, "queue", r->queue);
+    json_close(&w, '}');
+    rec->request = buf_take(&out, NULL);
+    buf_release(&out);
+    return rec->request ? 0 : E_NOMEM;
+}
+
+static int record_sampling(struct turn *t) {
+    struct buf out;
+    struct sampling_params *p = &t->sampling->params;
+    if (!p->has_seed) p->seed = random_u64();
+    p->has_seed = true;
+    t->rec.seed = p->seed;
+    t->rec.logprobs = t->sampling->logprobs;
+    t->rec.n_alternatives = p->top_logprobs;
+    buf_init(&out, 65536);
+    sampling_json_write(&out, t->sampling, SAMPLING_EVERY_KEY);
+    t->rec.sampling = buf_take(&out, NULL);
+    buf_release(&out);
+    return t->rec.sampling ? 0 : E_NOMEM;
+}
+
+static struct turn *make_turn(struct session *s, const struct request *r, struct err *err) {
+    struct sessions *ss = s->service;
+    bool failed = false;
+    struct turn *t = turn_new();
+    if (t) t->sampling = malloc(sizeof *t->sampling);
+    if (!t || !t->sampling) goto no_memory;
+    if (requests_sampling(s, r->sampling, t->sampling, err) < 0) {
+        turn_free(t);
+        return NULL;
+    }
+    struct turn_record *rec = &t->rec;
+    rec->turn = (int64_t)s->n_turns;
+    rec->kind = r->input.kind;
+    rec->request_id = record_strdup(r->request_id, &failed);
+    if (rec->kind == INPUT_IDS) {
+        rec->input_ids = record_memdup(r->input.ids, r->input.n_ids * sizeof *r->input.ids, &failed);
+        rec->n_input_ids = r->input.n_ids;
+    } else {
+        rec->input_text = record_memdup(r->input.text, r->input.text_len, &failed);
+        rec->input_text_len = r->input.text_len;
+    }
+    rec->instance = record_strdup(ss->info->backend, &failed);
+    rec->build = record_strdup(ss->build, &failed);
+    rec->created_ms = service_now_ms(ss);
+    t->accepted_us = service_now(ss);
+    t->version = 1;
+    if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;
+no_memory:
+    turn_free(t);
+    err_set(err, E_NOMEM, "the server is out of memory");
+    return NULL;
+}
+
+// --- requests ------------------------------------------------------------------------------------------------------------
+
+static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt, ...) {
+    char message[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    requests_fail(s->service, r->client, r->request_id, s->rec.id, code, 0, message);
+}
+
+// True when it has been answered: the turn cannot be taken whatever its input is.
+static bool refused(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    bool busy = session_has_turn(s) || s->engine_turn;
+    if (s->rec.closed_ms || s->closing)
+        refuse(s, r, "session_closed", "the session is closed: it can be read, not continued");
+    else if (ss->draining)
+        refuse(s, r, "shutting_down", "the server is shutting down");
+    else if (strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
+        refuse(s, r, "unsupported", "the session was made with another model ('%s'); this server has '%s'", s->rec.model,
+               ss->info->model_name);
+    else if (busy && !r->queue)
+        refuse(s, r, "session_busy", "a turn of this session is running");
+    else if (busy && s->n_queued >= ss->o.max_queued_turns)
+        refuse(s, r, "session_busy", "a turn of this session is running and %lld wait already", (long long)s->n_queued);
+    else
+        return false;
+    return true;
+}
+
+static int check_input(const struct session *s, const struct turn_input *in, struct err *err) {
+    if (in->kind == INPUT_IDS) {
+        if (in->n_ids == 0) return err_set(err, E_INVAL, "input.ids is empty");
+        return check_ids(s->service, in->ids, in->n_ids, err);
+    }
+    if (in->text_len == 0)
+        return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
+    // Templates take C strings: nothing may be lost behind a NUL.
+    if (memchr(in->text, '\0', in->text_len)) return err_set(err, E_INVAL, "input has a NUL character");
+    return 0;
+}
+
+// A turn that waits is rendered when its time comes; what can be known now is refused now.
+static int queue_turn(struct session *s, struct turn *t, struct err *err) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    TRY(make_input(s, &t->rec, &ids, &n, err));
+    free(ids);
+    TRY(check_room(s, n, err));
+    int64_t seq = event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
+    if (seq < 0) return err_set(err, E_NOMEM, "the server is out of memory");
+    t->state = TURN_QUEUED;
+    t->rec.seq_first = seq;
+    s->n_queued++;
+    s->rec.updated_ms = service_now_ms(s->service);
+    s->version++;
+    return 0;
+}
+
+static void title_from_first(struct session *s, const struct turn *t, struct pending *p) {
+    char title[SESSION_AUTO_TITLE_BYTES];
+    if (!s->rec.auto_title || s->rec.title[0] || !t->rec.input_text) return;
+    session_title_from(t->rec.input_text, t->rec.input_text_len, title, sizeof title);
+    char *copy = strdup(title);
+    if (!copy) return; // the next message will do
+    p->title = s->rec.title;
+    s->rec.title = copy;
+    s->title_dirty = true;
+}
+
+static void answer_again(struct session *s, const struct request *r, const struct turn *t) {
+    struct pending *p = save_pending(s, PENDING_TURN, r, t->rec.seq_first);
+    if (!p) {
+        refuse(s, r, "overloaded", "the server is out of memory");
+        return;
+    }
+    p->turn = t->rec.turn;
+    p->repeated = true;
+    if (!t->on_disk) return; // with the first one's verdict
+    DL_DELETE(s->pending, p);
+    deliver_committed(s, p);
+}
+
+void run_turn_start(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct err err = {0};
+    const struct turn *same = session_find_request(s, r->request_id);
+    if (same) {
+        answer_again(s, r, same);
+        return;
+    }
+    if (refused(s, r)) return;
+    struct turn *t = check_input(s, &r->input, &err) == 0 ? make_turn(s, r, &err) : NULL;
+    struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
+    if (t && !p) err_set(&err, E_NOMEM, "the server is out of memory");
+    if (p && session_add_turn(s, t) < 0) err_set(&err, E_NOMEM, "the server is out of memory");
+    bool added = p && err.code == 0;
+    bool busy = session_has_turn(s) || s->engine_turn;
+    if (added && (busy ? queue_turn : start)(s, t, &err) < 0) s->n_turns--;
+    if (err.code < 0) {
+        if (p) {
+            DL_DELETE(s->pending, p);
+            pending_free(p);
+        }
+        turn_free(t);
+        requests_fail_err(ss, r, &err);
+        return;
+    }
+    p->seq = t->rec.seq_first;
+    p->turn = t->rec.turn;
+    title_from_first(s, t, p);
+    ss->n_active++;
+    s->changed = true;
+    save_now(s);
+}
+
+// --- ends ----------------------------------------------------------------------------------------------------------------
+
+static void finish(struct session *s, struct turn *t, const char *reason, const char *code, const char *message) {
+    struct sessions *ss = s->service;
+    struct turn_record *r = &t->rec;
+    bool failed = false;
+    if (t->state == TURN_QUEUED) s->n_queued--;
+    t->state = TURN_DONE;
+    t->number = 0;
+    free(t->sampling);
+    t->sampling = NULL;
+    snprintf(r->finish_reason, sizeof r->finish_reason, "%s", reason);
+    if (code) snprintf(r->error_code, sizeof r->error_code, "%s", code);
+    if (message) r->error_message = record_strdup(message, &failed);
+    r->n_output = (int64_t)t->n_out;
+    r->numbers.log_tokens = (int64_t)s->n_log;
+    r->ended_ms = s->rec.updated_ms = service_now_ms(ss);
+    if (s->running == r->turn) s->running = -1;
+    int64_t seq = event_log_add(&s->events, EVENT_DONE, r->turn, NULL, service_now_ms(ss));
+    if (seq < 0) { // room was made at the turn's start; only a queue of them could get here
+        log_error("session.memory", "session=%s turn=%lld", s->rec.id, (long long)r->turn);
+        seq = event_log_seq(&s->events);
+    }
+    r->seq_last = seq;
+    t->version++;
+    s->version++;
+    ss->n_active--;
+    s->changed = true;
+    service_count_finish(ss, reason);
+    save_now(s);
+}
+
+void run_turn_cancel(struct session *s, int64_t turn) {
+    struct sessions *ss = s->service;
+    for (size_t i = 0; s->n_queued > 0 && i < s->n_turns; i++) {
+        struct turn *t = s->turns[i];
+        if (t->state == TURN_QUEUED && (turn < 0 || turn == t->rec.turn)) finish(s, t, "cancelled", NULL, NULL);
+    }
+    const struct turn *running = session_turn(s, s->running);
+    if (running && (turn < 0 || turn == running->rec.turn))
+        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, running->number);
+}
+
+void run_next(struct session *s) {
+    struct sessions *ss = s->service;
+    struct err err = {0};
+    struct turn *t;
+    s->retry_us = 0;
+    while (s->running < 0 && !s->engine_turn && !s->closing && (t = session_next_queued(s))) {
+        // Its QUEUED event must be on disk: once it runs it could no longer be taken back without its log.
+        if (!t->on_disk) break;
+        int rc = start(s, t, &err);
+        if (rc == E_BUSY) {
+            s->retry_us = service_now(ss) + QUEUE_RETRY_US;
+            break;
+        }
+        if (rc < 0) {
+            finish(s, t, "error", requests_code(err.code), err.text);
+            continue;
+        }
+        s->n_queued--;
+        s->changed = true;
+        save_now(s);
+    }
+    service_timers_changed(s);
+}
+
+void run_interrupt(struct session *s) {
+    struct turn *t;
+    if (!s->on_disk || s->zombie) return;
+    if (s->engine_turn) engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, s->engine_turn);
+    if ((t = session_turn(s, s->running))) finish(s, t, "interrupted", NULL, NULL);
+    while ((t = session_next_queued(s))) finish(s, t, "interrupted", NULL, NULL);
+}
+
+// --- what the engine says --------------------------------------------------------------------------------------------------
+
+static void on_started(struct session *s, struct turn *t, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    t->engine_started_us = e->time_us;
+    t->rec.numbers.source = e->source;
+    t->rec.numbers.kept_tokens = e->n_cached;
+    // Recomputing is what a turn that was never interrupted does too: only a log that had been there is a resume.
+    if (t->rec.log_first > 0 && e->source != CACHE_NONE) metric_add(ss->m_resumed[e->source], 1);
+}
+
+static void on_progress(struct session *s, const struct turn *t, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    struct attachment *a;
+    if (!ss->cb.on_progress || !session_turn_visible(s, t)) return;
+    DL_FOREACH(s->attachments, a) {
+        ss->cb.on_progress(ss->cb.ctx, a->client, s, t->rec.turn, e->n_done, e->n_total);
+    }
+}
+
+static int take_token(struct session *s, struct turn *t, const struct engine_event *e) {
+    TRY(session_log_reserve(s, 1));
+    TRY(event_log_reserve(&s->events, 2)); // one for the end
+    TRY(turn_add_token(t, e));
+    s->log[s->n_log++] = e->id;
+    event_log_add_token(&s->events, t->rec.turn, (int64_t)t->n_out - 1);
+    return 0;
+}
+
+static void on_token(struct session *s, struct turn *t, const struct engine_event *e) {
+    if (t->failed) return;
+    int rc = e->id < 0 ? turn_add_text(t, e->text, e->text_len) : take_token(s, t, e);
+    if (rc < 0) { // out of memory: this turn ends with what it has
+        t->failed = true;
+        engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, t->number);
+        return;
+    }
+    if (t->n_out == 1 && e->id >= 0)
+        t->rec.numbers.first_token_us = e->time_us - t->engine_started_us;
+    save_soon(s);
+}
+
+static void note_cache(struct session *s, int64_t tokens) {
+    struct sessions *ss = s->service;
+    s->cached_tokens = tokens < s->rec.memory_len ? tokens : s->rec.memory_len;
+    s->changed = true;
+    if (s->cached_tokens > 0)
+        evict_start(&ss->idle, &s->idle, service_now(ss));
+    else
+        evict_stop(&ss->idle, &s->idle);
+}
+
+static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
+    struct turn_numbers *n = &t->rec.numbers;
+    int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
+    n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
+    if (t->n_out) n->first_token_us += n->queue_us;
+    n->prefill_us = e->prefill_us;
+    n->decode_us = e->decode_us;
+    n->computed_tokens = e->n_prefilled;
+    n->input_tokens = t->rec.n_input;
+    n->output_tokens = (int64_t)t->n_out;
+    note_cache(s, e->blocks > 0 ? n->kept_tokens + computed : 0);
+    if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
+        finish(s, t, "error", "internal", "the server ran out of memory during this turn");
+    else if (e->finish == FINISH_ERROR)
+        finish(s, t, "error", requests_code(e->error_code), e->text);
+    else if (e->finish == FINISH_SHUTDOWN)
+        finish(s, t, "interrupted", NULL, NULL);
+    else
+        finish(s, t, engine_finish_name(e->finish), NULL, NULL);
+}
+
+static void on_released(struct session *s, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
+    s->cached_tokens = 0;
+    s->evicting = NULL;
+    s->changed = true;
+    evict_stop(&ss->idle, &s->idle);
+    if (!reason || s->rec.closed_ms || s->deleting || s->zombie) return; // asked for by a close: no news
+    metric_add(ss->m_evicted[strcmp(reason, "idle") != 0], 1);
+    log_info("session.evicted", "session=%s reason=%s", s->rec.id, reason);
+    if (event_log_add(&s->events, EVENT_EVICTED, -1, reason, service_now_ms(ss)) > 0) save_now(s);
+}
+
+void run_engine_event(struct sessions *ss, const struct engine_event *e) {
+    struct session *s;
+    int64_t key = (int64_t)e->sequence;
+    HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
+    if (!s) return; // gone, with everything that could be said of it
+    service_touch(s);
+    if (e->kind == ENGINE_RELEASED) {
+        on_released(s, e);
+        return;
+    }
+    if (e->turn != s->engine_turn) return;
+    struct turn *t = session_turn(s, s->running);
+    if (t && t->number != e->turn) t = NULL; // one that has been taken back
+    switch (e->kind) {
+    case ENGINE_STARTED:
+        if (t) on_started(s, t, e);
+        break;
+    case ENGINE_PROGRESS:
+        if (t) on_progress(s, t, e);
+        break;
+    case ENGINE_TOKEN:
+        if (t) on_token(s, t, e);
+        break;
+    case ENGINE_DONE:
+        s->engine_turn = 0;
+        if (t)
+            on_done(s, t, e);
+        else
+            note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
+        break;
+    case ENGINE_RELEASED: break;
+    }
+}

@@ -1,0 +1,278 @@
+// What memory has and the disk has not. See service.h.
+//
+// A save is the difference between a session and the database, taken when nothing else of it is on its way; what
+// happens meanwhile is the next save's. When one is refused nothing of it is on disk: requests that waited for it are taken
+// back and answered with store_failed, facts (tokens, ends of turns, evictions) stay in memory and in the next save,
+// which comes with growing distance, or at once when somebody asks for something.
+#include "base/err.h"
+#include "base/log.h"
+#include "sessions/service.h"
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define BACKOFF_FIRST_US 100000
+#define BACKOFF_MAX_US 5000000
+
+void save_now(struct session *s) {
+    s->save_due_us = INT64_MIN; // whatever the clock says
+    service_timers_changed(s);
+    service_touch(s);
+}
+
+void save_soon(struct session *s) {
+    if (!s->save_due_us) s->save_due_us = service_now(s->service) + s->service->o.commit_interval_us + 1;
+    service_timers_changed(s);
+    service_touch(s);
+}
+
+static bool turn_wants_save(const struct turn *t) {
+    return t->version != t->saved_version || t->n_saved < t->n_out;
+}
+
+bool save_wanted(const struct session *s) {
+    return s->version != s->saved_version || s->saved_seq < event_log_seq(&s->events);
+}
+
+// While a turn runs clients are told of deltas that are not on disk yet; of nothing else.
+static int64_t reserve(const struct session *s, int64_t seq) {
+    return s->running >= 0 ? seq + RESERVE_EVENTS : seq;
+}
+
+static int fill_turn(const struct session *s, const struct turn *t, struct turn_save *out) {
+    const int32_t *ids = s->log + t->rec.log_first + t->rec.n_input;
+    bool row = t->version != t->saved_version;
+    *out = (struct turn_save){.version = t->version};
+    out->whole = t->state == TURN_DONE && row;
+    if (!row) {
+        out->kind = TURN_GROW;
+        out->rec.turn = t->rec.turn;
+        out->rec.n_alternatives = t->rec.n_alternatives;
+    } else {
+        out->kind = t->on_disk ? TURN_SET : TURN_INSERT;
+        TRY(turn_record_copy(&out->rec, &t->rec));
+        out->rec.n_output = (int64_t)t->n_out;
+    }
+    if (t->rec.log_first < 0) return 0;
+    return turn_copy_run(t, ids, out->whole ? 0 : t->n_saved, out->whole, &out->tokens);
+}
+
+static int fill_turns(struct session *s, struct session_save *save) {
+    size_t n = 0;
+    for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) n += turn_wants_save(s->turns[i]);
+    if (n == 0) return 0;
+    save->turns = calloc(n, sizeof *save->turns);
+    if (!save->turns) return E_NOMEM;
+    for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
+        if (!turn_wants_save(s->turns[i])) continue;
+        struct turn_save *t = &save->turns[save->n_turns++];
+        TRY(fill_turn(s, s->turns[i], t));
+        t->tokens.seq = save->rec.seq;
+        t->tokens.seq_reserved = save->rec.seq_reserved;
+    }
+    return 0;
+}
+
+static int fill_events(const struct session *s, struct session_save *save) {
+    size_t first = s->events.n, n = 0;
+    while (first > 0 && s->events.entries[first - 1].rec.seq > s->saved_seq) first--;
+    for (size_t i = first; i < s->events.n; i++) n += s->events.entries[i].rec.kind != EVENT_DELTA;
+    if (n == 0) return 0;
+    save->events = calloc(n, sizeof *save->events);
+    if (!save->events) return E_NOMEM;
+    for (size_t i = first; i < s->events.n; i++)
+        if (s->events.entries[i].rec.kind != EVENT_DELTA) save->events[save->n_events++] = s->events.entries[i].rec;
+    return 0;
+}
+
+static struct session_save *make_save(struct session *s) {
+    struct session_save *save = calloc(1, sizeof *save);
+    if (!save) return NULL;
+    s->rec.seq = event_log_seq(&s->events);
+    s->rec.seq_reserved = reserve(s, s->rec.seq);
+    s->rec.n_turns = (int64_t)s->n_turns;
+    s->rec.n_tokens = (int64_t)s->n_log;
+    save->insert = !s->on_disk;
+    save->title_changed = s->title_dirty;
+    save->version = s->version;
+    if (session_record_copy(&save->rec, &s->rec) < 0) goto fail;
+    if (fill_turns(s, save) < 0 || fill_events(s, save) < 0) goto fail;
+    save->session_changed = save->n_events > 0 || s->version != s->saved_version;
+    return save;
+fail:
+    session_save_free(save);
+    return NULL;
+}
+
+static int64_t backoff(int64_t n_failures) {
+    int64_t us = BACKOFF_FIRST_US;
+    for (int64_t i = 1; i < n_failures && us < BACKOFF_MAX_US; i++) us *= 2;
+    return us < BACKOFF_MAX_US ? us : BACKOFF_MAX_US;
+}
+
+static void retry_later(struct session *s) {
+    s->n_failures++;
+    s->save_due_us = save_wanted(s) ? service_now(s->service) + backoff(s->n_failures) : 0;
+    service_timers_changed(s);
+    service_touch(s);
+}
+
+void save_begin(struct session *s) {
+    s->save_due_us = 0;
+    service_timers_changed(s);
+    if (!save_wanted(s)) return;
+    struct store_job *job = store_job_new(STORE_SAVE, s->rec.key);
+    if (job) job->save = make_save(s);
+    if (!job || !job->save) {
+        store_job_free(job);
+        retry_later(s);
+        return;
+    }
+    s->saving = true;
+    s->title_dirty = false;
+    store_send(s->service->store, job);
+}
+
+struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r, int64_t seq) {
+    struct pending *p = calloc(1, sizeof *p);
+    if (!p) return NULL;
+    p->kind = kind;
+    p->client = r->client;
+    memcpy(p->request_id, r->request_id, sizeof p->request_id);
+    p->seq = seq;
+    p->turn = -1;
+    p->updated_ms = s->rec.updated_ms;
+    p->auto_title = s->rec.auto_title;
+    DL_APPEND(s->pending, p);
+    return p;
+}
+
+// --- verdicts ------------------------------------------------------------------------------------------------------------
+
+static void mark_saved(struct session *s, const struct session_save *save) {
+    s->on_disk = true;
+    s->n_failures = 0;
+    s->saved_seq = save->rec.seq;
+    s->saved_reserved = save->rec.seq_reserved;
+    s->saved_version = save->version;
+    for (size_t i = 0; i < save->n_turns; i++) {
+        struct turn *t = session_turn(s, save->turns[i].rec.turn);
+        t->on_disk = true;
+        t->n_saved = (size_t)save->turns[i].tokens.first + save->turns[i].tokens.n;
+        if (save->turns[i].kind != TURN_GROW) t->saved_version = save->turns[i].version;
+    }
+    while (s->dirty_from < (int64_t)s->n_turns) {
+        const struct turn *t = s->turns[s->dirty_from];
+        if (t->state != TURN_DONE || turn_wants_save(t)) break;
+        s->dirty_from++;
+    }
+}
+
+static void saved(struct session *s, const struct session_save *save) {
+    bool opened = !s->on_disk;
+    mark_saved(s, save);
+    service_store_works(s->service);
+    struct pending *p, *next;
+    DL_FOREACH_SAFE(s->pending, p, next) {
+        if (p->seq > s->saved_seq) continue;
+        DL_DELETE(s->pending, p);
+        if (p->kind == PENDING_CLOSE && s->cached_tokens > 0)
+            engine_sequence_release(s->service->engine, (uint64_t)s->rec.key);
+        deliver_committed(s, p);
+    }
+    s->changed = true;
+    if (opened) requests_run_deferred(s, true);
+    if (save_wanted(s) && !s->save_due_us) save_soon(s);
+}
+
+static void undo_turn(struct session *s, struct pending *p) {
+    struct sessions *ss = s->service;
+    struct turn *t = session_turn(s, p->turn);
+    if (s->engine_turn && t->number == s->engine_turn)
+        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, t->number); // its end will find no turn: no matter
+    if (t->state != TURN_DONE) ss->n_active--;
+    session_pop_turn(s);
+    if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
+}
+
+static void undo_settings(struct session *s, struct pending *p) {
+    if (p->title) {
+        free(s->rec.title);
+        s->rec.title = p->title;
+        s->rec.auto_title = p->auto_title;
+        s->title_dirty = true;
+        p->title = NULL;
+    }
+    if (p->sampling) {
+        free(s->rec.sampling);
+        s->rec.sampling = p->sampling;
+        p->sampling = NULL;
+    }
+    s->rec.updated_ms = p->updated_ms;
+}
+
+static void undo(struct session *s, struct pending *p) {
+    switch (p->kind) {
+    case PENDING_OPEN: break; // the session goes as a whole
+    case PENDING_TURN:
+        if (!p->repeated) {
+            undo_turn(s, p);
+            undo_settings(s, p);
+        }
+        break;
+    case PENDING_UPDATE:
+        session_remove_event(s, p->seq);
+        undo_settings(s, p);
+        break;
+    case PENDING_CLOSE:
+        if (s->rec.closed_ms) session_remove_event(s, p->seq);
+        s->rec.closed_ms = 0;
+        break;
+    }
+}
+
+// The newest first: each finds the session as it had left it.
+static void take_back(struct session *s, const struct store_job *job) {
+    struct pending *answers = NULL, *p, *before;
+    for (p = s->pending ? s->pending->prev : NULL; p; p = before) { // utlist: the head's prev is the last
+        before = p == s->pending ? NULL : p->prev;
+        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX) continue; // still waits for its turn's end
+        DL_DELETE(s->pending, p);
+        undo(s, p);
+        DL_PREPEND(answers, p);
+    }
+    const char *code = job->rc == E_EXISTS ? "session_exists" : "store_failed";
+    while ((p = answers)) {
+        DL_DELETE(answers, p);
+        requests_fail(s->service, p->client, p->request_id, s->rec.id, code, 0, job->err.text);
+        pending_free(p);
+    }
+}
+
+static void refused(struct session *s, const struct store_job *job) {
+    struct sessions *ss = s->service;
+    s->title_dirty |= job->save->title_changed;
+    if (job->rc != E_EXISTS) service_store_failed(ss, &job->err);
+    bool had_pending = s->pending;
+    take_back(s, job);
+    if (!s->on_disk) {
+        service_drop(s);
+        requests_run_deferred(s, false);
+        return;
+    }
+    log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id, err_name(job->rc),
+             (long long)s->n_failures + 1, had_pending);
+    retry_later(s);
+}
+
+void save_done(struct sessions *ss, struct store_job *job) {
+    struct session *s;
+    HASH_FIND(by_key, ss->by_key, &job->key, sizeof job->key, s);
+    if (!s) return;
+    s->saving = false;
+    service_touch(s);
+    if (job->rc == 0)
+        saved(s, job->save);
+    else
+        refused(s, job);
+}

@@ -1,0 +1,301 @@
+// One conversation in memory. See session.h.
+#include "sessions/session.h"
+#include "base/err.h"
+#include "base/utf8.h"
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+struct session *session_new(struct sessions *service, const char *id) {
+    struct session *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->service = service;
+    s->rec.id = strdup(id);
+    s->running = -1;
+    s->shown_state = -1;
+    s->deferred_end = &s->deferred;
+    event_log_init(&s->events);
+    if (s->rec.id) return s;
+    free(s);
+    return NULL;
+}
+
+void pending_free(struct pending *p) {
+    free(p->title);
+    free(p->sampling);
+    free(p);
+}
+
+void session_free(struct session *s) {
+    if (!s) return;
+    struct pending *p, *next;
+    DL_FOREACH_SAFE(s->pending, p, next) pending_free(p);
+    DL_FOREACH_SAFE(s->told, p, next) pending_free(p);
+    for (size_t i = 0; i < s->n_turns; i++) turn_free(s->turns[i]);
+    free(s->turns);
+    free(s->log);
+    event_log_release(&s->events);
+    session_record_release(&s->rec);
+    free(s);
+}
+
+int session_log_reserve(struct session *s, size_t more) {
+    if (s->cap_log - s->n_log >= more) return 0;
+    size_t cap = s->cap_log ? s->cap_log : 64;
+    while (cap - s->n_log < more) cap *= 2;
+    int32_t *grown = realloc(s->log, cap * sizeof *grown);
+    if (!grown) return E_NOMEM;
+    s->log = grown;
+    s->cap_log = cap;
+    return 0;
+}
+
+int session_add_turn(struct session *s, struct turn *t) {
+    if (s->n_turns == s->cap_turns) {
+        size_t cap = s->cap_turns ? s->cap_turns * 2 : 4;
+        struct turn **grown = realloc(s->turns, cap * sizeof *grown);
+        if (!grown) return E_NOMEM;
+        s->turns = grown;
+        s->cap_turns = cap;
+    }
+    s->turns[s->n_turns++] = t;
+    return 0;
+}
+
+struct turn *session_turn(const struct session *s, int64_t index) {
+    return index >= 0 && index < (int64_t)s->n_turns ? s->turns[index] : NULL;
+}
+
+struct turn *session_next_queued(const struct session *s) {
+    struct turn *first = NULL;
+    int64_t n = 0;
+    for (size_t i = s->n_turns; i-- > 0 && n < s->n_queued;)
+        if (s->turns[i]->state == TURN_QUEUED) first = s->turns[i], n++;
+    return first;
+}
+
+struct turn *session_find_request(const struct session *s, const char *request_id) {
+    if (!request_id[0]) return NULL;
+    for (size_t i = s->n_turns; i-- > 0 && s->n_turns - i <= SESSION_IDEMPOTENT_TURNS;)
+        if (strcmp(s->turns[i]->rec.request_id, request_id) == 0) return s->turns[i];
+    return NULL;
+}
+
+bool session_has_turn(const struct session *s) {
+    return s->running >= 0 || s->n_queued > 0;
+}
+
+// Numbers above seq become n smaller, wherever they have been noted.
+static void shift_numbers(struct session *s, int64_t seq, int64_t n) {
+    for (size_t i = 0; i < s->n_turns; i++) {
+        struct turn_record *r = &s->turns[i]->rec;
+        if (r->seq_first > seq) r->seq_first -= n;
+        if (r->seq_last > seq) r->seq_last -= n;
+    }
+    struct pending *p;
+    DL_FOREACH(s->pending, p) {
+        if (p->seq > seq && p->seq != INT64_MAX) p->seq -= n;
+    }
+}
+
+void session_remove_event(struct session *s, int64_t seq) {
+    event_log_remove(&s->events, seq);
+    shift_numbers(s, seq, 1);
+}
+
+void session_pop_turn(struct session *s) {
+    struct turn *t = s->turns[s->n_turns - 1];
+    for (size_t i = s->events.n; i-- > 0;) {
+        struct event_record r = s->events.entries[i].rec;
+        if (r.turn != t->rec.turn) continue;
+        event_log_remove_entry(&s->events, i);
+        shift_numbers(s, r.seq, r.n);
+        if (i > s->events.n) i = s->events.n; // two runs around it may have become one
+    }
+    if (t->rec.log_first >= 0) s->n_log = (size_t)t->rec.log_first;
+    if (t->state == TURN_QUEUED) s->n_queued--;
+    if (s->running == t->rec.turn) s->running = -1;
+    s->n_turns--;
+    turn_free(t);
+    s->chat_begun = false;
+    for (size_t i = 0; i < s->n_turns; i++)
+        if (s->turns[i]->rec.kind == INPUT_CONTENT && s->turns[i]->rec.log_first >= 0) s->chat_begun = true;
+}
+
+// --- from the database ---------------------------------------------------------------------------------------------------
+
+static int restore_log(struct session *s, const struct stored_turn *st) {
+    const struct turn_record *r = &st->rec;
+    if (r->log_first < 0) return st->tokens.n == 0 ? 0 : E_CORRUPT;
+    if (r->log_first != (int64_t)s->n_log || r->n_input != (int64_t)r->n_input_ids) return E_CORRUPT;
+    size_t n = r->n_input_ids + st->tokens.n;
+    TRY(session_log_reserve(s, n));
+    if (r->n_input_ids) memcpy(s->log + s->n_log, r->input_ids, r->n_input_ids * sizeof *s->log);
+    if (st->tokens.n) memcpy(s->log + s->n_log + r->n_input_ids, st->tokens.ids, st->tokens.n * sizeof *s->log);
+    s->n_log += n;
+    if (r->kind == INPUT_CONTENT) s->chat_begun = true;
+    return 0;
+}
+
+static int restore_turn(struct session *s, struct stored_turn *st) {
+    if (!st->rec.finish_reason[0]) return E_CORRUPT; // recovery has ended them all
+    TRY(restore_log(s, st));
+    struct turn *t = turn_new();
+    if (!t) return E_NOMEM;
+    int rc = turn_restore(t, st);
+    if (rc == 0) rc = session_add_turn(s, t);
+    if (rc < 0) turn_free(t);
+    return rc;
+}
+
+// Between the stored events every number is a delta's: of the turn that was running, in the order of its tokens.
+static int restore_deltas(struct session *s, int64_t upto, int64_t turn, int64_t *token) {
+    const struct turn *t = session_turn(s, turn);
+    for (int64_t seq = event_log_seq(&s->events) + 1; seq <= upto; seq++) {
+        if (!t || *token >= (int64_t)t->n_out) return E_CORRUPT;
+        if (event_log_add_token(&s->events, turn, (*token)++) < 0) return E_NOMEM;
+    }
+    return 0;
+}
+
+static int restore_events(struct session *s, const struct stored_session *stored) {
+    int64_t turn = -1, token = 0;
+    for (size_t i = 0; i < stored->n_events; i++) {
+        const struct event_record *e = &stored->events[i];
+        TRY(restore_deltas(s, e->seq - 1, turn, &token));
+        int64_t last = e->kind == EVENT_LOST ? event_log_add_lost(&s->events, e->n, e->turn)
+                                             : event_log_add(&s->events, e->kind, e->turn, e->reason, e->at_ms);
+        if (last < 0) return E_NOMEM;
+        if (last != e->seq + e->n - 1 || e->kind == EVENT_DELTA) return E_CORRUPT;
+        if (e->kind == EVENT_STARTED) turn = e->turn, token = 0;
+    }
+    return event_log_seq(&s->events) == s->rec.seq ? 0 : E_CORRUPT;
+}
+
+int session_restore(struct session *s, struct stored_session *stored) {
+    session_record_release(&s->rec);
+    s->rec = stored->rec;
+    stored->rec = (struct session_record){0};
+    for (size_t i = 0; i < stored->n_turns; i++) TRY(restore_turn(s, &stored->turns[i]));
+    if ((int64_t)s->n_turns != s->rec.n_turns || (int64_t)s->n_log != s->rec.n_tokens) return E_CORRUPT;
+    TRY(restore_events(s, stored));
+    s->saved_seq = s->saved_reserved = s->rec.seq;
+    s->on_disk = true;
+    return 0;
+}
+
+// --- what clients may see ------------------------------------------------------------------------------------------------
+
+int64_t session_tellable(const struct session *s) {
+    int64_t fact = event_log_next_fact(&s->events, s->saved_seq);
+    int64_t last = fact ? fact - 1 : event_log_seq(&s->events);
+    return last < s->saved_reserved ? last : s->saved_reserved;
+}
+
+enum session_state session_state(const struct session *s) {
+    if (s->rec.closed_ms) return SESSION_CLOSED;
+    if (session_has_turn(s)) return SESSION_ACTIVE;
+    if (s->cached_tokens > 0) return SESSION_IDLE;
+    return s->n_log == 0 ? SESSION_OPEN : SESSION_COLD;
+}
+
+bool session_turn_visible(const struct session *s, const struct turn *t) {
+    return t->rec.seq_first > 0 && t->rec.seq_first <= session_tellable(s);
+}
+
+static bool end_visible(const struct turn *t, int64_t limit) {
+    return t->state == TURN_DONE && t->rec.seq_last <= limit;
+}
+
+void session_turn_view(const struct session *s, const struct turn *t, struct turn_view *out) {
+    int64_t limit = session_tellable(s);
+    bool done = end_visible(t, limit);
+    int64_t n = done ? (int64_t)t->n_out : event_log_tokens_upto(&s->events, t->rec.turn, limit);
+    turn_view_fill(t, n, done, out);
+    out->seq_last = done ? t->rec.seq_last : limit;
+}
+
+// Length of the log as far as it may be told.
+static int64_t visible_tokens(const struct session *s, int64_t limit) {
+    for (size_t i = s->n_turns; i-- > 0;) {
+        const struct turn *t = s->turns[i];
+        if (t->rec.log_first < 0 || t->rec.seq_first > limit) continue;
+        return t->rec.log_first + t->rec.n_input + event_log_tokens_upto(&s->events, t->rec.turn, limit);
+    }
+    return 0;
+}
+
+void session_view_fill(const struct session *s, struct session_view *out) {
+    const struct session_record *r = &s->rec;
+    int64_t limit = session_tellable(s);
+    size_t n_turns = s->n_turns;
+    while (n_turns > 0 && s->turns[n_turns - 1]->rec.seq_first > limit) n_turns--;
+    const struct turn *queued = session_next_queued(s);
+    int64_t turn = s->running >= 0 ? s->running : queued ? queued->rec.turn : -1;
+    *out = (struct session_view){
+        .id = r->id,
+        .title = r->title,
+        .model = r->model,
+        .system = r->system,
+        .auto_title = r->auto_title,
+        .state = session_state(s),
+        .created_ms = r->created_ms,
+        .updated_ms = r->updated_ms,
+        .n_turns = (int64_t)n_turns,
+        .n_tokens = visible_tokens(s, limit),
+        .session_len = r->session_len,
+        .cached_tokens = s->cached_tokens,
+        .seq = limit,
+        .memory_len = r->memory_len,
+        .sink_len = r->sink_len,
+        .turn = turn < (int64_t)n_turns ? turn : -1,
+        .sampling = r->sampling,
+    };
+    if (out->cached_tokens > out->n_tokens) out->cached_tokens = out->n_tokens;
+}
+
+// --- small things --------------------------------------------------------------------------------------------------------
+
+static bool is_blank(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+// Back to the end of a word when that does not lose more than half of it (languages without blanks are cut as they are).
+static size_t cut_at_word(const char *text, size_t len) {
+    for (size_t i = len; i > len / 2; i--)
+        if (text[i - 1] == ' ') return i - 1;
+    return len;
+}
+
+void session_title_from(const char *text, size_t len, char *out, size_t cap) {
+    static const char dots[] = "\xe2\x80\xa6";
+    size_t n = 0, room = cap - sizeof dots;
+    bool blank = true, cut = false;
+    for (size_t i = 0; i < len && !cut; i++) {
+        if (is_blank(text[i]) && blank) continue;
+        blank = is_blank(text[i]);
+        if (n == room)
+            cut = true;
+        else
+            out[n++] = blank ? ' ' : (unsigned char)text[i] < 0x20 ? '?' : text[i];
+    }
+    if (cut) n = cut_at_word(out, utf8_complete_len(out, n));
+    while (n > 0 && out[n - 1] == ' ') n--;
+    if (cut) {
+        memcpy(out + n, dots, sizeof dots - 1);
+        n += sizeof dots - 1;
+    }
+    out[n] = '\0';
+}
+
+struct attachment *session_attachment(const struct session *s, uint64_t client) {
+    struct attachment *a;
+    DL_FOREACH(s->attachments, a) {
+        if (a->client == client) return a;
+    }
+    return NULL;
+}
+
+const char *session_id(const struct session *s) {
+    return s->rec.id;
+}

@@ -1,0 +1,541 @@
+// The session service: opening, closing, poll, and settling what has been touched. See service.h for the other files.
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "sessions/service.h"
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define PROBE_US 2000000        // how often a database that refused is asked again
+#define CLOSE_WAIT_US 5000000   // how long the last saves may take
+#define CLOSE_ATTEMPTS 3
+
+static const char *const state_names[] = {"open", "active", "idle", "parked", "cold", "closed"};
+static const char *const finish_names[] = {"eos", "stop", "length", "cancelled", "deadline", "error", "interrupted"};
+#define N_FINISH (int)(sizeof finish_names / sizeof *finish_names)
+
+const char *session_state_name(enum session_state s) {
+    return state_names[s];
+}
+
+// --- tables --------------------------------------------------------------------------------------------------------------
+
+int64_t service_now(const struct sessions *ss) {
+    return clock_mono_us(ss->clock);
+}
+
+int64_t service_now_ms(const struct sessions *ss) {
+    return clock_wall_us(ss->clock) / 1000;
+}
+
+struct session *service_find(struct sessions *ss, const char *id) {
+    struct session *s;
+    HASH_FIND(by_id, ss->by_id, id, strlen(id), s);
+    return s;
+}
+
+static struct session *find_key(struct sessions *ss, int64_t key) {
+    struct session *s;
+    HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
+    return s;
+}
+
+void service_add(struct sessions *ss, struct session *s, int64_t key) {
+    s->rec.key = key;
+    HASH_ADD(by_key, ss->by_key, rec.key, sizeof s->rec.key, s);
+    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
+}
+
+void service_add_loading(struct sessions *ss, struct session *s) {
+    s->loading = true;
+    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
+}
+
+void service_forget_id(struct session *s) {
+    if (s->zombie) return;
+    HASH_DELETE(by_id, s->service->by_id, s);
+    s->zombie = true;
+}
+
+void service_touch(struct session *s) {
+    struct sessions *ss = s->service;
+    if (s->touched) return;
+    s->touched = true;
+    s->touched_next = NULL;
+    *ss->touched_end = s;
+    ss->touched_end = &s->touched_next;
+}
+
+void service_timers_changed(struct session *s) {
+    struct sessions *ss = s->service;
+    bool wanted = s->save_due_us || s->retry_us;
+    if (wanted && !s->in_timed) DL_APPEND2(ss->timed, s, timed_prev, timed_next);
+    if (!wanted && s->in_timed) DL_DELETE2(ss->timed, s, timed_prev, timed_next);
+    s->in_timed = wanted;
+}
+
+void service_count_finish(struct sessions *ss, const char *reason) {
+    for (int i = 0; i < N_FINISH; i++)
+        if (strcmp(reason, finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
+}
+
+// --- settling ------------------------------------------------------------------------------------------------------------
+
+static void show_state(struct session *s, int state) {
+    struct sessions *ss = s->service;
+    if (s->shown_state == state) return;
+    if (s->shown_state >= 0) metric_add(ss->m_state[s->shown_state], -1);
+    if (state >= 0) metric_add(ss->m_state[state], 1);
+    if (s->shown_state >= 0) s->changed = true;
+    s->shown_state = state;
+}
+
+static bool can_unload(const struct session *s) {
+    return s->on_disk && !s->zombie && !s->attachments && !session_has_turn(s) && !s->engine_turn && !s->saving &&
+           !s->save_due_us && !s->pending && !s->closing && !s->deferred;
+}
+
+static void list_lru(struct session *s) {
+    struct sessions *ss = s->service;
+    bool can = can_unload(s);
+    if (can == s->in_lru) return;
+    if (can)
+        DL_APPEND2(ss->lru, s, lru_prev, lru_next);
+    else
+        DL_DELETE2(ss->lru, s, lru_prev, lru_next);
+    ss->n_lru += can ? 1 : -1;
+    s->in_lru = can;
+    if (!can) s->unload = false;
+}
+
+void service_used(struct session *s) {
+    struct sessions *ss = s->service;
+    if (!s->in_lru) return;
+    DL_DELETE2(ss->lru, s, lru_prev, lru_next);
+    ss->n_lru--;
+    s->in_lru = s->unload = false;
+    service_touch(s); // back in at the end of the list
+}
+
+// Out of every list and table. Not while it is in the list of touched sessions.
+static void destroy(struct session *s) {
+    struct sessions *ss = s->service;
+    show_state(s, -1);
+    evict_stop(&ss->idle, &s->idle);
+    s->save_due_us = s->retry_us = 0;
+    service_timers_changed(s);
+    if (s->in_lru) {
+        DL_DELETE2(ss->lru, s, lru_prev, lru_next);
+        ss->n_lru--;
+    }
+    for (struct request *r = s->deferred, *next; r; r = next) {
+        next = r->next;
+        request_free(r);
+    }
+    while (s->attachments) deliver_detach(s->attachments);
+    service_forget_id(s);
+    if (!s->loading) HASH_DELETE(by_key, ss->by_key, s);
+    session_free(s);
+}
+
+void service_drop(struct session *s) {
+    while (s->attachments) deliver_detach(s->attachments);
+    service_forget_id(s);
+    service_touch(s); // freed when settled
+}
+
+// Deleted: its clients take the last event, then it goes.
+static void settle_zombie(struct session *s) {
+    struct sessions *ss = s->service;
+    int64_t last = event_log_seq(&s->events);
+    struct attachment *a, *next;
+    DL_FOREACH_SAFE(s->attachments, a, next) {
+        if (a->cursor < last) continue;
+        uint64_t client = a->client;
+        deliver_detach(a);
+        if (ss->cb.on_gone) ss->cb.on_gone(ss->cb.ctx, client, s);
+    }
+    deliver_ready(s);
+    if (!s->attachments && !s->saving && !s->touched) destroy(s);
+}
+
+static void send_delete(struct session *s) {
+    struct store_job *job = store_job_new(STORE_DELETE, s->rec.key);
+    if (!job) {
+        save_soon(s); // try again with the next timer
+        return;
+    }
+    s->deleting = true;
+    store_send(s->service->store, job);
+}
+
+// A close that was asked for, once nothing runs any more.
+static void settle_closing(struct session *s) {
+    if (session_has_turn(s) || s->engine_turn || s->deleting) return;
+    if (s->delete_it) {
+        if (!s->saving) send_delete(s);
+        return;
+    }
+    int64_t seq = event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(s->service));
+    if (seq < 0) return;
+    s->closing = false;
+    s->rec.closed_ms = s->rec.updated_ms = service_now_ms(s->service);
+    s->version++;
+    struct pending *p;
+    DL_FOREACH(s->pending, p) {
+        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX) p->seq = seq;
+    }
+    save_now(s);
+}
+
+static void tell_watchers(struct session *s) {
+    struct sessions *ss = s->service;
+    show_state(s, (int)session_state(s));
+    if (!s->changed) return;
+    s->changed = false;
+    struct session_view view;
+    session_view_fill(s, &view);
+    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &view, false);
+}
+
+static void settle(struct session *s) {
+    struct sessions *ss = s->service;
+    if (s->zombie) {
+        settle_zombie(s);
+        return;
+    }
+    if (s->closing) settle_closing(s);
+    run_next(s);
+    bool due = s->save_due_us && s->save_due_us <= service_now(ss);
+    if (due && !s->saving && !s->deleting) save_begin(s);
+    if (!s->on_disk) return; // nobody may know of it yet
+    deliver_ready(s);
+    tell_watchers(s);
+    list_lru(s);
+    if (s->in_lru && s->unload && s->cached_tokens == 0 && !s->touched) destroy(s);
+}
+
+// Sessions beyond the limit leave memory, the ones used longest ago first; one with a cache gives that up before.
+static void unload_excess(struct sessions *ss) {
+    int64_t excess = ss->n_lru - ss->o.max_resident_sessions;
+    struct session *s, *next;
+    DL_FOREACH_SAFE2(ss->lru, s, next, lru_next) {
+        if (excess-- <= 0) return;
+        if (s->cached_tokens == 0) {
+            if (!s->touched) destroy(s);
+            continue;
+        }
+        if (s->unload) continue;
+        s->unload = true;
+        s->evicting = "pressure";
+        evict_stop(&ss->idle, &s->idle);
+        engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+    }
+}
+
+static void settle_all(struct sessions *ss) {
+    while (ss->touched) {
+        struct session *s = ss->touched;
+        ss->touched = s->touched_next;
+        if (!ss->touched) ss->touched_end = &ss->touched;
+        s->touched = false;
+        settle(s);
+    }
+    unload_excess(ss);
+}
+
+void service_enter(struct sessions *ss) {
+    ss->depth++;
+}
+
+void service_leave(struct sessions *ss) {
+    // Callbacks may call in again: only the outermost call settles, and what they touched is settled by it.
+    if (ss->depth == 1) settle_all(ss);
+    ss->depth--;
+}
+
+// --- poll ----------------------------------------------------------------------------------------------------------------
+
+static void load_done(struct sessions *ss, struct store_job *job) {
+    struct session *s = service_find(ss, job->id);
+    if (!s || !s->loading) return;
+    HASH_DELETE(by_id, ss->by_id, s); // it had been there under its id alone
+    s->loading = false;
+    int rc = job->rc;
+    if (rc == 0) rc = session_restore(s, job->loaded);
+    if (rc < 0 && rc != E_NOTFOUND) {
+        if (job->rc == 0) err_set(&job->err, rc, "the record of this session is damaged");
+        log_error("session.load", "session=%s error=%s", job->id, err_name(rc));
+    }
+    if (rc == 0) {
+        service_add(ss, s, s->rec.key);
+        requests_run_deferred(s, true);
+        service_touch(s);
+        return;
+    }
+    struct request *waiting = s->deferred;
+    s->deferred = NULL;
+    s->deferred_end = &s->deferred;
+    requests_run_orphans(ss, waiting, rc == E_NOTFOUND ? NULL : &job->err);
+    session_free(s);
+}
+
+static void delete_done(struct sessions *ss, struct store_job *job) {
+    struct session *s = find_key(ss, job->key);
+    if (!s) return;
+    s->deleting = s->closing = false;
+    struct pending *p, *next;
+    if (job->rc < 0) {
+        service_store_failed(ss, &job->err);
+        DL_FOREACH_SAFE(s->pending, p, next) {
+            if (p->kind != PENDING_CLOSE) continue;
+            DL_DELETE(s->pending, p);
+            requests_fail(ss, p->client, p->request_id, s->rec.id, "store_failed", 0, job->err.text);
+            pending_free(p);
+        }
+        s->delete_it = false;
+        requests_run_deferred(s, true);
+        service_touch(s);
+        return;
+    }
+    service_store_works(ss);
+    event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(ss));
+    s->rec.closed_ms = service_now_ms(ss);
+    s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
+    evict_stop(&ss->idle, &s->idle);
+    if (s->cached_tokens > 0) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+    s->save_due_us = s->retry_us = 0;
+    service_timers_changed(s);
+    list_lru(s);
+    service_forget_id(s);
+    show_state(s, -1);
+    DL_FOREACH_SAFE(s->pending, p, next) {
+        DL_DELETE(s->pending, p);
+        p->seq = event_log_seq(&s->events);
+        deliver_committed(s, p);
+    }
+    struct session_view gone = {.id = s->rec.id};
+    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &gone, true);
+    requests_run_deferred(s, false);
+    service_touch(s);
+}
+
+void service_store_failed(struct sessions *ss, const struct err *err) {
+    if (!ss->store_error[0]) log_error("store.failed", "error=%s", err_name(err->code));
+    snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
+    ss->probe_us = service_now(ss) + PROBE_US;
+}
+
+void service_store_works(struct sessions *ss) {
+    if (ss->store_error[0]) log_info("store.works", "%s", "");
+    ss->store_error[0] = '\0';
+    ss->probe_us = 0;
+}
+
+static void probe(struct sessions *ss) {
+    if (!ss->probe_us || ss->probing || service_now(ss) < ss->probe_us) return;
+    struct store_job *job = store_job_new(STORE_PROBE, 0);
+    if (!job) return;
+    ss->probing = true;
+    store_send(ss->store, job);
+}
+
+static void probe_done(struct sessions *ss, const struct store_job *job) {
+    ss->probing = false;
+    if (job->rc < 0)
+        service_store_failed(ss, &job->err);
+    else
+        service_store_works(ss);
+}
+
+static void store_answer(struct sessions *ss, struct store_job *job) {
+    switch (job->kind) {
+    case STORE_SAVE: save_done(ss, job); break;
+    case STORE_LOAD: load_done(ss, job); break;
+    case STORE_LIST: requests_list_done(ss, job); break;
+    case STORE_DELETE: delete_done(ss, job); break;
+    case STORE_PROBE: probe_done(ss, job); break;
+    case STORE_STOP: break;
+    }
+    store_job_free(job);
+}
+
+static void evict_idle(struct sessions *ss) {
+    int64_t now = service_now(ss);
+    struct evict_node *node;
+    while ((node = evict_due(&ss->idle, now))) {
+        struct session *s = (struct session *)((char *)node - offsetof(struct session, idle));
+        evict_stop(&ss->idle, node);
+        s->evicting = "idle";
+        engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+    }
+}
+
+// Touches what is due; returns when the next is.
+static int64_t run_timers(struct sessions *ss) {
+    int64_t now = service_now(ss), next = INT64_MAX;
+    struct session *s;
+    DL_FOREACH2(ss->timed, s, timed_next) {
+        if (s->save_due_us && s->save_due_us <= now && !s->saving && !s->deleting) service_touch(s);
+        if (s->retry_us && s->retry_us <= now) service_touch(s);
+    }
+    evict_idle(ss);
+    probe(ss);
+    settle_all(ss);
+    DL_FOREACH2(ss->timed, s, timed_next) {
+        if (s->save_due_us && !s->saving && !s->deleting && s->save_due_us < next) next = s->save_due_us;
+        if (s->retry_us && s->retry_us < next) next = s->retry_us;
+    }
+    if (evict_next_us(&ss->idle) < next) next = evict_next_us(&ss->idle);
+    if (ss->probe_us && !ss->probing && ss->probe_us < next) next = ss->probe_us;
+    return next;
+}
+
+int64_t sessions_poll(struct sessions *ss) {
+    struct store_job *job;
+    struct engine_event e;
+    service_enter(ss);
+    while ((job = store_receive(ss->store))) store_answer(ss, job);
+    while (engine_poll(ss->engine, &e) == 1) run_engine_event(ss, &e);
+    int64_t next = run_timers(ss);
+    service_leave(ss);
+    if (next == INT64_MAX) return -1;
+    int64_t now = service_now(ss);
+    return next > now ? next - now : 0;
+}
+
+void sessions_drain(struct sessions *ss) {
+    ss->draining = true;
+}
+
+int sessions_n_running(const struct sessions *ss) {
+    return (int)ss->n_active;
+}
+
+bool sessions_store_ok(const struct sessions *ss, const char **reason) {
+    bool ok = !ss->store_error[0];
+    if (reason) *reason = ok ? NULL : ss->store_error;
+    return ok;
+}
+
+// --- opening and closing -------------------------------------------------------------------------------------------------
+
+static void register_metrics(struct sessions *ss, struct metrics *m) {
+    static const char *const states[] = {"state=\"open\"",   "state=\"active\"", "state=\"idle\"",
+                                         "state=\"parked\"", "state=\"cold\"",   "state=\"closed\""};
+    static const char *const finish[] = {"finish=\"eos\"",      "finish=\"stop\"",  "finish=\"length\"",    "finish=\"cancelled\"",
+                                         "finish=\"deadline\"", "finish=\"error\"", "finish=\"interrupted\""};
+    static const char *const reasons[] = {"reason=\"idle\"", "reason=\"pressure\""};
+    static const char *const sources[] = {"source=\"none\"", "source=\"kept\"", "source=\"recomputed\""};
+    if (!m) return;
+    for (int i = 0; i <= SESSION_CLOSED; i++)
+        ss->m_state[i] = metrics_gauge(m, "parley_sessions_resident", "Sessions in memory, by state.", states[i]);
+    for (int i = 0; i < 2; i++)
+        ss->m_evicted[i] = metrics_counter(m, "parley_sessions_evictions_total", "Caches let go.", reasons[i]);
+    for (int i = CACHE_KEPT; i <= CACHE_RECOMPUTED; i++)
+        ss->m_resumed[i] = metrics_counter(m, "parley_sessions_resumes_total",
+                                           "Turns that continued a log, by where its cache came from.", sources[i]);
+    for (int i = 0; i < N_FINISH; i++)
+        ss->m_finished[i] = metrics_counter(m, "parley_sessions_turns_total", "Turns that ended, by how.", finish[i]);
+}
+
+static int check_options(const struct sessions_options *o, const struct engine_info *info, struct err *err) {
+    if (o->default_memory_len > info->max_memory_len)
+        return err_set(err, E_INVAL, "memory_len %d is more than the cache can hold for one session (%d)",
+                       o->default_memory_len, info->max_memory_len);
+    int32_t memory_len = o->default_memory_len ? o->default_memory_len : info->default_memory_len;
+    if (o->default_sink_len < 0 || o->default_sink_len >= memory_len)
+        return err_set(err, E_INVAL, "sink_len %d must be from 0 to memory_len - 1 (%d)", o->default_sink_len, memory_len - 1);
+    if (o->default_session_len < 0 || o->default_session_len > info->max_session_len)
+        return err_set(err, E_INVAL, "session_len %lld must be from 0 to %lld", (long long)o->default_session_len,
+                       (long long)info->max_session_len);
+    return 0;
+}
+
+static int copy_options(struct sessions *ss, const struct sessions_options *o, struct err *err) {
+    ss->o = *o;
+    ss->o.db_path = NULL; // borrowed: not for later
+    ss->build = strdup(o->build ? o->build : "unknown");
+    if (!ss->build) return err_set(err, E_NOMEM, "no memory for the session service");
+    if (!ss->o.default_memory_len) ss->o.default_memory_len = ss->info->default_memory_len;
+    if (!ss->o.default_session_len) ss->o.default_session_len = ss->info->max_session_len;
+    return 0;
+}
+
+int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
+                  const struct sessions_callbacks *cb, struct err *err) {
+    struct sessions *ss = calloc(1, sizeof *ss);
+    if (!ss) return err_set(err, E_NOMEM, "no memory for the session service");
+    ss->engine = engine;
+    ss->info = engine_info(engine);
+    ss->cb = *cb;
+    ss->clock = o->clock ? o->clock : &clock_system;
+    ss->next_turn = 1;
+    ss->touched_end = &ss->touched;
+    evict_list_init(&ss->idle, o->max_sequence_idle_microseconds);
+    struct store_options so = {.path = o->db_path, .clock = ss->clock, .metrics = o->metrics, .wake = o->wake, .wake_ctx = o->wake_ctx};
+    struct store_start start;
+    int rc;
+    TRY_GOTO(free, check_options(o, ss->info, err));
+    TRY_GOTO(free, copy_options(ss, o, err));
+    TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
+    ss->next_key = start.next_key;
+    register_metrics(ss, o->metrics);
+    *out = ss;
+    return 0;
+free:
+    free(ss->build);
+    free(ss);
+    return rc;
+}
+
+// Whatever is not on disk yet goes there, with a few attempts; what cannot is named.
+static void save_everything(struct sessions *ss) {
+    int64_t deadline = clock_mono_us(&clock_system) + CLOSE_WAIT_US;
+    for (int attempt = 0; attempt < CLOSE_ATTEMPTS; attempt++) {
+        struct session *s, *next;
+        bool missing = false;
+        HASH_ITER(by_key, ss->by_key, s, next) {
+            if (s->saving || s->deleting || !save_wanted(s)) continue;
+            missing = true;
+            save_begin(s);
+        }
+        if (!missing && store_n_waiting(ss->store) == 0) return;
+        while (store_n_waiting(ss->store) > 0) {
+            int64_t left = deadline - clock_mono_us(&clock_system);
+            struct store_job *job = left > 0 ? store_wait(ss->store, left) : NULL;
+            if (!job) return;
+            store_answer(ss, job);
+        }
+    }
+}
+
+void sessions_close(struct sessions *ss) {
+    if (!ss) return;
+    struct engine_event e;
+    struct session *s, *next;
+    service_enter(ss); // never left: nothing is settled any more
+    while (engine_poll(ss->engine, &e) == 1) run_engine_event(ss, &e);
+    ss->closing = ss->draining = true;
+    HASH_ITER(by_key, ss->by_key, s, next) run_interrupt(s);
+    save_everything(ss);
+    HASH_ITER(by_key, ss->by_key, s, next) {
+        if (save_wanted(s))
+            log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
+                      (long long)(event_log_seq(&s->events) - s->saved_seq));
+        if (s->cached_tokens > 0 || s->engine_turn) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        destroy(s);
+    }
+    HASH_ITER(by_id, ss->by_id, s, next) destroy(s);
+    struct client *c, *next_client;
+    HASH_ITER(hh, ss->clients, c, next_client) {
+        HASH_DEL(ss->clients, c);
+        free(c);
+    }
+    store_close(ss->store);
+    free(ss->build);
+    free(ss);
+}

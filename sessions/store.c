@@ -1,0 +1,257 @@
+// The store's thread: jobs in, group commits, answers out. See store.h.
+#include "sessions/store.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/queue.h"
+#include "sessions/store_db.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_JOBS 4096
+#define GROUP_JOBS 256          // committed together at most
+#define IDLE_US 250000          // without a job: time to checkpoint
+#define BUSY_WAL_FRAMES 4096    // under load, checkpoint when the log has grown by this much (16 MiB)
+
+struct store {
+    struct store_db db; // the store's thread; before and after it lives, the owner's
+    pthread_t thread;
+    struct queue jobs, answers; // struct store_job *
+    const struct clock *clock;
+    // Owner's side: what the queue had no room for, in order.
+    struct store_job *backlog, **backlog_end;
+    size_t n_waiting;
+    struct metric *m_commit, *m_wal, *m_errors;
+};
+
+struct store_job *store_job_new(enum store_job_kind kind, int64_t key) {
+    struct store_job *job = calloc(1, sizeof *job);
+    if (!job) return NULL;
+    job->kind = kind;
+    job->key = key;
+    return job;
+}
+
+void session_save_free(struct session_save *save) {
+    if (!save) return;
+    session_record_release(&save->rec);
+    for (size_t i = 0; i < save->n_turns; i++) {
+        turn_record_release(&save->turns[i].rec);
+        token_run_release(&save->turns[i].tokens);
+    }
+    free(save->turns);
+    free(save->events);
+    free(save);
+}
+
+static void list_free(struct store_list *l) {
+    if (!l) return;
+    for (size_t i = 0; i < l->n_rows; i++) session_record_release(&l->rows[i]);
+    free(l->rows);
+    free(l->owner);
+    free(l->query);
+    free(l->cursor);
+    free(l);
+}
+
+void store_job_free(struct store_job *job) {
+    if (!job) return;
+    session_save_free(job->save);
+    stored_session_free(job->loaded);
+    list_free(job->list);
+    free(job->id);
+    free(job);
+}
+
+// --- the store's thread ------------------------------------------------------------------------------------------------
+
+static bool is_write(const struct store_job *job) {
+    return job->kind == STORE_SAVE || job->kind == STORE_DELETE || job->kind == STORE_PROBE;
+}
+
+static int write_one(struct store *st, struct store_job *job) {
+    job->err = (struct err){0};
+    switch (job->kind) {
+    case STORE_SAVE: return store_write_save(&st->db, job->save, &job->err);
+    case STORE_DELETE: return store_write_delete(&st->db, job->key, &job->err);
+    default: return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
+    }
+}
+
+// All of them or none. The failure's sentence is left in *err.
+static int try_group(struct store *st, struct store_job **jobs, size_t n, struct err *err) {
+    int64_t start = clock_mono_us(&clock_system);
+    int rc = store_db_exec(&st->db, "BEGIN IMMEDIATE", err);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = write_one(st, jobs[i]);
+        if (rc < 0) *err = jobs[i]->err;
+    }
+    if (rc == 0) rc = store_db_exec(&st->db, "COMMIT", err);
+    if (rc < 0) {
+        // A full disk may have rolled back by itself; then this says so and changes nothing.
+        store_db_exec(&st->db, "ROLLBACK", NULL);
+        return rc;
+    }
+    metric_observe(st->m_commit, (double)(clock_mono_us(&clock_system) - start) * 1e-6);
+    return 0;
+}
+
+static void write_group(struct store *st, struct store_job **jobs, size_t n) {
+    struct err err = {0};
+    int rc = try_group(st, jobs, n, &err);
+    if (rc < 0 && n > 1) { // find out whose fault it is; the others shall not suffer
+        for (size_t i = 0; i < n; i++) write_group(st, &jobs[i], 1);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        jobs[i]->rc = rc;
+        jobs[i]->err = err;
+    }
+    if (rc < 0 && rc != E_EXISTS) metric_add(st->m_errors, 1);
+}
+
+static void read_one(struct store *st, struct store_job *job) {
+    if (job->kind == STORE_LOAD) job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
+    if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
+}
+
+static void serve(struct store *st, struct store_job **jobs, size_t n) {
+    for (size_t i = 0; i < n;) {
+        size_t end = i;
+        while (end < n && is_write(jobs[end])) end++;
+        if (end > i)
+            write_group(st, &jobs[i], end - i);
+        else
+            read_one(st, jobs[end++]); // after what was sent before it has been committed
+        for (; i < end; i++) queue_push(&st->answers, &jobs[i]);
+    }
+}
+
+static void tend_log(struct store *st, bool idle) {
+    if (st->db.deleted)
+        store_db_checkpoint(&st->db, true);
+    else if (st->db.wal_frames > (idle ? 0 : BUSY_WAL_FRAMES))
+        store_db_checkpoint(&st->db, false);
+    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+}
+
+static void *store_main(void *arg) {
+    struct store *st = arg;
+    struct store_job *jobs[GROUP_JOBS];
+    bool tended = true; // the log has been seen to since the last job
+    for (bool stop = false; !stop;) {
+        int got = queue_pop(&st->jobs, &jobs[0], tended ? -1 : IDLE_US);
+        if (got < 0) break;
+        if (got == 0) {
+            tend_log(st, true);
+            tended = true;
+            continue;
+        }
+        size_t n = 1;
+        while (n < GROUP_JOBS && jobs[n - 1]->kind != STORE_STOP && queue_try_pop(&st->jobs, &jobs[n]) == 1) n++;
+        stop = jobs[n - 1]->kind == STORE_STOP;
+        serve(st, jobs, n);
+        if (!stop) tend_log(st, false);
+        tended = false;
+    }
+    return NULL;
+}
+
+// --- the owner's side ----------------------------------------------------------------------------------------------------
+
+static void register_metrics(struct store *st, struct metrics *m) {
+    static const double bounds[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2};
+    if (!m) return;
+    st->m_commit = metrics_histogram(m, "parley_store_commit_seconds", "Time of one group commit.", NULL, bounds,
+                                     (int)(sizeof bounds / sizeof *bounds));
+    st->m_wal = metrics_gauge(m, "parley_store_wal_bytes", "Size of the database's write-ahead log.", NULL);
+    st->m_errors = metrics_counter(m, "parley_store_errors_total", "Writes that the database refused.", NULL);
+}
+
+static int prepare(struct store *st, const struct store_options *o, struct store_start *start, struct err *err) {
+    int64_t began = clock_mono_us(&clock_system);
+    TRY(store_db_open(&st->db, o->path, err));
+    TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
+    TRY(store_read_next_key(&st->db, &start->next_key, err));
+    log_info("store.open", "schema=%d interrupted_turns=%lld took_ms=%.1f", store_schema_version(),
+             (long long)start->n_interrupted, (double)(clock_mono_us(&clock_system) - began) * 1e-3);
+    return 0;
+}
+
+int store_open(struct store **out, const struct store_options *o, struct store_start *start, struct err *err) {
+    struct store *st = calloc(1, sizeof *st);
+    if (!st) return err_set(err, E_NOMEM, "no memory for the store");
+    st->clock = o->clock;
+    st->backlog_end = &st->backlog;
+    st->db.lock_fd = -1;
+    int rc;
+    TRY_GOTO(free, prepare(st, o, start, err));
+    TRY_GOTO(db, queue_init(&st->jobs, sizeof(struct store_job *), QUEUE_JOBS, NULL, NULL, err));
+    TRY_GOTO(jobs, queue_init(&st->answers, sizeof(struct store_job *), QUEUE_JOBS, o->wake, o->wake_ctx, err));
+    register_metrics(st, o->metrics);
+    if (pthread_create(&st->thread, NULL, store_main, st) != 0) {
+        rc = err_set(err, E_NOMEM, "cannot start the store's thread");
+        goto answers;
+    }
+    *out = st;
+    return 0;
+answers:
+    queue_release(&st->answers);
+jobs:
+    queue_release(&st->jobs);
+db:
+free:
+    store_db_close(&st->db, false);
+    free(st);
+    return rc;
+}
+
+static void push_backlog(struct store *st) {
+    while (st->backlog) {
+        struct store_job *job = st->backlog, *next = job->next;
+        if (queue_try_push(&st->jobs, &job) < 0) return;
+        st->backlog = next;
+        if (!next) st->backlog_end = &st->backlog;
+    }
+}
+
+void store_send(struct store *st, struct store_job *job) {
+    job->next = NULL;
+    *st->backlog_end = job;
+    st->backlog_end = &job->next;
+    st->n_waiting++;
+    push_backlog(st);
+}
+
+struct store_job *store_receive(struct store *st) {
+    return store_wait(st, 0);
+}
+
+struct store_job *store_wait(struct store *st, int64_t timeout_us) {
+    struct store_job *job = NULL;
+    push_backlog(st);
+    int got = timeout_us == 0 ? queue_try_pop(&st->answers, &job) : queue_pop(&st->answers, &job, timeout_us);
+    if (got != 1) return NULL;
+    st->n_waiting--;
+    push_backlog(st);
+    return job;
+}
+
+size_t store_n_waiting(const struct store *st) {
+    return st->n_waiting;
+}
+
+void store_close(struct store *st) {
+    if (!st) return;
+    struct store_job stop = {.kind = STORE_STOP};
+    store_send(st, &stop);
+    for (struct store_job *job = NULL; job != &stop; job = store_wait(st, -1))
+        store_job_free(job);
+    pthread_join(st->thread, NULL);
+    queue_release(&st->jobs);
+    queue_release(&st->answers);
+    store_db_close(&st->db, true);
+    free(st);
+}

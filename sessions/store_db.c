@@ -1,0 +1,281 @@
+// Opening the database, and the few calls through which all SQL goes. See store_db.h.
+//
+// SQLite before 3.51.3 can corrupt a database in WAL mode when one connection writes or checkpoints while another
+// checkpoints. So exactly one connection, on one thread, writes and checkpoints; every other one is a reader that
+// does neither. The lock file sees to it that there is one such process.
+#include "sessions/store_db.h"
+#include "base/err.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+static const char *const writer_settings[] = {
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA secure_delete = ON",
+    "PRAGMA wal_autocheckpoint = 0", // we say when
+    "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA temp_store = MEMORY",
+};
+static const char *const reader_settings[] = {
+    "PRAGMA query_only = ON",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA cell_size_check = ON",
+    "PRAGMA wal_autocheckpoint = 0",
+};
+#define N_OF(a) (int)(sizeof(a) / sizeof *(a))
+#define BUSY_TIMEOUT_MS 2000
+
+static bool is_memory(const char *path) {
+    return strcmp(path, ":memory:") == 0;
+}
+
+static int code_of(int sqlite_rc) {
+    switch (sqlite_rc & 0xff) {
+    case SQLITE_FULL: return E_FULL;
+    case SQLITE_READONLY:
+    case SQLITE_PERM:
+    case SQLITE_CANTOPEN: return E_DENIED;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED: return E_BUSY;
+    case SQLITE_NOTADB: return E_FORMAT;
+    case SQLITE_CORRUPT: return E_CORRUPT;
+    case SQLITE_NOMEM: return E_NOMEM;
+    case SQLITE_TOOBIG: return E_LIMIT;
+    case SQLITE_CONSTRAINT: return E_EXISTS;
+    default: return E_IO;
+    }
+}
+
+int store_db_error(struct store_db *db, struct err *err) {
+    int rc = db->sql ? sqlite3_extended_errcode(db->sql) : SQLITE_NOMEM;
+    const char *text = db->sql ? sqlite3_errmsg(db->sql) : "out of memory";
+    switch (rc & 0xff) {
+    case SQLITE_NOTADB: return err_set(err, E_FORMAT, "%s: not an SQLite database", db->path);
+    case SQLITE_CORRUPT: return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, text);
+    case SQLITE_FULL: return err_set(err, E_FULL, "%s: no space left for the database", db->path);
+    case SQLITE_READONLY: return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
+    case SQLITE_BUSY: return err_set(err, E_BUSY, "%s: the database is locked by another process", db->path);
+    default: return err_set(err, code_of(rc), "%s: %s", db->path, text);
+    }
+}
+
+int store_db_exec(struct store_db *db, const char *sql, struct err *err) {
+    return sqlite3_exec(db->sql, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : store_db_error(db, err);
+}
+
+int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err *err) {
+    sqlite3_stmt *s;
+    if (sqlite3_prepare_v2(db->sql, sql, -1, &s, NULL) != SQLITE_OK) return store_db_error(db, err);
+    int rc = 0;
+    if (sqlite3_step(s) == SQLITE_ROW)
+        *out = sqlite3_column_int64(s, 0);
+    else
+        rc = store_db_error(db, err);
+    sqlite3_finalize(s);
+    return rc;
+}
+
+sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err) {
+    sqlite3_stmt **s = &db->stmts[which];
+    if (!*s && sqlite3_prepare_v3(db->sql, store_schema_sql(which), -1, SQLITE_PREPARE_PERSISTENT, s, NULL) != SQLITE_OK) {
+        store_db_error(db, err);
+        return NULL;
+    }
+    sqlite3_reset(*s);
+    sqlite3_clear_bindings(*s);
+    return *s;
+}
+
+int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
+    int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : store_db_error(db, err);
+    sqlite3_reset(s); // what is bound may be freed now, and no read stays open
+    return rc;
+}
+
+// WAL mode shares memory between processes, and locks are at the mercy of the server: both fail on network file systems.
+static int refuse_network(const char *path, int fd, struct err *err) {
+    static const struct {
+        unsigned long magic;
+        const char *name;
+    } remote[] = {{0x6969, "NFS"},      {0xff534d42, "CIFS"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
+                  {0x5346414f, "AFS"}, {0x00c36400, "Ceph"}, {0x73757245, "Coda"}};
+    struct statfs fs;
+    if (fstatfs(fd, &fs) < 0) return err_errno(err, "%s", path);
+    for (int i = 0; i < N_OF(remote); i++)
+        if (((unsigned long)fs.f_type & 0xffffffff) == remote[i].magic)
+            return err_set(err, E_UNSUPPORTED, "%s: on a network file system (%s); a session database must be on a local disk",
+                           path, remote[i].name);
+    return 0;
+}
+
+static void lock_holder(int fd, char out[48]) {
+    char pid[24] = "";
+    ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+    out[0] = '\0';
+    if (n > 0 && strtol(pid, NULL, 10) > 0) snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
+}
+
+// A file beside the database, locked with flock: the lock goes when the process goes, however it ends. (Not the database
+// itself: closing another descriptor of it would drop SQLite's own locks.)
+static int take_lock(struct store_db *db, struct err *err) {
+    char path[4096], pid[24], holder[48];
+    if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
+        return err_set(err, E_LIMIT, "the database's path is too long");
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return err_errno(err, "%s", path);
+    db->lock_fd = fd;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK) return err_errno(err, "%s", path);
+        lock_holder(fd, holder);
+        return err_set(err, E_BUSY, "%s: in use by another Parley%s", db->path, holder);
+    }
+    TRY(refuse_network(db->path, fd, err));
+    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n) return 0; // only there to be read by people
+    return 0;
+}
+
+// SQLite gives its log and index the mode of the database: so that only the owner reads words, it starts at 0600.
+static int create_private(struct store_db *db, struct err *err) {
+    int fd = open(db->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
+        return 0;
+    }
+    return errno == EEXIST ? 0 : err_errno(err, "%s", db->path);
+}
+
+static int on_wal(void *ctx, sqlite3 *sql, const char *name, int n_frames) {
+    ((struct store_db *)ctx)->wal_frames = n_frames;
+    return SQLITE_OK;
+}
+
+static int apply_settings(struct store_db *db, const char *const *settings, int n, struct err *err) {
+    sqlite3_busy_timeout(db->sql, BUSY_TIMEOUT_MS);
+    for (int i = 0; i < n; i++) TRY(store_db_exec(db, settings[i], err));
+    return 0;
+}
+
+static int switch_to_wal(struct store_db *db, struct err *err) {
+    sqlite3_stmt *s;
+    if (sqlite3_prepare_v2(db->sql, "PRAGMA journal_mode = WAL", -1, &s, NULL) != SQLITE_OK)
+        return store_db_error(db, err);
+    int rc = 0;
+    if (sqlite3_step(s) != SQLITE_ROW)
+        rc = store_db_error(db, err);
+    else if (strcmp((const char *)sqlite3_column_text(s, 0), "wal") != 0 && !is_memory(db->path))
+        rc = err_set(err, E_UNSUPPORTED, "%s: the file system does not allow SQLite's write-ahead log", db->path);
+    sqlite3_finalize(s);
+    return rc;
+}
+
+static int quick_check(struct store_db *db, struct err *err) {
+    sqlite3_stmt *s;
+    if (sqlite3_prepare_v2(db->sql, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
+        return store_db_error(db, err);
+    int rc = 0;
+    const char *verdict = sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    if (!verdict)
+        rc = store_db_error(db, err);
+    else if (strcmp(verdict, "ok") != 0)
+        rc = err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, verdict);
+    sqlite3_finalize(s);
+    return rc;
+}
+
+// SQLite opens a file without write permission for reading only, and says so at the first write: say it at the start.
+static int refuse_read_only(struct store_db *db, struct err *err) {
+    if (is_memory(db->path) || sqlite3_db_readonly(db->sql, "main") == 0) return 0;
+    return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
+}
+
+static int open_sql(struct store_db *db, int flags, struct err *err) {
+    // SQLite takes paths that begin with "file:" for URIs only when asked, and we do not ask.
+    int rc = sqlite3_open_v2(db->path, &db->sql, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
+    if (rc != SQLITE_OK) return store_db_error(db, err);
+    sqlite3_extended_result_codes(db->sql, 1);
+    return 0;
+}
+
+static int init(struct store_db *db, const char *path, struct err *err) {
+    *db = (struct store_db){.lock_fd = -1, .path = strdup(path)};
+    return db->path ? 0 : err_set(err, E_NOMEM, "no memory to open %s", path);
+}
+
+int store_db_open(struct store_db *db, const char *path, struct err *err) {
+    int rc;
+    TRY(init(db, path, err));
+    if (!is_memory(path)) {
+        TRY_GOTO(close, take_lock(db, err));
+        TRY_GOTO(close, create_private(db, err));
+    }
+    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
+    TRY_GOTO(close, store_schema_check(db, err)); // before anything is written to somebody else's file
+    TRY_GOTO(close, refuse_read_only(db, err));
+    TRY_GOTO(close, switch_to_wal(db, err));
+    TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
+    TRY_GOTO(close, quick_check(db, err));
+    sqlite3_wal_hook(db->sql, on_wal, db);
+    TRY_GOTO(close, store_schema_migrate(db, err));
+    return 0;
+close:
+    store_db_close(db, false);
+    return rc;
+}
+
+int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
+    int rc;
+    TRY(init(db, path, err));
+    if (access(path, R_OK) < 0) {
+        rc = err_errno(err, "%s", path);
+        goto close;
+    }
+    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
+    TRY_GOTO(close, apply_settings(db, reader_settings, N_OF(reader_settings), err));
+    TRY_GOTO(close, store_schema_check(db, err));
+    int64_t version = 0;
+    TRY_GOTO(close, store_db_int(db, "PRAGMA user_version", &version, err));
+    if (version != store_schema_version()) {
+        rc = err_set(err, E_UNSUPPORTED, "%s: has schema %lld, this program reads %d; start the server once to migrate it",
+                     path, (long long)version, store_schema_version());
+        goto close;
+    }
+    return 0;
+close:
+    store_db_close(db, false);
+    return rc;
+}
+
+void store_db_checkpoint(struct store_db *db, bool truncate) {
+    int n_log = 0, n_done = 0;
+    int mode = truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
+    // A checkpoint that cannot be done now (a full disk, a reader in the way) loses nothing: the log keeps it.
+    if (sqlite3_wal_checkpoint_v2(db->sql, NULL, mode, &n_log, &n_done) != SQLITE_OK) return;
+    if (n_log == n_done) db->wal_frames = 0;
+    if (truncate && n_log == n_done) db->deleted = false;
+}
+
+int64_t store_db_wal_bytes(const struct store_db *db) {
+    char path[4096];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s-wal", db->path) >= (int)sizeof path) return 0;
+    return stat(path, &st) == 0 ? st.st_size : 0;
+}
+
+void store_db_close(struct store_db *db, bool checkpoint) {
+    for (int i = 0; i < SQL_COUNT; i++) sqlite3_finalize(db->stmts[i]);
+    if (checkpoint) store_db_checkpoint(db, true);
+    sqlite3_close(db->sql);
+    if (db->lock_fd >= 0) close(db->lock_fd); // last: until now nobody else may open
+    free(db->path);
+    *db = (struct store_db){.lock_fd = -1};
+}

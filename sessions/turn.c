@@ -1,0 +1,135 @@
+// One turn. See turn.h.
+#include "sessions/turn.h"
+#include "base/err.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
+
+struct turn *turn_new(void) {
+    struct turn *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    buf_init(&t->text, TURN_TEXT_MAX);
+    t->rec.log_first = -1;
+    return t;
+}
+
+void turn_free(struct turn *t) {
+    if (!t) return;
+    turn_record_release(&t->rec);
+    free(t->sampling);
+    free(t->logprobs);
+    free(t->text_ends);
+    free(t->alternatives);
+    buf_release(&t->text);
+    free(t);
+}
+
+static bool ends_fit(const struct token_run *r) {
+    uint32_t last = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->text_ends[i] < last || r->text_ends[i] > r->text_len) return false;
+        last = r->text_ends[i];
+    }
+    return true;
+}
+
+int turn_restore(struct turn *t, struct stored_turn *stored) {
+    struct token_run *r = &stored->tokens;
+    if ((int64_t)r->n != stored->rec.n_output || !ends_fit(r)) return E_CORRUPT;
+    if (r->n && stored->rec.n_alternatives > 0 && !r->alternatives) return E_CORRUPT;
+    TRY(buf_add(&t->text, r->text ? r->text : "", r->text_len));
+    t->rec = stored->rec;
+    stored->rec = (struct turn_record){0};
+    t->state = TURN_DONE;
+    t->logprobs = r->logprobs;
+    t->text_ends = r->text_ends;
+    t->alternatives = r->alternatives;
+    r->logprobs = NULL, r->text_ends = NULL, r->alternatives = NULL;
+    t->n_out = t->cap = t->n_saved = r->n;
+    t->on_disk = true;
+    return 0;
+}
+
+static int grow(struct turn *t) {
+    if (t->n_out < t->cap) return 0;
+    size_t cap = t->cap ? t->cap * 2 : 32;
+    size_t n_alt = (size_t)t->rec.n_alternatives;
+    float *logprobs = realloc(t->logprobs, cap * sizeof *logprobs);
+    if (!logprobs) return E_NOMEM;
+    t->logprobs = logprobs;
+    uint32_t *ends = realloc(t->text_ends, cap * sizeof *ends);
+    if (!ends) return E_NOMEM;
+    t->text_ends = ends;
+    if (n_alt) {
+        struct engine_alternative *alts = realloc(t->alternatives, cap * n_alt * sizeof *alts);
+        if (!alts) return E_NOMEM;
+        t->alternatives = alts;
+    }
+    t->cap = cap;
+    return 0;
+}
+
+int turn_add_token(struct turn *t, const struct engine_event *e) {
+    size_t n_alt = (size_t)t->rec.n_alternatives;
+    TRY(grow(t));
+    TRY(turn_add_text(t, e->text, e->text_len));
+    t->logprobs[t->n_out] = e->logprob;
+    t->text_ends[t->n_out] = (uint32_t)t->text.len;
+    for (size_t i = 0; i < n_alt; i++) {
+        bool there = (int32_t)i < e->n_alternatives;
+        t->alternatives[t->n_out * n_alt + i] = there ? e->alternatives[i] : (struct engine_alternative){.id = -1};
+    }
+    t->n_out++;
+    return 0;
+}
+
+int turn_add_text(struct turn *t, const char *text, size_t len) {
+    return buf_add(&t->text, text, len);
+}
+
+size_t turn_text_end(const struct turn *t, int64_t n_tokens) {
+    return n_tokens > 0 ? t->text_ends[n_tokens - 1] : 0;
+}
+
+int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end, struct token_run *out) {
+    bool failed = false;
+    size_t n = t->n_out - from, n_alt = (size_t)t->rec.n_alternatives;
+    size_t start = turn_text_end(t, (int64_t)from);
+    size_t end = to_end ? t->text.len : turn_text_end(t, (int64_t)t->n_out);
+    *out = (struct token_run){.first = (int64_t)from, .n = n, .text_len = end - start};
+    out->text = record_memdup(buf_z(&t->text) + start, end - start, &failed);
+    if (n) {
+        out->ids = record_memdup(ids + from, n * sizeof *ids, &failed);
+        out->logprobs = record_memdup(t->logprobs + from, n * sizeof *t->logprobs, &failed);
+        out->text_ends = record_memdup(t->text_ends + from, n * sizeof *t->text_ends, &failed);
+        if (n_alt)
+            out->alternatives = record_memdup(t->alternatives + from * n_alt, n * n_alt * sizeof *t->alternatives, &failed);
+    }
+    if (!failed) return 0;
+    token_run_release(out);
+    return E_NOMEM;
+}
+
+void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out) {
+    const struct turn_record *r = &t->rec;
+    *out = (struct turn_view){
+        .turn = r->turn,
+        .state = done ? TURN_DONE : t->state == TURN_QUEUED ? TURN_QUEUED : TURN_RUNNING,
+        .input = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len, .n_ids = r->n_input_ids},
+        .text = buf_z(&t->text),
+        .text_len = done ? t->text.len : turn_text_end(t, n_tokens),
+        .numbers = r->numbers,
+        .seed = r->seed,
+        .sampling = r->sampling,
+        .created_ms = r->created_ms,
+        .seq_first = r->seq_first,
+    };
+    out->numbers.input_tokens = r->n_input;
+    out->numbers.output_tokens = n_tokens;
+    if (!done) return;
+    out->finish_reason = r->finish_reason;
+    out->seq_last = r->seq_last;
+    out->error_code = r->error_code[0] ? r->error_code : NULL;
+    out->error_message = r->error_message;
+}

@@ -1,0 +1,264 @@
+// An engine without a model: every function of engine/engine.h, deterministic, moved by hand. Included by one test program
+// each, where it takes the real engine's place at link time.
+//
+// The token at position p is a hash of the token before it, p and the seed, so a log can be checked against
+// fake_token(). fake_step() gives every turn one step; events wait in a list as the engine's do.
+#pragma once
+#include "engine/engine.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAKE_VOCAB 1000
+#define FAKE_TURNS 512
+
+struct fake_turn {
+    bool used, started, cancelled;
+    struct engine_turn t;
+    int64_t n_ids, n_generated, n_cached, cap;
+    char held[64]; // text that waits for the next token
+};
+struct fake_sequence {
+    uint64_t sequence;
+    int64_t n_cached; // of its log
+};
+static struct {
+    struct engine_info info;
+    struct fake_turn turns[FAKE_TURNS];
+    struct fake_sequence sequences[FAKE_TURNS];
+    struct engine_event *events;
+    size_t n_events, first_event, cap_events;
+    int64_t time_us;
+    int default_tokens;  // of a turn without max_tokens
+    int submit_rc;       // what the next submits say instead
+    int fail_after;      // > 0: turns end with an error after so many tokens
+    int n_submitted, n_released;
+    int64_t last_n_ids;
+} fake;
+
+static void fake_reset(void) {
+    for (int i = 0; i < FAKE_TURNS; i++)
+        if (fake.turns[i].used) free(fake.turns[i].t.ids);
+    free(fake.events);
+    memset(&fake, 0, sizeof fake);
+    fake.default_tokens = 6;
+    fake.info = (struct engine_info){.model_name = "fake",
+                                     .family = "llama",
+                                     .fingerprint = "f-1",
+                                     .chat_template = "chatml",
+                                     .tokenizer = "bpe",
+                                     .backend = "fake: 1 thread",
+                                     .n_vocab = FAKE_VOCAB,
+                                     .end_of_turn = 2,
+                                     .max_session_len = 4096,
+                                     .default_memory_len = 256,
+                                     .max_memory_len = 1024,
+                                     .block_tokens = 16,
+                                     .n_blocks = 1024};
+}
+
+static int32_t fake_token(int32_t before, int64_t position, uint64_t seed) {
+    uint64_t h = (uint64_t)(uint32_t)before * 0x9e3779b97f4a7c15u + (uint64_t)position * 0xbf58476d1ce4e5b9u + seed;
+    h ^= h >> 31;
+    h *= 0x94d049bb133111ebu;
+    return (int32_t)(10 + (h >> 33) % (FAKE_VOCAB - 10));
+}
+// Every fifth id is held back until the next token; some carry two-byte characters.
+static void fake_text(int32_t id, char out[24]) {
+    snprintf(out, 24, id % 7 == 0 ? "\xc3\xa9%d " : "w%d ", id);
+}
+
+static struct engine_event *fake_event(enum engine_event_kind kind, const struct fake_turn *t) {
+    if (fake.n_events == fake.cap_events) {
+        fake.cap_events = fake.cap_events ? fake.cap_events * 2 : 64;
+        fake.events = realloc(fake.events, fake.cap_events * sizeof *fake.events);
+    }
+    struct engine_event *e = &fake.events[fake.n_events++];
+    memset(e, 0, sizeof *e);
+    e->kind = kind;
+    e->time_us = fake.time_us;
+    if (t) {
+        e->sequence = t->t.sequence;
+        e->turn = t->t.turn;
+    }
+    return e;
+}
+
+static struct fake_sequence *fake_sequence(uint64_t sequence, bool make) {
+    struct fake_sequence *free_one = NULL;
+    for (int i = 0; i < FAKE_TURNS; i++) {
+        if (fake.sequences[i].sequence == sequence) return &fake.sequences[i];
+        if (!free_one && fake.sequences[i].sequence == 0) free_one = &fake.sequences[i];
+    }
+    if (!make) return NULL;
+    if (!free_one) abort();
+    *free_one = (struct fake_sequence){.sequence = sequence};
+    return free_one;
+}
+
+static void fake_done(struct fake_turn *t, enum engine_finish finish) {
+    struct engine_event *e = fake_event(ENGINE_DONE, t);
+    struct fake_sequence *q = fake_sequence(t->t.sequence, t->started);
+    e->finish = finish;
+    if (finish == FINISH_ERROR) {
+        e->error_code = E_DEVICE;
+        strcpy(t->held, "the fake device failed");
+    }
+    e->text_len = (uint32_t)strlen(t->held);
+    memcpy(e->text, t->held, e->text_len);
+    e->n_prefilled = t->started ? t->t.n_ids - t->n_cached : 0;
+    e->n_generated = t->n_generated;
+    e->prefill_us = 100;
+    e->decode_us = 10 * t->n_generated;
+    e->queue_us = 5;
+    if (q) q->n_cached = t->n_ids - (t->n_generated > 0);
+    e->blocks = q && q->n_cached > 0 ? 1 : 0;
+    free(t->t.ids);
+    t->used = false;
+}
+
+static void fake_step_turn(struct fake_turn *t) {
+    if (t->cancelled) {
+        fake_done(t, FINISH_CANCELLED);
+        return;
+    }
+    if (!t->started) {
+        struct fake_sequence *q = fake_sequence(t->t.sequence, true);
+        t->started = true;
+        t->n_cached = q->n_cached < t->n_ids ? q->n_cached : t->n_ids - 1;
+        struct engine_event *e = fake_event(ENGINE_STARTED, t);
+        e->n_cached = t->n_cached;
+        e->n_total = t->n_ids - t->n_cached;
+        e->source = t->t.n_ids == t->t.n_input ? CACHE_NONE : t->n_cached ? CACHE_KEPT : CACHE_RECOMPUTED;
+        if (e->n_total > 64) {
+            struct engine_event *p = fake_event(ENGINE_PROGRESS, t);
+            p->n_done = 64;
+            p->n_total = t->n_ids - t->n_cached;
+        }
+        return;
+    }
+    int32_t id = fake_token(t->t.ids[t->n_ids - 1], t->n_ids, t->t.sampling.seed);
+    if (t->n_ids == t->cap) t->t.ids = realloc(t->t.ids, (size_t)(t->cap *= 2) * sizeof(int32_t));
+    t->t.ids[t->n_ids++] = id;
+    t->n_generated++;
+    struct engine_event *e = fake_event(ENGINE_TOKEN, t);
+    char text[24];
+    e->id = id;
+    e->logprob = -(float)id / 256;
+    e->n_alternatives = t->t.sampling.top_logprobs;
+    for (int i = 0; i < e->n_alternatives; i++) e->alternatives[i] = (struct engine_alternative){(id + i) % FAKE_VOCAB, -(float)i};
+    fake_text(id, text);
+    if (id % 5 == 0 && strlen(t->held) + strlen(text) < sizeof t->held) {
+        strcat(t->held, text);
+    } else {
+        e->text_len = (uint32_t)sprintf(e->text, "%s%s", t->held, text);
+        t->held[0] = '\0';
+    }
+    int64_t max = t->t.sampling.max_tokens ? t->t.sampling.max_tokens : fake.default_tokens;
+    if (fake.fail_after && t->n_generated >= fake.fail_after)
+        fake_done(t, FINISH_ERROR);
+    else if (t->n_ids >= t->t.session_len || (t->t.sampling.max_tokens && t->n_generated >= max))
+        fake_done(t, FINISH_LENGTH);
+    else if (t->n_generated >= max)
+        fake_done(t, FINISH_EOS);
+}
+
+static int fake_n_running(void) {
+    int n = 0;
+    for (int i = 0; i < FAKE_TURNS; i++) n += fake.turns[i].used;
+    return n;
+}
+static void fake_step(void) {
+    fake.time_us += 1000;
+    for (int i = 0; i < FAKE_TURNS; i++)
+        if (fake.turns[i].used) fake_step_turn(&fake.turns[i]);
+}
+// Memory pressure takes this sequence's cache. False when it has none or is at work.
+static bool fake_pressure(uint64_t sequence) {
+    struct fake_sequence *q = fake_sequence(sequence, false);
+    for (int i = 0; i < FAKE_TURNS; i++)
+        if (fake.turns[i].used && fake.turns[i].t.sequence == sequence) return false;
+    if (!q) return false;
+    q->sequence = 0;
+    struct engine_event *e = fake_event(ENGINE_RELEASED, NULL);
+    e->sequence = sequence;
+    e->why = RELEASE_PRESSURE;
+    return true;
+}
+
+const struct engine_info *engine_info(const struct engine *e) { return &fake.info; }
+
+int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
+    if (fake.submit_rc) return err_set(err, fake.submit_rc, "the fake engine says no");
+    struct fake_turn *slot = NULL;
+    for (int i = 0; i < FAKE_TURNS; i++) {
+        if (!fake.turns[i].used && !slot) slot = &fake.turns[i];
+        if (fake.turns[i].used && fake.turns[i].t.sequence == turn->sequence)
+            return err_set(err, E_BUSY, "a turn of this sequence is under way");
+    }
+    if (!slot) return err_set(err, E_BUSY, "the queue is full");
+    if (turn->n_ids >= turn->session_len) return err_set(err, E_FULL, "no room");
+    *slot = (struct fake_turn){.used = true, .t = *turn, .n_ids = turn->n_ids, .cap = turn->n_ids};
+    fake.n_submitted++;
+    fake.last_n_ids = turn->n_ids;
+    return 0;
+}
+void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
+    for (int i = 0; i < FAKE_TURNS; i++)
+        if (fake.turns[i].used && fake.turns[i].t.sequence == sequence && fake.turns[i].t.turn == turn)
+            fake.turns[i].cancelled = true;
+}
+void engine_sequence_release(struct engine *e, uint64_t sequence) {
+    if (!fake_pressure(sequence)) return;
+    fake.events[fake.n_events - 1].why = RELEASE_ASKED;
+    fake.n_released++;
+}
+int engine_poll(struct engine *e, struct engine_event *out) {
+    if (fake.first_event == fake.n_events) {
+        fake.first_event = fake.n_events = 0;
+        return 0;
+    }
+    *out = fake.events[fake.first_event++];
+    return 1;
+}
+const char *engine_finish_name(enum engine_finish f) {
+    static const char *const names[] = {"eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"};
+    return names[f];
+}
+const char *engine_cache_source_name(enum engine_cache_source s) {
+    static const char *const names[] = {"none", "kept", "recomputed"};
+    return names[s];
+}
+void token_list_init(struct token_list *l) { *l = (struct token_list){0}; }
+void token_list_release(struct token_list *l) { free(l->ids); *l = (struct token_list){0}; }
+int token_list_push(struct token_list *l, int32_t id) {
+    if (l->len == l->cap) l->ids = realloc(l->ids, (l->cap = l->cap ? l->cap * 2 : 16) * sizeof *l->ids);
+    l->ids[l->len++] = id;
+    return 0;
+}
+int token_list_append(struct token_list *l, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) token_list_push(l, ids[i]);
+    return 0;
+}
+int32_t *token_list_take(struct token_list *l, size_t *len) {
+    int32_t *ids = l->ids;
+    *len = l->len;
+    *l = (struct token_list){0};
+    return ids;
+}
+// One token per byte, 100 + the byte.
+int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special, struct token_list *out, struct err *err) {
+    for (size_t i = 0; i < len; i++) token_list_push(out, 100 + (unsigned char)text[i]);
+    return 0;
+}
+// 3 starts a system message, 4 a user's, 5 the answer; 2 ends each (not twice).
+int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n, int32_t last_id,
+                       struct token_list *out, struct err *err) {
+    if (last_id >= 0 && last_id != 2) token_list_push(out, 2);
+    for (size_t i = 0; i < n; i++) {
+        token_list_push(out, strcmp(messages[i].role, "system") == 0 ? 3 : 4);
+        engine_tokenize(e, messages[i].content, strlen(messages[i].content), false, out, err);
+        token_list_push(out, 2);
+    }
+    return token_list_push(out, 5);
+}

@@ -1,0 +1,334 @@
+// A session service over the fake engine with a hand-turned clock and recorded clients. A client here is what a careful
+// one on the wire is: it checks that numbers have no gap and builds each turn's text from what it is told.
+#pragma once
+#pragma GCC diagnostic ignored "-Wunused-function" // no test needs all of it
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "sessions/service.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "fake_engine.h"
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define CLIENTS 8
+#define ANSWERS 256
+#define SEEN_TURNS 64
+
+struct seen_answer {
+    uint64_t client;
+    enum session_answer_kind kind;
+    char request_id[64], code[32], message[512], session_id[80], title[256], cursor[64];
+    int64_t retry_after_ms, seq, turn, n_tokens, n_turns_total;
+    bool reset, more;
+    enum session_state state;
+    size_t n_turns, n_sessions;
+    char ids[16][80];
+    char titles[16][80];
+    enum session_state states[16];
+    struct {
+        int64_t turn, seq_last;
+        enum turn_state state;
+        char text[4096], input[256], finish[16];
+        struct turn_numbers numbers;
+    } turns[SEEN_TURNS];
+};
+struct seen_turn {
+    char text[8192];
+    size_t text_len;
+    int32_t ids[2048];
+    size_t n_ids;
+    float logprobs[2048];
+    bool started, done, queued;
+    char finish[16], error[32];
+    struct turn_numbers numbers;
+    uint64_t seed;
+};
+// What one client knows of one session.
+struct follower {
+    struct session *s; // what on_ready named; NULL: nothing
+    bool ready, following;
+    char id[80];
+    int64_t last; // seq
+    int n_events, n_deltas, n_lost;
+    int count[EVENT_KINDS];
+    char last_reason[16], title[256], last_request_id[64];
+    bool closed, deleted, gone;
+    struct seen_turn turns[SEEN_TURNS];
+};
+static struct {
+    struct sessions *ss;
+    struct sessions_options o;
+    struct clock_fake clock;
+    struct metrics *metrics;
+    char path[256];
+    struct seen_answer answers[ANSWERS];
+    int n_answers;
+    struct follower followers[CLIENTS][4]; // client 1 .. CLIENTS - 1
+    bool by_hand;                          // events are not taken as they come
+    size_t max_text;
+    int n_changed, n_removed, n_progress;
+} fx;
+
+static struct follower *fx_follower(uint64_t client, const char *id) {
+    struct follower *free_one = NULL;
+    for (int i = 0; i < 4; i++) {
+        struct follower *f = &fx.followers[client][i];
+        if (strcmp(f->id, id) == 0) return f;
+        if (!free_one && !f->id[0]) free_one = f;
+    }
+    if (!free_one) free_one = &fx.followers[client][0];
+    memset(free_one, 0, sizeof *free_one);
+    snprintf(free_one->id, sizeof free_one->id, "%s", id);
+    return free_one;
+}
+
+static void fx_take_event(struct follower *f, const struct session_event *e) {
+    assert_int_equal(e->first_seq, f->last + 1); // no gap, nothing twice
+    assert_true(e->seq >= e->first_seq);
+    f->last = e->seq;
+    f->n_events++;
+    f->count[e->kind]++;
+    snprintf(f->last_request_id, sizeof f->last_request_id, "%s", e->request_id);
+    if (e->kind == EVENT_OPENED || e->kind == EVENT_UPDATED || e->kind == EVENT_CLOSED) {
+        assert_int_equal(e->session.seq, e->seq);
+        snprintf(f->title, sizeof f->title, "%s", e->session.title);
+    }
+    if (e->kind == EVENT_CLOSED) f->closed = true, f->deleted = e->deleted;
+    if (e->kind == EVENT_EVICTED) snprintf(f->last_reason, sizeof f->last_reason, "%s", e->reason);
+    if (e->kind == EVENT_DELTA) {
+        struct seen_turn *t = &f->turns[e->delta_turn % SEEN_TURNS];
+        if (e->n_ids == 0) {
+            f->n_lost++;
+            return;
+        }
+        assert_int_equal(e->n_ids, e->seq - e->first_seq + 1);
+        assert_true(t->text_len + e->text_len < sizeof t->text);
+        memcpy(t->text + t->text_len, e->text, e->text_len);
+        t->text[t->text_len += e->text_len] = '\0';
+        memcpy(t->ids + t->n_ids, e->ids, e->n_ids * sizeof *e->ids);
+        if (e->logprobs) memcpy(t->logprobs + t->n_ids, e->logprobs, e->n_ids * sizeof(float));
+        t->n_ids += e->n_ids;
+        f->n_deltas++;
+    }
+    struct seen_turn *t = &f->turns[e->turn.turn % SEEN_TURNS];
+    if (e->kind == EVENT_STARTED || e->kind == EVENT_QUEUED) {
+        memset(t, 0, sizeof *t);
+        t->seed = e->turn.seed;
+        t->queued = e->kind == EVENT_QUEUED;
+        t->started = e->kind == EVENT_STARTED;
+    }
+    if (e->kind == EVENT_DONE) {
+        assert_false(t->done);
+        t->done = true;
+        memcpy(t->text + t->text_len, e->turn.text, e->turn.text_len);
+        t->text[t->text_len += e->turn.text_len] = '\0';
+        snprintf(t->finish, sizeof t->finish, "%s", e->turn.finish_reason);
+        snprintf(t->error, sizeof t->error, "%s", e->turn.error_code ? e->turn.error_code : "");
+        t->numbers = e->turn.numbers;
+    }
+}
+
+static void fx_take(uint64_t client, struct follower *f) {
+    struct session_event e;
+    f->ready = false;
+    while (f->s && session_next_event(f->s, client, fx.max_text ? fx.max_text : 64, &e) == 1) fx_take_event(f, &e);
+}
+
+static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer *a) {
+    assert_true(fx.n_answers < ANSWERS);
+    struct seen_answer *s = &fx.answers[fx.n_answers++];
+    memset(s, 0, sizeof *s);
+    s->client = client;
+    s->kind = a->kind;
+    s->retry_after_ms = a->retry_after_ms;
+    s->seq = a->seq;
+    s->turn = a->turn;
+    s->reset = a->reset;
+    s->more = a->more;
+    s->n_turns = a->n_turns;
+    s->n_sessions = a->n_sessions;
+    s->n_tokens = a->session.n_tokens;
+    s->n_turns_total = a->session.n_turns;
+    s->state = a->session.state;
+    snprintf(s->request_id, sizeof s->request_id, "%s", a->request_id);
+    snprintf(s->code, sizeof s->code, "%s", a->code ? a->code : "");
+    snprintf(s->message, sizeof s->message, "%s", a->message ? a->message : "");
+    snprintf(s->session_id, sizeof s->session_id, "%s", a->session_id ? a->session_id : "");
+    snprintf(s->title, sizeof s->title, "%s", a->session.title ? a->session.title : "");
+    snprintf(s->cursor, sizeof s->cursor, "%s", a->cursor ? a->cursor : "");
+    for (size_t i = 0; i < a->n_sessions && i < 16; i++) {
+        snprintf(s->ids[i], sizeof s->ids[i], "%s", a->sessions[i].id);
+        snprintf(s->titles[i], sizeof s->titles[i], "%s", a->sessions[i].title);
+        s->states[i] = a->sessions[i].state;
+    }
+    for (size_t i = 0; i < a->n_turns && i < SEEN_TURNS; i++) {
+        const struct turn_view *t = &a->turns[i];
+        s->turns[i].turn = t->turn;
+        s->turns[i].state = t->state;
+        s->turns[i].seq_last = t->seq_last;
+        s->turns[i].numbers = t->numbers;
+        snprintf(s->turns[i].text, sizeof s->turns[i].text, "%.*s", (int)t->text_len, t->text);
+        snprintf(s->turns[i].input, sizeof s->turns[i].input, "%.*s", (int)t->input.text_len, t->input.text ? t->input.text : "");
+        snprintf(s->turns[i].finish, sizeof s->turns[i].finish, "%s", t->finish_reason ? t->finish_reason : "");
+    }
+    if (a->kind == ANSWER_ATTACHED || (a->kind == ANSWER_STATE)) {
+        struct follower *f = fx_follower(client, a->session.id);
+        if (a->kind == ANSWER_ATTACHED && a->reset) f->last = a->seq;
+    }
+}
+static void fx_on_ready(void *ctx, uint64_t client, struct session *s) {
+    struct follower *f = fx_follower(client, session_id(s));
+    f->s = s;
+    f->ready = true;
+    f->gone = false;
+    if (!fx.by_hand) fx_take(client, f);
+}
+static void fx_on_progress(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done, int64_t total) {
+    fx.n_progress++;
+}
+static void fx_on_gone(void *ctx, uint64_t client, struct session *s) {
+    struct follower *f = fx_follower(client, session_id(s));
+    f->s = NULL;
+    f->gone = true;
+}
+static void fx_on_changed(void *ctx, const char *owner, const struct session_view *view, bool removed) {
+    fx.n_changed++;
+    fx.n_removed += removed;
+}
+
+static int fx_try_open(struct err *err) {
+    static const struct sessions_callbacks cb = {NULL, fx_on_answer, fx_on_ready, fx_on_progress, fx_on_gone, fx_on_changed};
+    fx.o.db_path = fx.path;
+    fx.o.clock = &fx.clock.clock;
+    metrics_free(fx.metrics); // of the last service: a name may be registered once
+    fx.o.metrics = fx.metrics = metrics_new();
+    return sessions_open(&fx.ss, NULL, &fx.o, &cb, err);
+}
+static void fx_open(void) {
+    struct err err = {0};
+    if (fx_try_open(&err) < 0) fail_msg("%s", err.text);
+}
+static void fx_remove_files(void) {
+    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock"};
+    char path[300];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", fx.path, suffixes[i]);
+        unlink(path);
+    }
+}
+static void fx_settings(const char *path) {
+    log_set_level(LOG_OFF);
+    memset(&fx, 0, sizeof fx);
+    fake_reset();
+    clock_fake_init(&fx.clock, 1700000000000000);
+    snprintf(fx.path, sizeof fx.path, "%s", path);
+    fx.o = (struct sessions_options){.max_sequence_idle_microseconds = 60000000,
+                                     .default_sink_len = 4,
+                                     .max_queued_turns = 4,
+                                     .max_resident_sessions = 100,
+                                     .commit_interval_us = 20000};
+    fx.o.sampling = (struct sampling_params){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+}
+// A file of this test's own in the temporary folder.
+static void fx_setup_file(void) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/parley-test-%ld.db", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (long)getpid());
+    fx_settings(path);
+    fx_remove_files();
+    fx_open();
+}
+static void fx_setup_memory(void) {
+    fx_settings(":memory:");
+    fx_open();
+}
+static void fx_teardown(void) {
+    sessions_close(fx.ss);
+    fx.ss = NULL;
+    if (strcmp(fx.path, ":memory:") != 0) fx_remove_files();
+    metrics_free(fx.metrics);
+    fake_reset();
+    free(fake.events);
+    fake.events = NULL;
+}
+static void fx_forget_clients(void) {
+    memset(fx.followers, 0, sizeof fx.followers);
+    fx.n_answers = 0;
+}
+static void fx_restart(void) {
+    sessions_close(fx.ss);
+    fx_forget_clients();
+    fake_reset();
+    fx_open();
+}
+
+// Everything that can happen without time passing or the engine stepping.
+static void fx_settle(void) {
+    sessions_poll(fx.ss);
+    while (store_n_waiting(fx.ss->store) > 0) {
+        if (sessions_poll(fx.ss) != 0) usleep(50);
+    }
+    sessions_poll(fx.ss);
+}
+static void fx_step(void) {
+    fake_step();
+    fx_settle();
+}
+static void fx_run(void) { // until no turn runs or waits
+    int n = 0;
+    fx_settle();
+    while ((sessions_n_running(fx.ss) || fake_n_running()) && n++ < 10000) {
+        clock_fake_advance(&fx.clock, 1000);
+        fx_step();
+    }
+    clock_fake_advance(&fx.clock, 30000); // past the commit interval
+    fx_settle();
+}
+static void fx_advance(int64_t us) {
+    clock_fake_advance(&fx.clock, us);
+    fx_settle();
+}
+
+static struct sessions_request fx_request(uint64_t client, const char *request_id) {
+    struct sessions_request r = {.client = client, .owner = "local"};
+    snprintf(r.request_id, sizeof r.request_id, "%s", request_id ? request_id : "");
+    return r;
+}
+static void fx_open_session(uint64_t client, const char *id) {
+    struct sessions_request r = fx_request(client, "open");
+    struct session_open o = {.id = id, .sink_len = -1};
+    fx_follower(client, id);
+    sessions_open_session(fx.ss, &r, &o);
+    fx_settle();
+}
+static void fx_start_with(uint64_t client, const char *id, const char *text, const char *sampling, bool queue, const char *request_id) {
+    struct sessions_request r = fx_request(client, request_id);
+    struct turn_input in = {.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
+    sessions_start_turn(fx.ss, &r, id, &in, sampling, queue);
+}
+static void fx_start(uint64_t client, const char *id, const char *text) {
+    fx_start_with(client, id, text, NULL, false, NULL);
+}
+// From `after` on, knowing nothing before it.
+static void fx_attach(uint64_t client, const char *id, int64_t after) {
+    struct sessions_request r = fx_request(client, "attach");
+    struct follower *f = fx_follower(client, id);
+    if (after >= 0) f->last = after;
+    sessions_attach(fx.ss, &r, id, after);
+    fx_settle();
+}
+static const struct seen_answer *fx_last_answer(void) {
+    return fx.n_answers ? &fx.answers[fx.n_answers - 1] : NULL;
+}
+static const struct seen_answer *fx_get(uint64_t client, const char *id) {
+    struct sessions_request r = fx_request(client, "get");
+    sessions_get(fx.ss, &r, id, false, 0);
+    fx_settle();
+    return fx_last_answer();
+}
