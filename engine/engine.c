@@ -1,4 +1,5 @@
-// Opening and closing an instance: what the options leave open is worked out here, once, and said in engine_info.
+// Opening and closing an instance: what the options leave open is worked out here, once, and said
+// in engine_info.
 #include "engine/engine.h"
 
 #include "base/log.h"
@@ -10,9 +11,10 @@
 #include <unistd.h>
 
 enum {
-    EVENT_QUEUE_LEN = 1024,   // events: about half a megabyte; a full queue makes the engine wait, not fail
-    IDLE_ROUND_US = 500000,   // how often an idle engine shows that it is alive
-    MAX_KNOWN_IDLE = 16384,   // sequences with a cache and no turn: beyond it, new ones are refused
+    EVENT_QUEUE_LEN =
+        1024, // events: about half a megabyte; a full queue makes the engine wait, not fail
+    IDLE_ROUND_US = 500000, // how often an idle engine shows that it is alive
+    MAX_KNOWN_IDLE = 16384, // sequences with a cache and no turn: beyond it, new ones are refused
     MAX_CHUNK_TOKENS = 8192,
     MAX_SEQUENCES = 4096,
     MAX_QUEUED = 65536,
@@ -31,14 +33,15 @@ void engine_options_init(struct engine_options *o) {
 
 static int check_range(const char *name, int64_t value, int64_t min, int64_t max, struct err *err) {
     if (value >= min && value <= max) return 0;
-    return err_set(err, E_INVAL, "%s: %lld is not in %lld .. %lld", name, (long long)value, (long long)min,
-                   (long long)max);
+    return err_set(err, E_INVAL, "%s: %lld is not in %lld .. %lld", name, (long long)value,
+                   (long long)min, (long long)max);
 }
 
 static int options_check(const struct engine_options *o, struct err *err) {
     if (!o->model_dir) return err_set(err, E_INVAL, "model_dir: no model folder given");
     if (o->device && strcmp(o->device, "cpu") != 0) {
-        return err_set(err, E_UNSUPPORTED, "device: this build has \"cpu\" only, not \"%s\"", o->device);
+        return err_set(err, E_UNSUPPORTED, "device: this build has \"cpu\" only, not \"%s\"",
+                       o->device);
     }
     TRY(check_range("max_sequences", o->max_sequences, 1, MAX_SEQUENCES, err));
     TRY(check_range("max_queued_turns", o->max_queued_turns, 0, MAX_QUEUED, err));
@@ -53,20 +56,23 @@ static int options_check(const struct engine_options *o, struct err *err) {
     return 0;
 }
 
-// --- model and text ------------------------------------------------------------------------------------------
+// --- model and text
+// ------------------------------------------------------------------------------------------
 
 static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
     struct err why = {0};
     int rc = tokenizer_open(&e->tokenizer, o->model_dir, &why);
     if (rc == E_NOTFOUND && !o->chat_template) { // a model without words still takes ids
         e->tokenizer = NULL;
-        snprintf(e->template_error, sizeof e->template_error, "the model has no tokenizer: %.400s", why.text);
+        snprintf(e->template_error, sizeof e->template_error, "the model has no tokenizer: %.400s",
+                 why.text);
         return 0;
     }
     if (rc < 0) return err_set(err, rc, "%s", why.text);
     rc = chat_template_open(&e->chat, o->model_dir, o->chat_template, e->tokenizer, &why);
     if (rc < 0) e->chat = NULL;
-    // One that was asked for by name must work; the model's own may be missing, chat turns are refused then.
+    // One that was asked for by name must work; the model's own may be missing, chat turns are
+    // refused then.
     if (rc < 0 && (o->chat_template || (rc != E_NOTFOUND && rc != E_UNSUPPORTED))) {
         return err_set(err, rc, "%s", why.text);
     }
@@ -85,7 +91,8 @@ static void collect_eos(struct engine *e) {
     if (!known) e->eos_ids[e->n_eos++] = end;
 }
 
-// --- sizes ---------------------------------------------------------------------------------------------------
+// --- sizes
+// ---------------------------------------------------------------------------------------------------
 
 // Memory that could be had without swapping; 0 where the system does not say.
 static int64_t available_bytes(void) {
@@ -99,19 +106,22 @@ static int64_t available_bytes(void) {
     return kib * 1024;
 }
 
-// The longest memory that fits the pool whatever its sinks: a whole session's log if that fits, else what is left
-// beside the sinks' last block, the chunk of slack and the blocks cut at either end.
-static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks, int64_t max_session_len) {
+// The longest memory that fits the pool whatever its sinks: a whole session's log if that fits,
+// else what is left beside the sinks' last block, the chunk of slack and the blocks cut at either
+// end.
+static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
+                              int64_t max_session_len) {
     int64_t b = o->block_tokens;
     if ((max_session_len + b - 1) / b <= n_blocks) return max_session_len;
     return (n_blocks - 2) * b - o->prefill_chunk_tokens;
 }
 
 // Where the user names no size: max_sequences full windows, within half of what is free.
-static int64_t default_cache_bytes(const struct engine_options *o, int64_t memory_len, int64_t max_session_len,
-                                   int64_t block_bytes) {
-    int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens, o->block_tokens,
-                                      max_session_len) * block_bytes * o->max_sequences;
+static int64_t default_cache_bytes(const struct engine_options *o, int64_t memory_len,
+                                   int64_t max_session_len, int64_t block_bytes) {
+    int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
+                                      o->block_tokens, max_session_len) *
+                   block_bytes * o->max_sequences;
     int64_t half = available_bytes() / 2;
     return half > 0 && half < full ? half : full;
 }
@@ -122,13 +132,17 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
     bool table = mc->positions == POSITION_LEARNED || mc->positions == POSITION_SINUSOIDAL;
     io->max_session_len = o->max_session_len > 0 ? o->max_session_len : mc->max_positions;
     if (table && io->max_session_len > mc->max_positions) {
-        return err_set(err, E_INVAL, "max_session_len: %lld is past the model's table of %d positions",
+        return err_set(err, E_INVAL,
+                       "max_session_len: %lld is past the model's table of %d positions",
                        (long long)io->max_session_len, mc->max_positions);
     }
     io->kv_dtype = o->kv_dtype_auto ? DTYPE_F32 : o->kv_dtype;
-    struct kv_store shape = {.dtype = io->kv_dtype, .n_layers = e->model->n_layers,
-                             .n_kv_heads = e->model->n_kv_heads, .head_dim = mc->head_dim,
-                             .block_tokens = o->block_tokens, .n_blocks = 1};
+    struct kv_store shape = {.dtype = io->kv_dtype,
+                             .n_layers = e->model->n_layers,
+                             .n_kv_heads = e->model->n_kv_heads,
+                             .head_dim = mc->head_dim,
+                             .block_tokens = o->block_tokens,
+                             .n_blocks = 1};
     int64_t block_bytes = (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
     int64_t memory = o->default_memory_len > 0 ? o->default_memory_len : mc->max_positions;
     int64_t bytes = o->kv_cache_bytes > 0
@@ -138,11 +152,12 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
     int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
     if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
         int64_t want = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
-        return err_set(err, E_NOMEM,
-                       "a cache of %lld bytes holds %lld blocks of %d tokens: too few for memory_len %lld and "
-                       "chunks of %d; raise kv_cache_bytes or lower prefill_chunk_tokens",
-                       (long long)bytes, (long long)n_blocks, o->block_tokens, (long long)want,
-                       o->prefill_chunk_tokens);
+        return err_set(
+            err, E_NOMEM,
+            "a cache of %lld bytes holds %lld blocks of %d tokens: too few for memory_len %lld and "
+            "chunks of %d; raise kv_cache_bytes or lower prefill_chunk_tokens",
+            (long long)bytes, (long long)n_blocks, o->block_tokens, (long long)want,
+            o->prefill_chunk_tokens);
     }
     io->n_blocks = (int32_t)n_blocks;
     e->info.max_memory_len = (int32_t)longest;
@@ -151,7 +166,8 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
     return 0;
 }
 
-// --- info ----------------------------------------------------------------------------------------------------
+// --- info
+// ----------------------------------------------------------------------------------------------------
 
 static struct sampling_params suggested(const struct model_config *mc) {
     struct sampling_params p;
@@ -192,12 +208,15 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->suggested = suggested(mc);
 }
 
-const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
+const struct engine_info *engine_info(const struct engine *e) {
+    return &e->info;
+}
 
-// --- opening -------------------------------------------------------------------------------------------------
+// --- opening
+// -------------------------------------------------------------------------------------------------
 
-static int open_instance(struct engine *e, const struct engine_options *o, const struct clock *clock,
-                         struct err *err) {
+static int open_instance(struct engine *e, const struct engine_options *o,
+                         const struct clock *clock, struct err *err) {
     struct instance_options io = {
         .max_running = o->max_sequences,
         .prefill_tokens = o->prefill_chunk_tokens,
@@ -209,17 +228,20 @@ static int open_instance(struct engine *e, const struct engine_options *o, const
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
     e->max_queued = o->max_queued_turns;
     e->max_known = (int32_t)idle + o->max_sequences + o->max_queued_turns;
-    // A sequence has at most one release, one submit, one cancel and one more release under way: no command is refused.
-    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 4 + 1, NULL, NULL, err));
-    TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx, err));
-    TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands, &e->events,
-                      clock, err));
+    // A sequence has at most one release, one submit, one cancel and one more release under way: no
+    // command is refused.
+    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 4 + 1, NULL, NULL,
+                   err));
+    TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,
+                   err));
+    TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
+                      &e->events, clock, err));
     run_metrics_init(&e->instance.metrics, o->metrics, e);
     return 0;
 }
 
-int engine_open_manual(struct engine **out, const struct engine_options *o, const struct clock *clock,
-                       struct err *err) {
+int engine_open_manual(struct engine **out, const struct engine_options *o,
+                       const struct clock *clock, struct err *err) {
     *out = NULL;
     TRY(options_check(o, err));
     struct engine *e = calloc(1, sizeof *e);
@@ -228,8 +250,10 @@ int engine_open_manual(struct engine **out, const struct engine_options *o, cons
     name_model(e, o->model_dir);
     int rc;
     TRY_GOTO(fail, backend_cpu_open(&e->backend, o->n_threads, o->isa, err));
-    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name, e->backend->description);
-    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->progress, o->progress_ctx, err));
+    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
+             e->backend->description);
+    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->progress,
+                              o->progress_ctx, err));
     TRY_GOTO(fail, open_text(e, o, err));
     TRY_GOTO(fail, open_instance(e, o, clock, err));
     *out = e;
@@ -239,7 +263,9 @@ fail:
     return rc;
 }
 
-bool engine_round(struct engine *e) { return instance_round(&e->instance, 0); }
+bool engine_round(struct engine *e) {
+    return instance_round(&e->instance, 0);
+}
 
 static void *engine_main(void *arg) {
     struct engine *e = arg;
@@ -264,12 +290,13 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
         return err_set(err, E_NOMEM, "the engine's thread cannot start: %s", strerror(rc));
     }
     e->has_thread = true;
-    log_info("engine.open", "model=%s backend=\"%s\" blocks=%d block_bytes=%lld", e->model_name, e->backend_name,
-             e->info.n_blocks, (long long)e->info.block_bytes);
+    log_info("engine.open", "model=%s backend=\"%s\" blocks=%d block_bytes=%lld", e->model_name,
+             e->backend_name, e->info.n_blocks, (long long)e->info.block_bytes);
     return 0;
 }
 
-// --- closing -------------------------------------------------------------------------------------------------
+// --- closing
+// -------------------------------------------------------------------------------------------------
 
 void engine_stop(struct engine *e) {
     if (e->stopped) return;
@@ -291,7 +318,8 @@ void engine_close(struct engine *e) {
     if (e->has_thread) {
         struct engine_event dropped;
         engine_stop(e);
-        while (queue_pop(&e->events, &dropped, -1) != E_CLOSED) continue; // the thread may wait for room
+        while (queue_pop(&e->events, &dropped, -1) != E_CLOSED)
+            continue; // the thread may wait for room
         pthread_join(e->thread, NULL);
     }
     struct command c;

@@ -1,20 +1,23 @@
-// The engine's text functions: thin, since tokenizer and templates are read-only after opening. Any thread.
+// The engine's text functions: thin, since tokenizer and templates are read-only after opening. Any
+// thread.
 #include "engine/engine.h"
 
 #include "engine/run/engine_internal.h"
 
 static int need_tokenizer(const struct engine *e, struct err *err) {
     if (e->tokenizer) return 0;
-    return err_set(err, E_UNSUPPORTED, "%s has no tokenizer: it takes and gives token ids only", e->model_name);
+    return err_set(err, E_UNSUPPORTED, "%s has no tokenizer: it takes and gives token ids only",
+                   e->model_name);
 }
 
 static int need_chat(const struct engine *e, struct err *err) {
     if (e->chat) return 0;
-    return err_set(err, E_UNSUPPORTED, "no chat turns with %s: %s", e->model_name, e->template_error);
+    return err_set(err, E_UNSUPPORTED, "no chat turns with %s: %s", e->model_name,
+                   e->template_error);
 }
 
-int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special, struct token_list *out,
-                    struct err *err) {
+int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
+                    struct token_list *out, struct err *err) {
     TRY(need_tokenizer(e, err));
     struct encode_options opt = {.no_special = !special};
     return tokenizer_encode(e->tokenizer, text, len, &opt, out, err);
@@ -22,25 +25,27 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
 
 // The two structs are the same thing on either side of the door.
 _Static_assert(sizeof(struct engine_message) == sizeof(struct chat_message) &&
-                   offsetof(struct engine_message, content) == offsetof(struct chat_message, content),
+                   offsetof(struct engine_message, content) ==
+                       offsetof(struct chat_message, content),
                "engine_message and chat_message");
 
-int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n, int32_t last_id,
-                       struct token_list *out, struct err *err) {
+int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
+                       int32_t last_id, struct token_list *out, struct err *err) {
     TRY(need_chat(e, err));
-    return chat_template_render_next(e->chat, (const struct chat_message *)messages, n, last_id, out, err);
+    return chat_template_render_next(e->chat, (const struct chat_message *)messages, n, last_id,
+                                     out, err);
 }
 
 int engine_render_chat(const struct engine *e, const struct engine_message *messages, size_t n,
-                       bool add_generation_prompt, bool forge, struct token_list *ids, struct buf *text,
-                       struct err *err) {
+                       bool add_generation_prompt, bool forge, struct token_list *ids,
+                       struct buf *text, struct err *err) {
     TRY(need_chat(e, err));
-    return chat_template_render(e->chat, (const struct chat_message *)messages, n, add_generation_prompt, forge, ids,
-                                text, err);
+    return chat_template_render(e->chat, (const struct chat_message *)messages, n,
+                                add_generation_prompt, forge, ids, text, err);
 }
 
-int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special, struct buf *out,
-                      struct err *err) {
+int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
+                      struct buf *out, struct err *err) {
     TRY(need_tokenizer(e, err));
     return tokenizer_decode(e->tokenizer, ids, n, skip_special, out, err);
 }

@@ -1,7 +1,9 @@
-// The owner's side of turns: what can be refused at once is refused here, without asking the engine's thread.
+// The owner's side of turns: what can be refused at once is refused here, without asking the
+// engine's thread.
 //
-// The owner keeps a small table of what it has going on: a sequence is in it from its first submit until an event says
-// that neither turn nor cache is left. That bounds how many commands can ever be under way, so that none is refused.
+// The owner keeps a small table of what it has going on: a sequence is in it from its first submit
+// until an event says that neither turn nor cache is left. That bounds how many commands can ever
+// be under way, so that none is refused.
 #include "engine/engine.h"
 
 #include "base/random_id.h"
@@ -9,28 +11,23 @@
 #include <stdlib.h>
 
 const char *engine_finish_name(enum engine_finish f) {
-    switch (f) {
-    case FINISH_EOS: return "eos";
-    case FINISH_STOP: return "stop";
-    case FINISH_LENGTH: return "length";
-    case FINISH_CANCELLED: return "cancelled";
-    case FINISH_DEADLINE: return "deadline";
-    case FINISH_ERROR: return "error";
-    case FINISH_SHUTDOWN: return "shutdown";
-    }
-    return "unknown";
+    static const char *const names[] = {
+        [FINISH_EOS] = "eos",           [FINISH_STOP] = "stop",
+        [FINISH_LENGTH] = "length",     [FINISH_CANCELLED] = "cancelled",
+        [FINISH_DEADLINE] = "deadline", [FINISH_ERROR] = "error",
+        [FINISH_SHUTDOWN] = "shutdown",
+    };
+    return (unsigned)f < sizeof names / sizeof *names ? names[f] : "unknown";
 }
 
 const char *engine_cache_source_name(enum engine_cache_source s) {
-    switch (s) {
-    case CACHE_NONE: return "none";
-    case CACHE_KEPT: return "kept";
-    case CACHE_RECOMPUTED: return "recomputed";
-    }
-    return "unknown";
+    static const char *const names[] = {
+        [CACHE_NONE] = "none", [CACHE_KEPT] = "kept", [CACHE_RECOMPUTED] = "recomputed"};
+    return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
 }
 
-// --- what the owner has going on --------------------------------------------------------------------------------
+// --- what the owner has going on
+// --------------------------------------------------------------------------------
 
 static struct owned *find(struct engine *e, uint64_t sequence) {
     struct owned *w;
@@ -68,24 +65,27 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     }
 }
 
-// --- submit -----------------------------------------------------------------------------------------------------
+// --- submit
+// -----------------------------------------------------------------------------------------------------
 
 static int check_log(const struct engine *e, const struct engine_turn *t, struct err *err) {
-    if (!t->ids || t->n_ids < 1) return err_set(err, E_INVAL, "ids: a turn needs a log of at least one token");
+    if (!t->ids || t->n_ids < 1)
+        return err_set(err, E_INVAL, "ids: a turn needs a log of at least one token");
     if (t->n_input < 0 || t->n_input > t->n_ids) {
-        return err_set(err, E_INVAL, "n_input: %lld new tokens in a log of %lld", (long long)t->n_input,
-                       (long long)t->n_ids);
+        return err_set(err, E_INVAL, "n_input: %lld new tokens in a log of %lld",
+                       (long long)t->n_input, (long long)t->n_ids);
     }
     // Length first: it bounds what is looked at.
     int64_t room = t->session_len - t->n_ids;
     if (room < 0 || (room == 0 && !t->score_only)) {
-        return err_set(err, E_FULL, "a log of %lld tokens leaves no room to generate in a session of %lld",
+        return err_set(err, E_FULL,
+                       "a log of %lld tokens leaves no room to generate in a session of %lld",
                        (long long)t->n_ids, (long long)t->session_len);
     }
     for (int64_t i = 0; i < t->n_ids; i++) {
         if (t->ids[i] < 0 || t->ids[i] >= e->info.n_vocab) {
-            return err_set(err, E_INVAL, "ids: %d at position %lld is not in the vocabulary of %d", t->ids[i],
-                           (long long)i, e->info.n_vocab);
+            return err_set(err, E_INVAL, "ids: %d at position %lld is not in the vocabulary of %d",
+                           t->ids[i], (long long)i, e->info.n_vocab);
         }
     }
     return 0;
@@ -94,18 +94,20 @@ static int check_log(const struct engine *e, const struct engine_turn *t, struct
 static int check_turn(const struct engine *e, const struct engine_turn *t, struct err *err) {
     if (t->sequence == 0) return err_set(err, E_INVAL, "sequence: 0 names no sequence");
     if (t->session_len < 1 || t->session_len > e->info.max_session_len) {
-        return err_set(err, E_INVAL, "session_len: %lld is not in 1 .. %lld", (long long)t->session_len,
-                       (long long)e->info.max_session_len);
+        return err_set(err, E_INVAL, "session_len: %lld is not in 1 .. %lld",
+                       (long long)t->session_len, (long long)e->info.max_session_len);
     }
     if (t->memory_len < 1 || t->memory_len > e->info.max_memory_len) {
-        return err_set(err, E_INVAL, "memory_len: %d is not in 1 .. %d", t->memory_len, e->info.max_memory_len);
+        return err_set(err, E_INVAL, "memory_len: %d is not in 1 .. %d", t->memory_len,
+                       e->info.max_memory_len);
     }
     if (t->sink_len < 0 || t->sink_len >= t->memory_len) {
-        return err_set(err, E_INVAL, "sink_len: %d is not in 0 .. %d, below memory_len", t->sink_len,
-                       t->memory_len - 1);
+        return err_set(err, E_INVAL, "sink_len: %d is not in 0 .. %d, below memory_len",
+                       t->sink_len, t->memory_len - 1);
     }
     if (t->sampling.n_stop > 0 && !e->tokenizer) {
-        return err_set(err, E_INVAL, "stop: the model has no tokenizer, so its tokens have no text to stop at");
+        return err_set(err, E_INVAL,
+                       "stop: the model has no tokenizer, so its tokens have no text to stop at");
     }
     TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
     return check_log(e, t, err);
@@ -116,8 +118,8 @@ static int check_room(const struct engine *e, const struct engine_turn *t, const
     if (e->stopped) return err_set(err, E_CLOSED, "the engine is shutting down");
     if (w && w->active) return err_set(err, E_BUSY, "a turn of this sequence is under way");
     if (e->n_active >= e->instance.opt.max_running + e->max_queued) {
-        return err_set(err, E_BUSY, "%d turns run and %d wait: the queue is full", e->instance.opt.max_running,
-                       e->max_queued);
+        return err_set(err, E_BUSY, "%d turns run and %d wait: the queue is full",
+                       e->instance.opt.max_running, e->max_queued);
     }
     if (!w && HASH_COUNT(e->owned) >= (unsigned)e->max_known) {
         return err_set(err, E_BUSY, "%d sequences hold a cache or a turn already", e->max_known);
@@ -129,10 +131,12 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     struct owned *w = find(e, turn->sequence);
     TRY(check_turn(e, turn, err));
     TRY(check_room(e, turn, w, err));
-    int32_t reserve = kv_ring_max_blocks(turn->memory_len, turn->sink_len, e->instance.opt.prefill_tokens,
-                                         e->info.block_tokens, turn_max_log(turn));
+    int32_t reserve =
+        kv_ring_max_blocks(turn->memory_len, turn->sink_len, e->instance.opt.prefill_tokens,
+                           e->info.block_tokens, turn_max_log(turn));
     if (reserve > e->info.n_blocks) {
-        return err_set(err, E_NOMEM, "memory_len %d needs %d cache blocks of %d tokens, and the cache has %d",
+        return err_set(err, E_NOMEM,
+                       "memory_len %d needs %d cache blocks of %d tokens, and the cache has %d",
                        turn->memory_len, reserve, e->info.block_tokens, e->info.n_blocks);
     }
     if (!turn->sampling.has_seed) {
@@ -146,7 +150,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = reserve;
-    struct command c = {.kind = COMMAND_SUBMIT, .sequence = turn->sequence, .turn_id = turn->turn, .turn = t};
+    struct command c = {
+        .kind = COMMAND_SUBMIT, .sequence = turn->sequence, .turn_id = turn->turn, .turn = t};
     int rc = queue_try_push(&e->commands, &c);
     if (rc < 0) { // cannot happen while the table's bound holds
         free(t);
@@ -161,7 +166,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     return 0;
 }
 
-// --- cancel, release, events --------------------------------------------------------------------------------------
+// --- cancel, release, events
+// --------------------------------------------------------------------------------------
 
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     struct owned *w = find(e, sequence);

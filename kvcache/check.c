@@ -1,5 +1,6 @@
-// kv_check(): recomputes from scratch what the pool and the rings claim about each other. Written against the window
-// rule itself, not against ring.c's arithmetic, so that it can find ring.c wrong.
+// kv_check(): recomputes from scratch what the pool and the rings claim about each other. Written
+// against the window rule itself, not against ring.c's arithmetic, so that it can find ring.c
+// wrong.
 #include "kvcache/check.h"
 
 #include <stdbool.h>
@@ -11,8 +12,8 @@ struct check {
     bool *is_free;    // (n_blocks)
 };
 
-// The window rule for the next token, at t = n_tokens, which sees itself and is about to be written: whatever it
-// does not need, no later token needs.
+// The window rule for the next token, at t = n_tokens, which sees itself and is about to be
+// written: whatever it does not need, no later token needs.
 static bool position_needed(const struct kv_ring *r, int64_t p) {
     int64_t t = r->n_tokens;
     return p <= t && (p < r->sink_len || p > t - ((int64_t)r->memory_len - r->sink_len));
@@ -28,8 +29,8 @@ static bool block_needed(const struct kv_ring *r, int64_t logical) {
     return false;
 }
 
-static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_t i, struct check *c,
-                      struct err *err) {
+static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_t i,
+                      struct check *c, struct err *err) {
     int32_t n_slots = r->map.n_sink_blocks + r->map.n_ring_blocks, held = 0;
     if (r->pool != pool || r->map.blocks != r->blocks) {
         return err_set(err, E_INTERNAL, "ring %zu belongs to another pool or maps another ring", i);
@@ -37,13 +38,16 @@ static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_
     for (int32_t s = 0; s < n_slots; s++) {
         int32_t id = r->blocks[s];
         if (id < 0) continue;
-        if (id >= pool->n_blocks) return err_set(err, E_INTERNAL, "ring %zu holds block %d of %d", i, id, pool->n_blocks);
-        if (c->seen[id] == i + 1) return err_set(err, E_INTERNAL, "ring %zu holds block %d twice", i, id);
+        if (id >= pool->n_blocks)
+            return err_set(err, E_INTERNAL, "ring %zu holds block %d of %d", i, id, pool->n_blocks);
+        if (c->seen[id] == i + 1)
+            return err_set(err, E_INTERNAL, "ring %zu holds block %d twice", i, id);
         c->seen[id] = i + 1;
         c->holders[id]++;
         held++;
     }
-    if (held != r->n_held) return err_set(err, E_INTERNAL, "ring %zu holds %d blocks and says %d", i, held, r->n_held);
+    if (held != r->n_held)
+        return err_set(err, E_INTERNAL, "ring %zu holds %d blocks and says %d", i, held, r->n_held);
 
     int64_t n_logical = (r->n_tokens + r->map.block_tokens - 1) / r->map.block_tokens;
     int32_t wanted = 0;
@@ -56,7 +60,8 @@ static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_
         }
     }
     if (wanted != held) {
-        return err_set(err, E_INTERNAL, "ring %zu of %lld tokens holds %d blocks where %d are needed", i,
+        return err_set(err, E_INTERNAL,
+                       "ring %zu of %lld tokens holds %d blocks where %d are needed", i,
                        (long long)r->n_tokens, held, wanted);
     }
     return 0;
@@ -64,19 +69,21 @@ static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_
 
 static int pool_check(const struct kv_pool *pool, struct check *c, struct err *err) {
     if (pool->n_free < 0 || pool->n_free > pool->n_blocks) {
-        return err_set(err, E_INTERNAL, "the pool says %d of %d blocks are free", pool->n_free, pool->n_blocks);
+        return err_set(err, E_INTERNAL, "the pool says %d of %d blocks are free", pool->n_free,
+                       pool->n_blocks);
     }
     for (int32_t i = 0; i < pool->n_free; i++) {
         int32_t id = pool->free_list[i];
         if (id < 0 || id >= pool->n_blocks || c->is_free[id]) {
-            return err_set(err, E_INTERNAL, "block %d is in the free list twice or does not exist", id);
+            return err_set(err, E_INTERNAL, "block %d is in the free list twice or does not exist",
+                           id);
         }
         c->is_free[id] = true;
     }
     for (int32_t id = 0; id < pool->n_blocks; id++) {
         if (pool->refs[id] != c->holders[id]) {
-            return err_set(err, E_INTERNAL, "block %d counts %d holders and has %d", id, pool->refs[id],
-                           c->holders[id]);
+            return err_set(err, E_INTERNAL, "block %d counts %d holders and has %d", id,
+                           pool->refs[id], c->holders[id]);
         }
         if (c->is_free[id] != (c->holders[id] == 0)) {
             return err_set(err, E_INTERNAL, "block %d has %d holders and is %s the free list", id,
@@ -90,7 +97,8 @@ int kv_check(const struct kv_pool *pool, const struct kv_ring *const *rings, siz
              struct err *err) {
     int rc = 0;
     size_t n = (size_t)pool->n_blocks;
-    struct check c = {.holders = calloc(n, sizeof *c.holders), .seen = calloc(n, sizeof *c.seen),
+    struct check c = {.holders = calloc(n, sizeof *c.holders),
+                      .seen = calloc(n, sizeof *c.seen),
                       .is_free = calloc(n, sizeof *c.is_free)};
     if (!c.holders || !c.seen || !c.is_free) {
         rc = err_set(err, E_NOMEM, "no memory to check %d blocks", pool->n_blocks);

@@ -1,4 +1,5 @@
-// The block pool: a stack of free block ids and a count of holders for each. See kvcache/README.md, rules 1 to 3.
+// The block pool: a stack of free block ids and a count of holders for each. See kvcache/README.md,
+// rules 1 to 3.
 #include "kvcache/pool.h"
 
 #include <assert.h>

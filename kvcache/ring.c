@@ -1,20 +1,27 @@
 // The ring of one sequence.
 //
-// Which blocks a sequence holds is a pure function of its shape and n_tokens: the sink blocks that have been
-// written, and every block with a position that the next token, at t = n_tokens, may see:
-// p > t - (memory_len - sink_len), p < t. extend() adds the blocks of the step to come, commit() moves n_tokens
-// and gives back what the window has passed. The ring has as many slots as the widest step can touch: the
-// window of the step's first token up to its last token.
+// Which blocks a sequence holds is a pure function of its shape and n_tokens: the sink blocks that
+// have been written, and every block with a position that the next token, at t = n_tokens, may see:
+// p > t - (memory_len - sink_len), p < t. extend() adds the blocks of the step to come, commit()
+// moves n_tokens and gives back what the window has passed. The ring has as many slots as the
+// widest step can touch: the window of the step's first token up to its last token.
 #include "kvcache/ring.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static int64_t min_i64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
 
-// Slots for the sinks and for the ring; the latter is at least one, so that arithmetic modulo it holds.
+// Slots for the sinks and for the ring; the latter is at least one, so that arithmetic modulo it
+// holds.
 static void ring_shape(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
                        int32_t block_tokens, int64_t n_tokens, int64_t *n_sink, int64_t *n_ring) {
     int64_t total = ceil_div(max_i64(n_tokens, 1), block_tokens);
@@ -35,7 +42,8 @@ int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, in
                  int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err) {
     *r = (struct kv_ring){0};
     if (block_tokens < 1 || (block_tokens & (block_tokens - 1)) != 0) {
-        return err_set(err, E_INVAL, "a cache block holds a power of two tokens, not %d", block_tokens);
+        return err_set(err, E_INVAL, "a cache block holds a power of two tokens, not %d",
+                       block_tokens);
     }
     if (sink_len < 0 || sink_len >= memory_len || chunk_tokens < 1 || session_len < 1) {
         return err_set(err, E_INVAL, "no cache of memory_len %d, sink_len %d, chunks of %d",
@@ -45,11 +53,15 @@ int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, in
     ring_shape(memory_len, sink_len, chunk_tokens, block_tokens, session_len, &n_sink, &n_ring);
     n_ring = max_i64(n_ring, 1);
     r->blocks = malloc((size_t)(n_sink + n_ring) * sizeof *r->blocks);
-    if (!r->blocks) return err_set(err, E_NOMEM, "no memory for a ring of %lld blocks", (long long)(n_sink + n_ring));
+    if (!r->blocks)
+        return err_set(err, E_NOMEM, "no memory for a ring of %lld blocks",
+                       (long long)(n_sink + n_ring));
     for (int64_t i = 0; i < n_sink + n_ring; i++) r->blocks[i] = -1;
     r->pool = pool;
-    r->map = (struct kv_map){.blocks = r->blocks, .n_sink_blocks = (int32_t)n_sink,
-                             .n_ring_blocks = (int32_t)n_ring, .block_tokens = block_tokens};
+    r->map = (struct kv_map){.blocks = r->blocks,
+                             .n_sink_blocks = (int32_t)n_sink,
+                             .n_ring_blocks = (int32_t)n_ring,
+                             .block_tokens = block_tokens};
     r->memory_len = memory_len;
     r->sink_len = sink_len;
     r->first_lost = n_sink * block_tokens;
@@ -88,9 +100,11 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
     assert(n >= 1);
     int64_t block = r->map.block_tokens;
     int64_t first = r->n_tokens / block, last = (r->n_tokens + n - 1) / block;
-    assert(last - max_i64(first_needed(r, r->n_tokens) / block, r->map.n_sink_blocks) < r->map.n_ring_blocks);
+    assert(last - max_i64(first_needed(r, r->n_tokens) / block, r->map.n_sink_blocks) <
+           r->map.n_ring_blocks);
 
-    // Only the first block can hold written positions already, so only it can be shared and still be written.
+    // Only the first block can hold written positions already, so only it can be shared and still
+    // be written.
     int32_t slot = kv_map_slot(&r->map, r->n_tokens);
     bool shared = r->blocks[slot] >= 0 && r->pool->refs[r->blocks[slot]] > 1;
     int32_t need = shared;
@@ -121,7 +135,8 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
 void kv_ring_commit(struct kv_ring *r, int32_t n) {
     r->n_tokens += n;
     int64_t keep = first_needed(r, r->n_tokens);
-    // A block that no token has been written to is not passed by the window either: stop at n_tokens.
+    // A block that no token has been written to is not passed by the window either: stop at
+    // n_tokens.
     for (int64_t p = r->first_lost; p < min_i64(keep, r->n_tokens); p += r->map.block_tokens) {
         slot_drop(r, kv_map_slot(&r->map, p));
     }
@@ -130,7 +145,8 @@ void kv_ring_commit(struct kv_ring *r, int32_t n) {
 
 int kv_ring_truncate(struct kv_ring *r, int64_t n) {
     assert(n >= 0);
-    // To 0 also after an extend() without its commit(), where blocks are held that n_tokens does not tell of.
+    // To 0 also after an extend() without its commit(), where blocks are held that n_tokens does
+    // not tell of.
     if (n > 0 && n >= r->n_tokens) return 0;
     if (n == 0 || first_needed(r, n) < r->first_lost) {
         ring_clear(r);

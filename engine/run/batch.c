@@ -16,8 +16,8 @@ int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs, stru
         batch_release(b);
         return err_set(err, E_NOMEM, "no memory for a batch of %d tokens", max_rows);
     }
-    b->batch = (struct batch){.ids = b->ids, .positions = b->positions, .logit_rows = b->logit_rows,
-                              .seqs = b->seqs};
+    b->batch = (struct batch){
+        .ids = b->ids, .positions = b->positions, .logit_rows = b->logit_rows, .seqs = b->seqs};
     return 0;
 }
 
@@ -30,10 +30,13 @@ void batch_release(struct batch_builder *b) {
     *b = (struct batch_builder){0};
 }
 
-void batch_reset(struct batch_builder *b) { b->batch.n_rows = b->batch.n_seqs = b->batch.n_logits = 0; }
+void batch_reset(struct batch_builder *b) {
+    b->batch.n_rows = b->batch.n_seqs = b->batch.n_logits = 0;
+}
 
-void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n, enum batch_logits logits,
-               int32_t memory_len, int32_t sink_len, const struct kv_map *map) {
+void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
+               enum batch_logits logits, int32_t memory_len, int32_t sink_len,
+               const struct kv_map *map) {
     struct batch *out = &b->batch;
     int32_t row = out->n_rows, seq = out->n_seqs;
     assert(n >= 1 && row + n <= b->max_rows && seq < b->max_seqs && first + n <= INT32_MAX);
@@ -44,8 +47,8 @@ void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32
         b->logit_rows[out->n_logits] = row + i;
         b->logit_seqs[out->n_logits++] = seq;
     }
-    b->seqs[seq] = (struct batch_seq){.first_row = row, .n_rows = n, .memory_len = memory_len,
-                                      .sink_len = sink_len, .map = *map};
+    b->seqs[seq] = (struct batch_seq){
+        .first_row = row, .n_rows = n, .memory_len = memory_len, .sink_len = sink_len, .map = *map};
     out->n_rows += n;
     out->n_seqs++;
 }

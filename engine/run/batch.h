@@ -1,4 +1,5 @@
-// Builds one step's struct batch (kernels/batch.h) in arrays that are allocated once. Engine thread only.
+// Builds one step's struct batch (kernels/batch.h) in arrays that are allocated once. Engine thread
+// only.
 #pragma once
 #include "base/err.h"
 #include "kernels/batch.h"
@@ -15,10 +16,12 @@ struct batch_builder {
     struct batch_seq *seqs;   // (max_seqs)
 };
 
-int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs, struct err *err); // E_NOMEM
+int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs,
+               struct err *err); // E_NOMEM
 void batch_release(struct batch_builder *b);
 void batch_reset(struct batch_builder *b);
-// Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The map's blocks stay borrowed
-// until the step is over. The caller keeps within max_rows and max_seqs.
-void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n, enum batch_logits logits,
-               int32_t memory_len, int32_t sink_len, const struct kv_map *map);
+// Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The map's blocks
+// stay borrowed until the step is over. The caller keeps within max_rows and max_seqs.
+void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
+               enum batch_logits logits, int32_t memory_len, int32_t sink_len,
+               const struct kv_map *map);

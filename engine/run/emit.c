@@ -4,10 +4,11 @@
 #include "base/utf8.h"
 #include <string.h>
 
-static struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind, uint64_t sequence,
-                                        uint64_t turn) {
+static struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
+                                        uint64_t sequence, uint64_t turn) {
     struct engine_event *ev = &e->event;
-    // The two arrays are only read up to their counts: no need to clear them 1,000 times a second for each sequence.
+    // The two arrays are only read up to their counts: no need to clear them 1,000 times a second
+    // for each sequence.
     ev->kind = kind;
     ev->sequence = sequence;
     ev->turn = turn;
@@ -28,7 +29,9 @@ static struct engine_event *event_begin(struct emitter *e, enum engine_event_kin
 }
 
 // E_CLOSED can only mean that the owner is past listening (engine_close has drained the queue).
-static void event_push(struct emitter *e) { (void)queue_push(e->queue, &e->event); }
+static void event_push(struct emitter *e) {
+    (void)queue_push(e->queue, &e->event);
+}
 
 // Puts as many whole characters of the text as fit into the event; returns how many bytes.
 static size_t event_text(struct engine_event *ev, const char *text, size_t len) {
@@ -38,7 +41,8 @@ static size_t event_text(struct engine_event *ev, const char *text, size_t len) 
     return len;
 }
 
-// The pieces of a long text as continuations (id -1), until what is left fits into one event; returns where that begins.
+// The pieces of a long text as continuations (id -1), until what is left fits into one event;
+// returns where that begins.
 static size_t emit_pieces(struct emitter *e, const struct turn *t, const char *text, size_t len) {
     size_t at = 0;
     while (len - at > ENGINE_EVENT_TEXT) {
@@ -49,8 +53,8 @@ static size_t emit_pieces(struct emitter *e, const struct turn *t, const char *t
     return at;
 }
 
-void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source, int64_t n_total,
-                  int32_t blocks) {
+void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source,
+                  int64_t n_total, int32_t blocks) {
     struct engine_event *ev = event_begin(e, ENGINE_STARTED, t->spec.sequence, t->spec.turn);
     ev->n_cached = t->n_cached;
     ev->n_total = n_total;
@@ -67,7 +71,8 @@ void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int6
     event_push(e);
 }
 
-void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text, size_t len) {
+void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text,
+                size_t len) {
     struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
     ev->id = s->id;
     ev->logprob = s->logprob;
@@ -82,13 +87,14 @@ void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s
     event_push(e);
 }
 
-void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish, const struct err *why,
-               const char *text, size_t len, int32_t blocks) {
+void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish,
+               const struct err *why, const char *text, size_t len, int32_t blocks) {
     if (finish == FINISH_ERROR) {
         // The event's text is the sentence; what the model said goes ahead of it.
         size_t at = emit_pieces(e, t, text, len);
         if (len > at) {
-            event_text(event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn), text + at, len - at);
+            event_text(event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn), text + at,
+                       len - at);
             event_push(e);
         }
         text = why->text;

@@ -1,5 +1,6 @@
-// Events on their way to the owner: filled in, text cut into pieces on character borders, pushed. Where the owner lags
-// and the queue is full, the engine's thread waits for room: nothing is ever dropped. Engine thread only.
+// Events on their way to the owner: filled in, text cut into pieces on character borders, pushed.
+// Where the owner lags and the queue is full, the engine's thread waits for room: nothing is ever
+// dropped. Engine thread only.
 #pragma once
 #include "base/clock.h"
 #include "base/queue.h"
@@ -9,15 +10,17 @@
 struct emitter {
     struct queue *queue; // of struct engine_event
     const struct clock *clock;
-    struct engine_event event; // the one being made: too large for a step's stack to be zeroed each time
+    struct engine_event
+        event; // the one being made: too large for a step's stack to be zeroed each time
 };
 
-void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source, int64_t n_total,
-                  int32_t blocks);
+void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source,
+                  int64_t n_total, int32_t blocks);
 void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int64_t n_total);
 // text may be longer than an event holds: continuations follow.
-void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text, size_t len);
+void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text,
+                size_t len);
 // why: with FINISH_ERROR, its code and sentence; otherwise ignored.
-void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish, const struct err *why,
-               const char *text, size_t len, int32_t blocks);
+void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish,
+               const struct err *why, const char *text, size_t len, int32_t blocks);
 void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks);

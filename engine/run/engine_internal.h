@@ -5,7 +5,8 @@
 #include "engine/text/chat_template.h"
 #include <pthread.h>
 
-// What the owner's thread knows of a sequence without asking: is a turn under way, may there be a cache.
+// What the owner's thread knows of a sequence without asking: is a turn under way, may there be a
+// cache.
 struct owned {
     uint64_t sequence, turn; // turn: the one under way, if any
     bool active, cancel_sent, release_sent;
@@ -37,7 +38,8 @@ struct engine {
 };
 
 // engine_open without the thread: the caller calls engine_round. Tests only.
-int engine_open_manual(struct engine **out, const struct engine_options *o, const struct clock *clock,
-                       struct err *err);
-// One round of the loop that the thread would run; does not wait. False once stopped. Between rounds the caller polls.
+int engine_open_manual(struct engine **out, const struct engine_options *o,
+                       const struct clock *clock, struct err *err);
+// One round of the loop that the thread would run; does not wait. False once stopped. Between
+// rounds the caller polls.
 bool engine_round(struct engine *e);

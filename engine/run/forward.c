@@ -1,12 +1,15 @@
-// One step through the model. Each function below is one part of a decoder layer; the switches are model_config's.
+// One step through the model. Each function below is one part of a decoder layer; the switches are
+// model_config's.
 //
-// Tensor parallel: the first rank adds its part of a sub-layer's output to the residual stream, the others replace
-// the stream with theirs, and the sum over the ranks is the new stream. One rank: that is simply x += part.
+// Tensor parallel: the first rank adds its part of a sub-layer's output to the residual stream, the
+// others replace the stream with theirs, and the sum over the ranks is the new stream. One rank:
+// that is simply x += part.
 #include "engine/run/forward.h"
 
 #include <stdlib.h>
 
-// --- workspace ---------------------------------------------------------------------------------------------
+// --- workspace
+// ---------------------------------------------------------------------------------------------
 
 struct carve { // walks over the arena; with a NULL base it only adds up
     char *base;
@@ -27,7 +30,8 @@ static void carve_all(struct forward *f, struct carve *c) {
     f->x = carve_take(c, n, width, e);
     f->rows = carve_take(c, n, width, e);
     f->normed = carve_take(c, n, width, e);
-    f->embedded = carve_take(c, m->embed_in.data || m->embed_out.data ? n : 0, (size_t)mc->embed_width, e);
+    f->embedded =
+        carve_take(c, m->embed_in.data || m->embed_out.data ? n : 0, (size_t)mc->embed_width, e);
     f->qkv = carve_take(c, n, (size_t)(m->n_heads + 2 * m->n_kv_heads) * head, e);
     f->attended = carve_take(c, n, (size_t)m->n_heads * head, e);
     f->up = carve_take(c, n, ffn * (mc->gated ? 2 : 1), e);
@@ -35,7 +39,8 @@ static void carve_all(struct forward *f, struct carve *c) {
     f->cos_sin = carve_take(c, n, mc->positions == POSITION_ROTARY ? (size_t)mc->rot_dim : 0, wide);
     f->part = carve_take(c, (size_t)f->max_logits, (size_t)m->vocab_rows, wide);
     bool whole = m->vocab_rows == mc->vocab_size;
-    f->logits = whole ? f->part : carve_take(c, (size_t)f->max_logits, (size_t)mc->vocab_size, wide);
+    f->logits =
+        whole ? f->part : carve_take(c, (size_t)f->max_logits, (size_t)mc->vocab_size, wide);
 }
 
 size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits) {
@@ -45,10 +50,14 @@ size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits
     return c.used + (size_t)max_logits * (size_t)m->config.vocab_size * sizeof(float);
 }
 
-int forward_init(struct forward *f, const struct model *m, struct comm *comm, const struct kv_store *kv,
-                 int32_t max_rows, int32_t max_logits, struct err *err) {
-    *f = (struct forward){.model = m, .backend = m->backend, .comm = comm, .kv = kv,
-                          .max_rows = max_rows, .max_logits = max_logits};
+int forward_init(struct forward *f, const struct model *m, struct comm *comm,
+                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits, struct err *err) {
+    *f = (struct forward){.model = m,
+                          .backend = m->backend,
+                          .comm = comm,
+                          .kv = kv,
+                          .max_rows = max_rows,
+                          .max_logits = max_logits};
     f->bytes = forward_bytes(m, max_rows, max_logits);
     struct carve c = {0};
     carve_all(f, &c);
@@ -69,11 +78,14 @@ void forward_release(struct forward *f) {
     *f = (struct forward){0};
 }
 
-// --- parts -------------------------------------------------------------------------------------------------
+// --- parts
+// -------------------------------------------------------------------------------------------------
 
-static int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x, int32_t n, int32_t width) {
+static int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x, int32_t n,
+                int32_t width) {
     const struct model_config *mc = &f->model->config;
-    return f->backend->ops->norm(f->backend, mc->norm, y, x, n, width, w->weight, w->bias, mc->norm_eps);
+    return f->backend->ops->norm(f->backend, mc->norm, y, x, n, width, w->weight, w->bias,
+                                 mc->norm_eps);
 }
 
 static int linear(struct forward *f, enum linear_mode mode, void *y, const void *x, int32_t n,
@@ -95,13 +107,15 @@ static int embed(struct forward *f, const struct batch *b) {
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     if (m->split.pp_rank > 0) {
-        return f->comm->ops->recv(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width, m->split.pp_rank - 1);
+        return f->comm->ops->recv(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,
+                                  m->split.pp_rank - 1);
     }
     void *y = m->embed_in.data ? f->embedded : f->x;
     TRY(ops->embed(f->backend, y, b, &m->embed, mc->embed_scale));
     if (m->embed_in.data) TRY(linear(f, LINEAR_STORE, f->x, y, b->n_rows, &m->embed_in, NULL));
     if (m->position_table) {
-        TRY(ops->embed_positions(f->backend, f->x, b, m->position_table, mc->width, mc->position_offset));
+        TRY(ops->embed_positions(f->backend, f->x, b, m->position_table, mc->width,
+                                 mc->position_offset));
     }
     if (mc->embed_norm) TRY(norm(f, &m->embed_norm, f->x, f->x, b->n_rows, mc->width));
     return 0;
@@ -115,16 +129,16 @@ static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer) {
     const struct layer_weights *w = &m->layers[layer];
     int32_t rot = mc->positions == POSITION_ROTARY ? mc->rot_dim : 0;
     if (ops->qkv_finish) {
-        return ops->qkv_finish(f->backend, mc->rope_style, f->qkv, f->kv, b, layer, m->n_heads, rot, f->cos_sin,
-                               w->q_norm, w->k_norm, mc->norm_eps);
+        return ops->qkv_finish(f->backend, mc->rope_style, f->qkv, f->kv, b, layer, m->n_heads, rot,
+                               f->cos_sin, w->q_norm, w->k_norm, mc->norm_eps);
     }
     if (w->q_norm) {
-        TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, mc->head_dim, w->q_norm,
-                         w->k_norm, mc->norm_eps));
+        TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, mc->head_dim,
+                         w->q_norm, w->k_norm, mc->norm_eps));
     }
     if (rot > 0) {
-        TRY(ops->rope(f->backend, mc->rope_style, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, mc->head_dim, rot,
-                      f->cos_sin));
+        TRY(ops->rope(f->backend, mc->rope_style, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads,
+                      mc->head_dim, rot, f->cos_sin));
     }
     return ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
 }
@@ -148,24 +162,27 @@ static int attend(struct forward *f, const struct batch *b, int32_t layer, const
 }
 
 // x =|+= down(act(up(in)))
-static int feed_forward(struct forward *f, enum linear_mode mode, void *x, const void *in, int32_t n, int32_t layer) {
+static int feed_forward(struct forward *f, enum linear_mode mode, void *x, const void *in,
+                        int32_t n, int32_t layer) {
     const struct model *m = f->model;
     const struct layer_weights *w = &m->layers[layer];
     TRY(linear(f, LINEAR_STORE, f->up, in, n, &w->up, w->up_bias));
-    TRY(f->backend->ops->activate(f->backend, m->config.activation, m->config.gated, f->activated, f->up, n,
-                                  m->ffn_width));
+    TRY(f->backend->ops->activate(f->backend, m->config.activation, m->config.gated, f->activated,
+                                  f->up, n, m->ffn_width));
     return linear(f, mode, x, f->activated, n, &w->down, w->down_bias);
 }
 
-// --- layers ------------------------------------------------------------------------------------------------
+// --- layers
+// ------------------------------------------------------------------------------------------------
 
-struct stream {      // the residual stream as it stands
-    void *x;         // (n, width)
+struct stream { // the residual stream as it stands
+    void *x;    // (n, width)
     int32_t n;
     const void *attended; // (n, n_heads * head_dim)
 };
 
-// Behind the last layer's attention only the rows whose logits are wanted matter: of a prompt's chunk, one or none.
+// Behind the last layer's attention only the rows whose logits are wanted matter: of a prompt's
+// chunk, one or none.
 static int narrow(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct backend_ops *ops = f->backend->ops;
@@ -196,7 +213,8 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(all_reduce(f, s->x, s->n));
     if (post) {
-        // Ranks past the first replace the stream with their part, so the feed-forward reads a copy.
+        // Ranks past the first replace the stream with their part, so the feed-forward reads a
+        // copy.
         TRY(norm(f, &w->attn_norm, f->normed, s->x, s->n, mc->width));
         TRY(norm(f, &w->attn_norm, s->x, s->x, s->n, mc->width));
     } else {
@@ -207,7 +225,8 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
     return post ? norm(f, &w->ffn_norm, s->x, s->x, s->n, mc->width) : 0;
 }
 
-static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bool last, struct stream *s) {
+static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bool last,
+                     struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const void *in = s->x;
     if (mc->norm_placement == NORM_PRE) {
@@ -221,7 +240,8 @@ static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bo
     return mc->parallel_residual ? finish_parallel(f, layer, s) : finish_serial(f, layer, s);
 }
 
-// --- a step ------------------------------------------------------------------------------------------------
+// --- a step
+// ------------------------------------------------------------------------------------------------
 
 int forward_run(struct forward *f, const struct batch *b) {
     const struct model *m = f->model;
@@ -239,7 +259,8 @@ int forward_run(struct forward *f, const struct batch *b) {
     }
     f->out = s.x;
     if (!last_rank) {
-        return f->comm->ops->send(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width, m->split.pp_rank + 1);
+        return f->comm->ops->send(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,
+                                  m->split.pp_rank + 1);
     }
     if (s.n > 0 && mc->final_norm) TRY(norm(f, &m->final_norm, s.x, s.x, s.n, mc->width));
     if (s.n > 0 && m->embed_out.data) {
@@ -252,11 +273,14 @@ int forward_run(struct forward *f, const struct batch *b) {
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
     const struct model *m = f->model;
     size_t row = (size_t)m->head.cols * dtype_size(f->backend->act_dtype);
-    TRY(linear(f, LINEAR_STORE, f->part, (const char *)f->out + (size_t)first * row, n, &m->head, m->head_bias));
+    TRY(linear(f, LINEAR_STORE, f->part, (const char *)f->out + (size_t)first * row, n, &m->head,
+               m->head_bias));
     TRY(f->comm->ops->all_gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows));
     TRY(f->backend->ops->logits_read(f->backend, f->host, f->logits, n, m->config.vocab_size));
     *logits = f->host;
     return 0;
 }
 
-int forward_done(struct forward *f) { return f->backend->ops->step_end(f->backend); }
+int forward_done(struct forward *f) {
+    return f->backend->ops->step_end(f->backend);
+}

@@ -1,8 +1,11 @@
-// The model's forward pass, written once over the op table: every family is a setting of struct model_config, every
-// device a struct backend_ops, and several ranks are `split` (already in the model's sizes) and the calls of `comm`.
+// The model's forward pass, written once over the op table: every family is a setting of struct
+// model_config, every device a struct backend_ops, and several ranks are `split` (already in the
+// model's sizes) and the calls of `comm`.
 //
-//   forward_run: embed -> layers (attention, feed-forward) -> final norm, for the rows whose logits are wanted
-//   forward_logits: head, for up to max_logits of those rows at a time (a vocabulary is wide)
+//   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows
+//   forward_logits: head, max_logits of the wanted rows at a time (a vocabulary is wide)
+//
+// Wanted rows are those whose logits somebody asked for (struct batch's logit_rows).
 //
 // Engine thread only. All buffers are sized at init; a step allocates nothing.
 #pragma once
@@ -16,31 +19,33 @@ struct forward {
     struct comm *comm;
     const struct kv_store *kv;
     int32_t max_rows, max_logits;
-    size_t bytes;     // of the workspace
-    void *arena;      // all that follows, device memory of the backend's act_dtype:
-    void *x;          // (max_rows, width) the residual stream
-    void *rows;       // (max_rows, width) the stream of the rows whose logits are wanted
-    void *normed;     // (max_rows, width)
-    void *embedded;   // (max_rows, embed_width); NULL where it is not projected
-    void *qkv;        // (max_rows, (n_heads + 2 n_kv_heads) * head_dim)
-    void *attended;   // (max_rows, n_heads * head_dim)
-    void *up;         // (max_rows, ffn_width, twice that when gated)
-    void *activated;  // (max_rows, ffn_width)
-    float *cos_sin;   // (max_rows, rot_dim) f32
-    void *part;       // (max_logits, vocab rows of this rank)
-    void *logits;     // (max_logits, vocab); the same as part where this rank has all rows
-    float *host;      // (max_logits, vocab) f32, host memory
-    void *out;        // after forward_run: (n_logits, width), x or rows
+    size_t bytes;    // of the workspace
+    void *arena;     // all that follows, device memory of the backend's act_dtype:
+    void *x;         // (max_rows, width) the residual stream
+    void *rows;      // (max_rows, width) the stream of the rows whose logits are wanted
+    void *normed;    // (max_rows, width)
+    void *embedded;  // (max_rows, embed_width); NULL where it is not projected
+    void *qkv;       // (max_rows, (n_heads + 2 n_kv_heads) * head_dim)
+    void *attended;  // (max_rows, n_heads * head_dim)
+    void *up;        // (max_rows, ffn_width, twice that when gated)
+    void *activated; // (max_rows, ffn_width)
+    float *cos_sin;  // (max_rows, rot_dim) f32
+    void *part;      // (max_logits, vocab rows of this rank)
+    void *logits;    // (max_logits, vocab); the same as part where this rank has all rows
+    float *host;     // (max_logits, vocab) f32, host memory
+    void *out;       // after forward_run: (n_logits, width), x or rows
 };
 
 // What the workspace takes, before anything is allocated.
 size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits);
-int forward_init(struct forward *f, const struct model *m, struct comm *comm, const struct kv_store *kv,
-                 int32_t max_rows, int32_t max_logits, struct err *err);
+int forward_init(struct forward *f, const struct model *m, struct comm *comm,
+                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits, struct err *err);
 void forward_release(struct forward *f); // of a zeroed or released one: nothing
 
-// Writes the batch's keys and values to the cache and prepares the wanted rows. b stays put until forward_done.
+// Writes the batch's keys and values to the cache and prepares the wanted rows. b stays put until
+// forward_done.
 int forward_run(struct forward *f, const struct batch *b);
-// Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits; valid until the next call.
+// Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits; valid until the
+// next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
 int forward_done(struct forward *f);

@@ -30,8 +30,10 @@ static int slots_init(struct instance *in, struct err *err) {
     in->slots = calloc(n, sizeof *in->slots);
     in->shares = calloc(n, sizeof *in->shares);
     in->in_step = calloc(n, sizeof *in->in_step);
-    if (!in->slots || !in->shares || !in->in_step) return err_set(err, E_NOMEM, "no memory for %zu turns", n);
-    for (size_t i = 0; i < n; i++) TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
+    if (!in->slots || !in->shares || !in->in_step)
+        return err_set(err, E_NOMEM, "no memory for %zu turns", n);
+    for (size_t i = 0; i < n; i++)
+        TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
     return 0;
 }
 
@@ -46,7 +48,8 @@ static int text_init(struct instance *in, struct err *err) {
 
 int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
                   const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
-                  struct queue *commands, struct queue *events, const struct clock *clock, struct err *err) {
+                  struct queue *commands, struct queue *events, const struct clock *clock,
+                  struct err *err) {
     *in = (struct instance){
         .model = model,
         .tokenizer = tokenizer,
@@ -62,9 +65,11 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     int32_t rows = opt->max_running + opt->prefill_tokens; // the widest step
     TRY_GOTO(fail, kv_pool_init(&in->pool, opt->n_blocks, err));
     TRY_GOTO(fail, store_init(in, err));
-    TRY_GOTO(fail, sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
+    TRY_GOTO(fail,
+             sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
-    TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->store, rows, opt->max_running, err));
+    TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->store, rows,
+                                opt->max_running, err));
     TRY_GOTO(fail, sampler_work_init(&in->work, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));
@@ -85,7 +90,8 @@ void instance_release(struct instance *in) {
     }
     buf_release(&in->text);
     buf_release(&in->scratch);
-    for (int32_t i = 0; in->slots && i < in->opt.max_running; i++) sampler_release(&in->slots[i].sampler);
+    for (int32_t i = 0; in->slots && i < in->opt.max_running; i++)
+        sampler_release(&in->slots[i].sampler);
     free(in->in_step);
     free(in->shares);
     free(in->slots);
@@ -98,7 +104,8 @@ void instance_release(struct instance *in) {
     *in = (struct instance){0};
 }
 
-// --- the loop ----------------------------------------------------------------------------------------------
+// --- the loop
+// ----------------------------------------------------------------------------------------------
 
 static int64_t wait_time(const struct instance *in, int64_t timeout_us) {
     if (in->next_deadline_us == INT64_MAX) return timeout_us;
@@ -132,7 +139,8 @@ static void publish(struct instance *in) {
     atomic_store_explicit(&l->queued, in->sched.n_queued, memory_order_relaxed);
     atomic_store_explicit(&l->sequences, (int32_t)HASH_COUNT(in->sequences), memory_order_relaxed);
     atomic_store_explicit(&l->blocks_free, in->pool.n_free, memory_order_relaxed);
-    atomic_store_explicit(&l->blocks_idle, in->pool.n_blocks - in->pool.n_free - running, memory_order_relaxed);
+    atomic_store_explicit(&l->blocks_idle, in->pool.n_blocks - in->pool.n_free - running,
+                          memory_order_relaxed);
     atomic_store_explicit(&l->heartbeat_us, clock_mono_us(in->emit.clock), memory_order_relaxed);
 }
 

@@ -1,8 +1,8 @@
-// The engine thread's whole world: scheduler, cache, forward, and the turns in flight. instance_round() is one turn of
-// its loop; the thread calls it for ever, tests call it by hand.
+// The engine thread's whole world: scheduler, cache, forward, and the turns in flight.
+// instance_round() is one turn of its loop; the thread calls it for ever, tests call it by hand.
 //
-// Engine thread only, once the thread runs; what other threads may read is in `load` (atomics), what they may say
-// comes as commands.
+// Engine thread only, once the thread runs; what other threads may read is in `load` (atomics),
+// what they may say comes as commands.
 #pragma once
 #include "engine/run/batch.h"
 #include "engine/run/emit.h"
@@ -46,38 +46,42 @@ struct instance {
     struct batch_builder batch;
     struct forward forward;
     struct sampler_work work;
-    struct turn_slot *slots;     // (max_running)
-    struct sched_share *shares;  // (max_running) the step's plan
-    struct turn **in_step;       // (max_running) whose rows are in the batch, by sequence of the batch; NULL once it has ended
-    struct sequence *sequences;  // uthash
-    int64_t next_deadline_us;    // no turn's deadline is earlier
-    struct buf scratch, text;    // of one token at a time
+    struct turn_slot *slots;    // (max_running)
+    struct sched_share *shares; // (max_running) the step's plan
+    struct turn **in_step; // (max_running) whose rows are in the batch, by sequence of the batch;
+                           // NULL once it has ended
+    struct sequence *sequences; // uthash
+    int64_t next_deadline_us;   // no turn's deadline is earlier
+    struct buf scratch, text;   // of one token at a time
     struct emitter emit;
     struct run_metrics metrics;
     struct instance_load load;
-    bool check;    // kv_check() after every step
+    bool check; // kv_check() after every step
     bool stopping;
 };
 
 // Allocates everything. On failure *in is zeroed.
 int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
                   const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
-                  struct queue *commands, struct queue *events, const struct clock *clock, struct err *err);
+                  struct queue *commands, struct queue *events, const struct clock *clock,
+                  struct err *err);
 void instance_release(struct instance *in);
 
-// Takes the commands that wait (waiting for the first where nothing runs, up to timeout_us), ends what is to be ended,
-// admits, and runs one step. False once it has been told to stop and every turn has ended.
+// Takes the commands that wait (waiting for the first where nothing runs, up to timeout_us), ends
+// what is to be ended, admits, and runs one step. False once it has been told to stop and every
+// turn has ended.
 bool instance_round(struct instance *in, int64_t timeout_us);
 
-// --- parts, one file each ------------------------------------------------------------------------------------
-// turns.c: how turns begin and end
+// --- parts, one file each
+// ------------------------------------------------------------------------------------ turns.c: how
+// turns begin and end
 void instance_command(struct instance *in, const struct command *c);
 void instance_expire(struct instance *in);
 void instance_admit(struct instance *in);
-// A turn ends: text it still held is shown, its sequence goes idle, DONE is said, the turn is freed.
-// why: with FINISH_ERROR. drop_cache: what the cache holds of it is not to be trusted.
-void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish, const struct err *why,
-                     bool drop_cache);
+// A turn ends: text it still held is shown, its sequence goes idle, DONE is said, the turn is
+// freed. why: with FINISH_ERROR. drop_cache: what the cache holds of it is not to be trusted.
+void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
+                     const struct err *why, bool drop_cache);
 // Gives up the least recently used idle sequence's cache. False when none is left.
 bool instance_evict(struct instance *in);
 // step.c

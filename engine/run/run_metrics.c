@@ -1,13 +1,15 @@
-// Names follow the table that vLLM's dashboards made common, with parley_engine_ in front; buckets are vLLM's, so that
-// the two can be drawn in one panel.
+// Names follow the table that vLLM's dashboards made common, with parley_engine_ in front; buckets
+// are vLLM's, so that the two can be drawn in one panel.
 #include "engine/run/run_metrics.h"
 
-static const double first_token_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75,
-                                            1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
+static const double first_token_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1,
+                                            .25,  .5,   .75, 1,   2.5, 5,   7.5, 10,
+                                            20,   40,   80,  160, 640, 2560};
 // vLLM's begin at 10 ms; small models on a CPU are faster than that.
-static const double inter_token_bounds[] = {.0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3,
-                                            .4,    .5,   .75,   1,    2.5, 5,    7.5, 10,   20, 40,  80};
-static const double phase_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,  15,  20,
+static const double inter_token_bounds[] = {.0005, .001, .0025, .005, .01, .025, .05, .075,
+                                            .1,    .15,  .2,    .3,   .4,  .5,   .75, 1,
+                                            2.5,   5,    7.5,   10,   20,  40,   80};
+static const double phase_bounds[] = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                       30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 static const double count_bounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000};
 #define N_BOUNDS(a) ((int)(sizeof(a) / sizeof *(a)))
@@ -43,13 +45,16 @@ static double read_heartbeat(void *ctx) {
 }
 
 static void add_gauges(struct metrics *r, void *e) {
-    metrics_gauge_fn(r, "parley_engine_requests_running", "Turns in the running batch.", NULL, read_running, e);
-    metrics_gauge_fn(r, "parley_engine_requests_waiting", "Turns in the queue.", NULL, read_waiting, e);
-    metrics_gauge_fn(r, "parley_engine_sequences", "Sequences known to the engine.", NULL, read_sequences, e);
-    metrics_gauge_fn(r, "parley_engine_kv_cache_usage_ratio", "Share of the cache blocks that are held.", NULL,
-                     read_usage, e);
-    metrics_gauge_fn(r, "parley_engine_heartbeat_seconds", "Monotonic time of the engine loop's last round.", NULL,
-                     read_heartbeat, e);
+    metrics_gauge_fn(r, "parley_engine_requests_running", "Turns in the running batch.", NULL,
+                     read_running, e);
+    metrics_gauge_fn(r, "parley_engine_requests_waiting", "Turns in the queue.", NULL, read_waiting,
+                     e);
+    metrics_gauge_fn(r, "parley_engine_sequences", "Sequences known to the engine.", NULL,
+                     read_sequences, e);
+    metrics_gauge_fn(r, "parley_engine_kv_cache_usage_ratio",
+                     "Share of the cache blocks that are held.", NULL, read_usage, e);
+    metrics_gauge_fn(r, "parley_engine_heartbeat_seconds",
+                     "Monotonic time of the engine loop's last round.", NULL, read_heartbeat, e);
 }
 
 static void add_finished(struct run_metrics *m, struct metrics *r) {
@@ -60,17 +65,19 @@ static void add_finished(struct run_metrics *m, struct metrics *r) {
         [FINISH_SHUTDOWN] = "reason=\"shutdown\"",
     };
     for (int i = 0; i < N_FINISHES; i++) {
-        m->finished[i] = metrics_counter(r, "parley_engine_requests_finished_total", "Turns that ended.", labels[i]);
+        m->finished[i] = metrics_counter(r, "parley_engine_requests_finished_total",
+                                         "Turns that ended.", labels[i]);
     }
-    static const char *const why[N_RELEASES] = {[RELEASE_ASKED] = "reason=\"asked\"",
-                                                [RELEASE_PRESSURE] = "reason=\"pressure\""};
+    static const char *const why[N_RELEASES] = {
+        [RELEASE_ASKED] = "reason=\"asked\"", [RELEASE_PRESSURE] = "reason=\"pressure\""};
     for (int i = 0; i < N_RELEASES; i++) {
         m->released[i] = metrics_counter(r, "parley_engine_evictions_total",
                                          "Sequences whose cache was given up.", why[i]);
     }
 }
 
-static struct metric *seconds(struct metrics *r, const char *name, const char *help, const double *bounds, int n) {
+static struct metric *seconds(struct metrics *r, const char *name, const char *help,
+                              const double *bounds, int n) {
     return metrics_histogram(r, name, help, NULL, bounds, n);
 }
 
@@ -79,25 +86,33 @@ void run_metrics_init(struct run_metrics *m, struct metrics *registry, const str
     if (!registry) return;
     add_gauges(registry, (void *)e);
     add_finished(m, registry);
-    m->prompt_tokens = metrics_counter(registry, "parley_engine_prompt_tokens_total", "Tokens prefilled.", NULL);
+    m->prompt_tokens =
+        metrics_counter(registry, "parley_engine_prompt_tokens_total", "Tokens prefilled.", NULL);
     m->cached_tokens = metrics_counter(registry, "parley_engine_cached_prompt_tokens_total",
                                        "Tokens of logs that were in the cache already.", NULL);
-    m->generated_tokens = metrics_counter(registry, "parley_engine_generated_tokens_total", "Tokens drawn.", NULL);
-    m->steps = metrics_counter(registry, "parley_engine_steps_total", "Passes through the model.", NULL);
+    m->generated_tokens =
+        metrics_counter(registry, "parley_engine_generated_tokens_total", "Tokens drawn.", NULL);
+    m->steps =
+        metrics_counter(registry, "parley_engine_steps_total", "Passes through the model.", NULL);
     m->first_token = seconds(registry, "parley_engine_time_to_first_token_seconds",
-                             "From submission to the first token.", first_token_bounds, N_BOUNDS(first_token_bounds));
-    m->inter_token = seconds(registry, "parley_engine_inter_token_latency_seconds", "From a turn's token to its next.",
-                             inter_token_bounds, N_BOUNDS(inter_token_bounds));
-    m->queue_time = seconds(registry, "parley_engine_request_queue_time_seconds", "From submission to admission.",
-                            phase_bounds, N_BOUNDS(phase_bounds));
-    m->prefill_time = seconds(registry, "parley_engine_request_prefill_time_seconds",
-                              "From admission to the first token.", phase_bounds, N_BOUNDS(phase_bounds));
-    m->decode_time = seconds(registry, "parley_engine_request_decode_time_seconds",
-                             "From the first token to the last.", phase_bounds, N_BOUNDS(phase_bounds));
-    m->step_time = seconds(registry, "parley_engine_step_seconds", "One pass, from schedule to events.",
-                           inter_token_bounds, N_BOUNDS(inter_token_bounds));
-    m->step_tokens = metrics_histogram(registry, "parley_engine_batch_tokens", "Tokens in a pass.", NULL, count_bounds,
-                                       N_BOUNDS(count_bounds));
-    m->step_turns = metrics_histogram(registry, "parley_engine_batch_size", "Turns in a pass.", NULL, count_bounds,
-                                      N_BOUNDS(count_bounds));
+                             "From submission to the first token.", first_token_bounds,
+                             N_BOUNDS(first_token_bounds));
+    m->inter_token = seconds(registry, "parley_engine_inter_token_latency_seconds",
+                             "From a turn's token to its next.", inter_token_bounds,
+                             N_BOUNDS(inter_token_bounds));
+    m->queue_time = seconds(registry, "parley_engine_request_queue_time_seconds",
+                            "From submission to admission.", phase_bounds, N_BOUNDS(phase_bounds));
+    m->prefill_time =
+        seconds(registry, "parley_engine_request_prefill_time_seconds",
+                "From admission to the first token.", phase_bounds, N_BOUNDS(phase_bounds));
+    m->decode_time =
+        seconds(registry, "parley_engine_request_decode_time_seconds",
+                "From the first token to the last.", phase_bounds, N_BOUNDS(phase_bounds));
+    m->step_time =
+        seconds(registry, "parley_engine_step_seconds", "One pass, from schedule to events.",
+                inter_token_bounds, N_BOUNDS(inter_token_bounds));
+    m->step_tokens = metrics_histogram(registry, "parley_engine_batch_tokens", "Tokens in a pass.",
+                                       NULL, count_bounds, N_BOUNDS(count_bounds));
+    m->step_turns = metrics_histogram(registry, "parley_engine_batch_size", "Turns in a pass.",
+                                      NULL, count_bounds, N_BOUNDS(count_bounds));
 }

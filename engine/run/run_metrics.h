@@ -1,4 +1,5 @@
-// What the engine counts for /metrics. Updates are atomic and cost nanoseconds; without a registry they do nothing.
+// What the engine counts for /metrics. Updates are atomic and cost nanoseconds; without a registry
+// they do nothing.
 #pragma once
 #include "base/metrics.h"
 #include "engine/engine.h"

@@ -5,17 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Below this many tokens a prefill chunk is not worth its place in a step: with many prompts at once, fewer of
-// them share a step and the others come first in the next.
+// Below this many tokens a prefill chunk is not worth its place in a step: with many prompts at
+// once, fewer of them share a step and the others come first in the next.
 enum { MIN_SHARE = 16 };
 
 int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens, int32_t n_blocks,
                struct err *err) {
-    *s = (struct scheduler){.max_running = max_running, .prefill_tokens = prefill_tokens, .n_blocks = n_blocks};
+    *s = (struct scheduler){
+        .max_running = max_running, .prefill_tokens = prefill_tokens, .n_blocks = n_blocks};
     s->queue.prev = s->queue.next = &s->queue;
     s->idle.prev = s->idle.next = &s->idle;
     s->running = calloc((size_t)max_running, sizeof *s->running);
-    if (!s->running) return err_set(err, E_NOMEM, "no memory to schedule %d sequences", max_running);
+    if (!s->running)
+        return err_set(err, E_NOMEM, "no memory to schedule %d sequences", max_running);
     return 0;
 }
 
@@ -60,7 +62,8 @@ void sched_leave(struct scheduler *s, struct sched_turn *t) {
         int32_t i = 0;
         while (s->running[i] != t) i++;
         s->n_running--;
-        memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof *s->running);
+        memmove(&s->running[i], &s->running[i + 1],
+                (size_t)(s->n_running - i) * sizeof *s->running);
         if (i < s->cursor) s->cursor--; // the same turn stays first
         s->n_reserved -= t->reserve;
     }
@@ -72,7 +75,8 @@ static int32_t min3(int64_t a, int32_t b, int32_t c) {
     return (int32_t)(m < c ? m : c);
 }
 
-// Hands `budget` out among the prefilling turns, from the cursor on. Those that come away empty are first next time.
+// Hands `budget` out among the prefilling turns, from the cursor on. Those that come away empty are
+// first next time.
 static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int32_t n_prefilling) {
     int32_t budget = s->prefill_tokens, n = 0;
     int32_t part = budget / n_prefilling > MIN_SHARE ? budget / n_prefilling : MIN_SHARE;
@@ -104,8 +108,10 @@ int32_t sched_plan(struct scheduler *s, struct sched_share *share) {
     int32_t n = 0, n_prefilling = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         struct sched_turn *t = s->running[i];
-        if (t->state == SCHED_DECODE) share[n++] = (struct sched_share){t, 1};
-        else n_prefilling++;
+        if (t->state == SCHED_DECODE)
+            share[n++] = (struct sched_share){t, 1};
+        else
+            n_prefilling++;
     }
     return n_prefilling == 0 ? n : n + plan_prefill(s, share + n, n_prefilling);
 }

@@ -32,10 +32,11 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
     struct kv_ring *r = &s->ring;
     *kept = 0;
     // Keys seen through another window are other keys, from the second layer on.
-    if (r->blocks && (r->memory_len != shape->memory_len || r->sink_len != shape->sink_len)) sequence_drop(s);
+    if (r->blocks && (r->memory_len != shape->memory_len || r->sink_len != shape->sink_len))
+        sequence_drop(s);
     if (!r->blocks) {
-        return kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens, shape->block_tokens,
-                            shape->session_len, err);
+        return kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens,
+                            shape->block_tokens, shape->session_len, err);
     }
     int64_t same = common_prefix(s->ids, r->n_tokens, ids, n_ids - 1);
     if (kv_ring_truncate(r, same) == KV_GONE) same = 0;

@@ -1,5 +1,6 @@
-// The cache of one sequence, and the log that it was computed from. The owner's log is the truth; this one only says
-// what the cached keys and values stand for, so that the next turn keeps what still holds. Engine thread only.
+// The cache of one sequence, and the log that it was computed from. The owner's log is the truth;
+// this one only says what the cached keys and values stand for, so that the next turn keeps what
+// still holds. Engine thread only.
 #pragma once
 #include "engine/run/scheduler.h"
 #include "kvcache/ring.h"
@@ -11,9 +12,9 @@
 struct turn;
 
 struct sequence {
-    uint64_t id;            // the owner's
-    struct kv_ring ring;    // ring.blocks is NULL until the first turn starts
-    int32_t *ids;           // (n_ids) the log of the last turn; its first ring.n_tokens are in the cache
+    uint64_t id;         // the owner's
+    struct kv_ring ring; // ring.blocks is NULL until the first turn starts
+    int32_t *ids; // (n_ids) the log of the last turn; its first ring.n_tokens are in the cache
     int64_t n_ids;
     struct turn *turn;      // queued or running, or NULL
     bool release_asked;     // while a turn is under way: drop the cache when it ends
@@ -23,17 +24,20 @@ struct sequence {
 
 struct sequence_shape {
     int32_t memory_len, sink_len, chunk_tokens, block_tokens;
-    int64_t session_len; // the most that any log may have: the ring's size must not depend on one turn's bound
+    int64_t session_len; // the most that any log may have: the ring's size must not depend on one
+                         // turn's bound
 };
 
 struct sequence *sequence_new(uint64_t id); // NULL when memory is out
 void sequence_free(struct sequence *s);     // gives its blocks back
 void sequence_drop(struct sequence *s);     // gives its blocks back and forgets its log
 
-// Makes the cache agree with this log: keeps the longest common prefix, at most n_ids - 1 tokens (the last one's logits
-// are what the turn wants), cuts the rest, and starts from nothing where the cut is not possible (KV_GONE) or the
-// window's shape has changed. *kept: tokens of the log that need not be computed again. E_NOMEM.
+// Makes the cache agree with this log: keeps the longest common prefix, at most n_ids - 1 tokens
+// (the last one's logits are what the turn wants), cuts the rest, and starts from nothing where the
+// cut is not possible (KV_GONE) or the window's shape has changed. *kept: tokens of the log that
+// need not be computed again. E_NOMEM.
 int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
                    const int32_t *ids, int64_t n_ids, int64_t *kept, struct err *err);
-// The turn is over: the sequence takes its log (malloc'd). What the cache has not seen of it is forgotten.
+// The turn is over: the sequence takes its log (malloc'd). What the cache has not seen of it is
+// forgotten.
 void sequence_take_log(struct sequence *s, int32_t *ids);

@@ -11,7 +11,8 @@ static int copy_block(void *ctx, int32_t dst, int32_t src) {
     return be->ops->kv_block_copy(be, &in->store, dst, src);
 }
 
-// Admission has promised the blocks: whatever idle sequences still hold of them is taken back here, and not earlier.
+// Admission has promised the blocks: whatever idle sequences still hold of them is taken back here,
+// and not earlier.
 static int take_blocks(struct instance *in, struct turn *t, int32_t n) {
     int rc;
     while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
@@ -41,12 +42,13 @@ static void build(struct instance *in) {
             continue;
         }
         in->in_step[in->batch.batch.n_seqs] = t;
-        batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens), r->memory_len,
-                  r->sink_len, &r->map);
+        batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens),
+                  r->memory_len, r->sink_len, &r->map);
     }
 }
 
-// --- what a step yields ------------------------------------------------------------------------------------------
+// --- what a step yields
+// ------------------------------------------------------------------------------------------
 
 static bool ends_turn(const struct instance *in, const struct turn *t, int32_t id) {
     if (t->spec.sampling.ignore_eos) return false;
@@ -69,12 +71,14 @@ static void mark_token(struct instance *in, struct turn *t) {
     metric_add(m->generated_tokens, 1);
 }
 
-static void turn_failed(struct instance *in, struct turn *t, int rc, const char *what, struct err *err) {
+static void turn_failed(struct instance *in, struct turn *t, int rc, const char *what,
+                        struct err *err) {
     if (err->code == 0) err_set(err, rc, "%s", what);
     instance_finish(in, t, FINISH_ERROR, err, false);
 }
 
-// The last computed row's logits: draw the next token, say it, and see whether the turn is over. True if it is.
+// The last computed row's logits: draw the next token, say it, and see whether the turn is over.
+// True if it is.
 static bool draw(struct instance *in, struct turn *t, const float *logits) {
     struct sampled s;
     struct err err = {0};
@@ -87,11 +91,16 @@ static bool draw(struct instance *in, struct turn *t, const float *logits) {
     buf_reset(&in->text);
     rc = turn_append(t, s.id, &in->scratch, &in->text);
     emit_token(&in->emit, t, &s, buf_z(&in->text), in->text.len);
-    if (rc < 0) turn_failed(in, t, rc, "a token's text is too long", &err);
-    else if (rc > 0) instance_finish(in, t, FINISH_STOP, NULL, false);
-    else if (ends_turn(in, t, s.id)) instance_finish(in, t, FINISH_EOS, NULL, false);
-    else if (t->n_log >= t->cap_log) instance_finish(in, t, FINISH_LENGTH, NULL, false);
-    else return false;
+    if (rc < 0)
+        turn_failed(in, t, rc, "a token's text is too long", &err);
+    else if (rc > 0)
+        instance_finish(in, t, FINISH_STOP, NULL, false);
+    else if (ends_turn(in, t, s.id))
+        instance_finish(in, t, FINISH_EOS, NULL, false);
+    else if (t->n_log >= t->cap_log)
+        instance_finish(in, t, FINISH_LENGTH, NULL, false);
+    else
+        return false;
     return true;
 }
 
@@ -100,7 +109,8 @@ static int use_logits(struct instance *in) {
     const struct batch *b = &in->batch.batch;
     int32_t vocab = in->model->config.vocab_size;
     for (int32_t first = 0; first < b->n_logits; first += in->forward.max_logits) {
-        int32_t n = b->n_logits - first < in->forward.max_logits ? b->n_logits - first : in->forward.max_logits;
+        int32_t n = b->n_logits - first < in->forward.max_logits ? b->n_logits - first
+                                                                 : in->forward.max_logits;
         const float *logits;
         TRY(forward_logits(&in->forward, first, n, &logits));
         for (int32_t i = 0; i < n; i++, logits += vocab) {
@@ -132,16 +142,19 @@ static void report_prefill(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct turn *t = in->in_step[i];
         if (!t) continue;
-        if (t->sched.state == SCHED_PREFILL) emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
-        else if (t->spec.score_only) instance_finish(in, t, FINISH_LENGTH, NULL, false);
+        if (t->sched.state == SCHED_PREFILL)
+            emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
+        else if (t->spec.score_only)
+            instance_finish(in, t, FINISH_LENGTH, NULL, false);
     }
 }
 
-// The device failed in the middle: what the step's sequences hold is not known, everybody else's cache is untouched.
+// The device failed in the middle: what the step's sequences hold is not known, everybody else's
+// cache is untouched.
 static void fail_step(struct instance *in, int rc) {
     struct err err;
-    err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)", in->forward.backend->ops->name,
-            err_name(rc));
+    err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)",
+            in->forward.backend->ops->name, err_name(rc));
     log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         if (in->in_step[i]) instance_finish(in, in->in_step[i], FINISH_ERROR, &err, true);
@@ -178,13 +191,16 @@ void instance_step(struct instance *in) {
     }
     int done = forward_done(&in->forward);
     if (rc == 0) rc = done;
-    if (rc < 0) fail_step(in, rc);
-    else report_prefill(in);
+    if (rc < 0)
+        fail_step(in, rc);
+    else
+        report_prefill(in);
 
     int64_t took = clock_mono_us(in->emit.clock) - start;
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
     int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
-    atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8, memory_order_relaxed);
+    atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
+                          memory_order_relaxed);
     atomic_fetch_add_explicit(&in->load.steps, 1, memory_order_relaxed);
     if (in->check) check_cache(in);
 }

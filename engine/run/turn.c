@@ -18,9 +18,10 @@ struct turn *turn_new(const struct engine_turn *spec, int64_t now_us) {
     t->spec = *spec;
     t->n_log = t->cap_log = spec->n_ids;
     t->submitted_us = now_us;
-    t->deadline_us = spec->sampling.deadline_us > 0 && spec->sampling.deadline_us < INT64_MAX - now_us
-                         ? now_us + spec->sampling.deadline_us
-                         : INT64_MAX;
+    t->deadline_us =
+        spec->sampling.deadline_us > 0 && spec->sampling.deadline_us < INT64_MAX - now_us
+            ? now_us + spec->sampling.deadline_us
+            : INT64_MAX;
     return t;
 }
 
@@ -30,8 +31,8 @@ void turn_free(struct turn *t) {
     free(t);
 }
 
-int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer, const int32_t *eos_ids,
-               int32_t n_eos, struct err *err) {
+int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
+               const int32_t *eos_ids, int32_t n_eos, struct err *err) {
     const struct sampling_params *p = &t->spec.sampling;
     int64_t cap = turn_max_log(&t->spec);
     int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);
@@ -52,7 +53,9 @@ int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *t
 }
 
 // The detokenizer knows its tokenizer exactly where there is one.
-static bool has_text(const struct turn *t) { return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer; }
+static bool has_text(const struct turn *t) {
+    return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer;
+}
 
 int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
     t->spec.ids[t->n_log++] = id;
@@ -68,7 +71,8 @@ int turn_flush(struct turn *t, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
     buf_reset(scratch);
     TRY(detokenizer_flush(&t->slot->detokenizer, scratch));
-    // What is left is at most an unfinished character: a stop string that it completes is not one that was sampled.
+    // What is left is at most an unfinished character: a stop string that it completes is not one
+    // that was sampled.
     TRY(stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out));
     return stop_matcher_flush(&t->slot->stop, out);
 }

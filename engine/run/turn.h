@@ -1,6 +1,7 @@
-// One turn from submission to its last event: the submitted request, its log while it grows, and its clocks.
-// What a running turn needs beside that, and that is large, is a slot: as many as turns may run at once, made at
-// open, so that a turn's start allocates nothing but room for its log. Engine thread only, but for turn_new.
+// One turn from submission to its last event: the submitted request, its log while it grows, and
+// its clocks. What a running turn needs beside that, and that is large, is a slot: as many as turns
+// may run at once, made at open, so that a turn's start allocates nothing but room for its log.
+// Engine thread only, but for turn_new.
 #pragma once
 #include "engine/engine.h"
 #include "engine/run/sampler.h"
@@ -22,9 +23,9 @@ struct turn {
     struct engine_turn spec; // ids is the log, owned, and grows
     int64_t n_log, cap_log;  // spec.n_ids stays what was submitted
     struct sequence *sequence;
-    struct turn_slot *slot;  // while it runs
+    struct turn_slot *slot;                              // while it runs
     int64_t submitted_us, started_us, first_us, last_us; // 0: not yet
-    int64_t deadline_us;     // monotonic; INT64_MAX for none
+    int64_t deadline_us;                                 // monotonic; INT64_MAX for none
     int64_t n_cached, n_prefilled, n_generated;
 };
 
@@ -35,11 +36,12 @@ void turn_free(struct turn *t); // and its log, if nobody took it
 // How long the log may become in this turn.
 int64_t turn_max_log(const struct engine_turn *spec);
 
-// Room for all that the turn may draw, and the slot made ready. E_NOMEM, or what the sampler says of its input.
-int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer, const int32_t *eos_ids,
-               int32_t n_eos, struct err *err);
-// Appends one drawn token to the log, and its text that may be shown now to *out (scratch is emptied first).
-// 1 when it completed a stop string, 0 otherwise, or the buffer's error.
+// Room for all that the turn may draw, and the slot made ready. E_NOMEM, or what the sampler says
+// of its input.
+int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
+               const int32_t *eos_ids, int32_t n_eos, struct err *err);
+// Appends one drawn token to the log, and its text that may be shown now to *out (scratch is
+// emptied first). 1 when it completed a stop string, 0 otherwise, or the buffer's error.
 int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out);
 // Appends the text that was held back. The turn ended otherwise than by a stop string.
 int turn_flush(struct turn *t, struct buf *scratch, struct buf *out);

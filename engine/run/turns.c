@@ -1,8 +1,8 @@
 // How turns begin and end on the engine's thread: commands, admission, deadlines, eviction.
 //
-// Life of a sequence in the table: made by its first turn; while a turn is queued or none is there it is in the
-// scheduler's idle list and may lose its cache at any time; while a turn runs it is not. It leaves the table when it
-// has neither a turn nor a block.
+// Life of a sequence in the table: made by its first turn; while a turn is queued or none is there
+// it is in the scheduler's idle list and may lose its cache at any time; while a turn runs it is
+// not. It leaves the table when it has neither a turn nor a block.
 #include "engine/run/instance.h"
 
 #include "base/log.h"
@@ -33,7 +33,8 @@ static void forget_if_empty(struct instance *in, struct sequence *s) {
     sequence_free(s);
 }
 
-// --- giving up caches ------------------------------------------------------------------------------------------
+// --- giving up caches
+// ------------------------------------------------------------------------------------------
 
 static void give_up(struct instance *in, struct sequence *s, enum engine_release why) {
     int32_t blocks = s->ring.n_held;
@@ -53,7 +54,8 @@ bool instance_evict(struct instance *in) {
     return true;
 }
 
-// --- the end of a turn -----------------------------------------------------------------------------------------
+// --- the end of a turn
+// -----------------------------------------------------------------------------------------
 
 static void count_end(struct instance *in, const struct turn *t, enum engine_finish finish) {
     const struct run_metrics *m = &in->metrics;
@@ -63,8 +65,8 @@ static void count_end(struct instance *in, const struct turn *t, enum engine_fin
     metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
 }
 
-void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish, const struct err *why,
-                     bool drop_cache) {
+void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
+                     const struct err *why, bool drop_cache) {
     struct sequence *s = t->sequence;
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
@@ -82,12 +84,15 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
     if (s->ring.n_held > 0) sched_idle_add(&in->sched, &s->idle);
     count_end(in, t, finish);
     emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held);
-    if (s->release_asked) give_up(in, s, RELEASE_ASKED);
-    else forget_if_empty(in, s);
+    if (s->release_asked)
+        give_up(in, s, RELEASE_ASKED);
+    else
+        forget_if_empty(in, s);
     turn_free(t);
 }
 
-// --- commands --------------------------------------------------------------------------------------------------
+// --- commands
+// --------------------------------------------------------------------------------------------------
 
 static void submit(struct instance *in, struct turn *t) {
     struct sequence *s = find_or_add(in, t->spec.sequence);
@@ -119,8 +124,10 @@ void instance_command(struct instance *in, const struct command *c) {
         break;
     case COMMAND_RELEASE:
         if (!s) break; // evicted meanwhile: its event is under way
-        if (s->turn) s->release_asked = true;
-        else give_up(in, s, RELEASE_ASKED);
+        if (s->turn)
+            s->release_asked = true;
+        else
+            give_up(in, s, RELEASE_ASKED);
         break;
     case COMMAND_STOP:
         in->stopping = true;
@@ -137,12 +144,15 @@ void instance_expire(struct instance *in) {
     HASH_ITER(hh, in->sequences, s, next) {
         if (!s->turn) continue;
         int64_t deadline = s->turn->deadline_us;
-        if (deadline <= now) instance_finish(in, s->turn, FINISH_DEADLINE, NULL, false);
-        else if (deadline < in->next_deadline_us) in->next_deadline_us = deadline;
+        if (deadline <= now)
+            instance_finish(in, s->turn, FINISH_DEADLINE, NULL, false);
+        else if (deadline < in->next_deadline_us)
+            in->next_deadline_us = deadline;
     }
 }
 
-// --- admission -------------------------------------------------------------------------------------------------
+// --- admission
+// -------------------------------------------------------------------------------------------------
 
 static struct turn_slot *free_slot(struct instance *in) {
     struct turn_slot *slot = in->slots;

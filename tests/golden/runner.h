@@ -1,5 +1,5 @@
-// What the golden tests share: an engine without its thread, turns run to their end, logits kept by position.
-// Run from the project's root.
+// What the golden tests share: an engine without its thread, turns run to their end, logits kept by
+// position. Run from the project's root.
 #pragma once
 #include "base/json.h"
 #include "engine/model/safetensors.h"
@@ -18,13 +18,14 @@ enum { MAX_LOG = 4096 };
 
 struct rows { // logits by position, of one turn or several
     int32_t vocab;
-    int64_t n_seen;      // how often a row came
-    int64_t last;        // position of the last one
-    float *data;         // (MAX_LOG, vocab)
+    int64_t n_seen; // how often a row came
+    int64_t last;   // position of the last one
+    float *data;    // (MAX_LOG, vocab)
 };
 
 static inline struct rows rows_new(int32_t vocab) {
-    struct rows r = {.vocab = vocab, .last = -1, .data = calloc((size_t)MAX_LOG * (size_t)vocab, sizeof(float))};
+    struct rows r = {
+        .vocab = vocab, .last = -1, .data = calloc((size_t)MAX_LOG * (size_t)vocab, sizeof(float))};
     assert_non_null(r.data);
     return r;
 }
@@ -76,7 +77,8 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
     }
 }
 
-static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t block_tokens, int64_t cache_bytes) {
+static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t block_tokens,
+                                        int64_t cache_bytes) {
     struct engine_options o;
     struct err err = {0};
     struct engine *e;
@@ -92,8 +94,9 @@ static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t 
     return e;
 }
 
-static inline struct engine_turn turn_for(const struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
-                                          int32_t memory_len, int32_t sink_len) {
+static inline struct engine_turn turn_for(const struct engine *e, uint64_t sequence,
+                                          const int32_t *log, int64_t n, int32_t memory_len,
+                                          int32_t sink_len) {
     struct engine_turn t = {
         .sequence = sequence,
         .turn = 1,
@@ -140,7 +143,8 @@ static inline void release(struct engine *e, uint64_t sequence) {
     while (engine_poll(e, &ev) == 1) assert_int_equal(ev.kind, ENGINE_RELEASED);
 }
 
-// --- fixtures ------------------------------------------------------------------------------------------------
+// --- fixtures
+// ------------------------------------------------------------------------------------------------
 
 static inline int64_t json_ids(const cJSON *array, int32_t *out) {
     int64_t n = 0;

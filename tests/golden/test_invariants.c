@@ -1,5 +1,6 @@
-// What must hold whatever the load: the same bits for any split and any company, a bounded cache, eviction that nobody can
-// tell from staying, and books that balance after thousands of random operations. On a fixture model and the demo model.
+// What must hold whatever the load: the same bits for any split and any company, a bounded cache,
+// eviction that nobody can tell from staying, and books that balance after thousands of random
+// operations. On a fixture model and the demo model.
 #include "tests/golden/runner.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
@@ -17,7 +18,8 @@ static void random_log(const struct engine *e, int32_t *log, int64_t n) {
     for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
 }
 
-static void compare_rows(const char *what, const struct rows *a, const struct rows *b, int64_t from, int64_t to) {
+static void compare_rows(const char *what, const struct rows *a, const struct rows *b, int64_t from,
+                         int64_t to) {
     for (int64_t p = from; p < to; p++) {
         size_t bytes = (size_t)a->vocab * sizeof(float);
         if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab, bytes) != 0) {
@@ -26,8 +28,9 @@ static void compare_rows(const char *what, const struct rows *a, const struct ro
     }
 }
 
-static struct engine_turn scoring_turn(const struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
-                                       int32_t memory_len, int32_t sink_len, struct rows *rows) {
+static struct engine_turn scoring_turn(const struct engine *e, uint64_t sequence,
+                                       const int32_t *log, int64_t n, int32_t memory_len,
+                                       int32_t sink_len, struct rows *rows) {
     struct engine_turn t = turn_for(e, sequence, log, n, memory_len, sink_len);
     t.score_only = true;
     t.on_logits = rows_keep;
@@ -35,17 +38,19 @@ static struct engine_turn scoring_turn(const struct engine *e, uint64_t sequence
     return t;
 }
 
-static void score(struct engine *e, uint64_t sequence, const int32_t *log, int64_t n, int32_t memory_len,
-                  int32_t sink_len, struct rows *rows) {
+static void score(struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
+                  int32_t memory_len, int32_t sink_len, struct rows *rows) {
     static struct outcome o;
     struct engine_turn t = scoring_turn(e, sequence, log, n, memory_len, sink_len, rows);
     run_turn(e, &t, &o);
     assert_int_equal(o.finish, FINISH_LENGTH);
 }
 
-// --- (a) any split, any company ------------------------------------------------------------------------------
+// --- (a) any split, any company
+// ------------------------------------------------------------------------------
 
-// Rounds until the sequence's turn is done, with up to three other turns kept going beside it all the time.
+// Rounds until the sequence's turn is done, with up to three other turns kept going beside it all
+// the time.
 static void run_in_company(struct engine *e, struct engine_turn *t) {
     struct engine_event ev;
     bool busy[4] = {false}, done = false;
@@ -57,7 +62,8 @@ static void run_in_company(struct engine *e, struct engine_turn *t) {
             int32_t log[64];
             int64_t n = 1 + below(60);
             random_log(e, log, n);
-            struct engine_turn o = turn_for(e, 500 + other, log, n, 16 + (int32_t)below(40), (int32_t)below(8));
+            struct engine_turn o =
+                turn_for(e, 500 + other, log, n, 16 + (int32_t)below(40), (int32_t)below(8));
             o.turn = next_turn++;
             o.sampling.max_tokens = 1 + (int32_t)below(12);
             submit(e, &o);
@@ -67,11 +73,14 @@ static void run_in_company(struct engine *e, struct engine_turn *t) {
         while (engine_poll(e, &ev) == 1) {
             if (ev.kind != ENGINE_DONE) continue;
             assert_int_not_equal(ev.finish, FINISH_ERROR);
-            if (ev.sequence == t->sequence) done = true;
-            else busy[ev.sequence - 500] = false;
+            if (ev.sequence == t->sequence)
+                done = true;
+            else
+                busy[ev.sequence - 500] = false;
         }
     }
-    for (uint64_t other = 0; other < 3; other++) { // and they end, so that the next run finds a quiet engine
+    for (uint64_t other = 0; other < 3;
+         other++) { // and they end, so that the next run finds a quiet engine
         while (busy[other]) {
             assert_true(engine_round(e));
             while (engine_poll(e, &ev) == 1) {
@@ -83,9 +92,7 @@ static void run_in_company(struct engine *e, struct engine_turn *t) {
 
 static void test_any_split_and_any_company(void **state) {
     enum { N = 130 };
-    static const struct {
-        int32_t memory_len, sink_len;
-    } windows[] = {{0, 0}, {24, 4}, {17, 0}};
+    static const struct { int32_t memory_len, sink_len; } windows[] = {{0, 0}, {24, 4}, {17, 0}};
     static const int32_t chunks[] = {5, 16, 33, 128}, blocks[] = {8, 16, 32, 64};
     seed = 11;
     size_t step = *state == models[1] ? 2 : 1; // the larger model: every other case
@@ -94,7 +101,8 @@ static void test_any_split_and_any_company(void **state) {
         struct engine *e = engine_for(*state, N, 8, 0);
         struct rows want = rows_new(e->info.n_vocab), got = rows_new(e->info.n_vocab);
         random_log(e, log, N / 2);
-        // The second half is what the model itself says: those positions were first computed one by one, as decode does.
+        // The second half is what the model itself says: those positions were first computed one by
+        // one, as decode does.
         static struct outcome o;
         struct engine_turn t = turn_for(e, 1, log, N / 2, m, s);
         t.sampling.max_tokens = N - N / 2;
@@ -125,7 +133,8 @@ static void test_any_split_and_any_company(void **state) {
     }
 }
 
-// --- (b) ten times memory_len ---------------------------------------------------------------------------------
+// --- (b) ten times memory_len
+// ---------------------------------------------------------------------------------
 
 static void test_ten_windows_long(void **state) {
     enum { M = 40, S = 4, N = 10 * M, CHUNK = 24, BLOCK = 8 };
@@ -135,7 +144,8 @@ static void test_ten_windows_long(void **state) {
     struct rows want = rows_new(e->info.n_vocab), got = rows_new(e->info.n_vocab);
     random_log(e, log, N);
     score(e, 1, log, N, M, S, &want);
-    int32_t idle_bound = kv_ring_max_blocks(M, S, 1, BLOCK, N), busy_bound = kv_ring_max_blocks(M, S, CHUNK, BLOCK, N);
+    int32_t idle_bound = kv_ring_max_blocks(M, S, 1, BLOCK, N),
+            busy_bound = kv_ring_max_blocks(M, S, CHUNK, BLOCK, N);
     for (int64_t n = 0; n < N;) {
         struct engine_event ev;
         bool done = false;
@@ -160,7 +170,8 @@ static void test_ten_windows_long(void **state) {
     free(got.data);
 }
 
-// --- (c) eviction and resume -----------------------------------------------------------------------------------
+// --- (c) eviction and resume
+// -----------------------------------------------------------------------------------
 
 enum { TURNS = 12, ROWS = 600 };
 
@@ -200,8 +211,10 @@ static void press(struct engine *e) {
     while (!o.done) {
         assert_true(engine_round(e));
         while (engine_poll(e, &ev) == 1) {
-            if (ev.sequence == 77) outcome_take(&o, &ev);
-            else assert_int_equal(ev.why, RELEASE_PRESSURE);
+            if (ev.sequence == 77)
+                outcome_take(&o, &ev);
+            else
+                assert_int_equal(ev.why, RELEASE_PRESSURE);
         }
     }
     release(e, 77);
@@ -214,12 +227,15 @@ struct record {
     int n_recomputed;
 };
 
-static void play(struct engine *e, const struct script *s, bool disturb, struct rows *rows, struct record *r) {
+static void play(struct engine *e, const struct script *s, bool disturb, struct rows *rows,
+                 struct record *r) {
     static struct outcome o;
     r->n = r->n_drawn = r->n_recomputed = 0;
     for (int i = 0; i < TURNS; i++) {
-        if (disturb && below(3) == 0) release(e, 1);
-        else if (disturb && below(2) == 0) press(e);
+        if (disturb && below(3) == 0)
+            release(e, 1);
+        else if (disturb && below(2) == 0)
+            press(e);
         memcpy(r->log + r->n, s->input[i], (size_t)s->n_input[i] * sizeof *r->log);
         r->n += s->n_input[i];
         struct engine_turn t = turn_for(e, 1, r->log, r->n, 48, 4);
@@ -228,9 +244,12 @@ static void play(struct engine *e, const struct script *s, bool disturb, struct 
         t.on_logits = rows_keep;
         t.on_logits_ctx = rows;
         run_turn(e, &t, &o);
-        assert_int_equal(o.source, i == 0 ? CACHE_NONE : o.n_cached > 0 ? CACHE_KEPT : CACHE_RECOMPUTED);
+        assert_int_equal(o.source, i == 0           ? CACHE_NONE
+                                   : o.n_cached > 0 ? CACHE_KEPT
+                                                    : CACHE_RECOMPUTED);
         r->n_recomputed += o.source == CACHE_RECOMPUTED;
-        if (!disturb && i > 0) assert_int_equal(o.n_prefilled, s->n_input[i] + 1); // new tokens and the pending one
+        if (!disturb && i > 0)
+            assert_int_equal(o.n_prefilled, s->n_input[i] + 1); // new tokens and the pending one
         memcpy(r->log + r->n, o.ids, (size_t)o.n * sizeof *o.ids);
         memcpy(r->logprobs + r->n_drawn, o.logprobs, (size_t)o.n * sizeof *o.logprobs);
         r->n += o.n;
@@ -256,7 +275,8 @@ static void test_evict_and_resume(void **state) {
         assert_true(disturbed.n_recomputed > 2);
         assert_int_equal(disturbed.n, calm.n);
         assert_memory_equal(disturbed.log, calm.log, (size_t)calm.n * sizeof *calm.log);
-        assert_memory_equal(disturbed.logprobs, calm.logprobs, (size_t)calm.n_drawn * sizeof *calm.logprobs);
+        assert_memory_equal(disturbed.logprobs, calm.logprobs,
+                            (size_t)calm.n_drawn * sizeof *calm.logprobs);
         compare_rows("evicted and resumed", &want, &got, 0, calm.n - 1);
         engine_close(e);
     }
@@ -264,12 +284,13 @@ static void test_evict_and_resume(void **state) {
     free(got.data);
 }
 
-// --- (d) random operations --------------------------------------------------------------------------------------
+// --- (d) random operations
+// --------------------------------------------------------------------------------------
 
 enum { SEQUENCES = 24, OPERATIONS = 20000 };
 
-struct player {         // what the owner believes of one sequence
-    uint64_t turn;      // under way, or 0
+struct player {    // what the owner believes of one sequence
+    uint64_t turn; // under way, or 0
     bool started, cancelled;
     int64_t n_tokens;
     int32_t max_tokens;
@@ -316,7 +337,8 @@ static void random_submit(struct engine *e, struct player *p, uint64_t sequence,
     static uint64_t next_turn = 1;
     struct err err = {0};
     bool was_busy = p->turn != 0;
-    if (!was_busy && (below(3) == 0 || p->n_log > 150)) p->n_log = below((uint32_t)p->n_log + 1); // rewind
+    if (!was_busy && (below(3) == 0 || p->n_log > 150))
+        p->n_log = below((uint32_t)p->n_log + 1); // rewind
     int64_t n_input = 1 + below(30);
     random_log(e, p->log + p->n_log, n_input);
     p->n_log += n_input;
@@ -385,9 +407,11 @@ static void test_random_operations(void **state) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
     }
     assert_int_equal(b.submitted, b.done);
-    print_message("%lld turns, %lld refused, %lld cancelled, %lld tokens, %lld caches given up\n", (long long)b.submitted,
-                  (long long)b.refused, (long long)b.cancelled, (long long)b.tokens, (long long)b.released);
-    assert_true(b.submitted > 500 && b.cancelled > 100 && b.tokens > 1000 && b.released > 100 && b.refused > 0);
+    print_message("%lld turns, %lld refused, %lld cancelled, %lld tokens, %lld caches given up\n",
+                  (long long)b.submitted, (long long)b.refused, (long long)b.cancelled,
+                  (long long)b.tokens, (long long)b.released);
+    assert_true(b.submitted > 500 && b.cancelled > 100 && b.tokens > 1000 && b.released > 100 &&
+                b.refused > 0);
     assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
     assert_null(e->instance.sequences);
     assert_null(e->owned);
@@ -402,11 +426,13 @@ static void test_random_operations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        {"fixture: any split and any company", test_any_split_and_any_company, NULL, NULL, (void *)models[0]},
+        {"fixture: any split and any company", test_any_split_and_any_company, NULL, NULL,
+         (void *)models[0]},
         {"fixture: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[0]},
         {"fixture: evict and resume", test_evict_and_resume, NULL, NULL, (void *)models[0]},
         {"fixture: random operations", test_random_operations, NULL, NULL, (void *)models[0]},
-        {"demo: any split and any company", test_any_split_and_any_company, NULL, NULL, (void *)models[1]},
+        {"demo: any split and any company", test_any_split_and_any_company, NULL, NULL,
+         (void *)models[1]},
         {"demo: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[1]},
         {"demo: evict and resume", test_evict_and_resume, NULL, NULL, (void *)models[1]},
     };

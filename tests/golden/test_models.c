@@ -1,5 +1,6 @@
-// The four families against the reference results in tests/fixtures/models: every logit of a 96-token text, plain and
-// under each window, whatever the chunk; greedy text; a session of four turns on one cache; greedy under each window.
+// The four families against the reference results in tests/fixtures/models: every logit of a
+// 96-token text, plain and under each window, whatever the chunk; greedy text; a session of four
+// turns on one cache; greedy under each window.
 #include "tests/golden/runner.h"
 
 static const char *const families[] = {"llama", "mistral", "qwen2", "qwen3"};
@@ -32,15 +33,17 @@ static void fixture_close(struct fixture *f) {
     safetensors_close(f->tensors);
 }
 
-// The reference was cast to the checkpoint's 16-bit type and back with its rotary frequencies, which are not part of a
-// checkpoint: its angles are those of rounded frequencies, off by up to 0.2 % of the position. Parley computes them in f32,
-// as Hugging Face does for a model that it loads. Here the reference's own frequencies are put in, to compare the rest.
+// The reference was cast to the checkpoint's 16-bit type and back with its rotary frequencies,
+// which are not part of a checkpoint: its angles are those of rounded frequencies, off by up to 0.2
+// % of the position. Parley computes them in f32, as Hugging Face does for a model that it loads.
+// Here the reference's own frequencies are put in, to compare the rest.
 static struct engine *reference_engine(const char *dir, int32_t chunk, int32_t block_tokens) {
     struct engine *e = engine_for(dir, chunk, block_tokens, 0);
     const struct model_config *mc = &e->model->config;
     float freq[MODEL_MAX_ROT / 2];
     assert_int_equal(mc->dtype, DTYPE_BF16);
-    for (int32_t i = 0; i < mc->rot_dim / 2; i++) freq[i] = bf16_to_f32(bf16_from_f32(mc->inv_freq[i]));
+    for (int32_t i = 0; i < mc->rot_dim / 2; i++)
+        freq[i] = bf16_to_f32(bf16_from_f32(mc->inv_freq[i]));
     size_t bytes = (size_t)mc->rot_dim / 2 * sizeof *freq;
     assert_int_equal(e->backend->ops->mem_write(e->backend, e->model->inv_freq, freq, bytes), 0);
     return e;
@@ -64,8 +67,8 @@ static void compare_logits(const char *what, const float *got, const float *want
 }
 
 // One variant of the 96 logits (memory_len 0: plain), in chunks of `chunk`.
-static void check_variant(const struct fixture *f, const struct tensor *t, int32_t memory_len, int32_t sink_len,
-                          int32_t chunk, const float *same_bits) {
+static void check_variant(const struct fixture *f, const struct tensor *t, int32_t memory_len,
+                          int32_t sink_len, int32_t chunk, const float *same_bits) {
     struct engine *e = reference_engine(f->dir, chunk, 8);
     struct rows rows = rows_new(e->info.n_vocab);
     struct outcome o;
@@ -82,7 +85,8 @@ static void check_variant(const struct fixture *f, const struct tensor *t, int32
     size_t n = (size_t)N_TOKENS * (size_t)rows.vocab;
     assert_int_equal(t->bytes, n * sizeof(float));
     compare_logits(what, rows.data, t->data, n);
-    if (same_bits && memcmp(rows.data, same_bits, n * sizeof(float)) != 0) fail_msg("%s: other bits", what);
+    if (same_bits && memcmp(rows.data, same_bits, n * sizeof(float)) != 0)
+        fail_msg("%s: other bits", what);
     if (same_bits) free(rows.data);
     engine_close(e);
     if (same_bits) return;
@@ -101,7 +105,8 @@ static void test_logits(void **state) {
         const struct tensor *t = safetensors_at(f.tensors, i);
         int memory_len = 0, sink_len = 0;
         if (strncmp(t->name, "logits", 6) != 0) continue;
-        if (t->name[6] != '\0') assert_int_equal(sscanf(t->name, "logits_m%d_s%d", &memory_len, &sink_len), 2);
+        if (t->name[6] != '\0')
+            assert_int_equal(sscanf(t->name, "logits_m%d_s%d", &memory_len, &sink_len), 2);
         check_variant(&f, t, memory_len, sink_len, 96, NULL);
         n_variants++;
     }
@@ -109,11 +114,12 @@ static void test_logits(void **state) {
     fixture_close(&f);
 }
 
-// One greedy turn behind log; appends what it draws to the log. Where the fixture says that the lead of the best logit
-// is clear, ids must be equal; where it is not, the reference's own continuation is scored instead, and each of its tokens
-// must have been as good as the best.
-static int64_t check_greedy(const char *what, struct engine *e, uint64_t sequence, int32_t *log, int64_t n,
-                            int64_t n_input, const cJSON *want_ids, double gap, int32_t memory_len, int32_t sink_len) {
+// One greedy turn behind log; appends what it draws to the log. Where the fixture says that the
+// lead of the best logit is clear, ids must be equal; where it is not, the reference's own
+// continuation is scored instead, and each of its tokens must have been as good as the best.
+static int64_t check_greedy(const char *what, struct engine *e, uint64_t sequence, int32_t *log,
+                            int64_t n, int64_t n_input, const cJSON *want_ids, double gap,
+                            int32_t memory_len, int32_t sink_len) {
     static int32_t want[MAX_LOG];
     int64_t n_want = json_ids(want_ids, want);
     struct outcome o;
@@ -125,7 +131,8 @@ static int64_t check_greedy(const char *what, struct engine *e, uint64_t sequenc
     memcpy(log + n, want, (size_t)n_want * sizeof *want);
     if (gap >= 1e-3) {
         for (int64_t i = 0; i < n_want; i++) {
-            if (o.ids[i] != want[i]) fail_msg("%s: token %lld is %d, not %d", what, (long long)i, o.ids[i], want[i]);
+            if (o.ids[i] != want[i])
+                fail_msg("%s: token %lld is %d, not %d", what, (long long)i, o.ids[i], want[i]);
         }
         return n + n_want;
     }
@@ -139,7 +146,8 @@ static int64_t check_greedy(const char *what, struct engine *e, uint64_t sequenc
         const float *row = rows.data + (p - 1) * rows.vocab;
         float best = row[0];
         for (int32_t i = 1; i < rows.vocab; i++) best = fmaxf(best, row[i]);
-        if (best - row[log[p]] > gap + 2e-3) fail_msg("%s: token %lld is no near tie", what, (long long)(p - n));
+        if (best - row[log[p]] > gap + 2e-3)
+            fail_msg("%s: token %lld is no near tie", what, (long long)(p - n));
     }
     free(rows.data);
     return n + n_want;
@@ -158,7 +166,8 @@ static void test_greedy(void **state) {
     const cJSON *g = cJSON_GetObjectItemCaseSensitive(f.golden, "greedy");
     struct engine *e = reference_engine(f.dir, 32, 8);
     int64_t n = json_log(g, "prompt", log);
-    check_greedy(f.dir, e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(g, "output"), gap_of(g), 0, 0);
+    check_greedy(f.dir, e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(g, "output"), gap_of(g),
+                 0, 0);
     engine_close(e);
     fixture_close(&f);
 }
@@ -169,11 +178,12 @@ static void test_four_turns_on_one_cache(void **state) {
     fixture_open(&f, *state);
     struct engine *e = reference_engine(f.dir, 8, 16);
     int64_t n = 0;
-    for (const cJSON *t = cJSON_GetObjectItemCaseSensitive(f.golden, "turns")->child; t; t = t->next) {
+    for (const cJSON *t = cJSON_GetObjectItemCaseSensitive(f.golden, "turns")->child; t;
+         t = t->next) {
         int64_t before = n;
         n += json_log(t, "context", log + n);
-        n = check_greedy("turns", e, 1, log, n, n - before, cJSON_GetObjectItemCaseSensitive(t, "generated"),
-                         gap_of(t), 0, 0);
+        n = check_greedy("turns", e, 1, log, n, n - before,
+                         cJSON_GetObjectItemCaseSensitive(t, "generated"), gap_of(t), 0, 0);
     }
     assert_true(n > 60);
     engine_close(e);
@@ -184,13 +194,14 @@ static void test_windows(void **state) {
     struct fixture f;
     static int32_t log[MAX_LOG];
     fixture_open(&f, *state);
-    for (const cJSON *w = cJSON_GetObjectItemCaseSensitive(f.golden, "windows")->child; w; w = w->next) {
+    for (const cJSON *w = cJSON_GetObjectItemCaseSensitive(f.golden, "windows")->child; w;
+         w = w->next) {
         int64_t memory_len, sink_len, n = json_log(w, "prompt", log);
         assert_int_equal(json_get_int(w, "memory_len", 1, 1000, &memory_len, NULL), JSON_PRESENT);
         assert_int_equal(json_get_int(w, "sink_len", 0, 1000, &sink_len, NULL), JSON_PRESENT);
         struct engine *e = reference_engine(f.dir, 9, 8);
-        check_greedy("windows", e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(w, "greedy"), gap_of(w),
-                     (int32_t)memory_len, (int32_t)sink_len);
+        check_greedy("windows", e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(w, "greedy"),
+                     gap_of(w), (int32_t)memory_len, (int32_t)sink_len);
         engine_close(e);
     }
     fixture_close(&f);
@@ -208,7 +219,8 @@ int main(void) {
                  {"windows", test_windows}};
     for (size_t i = 0; i < 4 * N_FAMILIES; i++) {
         snprintf(names[i], sizeof names[i], "%s: %s", families[i / 4], kinds[i % 4].name);
-        tests[i] = (struct CMUnitTest){.name = names[i], .test_func = kinds[i % 4].run,
+        tests[i] = (struct CMUnitTest){.name = names[i],
+                                       .test_func = kinds[i % 4].run,
                                        .initial_state = (void *)families[i / 4]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);

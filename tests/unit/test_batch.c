@@ -1,4 +1,5 @@
-// The batch builder: rows packed in order, absolute positions, and exactly the logits that were asked for.
+// The batch builder: rows packed in order, absolute positions, and exactly the logits that were
+// asked for.
 #include "engine/run/batch.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-// Events: long text is cut between characters, nothing of it is lost, an error's sentence comes after the words.
+// Events: long text is cut between characters, nothing of it is lost, an error's sentence comes
+// after the words.
 #include "engine/run/emit.h"
 
 #include "base/utf8.h"
@@ -49,7 +50,8 @@ static void test_long_text_is_cut_between_characters(void **state) {
         memset(text, 'a', lead);
         for (size_t i = lead; i + 4 <= sizeof text; i += 4) memcpy(text + i, "\xf0\x9f\x98\x80", 4);
         size_t len = lead + (sizeof text - lead) / 4 * 4;
-        struct sampled s = {.id = 5, .logprob = -1.5f, .n_alternatives = 1, .alternatives = {{7, -2.0f}}};
+        struct sampled s = {
+            .id = 5, .logprob = -1.5f, .n_alternatives = 1, .alternatives = {{7, -2.0f}}};
         struct engine_event last;
         int n_tokens;
         emit_token(&emit, &turn, &s, text, len);
@@ -124,11 +126,15 @@ static void test_error_says_its_sentence_after_the_words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_long_text_is_cut_between_characters, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_long_text_is_cut_between_characters, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_token_without_text, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_done_carries_the_tail_and_the_times, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_never_started_turn_spent_its_time_in_the_queue, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_error_says_its_sentence_after_the_words, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_done_carries_the_tail_and_the_times, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_never_started_turn_spent_its_time_in_the_queue, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_error_says_its_sentence_after_the_words, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

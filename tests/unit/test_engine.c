@@ -1,5 +1,5 @@
-// The door itself: what is refused, how turns end, what is said about them, and the thread. On a small fixture model,
-// but for what has text.
+// The door itself: what is refused, how turns end, what is said about them, and the thread. On a
+// small fixture model, but for what has text.
 #include "base/metrics.h"
 #include "base/utf8.h"
 #include "tests/golden/runner.h"
@@ -63,7 +63,8 @@ static int refused(struct engine_turn t) {
     return rc;
 }
 
-// --- refusals ------------------------------------------------------------------------------------------------
+// --- refusals
+// ------------------------------------------------------------------------------------------------
 
 static void test_bad_turns_are_refused(void **state) {
     struct engine_turn t;
@@ -143,7 +144,8 @@ static void test_open_says_what_is_wrong(void **state) {
     assert_null(none);
 }
 
-// --- how turns end ---------------------------------------------------------------------------------------------
+// --- how turns end
+// ---------------------------------------------------------------------------------------------
 
 static bool next_done(struct engine_event *ev) {
     while (engine_poll(e, ev) == 1) {
@@ -154,7 +156,8 @@ static bool next_done(struct engine_event *ev) {
 
 static void test_cancel_within_one_step(void **state) {
     struct engine_event ev;
-    for (int rounds = 0; rounds < 6; rounds++) { // 0: queued; 1, 2: prefilling (40 tokens, 16 a step); then decoding
+    for (int rounds = 0; rounds < 6;
+         rounds++) { // 0: queued; 1, 2: prefilling (40 tokens, 16 a step); then decoding
         struct engine_turn t = prompt(1, 40);
         t.turn = 50 + (uint64_t)rounds;
         submit(e, &t);
@@ -294,7 +297,8 @@ static void test_stop_string_across_tokens(void **state) {
     assert_int_equal(out.text_len, first);
     assert_memory_equal(out.text, whole.text, first);
     assert_true(out.n < whole.n);
-    assert_memory_equal(out.ids, whole.ids, (size_t)out.n * sizeof *out.ids); // they stay in the log
+    assert_memory_equal(out.ids, whole.ids,
+                        (size_t)out.n * sizeof *out.ids); // they stay in the log
 }
 
 static int broken_attention(struct backend *be, void *o, const void *qkv, const struct kv_store *kv,
@@ -329,7 +333,8 @@ static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
     assert_int_equal(out.source, CACHE_KEPT);
 }
 
-// --- what is said ------------------------------------------------------------------------------------------------
+// --- what is said
+// ------------------------------------------------------------------------------------------------
 
 static void test_logprobs_and_alternatives(void **state) {
     struct engine_event ev;
@@ -410,10 +415,13 @@ static void test_times_and_counters(void **state) {
     buf_release(&page);
 }
 
-// --- the thread --------------------------------------------------------------------------------------------------
+// --- the thread
+// --------------------------------------------------------------------------------------------------
 
 static int n_wakes;
-static void count_wakes(void *ctx) { __atomic_fetch_add(&n_wakes, 1, __ATOMIC_RELAXED); }
+static void count_wakes(void *ctx) {
+    __atomic_fetch_add(&n_wakes, 1, __ATOMIC_RELAXED);
+}
 
 static int open_threaded(void **state) {
     struct engine_options o;
@@ -447,7 +455,8 @@ static void test_thread_serves_turns(void **state) {
     assert_int_equal(engine_wait(e, &ev, 1000), 0);
 }
 
-// Nobody polls while far more events come up than the queue holds: the engine waits, and nothing is lost.
+// Nobody polls while far more events come up than the queue holds: the engine waits, and nothing is
+// lost.
 static void test_full_event_queue_loses_nothing(void **state) {
     struct engine_event ev;
     int64_t tokens = 0;
@@ -492,6 +501,51 @@ static void test_close_with_turns_under_way(void **state) {
     while (queue_count(&e->events) < e->events.capacity) usleep(1000); // the thread waits for room
 }
 
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed = 21;
+static uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+// The owner submits, cancels, releases and polls while the thread steps: every turn ends once,
+// events are in order.
+static void test_thread_under_random_operations(void **state) {
+    enum { SEQUENCES = 6 };
+    uint64_t under_way[SEQUENCES + 1] = {0}, next_turn = 1;
+    int64_t submitted = 0, done = 0;
+    struct engine_event ev;
+    for (int op = 0; op < 3000 || done < submitted; op++) {
+        uint64_t s = 1 + below(SEQUENCES);
+        uint32_t what = op < 3000 ? below(4) : 3;
+        if (what == 0 && !under_way[s]) {
+            struct engine_turn t = prompt(s, 1 + below(40));
+            struct err err = {0};
+            t.turn = next_turn++;
+            t.sampling.max_tokens = 1 + (int32_t)below(10);
+            int rc = engine_turn_submit(e, &t, &err);
+            if (rc < 0)
+                free(t.ids);
+            else
+                under_way[s] = t.turn, submitted++;
+        } else if (what == 1 && below(4) == 0) {
+            engine_turn_cancel(e, s, under_way[s]);
+        } else if (what == 2 && below(4) == 0) {
+            engine_sequence_release(e, s);
+        } else if (engine_wait(e, &ev, op < 3000 ? 100 : 20000000) == 1 &&
+                   ev.kind != ENGINE_RELEASED) {
+            assert_int_equal(ev.turn, under_way[ev.sequence]);
+            if (ev.kind != ENGINE_DONE) continue;
+            assert_int_not_equal(ev.finish, FINISH_ERROR);
+            under_way[ev.sequence] = 0;
+            done++;
+        }
+    }
+    assert_true(submitted > 100);
+}
+
 static void test_idle_engine_sleeps_and_is_alive(void **state) {
     struct engine_load before, after;
     clockid_t clock;
@@ -516,22 +570,32 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_shape_that_never_fits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_says_what_is_wrong, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancel_within_one_step, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_cancelled_turn_keeps_what_it_computed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_cancelled_turn_keeps_what_it_computed, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_deadlines, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_length_by_max_tokens_and_by_session, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_eos_is_in_the_log_and_ends_the_turn, set_up, tear_down),
-        {"test_text_is_the_tokens_text", test_text_is_the_tokens_text, set_up, tear_down, (void *)demo},
-        {"test_stop_string_across_tokens", test_stop_string_across_tokens, set_up, tear_down, (void *)demo},
-        cmocka_unit_test_setup_teardown(test_failed_step_ends_its_turns_and_nobody_elses, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_length_by_max_tokens_and_by_session, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_eos_is_in_the_log_and_ends_the_turn, set_up,
+                                        tear_down),
+        {"test_text_is_the_tokens_text", test_text_is_the_tokens_text, set_up, tear_down,
+         (void *)demo},
+        {"test_stop_string_across_tokens", test_stop_string_across_tokens, set_up, tear_down,
+         (void *)demo},
+        cmocka_unit_test_setup_teardown(test_failed_step_ends_its_turns_and_nobody_elses, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_logprobs_and_alternatives, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_progress_of_a_long_prompt, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_seed_is_drawn_and_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_times_and_counters, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_thread_serves_turns, open_threaded, tear_down),
-        cmocka_unit_test_setup_teardown(test_full_event_queue_loses_nothing, open_threaded, tear_down),
+        cmocka_unit_test_setup_teardown(test_full_event_queue_loses_nothing, open_threaded,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_stop_ends_turns_and_tells, open_threaded, tear_down),
         cmocka_unit_test_setup_teardown(test_close_with_turns_under_way, open_threaded, tear_down),
-        cmocka_unit_test_setup_teardown(test_idle_engine_sleeps_and_is_alive, open_threaded, tear_down),
+        cmocka_unit_test_setup_teardown(test_thread_under_random_operations, open_threaded,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_idle_engine_sleeps_and_is_alive, open_threaded,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

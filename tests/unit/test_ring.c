@@ -193,7 +193,8 @@ static void test_copy_on_write(void **state) {
     kv_pool_release(&pool);
 }
 
-// A step that fails between extend and commit: cutting to nothing gives back what the step had taken.
+// A step that fails between extend and commit: cutting to nothing gives back what the step had
+// taken.
 static void test_failed_first_step(void **state) {
     struct kv_pool pool;
     struct kv_ring r;

@@ -1,5 +1,5 @@
-// The policy, on tables of numbers: who is admitted, who gets how much of a step, who is evicted, and that whatever
-// comes in random order, everything admitted ends.
+// The policy, on tables of numbers: who is admitted, who gets how much of a step, who is evicted,
+// and that whatever comes in random order, everything admitted ends.
 #include "engine/run/scheduler.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -161,7 +161,8 @@ static uint32_t below(uint32_t n) {
     return (uint32_t)((z ^ (z >> 31)) % n);
 }
 
-// Random turns come and go. Each step serves every decode, serves prompts to the budget, and the queue always moves.
+// Random turns come and go. Each step serves every decode, serves prompts to the budget, and the
+// queue always moves.
 static void test_everything_ends(void **state) {
     enum { N = 400, BLOCKS = 50, RUNNING = 7, BUDGET = 40 };
     static struct sched_turn t[N];

@@ -1,4 +1,5 @@
-// What a sequence keeps from one turn to the next: the common prefix, no more, and nothing after a change of window.
+// What a sequence keeps from one turn to the next: the common prefix, no more, and nothing after a
+// change of window.
 #include "engine/run/sequence.h"
 #include "kvcache/check.h"
 #include <setjmp.h>
@@ -36,7 +37,8 @@ static int64_t match(const struct sequence_shape *sh, const int32_t *ids, int64_
     return kept;
 }
 
-// A turn over ids: what is not cached is computed, then the log is handed over with its last token pending.
+// A turn over ids: what is not cached is computed, then the log is handed over with its last token
+// pending.
 static void run_turn(const int32_t *ids, int64_t n) {
     for (int64_t left = n - match(&shape, ids, n); left > 0;) {
         int32_t chunk = left < 16 ? (int32_t)left : 16;
@@ -111,8 +113,10 @@ static void test_drop_gives_everything_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_first_turn_keeps_nothing, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_next_turn_computes_only_what_is_new, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_same_log_again_recomputes_its_last_token, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_next_turn_computes_only_what_is_new, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_same_log_again_recomputes_its_last_token, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_edited_log_is_cut_where_it_differs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cut_behind_the_window_starts_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_another_window_starts_over, set_up, tear_down),
