@@ -440,9 +440,16 @@ static void note_cache(struct session *s, int64_t tokens) {
         evict_stop(&ss->idle, &s->idle);
 }
 
+// A turn that ended before it began has left the cache as it was.
+static int64_t cached_after(const struct session *s, const struct turn *t, const struct engine_event *e) {
+    if (e->blocks == 0) return 0;
+    int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
+    int64_t tokens = t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
+    return tokens > 0 ? tokens : 1; // there is something to let go
+}
+
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
     struct turn_numbers *n = &t->rec.numbers;
-    int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
     n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
     if (t->n_out) n->first_token_us += n->queue_us;
     n->prefill_us = e->prefill_us;
@@ -450,7 +457,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->computed_tokens = e->n_prefilled;
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
-    note_cache(s, e->blocks > 0 ? n->kept_tokens + computed : 0);
+    note_cache(s, cached_after(s, t, e));
     if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
         finish(s, t, "error", "internal", "the server ran out of memory during this turn");
     else if (e->finish == FINISH_ERROR)

@@ -29,7 +29,7 @@ static const struct key keys[] = {
     {"max_tokens", KEY_INT, AT(params.max_tokens), 0, INT32_MAX},
     {"min_tokens", KEY_INT, AT(params.min_tokens), 0, INT32_MAX},
     {"stop", KEY_STOP, AT(params.stop), 0, 0},
-    {"logit_bias", KEY_BIAS, AT(params.bias), -1e6, 1e6},
+    {"logit_bias", KEY_BIAS, AT(params.bias), -100, 100},
     {"bad_words", KEY_BAD, AT(params.bad), 0, 0},
     {"ignore_eos", KEY_BOOL, AT(params.ignore_eos), 0, 0},
     {"logprobs", KEY_BOOL, AT(logprobs), 0, 0},

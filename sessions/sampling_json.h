@@ -3,7 +3,7 @@
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
-#include "engine/sampling_params.h"
+#include "engine/engine.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

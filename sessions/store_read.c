@@ -179,7 +179,8 @@ static int read_events(struct store_db *db, struct stored_session *out, struct e
         struct event_record *e = &grown[out->n_events++];
         *e = (struct event_record){.seq = sqlite3_column_int64(s, 0),
                                    .n = sqlite3_column_int64(s, 1),
-                                   .turn = sqlite3_column_int64(s, 3)};
+                                   .turn = sqlite3_column_int64(s, 3),
+                                   .at_ms = sqlite3_column_int64(s, 5)};
         rc = event_kind_parse((const char *)sqlite3_column_text(s, 2), &e->kind);
         column_short(s, 4, e->reason, sizeof e->reason);
     }

@@ -100,7 +100,7 @@ static const char *const statements[SQL_COUNT] = {
         " seq_last, created_ms, started_ms, ended_ms FROM turns WHERE session = ?1 ORDER BY turn",
     [SQL_TOKENS_GET] = "SELECT first, ids, logprobs, text_ends, alternatives, text FROM tokens"
                        " WHERE session = ?1 AND turn = ?2 ORDER BY first",
-    [SQL_EVENTS_GET] = "SELECT seq, n, kind, turn, reason FROM events WHERE session = ?1 ORDER BY seq",
+    [SQL_EVENTS_GET] = "SELECT seq, n, kind, turn, reason, at_ms FROM events WHERE session = ?1 ORDER BY seq",
 };
 
 const char *store_schema_sql(enum store_sql which) {

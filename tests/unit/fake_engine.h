@@ -111,7 +111,7 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     e->prefill_us = 100;
     e->decode_us = 10 * t->n_generated;
     e->queue_us = 5;
-    if (q) q->n_cached = t->n_ids - (t->n_generated > 0);
+    if (q && t->started) q->n_cached = t->n_ids - (t->n_generated > 0);
     e->blocks = q && q->n_cached > 0 ? 1 : 0;
     free(t->t.ids);
     t->used = false;
@@ -228,23 +228,6 @@ const char *engine_finish_name(enum engine_finish f) {
 const char *engine_cache_source_name(enum engine_cache_source s) {
     static const char *const names[] = {"none", "kept", "recomputed"};
     return names[s];
-}
-void token_list_init(struct token_list *l) { *l = (struct token_list){0}; }
-void token_list_release(struct token_list *l) { free(l->ids); *l = (struct token_list){0}; }
-int token_list_push(struct token_list *l, int32_t id) {
-    if (l->len == l->cap) l->ids = realloc(l->ids, (l->cap = l->cap ? l->cap * 2 : 16) * sizeof *l->ids);
-    l->ids[l->len++] = id;
-    return 0;
-}
-int token_list_append(struct token_list *l, const int32_t *ids, size_t n) {
-    for (size_t i = 0; i < n; i++) token_list_push(l, ids[i]);
-    return 0;
-}
-int32_t *token_list_take(struct token_list *l, size_t *len) {
-    int32_t *ids = l->ids;
-    *len = l->len;
-    *l = (struct token_list){0};
-    return ids;
 }
 // One token per byte, 100 + the byte.
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special, struct token_list *out, struct err *err) {

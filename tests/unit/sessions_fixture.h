@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "fake_engine.h"
+#include "tests/unit/fake_engine.h"
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utlist.h>

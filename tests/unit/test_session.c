@@ -1,5 +1,5 @@
 // Quick first life of a session; see test_sessions.c for the rules.
-#include "sessions_fixture.h"
+#include "tests/unit/sessions_fixture.h"
 
 static void test_open_turn_events_restart(void **state) {
     fx_setup_file();
