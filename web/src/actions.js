@@ -1,0 +1,343 @@
+// @ts-check
+// What a user can do, as conversations between the state and the socket. Every failure ends where the user looks: with
+// the message that was sent, in the dialog that asked, or in a toast.
+import * as prefs from './prefs.js';
+import { RequestError, Socket } from './socket.js';
+import {
+  addChat, addPending, applyEvent, currentChat, currentSession, isFull, model, pendingAccepted, putSession, runningTurn, select,
+  sessionChanged, sessionRemoved, setChat, setConnection, setList, setListPage, setPending, setTranscript, state, touch,
+} from './state.js';
+import { toast } from './view/toasts.js';
+
+const PAGE = 50;
+const TURNS = 100;
+export const MAX_TURNS = 1000; // the most that session.get gives
+
+/** @type {Socket} */
+let socket;
+
+export function connect() {
+  const scheme = location.protocol === 'https:' ? 'wss:' : 'ws:';
+  const base = location.pathname.replace(/[^/]*$/, '');
+  socket = new Socket({
+    url: `${scheme}//${location.host}${base}ws`,
+    token: prefs.token,
+    onOpen: opened,
+    onFrame: received,
+    onPhase(phase, retryAt, message) {
+      // Between two attempts the page keeps saying that it waits: a banner that flickers tells nothing.
+      const shown = phase === 'connecting' && state.connection.everOpen ? 'waiting' : phase;
+      for (const chat of state.chats.values()) chat.opened = false;
+      setConnection({ phase: shown, retryAt, message });
+    },
+  });
+  socket.connect();
+}
+
+export const retryNow = () => socket.retryNow();
+
+/** @param {string} token */
+export function authorise(token) {
+  prefs.setToken(token);
+  socket.restart();
+}
+
+/** @param {any} hello */
+function opened(hello) {
+  setConnection({
+    phase: 'open', everOpen: true, message: '', server: hello.server, models: hello.models, limits: hello.limits,
+    idleEvictionMs: hello.idle_eviction_ms,
+  });
+  socket.request({ type: 'sessions.watch' }).catch(() => {});
+  search(state.list.query);
+  follow();
+}
+
+/** @param {any} frame */
+function received(frame) {
+  switch (frame.type) {
+    case 'session.changed':
+      sessionChanged(frame.session);
+      break;
+    case 'session.removed':
+      removed(frame.session);
+      break;
+    case 'session.state': {
+      const chat = state.chats.get(frame.session.id);
+      if (chat) setTranscript(chat, frame);
+      break;
+    }
+    case 'session.attached':
+      putSession(frame.session);
+      break;
+    case 'session.closed':
+      if (frame.deleted) removed(frame.session.id);
+      else applyEvent(frame);
+      break;
+    case 'error':
+      toast(frame.message, 'error');
+      break;
+    default:
+      if (applyEvent(frame) === 'gap') reload(state.chats.get(frame.session?.id ?? frame.session));
+  }
+}
+
+/** @param {string} id */
+function removed(id) {
+  const wasCurrent = state.current === id;
+  sessionRemoved(id);
+  if (wasCurrent) setHash(null);
+}
+
+/** @param {unknown} error */
+const sentence = (error) => (error instanceof Error ? error.message : String(error));
+/** @param {unknown} error @param {string} code */
+const isCode = (error, code) => error instanceof RequestError && error.code === code;
+
+// --- the session shown -------------------------------------------------------------------------------------------
+
+/** @param {string | null} id */
+function setHash(id) {
+  const hash = id ? `#s=${encodeURIComponent(id)}` : '';
+  if (location.hash !== hash) history.pushState(null, '', hash || location.pathname + location.search);
+}
+
+/** The session that the address names. @returns {string | null} */
+export function sessionOfHash() {
+  const match = /^#s=([A-Za-z0-9_-]{1,64})$/.exec(location.hash);
+  return match ? match[1] : null;
+}
+
+/** Shows a session (null: a new chat). @param {string | null} id */
+export function show(id) {
+  if (id === state.current) return;
+  const before = currentChat();
+  if (before?.opened && !before.local) {
+    before.opened = false;
+    socket.request({ type: 'session.detach', session: before.id }).catch(() => {});
+  }
+  setHash(id);
+  if (id && !state.chats.has(id)) addChat(id, false);
+  select(id);
+  forgetSome();
+  if (state.connection.phase === 'open') follow();
+}
+
+// Transcripts seen before are kept, so that going back costs only what was missed; not without end.
+function forgetSome() {
+  const others = [...state.chats.values()].filter((chat) => chat.id !== state.current && !chat.pending.length);
+  for (const chat of others.slice(0, -12)) state.chats.delete(chat.id);
+}
+
+/** Attaches to the session shown, from where the transcript ends. */
+async function follow() {
+  const chat = currentChat();
+  if (!chat || chat.local || chat.opened) return;
+  if (chat.phase !== 'ready') {
+    await reload(chat);
+    return;
+  }
+  chat.opened = true;
+  try {
+    const answer = await socket.request({ type: 'session.attach', session: chat.id, after: chat.seq });
+    if (answer.reset) await reload(chat);
+  } catch (error) {
+    lost(chat, error);
+  }
+}
+
+/** Asks for a session's state as a whole. @param {import('./state.js').Chat | undefined} chat @param {number} [last] */
+async function reload(chat, last = TURNS) {
+  if (!chat || chat.local) return;
+  chat.opened = true;
+  if (chat.phase === 'failed') setChat(chat, { phase: 'loading' });
+  try {
+    await socket.request({ type: 'session.get', session: chat.id, attach: true, last: Math.max(last, Math.min(MAX_TURNS, chat.turns.length)) });
+  } catch (error) {
+    lost(chat, error);
+  }
+}
+
+/** @param {import('./state.js').Chat} chat @param {unknown} error */
+function lost(chat, error) {
+  chat.opened = false;
+  if (isCode(error, 'disconnected')) return; // the next connection follows it again
+  if (isCode(error, 'session_not_found')) {
+    setChat(chat, { phase: 'failed', message: 'This session is not on the server (any more).' });
+    return;
+  }
+  setChat(chat, { phase: chat.phase === 'ready' ? 'ready' : 'failed', message: sentence(error) });
+  if (chat.phase === 'ready') toast(sentence(error), 'error');
+}
+
+export function loadOlder() {
+  const chat = currentChat();
+  if (chat?.more && chat.turns.length < MAX_TURNS) return reload(chat, Math.min(MAX_TURNS, Math.max(TURNS, chat.turns.length) * 4));
+  return Promise.resolve();
+}
+
+// --- the list ----------------------------------------------------------------------------------------------------
+
+/** @param {string} query */
+export async function search(query) {
+  if (query !== state.list.query) setList({ query, phase: 'loading', ids: [], cursor: null });
+  await page(null);
+}
+
+export async function loadMore() {
+  if (state.list.cursor && state.list.phase === 'ready') await page(state.list.cursor);
+}
+
+/** @param {string | null} cursor */
+async function page(cursor) {
+  const { query } = state.list;
+  if (cursor) setList({ phase: 'loading' });
+  try {
+    const frame = await socket.request({
+      type: 'session.list', limit: PAGE, ...(query ? { query } : {}), ...(cursor ? { cursor } : {}),
+    });
+    if (state.list.query === query) setListPage(frame.sessions, frame.cursor, cursor !== null);
+  } catch (error) {
+    if (state.list.query === query && !isCode(error, 'disconnected')) {
+      setList({ phase: 'failed' });
+      toast(`The list of sessions: ${sentence(error)}`, 'error');
+    }
+  }
+}
+
+// --- turns -------------------------------------------------------------------------------------------------------
+
+const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
+
+/** Says something in the session shown, or in a new one. @param {string} content */
+export function send(content) {
+  let chat = currentChat();
+  if (!chat) {
+    chat = addChat(newId(), true);
+    setHash(chat.id);
+    select(chat.id);
+  }
+  const key = socket.newKey();
+  addPending(chat, { key, content, phase: 'sending' });
+  deliver(chat, key, content);
+}
+
+/** @param {string} key */
+export function resend(key) {
+  const chat = currentChat();
+  const pending = chat?.pending.find((p) => p.key === key);
+  if (!chat || !pending) return;
+  setPending(chat, key, null);
+  const again = socket.newKey();
+  addPending(chat, { key: again, content: pending.content, phase: 'sending' });
+  deliver(chat, again, pending.content);
+}
+
+/** @param {string} key */
+export function discard(key) {
+  const chat = currentChat();
+  if (chat) setPending(chat, key, null);
+}
+
+/** @param {import('./state.js').Chat} chat @param {string} key @param {string} content */
+async function deliver(chat, key, content) {
+  try {
+    if (chat.local) await open(chat);
+    const answer = await socket.request(
+      { type: 'turn.start', session: chat.id, input: { content }, queue: true, request_id: key }, { again: true });
+    pendingAccepted(chat, key, answer.turn);
+  } catch (error) {
+    const code = error instanceof RequestError ? error.code : 'internal';
+    setPending(chat, key, { phase: 'failed', code, message: sentence(error) });
+  }
+}
+
+/** What session.open says beside the id: the user's values for new sessions, as far as this model can have them. */
+function newSessionValues() {
+  const { sampling, system, ...lengths } = prefs.newSession();
+  const known = model();
+  const values = /** @type {Record<string, any>} */ ({});
+  for (const [name, value] of Object.entries(lengths)) {
+    const most = name === 'session_len' ? known?.max_session_len : name === 'memory_len' ? known?.max_memory_len : undefined;
+    if (typeof value === 'number') values[name] = most ? Math.min(value, most) : value;
+  }
+  if (system) values.system = system;
+  if (sampling && Object.keys(sampling).length) values.sampling = sampling;
+  return values;
+}
+
+/** @param {import('./state.js').Chat} chat */
+async function open(chat) {
+  try {
+    await socket.request({ type: 'session.open', session: chat.id, ...newSessionValues() }, {
+      again: true, fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
+    });
+    chat.opened = true;
+    setChat(chat, { local: false });
+  } catch (error) {
+    // Said twice over a lost connection: the first one arrived.
+    if (!isCode(error, 'session_exists')) throw error;
+    setChat(chat, { local: false });
+    await reload(chat);
+  }
+}
+
+export function stop() {
+  const chat = currentChat();
+  const running = runningTurn(chat) ?? chat?.turns.find((turn) => turn.state === 'queued');
+  if (chat && running) cancel(running.turn);
+}
+
+/** Ends a running turn or takes a waiting one out of the queue. @param {number} turn */
+export function cancel(turn) {
+  const chat = currentChat();
+  if (chat) socket.request({ type: 'turn.cancel', session: chat.id, turn }).catch((error) => toast(sentence(error), 'error'));
+}
+
+// --- sessions ----------------------------------------------------------------------------------------------------
+
+/** @param {string} id @param {{title?: string, sampling?: Record<string, any>}} change */
+export function update(id, change) {
+  return socket.request({ type: 'session.update', session: id, ...change }, {
+    fits: (frame) => frame.type === 'session.updated' && frame.session.id === id,
+  });
+}
+
+/** @param {string} id @param {string} title '' returns to the automatic one */
+export async function rename(id, title) {
+  try {
+    await update(id, { title });
+  } catch (error) {
+    toast(`The title was not changed: ${sentence(error)}`, 'error');
+    touch('session', id);
+  }
+}
+
+/** @param {string} id */
+export async function remove(id) {
+  try {
+    await socket.request({ type: 'session.close', session: id, delete: true }, {
+      fits: (frame) => frame.type === 'session.closed' && frame.session.id === id,
+    });
+    removed(id);
+  } catch (error) {
+    toast(`The session was not deleted: ${sentence(error)}`, 'error');
+  }
+}
+
+/** A session with as many of its turns as the server gives. @param {string} id */
+export async function fetchWhole(id) {
+  return socket.request({ type: 'session.get', session: id, last: MAX_TURNS });
+}
+
+/** Whether a message can be sent now; otherwise why not. @returns {string} '' when it can */
+export function whyNot() {
+  const session = currentSession();
+  const chat = currentChat();
+  if (session?.state === 'closed') return 'This session is closed: it can be read, not continued.';
+  if (isFull(session, chat)) return 'This session is full.';
+  if (chat && chat.phase !== 'ready') return 'The session is not loaded.';
+  const known = model(session?.model);
+  if (known && !known.chat) return `${known.name} has no chat template: it cannot be talked to.`;
+  return '';
+}

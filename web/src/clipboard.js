@@ -1,0 +1,22 @@
+// @ts-check
+// Copying. The clipboard API exists on secure origins only; plain http to another machine needs the old way.
+
+/** @param {string} text @returns {Promise<boolean>} whether it worked */
+export async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = document.createElement('textarea');
+    const focused = document.activeElement;
+    area.value = text;
+    area.className = 'visually-hidden';
+    area.setAttribute('aria-hidden', 'true');
+    (document.querySelector('dialog[open]') ?? document.body).append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    if (focused instanceof HTMLElement) focused.focus();
+    return done;
+  }
+}

@@ -1,0 +1,52 @@
+// @ts-check
+// Numbers, durations and dates as people read them. Pure: no DOM, no state.
+
+const integers = new Intl.NumberFormat('en');
+
+/** 12345 -> "12,345". @param {number} n */
+export const count = (n) => integers.format(Math.round(n));
+
+/** "1 token", "2 tokens". @param {number} n @param {string} word */
+export const plural = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`;
+
+/** A rate with as many digits as it deserves. @param {number} perSecond */
+export function rate(perSecond) {
+  if (!(perSecond > 0)) return '';
+  return perSecond >= 100 ? count(perSecond) : perSecond.toFixed(perSecond >= 10 ? 0 : 1);
+}
+
+/** @param {number} ms */
+export function duration(ms) {
+  if (ms < 1) return '<1 ms';
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60000) return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} s`;
+  return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
+}
+
+/** Number of parameters: 14158464 -> "14M". @param {number} n */
+export function parameters(n) {
+  if (n >= 1e9) return `${(n / 1e9).toFixed(n < 1e10 ? 1 : 0)}B`;
+  return `${Math.max(1, Math.round(n / 1e6))}M`;
+}
+
+/** Words of a text, for the announcement at its end. @param {string} text */
+export const words = (text) => text.split(/\s+/u).filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
+
+const month = new Intl.DateTimeFormat('en', { month: 'long' });
+const monthYear = new Intl.DateTimeFormat('en', { month: 'long', year: 'numeric' });
+const full = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'short' });
+
+/** @param {number} ms */
+export const moment = (ms) => full.format(ms);
+
+/** The heading under which a session of that date stands in the list. @param {number} ms @param {number} [now] */
+export function dateGroup(ms, now = Date.now()) {
+  const midnight = new Date(now).setHours(0, 0, 0, 0);
+  const days = Math.ceil((midnight - ms) / 86400000);
+  if (days <= 0) return 'Today';
+  if (days === 1) return 'Yesterday';
+  if (days <= 7) return 'Previous 7 days';
+  if (days <= 30) return 'Previous 30 days';
+  const date = new Date(ms);
+  return date.getFullYear() === new Date(now).getFullYear() ? month.format(date) : monthYear.format(date);
+}

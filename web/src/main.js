@@ -1,0 +1,32 @@
+// @ts-check
+// Puts the page together and starts it. Reading order of the modules: web/README.md.
+import { connect, sessionOfHash, show } from './actions.js';
+import { h, iconButton } from './dom.js';
+import { announcer } from './view/announcer.js';
+import { composer, field } from './view/composer.js';
+import { banner, connectionState } from './view/connection.js';
+import { header } from './view/header.js';
+import { applyLayout, closeDrawer, toggleSessions } from './view/layout_state.js';
+import { openSettings } from './view/settings.js';
+import { openShortcuts } from './view/shortcuts.js';
+import { sidebar } from './view/sidebar.js';
+import { toasts } from './view/toasts.js';
+import { transcript } from './view/transcript.js';
+
+const app = /** @type {HTMLElement} */ (document.getElementById('app'));
+app.append(
+  sidebar(connectionState, iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
+    iconButton('sliders', 'Settings', { onclick: () => openSettings('page') })),
+  h('div', { class: 'scrim', onclick: closeDrawer }),
+  h('main', null, header, banner, transcript, composer),
+  toasts, announcer);
+
+document.addEventListener('click', (event) => {
+  if (/** @type {Element} */ (event.target).closest('[data-toggle=sidebar]')) toggleSessions();
+});
+for (const name of ['hashchange', 'popstate']) addEventListener(name, () => show(sessionOfHash()));
+
+applyLayout();
+if (sessionOfHash()) show(sessionOfHash());
+connect();
+if (matchMedia('(hover: hover)').matches) field.focus();

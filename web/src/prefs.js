@@ -1,0 +1,109 @@
+// @ts-check
+// What this browser remembers: looks, drafts, the values that new sessions start with. Nothing of a conversation
+// lives here; that is the server's. Storage may be missing or full: then a value lasts as long as the page.
+
+const PREFIX = 'parley.';
+const MAX_DRAFTS = 50;
+
+/** @typedef {{memory_len?: number, session_len?: number, sink_len?: number, system?: string,
+ *             sampling?: Record<string, any>}} NewSession */
+
+/** @type {Map<string, any>} */
+const cache = new Map();
+
+/** @template T @param {string} key @param {T} fallback @returns {T} */
+function read(key, fallback) {
+  if (!cache.has(key)) {
+    let value = fallback;
+    try {
+      const text = localStorage.getItem(PREFIX + key);
+      if (text !== null) value = JSON.parse(text);
+    } catch {
+      value = fallback;
+    }
+    cache.set(key, value);
+  }
+  return cache.get(key);
+}
+
+/** @param {string} key @param {any} value */
+function write(key, value) {
+  cache.set(key, value);
+  try {
+    if (value === undefined) localStorage.removeItem(PREFIX + key);
+    else localStorage.setItem(PREFIX + key, JSON.stringify(value));
+  } catch {
+    // The page goes on with its own copy.
+  }
+}
+
+/** @returns {'auto' | 'dark' | 'light'} */
+export function theme() {
+  const value = read('theme', /** @type {string} */ ('auto'));
+  return value === 'dark' || value === 'light' ? value : 'auto';
+}
+
+/** @param {string} value */
+export function setTheme(value) {
+  write('theme', value);
+  if (value === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = value;
+}
+
+/** @returns {boolean} */
+export const sidebarOpen = () => read('sidebar', /** @type {boolean} */ (true)) !== false;
+/** @param {boolean} open */
+export const setSidebarOpen = (open) => write('sidebar', open);
+
+/** @returns {boolean} */
+export const shortcutsOn = () => read('shortcuts', /** @type {boolean} */ (true)) !== false;
+/** @param {boolean} on */
+export const setShortcutsOn = (on) => write('shortcuts', on);
+
+/** What new sessions start with. @returns {NewSession} */
+export function newSession() {
+  const value = read('new-session', {});
+  return value && typeof value === 'object' ? value : {};
+}
+/** @param {NewSession} value */
+export const setNewSession = (value) => write('new-session', value);
+
+/** @returns {Record<string, string>} */
+function drafts() {
+  const value = read('drafts', /** @type {Record<string, string>} */ ({}));
+  return value && typeof value === 'object' ? value : {};
+}
+
+/** The unsent text of a session ('' is the chat that has not begun). @param {string} id */
+export function draft(id) {
+  const text = drafts()[id || 'new'];
+  return typeof text === 'string' ? text : '';
+}
+
+/** @param {string} id @param {string} text */
+export function setDraft(id, text) {
+  const { [id || 'new']: _, ...rest } = drafts();
+  const entries = Object.entries(rest).slice(-MAX_DRAFTS + 1);
+  if (text) entries.push([id || 'new', text]);
+  write('drafts', Object.fromEntries(entries));
+}
+
+/** The token the user typed: for this tab only, and gone with it. @returns {string} */
+export function token() {
+  try {
+    return sessionStorage.getItem(PREFIX + 'token') ?? '';
+  } catch {
+    return cache.get('token') ?? '';
+  }
+}
+
+/** @param {string} value */
+export function setToken(value) {
+  cache.set('token', value);
+  try {
+    if (value) sessionStorage.setItem(PREFIX + 'token', value);
+    else sessionStorage.removeItem(PREFIX + 'token');
+  } catch {
+    // Kept by the page alone.
+  }
+}

@@ -1,0 +1,75 @@
+// @ts-check
+// GitHub's Markdown to checked elements, block by block. Markup inside the text is shown as text, images as links to
+// them: nothing is fetched that the reader did not ask for.
+import { Marked } from 'marked';
+import { h, iconButton } from '../dom.js';
+import { highlight, languageLabel } from './highlight.js';
+import { sanitize } from './sanitize.js';
+
+/** @typedef {import('marked').Token} Token */
+
+/** @param {string} text */
+const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+
+const marked = new Marked({
+  gfm: true,
+  breaks: true,
+  renderer: {
+    html: ({ text }) => escape(text),
+    image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
+    checkbox: ({ checked }) => (checked ? '☑ ' : '☐ '),
+    // The page's own headings come first: a message's begin at the third level.
+    heading({ tokens, depth }) {
+      const level = Math.min(6, depth + 2);
+      return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
+    },
+    code({ text, lang }) {
+      const language = (lang ?? '').trim().split(/[\s{,]/)[0].slice(0, 32);
+      return `<pre><code class="language-${escape(language)}">${escape(text)}</code></pre>`;
+    },
+  },
+});
+
+/** The blocks of a text. @param {string} text @returns {Token[] & {links: Record<string, any>}} */
+export const blocksOf = (text) => /** @type {any} */ (marked.lexer(text));
+
+/** Whether a block of code has met its closing fence (indented code has none). @param {Token} token */
+export function isClosed(token) {
+  if (token.type !== 'code') return true;
+  const open = /^ {0,3}(`{3,}|~{3,})/.exec(token.raw);
+  if (!open) return true;
+  const lines = token.raw.trimEnd().split('\n');
+  const last = lines[lines.length - 1].trim();
+  return lines.length > 1 && last.length >= open[1].length && last === last[0].repeat(last.length) && last[0] === open[1][0];
+}
+
+/** A block of code with its language above it and a button that copies it. @param {HTMLElement} pre @param {boolean} colour */
+function frameCode(pre, colour) {
+  const code = /** @type {HTMLElement} */ (pre.querySelector('code'));
+  if (!code) return;
+  const language = /(?:^|\s)language-(\S+)/.exec(code.className)?.[1] ?? '';
+  const label = languageLabel(language);
+  const frame = h('div', { class: 'code' },
+    h('div', { class: 'code-head' }, h('span', { class: 'code-language' }, label), iconButton('copy', 'Copy code', { 'data-action': 'copy-code' })));
+  pre.replaceWith(frame);
+  pre.tabIndex = 0; // it scrolls sideways, so the keyboard must reach it
+  pre.setAttribute('role', 'group');
+  pre.setAttribute('aria-label', `Code, ${label}`);
+  frame.append(pre);
+  if (colour) highlight(code, language);
+}
+
+/** @param {HTMLTableElement} table */
+function frameTable(table) {
+  const frame = h('div', { class: 'table', tabIndex: 0, role: 'group', 'aria-label': 'Table' });
+  table.replaceWith(frame);
+  frame.append(table);
+}
+
+/** Some blocks as elements. @param {Token[]} tokens @param {boolean} [colour] @returns {DocumentFragment} */
+export function renderBlocks(tokens, colour = tokens.every(isClosed)) {
+  const fragment = sanitize(marked.parser(/** @type {any} */ (tokens)));
+  for (const pre of fragment.querySelectorAll('pre')) frameCode(pre, colour);
+  for (const table of fragment.querySelectorAll('table')) frameTable(table);
+  return fragment;
+}

@@ -1,0 +1,36 @@
+// @ts-check
+// The only door from a model's text to the page's elements. Markup in, a checked fragment out; never a string.
+import DOMPurify from 'dompurify';
+
+const TAGS = [
+  'a', 'blockquote', 'br', 'code', 'del', 'em', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'span', 'strong',
+  'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul',
+];
+const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start'];
+// What the highlighter and the code renderer set; a class of the page's own would let text pose as the page.
+const CLASS = /^(?:language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
+
+const purify = DOMPurify(window);
+
+purify.addHook('uponSanitizeAttribute', (_node, data) => {
+  if (data.attrName === 'class') data.attrValue = data.attrValue.split(/\s+/).filter((name) => CLASS.test(name)).join(' ');
+});
+purify.addHook('afterSanitizeAttributes', (node) => {
+  if (node.nodeName !== 'A') return;
+  if (!node.hasAttribute('href')) return;
+  node.setAttribute('rel', 'noopener noreferrer nofollow');
+  node.setAttribute('target', '_blank');
+});
+
+/** @param {string} markup @returns {DocumentFragment} */
+export function sanitize(markup) {
+  return /** @type {DocumentFragment} */ (/** @type {unknown} */ (purify.sanitize(markup, {
+    RETURN_DOM_FRAGMENT: true,
+    ALLOWED_TAGS: TAGS,
+    ALLOWED_ATTR: ATTRIBUTES,
+    ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+    ALLOW_DATA_ATTR: false,
+    ALLOW_ARIA_ATTR: false,
+    SANITIZE_NAMED_PROPS: true,
+  })));
+}

@@ -1,0 +1,144 @@
+// @ts-check
+// A text that arrives in pieces, shown as Markdown while it grows.
+//
+// feed() only remembers; flush() does the work, once a frame. Blocks that can no longer change are closed and never
+// looked at again; the open end is parsed anew at each flush, so a flush costs what the last block or two are long, not
+// what the answer is. finish() parses the whole text once more and redraws it only where the pieces read differently
+// (a link defined further down, a list that went on after a blank line).
+import { blocksOf, isClosed, renderBlocks } from './markdown.js';
+
+/** @typedef {import('marked').Token} Token */
+/** @typedef {{key: string, nodes: ChildNode[]}} Block */
+
+const OPEN_LIMIT = 20000; // an open end longer than this is shown plain until it closes
+const LOOK_AGAIN = 8192;  // ... which is looked for after each so many characters
+// What a later line can still reach into, so the block before the last stays open when it is one of these.
+const REACHING = new Set(['list', 'blockquote', 'table', 'html']);
+
+/** An emphasis or a code span that has begun is closed for now: no bare asterisks while it streams. @param {string} raw */
+function mend(raw) {
+  if (/^ {0,3}(`{3,}|~{3,})/.test(raw)) return raw;
+  const line = raw.slice(raw.lastIndexOf('\n\n') + 1);
+  if (((line.match(/`/g) ?? []).length & 1) === 1) return raw.trimEnd() + '`';
+  if (((line.match(/\*\*/g) ?? []).length & 1) === 1) {
+    const bare = raw.trimEnd();
+    return bare.endsWith('**') ? bare.slice(0, -2) : bare + '**';
+  }
+  return raw;
+}
+
+export class MarkdownStream {
+  /** @param {HTMLElement} root an element of its own */
+  constructor(root) {
+    this.root = root;
+    this.text = '';
+    this.shown = 0; // how much of text flush() has seen
+    this.closedEnd = 0; // text before it is in closed blocks
+    /** @type {string[]} */
+    this.closed = []; // their sources
+    /** @type {Block[]} */
+    this.open = [];
+    /** @type {Text | null} */
+    this.plain = null;
+    this.plainEnd = 0;
+    this.links = false;
+  }
+
+  /** More of the text. @param {string} text */
+  feed(text) {
+    this.text += text.replaceAll('\r', ''); // the parser drops them too, and counts without them
+  }
+
+  /** Shows what was fed. */
+  flush() {
+    if (this.shown === this.text.length) return;
+    this.shown = this.text.length;
+    if (this.plain && this.text.length - this.plainEnd < LOOK_AGAIN) {
+      this.plain.appendData(this.text.slice(this.closedEnd + this.plain.length));
+      return;
+    }
+    const tokens = blocksOf(this.text.slice(this.closedEnd));
+    if (Object.keys(tokens.links).length) this.links = true;
+    this.#show(tokens, this.#countClosed(tokens));
+  }
+
+  /** The text is whole. */
+  finish() {
+    this.shown = this.text.length;
+    const tokens = blocksOf(this.text);
+    const pieces = [...this.closed, ...this.open.map((block) => block.key)];
+    const same = !this.plain && !this.links && !Object.keys(tokens.links).length &&
+      tokens.length === pieces.length && tokens.every((token, i) => token.raw === pieces[i] && isClosed(token));
+    if (!same) this.root.replaceChildren(renderBlocks(tokens, true));
+    this.closed = tokens.map((token) => token.raw);
+    this.closedEnd = this.text.length;
+    this.open = [];
+    this.plain = null;
+  }
+
+  /** How many blocks at the start can no longer change. @param {Token[]} tokens */
+  #countClosed(tokens) {
+    let last = tokens.length - 1;
+    while (last > 0 && tokens[last].type === 'space') last--;
+    let before = last - 1;
+    while (before >= 0 && tokens[before].type === 'space') before--;
+    return before >= 0 && REACHING.has(tokens[before].type) ? before : Math.max(0, last);
+  }
+
+  // Open blocks are always the last in the element: what changed is taken off the end and put there anew.
+  /** @param {Token[]} tokens @param {number} nClosed */
+  #show(tokens, nClosed) {
+    const openLength = tokens.slice(nClosed).reduce((sum, token) => sum + token.raw.length, 0);
+    const plain = openLength > OPEN_LIMIT;
+    this.plain?.parentElement?.remove();
+    this.plain = null;
+    const drawn = plain ? tokens.slice(0, nClosed) : tokens;
+    const keys = drawn.map((token, i) => (i === tokens.length - 1 ? mend(token.raw) : token.raw));
+    let same = 0;
+    while (same < keys.length && same < this.open.length && keys[same] === this.open[same].key) same++;
+    const old = this.open[same];
+    if (old && same === keys.length - 1 && same === this.open.length - 1 && this.#growCode(drawn[same], old)) {
+      old.key = keys[same++];
+    } else {
+      for (const block of this.open.splice(same)) for (const node of block.nodes) node.remove();
+      for (; same < keys.length; same++) this.open.push(this.#draw(drawn[same], keys[same]));
+    }
+    for (const token of tokens.slice(0, nClosed)) {
+      this.closed.push(token.raw);
+      this.closedEnd += token.raw.length;
+    }
+    this.open.splice(0, nClosed);
+    if (plain) this.#showPlain();
+  }
+
+  /** @param {Token} token @param {string} key @returns {Block} */
+  #draw(token, key) {
+    const fragment = renderBlocks(key === token.raw ? [token] : blocksOf(key));
+    const nodes = [...fragment.childNodes];
+    this.root.append(fragment);
+    return { key, nodes };
+  }
+
+  // A growing block of code is the longest thing that streams: only what is new is added to its text.
+  /** @param {Token} token @param {Block} old */
+  #growCode(token, old) {
+    if (token.type !== 'code' || isClosed(token)) return false;
+    const frame = old.nodes.find((node) => node instanceof HTMLElement && node.classList.contains('code'));
+    const text = frame instanceof HTMLElement ? frame.querySelector('code')?.firstChild : null;
+    const whole = /** @type {any} */ (token).text;
+    if (!(text instanceof Text) || text.nextSibling || !whole.startsWith(text.data)) return false;
+    const language = (/** @type {any} */ (token).lang ?? '').trim();
+    if (!old.key.slice(0, old.key.indexOf('\n') + 1).includes(language)) return false;
+    text.appendData(whole.slice(text.length));
+    return true;
+  }
+
+  #showPlain() {
+    this.plain = document.createTextNode(this.text.slice(this.closedEnd));
+    this.plainEnd = this.text.length;
+    const element = document.createElement('div');
+    element.className = 'plain';
+    element.append(this.plain);
+    this.root.append(element);
+  }
+}

@@ -1,0 +1,224 @@
+// @ts-check
+// The connection to the server: says hello, matches answers to requests, notices silence, comes back by itself. It
+// knows nothing of sessions; what must be asked again after a reconnect is the caller's (onOpen).
+
+/**
+ * @typedef {{code: string, message: string, retry_after_ms?: number}} Failure
+ * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, again: boolean, tries: number, timer: any,
+ *   resolve: (frame: any) => void, reject: (failure: Failure) => void}} Request
+ * @typedef {{url: string, token: () => string, onOpen: (hello: any) => void, onFrame: (frame: any) => void,
+ *   onPhase: (phase: 'connecting' | 'waiting' | 'unauthorized', retryAt: number, message: string) => void}} Options
+ */
+
+const PING_MS = 20000; // after so much silence we ask
+const SILENT_MS = 10000; // and give up when nothing comes for so long
+const HELLO_MS = 10000;
+const FIRST_RETRY_MS = 250;
+const LAST_RETRY_MS = 8000;
+const REQUEST_MS = 30000;
+
+/** A failed request. */
+export class RequestError extends Error {
+  /** @param {Failure} failure */
+  constructor(failure) {
+    super(failure.message);
+    this.code = failure.code;
+    this.retryAfterMs = failure.retry_after_ms ?? 0;
+    this.frame = failure;
+  }
+}
+
+export class Socket {
+  /** @param {Options} options */
+  constructor(options) {
+    this.options = options;
+    /** @type {WebSocket | null} */
+    this.ws = null;
+    this.ready = false;
+    this.attempt = 0;
+    this.counter = 0;
+    // A start is idempotent by its request_id within the session, over connections: ids must differ between pages.
+    this.prefix = [...crypto.getRandomValues(new Uint8Array(6))].map((b) => b.toString(16).padStart(2, '0')).join('');
+    /** @type {Map<string, Request>} */
+    this.requests = new Map();
+    this.lastHeard = 0;
+    this.stopped = false;
+    /** @type {any} */
+    this.timer = null;
+    /** @type {any} */
+    this.watch = null;
+    addEventListener('online', () => this.retryNow());
+    document.addEventListener('visibilitychange', () => {
+      // A phone that slept has lost its connection without being told.
+      if (document.hidden) return;
+      if (this.ready) this.#ask();
+      else this.retryNow();
+    });
+  }
+
+  connect() {
+    clearTimeout(this.timer);
+    this.stopped = false;
+    this.options.onPhase('connecting', 0, '');
+    const ws = new WebSocket(this.options.url, 'parley.v1');
+    this.ws = ws;
+    this.lastHeard = performance.now();
+    ws.onopen = () => {
+      const token = this.options.token();
+      ws.send(JSON.stringify(token ? { type: 'hello', token } : { type: 'hello' }));
+    };
+    ws.onmessage = (event) => this.ws === ws && this.#receive(event.data);
+    ws.onclose = (event) => this.ws === ws && this.#closed(event.code, event.reason);
+    clearInterval(this.watch);
+    this.watch = setInterval(() => this.#checkSilence(), 1000);
+  }
+
+  /** Tries at once instead of waiting on. */
+  retryNow() {
+    if (this.stopped || this.ready || (this.ws && this.ws.readyState <= WebSocket.OPEN)) return;
+    this.attempt = 0;
+    this.connect();
+  }
+
+  /** Begins anew, with another token. */
+  restart() {
+    this.#drop();
+    this.attempt = 0;
+    this.connect();
+  }
+
+  /**
+   * Sends a message and waits for what answers it.
+   * @param {any} message
+   * @param {{fits?: (frame: any) => boolean, again?: boolean}} [how] fits: an event that answers too; again: safe to
+   *   send once more, so it outlives a lost connection
+   * @returns {Promise<any>} rejects with RequestError
+   */
+  request(message, how = {}) {
+    const key = message.request_id ?? `${this.prefix}-${++this.counter}`;
+    return new Promise((resolve, reject) => {
+      /** @type {Request} */
+      const request = {
+        key, message: { ...message, request_id: key }, fits: how.fits, again: how.again ?? false, tries: 0, timer: null,
+        resolve, reject: (failure) => reject(new RequestError(failure)),
+      };
+      if (!this.ready && !request.again) return request.reject({ code: 'disconnected', message: 'There is no connection to the server.' });
+      this.requests.set(key, request);
+      if (this.ready) this.#sendRequest(request);
+    });
+  }
+
+  /** A key for a request that the caller wants to know beforehand. */
+  newKey() {
+    return `${this.prefix}-${++this.counter}`;
+  }
+
+  /** @param {Request} request */
+  #sendRequest(request) {
+    clearTimeout(request.timer);
+    request.timer = setTimeout(() => this.#fail(request, { code: 'timeout', message: 'The server did not answer in time.' }), REQUEST_MS);
+    this.ws?.send(JSON.stringify(request.message));
+  }
+
+  /** @param {Request} request @param {Failure} failure */
+  #fail(request, failure) {
+    clearTimeout(request.timer);
+    this.requests.delete(request.key);
+    request.reject(failure);
+  }
+
+  /** @param {string} data */
+  #receive(data) {
+    this.lastHeard = performance.now();
+    const frame = JSON.parse(data);
+    if (frame.type === 'hello') return this.#hello(frame);
+    if (frame.type === 'pong') return undefined;
+    if (frame.type === 'error' && frame.code === 'unauthorized') return this.#unauthorized(frame.message);
+    const request = this.#requestOf(frame);
+    if (request) return this.#answer(request, frame);
+    return this.options.onFrame(frame);
+  }
+
+  /** @param {any} frame */
+  #requestOf(frame) {
+    if (frame.request_id) return this.requests.get(frame.request_id);
+    for (const request of this.requests.values()) if (request.fits?.(frame)) return request;
+    return undefined;
+  }
+
+  /** @param {Request} request @param {any} frame */
+  #answer(request, frame) {
+    if (frame.type === 'error' && frame.code === 'rate_limited' && request.tries++ < 3) {
+      clearTimeout(request.timer);
+      request.timer = setTimeout(() => this.ready && this.#sendRequest(request), frame.retry_after_ms ?? 1000);
+      return;
+    }
+    clearTimeout(request.timer);
+    this.requests.delete(request.key);
+    if (frame.type === 'error') {
+      request.reject(frame);
+    } else {
+      // Before the waiting code runs: what comes right behind the answer must find the state in place.
+      this.options.onFrame(frame);
+      request.resolve(frame);
+    }
+  }
+
+  /** @param {any} frame */
+  #hello(frame) {
+    if (this.ready) return;
+    this.ready = true;
+    this.attempt = 0;
+    this.options.onOpen(frame);
+    for (const request of this.requests.values()) this.#sendRequest(request);
+  }
+
+  /** @param {string} message */
+  #unauthorized(message) {
+    this.#drop();
+    this.stopped = true;
+    this.options.onPhase('unauthorized', 0, message);
+  }
+
+  #ask() {
+    if (this.ws?.readyState === WebSocket.OPEN) this.ws.send('{"type":"ping"}');
+    this.pinged = performance.now();
+  }
+
+  #checkSilence() {
+    const silent = performance.now() - this.lastHeard;
+    if (!this.ready) {
+      if (this.ws && silent > HELLO_MS) this.#closed(0, '');
+    } else if (this.pinged && this.lastHeard < this.pinged) {
+      if (performance.now() - this.pinged > SILENT_MS) this.#closed(0, '');
+    } else if (silent > PING_MS) {
+      this.#ask();
+    }
+  }
+
+  #drop() {
+    clearInterval(this.watch);
+    clearTimeout(this.timer);
+    const ws = this.ws;
+    this.ws = null;
+    this.ready = false;
+    this.pinged = 0;
+    ws?.close();
+    for (const request of this.requests.values()) {
+      clearTimeout(request.timer);
+      if (!request.again) this.#fail(request, { code: 'disconnected', message: 'The connection was lost before the server answered.' });
+    }
+  }
+
+  /** @param {number} code @param {string} reason */
+  #closed(code, reason) {
+    const wasReady = this.ready;
+    this.#drop();
+    if (code === 1008 && !wasReady) return this.#unauthorized(reason);
+    // Half of the wait is chance, so that a thousand pages do not come back in the same moment.
+    const wait = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.attempt++) * (0.5 + Math.random() / 2);
+    this.options.onPhase('waiting', Date.now() + wait, reason);
+    this.timer = setTimeout(() => this.connect(), wait);
+    return undefined;
+  }
+}

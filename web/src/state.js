@@ -1,0 +1,302 @@
+// @ts-check
+// The page's only state: the connection, the sessions known, the transcripts loaded, and which one is shown. It changes
+// by the functions here alone; whoever shows a part of it subscribes to the topic and is called at most once a frame.
+//
+// A transcript follows its session's events by their seq: one seen before is ignored, so an event may come twice; one
+// that leaves a gap is refused, so that none is lost unnoticed (actions.js then asks the server again).
+import { onFrame } from './frame.js';
+import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
+
+/** @typedef {import('./turns.js').Turn} Turn */
+/**
+ * @typedef {{id: string, title: string, auto_title: boolean, model: string, state: string, created_ms: number,
+ *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
+ *   cached_tokens: number, system: string | null, sampling: Record<string, any>, seq: number, turn: number | null}} Session
+ * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
+ *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
+ *   sampling: Record<string, number>}} Model
+ * @typedef {{key: string, content: string, phase: 'sending' | 'failed', code?: string, message?: string}} Pending
+ *   A message of this page that the server has not accepted yet.
+ * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
+ *   seq: number, more: boolean, pending: Pending[], logTokens: number, generation: number}} Chat
+ *   A transcript. local: its session has not been opened on the server yet. generation: grows when the turns were
+ *   replaced as a whole.
+ * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
+ * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
+ */
+
+export const state = {
+  connection: {
+    phase: /** @type {Phase} */ ('connecting'),
+    everOpen: false,
+    retryAt: 0, // Date.now() of the next attempt while waiting
+    message: '', // why a token is asked for
+    server: /** @type {{name: string, version: string} | null} */ (null),
+    models: /** @type {Model[]} */ ([]),
+    limits: /** @type {Record<string, number>} */ ({}),
+    idleEvictionMs: 0,
+  },
+  list: {
+    ids: /** @type {string[]} */ ([]),
+    query: '',
+    cursor: /** @type {string | null} */ (null),
+    phase: /** @type {'loading' | 'ready' | 'failed'} */ ('loading'),
+  },
+  sessions: /** @type {Map<string, Session>} */ (new Map()),
+  chats: /** @type {Map<string, Chat>} */ (new Map()),
+  current: /** @type {string | null} */ (null), // null: a chat that has not begun
+};
+
+// --- who listens -----------------------------------------------------------------------------------------------
+
+/** @type {Map<Topic, Array<(keys: Set<any>) => void>>} */
+const listeners = new Map();
+/** @type {Map<Topic, Set<any>>} */
+let dirty = new Map();
+
+function notify() {
+  const now = dirty;
+  dirty = new Map();
+  for (const [topic, keys] of now) for (const listener of listeners.get(topic) ?? []) listener(keys);
+}
+
+/** Calls listener with the keys (session ids, turn numbers) that changed since. @param {Topic} topic @param {(keys: Set<any>) => void} listener */
+export function subscribe(topic, listener) {
+  listeners.set(topic, [...(listeners.get(topic) ?? []), listener]);
+}
+
+/** @param {Topic} topic @param {any} [key] */
+export function touch(topic, key) {
+  let keys = dirty.get(topic);
+  if (!keys) dirty.set(topic, (keys = new Set()));
+  keys.add(key);
+  onFrame(notify);
+}
+
+// --- reading ---------------------------------------------------------------------------------------------------
+
+/** The transcript shown. @returns {Chat | null} */
+export const currentChat = () => (state.current ? (state.chats.get(state.current) ?? null) : null);
+/** The session shown. @returns {Session | null} */
+export const currentSession = () => (state.current ? (state.sessions.get(state.current) ?? null) : null);
+/** The model that new sessions use, or the named one. @param {string} [name] @returns {Model | null} */
+export const model = (name) => state.connection.models.find((m) => m.name === name) ?? state.connection.models[0] ?? null;
+/** @param {Chat} chat @param {number} number @returns {Turn | null} */
+export function turnOf(chat, number) {
+  for (let i = chat.turns.length - 1; i >= 0; i--) if (chat.turns[i].turn === number) return chat.turns[i];
+  return null;
+}
+/** The turn that runs. @param {Chat | null} chat */
+export const runningTurn = (chat) => chat?.turns.find((turn) => turn.state === 'running') ?? null;
+/** Whether anything runs, waits or is being sent. @param {Chat | null} chat */
+export const isBusy = (chat) =>
+  !!chat && (chat.turns.some((turn) => turn.state !== 'done') || chat.pending.some((p) => p.phase === 'sending'));
+/** Whether the session's log has no room for another turn. @param {Session | null} session @param {Chat | null} chat */
+export const isFull = (session, chat) => !!session && Math.max(session.n_tokens, chat?.logTokens ?? 0) >= session.session_len - 1;
+
+// --- connection ------------------------------------------------------------------------------------------------
+
+/** @param {Partial<typeof state.connection>} change */
+export function setConnection(change) {
+  Object.assign(state.connection, change);
+  touch('connection');
+}
+
+// --- list ------------------------------------------------------------------------------------------------------
+
+/** @param {Partial<typeof state.list>} change */
+export function setList(change) {
+  Object.assign(state.list, change);
+  touch('list');
+}
+
+const newestFirst = (/** @type {string} */ a, /** @type {string} */ b) =>
+  (state.sessions.get(b)?.updated_ms ?? 0) - (state.sessions.get(a)?.updated_ms ?? 0) || (a < b ? 1 : -1);
+
+/** One page of the list. @param {Session[]} sessions @param {string | null} cursor @param {boolean} append */
+export function setListPage(sessions, cursor, append) {
+  for (const session of sessions) putSession(session);
+  const ids = append ? state.list.ids : [];
+  setList({ ids: [...new Set([...ids, ...sessions.map((s) => s.id)])], cursor, phase: 'ready' });
+  if (!state.list.query) state.list.ids.sort(newestFirst);
+}
+
+/** A session as the server says it is. @param {Session} session */
+export function putSession(session) {
+  state.sessions.set(session.id, session);
+  touch('session', session.id);
+  const chat = state.chats.get(session.id);
+  if (chat && session.n_tokens > chat.logTokens) chat.logTokens = session.n_tokens;
+}
+
+/** A session changed somewhere; it takes its place in the list. @param {Session} session */
+export function sessionChanged(session) {
+  const before = state.sessions.get(session.id);
+  putSession(session);
+  const listed = state.list.ids.includes(session.id);
+  if (state.list.query) return; // results stay as they were found
+  if (listed && before?.updated_ms === session.updated_ms) return;
+  if (!listed) {
+    // Older than all that is loaded, with more to load: its page will bring it.
+    const last = state.sessions.get(state.list.ids.at(-1) ?? '');
+    if (state.list.cursor && last && session.updated_ms < last.updated_ms) return;
+    state.list.ids.push(session.id);
+  }
+  state.list.ids.sort(newestFirst);
+  touch('list');
+}
+
+/** @param {string} id */
+export function sessionRemoved(id) {
+  state.sessions.delete(id);
+  state.chats.delete(id);
+  setList({ ids: state.list.ids.filter((other) => other !== id) });
+  if (state.current === id) select(null);
+}
+
+// --- transcripts -----------------------------------------------------------------------------------------------
+
+/** @param {string | null} id */
+export function select(id) {
+  state.current = id;
+  touch('selection');
+  touch('chat');
+}
+
+/** @param {string} id @param {boolean} local @returns {Chat} */
+export function addChat(id, local) {
+  /** @type {Chat} */
+  const chat = { id, phase: local ? 'ready' : 'loading', local, opened: false, message: '', turns: [], seq: 0, more: false, pending: [], logTokens: 0, generation: 0 };
+  state.chats.set(id, chat);
+  touch('chat');
+  return chat;
+}
+
+/** @param {Chat} chat @param {Partial<Chat>} change */
+export function setChat(chat, change) {
+  Object.assign(chat, change);
+  touch('chat');
+}
+
+/** A session's state as a whole. @param {Chat} chat @param {any} frame */
+export function setTranscript(chat, frame) {
+  const shown = chat.turns;
+  chat.turns = frame.turns.map(adoptTurn);
+  // Reading older turns brings the newer ones again: only what has changed is drawn anew.
+  const kept = shown.length > 0 && shown.every((turn) => turnOf(chat, turn.turn));
+  for (const turn of chat.turns) touch('turn', turn.turn);
+  Object.assign(chat, { phase: 'ready', local: false, message: '', seq: frame.seq, more: frame.more, logTokens: frame.session.n_tokens });
+  if (!kept) chat.generation++;
+  for (const turn of chat.turns) settlePending(chat, turn);
+  putSession(frame.session);
+  touch('chat');
+}
+
+/** @param {Chat} chat @param {Pending} pending */
+export function addPending(chat, pending) {
+  chat.pending = [...chat.pending, pending];
+  touch('chat');
+}
+
+/** @param {Chat} chat @param {string} key @param {Partial<Pending> | null} change null removes it */
+export function setPending(chat, key, change) {
+  chat.pending = change
+    ? chat.pending.map((p) => (p.key === key ? { ...p, ...change } : p))
+    : chat.pending.filter((p) => p.key !== key);
+  touch('chat');
+}
+
+// The turn that a waiting message became has arrived by itself: the message must not be seen twice.
+/** @param {Chat} chat @param {Turn} turn */
+function settlePending(chat, turn) {
+  if (turn.state === 'done') return;
+  const at = chat.pending.findIndex((p) => p.phase === 'sending' && p.content === turn.input.content);
+  if (at >= 0) setPending(chat, chat.pending[at].key, null);
+}
+
+/** The server took a message as turn number. @param {Chat} chat @param {string} key @param {number} number */
+export function pendingAccepted(chat, key, number) {
+  const pending = chat.pending.find((p) => p.key === key);
+  setPending(chat, key, null);
+  if (!pending) return;
+  const turn = turnOf(chat, number);
+  if (turn) {
+    if (turn.input.content === undefined && turn.state === 'queued') turn.input = { content: pending.content };
+  } else {
+    insertTurn(chat, adoptTurn({ turn: number, state: 'queued', input: { content: pending.content } }));
+  }
+  touch('turn', number);
+}
+
+/** @param {Chat} chat @param {Turn} turn */
+function insertTurn(chat, turn) {
+  chat.turns.push(turn);
+  chat.turns.sort((a, b) => a.turn - b.turn);
+  touch('chat');
+}
+
+/** @param {Chat} chat @param {number} number @returns {Turn} */
+function needTurn(chat, number) {
+  const known = turnOf(chat, number);
+  if (known) return known;
+  const turn = adoptTurn({ turn: number, state: 'queued', input: {} });
+  insertTurn(chat, turn);
+  return turn;
+}
+
+/** @param {Chat} chat @param {any} frame @returns {'ok' | 'old' | 'gap'} */
+function admit(chat, frame) {
+  const first = frame.first_seq ?? frame.seq;
+  if (frame.seq <= chat.seq) return 'old';
+  if (first !== chat.seq + 1) return 'gap'; // also a joined delta whose start we have: its text cannot be split
+  chat.seq = frame.seq;
+  return 'ok';
+}
+
+/** An event of a session. @param {any} frame @returns {'ok' | 'old' | 'gap'} gap: events are missing before it */
+export function applyEvent(frame) {
+  const id = typeof frame.session === 'string' ? frame.session : frame.session?.id;
+  const chat = state.chats.get(id);
+  if (!chat) return 'old';
+  if (frame.type === 'turn.progress') {
+    const turn = turnOf(chat, frame.turn);
+    if (turn) turn.progress = { done: frame.done, total: frame.total };
+    touch('turn', frame.turn);
+    return 'ok';
+  }
+  if (chat.phase !== 'ready') return 'old'; // the state that is under way holds it already
+  const verdict = admit(chat, frame);
+  if (verdict !== 'ok') return verdict;
+  const session = state.sessions.get(id);
+  switch (frame.type) {
+    case 'session.opened':
+    case 'session.updated':
+    case 'session.closed':
+      putSession(frame.session);
+      break;
+    case 'session.evicted':
+      if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });
+      break;
+    case 'turn.queued':
+      needTurn(chat, frame.turn);
+      break;
+    case 'turn.started': {
+      const turn = needTurn(chat, frame.turn);
+      startTurn(turn, frame);
+      settlePending(chat, turn);
+      chat.logTokens += frame.n_input ?? 0;
+      if (session) putSession({ ...session, turn: frame.turn, state: 'active' });
+      break;
+    }
+    case 'turn.delta':
+      chat.logTokens += turnDelta(needTurn(chat, frame.turn), frame);
+      break;
+    case 'turn.done':
+      turnDone(needTurn(chat, frame.turn), frame);
+      if (frame.usage?.log_tokens) chat.logTokens = frame.usage.log_tokens;
+      break;
+  }
+  if (frame.turn !== undefined) touch('turn', frame.turn);
+  touch('chat');
+  return 'ok';
+}

@@ -1,0 +1,75 @@
+// @ts-check
+// One turn: what was said, what is answered so far, and how it went.
+
+/**
+ * @typedef {{turn: number, state: 'queued' | 'running' | 'done', input: {content?: string, text?: string, n_ids?: number},
+ *   text: string, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
+ *   sampling?: Record<string, any>, seed?: string,
+ *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
+ *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, tokens_per_second: number},
+ *   cache?: {source: string, kept_tokens: number, computed_tokens: number},
+ *   error?: {code: string, message: string},
+ *   progress: {done: number, total: number} | null, live: Live}} Turn
+ * @typedef {{startedAt: number, samples: Array<[number, number]>}} Live
+ *   samples: [moment, tokens] pairs of the last seconds, for the rate while it streams.
+ */
+
+const RATE_WINDOW_MS = 3000;
+const SAMPLE_MS = 50;
+
+/** A turn as the server describes it. @param {any} frame @returns {Turn} */
+export function adoptTurn(frame) {
+  return {
+    text: '', finish_reason: null, n_input: 0, n_output: 0, created_ms: 0, progress: null,
+    ...frame,
+    live: { startedAt: performance.now(), samples: [] },
+  };
+}
+
+/** @param {Turn} turn @param {any} frame turn.started */
+export function startTurn(turn, frame) {
+  turn.state = 'running';
+  turn.input = frame.input;
+  turn.n_input = frame.n_input ?? 0;
+  turn.seed = frame.seed;
+  turn.sampling = frame.sampling;
+  turn.created_ms = frame.created_ms;
+  turn.live = { startedAt: performance.now(), samples: [] };
+}
+
+/** @param {Turn} turn @param {any} frame turn.delta @returns {number} how many tokens it brought */
+export function turnDelta(turn, frame) {
+  const tokens = frame.seq - (frame.first_seq ?? frame.seq) + 1;
+  turn.state = 'running';
+  turn.text += frame.text;
+  turn.n_output += tokens;
+  turn.progress = null;
+  const { samples } = turn.live;
+  const now = performance.now();
+  if (samples.length && now - samples[samples.length - 1][0] < SAMPLE_MS) return tokens;
+  samples.push([now, turn.n_output]);
+  while (samples.length > 2 && now - samples[0][0] > RATE_WINDOW_MS) samples.shift();
+  return tokens;
+}
+
+/** @param {Turn} turn @param {any} frame turn.done */
+export function turnDone(turn, frame) {
+  turn.state = 'done';
+  turn.progress = null;
+  turn.finish_reason = frame.finish_reason;
+  if (frame.text) turn.text += frame.text;
+  turn.usage = frame.usage;
+  turn.timings = frame.timings;
+  turn.cache = frame.cache;
+  turn.error = frame.error;
+  if (frame.usage) turn.n_output = frame.usage.output_tokens;
+}
+
+/** Tokens per second over the last seconds; 0 while too little has come to tell. @param {Turn} turn */
+export function liveRate(turn) {
+  const { samples } = turn.live;
+  if (samples.length < 3) return 0;
+  const [firstAt, firstTokens] = samples[0];
+  const [lastAt, lastTokens] = samples[samples.length - 1];
+  return lastAt > firstAt + 200 ? ((lastTokens - firstTokens) * 1000) / (lastAt - firstAt) : 0;
+}

@@ -1,0 +1,47 @@
+// @ts-check
+// What a screen reader hears of a conversation: that an answer begins, and how it ended. Never its tokens.
+import { plural, words } from '../format.js';
+import { h } from '../dom.js';
+import { currentChat, state, subscribe } from '../state.js';
+
+export const announcer = h('div', { class: 'visually-hidden', role: 'status', 'aria-live': 'polite', id: 'announcer' });
+
+/** @param {string} text */
+export function announce(text) {
+  announcer.textContent = text;
+}
+
+/** @type {Map<string, string>} what was last said of a turn, by session and number */
+const said = new Map();
+
+/** @param {import('../state.js').Turn} turn */
+function endOf(turn) {
+  const length = plural(words(turn.text), 'word');
+  switch (turn.finish_reason) {
+    case 'cancelled': return `Response stopped, ${length}`;
+    case 'length': return `Response cut off at its length limit, ${length}`;
+    case 'interrupted': return `Response interrupted, ${length}`;
+    case 'deadline': return `Response out of time, ${length}`;
+    case 'error': return `Response failed: ${turn.error?.message ?? 'an error'}`;
+    default: return `Response complete, ${length}`;
+  }
+}
+
+subscribe('turn', (numbers) => {
+  const chat = currentChat();
+  if (!chat) return;
+  for (const turn of chat.turns) {
+    if (!numbers.has(turn.turn)) continue;
+    const key = `${chat.id} ${turn.turn}`;
+    const before = said.get(key);
+    if (before === turn.state) continue;
+    said.set(key, turn.state);
+    if (turn.state === 'running') announce('Generating');
+    else if (turn.state === 'done' && before === 'running') announce(endOf(turn));
+  }
+});
+
+subscribe('connection', () => {
+  if (state.connection.phase === 'waiting') announce('Connection lost, reconnecting');
+  else if (state.connection.phase === 'open' && announcer.textContent === 'Connection lost, reconnecting') announce('Connected again');
+});

@@ -1,0 +1,115 @@
+// @ts-check
+// Where messages are written. Enter sends where there is a keyboard; on a touch screen it begins a line. What is not
+// sent is kept as the session's draft.
+import { send, stop, whyNot } from '../actions.js';
+import { h, icon, setText } from '../dom.js';
+import { draft, setDraft } from '../prefs.js';
+import { currentChat, isBusy, state, subscribe } from '../state.js';
+import { fullNotice, meters } from './meters.js';
+import { toEnd } from './transcript.js';
+
+const DRAFT_MS = 300;
+const touch = matchMedia('(pointer: coarse) and (hover: none)');
+
+export const field = h('textarea', {
+  id: 'message', rows: 1, placeholder: 'Message', autocomplete: 'off', enterKeyHint: touch.matches ? 'enter' : 'send', dir: 'auto',
+});
+const sendButton = h('button', { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send' }, icon('send'));
+const stopButton = h('button', { type: 'button', class: 'stop', 'aria-label': 'Stop', title: 'Stop (Esc)', hidden: true, onclick: stop }, icon('stop'));
+const hint = h('span', { class: 'composer-hint', id: 'composer-hint' });
+field.setAttribute('aria-describedby', 'composer-hint');
+
+export const composer = h('form', {
+  class: 'composer-area', onsubmit(/** @type {Event} */ event) {
+    event.preventDefault();
+    submit();
+  },
+},
+fullNotice,
+h('div', { class: 'composer', onclick: (/** @type {Event} */ event) => event.target === event.currentTarget && field.focus() },
+  h('label', { for: 'message', class: 'visually-hidden' }, 'Message'),
+  field,
+  h('div', { class: 'composer-bar' }, meters, hint, stopButton, sendButton)));
+
+let shownFor = '';
+/** @type {any} */
+let timer = null;
+
+function submit() {
+  const text = field.value.trim();
+  if (!text || whyNot()) return;
+  field.value = '';
+  keepDraft();
+  resize();
+  send(text);
+  toEnd();
+  draw();
+}
+
+function keepDraft() {
+  clearTimeout(timer);
+  setDraft(shownFor, field.value);
+}
+
+// Browsers that size a field by its content do it in CSS (field-sizing).
+const sizesItself = CSS.supports('field-sizing', 'content');
+function resize() {
+  if (sizesItself) return;
+  field.style.height = 'auto';
+  field.style.height = `${field.scrollHeight}px`;
+}
+
+/** The last thing said in this session. */
+const lastSaid = () => currentChat()?.turns.findLast((turn) => turn.input.content)?.input.content ?? '';
+
+field.addEventListener('input', () => {
+  clearTimeout(timer);
+  timer = setTimeout(keepDraft, DRAFT_MS);
+  resize();
+  draw();
+});
+field.addEventListener('keydown', (event) => {
+  if (event.isComposing) return;
+  if (event.key === 'Enter' && !event.shiftKey && !event.altKey && (!touch.matches || event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    submit();
+  } else if (event.key === 'ArrowUp' && !field.value && lastSaid()) {
+    event.preventDefault();
+    field.value = lastSaid();
+    field.setSelectionRange(field.value.length, field.value.length);
+    field.dispatchEvent(new Event('input'));
+  }
+});
+addEventListener('pagehide', keepDraft);
+
+function draw() {
+  const chat = currentChat();
+  const busy = isBusy(chat);
+  const why = whyNot();
+  const text = field.value.trim();
+  stopButton.hidden = !busy || chat?.turns.every((turn) => turn.state === 'done') === true;
+  const queues = busy && !!text;
+  sendButton.hidden = busy && !text;
+  sendButton.disabled = !text || !!why;
+  const label = queues ? 'Send when the answer is complete' : 'Send';
+  sendButton.setAttribute('aria-label', label);
+  sendButton.title = label;
+  sendButton.classList.toggle('queues', queues);
+  setText(hint, why && chat?.phase === 'ready' ? why : queues ? 'Will wait for the answer' : '');
+}
+
+subscribe('selection', () => {
+  const id = state.current ?? '';
+  if (shownFor === id) return;
+  // A new chat that has just become a session keeps what is being written.
+  const begun = shownFor === '' && currentChat()?.local;
+  if (!begun) {
+    keepDraft();
+    field.value = draft(id);
+  }
+  shownFor = id;
+  resize();
+  if (!touch.matches && !document.querySelector('dialog[open]') && !document.activeElement?.closest('#sidebar')) field.focus();
+});
+for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'turn'])) subscribe(topic, draw);
+field.value = draft('');

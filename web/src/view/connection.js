@@ -1,0 +1,72 @@
+// @ts-check
+// The state of the connection: a banner while it is lost, a dialog when the server asks who we are.
+import { authorise, retryNow } from '../actions.js';
+import { h, setText } from '../dom.js';
+import { state, subscribe } from '../state.js';
+import { token } from '../prefs.js';
+import { openDialog } from './dialog.js';
+
+const GRACE_MS = 700; // a blink is not worth a word
+
+const text = h('span', null);
+export const banner = h('div', { class: 'banner', hidden: true }, h('span', { class: 'spinner', 'aria-hidden': 'true' }), text,
+  h('button', { type: 'button', class: 'link-button', onclick: retryNow }, 'Try now'));
+const dot = h('span', { class: 'dot' });
+const words = h('span', null);
+export const connectionState = h('div', { class: 'connection' }, dot, words);
+
+/** @type {any} */
+let grace = null;
+/** @type {any} */
+let ticking = null;
+/** @type {HTMLDialogElement | null} */
+let dialog = null;
+
+function countdown() {
+  const left = Math.ceil((state.connection.retryAt - Date.now()) / 1000);
+  setText(text, left > 1 ? `No connection to the server. Trying again in ${left} s.` : 'No connection to the server. Trying again…');
+}
+
+function askToken() {
+  if (dialog) return;
+  const field = h('input', { type: 'password', id: 'token', autocomplete: 'current-password', required: true, value: token(), 'aria-describedby': 'token-problem' });
+  const problem = h('p', { class: 'dialog-text', id: 'token-problem' },
+    token() ? 'The server did not take this token.' : 'This server asks for a token. Whoever runs it can give you one.');
+  dialog = openDialog({
+    title: 'Who are you?', name: 'token-dialog', closable: false, onClose: () => (dialog = null),
+    body: [h('form', {
+      onsubmit(/** @type {Event} */ event) {
+        event.preventDefault();
+        const value = field.value.trim();
+        if (!value) return;
+        dialog?.close();
+        authorise(value);
+      },
+    }, problem, h('label', { for: 'token', class: 'field-label' }, 'Token'), field,
+    h('p', { class: 'field-hint' }, 'Kept in this tab until you close it.'),
+    h('div', { class: 'dialog-actions' }, h('button', { type: 'submit', class: 'button primary' }, 'Connect')))],
+  });
+  field.focus();
+  field.select();
+}
+
+function draw() {
+  const { phase, server } = state.connection;
+  const name = { open: 'Connected', connecting: 'Connecting…', waiting: 'Reconnecting…', unauthorized: 'Not authorised' }[phase];
+  dot.dataset.connection = phase;
+  setText(words, name);
+  connectionState.title = server && phase === 'open' ? `${server.name} ${server.version}` : '';
+  clearInterval(ticking);
+  if (phase === 'waiting') {
+    countdown();
+    ticking = setInterval(countdown, 500);
+    grace ??= setTimeout(() => (banner.hidden = false), GRACE_MS);
+  } else {
+    clearTimeout(grace);
+    grace = null;
+    banner.hidden = true;
+  }
+  if (phase === 'unauthorized') askToken();
+}
+subscribe('connection', draw);
+draw();

@@ -1,0 +1,52 @@
+// @ts-check
+// Dialogs: the browser's own element, which keeps the focus inside, closes on Esc and gives the focus back.
+import { h, iconButton } from '../dom.js';
+
+/**
+ * An open dialog with a title; it is removed when it closes.
+ * @param {{title: string, name: string, body: Node[], onClose?: () => void, closable?: boolean}} options
+ * @returns {HTMLDialogElement}
+ */
+export function openDialog({ title, name, body, onClose, closable = true }) {
+  const heading = h('h2', { id: `${name}-title` }, title);
+  const dialog = h('dialog', { class: `dialog ${name}`, 'aria-labelledby': `${name}-title` },
+    h('header', { class: 'dialog-head' }, heading,
+      closable && iconButton('close', 'Close', { onclick: () => dialog.close() })),
+    ...body);
+  dialog.addEventListener('close', () => {
+    dialog.remove();
+    onClose?.();
+  });
+  if (closable) {
+    let pressed = false; // a text dragged out of the dialog must not close it
+    dialog.addEventListener('pointerdown', (event) => (pressed = event.target === dialog));
+    dialog.addEventListener('click', (event) => {
+      if (pressed && event.target === dialog) dialog.close();
+    });
+  } else {
+    dialog.addEventListener('cancel', (event) => event.preventDefault());
+  }
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/** Asks before something that cannot be undone. @param {{title: string, text: string, action: string}} options @returns {Promise<boolean>} */
+export function confirmDialog({ title, text, action }) {
+  return new Promise((resolve) => {
+    let agreed = false;
+    const cancel = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, 'Cancel');
+    const agree = h('button', {
+      type: 'button', class: 'button danger', onclick() {
+        agreed = true;
+        dialog.close();
+      },
+    }, action);
+    const dialog = openDialog({
+      title, name: 'confirm',
+      body: [h('p', { class: 'dialog-text' }, text), h('div', { class: 'dialog-actions' }, cancel, agree)],
+      onClose: () => resolve(agreed),
+    });
+    agree.focus();
+  });
+}

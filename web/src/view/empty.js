@@ -1,0 +1,24 @@
+// @ts-check
+// The chat that has not begun: a greeting, and a few things to say first.
+import { send } from '../actions.js';
+import { h, icon } from '../dom.js';
+
+/** @type {Array<[string, string]>} what it shows, what it says */
+const SUGGESTIONS = [
+  ['Tell it your name, and ask later', 'My name is Zora.'],
+  ['Add two numbers', 'What is 17 + 25?'],
+  ['Ask for a capital', 'What is the capital of Norway?'],
+  ['Draw a small table', 'Make a table of three fruits and their colors.'],
+  ['Write hello world in C', 'Write hello world in C.'],
+  ['Book a restaurant', 'I want to book a table at a restaurant.'],
+];
+
+export function emptyView() {
+  return h('div', { class: 'empty' },
+    h('div', { class: 'empty-mark' }, icon('logo')),
+    h('h2', null, 'What shall we talk about?'),
+    h('p', { class: 'empty-text' }, 'The server keeps the conversation: close this page, come back, go on.'),
+    h('ul', { class: 'suggestions' }, ...SUGGESTIONS.map(([title, text]) =>
+      h('li', null, h('button', { type: 'button', class: 'suggestion', onclick: () => send(text) },
+        h('span', { class: 'suggestion-title' }, title), h('span', { class: 'suggestion-text' }, text))))));
+}

@@ -1,0 +1,99 @@
+// @ts-check
+// The fields of the settings dialog: one table row per value, so that a new one is a row.
+import { h, iconButton } from '../dom.js';
+
+/**
+ * @typedef {{key: string, label: string, hint: string, type: 'number' | 'seed' | 'lines', min?: number, max?: number,
+ *   step?: number, whole?: boolean, none?: string}} Row
+ *   none: what the server's 0 means, shown instead of the number
+ * @typedef {{row: Row, element: HTMLElement, input: HTMLInputElement | HTMLTextAreaElement, set: (value: any) => void,
+ *   get: () => any, fail: (message: string) => void}} Field
+ */
+
+/** @type {Row[]} */
+export const SAMPLING = [
+  { key: 'temperature', label: 'Temperature', hint: 'Higher is more surprising. 0 takes the likeliest token each time.', type: 'number', min: 0, max: 100, step: 0.1 },
+  { key: 'top_p', label: 'Top p', hint: 'Only the likeliest tokens that together have this probability.', type: 'number', min: 0, max: 1, step: 0.05 },
+  { key: 'top_k', label: 'Top k', hint: 'Only this many of the likeliest tokens.', type: 'number', min: 0, max: 1000000, step: 1, whole: true, none: 'off' },
+  { key: 'min_p', label: 'Min p', hint: 'Only tokens this likely, relative to the likeliest.', type: 'number', min: 0, max: 1, step: 0.01, none: 'off' },
+  { key: 'repetition_penalty', label: 'Repetition penalty', hint: 'Above 1: tokens already said become less likely.', type: 'number', min: 0.01, max: 100, step: 0.05 },
+  { key: 'presence_penalty', label: 'Presence penalty', hint: 'Taken off once from every token already said.', type: 'number', min: -100, max: 100, step: 0.1 },
+  { key: 'frequency_penalty', label: 'Frequency penalty', hint: 'Taken off for each time a token was said.', type: 'number', min: -100, max: 100, step: 0.1 },
+  { key: 'max_tokens', label: 'Longest answer', hint: 'In tokens.', type: 'number', min: 0, max: 2147483647, step: 1, whole: true, none: 'no limit' },
+  { key: 'seed', label: 'Seed', hint: 'The same seed, the same draws.', type: 'seed', none: 'random' },
+  { key: 'stop', label: 'Stop words', hint: 'One on a line, at most four. The answer ends before them.', type: 'lines', none: 'none' },
+];
+
+/** @type {Row[]} */
+export const MEMORY = [
+  { key: 'memory_len', label: 'Memory', hint: 'How many of the last tokens the model sees at once.', type: 'number', min: 1, step: 1, whole: true },
+  { key: 'session_len', label: 'Session length', hint: 'How many tokens the session may grow to.', type: 'number', min: 2, step: 1, whole: true },
+  { key: 'sink_len', label: 'Sink tokens', hint: 'First tokens that always stay in memory.', type: 'number', min: 0, step: 1, whole: true },
+];
+
+/** What a value must be, or ''. @param {Row} row @param {string} text @param {number} [max] */
+function complaint(row, text, max = row.max) {
+  if (row.type === 'seed') return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'A whole number from 0 on.';
+  if (row.type === 'lines') return text.split('\n').filter(Boolean).length <= 4 ? '' : 'At most four.';
+  const value = Number(text);
+  if (text.trim() === '' || !Number.isFinite(value)) return 'A number.';
+  if (row.whole && !Number.isInteger(value)) return 'A whole number.';
+  if (row.min !== undefined && value < row.min) return `At least ${row.min}.`;
+  if (max !== undefined && value > max) return `At most ${max}.`;
+  return '';
+}
+
+/**
+ * @param {Row} row
+ * @param {{fallback: any, max?: number, readOnly?: boolean}} how fallback: the server's value, shown where none is set
+ * @returns {Field}
+ */
+export function makeField(row, { fallback, max = row.max, readOnly = false }) {
+  const id = `field-${row.key}`;
+  const shown = row.none && !fallback ? row.none : Array.isArray(fallback) ? fallback.join(', ') : String(fallback ?? row.none ?? '');
+  const common = { id, placeholder: shown, autocomplete: 'off', readOnly, 'aria-describedby': `${id}-hint` };
+  const input = row.type === 'lines'
+    ? h('textarea', { ...common, rows: 2, spellcheck: false })
+    : h('input', { ...common, type: row.type === 'number' ? 'number' : 'text', inputMode: row.whole || row.type === 'seed' ? 'numeric' : 'decimal', step: 'any' });
+  if (row.type === 'number') Object.assign(input, { min: row.min ?? '', max: max ?? '', step: String(row.step ?? 'any') });
+  const hint = h('p', { class: 'field-hint', id: `${id}-hint` }, row.hint);
+  const reset = iconButton('reset', `Reset ${row.label} to the server's value`, {
+    class: 'icon-button small field-reset', onclick() {
+      input.value = '';
+      check();
+      input.focus();
+    },
+  });
+  const element = h('div', { class: 'field' },
+    h('div', { class: 'field-line' }, h('label', { for: id, class: 'field-label' }, row.label), !readOnly && reset, input), hint);
+
+  /** @param {string} [message] */
+  function check(message) {
+    const text = input.value;
+    // A number field hides what is no number from its value; it says so here.
+    const bad = message ?? (text ? complaint(row, text, max) : input.validity.badInput ? 'A number.' : '');
+    hint.textContent = bad || row.hint;
+    element.classList.toggle('bad', !!bad);
+    input.setAttribute('aria-invalid', String(!!bad));
+    reset.hidden = !text;
+    return !bad;
+  }
+  input.addEventListener('input', () => check());
+  return {
+    row, element, input,
+    set(value) {
+      input.value = value === undefined || value === null ? '' : Array.isArray(value) ? value.join('\n') : String(value);
+      check();
+    },
+    /** The value, undefined where the server's holds; throws what is wrong. */
+    get() {
+      if (!check()) throw new Error(`${row.label}: ${hint.textContent}`);
+      const text = input.value;
+      if (!text) return undefined;
+      if (row.type === 'seed') return text;
+      if (row.type === 'lines') return text.split('\n').filter(Boolean);
+      return Number(text);
+    },
+    fail: (message) => void check(message),
+  };
+}

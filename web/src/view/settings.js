@@ -1,0 +1,193 @@
+// @ts-check
+// Settings: how the shown session samples, what new sessions start with, and how the page looks.
+import { update } from '../actions.js';
+import { h, setText } from '../dom.js';
+import { count } from '../format.js';
+import { newSession, setNewSession, setShortcutsOn, setTheme, shortcutsOn, theme } from '../prefs.js';
+import { currentSession, model, state, touch } from '../state.js';
+import { openDialog } from './dialog.js';
+import { makeField, MEMORY, SAMPLING } from './fields.js';
+import { openShortcuts } from './shortcuts.js';
+import { toast } from './toasts.js';
+
+/** @typedef {'session' | 'new' | 'page'} Tab */
+const NAMES = /** @type {Record<Tab, string>} */ ({ session: 'This session', new: 'New sessions', page: 'This page' });
+
+/** @type {HTMLDialogElement | null} */
+let open = null;
+
+/** @param {Tab} [first] */
+export function openSettings(first = 'session') {
+  open?.close();
+  const session = currentSession();
+  /** @type {Tab[]} */
+  const tabs = session ? ['session', 'new', 'page'] : ['new', 'page'];
+  const panel = h('div', { class: 'panel', role: 'tabpanel', id: 'settings-panel', tabIndex: -1 });
+  const buttons = tabs.map((tab) => h('button', {
+    type: 'button', role: 'tab', id: `tab-${tab}`, 'aria-controls': 'settings-panel', onclick: () => choose(tab),
+  }, NAMES[tab]));
+  const strip = h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Settings' }, ...buttons);
+  strip.addEventListener('keydown', (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = buttons.indexOf(/** @type {any} */ (document.activeElement));
+    const next = (at + step + tabs.length) % tabs.length;
+    choose(tabs[next]);
+    buttons[next].focus();
+  });
+
+  /** @param {Tab} tab */
+  function choose(tab) {
+    buttons.forEach((button, i) => {
+      button.setAttribute('aria-selected', String(tabs[i] === tab));
+      button.tabIndex = tabs[i] === tab ? 0 : -1;
+    });
+    panel.setAttribute('aria-labelledby', `tab-${tab}`);
+    panel.replaceChildren(...(tab === 'session' && session ? sessionPanel(session) : tab === 'new' ? newPanel() : pagePanel()));
+    panel.scrollTop = 0;
+  }
+  const dialog = openDialog({ title: 'Settings', name: 'settings', body: [strip, panel], onClose: () => (open = null) });
+  open = dialog;
+  const wanted = tabs.includes(first) ? first : tabs[0];
+  choose(wanted);
+  buttons[tabs.indexOf(wanted)].focus();
+}
+
+/**
+ * A form of fields that is saved as a whole: what is wrong is said at its field, and nothing is half saved.
+ * @param {Node[]} content
+ * @param {{fields: import('./fields.js').Field[], save: () => Promise<void> | void, clear: () => void}} how
+ */
+function form(content, { fields, save, clear }) {
+  const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
+  /** @param {string} message */
+  const fail = (message) => {
+    problem.hidden = !message;
+    setText(problem, message);
+  };
+  const saveButton = h('button', { type: 'submit', class: 'button primary' }, 'Save');
+  const element = h('form', {
+    noValidate: true, async onsubmit(/** @type {Event} */ event) {
+      event.preventDefault();
+      fail('');
+      saveButton.disabled = true;
+      try {
+        await save();
+        open?.close();
+        toast('Settings saved.');
+      } catch (error) {
+        const message = error instanceof Error ? error.message : String(error);
+        // The server names the value it refuses.
+        fields.find((field) => message.includes(field.row.key))?.fail(message);
+        fail(message);
+      }
+      saveButton.disabled = false;
+    },
+  }, ...content, problem, h('div', { class: 'dialog-actions' },
+    h('button', { type: 'button', class: 'button quiet', onclick: clear }, 'Reset all'),
+    h('span', { class: 'spacer' }),
+    h('button', { type: 'button', class: 'button', onclick: () => open?.close() }, 'Cancel'), saveButton));
+  return [element];
+}
+
+/** @param {import('./fields.js').Field[]} fields */
+const grid = (fields) => h('div', { class: 'fields' }, ...fields.map((field) => field.element));
+
+/** The values set in fields, without those left to the server. @param {import('./fields.js').Field[]} fields */
+function valuesOf(fields) {
+  return Object.fromEntries(fields.map((field) => [field.row.key, field.get()]).filter(([, value]) => value !== undefined));
+}
+
+/** @param {Record<string, any>} values @param {Record<string, any>} defaults */
+function samplingFields(values, defaults) {
+  return SAMPLING.map((row) => {
+    const field = makeField(row, { fallback: defaults[row.key] });
+    field.set(values[row.key]);
+    return field;
+  });
+}
+
+/** @param {import('../state.js').Session} session */
+function sessionPanel(session) {
+  const fields = samplingFields(session.sampling, model(session.model)?.sampling ?? {});
+  const facts = [
+    ['Model', session.model], ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them sinks`],
+    ['Session length', `${count(session.session_len)} tokens`], ['State', session.state], ['Id', session.id],
+  ];
+  return form([
+    h('h3', null, 'Sampling'), h('p', { class: 'panel-text' }, 'Empty fields follow the server. Changes hold from the next message on.'), grid(fields),
+    h('h3', null, 'Fixed when the session began'),
+    h('dl', { class: 'facts-list' }, ...facts.flatMap(([name, value]) => [h('dt', null, name), h('dd', null, value)])),
+    h('h4', null, 'System prompt'),
+    session.system ? h('div', { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': 'System prompt' }, session.system) : h('p', { class: 'panel-text' }, 'None.'),
+  ], {
+    fields,
+    async save() {
+      // Values that have no field here (set by a program, say) stay as they are.
+      const others = Object.entries(session.sampling).filter(([key]) => !SAMPLING.some((row) => row.key === key));
+      await update(session.id, { sampling: { ...Object.fromEntries(others), ...valuesOf(fields) } });
+    },
+    clear: () => fields.forEach((field) => field.set(undefined)),
+  });
+}
+
+function newPanel() {
+  const known = model();
+  const preset = newSession();
+  const sampling = samplingFields(preset.sampling ?? {}, known?.sampling ?? {});
+  const most = /** @type {Record<string, number | undefined>} */ ({ memory_len: known?.max_memory_len, session_len: known?.max_session_len });
+  const memory = MEMORY.map((row) => {
+    const field = makeField(row, { fallback: /** @type {any} */ (known)?.[row.key], max: most[row.key] });
+    field.set(/** @type {any} */ (preset)[row.key]);
+    return field;
+  });
+  const system = h('textarea', { id: 'field-system', rows: 4, placeholder: 'None', value: preset.system ?? '', dir: 'auto' });
+  return form([
+    h('h3', null, 'System prompt'), h('label', { for: 'field-system', class: 'field-hint block' }, 'Said to the model before the first message.'), system,
+    h('h3', null, 'Memory'), grid(memory),
+    h('h3', null, 'Sampling'), h('p', { class: 'panel-text' }, 'Empty fields follow the server.'), grid(sampling),
+  ], {
+    fields: [...sampling, ...memory],
+    save() {
+      const lengths = /** @type {Record<string, number>} */ (valuesOf(memory));
+      const window = lengths.memory_len ?? known?.memory_len ?? Infinity;
+      if ((lengths.sink_len ?? known?.sink_len ?? 0) >= window) throw new Error('sink_len must be smaller than the memory.');
+      const bytes = new TextEncoder().encode(system.value).length;
+      const limit = state.connection.limits.system_bytes ?? Infinity;
+      if (bytes > limit) throw new Error(`The system prompt is too long: ${count(bytes)} bytes of at most ${count(limit)}.`);
+      const set = valuesOf(sampling);
+      setNewSession({
+        ...lengths, ...(system.value.trim() ? { system: system.value } : {}), ...(Object.keys(set).length ? { sampling: set } : {}),
+      });
+      touch('prefs');
+    },
+    clear() {
+      for (const field of [...sampling, ...memory]) field.set(undefined);
+      system.value = '';
+    },
+  });
+}
+
+function pagePanel() {
+  const themes = ['auto', 'light', 'dark'].map((value) => h('label', { class: 'choice' },
+    h('input', { type: 'radio', name: 'theme', value, checked: theme() === value, onchange: () => setTheme(value) }),
+    h('span', null, value[0].toUpperCase() + value.slice(1))));
+  const shortcuts = h('input', {
+    type: 'checkbox', id: 'shortcuts-on', checked: shortcutsOn(), onchange: () => setShortcutsOn(shortcuts.checked),
+  });
+  const { server } = state.connection;
+  return [
+    h('fieldset', { class: 'choices' }, h('legend', null, 'Colours'), ...themes),
+    h('h3', null, 'Keyboard'),
+    h('label', { class: 'check' }, shortcuts, h('span', null, 'Keyboard shortcuts (Esc and Enter always work)')),
+    h('p', null, h('button', {
+      type: 'button', class: 'link-button', onclick() {
+        open?.close();
+        openShortcuts();
+      },
+    }, 'Show all shortcuts')),
+    h('h3', null, 'About'),
+    h('p', { class: 'panel-text' }, server ? `${server.name} ${server.version}. ` : '', 'This page holds work of others: ',
+      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, 'licences'), '.'),
+  ];
+}

@@ -1,0 +1,85 @@
+// @ts-check
+// Keyboard shortcuts: one table for the keys, the help sheet and the switch that turns them off.
+import { stop } from '../actions.js';
+import { h } from '../dom.js';
+import { setShortcutsOn, shortcutsOn } from '../prefs.js';
+import { currentSession, currentChat, isBusy } from '../state.js';
+import { openDialog } from './dialog.js';
+import { isNarrow, sessionsShown, toggleSessions } from './layout_state.js';
+import { askRemove, searchField, startNew } from './sidebar.js';
+import { copyLast } from './transcript.js';
+
+const mac = /Mac|iPhone|iPad/.test(navigator.platform);
+
+/**
+ * @typedef {{keys: string[], label: string, fits?: (event: KeyboardEvent) => boolean, run?: () => void}} Shortcut
+ *   without run it is told in the sheet and handled where it belongs
+ */
+
+/** @param {KeyboardEvent} event */
+const command = (event) => (mac ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey) && !event.altKey;
+/** @param {string} code @param {boolean} shift */
+const pressed = (code, shift) => (/** @type {KeyboardEvent} */ event) => command(event) && event.shiftKey === shift && event.code === code;
+
+const focusField = () => document.getElementById('message')?.focus();
+
+/** @type {Shortcut[]} */
+const SHORTCUTS = [
+  { keys: ['Mod', 'Shift', 'O'], label: 'New session', fits: pressed('KeyO', true), run: startNew },
+  { keys: ['Mod', 'K'], label: 'Search sessions', fits: pressed('KeyK', false), run() {
+    if (!sessionsShown()) toggleSessions(true);
+    searchField.focus();
+    searchField.select();
+  } },
+  { keys: ['Mod', 'Shift', 'S'], label: 'Show or hide sessions', fits: (event) => pressed('KeyS', true)(event) || pressed('KeyB', false)(event), run: () => toggleSessions() },
+  { keys: ['Shift', 'Esc'], label: 'Go to the message field', fits: (event) => event.shiftKey && event.key === 'Escape', run: focusField },
+  { keys: ['Mod', 'Shift', 'C'], label: 'Copy the last answer', fits: pressed('KeyC', true), run: () => copyLast('answer') },
+  { keys: ['Mod', 'Shift', ';'], label: 'Copy the last code', fits: pressed('Semicolon', true), run: () => copyLast('code') },
+  { keys: ['Mod', 'Shift', 'Backspace'], label: 'Delete this session', fits: pressed('Backspace', true), run() {
+    const session = currentSession();
+    if (session) askRemove(session.id);
+  } },
+  { keys: ['Mod', '/'], label: 'This sheet', fits: pressed('Slash', false), run: openShortcuts },
+  { keys: ['Esc'], label: 'Stop the answer' },
+  { keys: ['Enter'], label: 'Send' },
+  { keys: ['Shift', 'Enter'], label: 'New line' },
+  { keys: ['↑'], label: 'In the empty field: your last message again' },
+];
+
+/** @param {string} key */
+const keyName = (key) => (key === 'Mod' ? (mac ? '⌘' : 'Ctrl') : key === 'Shift' && mac ? '⇧' : key);
+
+/** @type {HTMLDialogElement | null} */
+let sheet = null;
+export function openShortcuts() {
+  if (sheet) {
+    sheet.close();
+    return;
+  }
+  const on = h('input', { type: 'checkbox', id: 'sheet-shortcuts-on', checked: shortcutsOn(), onchange: () => setShortcutsOn(on.checked) });
+  sheet = openDialog({
+    title: 'Keyboard shortcuts', name: 'shortcuts', onClose: () => (sheet = null),
+    body: [
+      h('ul', { class: 'shortcut-list' }, ...SHORTCUTS.map(({ keys, label }) =>
+        h('li', null, h('span', null, label), h('span', { class: 'keys' }, ...keys.map((key) => h('kbd', null, keyName(key))))))),
+      h('label', { class: 'check' }, on, h('span', null, 'Use the shortcuts with several keys')),
+    ],
+  });
+}
+
+document.addEventListener('keydown', (event) => {
+  if (event.isComposing || event.defaultPrevented) return;
+  const inDialog = !!document.querySelector('dialog[open]');
+  if (event.key === 'Escape' && !event.shiftKey && !inDialog) {
+    if (isNarrow() && sessionsShown()) toggleSessions(false);
+    else if (isBusy(currentChat())) stop();
+    else return;
+    event.preventDefault();
+    return;
+  }
+  if (!shortcutsOn()) return;
+  const shortcut = SHORTCUTS.find((s) => s.fits?.(event));
+  if (!shortcut || (inDialog && shortcut.run !== openShortcuts)) return;
+  event.preventDefault();
+  shortcut.run?.();
+});

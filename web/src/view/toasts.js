@@ -1,0 +1,20 @@
+// @ts-check
+// Short messages that come and go. Errors stay longer and can be put away.
+import { h, iconButton } from '../dom.js';
+
+const INFO_MS = 4000;
+const ERROR_MS = 10000;
+const MAX = 4;
+
+// The region is in the page before the first message, or a screen reader would not hear that one.
+export const toasts = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
+
+/** @param {string} message @param {'info' | 'error'} [kind] */
+export function toast(message, kind = 'info') {
+  for (const shown of toasts.children) if (shown.firstChild?.textContent === message) shown.remove();
+  const element = h('div', { class: `toast toast-${kind}` }, h('span', null, message),
+    iconButton('close', 'Dismiss', { onclick: () => element.remove() }));
+  toasts.append(element);
+  while (toasts.children.length > MAX) toasts.firstChild?.remove();
+  setTimeout(() => element.remove(), kind === 'error' ? ERROR_MS : INFO_MS);
+}

@@ -1,0 +1,237 @@
+// @ts-check
+// The conversation shown. Turns are drawn once and then only told what changed; the view stays at the end while the
+// reader is there and is left alone when they have scrolled up.
+import { loadOlder, MAX_TURNS, show } from '../actions.js';
+import { copyText } from '../clipboard.js';
+import { h, icon } from '../dom.js';
+import { currentChat, currentSession, state, subscribe } from '../state.js';
+import { emptyView } from './empty.js';
+import { toast } from './toasts.js';
+import { pendingView, TurnView } from './turn.js';
+
+const AT_END = 48; // so near the end counts as there
+const FIRST = 24; // turns drawn at once; the older ones follow in idle moments
+const SLICE = 16;
+
+const list = h('div', { class: 'turns' });
+const pendingList = h('div', { class: 'turns' });
+const older = h('button', { type: 'button', class: 'button small older', hidden: true, onclick: older_ }, 'Show earlier messages');
+const oldest = h('p', { class: 'note', hidden: true }, `The page shows the last ${MAX_TURNS} turns. All of them are in the server's database.`);
+const notice = h('div', { class: 'notice' });
+const log = h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation' }, older, oldest, list, pendingList);
+const scroller = h('div', { class: 'scroller' }, notice, log);
+const jump = h('button', { type: 'button', class: 'jump', hidden: true, onclick: () => toEnd(true) }, icon('down'), 'Jump to latest');
+const windowLine = h('div', { class: 'window-line', role: 'note' }, h('span', null, 'The model no longer remembers what is above'));
+
+export const transcript = h('div', { class: 'transcript' }, scroller, jump);
+
+/** @type {Map<number, TurnView>} */
+let views = new Map();
+/** @type {{id: string | null, generation: number}} */
+let shown = { id: null, generation: -1 };
+let pinned = true;
+let epoch = 0; // a transcript that was left must not go on being drawn
+let filling = false;
+
+// --- where the reader is -----------------------------------------------------------------------------------------
+
+const distance = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight;
+
+/** @param {boolean} [smoothly] */
+export function toEnd(smoothly = false) {
+  pinned = true;
+  jump.hidden = true;
+  const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
+  scroller.scrollTo({ top: scroller.scrollHeight, behavior: smoothly && !calm && distance() < 4000 ? 'smooth' : 'instant' });
+}
+
+let lastTop = 0;
+scroller.addEventListener('scroll', () => {
+  // Growing text moves the end away, not the reader: only a move upwards lets go of it.
+  const up = scroller.scrollTop < lastTop - 1;
+  lastTop = scroller.scrollTop;
+  if (distance() < AT_END) pinned = true;
+  else if (up) pinned = false;
+  jump.hidden = pinned || distance() < AT_END;
+}, { passive: true });
+scroller.addEventListener('wheel', (event) => {
+  if (event.deltaY < 0 && scroller.scrollHeight > scroller.clientHeight) pinned = false;
+}, { passive: true });
+
+function keepEnd() {
+  if (pinned) scroller.scrollTop = scroller.scrollHeight;
+  jump.hidden = pinned || distance() < AT_END;
+}
+// Heights are guesses until a turn has been on the screen (content-visibility), and windows change their size.
+const sizes = new ResizeObserver(() => keepEnd());
+sizes.observe(scroller);
+sizes.observe(log);
+
+async function older_() {
+  older.disabled = true;
+  await loadOlder();
+  older.disabled = false;
+}
+
+// --- drawing -----------------------------------------------------------------------------------------------------
+
+/** @param {import('../state.js').Chat} chat */
+function redraw(chat) {
+  views = new Map();
+  list.replaceChildren();
+  epoch++;
+  filling = false;
+  for (const turn of chat.turns.slice(-FIRST)) addView(turn, null);
+  pinned = true;
+  fillAbove(chat);
+}
+
+/** @param {import('../state.js').Turn} turn @param {Element | null} before */
+function addView(turn, before) {
+  const view = new TurnView(turn);
+  views.set(turn.turn, view);
+  list.insertBefore(view.element, before);
+}
+
+/** Draws the turns above those drawn, newest first, a few at a time. @param {import('../state.js').Chat} chat */
+function fillAbove(chat) {
+  if (filling) return;
+  const mine = epoch;
+  const slice = () => {
+    if (mine !== epoch) return;
+    const end = chat.turns.findIndex((turn) => views.has(turn.turn));
+    filling = end > 0;
+    if (!filling) return;
+    const bottom = distance();
+    for (const turn of chat.turns.slice(Math.max(0, end - SLICE), end).reverse()) addView(turn, list.firstElementChild);
+    scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
+    lastTop = scroller.scrollTop;
+    setTimeout(slice, 0);
+  };
+  filling = true;
+  setTimeout(slice, 0);
+}
+
+/** Draws what has come at the end, and begins to draw what has come at the start. @param {import('../state.js').Chat} chat */
+function syncTurns(chat) {
+  const first = views.size ? Math.min(...views.keys()) : -1;
+  for (const turn of chat.turns) if (!views.has(turn.turn) && turn.turn > first) addView(turn, null);
+  if (chat.turns.length && !views.has(chat.turns[0].turn)) fillAbove(chat);
+}
+
+/** The line above which the window of the model's memory has moved on. @param {import('../state.js').Chat} chat */
+function drawWindow(chat) {
+  const session = currentSession();
+  if (!session) return;
+  const start = chat.logTokens - (session.memory_len - session.sink_len);
+  /** @type {import('../state.js').Turn | undefined} */
+  let last;
+  for (const turn of chat.turns) if (turn.usage && turn.usage.log_tokens <= start) last = turn;
+  const after = last && views.get(last.turn)?.element;
+  if (!after) windowLine.remove();
+  else if (after.nextElementSibling !== windowLine) after.after(windowLine);
+}
+
+function drawNotice() {
+  const chat = currentChat();
+  if (!state.current) {
+    notice.replaceChildren(emptyView());
+  } else if (chat?.phase === 'loading') {
+    notice.replaceChildren(h('p', { class: 'note', role: 'status' }, state.connection.phase === 'open' ? 'Loading…' : 'Waiting for the server…'));
+  } else if (chat?.phase === 'failed') {
+    notice.replaceChildren(h('div', { class: 'note' }, h('p', null, chat.message),
+      h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New session')));
+  } else {
+    notice.replaceChildren();
+  }
+  notice.hidden = !notice.firstChild;
+  log.hidden = !notice.hidden;
+}
+
+/** @type {string} */
+let noticeKey = '';
+function drawChat() {
+  const chat = currentChat();
+  const key = `${state.current} ${chat?.phase} ${chat?.message} ${state.connection.phase === 'open'}`;
+  if (key !== noticeKey) {
+    noticeKey = key;
+    drawNotice();
+  }
+  if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) {
+    shown = { id: chat?.id ?? null, generation: chat?.generation ?? -1 };
+    if (chat) redraw(chat);
+    else list.replaceChildren();
+  } else {
+    syncTurns(chat);
+  }
+  older.hidden = !chat?.more || chat.turns.length >= MAX_TURNS;
+  oldest.hidden = !chat?.more || chat.turns.length < MAX_TURNS;
+  if (chat) drawWindow(chat);
+  drawPending();
+  keepEnd();
+}
+
+/** @type {string} */
+let pendingKey = '';
+function drawPending() {
+  const chat = currentChat();
+  const offline = state.connection.phase !== 'open';
+  const key = chat ? `${offline} ${chat.pending.map((p) => p.key + p.phase).join()}` : '';
+  if (key === pendingKey) return;
+  const grew = (chat?.pending.length ?? 0) > pendingList.childElementCount;
+  pendingKey = key;
+  pendingList.replaceChildren(...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Sent as soon as the server is back' : '')));
+  if (grew) pinned = true;
+}
+
+subscribe('selection', () => {
+  pinned = true;
+  noticeKey = '';
+});
+subscribe('chat', drawChat);
+subscribe('connection', drawChat);
+subscribe('session', (ids) => {
+  const chat = currentChat();
+  if (chat && ids.has(chat.id)) drawWindow(chat);
+});
+subscribe('turn', (numbers) => {
+  const chat = currentChat();
+  if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) return;
+  for (const turn of chat.turns) if (numbers.has(turn.turn)) views.get(turn.turn)?.update(turn);
+  keepEnd();
+});
+
+// --- copying -----------------------------------------------------------------------------------------------------
+
+/** @param {HTMLElement} button @param {string} text */
+async function copyFrom(button, text) {
+  const done = await copyText(text);
+  if (!done) {
+    toast('The browser did not allow copying.', 'error');
+    return;
+  }
+  button.replaceChildren(icon('check'));
+  button.classList.add('done');
+  setTimeout(() => {
+    button.replaceChildren(icon('copy'));
+    button.classList.remove('done');
+  }, 1600);
+}
+
+log.addEventListener('click', (event) => {
+  const button = /** @type {Element} */ (event.target).closest('[data-action]');
+  if (!(button instanceof HTMLElement)) return;
+  const view = views.get(Number(button.closest('.turn')?.getAttribute('data-turn')));
+  const action = button.dataset.action;
+  if (action === 'copy-code') copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
+  else if (action === 'copy-answer' && view?.turn) copyFrom(button, view.turn.text);
+  else if (action === 'copy-message' && view?.turn) copyFrom(button, view.turn.input.content ?? view.turn.input.text ?? '');
+});
+
+/** The newest answer's copy button, or the newest block's of code. @param {'answer' | 'code'} what */
+export function copyLast(what) {
+  const buttons = [...list.querySelectorAll(`[data-action=copy-${what}]`)].filter((b) => !(/** @type {HTMLElement} */ (b).hidden));
+  const last = buttons[buttons.length - 1];
+  if (last instanceof HTMLElement) last.click();
+  else toast(what === 'code' ? 'There is no code to copy yet.' : 'There is no answer to copy yet.');
+}
