@@ -1,6 +1,7 @@
 // What the CPU's kernels reach on this machine, against its measured ceilings.
 //
 //   bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] [--context N]
+//                 [--only ceilings|linear|prefill|decode|eight]
 //
 // Prints the ceilings (reading memory, multiplying), then for a model's shape with random weights: each matrix of
 // a layer for several numbers of rows (GB/s of the weights as they were given, GFLOP/s), and whole steps put
@@ -25,7 +26,7 @@ static const struct shape shapes[] = {
 
 struct options {
     const struct shape *shape;
-    const char *isa;
+    const char *isa, *only;
     int threads, context;
     double seconds;
 };
@@ -302,6 +303,7 @@ static int parse(struct options *o, int argc, char **argv) {
         const char *v = argv[i + 1];
         if (strcmp(argv[i], "--threads") == 0) o->threads = atoi(v);
         else if (strcmp(argv[i], "--isa") == 0) o->isa = v;
+        else if (strcmp(argv[i], "--only") == 0) o->only = v;
         else if (strcmp(argv[i], "--seconds") == 0) o->seconds = atof(v);
         else if (strcmp(argv[i], "--context") == 0) o->context = atoi(v);
         else if (strcmp(argv[i], "--model") == 0) o->shape = strcmp(v, "1b") == 0 ? &shapes[1] : &shapes[0];
@@ -310,33 +312,38 @@ static int parse(struct options *o, int argc, char **argv) {
     return argc % 2 ? 0 : -1;
 }
 
+static bool wants(const struct options *o, const char *part) { return !o->only || strcmp(o->only, part) == 0; }
+
 int main(int argc, char **argv) {
     struct options o;
     if (parse(&o, argc, argv) < 0) {
         fprintf(stderr, "usage: bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] "
-                        "[--context N]\n");
+                        "[--context N] [--only PART]\n");
         return 2;
     }
     struct backend *be;
     struct err err = {0};
     check(backend_cpu_open(&be, o.threads, o.isa, &err), &err);
-    print_ceilings(be, &o);
+    if (wants(&o, "ceilings")) print_ceilings(be, &o);
     struct model *m = malloc(sizeof *m);
     double start = now();
     make_model(be, m, o.shape, (o.context + 512) / 64 * 8 + 16);
     printf("%s: %.1f MB of bf16 weights, packed %.1f MB, made in %.1f s\n", o.shape->name,
            (double)m->given_bytes * 1e-6, (double)m->bytes * 1e-6, now() - start);
     struct buffers f = make_buffers(be, o.shape, 512);
-    bench_linear(be, m, "qkv", &m->layers[0].qkv, sizeof(struct layer), &o, &f);
-    bench_linear(be, m, "out", &m->layers[0].out, sizeof(struct layer), &o, &f);
-    bench_linear(be, m, "gate_up", &m->layers[0].gate_up, sizeof(struct layer), &o, &f);
-    bench_linear(be, m, "down", &m->layers[0].down, sizeof(struct layer), &o, &f);
+    const struct layer *l = &m->layers[0];
+    if (wants(&o, "linear")) {
+        bench_linear(be, m, "qkv", &l->qkv, sizeof *l, &o, &f);
+        bench_linear(be, m, "out", &l->out, sizeof *l, &o, &f);
+        bench_linear(be, m, "gate_up", &l->gate_up, sizeof *l, &o, &f);
+        bench_linear(be, m, "down", &l->down, sizeof *l, &o, &f);
+    }
     char what[64];
-    bench_step(be, m, &o, "prefill 512", 1, 512, 0, &f);
+    if (wants(&o, "prefill")) bench_step(be, m, &o, "prefill 512", 1, 512, 0, &f);
     snprintf(what, sizeof what, "decode after %d", o.context);
-    bench_step(be, m, &o, what, 1, 1, o.context, &f);
+    if (wants(&o, "decode")) bench_step(be, m, &o, what, 1, 1, o.context, &f);
     snprintf(what, sizeof what, "eight decodes after %d", o.context);
-    bench_step(be, m, &o, what, 8, 1, o.context, &f);
+    if (wants(&o, "eight")) bench_step(be, m, &o, what, 8, 1, o.context, &f);
     be->ops->close(be); // the process ends: the model goes with it
     return 0;
 }
