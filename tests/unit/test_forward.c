@@ -1,0 +1,334 @@
+// Which ops a step asks for, in which order, on which buffers: a backend that only writes down what
+// it is told. The numbers are tested elsewhere (tests/golden); this shows the paths of families and
+// ranks that have no fixture here.
+#include "base/buf.h"
+#include "engine/run/forward.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct buf script;
+static struct forward f;
+static struct model model;
+static struct layer_weights layers[2];
+static struct backend backend;
+static struct comm comm;
+static struct kv_store store;
+static float unit[1];
+
+static const char *buffer_name(const void *p) {
+    if (p == f.x) return "x";
+    if (p == f.rows) return "rows";
+    if (p == f.normed) return "h";
+    if (p == f.qkv) return "qkv";
+    if (p == f.attended) return "att";
+    if (p == f.up) return "up";
+    if (p == f.activated) return "act";
+    if (p == f.embedded) return "emb";
+    if (p == f.logits) return "logits";
+    return p == f.part ? "part" : "?";
+}
+
+static const char *weight_name(const struct weight *w) {
+    for (int i = 0; i < 2; i++) {
+        if (w == &layers[i].qkv) return "qkv";
+        if (w == &layers[i].o) return "o";
+        if (w == &layers[i].up) return "up";
+        if (w == &layers[i].down) return "down";
+    }
+    return w == &model.head        ? "head"
+           : w == &model.embed_in  ? "in"
+           : w == &model.embed_out ? "out"
+                                   : "?";
+}
+
+static const char *norm_name(const float *w) {
+    for (int i = 0; i < 2; i++) {
+        if (w == layers[i].attn_norm.weight) return "n1";
+        if (w == layers[i].ffn_norm.weight) return "n2";
+    }
+    return w == model.final_norm.weight ? "nf" : "ne";
+}
+
+static int fake_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
+    *out = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    return *out ? 0 : E_NOMEM;
+}
+static void fake_free(struct backend *be, void *p) {
+    free(p);
+}
+static int fake_begin(struct backend *be, const struct batch *b) {
+    return 0;
+}
+static int fake_end(struct backend *be) {
+    return 0;
+}
+static int fake_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
+                      float scale) {
+    return buf_addf(&script, "embed>%s ", buffer_name(y));
+}
+static int fake_positions(struct backend *be, void *y, const struct batch *b, const float *table,
+                          int32_t cols, int32_t offset) {
+    return buf_addf(&script, "positions>%s ", buffer_name(y));
+}
+static int fake_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
+                     int32_t width, const float *weight, const float *bias, float eps) {
+    return buf_addf(&script, "%s:%s>%s*%d ", norm_name(weight), buffer_name(x), buffer_name(y), n);
+}
+static int fake_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                       const struct weight *w, const float *bias) {
+    return buf_addf(&script, "%s:%s>%s%s*%d ", weight_name(w), buffer_name(x),
+                    mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
+}
+static int fake_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads,
+                        int32_t n_kv_heads, int32_t head_dim, const float *q_weight,
+                        const float *k_weight, float eps) {
+    return buf_addz(&script, "qk_norm ");
+}
+static int fake_angles(struct backend *be, float *cos_sin, const struct batch *b,
+                       const float *inv_freq, int32_t rot_dim, float scale) {
+    return buf_addz(&script, "angles ");
+}
+static int fake_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n,
+                     int32_t n_heads, int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim,
+                     const float *cos_sin) {
+    return buf_addz(&script, "rope ");
+}
+static int fake_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer,
+                         const void *qkv, const struct batch *b, int32_t n_heads) {
+    return buf_addz(&script, "kv ");
+}
+static int fake_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
+                          const struct batch *b, const struct attention_args *args) {
+    return buf_addf(&script, "attend%d/%d>%s ", args->layer, args->window, buffer_name(out));
+}
+static int fake_activate(struct backend *be, enum activation act, bool gated, void *y,
+                         const void *x, int32_t n, int32_t width) {
+    return buf_addz(&script, "act ");
+}
+static int fake_gather(struct backend *be, void *y, const void *x, const struct batch *b,
+                       int32_t width) {
+    return buf_addf(&script, "gather:%s>%s ", buffer_name(x), buffer_name(y));
+}
+static int fake_read(struct backend *be, float *host, const void *logits, int32_t n,
+                     int32_t vocab) {
+    return buf_addf(&script, "read:%s ", buffer_name(logits));
+}
+static int fake_fusion(struct backend *be, enum rope_style style, void *qkv,
+                       const struct kv_store *kv, const struct batch *b, int32_t layer,
+                       int32_t n_heads, int32_t rot_dim, const float *cos_sin,
+                       const float *q_weight, const float *k_weight, float eps) {
+    return buf_addz(&script, "fused ");
+}
+
+static int fake_reduce(struct comm *c, struct backend *be, void *x, int64_t n) {
+    return buf_addf(&script, "reduce:%s ", buffer_name(x));
+}
+static int fake_gather_rows(struct comm *c, struct backend *be, void *out, const void *part,
+                            int32_t n_rows, int32_t part_width) {
+    return buf_addf(&script, "collect:%s>%s ", buffer_name(part), buffer_name(out));
+}
+static int fake_send(struct comm *c, struct backend *be, const void *x, int64_t n,
+                     int32_t pp_rank) {
+    return buf_addf(&script, "send:%s>%d ", buffer_name(x), pp_rank);
+}
+static int fake_recv(struct comm *c, struct backend *be, void *x, int64_t n, int32_t pp_rank) {
+    return buf_addf(&script, "recv:%d>%s ", pp_rank, buffer_name(x));
+}
+
+static struct backend_ops ops;
+static const struct comm_ops comm_table = {.all_reduce = fake_reduce,
+                                           .all_gather_rows = fake_gather_rows,
+                                           .send = fake_send,
+                                           .recv = fake_recv};
+
+static int set_up(void **state) {
+    static float norms[6];
+    buf_init(&script, 1 << 16);
+    ops = (struct backend_ops){.name = "fake",
+                               .mem_alloc = fake_alloc,
+                               .mem_free = fake_free,
+                               .step_begin = fake_begin,
+                               .step_end = fake_end,
+                               .embed = fake_embed,
+                               .embed_positions = fake_positions,
+                               .norm = fake_norm,
+                               .linear = fake_linear,
+                               .qk_norm = fake_qk_norm,
+                               .rope_angles = fake_angles,
+                               .rope = fake_rope,
+                               .kv_write = fake_kv_write,
+                               .attention = fake_attention,
+                               .activate = fake_activate,
+                               .gather_logit_rows = fake_gather,
+                               .logits_read = fake_read};
+    backend = (struct backend){.ops = &ops, .act_dtype = DTYPE_F32};
+    comm = (struct comm){.ops = &comm_table};
+    memset(layers, 0, sizeof layers);
+    for (int i = 0; i < 2; i++) {
+        layers[i].attn_norm.weight = &norms[i * 2];
+        layers[i].ffn_norm.weight = &norms[i * 2 + 1];
+    }
+    model = (struct model){.config = {.n_layers = 1,
+                                      .width = 8,
+                                      .n_heads = 2,
+                                      .n_kv_heads = 1,
+                                      .head_dim = 4,
+                                      .ffn_width = 16,
+                                      .vocab_size = 32,
+                                      .embed_width = 8,
+                                      .final_norm = true,
+                                      .positions = POSITION_ROTARY,
+                                      .rot_dim = 4,
+                                      .gated = true},
+                           .split = {.tp_size = 1, .pp_size = 1},
+                           .backend = &backend,
+                           .n_layers = 1,
+                           .n_heads = 2,
+                           .n_kv_heads = 1,
+                           .ffn_width = 16,
+                           .vocab_rows = 32,
+                           .layers = layers,
+                           .final_norm = {.weight = &norms[4]},
+                           .embed_norm = {.weight = &norms[5]},
+                           .head = {.cols = 8}};
+    return 0;
+}
+
+static int tear_down(void **state) {
+    buf_release(&script);
+    return 0;
+}
+
+static const int32_t logit_rows[] = {2};
+
+// Runs one step of 3 rows, one of them wanted, and its head; compares what was asked for.
+static void expect(int32_t n_logits, const char *want) {
+    struct batch b = {.n_rows = 3, .n_logits = n_logits, .logit_rows = logit_rows};
+    const float *logits;
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL), 0);
+    assert_int_equal(forward_run(&f, &b), 0);
+    if (n_logits > 0) assert_int_equal(forward_logits(&f, 0, n_logits, &logits), 0);
+    assert_int_equal(forward_done(&f), 0);
+    assert_string_equal(buf_z(&script), want);
+    forward_release(&f);
+}
+
+static void test_llama(void **state) {
+    expect(1,
+           "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
+           "o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 reduce:rows "
+           "nf:rows>rows*1 "
+           "head:rows>logits*1 collect:logits>logits read:logits ");
+}
+
+static void test_chunk_without_logits_stops_behind_the_cache(void **state) {
+    expect(
+        0,
+        "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv ");
+}
+
+static void test_only_the_last_layer_is_narrowed(void **state) {
+    model.n_layers = model.config.n_layers = 2;
+    model.config.sliding_window = 5;
+    model.config.first_windowed_layer = 1;
+    layers[1].q_norm = layers[1].k_norm = unit;
+    expect(
+        1,
+        "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x n2:x>h*3 "
+        "up:h>up*3 act "
+        "down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 qk_norm rope kv attend1/5>att gather:x>rows "
+        "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 "
+        "reduce:rows "
+        "nf:rows>rows*1 head:rows>logits*1 collect:logits>logits read:logits ");
+}
+
+static void test_fusion_replaces_its_parts(void **state) {
+    ops.qkv_finish = fake_fusion;
+    layers[0].q_norm = layers[0].k_norm = unit;
+    expect(0,
+           "angles embed>x n1:x>h*3 qkv:h>qkv*3 fused attend0/0>att gather:x>rows gather:att>qkv ");
+}
+
+static void test_parallel_residual_reduces_once(void **state) { // GPT-J
+    model.config.parallel_residual = model.config.shared_norm = true;
+    expect(1,
+           "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
+           "n1:rows>h*1 o:qkv>+rows*1 up:h>up*1 act down:act>+rows*1 reduce:rows nf:rows>rows*1 "
+           "head:rows>logits*1 collect:logits>logits read:logits ");
+}
+
+static void test_post_norm_with_projected_embedding(void **state) { // OPT-350m
+    model.config.positions = POSITION_LEARNED;
+    model.config.norm_placement = NORM_POST;
+    model.config.final_norm = false;
+    model.config.embed_width = 4;
+    model.position_table = unit;
+    model.embed_in.data = model.embed_out.data = unit;
+    model.head.cols = 4;
+    expect(1, "embed>emb in:emb>x*3 positions>x qkv:x>qkv*3 kv attend0/0>att gather:x>rows "
+              "gather:att>qkv "
+              "o:qkv>+rows*1 reduce:rows n1:rows>h*1 n1:rows>rows*1 up:h>up*1 act down:act>+rows*1 "
+              "reduce:rows "
+              "n2:rows>rows*1 out:rows>emb*1 head:emb>logits*1 collect:logits>logits read:logits ");
+}
+
+static void test_norm_behind_the_embedding(void **state) { // BLOOM
+    model.config.positions = POSITION_ALIBI;
+    model.config.embed_norm = true;
+    expect(0,
+           "embed>x ne:x>x*3 n1:x>h*3 qkv:h>qkv*3 kv attend0/0>att gather:x>rows gather:att>qkv ");
+}
+
+// Ranks past the first put their part in the stream's place, so that the sum over ranks holds the
+// stream once.
+static void test_second_tensor_parallel_rank(void **state) {
+    model.split = (struct split){.tp_rank = 1, .tp_size = 2, .pp_size = 1};
+    model.vocab_rows = 16;
+    expect(1,
+           "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
+           "o:qkv>rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>rows*1 reduce:rows "
+           "nf:rows>rows*1 "
+           "head:rows>part*1 collect:part>logits read:logits ");
+}
+
+static void test_middle_pipeline_rank(void **state) {
+    model.split = (struct split){.tp_size = 1, .pp_rank = 1, .pp_size = 3};
+    expect(0, "angles recv:0>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
+              "n2:x>h*3 up:h>up*3 act "
+              "down:act>+x*3 reduce:x send:x>2 ");
+}
+
+static int broken_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
+                       int32_t width, const float *weight, const float *bias, float eps) {
+    return E_DEVICE;
+}
+
+static void test_an_ops_failure_is_the_steps(void **state) {
+    struct batch b = {.n_rows = 3};
+    ops.norm = broken_norm;
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL), 0);
+    assert_int_equal(forward_run(&f, &b), E_DEVICE);
+    forward_release(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_llama, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_chunk_without_logits_stops_behind_the_cache, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(test_only_the_last_layer_is_narrowed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fusion_replaces_its_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_parallel_residual_reduces_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_post_norm_with_projected_embedding, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_norm_behind_the_embedding, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_second_tensor_parallel_rank, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_middle_pipeline_rank, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_an_ops_failure_is_the_steps, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
