@@ -71,3 +71,7 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
 void protocol_write_answer(struct buf *out, const struct session_answer *a, bool deleted);
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
 void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done, int64_t total);
+
+// The session and turn objects of PROTOCOL.md, for tools that print them outside a message. key NULL inside an array.
+void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
+void protocol_put_turn(struct json_writer *w, const struct turn_view *t);

@@ -22,7 +22,7 @@ static double ms(int64_t us) { return (double)us / 1000.0; }
 
 // --- objects --------------------------------------------------------------------------------------------------
 
-static void put_session(struct json_writer *w, const char *key, const struct session_view *v) {
+void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v) {
     json_open(w, key, '{');
     json_put_string(w, "id", v->id);
     json_put_string(w, "title", v->title ? v->title : "");
@@ -90,7 +90,7 @@ static const char *turn_state_name(enum turn_state s) {
     return s == TURN_QUEUED ? "queued" : s == TURN_RUNNING ? "running" : "done";
 }
 
-static void put_turn(struct json_writer *w, const struct turn_view *t) {
+void protocol_put_turn(struct json_writer *w, const struct turn_view *t) {
     json_open(w, NULL, '{');
     json_put_int(w, "turn", t->turn);
     json_put_string(w, "state", turn_state_name(t->state));
@@ -189,7 +189,7 @@ void protocol_write_changed(struct buf *out, const struct session_view *view, bo
     if (removed)
         json_put_string(&w, "session", view->id);
     else
-        put_session(&w, "session", view);
+        protocol_put_session(&w, "session", view);
     json_close(&w, '}');
 }
 
@@ -281,7 +281,7 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
     begin(&w, out, event_type(ev->kind), request_id);
     bool whole = ev->kind == EVENT_OPENED || ev->kind == EVENT_UPDATED || ev->kind == EVENT_CLOSED;
     if (whole)
-        put_session(&w, "session", &ev->session);
+        protocol_put_session(&w, "session", &ev->session);
     else
         json_put_string(&w, "session", session);
     json_put_int(&w, "seq", ev->seq);
@@ -316,9 +316,9 @@ static void write_state(struct buf *out, const struct session_answer *a) {
     for (size_t first = 0;; first += (a->n_turns - first + 1) / 2) {
         struct json_writer w;
         begin(&w, out, "session.state", a->request_id);
-        put_session(&w, "session", &a->session);
+        protocol_put_session(&w, "session", &a->session);
         json_open(&w, "turns", '[');
-        for (size_t i = first; i < a->n_turns; i++) put_turn(&w, &a->turns[i]);
+        for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(&w, &a->turns[i]);
         json_close(&w, ']');
         json_put_int(&w, "seq", a->seq);
         json_put_bool(&w, "more", a->more || first > 0);
@@ -333,7 +333,7 @@ static void write_list(struct buf *out, const struct session_answer *a) {
     struct json_writer w;
     begin(&w, out, "session.list", a->request_id);
     json_open(&w, "sessions", '[');
-    for (size_t i = 0; i < a->n_sessions; i++) put_session(&w, NULL, &a->sessions[i]);
+    for (size_t i = 0; i < a->n_sessions; i++) protocol_put_session(&w, NULL, &a->sessions[i]);
     json_close(&w, ']');
     json_put_string(&w, "cursor", a->cursor);
     json_close(&w, '}');
@@ -350,7 +350,7 @@ static void write_about(struct buf *out, const char *type, const struct session_
 static void write_with_session(struct buf *out, const char *type, const struct session_answer *a, bool deleted) {
     struct json_writer w;
     begin(&w, out, type, a->request_id);
-    put_session(&w, "session", &a->session);
+    protocol_put_session(&w, "session", &a->session);
     if (a->kind == ANSWER_ATTACHED) json_put_bool(&w, "reset", a->reset);
     json_put_int(&w, "seq", a->session.seq);
     if (a->kind == ANSWER_CLOSED) json_put_bool(&w, "deleted", deleted);
