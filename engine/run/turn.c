@@ -62,6 +62,10 @@ int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out
     t->n_generated++;
     sampler_accept(&t->slot->sampler, id);
     if (!has_text(t)) return 0;
+    // A head that is wider than the vocabulary, as padded ones are, has tokens that stand for
+    // nothing.
+    size_t len;
+    if (!tokenizer_bytes(t->slot->detokenizer.tokenizer, id, &len)) return 0;
     buf_reset(scratch);
     TRY(detokenizer_feed(&t->slot->detokenizer, id, scratch));
     return stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out);
