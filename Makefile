@@ -54,10 +54,23 @@ $(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 lib: $(LIB)
 
+# --- the chat page: bundled by node into build/web (web/build.mjs), then embedded (web/embed.mjs) ------------
+web/node_modules/.package-lock.json: web/package-lock.json
+	@command -v npm >/dev/null || { echo 'The chat page is bundled with node: install nodejs and npm.' >&2; exit 1; }
+	cd web && npm ci --ignore-scripts --no-audit --no-fund
+build/web/index.html: web/node_modules/.package-lock.json web/build.mjs $(shell find web/src -type f 2>/dev/null)
+	node web/build.mjs build/web
+$(B)/gen/page_assets.c: build/web/index.html web/embed.mjs
+	@mkdir -p $(@D)
+	node web/embed.mjs build/web $@
+PAGE := $(B)/gen/page_assets.o
+$(PAGE): $(B)/gen/page_assets.c
+	$(CC) $(CFLAGS) -c $< -o $@
+
 # --- the program -------------------------------------------------------------------------------------------
 PARLEY := $(B)/parley
-$(PARLEY): $(B)/ws/cli/main.o $(LIB)
-	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+$(PARLEY): $(B)/ws/cli/main.o $(PAGE) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $< $(PAGE) $(LIB) $(LDLIBS)
 all: $(PARLEY)
 
 # --- what a user types ------------------------------------------------------------------------------------
@@ -94,7 +107,10 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo '  variables: VARIANT=release|asan|tsan, CUDA=0 and MPI=0 (further backends are not part of this version)'
-tests: $(UNIT)
+tests: $(UNIT) $(B)/tests/fake_server
+# The server on sessions without model and database, for the tests of the wire (tests/e2e/wire*.test.mjs).
+$(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fake_sessions.o $(PAGE) $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .SECONDARY:
 .PHONY: all lib clean run test tests check-asan check-tsan bench format install help

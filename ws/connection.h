@@ -13,6 +13,7 @@ uint64_t connection_client(const struct connection *c);
 // From libwebsockets: 0, or -1 when it shall close the connection.
 int connection_receive(struct connection *c, const char *bytes, size_t len);
 int connection_writable(struct connection *c);
+int connection_peer_closes(const struct connection *c); // a close frame came
 void connection_gate_readable(struct connection *c); // the first frame's bytes wait in the socket
 
 // From the session service.

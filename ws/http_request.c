@@ -4,13 +4,14 @@
 #include <string.h>
 #include <strings.h>
 
-static bool copy(struct lws *wsi, enum lws_token_indexes token, char *out, int cap, bool *too_long) {
+// *bad: it did not fit, or holds a NUL (a %00 in the path is decoded by now, and would cut it short).
+static bool copy(struct lws *wsi, enum lws_token_indexes token, char *out, int cap, bool *bad) {
     out[0] = '\0';
     int n = lws_hdr_total_length(wsi, token);
     if (n <= 0) return false;
-    if (n >= cap || lws_hdr_copy(wsi, out, cap, token) < 0) {
+    if (n >= cap || lws_hdr_copy(wsi, out, cap, token) < 0 || strlen(out) != (size_t)n) {
         out[0] = '\0';
-        *too_long = true;
+        *bad = true;
     }
     return true;
 }
@@ -26,7 +27,7 @@ static enum http_method read_method(struct lws *wsi, struct http_request *r) {
         {WSI_TOKEN_PATCH_URI, HTTP_PATCH},
     };
     for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
-        if (copy(wsi, methods[i].token, r->path, sizeof(r->path), &r->too_long)) return methods[i].method;
+        if (copy(wsi, methods[i].token, r->path, sizeof(r->path), &r->bad_header)) return methods[i].method;
     return HTTP_OTHER;
 }
 
@@ -36,10 +37,10 @@ void http_request_read(struct http_request *r, struct lws *wsi) {
     memset(r, 0, sizeof(*r));
     r->method = read_method(wsi, r);
     r->chunked = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_TRANSFER_ENCODING) > 0;
-    copy(wsi, WSI_TOKEN_HOST, r->host, sizeof(r->host), &r->too_long);
-    r->has_length = copy(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH, r->content_length, sizeof(r->content_length), &r->too_long);
-    copy(wsi, WSI_TOKEN_ORIGIN, r->origin, sizeof(r->origin), &r->too_long);
-    copy(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, r->authorization, sizeof(r->authorization), &r->too_long);
+    copy(wsi, WSI_TOKEN_HOST, r->host, sizeof(r->host), &r->bad_header);
+    r->has_length = copy(wsi, WSI_TOKEN_HTTP_CONTENT_LENGTH, r->content_length, sizeof(r->content_length), &r->bad_header);
+    copy(wsi, WSI_TOKEN_ORIGIN, r->origin, sizeof(r->origin), &r->bad_header);
+    copy(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, r->authorization, sizeof(r->authorization), &r->bad_header);
     // Without these two an answer is only longer.
     copy(wsi, WSI_TOKEN_HTTP_ACCEPT_ENCODING, r->accept_encoding, sizeof(r->accept_encoding), &ignored);
     copy(wsi, WSI_TOKEN_HTTP_IF_NONE_MATCH, r->if_none_match, sizeof(r->if_none_match), &ignored);
@@ -62,7 +63,7 @@ static bool has_body(const struct http_request *r) {
 struct http_verdict http_request_check(const struct http_request *r, const char *allowed_hosts) {
     if (r->chunked)
         return REFUSE(501, "unsupported", "Transfer-Encoding is not supported: send Content-Length", true, true);
-    if (r->too_long) return REFUSE(431, "too_large", "a header is too long", true, true);
+    if (r->bad_header) return REFUSE(431, "too_large", "a header or the path is too long, or holds a NUL", true, true);
     if (r->has_length && !length_valid(r->content_length))
         return REFUSE(400, "bad_message", "Content-Length is not a number", true, true);
     bool takes_body = r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH;

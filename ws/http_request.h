@@ -12,7 +12,7 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_OPTIONS, HTTP_DELETE, HTTP_POST, HT
 struct http_request { // headers are "" when absent
     enum http_method method;
     bool chunked;   // any Transfer-Encoding
-    bool too_long;  // a header of ours did not fit
+    bool bad_header; // one that we read did not fit, or holds a NUL
     bool close;     // the client wants the connection closed afterwards
     char path[256]; // without the query
     char host[256];

@@ -224,6 +224,7 @@ static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_ESTABLISHED:
     case LWS_CALLBACK_RECEIVE:
     case LWS_CALLBACK_SERVER_WRITEABLE:
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
     case LWS_CALLBACK_CLOSED: p = lws_get_opaque_user_data(wsi); break;
     default: return 0;
     }
@@ -232,6 +233,7 @@ static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void 
     if (!p->connection) return -1;
     if (reason == LWS_CALLBACK_RECEIVE) return connection_receive(p->connection, in, len);
     if (reason == LWS_CALLBACK_SERVER_WRITEABLE) return connection_writable(p->connection);
+    if (reason == LWS_CALLBACK_WS_PEER_INITIATED_CLOSE) return connection_peer_closes(p->connection);
     connection_close(p->connection);
     return 0;
 }

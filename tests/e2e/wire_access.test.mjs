@@ -1,0 +1,236 @@
+// Who may come in: tokens, Origin, Host, limits on connections and messages, TLS.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import tls from 'node:tls';
+import WebSocket from 'ws';
+import { RawSocket, Wire, sleep, temporaryFolder, until } from './wire.mjs';
+
+const ALICE = 'alice-token-0123456789';
+const BOB = 'bob/token+with=signs:9';
+const BARE = 'bare-token-without-a-name';
+
+function tokenFile(t, text = `# who\nalice:${ALICE}\r\n\nbob:${BOB}\n${BARE}\n`) {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, text);
+  chmodSync(file, 0o600);
+  return file;
+}
+const bearer = (token) => `bearer.${Buffer.from(token).toString('base64url')}`;
+const outside = () => Object.values(os.networkInterfaces()).flat().find((a) => a.family === 'IPv4' && !a.internal)?.address;
+
+test('tokens', async (t) => {
+  const file = tokenFile(t);
+  const wire = await Wire.start(t, { args: ['--token-file', file, '--hello-timeout', '1'] });
+  const status = async (changes) => (await wire.raw(wire.upgrade(changes), { until: 'hello' })).status;
+
+  await t.test('three ways in', async () => {
+    for (const token of [ALICE, BOB, BARE]) {
+      assert.equal(await status({ Authorization: `Bearer ${token}` }), 101);
+      const answer = await wire.raw(wire.upgrade({ 'Sec-WebSocket-Protocol': `parley.v1, ${bearer(token)}` }), { until: '"hello"' });
+      assert.equal(answer.status, 101);
+      assert.match(answer.text.toLowerCase(), /sec-websocket-protocol: parley\.v1\r\n/, 'the token is echoed');
+      const client = await wire.connect({ token });
+      assert.equal(client.hello.protocol, 'parley.v1');
+      client.terminate();
+    }
+  });
+  await t.test('wrong tokens are refused at the upgrade', async () => {
+    assert.equal(await status({ Authorization: 'Bearer wrong' }), 401);
+    assert.equal(await status({ Authorization: `Bearer ${ALICE}x` }), 401);
+    assert.equal(await status({ Authorization: `Bearer alice:${ALICE}` }), 401);
+    assert.equal(await status({ 'Sec-WebSocket-Protocol': `parley.v1, ${bearer('wrong')}` }), 401);
+    assert.equal(await status({ 'Sec-WebSocket-Protocol': 'parley.v1, bearer.!!!' }), 401);
+    assert.equal(await status({ 'Sec-WebSocket-Protocol': bearer(ALICE) }), 400);
+  });
+  await t.test('nothing but hello may be said first, and hello must be right and in time', async () => {
+    for (const text of ['{"type":"ping"}', '{"type":"session.list"}', 'x', '{"type":"hello"}', '{"type":"hello","token":"wrong-wrong-wrong"}']) {
+      const s = await RawSocket.open(wire);
+      s.send(text);
+      assert.equal(await s.close(), 1008, text);
+      assert.deepEqual(s.messages().map((m) => m.code), ['unauthorized']);
+    }
+    const silent = await RawSocket.open(wire);
+    const begun = Date.now();
+    assert.equal(await silent.close(), 1008);
+    assert.ok(Date.now() - begun < 4000);
+  });
+  await t.test('sessions belong to the name', async () => {
+    const alice = await wire.connect({ token: ALICE });
+    const bob = await wire.connect({ token: BOB });
+    await alice.open({ session: 'hers' });
+    for (const type of ['session.attach', 'session.get', 'session.close', 'session.update'])
+      assert.equal((await bob.request({ type, session: 'hers', title: 'x' })).code, 'session_not_found');
+    assert.deepEqual((await bob.request({ type: 'session.list' })).sessions, []);
+    alice.terminate();
+    bob.terminate();
+  });
+  await t.test('the page and health are open, metrics and configuration are not', async () => {
+    for (const target of ['/', '/healthz', '/readyz']) assert.equal((await wire.get(target)).status, 200);
+    for (const target of ['/metrics', '/config']) {
+      assert.equal((await wire.get(target)).status, 401);
+      assert.equal((await wire.get(target, ['Authorization: Bearer wrong'])).status, 401);
+      const answer = await wire.get(target, [`Authorization: bearer ${ALICE}`]);
+      assert.equal(answer.status, 200);
+      assert.ok(!answer.text.includes(ALICE));
+    }
+  });
+  await t.test('the file is read again on SIGHUP; a broken one changes nothing', async () => {
+    writeFileSync(file, `carol:carol-token-0123456789\n`);
+    wire.process.kill('SIGHUP');
+    await until('the new token', async () => (await status({ Authorization: 'Bearer carol-token-0123456789' })) === 101);
+    assert.equal(await status({ Authorization: `Bearer ${ALICE}` }), 401);
+    writeFileSync(file, 'short\n');
+    wire.process.kill('SIGHUP');
+    await until('the complaint', () => wire.log.includes('level=error event=server.reload'));
+    assert.equal(await status({ Authorization: 'Bearer carol-token-0123456789' }), 101);
+  });
+});
+
+test('starts that are refused, each with its sentence', async (t) => {
+  const fails = async (args, sentence, host) => {
+    const wire = await Wire.start(t, { args, host, wait: false });
+    const { code } = await wire.exited;
+    assert.notEqual(code, 0);
+    assert.match(wire.log, sentence);
+  };
+  await fails([], /outside.*token-file/, '0.0.0.0');
+  await fails([], /outside.*token-file/, '::');
+  await fails(['--token-file', '/nowhere'], /\/nowhere/);
+  await fails(['--token-file', tokenFile(t, 'short\n')], /:1: a token is/);
+  await fails(['--token-file', tokenFile(t, 'na me:0123456789abcdef\n')], /:1: a name is/);
+  await fails(['--token-file', tokenFile(t, 'a:0123456789abcdef\nb:0123456789abcdef\n')], /:2: .*earlier/);
+  await fails(['--token-file', tokenFile(t, '# none\n')], /no token/);
+  await fails(['--tls-cert', '/nowhere'], /tls_key/);
+  await fails(['--tls-cert', '/nowhere', '--tls-key', '/nowhere'], /\/nowhere/);
+  await fails([], /300.0.0.1/, '300.0.0.1');
+  const other = await Wire.start(t);
+  const wire = await Wire.start(t, { port: other.port, wait: false });
+  assert.notEqual((await wire.exited).code, 0);
+  assert.match(wire.log, new RegExp(`port ${other.port} of 127.0.0.1 is in use`));
+});
+
+test('127.0.0.1 means 127.0.0.1', async (t) => {
+  const wire = await Wire.start(t);
+  const address = outside();
+  if (!address) return t.skip('no other address here');
+  const other = Object.assign(new Wire(), { host: address, port: wire.port });
+  const answer = await other.raw('GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n', { wait: 1000 });
+  assert.equal(answer.text, '');
+});
+
+test('Origin', async (t) => {
+  const wire = await Wire.start(t, { args: ['--allowed-origins', 'https://chat.example, http://other.example:81', '--allowed-hosts', 'chat.example'] });
+  const status = async (Origin, Host) => (await wire.raw(wire.upgrade({ Origin, ...(Host && { Host }) }), { until: 'hello' })).status;
+  await t.test('the own page, the listed ones, and programs without one', async () => {
+    assert.equal(await status(wire.url), 101);
+    assert.equal(await status(`http://localhost:${wire.port}`, `localhost:${wire.port}`), 101);
+    assert.equal(await status('https://chat.example', 'chat.example'), 101);
+    assert.equal(await status('http://other.example:81'), 101);
+    assert.equal((await wire.raw(wire.upgrade(), { until: 'hello' })).status, 101);
+  });
+  await t.test('everybody else', async () => {
+    for (const origin of ['http://evil.example', 'null', `https://127.0.0.1:${wire.port}`, `http://127.0.0.1:${wire.port}.evil.example`,
+      `http://127.0.0.1:${wire.port + 1}`, 'https://chat.example.evil', 'https://evil.chat.example', `${wire.url}/`, ''.padEnd(300, 'x')])
+      assert.ok([403, 431].includes(await status(origin)), origin);
+    assert.equal(await status('http://evil.example', 'evil.example'), 403);
+  });
+});
+
+test('limits', async (t) => {
+  await t.test('connections per address, and again when one has gone', async (u) => {
+    const wire = await Wire.start(u, { args: ['--max-connections-per-ip', '3'] });
+    const open = await Promise.all([1, 2, 3].map(() => RawSocket.open(wire)));
+    const refused = await wire.get('/healthz');
+    assert.ok(refused.closed);
+    assert.ok(refused.text === '' || /503.*retry-after.*overloaded/s.test(refused.text), refused.text);
+    open[0].socket.destroy();
+    await until('a free place', async () => (await wire.get('/healthz')).status === 200);
+    open.forEach((s) => s.socket.destroy());
+  });
+  await t.test('connections in total', async (u) => {
+    const wire = await Wire.start(u, { args: ['--max-connections', '3', '--max-connections-per-ip', '100'] });
+    const open = await Promise.all([1, 2, 3].map(() => RawSocket.open(wire)));
+    assert.notEqual((await wire.get('/healthz')).status, 200);
+    open[0].socket.destroy();
+    await until('a free place', async () => (await wire.get('/healthz')).status === 200);
+    assert.ok((await wire.metric('parley_refused_total{limit="max_connections"}')) >= 1);
+    open.forEach((s) => s.socket.destroy());
+  });
+  await t.test('message rate: errors with a time to wait, then 4002', async (u) => {
+    const wire = await Wire.start(u, { args: ['--messages-per-second', '5', '--message-burst', '10'] });
+    const client = await wire.connect();
+    for (let i = 0; i < 12; i++) client.send({ type: 'ping' });
+    const error = await client.next((m) => m.type === 'error');
+    assert.equal(error.code, 'rate_limited');
+    assert.ok(error.retry_after_ms > 0 && error.retry_after_ms <= 1000);
+    await sleep(error.retry_after_ms * 3);
+    assert.equal((await client.request({ type: 'ping' })).type, 'pong');
+    for (let i = 0; i < 50; i++) client.send({ type: 'ping' });
+    assert.equal(await client.closed, 4002);
+  });
+});
+
+test('TLS', async (t) => {
+  const folder = temporaryFolder(t);
+  const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
+  const make = (name) => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes',
+    '-keyout', key, '-out', cert, '-days', '2', '-subj', `/CN=${name}`], { stdio: 'ignore' });
+  make('first');
+  const wire = await Wire.start(t, { tls: true, args: ['--tls-cert', cert, '--tls-key', key] });
+  const peer = (options = {}) => new Promise((resolve, reject) => {
+    const socket = tls.connect({ port: wire.port, host: '127.0.0.1', rejectUnauthorized: false, ...options }, () => {
+      resolve({ name: socket.getPeerCertificate().subject.CN, alpn: socket.alpnProtocol, version: socket.getProtocol() });
+      socket.destroy();
+    });
+    socket.once('error', reject);
+  });
+  const ping = async () => {
+    const socket = new WebSocket(`wss://127.0.0.1:${wire.port}/ws`, ['parley.v1'], { rejectUnauthorized: false, headers: { Origin: wire.url } });
+    const got = await new Promise((resolve, reject) => {
+      socket.on('message', (bytes) => {
+        const m = JSON.parse(bytes);
+        if (m.type === 'hello') socket.send('{"type":"ping"}');
+        if (m.type === 'pong') resolve(m.type);
+      });
+      socket.on('error', reject);
+      socket.on('close', (code) => reject(new Error(`closed ${code}`)));
+    });
+    socket.terminate();
+    return got;
+  };
+  await t.test('https and wss', async () => {
+    assert.match(wire.out, /https:\/\//);
+    assert.equal((await wire.get('/healthz')).status, 200);
+    assert.equal((await wire.get('/app.js', [], { wait: 8000 })).status, 200);
+    assert.equal(await ping(), 'pong');
+  });
+  await t.test('HTTP/1.1 only, TLS 1.2 at least', async () => {
+    assert.equal((await peer({ ALPNProtocols: ['h2', 'http/1.1'] })).alpn, 'http/1.1');
+    assert.ok(['TLSv1.2', 'TLSv1.3'].includes((await peer()).version));
+    await assert.rejects(peer({ minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' }));
+  });
+  await t.test('plain text and rubbish are closed', async () => {
+    const plain = Object.assign(new Wire(), { host: '127.0.0.1', port: wire.port });
+    assert.ok((await plain.raw('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n', { wait: 15000 })).closed);
+    assert.equal(await ping(), 'pong');
+  });
+  await t.test('an unmasked first frame is refused here too', async () => {
+    const s = await RawSocket.open(wire);
+    s.send('{"type":"ping"}', { mask: false });
+    assert.equal(await s.close(), 1002);
+  });
+  await t.test('a new certificate on SIGHUP; a broken one changes nothing', async () => {
+    make('second');
+    wire.process.kill('SIGHUP');
+    await until('the new certificate', async () => (await peer()).name === 'second');
+    writeFileSync(cert, 'broken');
+    wire.process.kill('SIGHUP');
+    await until('the complaint', () => wire.log.includes('level=error event=server.reload'));
+    assert.equal((await peer()).name, 'second');
+    assert.equal(await ping(), 'pong');
+  });
+});

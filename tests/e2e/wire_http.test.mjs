@@ -1,0 +1,178 @@
+// HTTP/1.1 at its edges: each row is something that libwebsockets 4.1.6 gets wrong or leaves open.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { gunzipSync } from 'node:zlib';
+import { Wire, sleep } from './wire.mjs';
+
+const json = (answer) => JSON.parse(answer.text.split('\r\n\r\n')[1]);
+const post = (wire, headers, body = '') => `POST /readyz HTTP/1.1\r\nHost: ${wire.host}:${wire.port}\r\n${headers}\r\n${body}`;
+
+test('HTTP', async (t) => {
+  const wire = await Wire.start(t);
+  const refused = async (request, status, code) => {
+    const answer = await wire.raw(request);
+    assert.equal(answer.status, status, answer.text);
+    assert.equal(json(answer).error.code, code);
+    assert.ok(json(answer).error.message.length > 5);
+    assert.ok(answer.closed, 'the connection stays open');
+    assert.equal(answer.text.match(/HTTP\/1\.1/g).length, 1, 'the body was taken for a request');
+    assert.ok(answer.ms < 2900);
+  };
+
+  await t.test('a chunked request is refused, with or without a length', async () => {
+    await refused(post(wire, 'Transfer-Encoding: chunked\r\n', '5\r\nhello\r\n0\r\n\r\n'), 501, 'unsupported');
+    await refused(post(wire, 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n', '5\r\nGET /healthz HTTP/1.1\r\n\r\n'), 501, 'unsupported');
+    await refused(`GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`, 501, 'unsupported');
+  });
+  for (const length of ['-1', '18446744073709551621', 'abc', '5, 6', '+5', '0x5', '5 5'])
+    await t.test(`Content-Length: ${length} is refused`, () =>
+      refused(post(wire, `Content-Length: ${length}\r\n`, 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n'), 400, 'bad_message'));
+  await t.test('two lengths are refused', () =>
+    refused(post(wire, 'Content-Length: 5\r\nContent-Length: 6\r\n', 'hello!'), 400, 'bad_message'));
+  await t.test('a POST without a length is refused', () => refused(post(wire, ''), 411, 'bad_message'));
+  await t.test('a POST with a body is refused, and its answer arrives', () =>
+    refused(post(wire, 'Content-Length: 100000\r\n', 'x'.repeat(100000)), 405, 'unsupported'));
+  await t.test('a body that comes drop by drop holds nobody', async () => {
+    const drops = [[0, post(wire, 'Content-Length: 1000\r\n')], ...Array(20).fill([500, 'x'])];
+    const answer = await wire.raw(drops, { wait: 9000 });
+    assert.equal(answer.status, 405);
+    assert.ok(answer.closed && answer.ms < 4000, `open for ${answer.ms} ms`);
+  });
+  await t.test('Expect: 100-continue is answered at once', async () => {
+    const answer = await wire.raw(post(wire, 'Content-Length: 5\r\nExpect: 100-continue\r\n'));
+    assert.ok(answer.status === 405 && answer.ms < 2900);
+  });
+  await t.test('a body behind GET or DELETE is not the next request', async () => {
+    const smuggled = 'GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n';
+    await refused(`GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${smuggled.length}\r\n\r\n${smuggled}`, 413, 'too_large');
+    await refused(`DELETE /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${smuggled.length}\r\n\r\n${smuggled}`, 405, 'unsupported');
+  });
+  await t.test('methods other than GET and HEAD are refused, or closed by libwebsockets', async () => {
+    for (const method of ['OPTIONS', 'PUT', 'PATCH', 'DELETE']) {
+      const answer = await wire.raw(`${method} / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n`);
+      assert.equal(answer.status, 405, method);
+      assert.match(answer.text, /allow: GET, HEAD/);
+    }
+    for (const line of ['FOO / HTTP/1.1', 'TRACE / HTTP/1.1', 'PRI * HTTP/2.0', 'CONNECT / HTTP/1.1', '\x16\x03\x01\x02\x00\x01\x00'])
+      assert.ok((await wire.raw(`${line}\r\nHost: 127.0.0.1\r\n\r\n`)).closed, line);
+  });
+  await t.test('HEAD has the head of GET and no body', async () => {
+    const answer = await wire.raw('HEAD /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n');
+    const [head, body] = answer.text.split('\r\n\r\n');
+    assert.match(head, /200 OK/);
+    assert.match(head, /content-length: [1-9]/);
+    assert.equal(body, '');
+  });
+  await t.test('headers beyond 16 KiB end the connection; below they do not', async () => {
+    assert.equal((await wire.get('/healthz', [`X-Long: ${'x'.repeat(12000)}`])).status, 200);
+    const answer = await wire.get('/healthz', [`X-Long: ${'x'.repeat(40000)}`]);
+    assert.ok(answer.closed && answer.text === '');
+  });
+  await t.test('an own header that is too long is refused', async () =>
+    assert.equal((await wire.get('/healthz', [`Authorization: Bearer ${'x'.repeat(5000)}`])).status, 431));
+  await t.test('silent and slow heads are closed', async () => {
+    const silent = wire.raw('', { wait: 16000 });
+    const slow = wire.raw([[0, 'GET / HTTP/1.1\r\n'], ...Array(15).fill([1000, 'X: y\r\n'])], { wait: 20000 });
+    assert.ok((await silent).closed, 'silent');
+    assert.ok((await slow).closed, 'slow');
+  });
+  await t.test('dots, slashes and escapes in paths lead nowhere', async () => {
+    for (const target of ['/../etc/passwd', '/%2e%2e/etc/passwd', '//etc/passwd', '/a/../../etc/passwd', '/..%2f..%2fetc/passwd', '/app.js%00.html', '/index.html/']) {
+      const answer = await wire.get(target);
+      assert.ok(answer.text === '' || [404, 403, 431].includes(answer.status), `${target}: ${answer.text.slice(0, 60)}`);
+    }
+  });
+  await t.test('a NUL in a path ends it, and what is before it is no file', async () => {
+    assert.equal((await wire.get('/etc%00')).status, 404);
+    assert.match((await wire.get('/%00')).text, /doctype|^$/);
+  });
+  await t.test('Host is needed and must be ours', async () => {
+    await refused('GET / HTTP/1.1\r\n\r\n', 400, 'bad_message');
+    await refused('GET / HTTP/1.0\r\n\r\n', 400, 'bad_message');
+    for (const host of ['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example', '127.0.0.1:80:80', 'localhost@evil', 'a, localhost'])
+      await refused(`GET / HTTP/1.1\r\nHost: ${host}\r\n\r\n`, 403, 'forbidden');
+    await refused('GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n', 403, 'forbidden');
+    for (const host of ['localhost', `localhost:${wire.port}`, '127.0.0.1', '[::1]:1', '192.168.3.4:8080'])
+      assert.equal((await wire.raw(`GET /healthz HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`)).status, 200, host);
+  });
+  await t.test('HTTP/1.0 and lines that end in LF alone are served', async () => {
+    assert.equal((await wire.raw('GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n')).status, 200);
+    assert.equal((await wire.raw('GET /healthz HTTP/1.1\nHost: localhost\nConnection: close\n\n')).status, 200);
+  });
+  await t.test('keep-alive serves one request after the other, pipelined ones too', async () => {
+    const one = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n';
+    const last = 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n';
+    const calm = await wire.raw([[0, one], [200, one], [200, last]]);
+    assert.equal(calm.text.match(/200 OK/g).length, 3);
+    const pipelined = await wire.raw(one + one + last);
+    assert.equal(pipelined.text.match(/200 OK/g).length, 3);
+    assert.ok(pipelined.closed);
+  });
+  await t.test('unknown addresses and /ws without upgrade say so', async () => {
+    assert.equal(json(await wire.get('/nothing')).error.code, 'not_found');
+    assert.equal((await wire.get('/ws')).status, 426);
+  });
+});
+
+test('the page', async (t) => {
+  const wire = await Wire.start(t);
+  const fetchRaw = async (target, headers) => {
+    const answer = await wire.get(target, headers, { wait: 10000 });
+    const at = answer.text.indexOf('\r\n\r\n');
+    return { head: answer.text.slice(0, at).toLowerCase(), body: Buffer.from(answer.text.slice(at + 4), 'latin1'), status: answer.status };
+  };
+  await t.test('gzip and identity are the same page under two tags', async () => {
+    for (const target of ['/', '/app.js', '/app.css', '/favicon.svg']) {
+      const packed = await fetchRaw(target, ['Accept-Encoding: br, gzip']);
+      const plain = await fetchRaw(target, []);
+      assert.match(packed.head, /content-encoding: gzip/);
+      assert.doesNotMatch(plain.head, /content-encoding/);
+      assert.deepEqual(gunzipSync(packed.body), plain.body, target);
+      const [a, b] = [packed, plain].map((r) => /etag: (\S+)/.exec(r.head)[1]);
+      assert.notEqual(a, b);
+      for (const r of [packed, plain]) {
+        assert.match(r.head, /vary: accept-encoding/);
+        assert.match(r.head, /cache-control: no-cache/);
+        assert.equal(Number(/content-length: (\d+)/.exec(r.head)[1]), r.body.length);
+      }
+    }
+    assert.doesNotMatch((await fetchRaw('/', ['Accept-Encoding: gzip;q=0'])).head, /content-encoding/);
+  });
+  await t.test('a known tag is answered by 304 without a body', async () => {
+    const first = await fetchRaw('/app.js', ['Accept-Encoding: gzip']);
+    const tag = /etag: (\S+)/.exec(first.head)[1];
+    for (const header of [`If-None-Match: ${tag}`, `If-None-Match: "x", W/${tag}`, 'If-None-Match: *']) {
+      const again = await fetchRaw('/app.js', ['Accept-Encoding: gzip', header]);
+      assert.equal(again.status, 304);
+      assert.equal(again.body.length, 0);
+      assert.match(again.head, new RegExp(`etag: ${tag}`));
+    }
+    assert.equal((await fetchRaw('/app.js', ['Accept-Encoding: gzip', 'If-None-Match: "other"'])).status, 200);
+  });
+  await t.test('the content policy is strict', async () => {
+    const { head } = await fetchRaw('/', []);
+    for (const line of [/content-security-policy: default-src 'none'; script-src 'self'/, /frame-ancestors 'none'/, /require-trusted-types-for 'script'/,
+      /x-content-type-options: nosniff/, /referrer-policy: no-referrer/, /cross-origin-opener-policy: same-origin/])
+      assert.match(head, line);
+    assert.doesNotMatch(head, /unsafe|access-control/);
+    assert.match(head, /content-type: text\/html; charset=utf-8/);
+  });
+});
+
+test('a reply under way: the end of the client, or a byte too many, does not make the loop spin', async (t) => {
+  const wire = await Wire.start(t);
+  for (const mischief of ['fin', 'byte']) {
+    const socket = wire.socket();
+    socket.on('error', () => {});
+    socket.pause();
+    socket.write('GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\nGET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await sleep(300);
+    const before = await wire.cpu();
+    if (mischief === 'fin') socket.end();
+    else socket.write('x');
+    await sleep(1500);
+    const used = (await wire.cpu()) - before;
+    socket.destroy();
+    assert.ok(used < 0.15, `${mischief}: ${used} s of processor time in 1.5 s`);
+  }
+});
