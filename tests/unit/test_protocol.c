@@ -1,0 +1,208 @@
+// parley.v1: what is taken as a message, and how events and answers are written.
+#include "ws/protocol.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka.h needs the four above.
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct message m;
+static struct err err;
+static const char *code;
+
+static int decode(const char *text) {
+    message_release(&m);
+    memset(&err, 0, sizeof(err));
+    return message_decode(&m, text, strlen(text), &json_limits_message, &code, &err);
+}
+
+static void refused(const char *text, const char *expected_code, const char *named) {
+    assert_true(decode(text) < 0);
+    assert_string_equal(code, expected_code);
+    if (named && !strstr(err.text, named)) fail_msg("'%s' does not name %s", err.text, named);
+}
+
+static void every_type_with_its_keys(void **state) {
+    assert_int_equal(decode("{\"type\":\"hello\",\"token\":\"t\"}"), 0);
+    assert_int_equal(m.type, MESSAGE_HELLO);
+    assert_string_equal(m.token, "t");
+    assert_int_equal(decode("{\"type\":\"hello\"}"), 0);
+    assert_null(m.token);
+    assert_int_equal(decode("{\"type\":\"session.open\"}"), 0);
+    assert_null(m.open.id);
+    assert_int_equal(m.open.memory_len, 0);
+    assert_int_equal(m.open.sink_len, -1);
+    assert_int_equal(decode("{\"type\":\"session.open\",\"session\":\"a-B_9\",\"session_len\":100,\"memory_len\":50,"
+                            "\"sink_len\":0,\"system\":\"s\",\"title\":\"t\",\"model\":\"m\",\"sampling\":{}}"), 0);
+    assert_string_equal(m.open.id, "a-B_9");
+    assert_int_equal(m.open.session_len, 100);
+    assert_int_equal(m.open.sink_len, 0);
+    assert_string_equal(m.open.sampling, "{}");
+    assert_int_equal(decode("{\"type\":\"session.attach\",\"session\":\"a\"}"), 0);
+    assert_int_equal(m.after, -1);
+    assert_int_equal(decode("{\"type\":\"session.attach\",\"session\":\"a\",\"after\":0}"), 0);
+    assert_int_equal(m.after, 0);
+    assert_int_equal(decode("{\"type\":\"session.get\",\"session\":\"a\",\"attach\":true}"), 0);
+    assert_true(m.attach && m.last == 100);
+    assert_int_equal(decode("{\"type\":\"session.list\",\"query\":\"q\",\"limit\":200,\"cursor\":\"c\"}"), 0);
+    assert_int_equal(m.limit, 200);
+    assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"title\":\"\"}"), 0);
+    assert_string_equal(m.title, "");
+    assert_null(m.sampling);
+    assert_int_equal(decode("{\"type\":\"session.close\",\"session\":\"a\",\"delete\":true}"), 0);
+    assert_true(m.delete_it);
+    assert_int_equal(decode("{\"type\":\"turn.cancel\",\"session\":\"a\"}"), 0);
+    assert_int_equal(m.turn, -1);
+    assert_int_equal(decode("{\"type\":\"sessions.watch\",\"request_id\":\"r\"}"), 0);
+    assert_string_equal(m.request_id, "r");
+    message_release(&m);
+}
+
+static void the_three_inputs(void **state) {
+    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"content\":\"hi\"},\"queue\":true}"), 0);
+    assert_int_equal(m.input.kind, INPUT_CONTENT);
+    assert_int_equal(m.input.text_len, 2);
+    assert_true(m.queue);
+    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"text\":\"\"}}"), 0);
+    assert_int_equal(m.input.kind, INPUT_TEXT);
+    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[0,7,2147483647]}}"), 0);
+    assert_int_equal(m.input.n_ids, 3);
+    assert_int_equal(m.input.ids[2], INT32_MAX);
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[2147483648]}}", "invalid", "ids");
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[1.5]}}", "invalid", "ids");
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[null]}}", "bad_message", "ids");
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":\"x\"}", "bad_message", "input");
+    message_release(&m);
+}
+
+static void wrong_messages_are_named(void **state) {
+    refused("{\"type\":\"ping\"", "bad_json", NULL);
+    refused("7", "bad_message", "object");
+    refused("{\"type\":\"no.such\"}", "unknown_type", "no.such");
+    refused("{\"type\":\"session.attach\",\"session\":\"\"}", "invalid", "session");
+    refused("{\"type\":\"session.attach\",\"session\":\"..\"}", "invalid", "session");
+    refused("{\"type\":\"session.list\",\"limit\":201}", "invalid", "limit");
+    refused("{\"type\":\"session.list\",\"limit\":\"5\"}", "bad_message", "limit");
+    refused("{\"type\":\"session.open\",\"memory_len\":0}", "invalid", "memory_len");
+    refused("{\"type\":\"session.open\",\"session_len\":4294967297}", "invalid", "session_len");
+    // The request_id is known even where the rest is wrong.
+    refused("{\"request_id\":\"r\",\"type\":1}", "bad_message", "type");
+    assert_string_equal(m.request_id, "r");
+    message_release(&m);
+}
+
+// Not the nested one, not one in a string; as it was written.
+static void sampling_is_passed_on_as_text(void **state) {
+    assert_int_equal(decode("{ \"x\" : {\"sampling\":{\"seed\":1}} , \"y\":\"\\\\\",\"z\":\"\\\"sampling\\\":{}\",\"n\":-1.5e3,"
+                            "\"sampling\" : {\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}} ,"
+                            "\"type\":\"session.open\"}"), 0);
+    assert_string_equal(m.sampling, "{\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}}");
+    refused("{\"type\":\"session.open\",\"s\\u0061mpling\":{}}", "bad_message", "sampling");
+    message_release(&m);
+}
+
+static char *written(struct buf *b) { return b->data ? b->data : (char *)""; }
+
+static void errors_and_small_messages(void **state) {
+    struct buf b;
+    buf_init(&b, 4096);
+    protocol_write_error(&b, "overloaded", "no \"room\"", "r", "s", 250);
+    assert_string_equal(written(&b), "{\"type\":\"error\",\"request_id\":\"r\",\"code\":\"overloaded\",\"message\":\"no "
+                                     "\\\"room\\\"\",\"session\":\"s\",\"retry_after_ms\":250}");
+    buf_reset(&b);
+    protocol_write_pong(&b, "");
+    assert_string_equal(written(&b), "{\"type\":\"pong\"}");
+    buf_reset(&b);
+    protocol_write_progress(&b, "s", 2, 512, 2048);
+    assert_string_equal(written(&b), "{\"type\":\"turn.progress\",\"session\":\"s\",\"turn\":2,\"done\":512,\"total\":2048}");
+    buf_reset(&b);
+    struct session_view v = {.id = "s"};
+    protocol_write_changed(&b, &v, true);
+    assert_string_equal(written(&b), "{\"type\":\"session.removed\",\"session\":\"s\"}");
+    buf_release(&b);
+}
+
+static void a_delta(void **state) {
+    struct buf b;
+    buf_init(&b, 4096);
+    int32_t ids[] = {311, 7};
+    float logprobs[] = {-0.5f, -1.25f};
+    struct session_event ev = {.kind = EVENT_DELTA, .seq = 12, .first_seq = 11, .delta_turn = 2, .text = "a\n", .text_len = 2,
+                               .ids = ids, .n_ids = 2};
+    protocol_write_event(&b, &ev, "s", NULL, "");
+    assert_string_equal(written(&b), "{\"type\":\"turn.delta\",\"session\":\"s\",\"seq\":12,\"first_seq\":11,\"turn\":2,\"text\":\"a\\n\","
+                                     "\"ids\":[311,7]}");
+    buf_reset(&b);
+    ev.logprobs = logprobs;
+    protocol_write_event(&b, &ev, "s", NULL, "");
+    assert_non_null(strstr(written(&b), "\"logprobs\":[-0.5,-1.25]}"));
+    buf_release(&b);
+}
+
+static void the_end_of_a_turn(void **state) {
+    struct buf b;
+    buf_init(&b, 4096);
+    struct session_event ev = {.kind = EVENT_DONE, .seq = 9, .first_seq = 9};
+    ev.turn = (struct turn_view){.turn = 1, .finish_reason = "eos", .text = "!", .text_len = 1,
+        .numbers = {.input_tokens = 14, .output_tokens = 9, .log_tokens = 435, .kept_tokens = 411, .computed_tokens = 15,
+                    .queue_us = 100, .prefill_us = 4200, .first_token_us = 5000, .decode_us = 8000, .source = CACHE_KEPT}};
+    protocol_write_event(&b, &ev, "s", NULL, "");
+    assert_string_equal(written(&b),
+        "{\"type\":\"turn.done\",\"session\":\"s\",\"seq\":9,\"turn\":1,\"finish_reason\":\"eos\",\"text\":\"!\",\"usage\":{\"input_tokens\":14,"
+        "\"output_tokens\":9,\"log_tokens\":435},\"timings\":{\"queue_ms\":0.1,\"prefill_ms\":4.2,\"first_token_ms\":5,"
+        "\"decode_ms\":8,\"tokens_per_second\":1000},\"cache\":{\"source\":\"kept\",\"kept_tokens\":411,\"computed_tokens\":15}}");
+    buf_reset(&b);
+    ev.turn.error_code = "internal";
+    ev.turn.error_message = "why";
+    ev.turn.text_len = 0;
+    protocol_write_event(&b, &ev, "s", NULL, "");
+    assert_non_null(strstr(written(&b), "\"error\":{\"code\":\"internal\",\"message\":\"why\"}}"));
+    assert_null(strstr(written(&b), "\"text\""));
+    buf_release(&b);
+}
+
+// An answer too long for the buffer loses its oldest turns, and says so.
+static void a_state_that_does_not_fit(void **state) {
+    struct buf b;
+    struct turn_view turns[64];
+    char *text = malloc(1001);
+    memset(text, 'x', 1000);
+    text[1000] = '\0';
+    for (int i = 0; i < 64; i++)
+        turns[i] = (struct turn_view){.turn = i, .state = TURN_DONE, .text = text, .text_len = 1000, .input = {.text = "", .kind = INPUT_TEXT}};
+    struct session_answer a = {.kind = ANSWER_STATE, .request_id = "r", .session_id = "s", .session = {.id = "s"}, .turns = turns, .n_turns = 64};
+    buf_init(&b, 1 << 20);
+    protocol_write_answer(&b, &a, false);
+    cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "turns")), 64);
+    assert_false(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "more")));
+    cJSON_Delete(json);
+    buf_release(&b);
+    buf_init(&b, 30000);
+    protocol_write_answer(&b, &a, false);
+    assert_int_equal(b.error, 0);
+    json = json_parse(b.data, b.len, &json_limits_message, &err);
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "turns");
+    int n = cJSON_GetArraySize(list);
+    assert_true(n > 5 && n < 30);
+    int64_t last;
+    json_get_int(cJSON_GetArrayItem(list, n - 1), "turn", 0, 100, &last, &err);
+    assert_int_equal(last, 63);
+    assert_true(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "more")));
+    cJSON_Delete(json);
+    buf_release(&b);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type_with_its_keys), cmocka_unit_test(the_three_inputs),
+        cmocka_unit_test(wrong_messages_are_named), cmocka_unit_test(sampling_is_passed_on_as_text),
+        cmocka_unit_test(errors_and_small_messages), cmocka_unit_test(a_delta),
+        cmocka_unit_test(the_end_of_a_turn), cmocka_unit_test(a_state_that_does_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

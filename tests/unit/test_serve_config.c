@@ -1,0 +1,110 @@
+// The table of settings: its defaults are good, and what several keys say together is checked.
+#include "ws/serve_config.h"
+#include "engine/sampling_params.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+// cmocka.h needs the four above.
+#include <cmocka.h>
+#include <string.h>
+
+static struct serve_config c;
+static struct err err;
+
+static int set_up(void **state) {
+    assert_int_equal(config_init(&serve_config_table, &c, &err), 0);
+    assert_int_equal(config_set(&serve_config_table, &c, "model", "m", &err), 0);
+    return 0;
+}
+static int tear_down(void **state) {
+    config_release(&serve_config_table, &c);
+    return 0;
+}
+static void set(const char *key, const char *value) {
+    if (config_set(&serve_config_table, &c, key, value, &err) < 0) fail_msg("%s", err.text);
+}
+static void refused(int code, const char *named) {
+    assert_int_equal(serve_config_check(&c, &err), code);
+    if (!strstr(err.text, named)) fail_msg("'%s' does not say %s", err.text, named);
+}
+
+static void the_defaults_are_good(void **state) {
+    assert_int_equal(serve_config_check(&c, &err), 0);
+    assert_string_equal(c.host, "127.0.0.1");
+    assert_int_equal(c.port, 8080);
+    assert_int_equal(c.max_message_bytes, 1 << 20);
+    assert_int_equal(c.max_sequence_idle_microseconds, 60000000);
+    for (int i = 0; i < serve_config_table.n_keys; i++) assert_true(strlen(serve_config_table.keys[i].help) > 10);
+}
+
+static void what_is_missing(void **state) {
+    set("model", "");
+    refused(E_INVAL, "--model");
+    set("model", "m");
+    set("db", "");
+    refused(E_INVAL, "--db");
+}
+
+static void other_addresses_need_tokens(void **state) {
+    const char *inside[] = {"127.0.0.1", "127.9.9.9", "::1", "localhost"};
+    const char *outside[] = {"0.0.0.0", "::", "192.168.1.2", "example.org", "128.0.0.1", "::ffff:127.0.0.1"};
+    for (size_t i = 0; i < 4; i++) {
+        set("host", inside[i]);
+        assert_int_equal(serve_config_check(&c, &err), 0);
+    }
+    for (size_t i = 0; i < 6; i++) {
+        set("host", outside[i]);
+        refused(E_DENIED, "token-file");
+    }
+    set("token_file", "tokens");
+    assert_int_equal(serve_config_check(&c, &err), 0);
+}
+
+static void what_goes_together(void **state) {
+    set("tls_cert", "c");
+    refused(E_INVAL, "tls_key");
+    set("tls_key", "k");
+    assert_int_equal(serve_config_check(&c, &err), 0);
+    set("block_tokens", "48");
+    refused(E_INVAL, "power of two");
+    set("block_tokens", "64");
+    set("memory_len", "4");
+    refused(E_INVAL, "sink_len");
+    set("memory_len", "5");
+    set("message_burst", "5");
+    refused(E_INVAL, "message_burst");
+}
+
+static void sampling_lies_over_the_model(void **state) {
+    struct sampling_params p;
+    sampling_params_init(&p);
+    p.temperature = 0.5f;
+    p.top_k = 40;
+    set("top_k", "7");
+    set("max_tokens", "0");
+    assert_int_equal(serve_config_sampling(&c, &p, &err), 0);
+    assert_int_equal(p.top_k, 7);
+    assert_true(p.temperature == 0.5f);
+    const char *bad[] = {"x", "1.5", "nan", "1e99", "-1", ""};
+    for (size_t i = 0; i < 5; i++) {
+        set("top_k", bad[i]);
+        refused(E_INVAL, "top_k");
+    }
+    set("top_k", "");
+    set("temperature", "nan");
+    refused(E_INVAL, "temperature");
+    set("temperature", "-0.1");
+    refused(E_INVAL, "temperature");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_defaults_are_good, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_missing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(other_addresses_need_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_goes_together, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sampling_lies_over_the_model, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
