@@ -10,6 +10,10 @@ import WebSocket from 'ws';
 
 export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 export const parley = path.resolve(root, process.env.PARLEY ?? 'build/release/parley');
+/** Work left out under the sanitizers, which are ten times slower: loops multiply their count by this. */
+export const scale = Number(process.env.E2E_SCALE ?? (/asan|tsan/.test(parley) ? 0.1 : 1));
+/** Options of a server whose limits on one client a test may exceed. */
+export const unlimited = ['--messages-per-second', '100000', '--message-burst', '1000000', '--max-connections-per-ip', '4096'];
 const servers = new Set();
 process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
 
@@ -85,6 +89,12 @@ export class Server {
   }
 
   connect(options) { return Client.connect(this, options); }
+  /** Every sample of /metrics: `name{label="x"}` to number. */
+  async metrics() {
+    const page = await (await fetch(`${this.url}/metrics`)).text();
+    const rows = page.split('\n').filter((row) => row && !row.startsWith('#'));
+    return new Map(rows.map((row) => [row.slice(0, row.lastIndexOf(' ')), Number(row.slice(row.lastIndexOf(' ')))]));
+  }
   async metric(name) {
     const page = await (await fetch(`${this.url}/metrics`)).text();
     const line = page.split('\n').find((row) => row.startsWith(`${name} `));
@@ -100,6 +110,7 @@ export class Client {
     client.taken = 0; // frames before this index were looked at by next()
     client.counter = 0;
     client.waiters = [];
+    client.listeners = new Set(); // called with every frame, for those who follow several things at once
     client.socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, options.protocols ?? ['parley.v1'],
       { headers: { Origin: server.url, ...options.headers } });
     client.closed = new Promise((resolve) => client.socket.once('close', (code, reason) => {
@@ -109,7 +120,9 @@ export class Client {
       resolve(code);
     }));
     client.socket.on('message', (bytes) => {
-      client.frames.push(JSON.parse(bytes));
+      const frame = JSON.parse(bytes);
+      client.frames.push(frame);
+      client.listeners.forEach((listener) => listener(frame));
       client.wake();
     });
     await new Promise((resolve, reject) => {
@@ -149,6 +162,23 @@ export class Client {
     const request_id = `q${++this.counter}`;
     this.send({ ...message, request_id });
     return this.next((frame) => frame.request_id === request_id, timeoutMs);
+  }
+
+  /** As request(), for several at once: leaves alone what next() has yet to look at. */
+  ask(message, timeoutMs = 30000) {
+    const request_id = message.request_id ?? `a${++this.counter}`;
+    return new Promise((resolve, reject) => {
+      const end = (settle, value) => {
+        clearTimeout(timer);
+        this.listeners.delete(listener);
+        settle(value);
+      };
+      const listener = (frame) => { if (frame.request_id === request_id) end(resolve, frame); };
+      const timer = setTimeout(() => end(reject, new Error(`no answer to ${JSON.stringify(message)}`)), timeoutMs);
+      this.listeners.add(listener);
+      this.closed.then((code) => end(reject, new Error(`closed with ${code} before the answer to ${JSON.stringify(message)}`)));
+      this.send({ ...message, request_id });
+    });
   }
 
   /** Opens a session; gives its id. */

@@ -1,0 +1,107 @@
+// The product's first promise: what was said is known turns later, whatever happened to the cache and the process between.
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import test from 'node:test';
+import { Follower, transcript } from './follower.mjs';
+import { Server, temporaryFolder, unlimited } from './harness.mjs';
+
+const greedy = { temperature: 0, max_tokens: 48, logprobs: true };
+const talk = [
+  'My name is Zora.', 'Hello!', 'How are you?', 'What is 2 plus 3?', 'Count from 1 to 5.', 'What is the capital of France?',
+  'Tell me a joke.', 'What can you do?', 'Thank you.', 'Tell me a short story.', 'That was nice.', 'What is my name?',
+];
+const evictAfter = 4; // turns; the server is started anew after restartAfter
+const restartAfter = 8;
+
+/** All the talk in one session; disturb(turn) may return the follower of another server. */
+async function converse(follower, disturb = () => follower) {
+  const turns = [];
+  let now = follower;
+  for (const [i, line] of talk.entries()) {
+    now = await disturb(i, now);
+    turns.push(await now.say(line));
+  }
+  return turns;
+}
+
+test('a name is known after ten turns, an idle eviction and a restart, token for token', async (t) => {
+  const quiet = await Server.start(t, { args: unlimited });
+  const undisturbed = await converse(await Follower.open(await quiet.connect(), { sampling: greedy }));
+  assert.match(undisturbed.at(-1).text, /Zora/);
+  assert.ok(undisturbed.slice(1).every((turn) => turn.done.cache.source === 'kept'));
+  await quiet.stop();
+
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'),
+    args: [...unlimited, '--max-sequence-idle-microseconds', '1500000'] };
+  let server = await Server.start(t, options);
+  const first = await Follower.open(await server.connect(), { sampling: greedy });
+  const turns = await converse(first, async (turn, now) => {
+    if (turn === evictAfter) {
+      const evicted = await now.wait('the eviction', () => now.evictions[0]);
+      assert.deepEqual([evicted.reason, evicted.state], ['idle', 'cold']);
+      const { session } = await now.client.ask({ type: 'session.get', session: now.session });
+      assert.deepEqual([session.state, session.cached_tokens], ['cold', 0]);
+    }
+    if (turn !== restartAfter) return now;
+    assert.deepEqual(await server.stop(), { code: 0, signal: null });
+    server = await Server.start(t, options);
+    return Follower.attach(await server.connect(), now.session, now.seq);
+  });
+  assert.match(turns.at(-1).text, /Zora/);
+  for (const [i, turn] of turns.entries()) {
+    assert.deepEqual(transcript(turn), transcript(undisturbed[i]), `turn ${i}: ${talk[i]}`);
+    if (i === evictAfter || i === restartAfter) assert.equal(turn.done.cache.source, 'recomputed', `turn ${i}`);
+  }
+  assert.equal(turns[evictAfter].done.cache.kept_tokens, 0);
+});
+
+test('the words of a restarted server are those that were said: state, titles, search', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
+  let server = await Server.start(t, options);
+  let client = await server.connect();
+  const follower = await Follower.open(client, { sampling: greedy, system: 'You are a helpful assistant.', memory_len: 256, sink_len: 2 });
+  await follower.say('My name is Zora.');
+  await follower.say('What is the capital of France?');
+  const settled = async () => {
+    const { session, turns } = await client.ask({ type: 'session.get', session: follower.session });
+    return { session: { ...session, state: null, cached_tokens: null }, turns };
+  };
+  const before = await settled();
+  assert.equal(before.session.title, 'My name is Zora.');
+  await server.stop();
+  server = await Server.start(t, options);
+  client = await server.connect();
+  assert.deepEqual(await settled(), before);
+  for (const [query, found] of [['capital fran', 1], ['zora', 1], ['zora germany', 0]]) {
+    const list = await client.ask({ type: 'session.list', query });
+    assert.deepEqual(list.sessions.map((s) => s.id), found ? [follower.session] : [], query);
+  }
+});
+
+test('memory pressure evicts the session that rested longest, and its words come back', async (t) => {
+  // Room for two full windows of 256 and a little: the third session's turn needs another one's blocks.
+  const probe = await Server.start(t, { args: unlimited });
+  const info = (await probe.connect()).hello.models[0];
+  await probe.stop();
+  assert.ok(info.memory_len > 0);
+  const perToken = 8 * 2 * 2 * 64 * 4; // layers, keys and values, heads, width, f32
+  const server = await Server.start(t, { args: [...unlimited, '--kv-cache-bytes', String(1100 * perToken), '--prefill-chunk-tokens', '64',
+    '--memory-len', '256'] });
+  const client = await server.connect();
+  const ids = Array.from({ length: 300 }, (_, i) => 300 + (i * 37) % 3000);
+  const followers = [];
+  for (let i = 0; i < 6; i++) {
+    followers.push(await Follower.open(client));
+    await followers[i].say({ ids }, { sampling: { temperature: 0, max_tokens: 4, ignore_eos: true } });
+  }
+  await followers[0].wait('an eviction under pressure', () => followers[0].evictions[0]);
+  assert.equal(followers[0].evictions[0].reason, 'pressure');
+  assert.equal(followers[5].evictions.length, 0);
+  const again = await followers[0].say({ ids: [7, 8, 9] }, { sampling: { temperature: 0, max_tokens: 8, ignore_eos: true, logprobs: true } });
+  assert.equal(again.done.cache.source, 'recomputed');
+  const roomy = await Server.start(t, { args: [...unlimited, '--memory-len', '256'] });
+  const other = await Follower.open(await roomy.connect());
+  await other.say({ ids }, { sampling: { temperature: 0, max_tokens: 4, ignore_eos: true } });
+  const straight = await other.say({ ids: [7, 8, 9] }, { sampling: { temperature: 0, max_tokens: 8, ignore_eos: true, logprobs: true } });
+  assert.deepEqual(transcript(again), transcript(straight));
+});

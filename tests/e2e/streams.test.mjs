@@ -1,0 +1,204 @@
+// Streams that break: whoever comes back with the number of the last event has it all, once, in order.
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import test, { after } from 'node:test';
+import { Follower, transcript } from './follower.mjs';
+import { scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+
+const events = 200; // of the answer that is cut at every place
+const endless = (max_tokens, fields = {}) => ({ max_tokens, ignore_eos: true, temperature: 0.8, seed: '11', logprobs: true, ...fields });
+const server = await Server.start({ after }, { args: unlimited });
+const longPrompt = Array.from({ length: 3000 }, (_, i) => 300 + (i * 131) % 3500);
+
+test('attaching with `after` at every event of an answer, while it runs and when it is over', async () => {
+  const author = await Follower.open(await server.connect());
+  const turn = await author.start('Tell me a story.', { sampling: endless(events) });
+  const live = [];
+  let cut = -1;
+  await author.wait('the end', () => { // each event that arrives sends another reader off to ask for what follows it
+    while (cut < author.seq)
+      live.push(server.connect().then(async (client, at = ++cut) => [client, await Follower.attach(client, author.session, at)]));
+    return author.turns.get(turn)?.done;
+  });
+  const whole = transcript(author.turns.get(turn));
+  assert.equal(whole.ids.length, events);
+  const check = async (reader, from) => {
+    await reader.wait('the last event', () => reader.seq === author.seq);
+    const got = transcript(reader.turns.get(turn) ?? { text: '', ids: [], logprobs: [] }); // nothing follows the end
+    const had = Math.max(0, from - author.turns.get(turn).started.seq); // tokens before that place
+    assert.deepEqual(got.ids, whole.ids.slice(had), `after ${from}`);
+    assert.deepEqual(got.logprobs, whole.logprobs.slice(had), `after ${from}`);
+    assert.ok(whole.text.endsWith(got.text), `after ${from}`);
+    assert.equal(reader.attached.reset, false);
+    if (from === 0) assert.deepEqual(got, whole);
+  };
+  assert.equal(live.length, author.seq + 1);
+  for (const [at, pending] of live.entries()) {
+    const [client, reader] = await pending;
+    await check(reader, at);
+    client.terminate();
+  }
+  const other = await server.connect();
+  for (let at = 0; at <= author.seq; at++) {
+    const reader = await Follower.attach(other, author.session, at);
+    await check(reader, at);
+    reader.leave();
+  }
+});
+
+test('a reader that drops its connection after every event it gets', async () => {
+  const author = await Follower.open(await server.connect());
+  const reader = new Follower(author.session);
+  const turn = await author.start('Tell me a long story.', { sampling: endless(Math.round(1200 * Math.max(scale, 0.3))) });
+  let drops = 0, early = 0;
+  while (!reader.turns.get(turn)?.done) {
+    const client = await server.connect();
+    const before = reader.seq;
+    await reader.attach(client);
+    await reader.wait('an event', () => reader.seq > before);
+    reader.leave();
+    client.terminate();
+    drops++;
+    if (!author.turns.get(turn).done) early++;
+  }
+  await author.done(turn);
+  assert.deepEqual(transcript(reader.turns.get(turn)), transcript(author.turns.get(turn)));
+  assert.ok(drops > 5 && early > 2, `dropped ${drops} times, ${early} of them while the turn ran`);
+});
+
+test('attaching during the prefill, in the middle, after the end, after eviction and after a restart', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--prefill-chunk-tokens', '64',
+    '--max-sequence-idle-microseconds', '700000'] };
+  let own = await Server.start(t, options);
+  const client = await own.connect();
+  const author = await Follower.open(client);
+  const turn = await author.start({ ids: longPrompt }, { sampling: endless(300) });
+  await client.next((frame) => frame.type === 'turn.progress' && frame.done < frame.total);
+  assert.equal(author.turns.get(turn).ids.length, 0);
+  const readers = { prefill: await Follower.attach(await own.connect(), author.session) };
+  await author.tokens(turn, 20);
+  readers.middle = await Follower.attach(await own.connect(), author.session);
+  await author.done(turn);
+  readers.end = await Follower.attach(await own.connect(), author.session);
+  const whole = transcript(author.turns.get(turn));
+  assert.equal(whole.ids.length, 300);
+  for (const [when, reader] of Object.entries(readers))
+    assert.deepEqual(transcript(await reader.done(turn)), whole, when);
+  await author.wait('the eviction', () => author.evictions[0]);
+  for (const reader of Object.values(readers)) await reader.wait('the eviction', () => reader.evictions[0]);
+  const evicted = await Follower.attach(await own.connect(), author.session);
+  assert.deepEqual(transcript(await evicted.done(turn)), whole);
+  await evicted.wait('the eviction', () => evicted.evictions[0]?.seq === author.evictions[0].seq);
+  const { seq } = author;
+  await own.stop();
+  own = await Server.start(t, options);
+  const restarted = await Follower.attach(await own.connect(), author.session);
+  assert.deepEqual(transcript(await restarted.done(turn)), whole);
+  await restarted.wait('every event', () => restarted.seq === seq);
+  // Where it had been when the first server ended, it can go on.
+  const back = await Follower.attach(await own.connect(), author.session, seq);
+  assert.equal(back.attached.reset, false);
+  await back.say({ ids: [5] }, { sampling: endless(3) });
+  assert.equal(back.turns.size, 1);
+});
+
+test('two clients of one session see the same, whoever speaks', async () => {
+  const one = await Follower.open(await server.connect());
+  const two = await Follower.attach(await server.connect(), one.session);
+  const first = await one.start('My name is Zora.', { sampling: { temperature: 0 } });
+  await two.done(first);
+  const second = await two.start('What is my name?', { sampling: { temperature: 0 } });
+  await one.done(second);
+  for (const turn of [first, second]) {
+    assert.deepEqual(transcript(await one.done(turn)), transcript(await two.done(turn)));
+    assert.deepEqual(one.turns.get(turn).started, two.turns.get(turn).started);
+  }
+  assert.match(one.turns.get(second).text, /Zora/);
+});
+
+test('a place that the server does not know answers with reset, and what follows is live', async () => {
+  const author = await Follower.open(await server.connect());
+  await author.say('Hello!', { sampling: endless(4) });
+  const client = await server.connect();
+  const answer = await client.ask({ type: 'session.attach', session: author.session, after: author.seq + 1000 });
+  assert.deepEqual([answer.type, answer.reset, answer.session.seq], ['session.attached', true, author.seq]);
+  const state = await client.ask({ type: 'session.get', session: author.session, attach: true });
+  assert.deepEqual([state.type, state.seq, state.turns.length], ['session.state', author.seq, 1]);
+  assert.equal(state.turns[0].text, author.turns.get(0).text);
+  const reader = new Follower(author.session, state.seq);
+  client.listeners.add(reader.listener);
+  const turn = await author.start('Again!', { sampling: endless(4) });
+  assert.deepEqual(transcript(await reader.done(turn)), transcript(await author.done(turn)));
+});
+
+test('session.get of a running turn and then its events make the whole answer', async () => {
+  const author = await Follower.open(await server.connect());
+  const turn = await author.start('Tell me a story.', { sampling: endless(300) });
+  await author.tokens(turn, 50);
+  const client = await server.connect();
+  const reader = new Follower(author.session);
+  client.listeners.add((frame) => { // listening begins with the answer's seq
+    if (frame.type !== 'session.state') return;
+    reader.seq = frame.seq;
+    reader.turns.set(turn, { text: frame.turns[0].text, ids: [], logprobs: [], top: [], arrivals: [], started: {} });
+    client.listeners.add(reader.listener);
+  });
+  const state = await client.ask({ type: 'session.get', session: author.session, attach: true });
+  assert.equal(state.turns[0].state, 'running');
+  const whole = transcript(await author.done(turn));
+  assert.equal((await reader.done(turn)).text, whole.text);
+});
+
+test('a disconnect ends no turn', async () => {
+  const client = await server.connect();
+  const author = await Follower.open(client);
+  const turn = await author.start('Tell me a story.', { sampling: endless(400) });
+  await author.tokens(turn, 3);
+  await client.terminate();
+  const reader = await Follower.attach(await server.connect(), author.session);
+  const { done, ids } = await reader.done(turn);
+  assert.deepEqual([done.finish_reason, ids.length], ['length', 400]);
+});
+
+test('detached is quiet; attached again, nothing is missing', async () => {
+  const client = await server.connect();
+  const author = await Follower.open(client);
+  await author.say('Hello!', { sampling: endless(4) });
+  assert.equal((await client.ask({ type: 'session.detach', session: author.session })).type, 'session.detached');
+  const other = await Follower.attach(await server.connect(), author.session, author.seq);
+  const before = author.seq;
+  const turn = await other.start('Hello again!', { sampling: endless(8) });
+  await other.done(turn);
+  await client.ask({ type: 'ping', request_id: 'p' }).catch(() => {}); // everything before it has arrived
+  assert.equal(author.seq, before);
+  await author.attach(client);
+  assert.deepEqual(transcript(await author.done(turn)), transcript(other.turns.get(turn)));
+});
+
+test('a reader that stops reading gets joined deltas or 4001, and loses nothing', async (t) => {
+  const own = await Server.start(t, { args: [...unlimited, '--slow-reader-timeout', '1'],
+    model: 'tests/fixtures/models/llama' });
+  const sessions = Math.max(3, Math.round(12 * scale)); // each turn's frames with 20 alternatives are about half a megabyte
+  const fast = await own.connect();
+  const slow = await own.connect();
+  const authors = [], readers = [];
+  for (let i = 0; i < sessions; i++) {
+    authors.push(await Follower.open(fast));
+    readers.push(await Follower.attach(slow, authors[i].session));
+  }
+  slow.socket.pause();
+  const more = { top_logprobs: 20 };
+  const turns = await Promise.all(authors.map((author, i) => author.start({ ids: [i + 2] }, { sampling: endless(480, more) })));
+  await Promise.all(authors.map((author, i) => author.done(turns[i])));
+  const behind = async () => (await own.metric('parley_slow_readers_total')) > 0;
+  if (scale === 1) await until('the cut', behind, 10000); // fewer frames fit into the sockets' buffers
+  slow.socket.resume();
+  const again = await own.connect();
+  const cut = await behind();
+  if (cut) assert.equal(await slow.closed, 4001);
+  for (const [i, reader] of readers.entries()) {
+    if (cut) await reader.attach(again);
+    assert.deepEqual(transcript(await reader.done(turns[i])), transcript(authors[i].turns.get(turns[i])), `session ${i}`);
+  }
+  if (cut) assert.ok(readers.some((reader) => reader.joined > 0));
+});
