@@ -15,6 +15,7 @@ export const scale = Number(process.env.E2E_SCALE ?? (/asan|tsan/.test(parley) ?
 /** Options of a server whose limits on one client a test may exceed. */
 export const unlimited = ['--messages-per-second', '100000', '--message-burst', '1000000', '--max-connections-per-ip', '4096'];
 const servers = new Set();
+let clients = 0;
 process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKILL')));
 
 /** A port that nobody listens on now. */
@@ -109,6 +110,7 @@ export class Client {
     client.frames = []; // everything received, in order
     client.taken = 0; // frames before this index were looked at by next()
     client.counter = 0;
+    client.tag = `${process.pid}.${++clients}`; // two connections that start turns with one request_id start one turn
     client.waiters = [];
     client.listeners = new Set(); // called with every frame, for those who follow several things at once
     client.socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, options.protocols ?? ['parley.v1'],
@@ -159,14 +161,14 @@ export class Client {
 
   /** Sends with a request_id and gives the frame that answers it (an error too). */
   async request(message, timeoutMs) {
-    const request_id = `q${++this.counter}`;
+    const request_id = `q${this.tag}.${++this.counter}`;
     this.send({ ...message, request_id });
     return this.next((frame) => frame.request_id === request_id, timeoutMs);
   }
 
   /** As request(), for several at once: leaves alone what next() has yet to look at. */
   ask(message, timeoutMs = 30000) {
-    const request_id = message.request_id ?? `a${++this.counter}`;
+    const request_id = message.request_id ?? `a${this.tag}.${++this.counter}`;
     return new Promise((resolve, reject) => {
       const end = (settle, value) => {
         clearTimeout(timer);

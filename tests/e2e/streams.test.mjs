@@ -14,10 +14,12 @@ test('attaching with `after` at every event of an answer, while it runs and when
   const author = await Follower.open(await server.connect());
   const turn = await author.start('Tell me a story.', { sampling: endless(events) });
   const live = [];
-  let cut = -1;
+  const follow = async (at) => {
+    const client = await server.connect();
+    return [client, await Follower.attach(client, author.session, at)];
+  };
   await author.wait('the end', () => { // each event that arrives sends another reader off to ask for what follows it
-    while (cut < author.seq)
-      live.push(server.connect().then(async (client, at = ++cut) => [client, await Follower.attach(client, author.session, at)]));
+    while (live.length <= author.seq) live.push(follow(live.length));
     return author.turns.get(turn)?.done;
   });
   const whole = transcript(author.turns.get(turn));
