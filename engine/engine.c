@@ -323,7 +323,7 @@ void engine_close(struct engine *e) {
         pthread_join(e->thread, NULL);
     }
     struct command c;
-    while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) turn_free(c.turn);
+    while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) engine_turn_free(c.turn);
     if (e->instance.model) instance_release(&e->instance);
     free_owned(e);
     queue_release(&e->events);

@@ -143,10 +143,10 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         turn->sampling.seed = random_u64();
         turn->sampling.has_seed = true;
     }
-    struct turn *t = turn_new(turn, clock_mono_us(e->clock));
+    struct turn *t = engine_turn_new(turn, clock_mono_us(e->clock));
     w = t ? find_or_add(e, turn->sequence) : NULL;
     if (!w) {
-        free(t); // not turn_free: the log is still the caller's
+        free(t); // not engine_turn_free: the log is still the caller's
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = reserve;

@@ -85,7 +85,7 @@ void instance_release(struct instance *in) {
     struct sequence *s, *next;
     HASH_ITER(hh, in->sequences, s, next) {
         HASH_DEL(in->sequences, s);
-        turn_free(s->turn);
+        engine_turn_free(s->turn);
         sequence_free(s);
     }
     buf_release(&in->text);

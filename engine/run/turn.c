@@ -12,7 +12,7 @@ int64_t turn_max_log(const struct engine_turn *spec) {
     return most;
 }
 
-struct turn *turn_new(const struct engine_turn *spec, int64_t now_us) {
+struct turn *engine_turn_new(const struct engine_turn *spec, int64_t now_us) {
     struct turn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->spec = *spec;
@@ -25,7 +25,7 @@ struct turn *turn_new(const struct engine_turn *spec, int64_t now_us) {
     return t;
 }
 
-void turn_free(struct turn *t) {
+void engine_turn_free(struct turn *t) {
     if (!t) return;
     free(t->spec.ids);
     free(t);

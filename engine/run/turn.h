@@ -1,7 +1,7 @@
 // One turn from submission to its last event: the submitted request, its log while it grows, and
 // its clocks. What a running turn needs beside that, and that is large, is a slot: as many as turns
 // may run at once, made at open, so that a turn's start allocates nothing but room for its log.
-// Engine thread only, but for turn_new.
+// Engine thread only, but for engine_turn_new.
 #pragma once
 #include "engine/engine.h"
 #include "engine/run/sampler.h"
@@ -30,8 +30,8 @@ struct turn {
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.
-struct turn *turn_new(const struct engine_turn *spec, int64_t now_us);
-void turn_free(struct turn *t); // and its log, if nobody took it
+struct turn *engine_turn_new(const struct engine_turn *spec, int64_t now_us);
+void engine_turn_free(struct turn *t); // and its log, if nobody took it
 
 // How long the log may become in this turn.
 int64_t turn_max_log(const struct engine_turn *spec);

@@ -88,7 +88,7 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
         give_up(in, s, RELEASE_ASKED);
     else
         forget_if_empty(in, s);
-    turn_free(t);
+    engine_turn_free(t);
 }
 
 // --- commands
@@ -101,7 +101,7 @@ static void submit(struct instance *in, struct turn *t) {
         err_set(&err, E_NOMEM, "no memory for another sequence");
         metric_add(in->metrics.finished[FINISH_ERROR], 1);
         emit_done(&in->emit, t, FINISH_ERROR, &err, "", 0, 0);
-        turn_free(t);
+        engine_turn_free(t);
         return;
     }
     t->sequence = s;

@@ -38,7 +38,7 @@ static void begin(const char *stop) {
         s.sampling.n_stop = 1;
     }
     s.ids = calloc(3, sizeof *s.ids);
-    turn = turn_new(&s, 1000);
+    turn = engine_turn_new(&s, 1000);
     memset(&slot, 0, sizeof slot);
     assert_int_equal(sampler_init(&slot.sampler, N_VOCAB, NULL), 0);
     turn->slot = &slot;
@@ -48,7 +48,7 @@ static void begin(const char *stop) {
 }
 
 static void end(void) {
-    turn_free(turn);
+    engine_turn_free(turn);
     sampler_release(&slot.sampler);
     buf_release(&scratch);
     buf_release(&text);
@@ -83,9 +83,9 @@ static void test_longest_log(void **state) {
 static void test_deadline_far_away_does_not_wrap(void **state) {
     struct engine_turn s = spec();
     s.sampling.deadline_us = INT64_MAX - 1;
-    struct turn *t = turn_new(&s, 1000);
+    struct turn *t = engine_turn_new(&s, 1000);
     assert_int_equal(t->deadline_us, INT64_MAX);
-    turn_free(t);
+    engine_turn_free(t);
 }
 
 static void test_text_comes_out_whole(void **state) {
