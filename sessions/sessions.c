@@ -62,7 +62,7 @@ void service_forget_id(struct session *s) {
 
 void service_touch(struct session *s) {
     struct sessions *ss = s->service;
-    if (s->touched) return;
+    if (s->touched || ss->closing) return; // at the end nothing is settled any more
     s->touched = true;
     s->touched_next = NULL;
     *ss->touched_end = s;

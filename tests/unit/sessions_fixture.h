@@ -258,11 +258,13 @@ static void fx_teardown(void) {
     fake.events = NULL;
 }
 static void fx_forget_clients(void) {
+    for (uint64_t client = 1; fx.ss && client < CLIENTS; client++) sessions_client_gone(fx.ss, client);
     memset(fx.followers, 0, sizeof fx.followers);
     fx.n_answers = 0;
 }
 static void fx_restart(void) {
     sessions_close(fx.ss);
+    fx.ss = NULL;
     fx_forget_clients();
     fake_reset();
     fx_open();
@@ -270,10 +272,10 @@ static void fx_restart(void) {
 
 // Everything that can happen without time passing or the engine stepping.
 static void fx_settle(void) {
-    sessions_poll(fx.ss);
-    while (store_n_waiting(fx.ss->store) > 0) {
-        if (sessions_poll(fx.ss) != 0) usleep(50);
-    }
+    do {
+        sessions_poll(fx.ss);
+        if (store_n_waiting(fx.ss->store) > 0) usleep(50);
+    } while (store_n_waiting(fx.ss->store) > 0 || fake.first_event < fake.n_events);
     sessions_poll(fx.ss);
 }
 static void fx_step(void) {
@@ -331,4 +333,57 @@ static const struct seen_answer *fx_get(uint64_t client, const char *id) {
     sessions_get(fx.ss, &r, id, false, 0);
     fx_settle();
     return fx_last_answer();
+}
+static void fx_update(uint64_t client, const char *id, const char *title, const char *sampling) {
+    struct sessions_request r = fx_request(client, "update");
+    sessions_update(fx.ss, &r, id, title, sampling);
+    fx_settle();
+}
+static void fx_close(uint64_t client, const char *id, bool delete_it) {
+    struct sessions_request r = fx_request(client, "close");
+    sessions_close_session(fx.ss, &r, id, delete_it);
+    fx_settle();
+}
+static void fx_cancel(uint64_t client, const char *id, int64_t turn) {
+    struct sessions_request r = fx_request(client, "cancel");
+    sessions_cancel_turn(fx.ss, &r, id, turn);
+    fx_settle();
+}
+static const struct seen_answer *fx_list(const char *query, int64_t limit, const char *cursor) {
+    struct sessions_request r = fx_request(1, "list");
+    sessions_list(fx.ss, &r, query, limit, cursor);
+    fx_settle();
+    assert_int_equal(fx_last_answer()->kind, ANSWER_LIST);
+    return fx_last_answer();
+}
+static void fx_start_ids(uint64_t client, const char *id, const int32_t *ids, size_t n) {
+    struct sessions_request r = fx_request(client, NULL);
+    struct turn_input in = {.kind = INPUT_IDS, .ids = ids, .n_ids = n};
+    sessions_start_turn(fx.ss, &r, id, &in, NULL, false);
+}
+static void fx_start_text(uint64_t client, const char *id, const char *text) {
+    struct sessions_request r = fx_request(client, NULL);
+    struct turn_input in = {.kind = INPUT_TEXT, .text = text, .text_len = strlen(text)};
+    sessions_start_turn(fx.ss, &r, id, &in, NULL, false);
+}
+// A turn from its start to its end.
+static void fx_turn(uint64_t client, const char *id, const char *text) {
+    fx_start(client, id, text);
+    fx_run();
+}
+static const struct seen_answer *fx_answer_to(const char *request_id) {
+    for (int i = fx.n_answers; i-- > 0;)
+        if (strcmp(fx.answers[i].request_id, request_id) == 0) return &fx.answers[i];
+    fail_msg("no answer to %s", request_id);
+    return NULL;
+}
+static void fx_expect_error(const char *code) {
+    const struct seen_answer *a = fx_last_answer();
+    assert_non_null(a);
+    assert_int_equal(a->kind, ANSWER_ERROR);
+    assert_string_equal(a->code, code);
+    assert_true(a->message[0] != 0);
+}
+static struct session *fx_session(const char *id) {
+    return service_find(fx.ss, id);
 }

@@ -1,0 +1,183 @@
+// Sampling parameters from and to JSON: every key, strict types, ranges, nothing changed by a refusal.
+#include "sessions/sampling_json.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#define VOCAB 1000
+
+static struct turn_sampling fresh(void) {
+    struct turn_sampling s = {0};
+    sampling_params_init(&s.params);
+    return s;
+}
+
+static void takes_every_key(void **state) {
+    struct turn_sampling s = fresh();
+    struct err err = {0};
+    int rc = sampling_json_apply(
+        &s,
+        "{\"temperature\":0.7,\"top_k\":40,\"top_p\":0.9,\"min_p\":0.05,\"repetition_penalty\":1.1,\"presence_penalty\":-1,"
+        "\"frequency_penalty\":2,\"seed\":\"18446744073709551615\",\"max_tokens\":5,\"min_tokens\":1,\"stop\":[\"a\",\"bc\"],"
+        "\"logit_bias\":{\"7\":-100,\"999\":3.5},\"ignore_eos\":true,\"logprobs\":true,\"top_logprobs\":20,"
+        "\"deadline_ms\":1500,\"bad_words\":[[1,2],[3]],\"unknown\":1}",
+        VOCAB, &err);
+    if (rc < 0) fail_msg("%s", err.text);
+    const struct sampling_params *p = &s.params;
+    assert_true(p->temperature == 0.7f && p->top_p == 0.9f && p->min_p == 0.05f && p->repetition_penalty == 1.1f);
+    assert_true(p->presence_penalty == -1 && p->frequency_penalty == 2);
+    assert_true(p->has_seed && p->seed == UINT64_MAX);
+    assert_int_equal(p->top_k, 40);
+    assert_int_equal(p->max_tokens, 5);
+    assert_int_equal(p->min_tokens, 1);
+    assert_int_equal(p->n_stop, 2);
+    assert_string_equal(p->stop[1], "bc");
+    assert_int_equal(p->n_bias, 2);
+    assert_int_equal(p->bias[0].id, 7);
+    assert_true(p->bias[1].bias == 3.5f);
+    assert_true(p->ignore_eos && s.logprobs);
+    assert_int_equal(p->top_logprobs, 20);
+    assert_int_equal(p->deadline_us, 1500000);
+    assert_int_equal(p->n_bad, 2);
+    assert_int_equal(p->bad[0][1], 2);
+    assert_int_equal(p->bad[1][1], -1);
+    assert_int_equal(sampling_params_check(p, VOCAB, &err), 0); // the engine agrees
+}
+
+static void comes_back_as_it_was(void **state) {
+    struct turn_sampling s = fresh(), again = fresh();
+    struct buf out;
+    assert_int_equal(sampling_json_apply(&s,
+                                         "{\"temperature\":0.1,\"top_p\":0.333333333,\"stop\":\"\\\"\\n\",\"seed\":3,"
+                                         "\"logit_bias\":{\"5\":0.1},\"bad_words\":[[9]],\"logprobs\":true}",
+                                         VOCAB, NULL),
+                     0);
+    buf_init(&out, 1 << 20);
+    assert_int_equal(sampling_json_write(&out, &s, SAMPLING_EVERY_KEY), 0);
+    struct err err = {0};
+    if (sampling_json_apply(&again, out.data, VOCAB, &err) < 0) fail_msg("%s: %s", err.text, out.data);
+    again.set = s.set;
+    assert_memory_equal(&again, &s, sizeof s);
+    buf_release(&out);
+}
+
+static void writes_only_what_was_given(void **state) {
+    struct turn_sampling s = fresh();
+    struct buf out;
+    assert_int_equal(sampling_json_apply(&s, "{\"top_k\":3,\"temperature\":null,\"other\":[1]}", VOCAB, NULL), 0);
+    buf_init(&out, 1 << 20);
+    sampling_json_write(&out, &s, s.set);
+    assert_string_equal(out.data, "{\"top_k\":3}");
+    buf_reset(&out);
+    sampling_json_write(&out, &s, 0);
+    assert_string_equal(out.data, "{}");
+    buf_reset(&out);
+    sampling_json_write(&out, &s, SAMPLING_EVERY_KEY);
+    assert_null(strstr(out.data, "seed")); // there is none yet
+    buf_release(&out);
+}
+
+static void a_later_object_goes_over_an_earlier_one(void **state) {
+    struct turn_sampling s = fresh();
+    assert_int_equal(sampling_json_apply(&s, "{\"top_k\":3,\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"1\":1,\"2\":2}}", VOCAB, NULL), 0);
+    assert_int_equal(sampling_json_apply(&s, "{\"temperature\":0,\"stop\":\"z\",\"logit_bias\":{}}", VOCAB, NULL), 0);
+    assert_int_equal(s.params.top_k, 3);
+    assert_int_equal(s.params.n_stop, 1);
+    assert_string_equal(s.params.stop[0], "z");
+    assert_int_equal(s.params.n_bias, 0);
+    assert_int_equal(sampling_json_apply(&s, NULL, VOCAB, NULL), 0);
+    assert_int_equal(sampling_json_apply(&s, "{\"stop\":[]}", VOCAB, NULL), 0);
+    assert_int_equal(s.params.n_stop, 0);
+}
+
+static void refuses_and_names_the_key(void **state) {
+    static const struct {
+        const char *json, *names;
+    } bad[] = {
+        {"[]", "sampling"},
+        {"{", ""},
+        {"{\"top_k\":1,\"top_k\":2}", "top_k"},
+        {"{\"temperature\":-0.1}", "temperature"},
+        {"{\"temperature\":101}", "temperature"},
+        {"{\"temperature\":\"1\"}", "temperature"},
+        {"{\"temperature\":1e999}", "too large"},
+        {"{\"temperature\":true}", "temperature"},
+        {"{\"top_k\":-1}", "top_k"},
+        {"{\"top_k\":1.5}", "top_k"},
+        {"{\"top_k\":3000000000}", "top_k"},
+        {"{\"top_p\":0}", "top_p"},
+        {"{\"top_p\":1e-60}", "top_p"},
+        {"{\"top_p\":1.01}", "top_p"},
+        {"{\"min_p\":-1}", "min_p"},
+        {"{\"repetition_penalty\":0}", "repetition_penalty"},
+        {"{\"presence_penalty\":101}", "presence_penalty"},
+        {"{\"frequency_penalty\":-101}", "frequency_penalty"},
+        {"{\"seed\":-1}", "seed"},
+        {"{\"seed\":\"x\"}", "seed"},
+        {"{\"seed\":\"18446744073709551616\"}", "seed"},
+        {"{\"max_tokens\":-5}", "max_tokens"},
+        {"{\"min_tokens\":[]}", "min_tokens"},
+        {"{\"stop\":\"\"}", "stop"},
+        {"{\"stop\":5}", "stop"},
+        {"{\"stop\":[\"a\",5]}", "stop"},
+        {"{\"stop\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", "stop"},
+        {"{\"logit_bias\":[1]}", "logit_bias"},
+        {"{\"logit_bias\":{\"1000\":1}}", "logit_bias"},
+        {"{\"logit_bias\":{\"-1\":1}}", "logit_bias"},
+        {"{\"logit_bias\":{\" 1\":1}}", "logit_bias"},
+        {"{\"logit_bias\":{\"99999999999\":1}}", "logit_bias"},
+        {"{\"logit_bias\":{\"1\":\"x\"}}", "logit_bias"},
+        {"{\"logit_bias\":{\"1\":101}}", "logit_bias"},
+        {"{\"logit_bias\":{\"1\":1,\"01\":2}}", "logit_bias"},
+        {"{\"bad_words\":[[]]}", "bad_words"},
+        {"{\"bad_words\":[[1000]]}", "bad_words"},
+        {"{\"bad_words\":[[0.5]]}", "bad_words"},
+        {"{\"bad_words\":[[1,2,3,4,5,6,7,8,9]]}", "bad_words"},
+        {"{\"bad_words\":[1]}", "bad_words"},
+        {"{\"ignore_eos\":1}", "ignore_eos"},
+        {"{\"logprobs\":\"yes\"}", "logprobs"},
+        {"{\"top_logprobs\":21}", "top_logprobs"},
+        {"{\"deadline_ms\":-1}", "deadline_ms"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct turn_sampling s = fresh(), before = fresh();
+        struct err err = {0};
+        int rc = sampling_json_apply(&s, bad[i].json, VOCAB, &err);
+        if (rc != E_INVAL || !strstr(err.text, bad[i].names)) fail_msg("%s: %d %s", bad[i].json, rc, err.text);
+        assert_memory_equal(&s, &before, sizeof s);
+    }
+}
+
+static void refuses_what_is_too_long_or_too_many(void **state) {
+    struct turn_sampling s = fresh();
+    char json[16384] = "{\"stop\":\"";
+    memset(json + 9, 'x', SAMPLING_STOP_BYTES);
+    strcpy(json + 9 + SAMPLING_STOP_BYTES, "\"}");
+    assert_int_equal(sampling_json_apply(&s, json, VOCAB, NULL), E_INVAL);
+    strcpy(json + 9 + SAMPLING_STOP_BYTES - 1, "\"}");
+    assert_int_equal(sampling_json_apply(&s, json, VOCAB, NULL), 0);
+    strcpy(json, "{\"logit_bias\":{");
+    for (int i = 0; i <= SAMPLING_MAX_BIAS; i++) {
+        char item[32];
+        snprintf(item, sizeof item, "%s\"%d\":1", i ? "," : "", i);
+        strcat(json, item);
+    }
+    strcat(json, "}}");
+    assert_int_equal(sampling_json_apply(&s, json, VOCAB, NULL), E_INVAL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_every_key),
+        cmocka_unit_test(comes_back_as_it_was),
+        cmocka_unit_test(writes_only_what_was_given),
+        cmocka_unit_test(a_later_object_goes_over_an_earlier_one),
+        cmocka_unit_test(refuses_and_names_the_key),
+        cmocka_unit_test(refuses_what_is_too_long_or_too_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
