@@ -97,18 +97,18 @@ static const char *skip_string(const char *p) {
 }
 
 static const char *skip_value(const char *p) {
-    if (*p == '"') return skip_string(p);
     int depth = 0;
+    if (*p != '{' && *p != '[') // a string, a number or a word
+        return *p == '"' ? skip_string(p) : p + strcspn(p, ",}] \t\r\n");
     do {
-        if (*p == '{' || *p == '[') depth++;
-        if (*p == '}' || *p == ']') depth--;
         if (*p == '"') {
             p = skip_string(p);
             continue;
         }
+        if (*p == '{' || *p == '[') depth++;
+        if (*p == '}' || *p == ']') depth--;
         p++;
     } while (depth > 0);
-    while (*p != ',' && *p != '}' && *p != ']' && *p != '\0') p++; // the rest of a number or a word
     return p;
 }
 

@@ -3,6 +3,8 @@
 #include "base/utf8.h"
 #include "ws/protocol.h"
 #include "ws/version.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ADD(out, literal) buf_add(out, literal, sizeof(literal) - 1)
@@ -16,6 +18,13 @@ static void begin(struct json_writer *w, struct buf *out, const char *type, cons
 
 static void put_object(struct json_writer *w, const char *key, const char *json) {
     json_put_raw(w, key, json ? json : "{}", json ? strlen(json) : 2);
+}
+
+// A setting: 0.7 is read back as the same float as 0.699999988, and people see it.
+static void put_setting(struct json_writer *w, const char *key, float v) {
+    char text[32];
+    snprintf(text, sizeof(text), "%.6g", (double)v);
+    json_put_double(w, key, strtod(text, NULL));
 }
 
 static double ms(int64_t us) { return (double)us / 1000.0; }
@@ -126,13 +135,13 @@ static void put_model(struct json_writer *w, const struct protocol_hello *h) {
     json_put_int(w, "max_memory_len", e->max_memory_len);
     json_put_int(w, "sink_len", h->sink_len);
     json_open(w, "sampling", '{');
-    json_put_double(w, "temperature", (double)s->temperature);
+    put_setting(w, "temperature", s->temperature);
     json_put_int(w, "top_k", s->top_k);
-    json_put_double(w, "top_p", (double)s->top_p);
-    json_put_double(w, "min_p", (double)s->min_p);
-    json_put_double(w, "repetition_penalty", (double)s->repetition_penalty);
-    json_put_double(w, "presence_penalty", (double)s->presence_penalty);
-    json_put_double(w, "frequency_penalty", (double)s->frequency_penalty);
+    put_setting(w, "top_p", s->top_p);
+    put_setting(w, "min_p", s->min_p);
+    put_setting(w, "repetition_penalty", s->repetition_penalty);
+    put_setting(w, "presence_penalty", s->presence_penalty);
+    put_setting(w, "frequency_penalty", s->frequency_penalty);
     json_put_int(w, "max_tokens", s->max_tokens);
     json_close(w, '}');
     json_close(w, '}');
