@@ -12,7 +12,7 @@ const running = new Set();
 process.on('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 
 export class Wire {
-  /** { args, env, host, tls, wait: false, port } */
+  /** { args, env, host, tls, wait: false, port, wrap: ['prlimit', ...] } */
   static async start(t, options = {}) {
     const wire = new Wire();
     wire.folder = temporaryFolder(t);
@@ -21,7 +21,8 @@ export class Wire {
     wire.tls = options.tls;
     wire.url = `${wire.tls ? 'https' : 'http'}://${wire.host}:${wire.port}`;
     wire.log = '';
-    wire.process = spawn(fakeServer, ['--model', 'fake', '--db', ':memory:', '--port', String(wire.port),
+    const [program, ...before] = [...(options.wrap ?? []), fakeServer];
+    wire.process = spawn(program, [...before, '--model', 'fake', '--db', ':memory:', '--port', String(wire.port),
       '--host', wire.host, ...(options.args ?? [])], { env: { ...process.env, ...options.env }, stdio: ['ignore', 'pipe', 'pipe'] });
     running.add(wire.process);
     wire.out = '';

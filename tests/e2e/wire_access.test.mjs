@@ -1,7 +1,7 @@
 // Who may come in: tokens, Origin, Host, limits on connections and messages, TLS.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -159,6 +159,23 @@ test('limits', async (t) => {
     await until('a free place', async () => (await wire.get('/healthz')).status === 200);
     assert.ok((await wire.metric('parley_refused_total{limit="max_connections"}')) >= 1);
     open.forEach((s) => s.socket.destroy());
+  });
+  await t.test('out of descriptors: no spin, and back when there are some', async (u) => {
+    const wire = await Wire.start(u, { wrap: ['prlimit', '--nofile=48:48'], args: ['--max-connections-per-ip', '200'] });
+    const held = Array.from({ length: 60 }, () => wire.socket().on('error', () => {}));
+    await until('the pause', () => wire.log.includes('event=listener.pause'));
+    const before = await wire.cpu();
+    await sleep(1000);
+    assert.ok((await wire.cpu()) - before < 0.2, 'the listener spins');
+    held.forEach((socket) => socket.destroy());
+    await until('an answer', async () => (await wire.get('/healthz', [], { wait: 1000 })).status === 200);
+  });
+  await t.test('the descriptor limit is brought to what is needed', async (u) => {
+    for (const [limit, connections, wanted] of [['4000:4000', 3000, 3256], ['500:4000', 3000, 3256], ['4000:4000', 10, 1024]]) {
+      const wire = await Wire.start(u, { wrap: ['prlimit', `--nofile=${limit}`], args: ['--max-connections', String(connections)] });
+      const soft = /Max open files\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/limits`, 'utf8'))[1];
+      assert.equal(Number(soft), wanted);
+    }
   });
   await t.test('message rate: errors with a time to wait, then 4002', async (u) => {
     const wire = await Wire.start(u, { args: ['--messages-per-second', '5', '--message-burst', '10'] });
