@@ -159,17 +159,15 @@ int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
     TRY(checkpoint_open(&cp, dir, err));
     int rc = fingerprint_compute(fingerprint, &c, cp, err);
     if (rc == 0) {
-        json_open(w, NULL, '{');
         json_put_string(w, "family", c.family);
         json_put_string(w, "dtype", dtype_name(c.dtype));
         put_shape(w, &c);
         put_switches(w, &c);
         put_tokens(w, &c);
         put_memory(w, &c, put_tensors(w, cp));
-        json_put_string(w, "tokenizer", tokenizer_file(dir));
-        json_put_string(w, "chat_template", template_file(dir));
+        json_put_string(w, "tokenizer_file", tokenizer_file(dir));
+        json_put_string(w, "chat_template_file", template_file(dir));
         json_put_string(w, "fingerprint", fingerprint);
-        json_close(w, '}');
     }
     checkpoint_close(cp);
     return rc;

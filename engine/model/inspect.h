@@ -4,7 +4,7 @@
 
 struct json_writer;
 
-// Writes one JSON object: family, the switches in which families differ, sizes, token ids, sampling
+// Writes into a JSON object that the caller has open: family, the switches in which families differ, sizes, token ids, sampling
 // suggestions, tensors (number, bytes, by dtype), bytes of cache for a token, memory for some
 // numbers of sessions, which tokenizer and chat template files are there, fingerprint. On failure
 // the writer's buffer is as it was.

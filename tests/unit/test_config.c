@@ -396,6 +396,17 @@ static void help_is_laid_out_for_80_columns(void **state) {
         "                            (default off)\n");
 }
 
+static void help_plain(const struct config_table *t, const void *settings, FILE *out) {
+    static const struct config_key key = {"", "json", CONFIG_BOOL, 0, 0, 0, NULL, "off", "Print JSON.", 0};
+    static const struct config_table plain = {&key, 1};
+    config_help(&plain, out);
+}
+
+static void help_of_keys_without_a_section_has_a_heading(void **state) {
+    assert_string_equal(written_by(help_plain), "Options:\n"
+                                                "  --[no-]json               Print JSON. (default off)\n");
+}
+
 static void the_written_file_has_every_key_and_reads_back(void **state) {
     set("host", "h;x y");
     set("port", "81");
@@ -482,6 +493,7 @@ int main(void) {
         TEST(arguments_beat_environment_beats_file_beats_default),
         TEST(wrong_variables_say_why),
         TEST(help_is_laid_out_for_80_columns),
+        TEST(help_of_keys_without_a_section_has_a_heading),
         TEST(the_written_file_has_every_key_and_reads_back),
         TEST(what_a_file_cannot_hold_is_not_written_wrongly),
         TEST(secrets_stay_secret),

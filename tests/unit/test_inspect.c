@@ -9,7 +9,9 @@ static cJSON *inspect(const char *dir) {
     struct err err = {0};
     buf_init(&b, 100000);
     json_writer_init(&w, &b);
+    json_open(&w, NULL, '{');
     if (model_inspect(dir, &w, &err) != 0) fail_msg("%s", err.text);
+    json_close(&w, '}');
     cJSON *json = json_parse(buf_z(&b), b.len, &json_limits_message, &err);
     if (!json) fail_msg("%s: %s", err.text, buf_z(&b));
     buf_release(&b);
@@ -42,8 +44,8 @@ static void describes_the_demo_model(void **state) {
     const cJSON *eight = cJSON_GetArrayItem(at(j, "memory"), 1);
     assert_int_equal(at(eight, "sessions")->valueint, 8);
     assert_int_equal(at(eight, "bytes_kv_bf16")->valuedouble, 28324608 + 8 * 4096 * 4096);
-    assert_string_equal(at(j, "tokenizer")->valuestring, "tokenizer.json");
-    assert_string_equal(at(j, "chat_template")->valuestring, "chat_template.jinja");
+    assert_string_equal(at(j, "tokenizer_file")->valuestring, "tokenizer.json");
+    assert_string_equal(at(j, "chat_template_file")->valuestring, "chat_template.jinja");
     assert_int_equal(strlen(at(j, "fingerprint")->valuestring), 32);
     cJSON_Delete(j);
 }
@@ -51,8 +53,8 @@ static void describes_the_demo_model(void **state) {
 static void says_what_is_not_there(void **state) {
     cJSON *j = inspect("tests/fixtures/models/qwen3");
     assert_true(cJSON_IsTrue(at(j, "qk_norm")));
-    assert_true(cJSON_IsNull(at(j, "tokenizer")));
-    assert_true(cJSON_IsNull(at(j, "chat_template")));
+    assert_true(cJSON_IsNull(at(j, "tokenizer_file")));
+    assert_true(cJSON_IsNull(at(j, "chat_template_file")));
     assert_int_equal(at(cJSON_GetArrayItem(at(j, "memory"), 0), "tokens_each")->valueint, 512);
     cJSON_Delete(j);
 }

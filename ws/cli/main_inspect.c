@@ -33,6 +33,13 @@ static void put_text(const struct settings *s, struct json_writer *w) {
     tokenizer_close(t);
 }
 
+// A row of a list of objects, on a line of its own.
+static void print_row(const cJSON *row) {
+    const cJSON *field;
+    printf("\n ");
+    cJSON_ArrayForEach(field, row) printf(" %s %.15g", field->string, field->valuedouble);
+}
+
 static void print_value(const cJSON *item, int depth) {
     const cJSON *child;
     if (cJSON_IsString(item)) {
@@ -45,6 +52,7 @@ static void print_value(const cJSON *item, int depth) {
         cJSON_ArrayForEach(child, item) {
             if (cJSON_IsNumber(child)) printf("%.15g ", child->valuedouble);
             else if (cJSON_IsString(child)) printf("%s ", child->valuestring);
+            else if (cJSON_IsObject(child)) print_row(child);
         }
         putchar('\n');
     } else if (cJSON_IsObject(item)) {
