@@ -7,6 +7,7 @@ static const char *const families[] = {"llama", "mistral", "qwen2", "qwen3"};
 enum { N_FAMILIES = sizeof families / sizeof *families, N_TOKENS = 96 };
 
 struct fixture {
+    bool loaded; // logits of loaded.safetensors: as transformers loads the folder
     char dir[128];
     cJSON *golden;
     struct safetensors *tensors;
@@ -20,7 +21,7 @@ static void fixture_open(struct fixture *f, const char *family) {
     snprintf(path, sizeof path, "%s/golden.json", f->dir);
     f->golden = json_parse_file(path, &json_limits_file, &err);
     if (!f->golden) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%s/golden.safetensors", f->dir);
+    snprintf(path, sizeof path, "%s/%s.safetensors", f->dir, f->loaded ? "loaded" : "golden");
     if (safetensors_open(&f->tensors, path, &err) < 0) fail_msg("%s", err.text);
     const struct tensor *t = safetensors_find(f->tensors, "input_ids");
     assert_non_null(t);
@@ -69,7 +70,7 @@ static void compare_logits(const char *what, const float *got, const float *want
 // One variant of the 96 logits (memory_len 0: plain), in chunks of `chunk`.
 static void check_variant(const struct fixture *f, const struct tensor *t, int32_t memory_len,
                           int32_t sink_len, int32_t chunk, const float *same_bits) {
-    struct engine *e = reference_engine(f->dir, chunk, 8);
+    struct engine *e = f->loaded ? engine_for(f->dir, chunk, 8, 0) : reference_engine(f->dir, chunk, 8);
     struct rows rows = rows_new(e->info.n_vocab);
     struct outcome o;
     struct engine_turn turn = turn_for(e, 1, f->ids, N_TOKENS, memory_len, sink_len);
@@ -97,9 +98,9 @@ static void check_variant(const struct fixture *f, const struct tensor *t, int32
     free(rows.data);
 }
 
-static void test_logits(void **state) {
-    struct fixture f;
-    fixture_open(&f, *state);
+static void check_all_variants(const char *family, bool loaded) {
+    struct fixture f = {.loaded = loaded};
+    fixture_open(&f, family);
     int n_variants = 0;
     for (size_t i = 0; i < safetensors_count(f.tensors); i++) {
         const struct tensor *t = safetensors_at(f.tensors, i);
@@ -113,6 +114,10 @@ static void test_logits(void **state) {
     assert_true(n_variants >= 2);
     fixture_close(&f);
 }
+
+static void test_logits(void **state) { check_all_variants(*state, false); }
+// The same positions by Hugging Face from the folder as it is published: nothing is put in.
+static void test_logits_as_loaded(void **state) { check_all_variants(*state, true); }
 
 // One greedy turn behind log; appends what it draws to the log. Where the fixture says that the
 // lead of the best logit is clear, ids must be equal; where it is not, the reference's own
@@ -160,7 +165,7 @@ static double gap_of(const cJSON *object) {
 }
 
 static void test_greedy(void **state) {
-    struct fixture f;
+    struct fixture f = {0};
     static int32_t log[MAX_LOG];
     fixture_open(&f, *state);
     const cJSON *g = cJSON_GetObjectItemCaseSensitive(f.golden, "greedy");
@@ -173,7 +178,7 @@ static void test_greedy(void **state) {
 }
 
 static void test_four_turns_on_one_cache(void **state) {
-    struct fixture f;
+    struct fixture f = {0};
     static int32_t log[MAX_LOG];
     fixture_open(&f, *state);
     struct engine *e = reference_engine(f.dir, 8, 16);
@@ -191,7 +196,7 @@ static void test_four_turns_on_one_cache(void **state) {
 }
 
 static void test_windows(void **state) {
-    struct fixture f;
+    struct fixture f = {0};
     static int32_t log[MAX_LOG];
     fixture_open(&f, *state);
     for (const cJSON *w = cJSON_GetObjectItemCaseSensitive(f.golden, "windows")->child; w;
@@ -208,20 +213,22 @@ static void test_windows(void **state) {
 }
 
 int main(void) {
-    struct CMUnitTest tests[4 * N_FAMILIES];
-    char names[4 * N_FAMILIES][64];
+    enum { KINDS = 5 };
+    struct CMUnitTest tests[KINDS * N_FAMILIES];
+    char names[KINDS * N_FAMILIES][64];
     static const struct {
         const char *name;
         CMUnitTestFunction run;
-    } kinds[] = {{"logits", test_logits},
+    } kinds[KINDS] = {{"logits", test_logits},
+                 {"logits as loaded", test_logits_as_loaded},
                  {"greedy", test_greedy},
                  {"turns", test_four_turns_on_one_cache},
                  {"windows", test_windows}};
-    for (size_t i = 0; i < 4 * N_FAMILIES; i++) {
-        snprintf(names[i], sizeof names[i], "%s: %s", families[i / 4], kinds[i % 4].name);
+    for (size_t i = 0; i < KINDS * N_FAMILIES; i++) {
+        snprintf(names[i], sizeof names[i], "%s: %s", families[i / KINDS], kinds[i % KINDS].name);
         tests[i] = (struct CMUnitTest){.name = names[i],
-                                       .test_func = kinds[i % 4].run,
-                                       .initial_state = (void *)families[i / 4]};
+                                       .test_func = kinds[i % KINDS].run,
+                                       .initial_state = (void *)families[i / KINDS]};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
