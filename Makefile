@@ -101,7 +101,7 @@ install: all ## into PREFIX (default /usr/local): program, demo model, configura
 	install -D -m 755 $(PARLEY) $(DESTDIR)$(PREFIX)/bin/parley
 	install -d $(DESTDIR)$(PREFIX)/share/parley/demo-model
 	install -m 644 configs/demo-model/* $(DESTDIR)$(PREFIX)/share/parley/demo-model
-	install -D -m 644 configs/demo.ini $(DESTDIR)$(PREFIX)/share/parley/demo.ini
+	sed 's|^model = .*|model = $(PREFIX)/share/parley/demo-model|' configs/demo.ini >$(DESTDIR)$(PREFIX)/share/parley/demo.ini
 clean: ## remove build/
 	rm -rf build
 help: ## this list

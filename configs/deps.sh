@@ -11,7 +11,7 @@ need() { # need PACKAGE COMMAND...: the package is missing unless the command su
     shift
     "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
-evlib() { ls /usr/lib/*/libwebsockets-evlib_uv.so* /usr/local/lib/libwebsockets-evlib_uv.so*; }
+evlib() { ls /usr/lib/*/libwebsockets-evlib_uv.so* || ls /usr/local/lib/libwebsockets-evlib_uv.so*; }
 header() { echo "#include <$1>" | gcc -E -x c -; }
 
 need gcc gcc --version
