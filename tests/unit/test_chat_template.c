@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_template.h"
-#include "text_model.h"
+#include "tests/unit/text_model.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 // tokenizer_decode.
 #include "base/utf8.h"
 #include "engine/text/detokenizer.h"
-#include "text_model.h"
+#include "tests/unit/text_model.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

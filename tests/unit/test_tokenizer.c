@@ -1,7 +1,7 @@
 // tokenizer: what its file may say and may not, added tokens with all their flags, plain spans,
 // round trips, and time.
 #include "engine/text/tokenizer.h"
-#include "text_model.h"
+#include "tests/unit/text_model.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
