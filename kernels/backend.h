@@ -47,7 +47,24 @@ struct kv_store {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum activation { ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_RELU };
+// In words, x the input: silu x sigmoid(x); gelu x Phi(x) by erf; gelu_tanh its tanh form; quick_gelu
+// x sigmoid(1.702 x); relu2 relu(x)^2; relu6 min(relu(x), 6); leaky_relu 0.01 x below zero; mish
+// x tanh(ln(1 + e^x)); linear x itself.
+enum activation {
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_TANH,
+    ACT_RELU,
+    ACT_QUICK_GELU,
+    ACT_RELU2,
+    ACT_RELU6,
+    ACT_LEAKY_RELU,
+    ACT_SIGMOID,
+    ACT_TANH,
+    ACT_MISH,
+    ACT_LINEAR,
+    ACT_COUNT
+};
 enum rope_style { ROPE_HALF, ROPE_INTERLEAVED }; // pairs (i, i + rot/2) as in NeoX and Llama, or (2i, 2i+1)
 enum linear_mode { LINEAR_STORE, LINEAR_ADD };   // y = ... or y += ...
 

@@ -19,8 +19,18 @@ static const char *const position_words[] = {[POSITION_LEARNED] = "learned",
                                              [POSITION_ROTARY] = "rotary",
                                              [POSITION_ALIBI] = "alibi"};
 static const char *const rope_words[] = {[ROPE_HALF] = "half", [ROPE_INTERLEAVED] = "interleaved"};
-static const char *const activation_words[] = {
-    [ACT_SILU] = "silu", [ACT_GELU] = "gelu", [ACT_GELU_TANH] = "gelu_tanh", [ACT_RELU] = "relu"};
+static const char *const activation_words[] = {[ACT_SILU] = "silu",
+                                               [ACT_GELU] = "gelu",
+                                               [ACT_GELU_TANH] = "gelu_tanh",
+                                               [ACT_RELU] = "relu",
+                                               [ACT_QUICK_GELU] = "quick_gelu",
+                                               [ACT_RELU2] = "relu2",
+                                               [ACT_RELU6] = "relu6",
+                                               [ACT_LEAKY_RELU] = "leaky_relu",
+                                               [ACT_SIGMOID] = "sigmoid",
+                                               [ACT_TANH] = "tanh",
+                                               [ACT_MISH] = "mish",
+                                               [ACT_LINEAR] = "linear"};
 
 static void put_shape(struct json_writer *w, const struct model_config *c) {
     json_put_int(w, "n_params", model_config_n_params(c));

@@ -91,10 +91,25 @@ static int read_activation(struct model_config *c, const char *key, const cJSON 
         const char *name;
         enum activation activation;
     } names[] = {
-        {"silu", ACT_SILU},          {"swish", ACT_SILU},
-        {"gelu", ACT_GELU},          {"gelu_python", ACT_GELU},
-        {"gelu_new", ACT_GELU_TANH}, {"gelu_pytorch_tanh", ACT_GELU_TANH},
-        {"relu", ACT_RELU},          {"gelu_fast", ACT_GELU_TANH},
+        // by transformers' ACT2FN
+        {"silu", ACT_SILU},
+        {"swish", ACT_SILU},
+        {"gelu", ACT_GELU},
+        {"gelu_python", ACT_GELU},
+        {"gelu_new", ACT_GELU_TANH},
+        {"gelu_fast", ACT_GELU_TANH},
+        {"gelu_accurate", ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", ACT_GELU_TANH},
+        {"gelu_python_tanh", ACT_GELU_TANH},
+        {"quick_gelu", ACT_QUICK_GELU},
+        {"relu", ACT_RELU},
+        {"relu2", ACT_RELU2},
+        {"relu6", ACT_RELU6},
+        {"leaky_relu", ACT_LEAKY_RELU},
+        {"sigmoid", ACT_SIGMOID},
+        {"tanh", ACT_TANH},
+        {"mish", ACT_MISH},
+        {"linear", ACT_LINEAR},
     };
     const char *name;
     int rc = json_get_string(json, key, &name, err);

@@ -314,7 +314,7 @@ static void names_what_is_wrong(void **state) {
     }
     refuses(&(struct tweak){.as_f16 = "model.layers.0.self_attn.k_proj.weight"}, E_UNSUPPORTED,
             "one dtype");
-    refuses(&(struct tweak){.config = ",\"hidden_act\":\"mish\""}, E_UNSUPPORTED, "mish");
+    refuses(&(struct tweak){.config = ",\"hidden_act\":\"xielu\""}, E_UNSUPPORTED, "xielu");
     refuses(&(struct tweak){.config = ",\"num_key_value_heads\":1"}, E_FORMAT,
             "(8, 8), not (4, 8)");
     refuses(&(struct tweak){.config = ",\"head_dim\":1024"}, E_UNSUPPORTED, "even width");
