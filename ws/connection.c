@@ -18,6 +18,7 @@
 #define PAUSE_OUTBOX_BYTES (256 << 10) // unsent answers beyond which nothing more is read from the client
 #define CLOSE_GRACE_US 10000000     // for the last frames and the close handshake
 #define CHANGED_INTERVAL_US 100000  // session.changed are coalesced this long
+#define PUSH_MAX 4                  // writes of one connection before others get their turn
 #define MAX_READY 4096              // sessions attached at once, roughly
 
 // Of enum lws_write_protocol, 4.1 to 4.5; the public header leaves its place free and says "handled by lws_close_reason".
@@ -47,7 +48,7 @@ struct connection {
     int64_t tokens_us, opened_us, waiting_us, changed_us, ready_us, closing_us;
     int refused_in_a_row, close_code;
     const char *close_reason;
-    bool watching, changed_due, paused, gated, close_sent, skip;
+    bool watching, changed_due, paused, gated, close_sent, skip, fresh;
 };
 
 // --- sending --------------------------------------------------------------------------------------------------
@@ -159,11 +160,14 @@ static int send_close(struct connection *c) {
 
 int connection_peer_closes(const struct connection *c) { return c->close_sent ? -1 : 0; }
 
-int connection_writable(struct connection *c) {
-    if (c->close_sent) return 0;
-    c->waiting_us = 0; // the socket took what it had
-    if (c->close_code && (c->skip || outbox_empty(&c->outbox))) return send_close(c);
+static bool pending(const struct connection *c) {
+    return c->close_code || !outbox_empty(&c->outbox) || (c->changed_due && !outbox_empty(&c->changed)) || c->n_ready > 0;
+}
+
+// One frame, or a piece of one. 0, or -1 when the socket is broken.
+static int send_one(struct connection *c) {
     int rc = 0;
+    if (c->close_code && (c->skip || outbox_empty(&c->outbox))) return send_close(c);
     if (!outbox_empty(&c->outbox)) {
         rc = send_queued(c);
     } else if (c->changed_due && !outbox_empty(&c->changed)) {
@@ -173,14 +177,33 @@ int connection_writable(struct connection *c) {
     } else {
         rc = send_event(c);
     }
-    if (rc < 0) return -1;
     if (c->paused && c->outbox.bytes <= PAUSE_OUTBOX_BYTES / 2) {
         c->paused = false;
         lws_rx_flow_control(c->peer->wsi, 1);
     }
-    if (c->close_code || !outbox_empty(&c->outbox) || (c->changed_due && !outbox_empty(&c->changed)) || c->n_ready > 0)
-        want_write(c);
+    return rc < 0 ? -1 : 0;
+}
+
+int connection_writable(struct connection *c) {
+    if (c->close_sent) return 0;
+    c->waiting_us = 0; // the socket took what it had
+    if (send_one(c) < 0) return -1;
+    if (pending(c)) want_write(c);
     return 0;
+}
+
+// Asking for a writable callback costs two epoll_ctl and a turn-round of the loop: as much as the write itself. So
+// what has just become ready is written at once while the socket says, before each write, that it takes more.
+void connection_push(struct connection *c) {
+    c->fresh = false;
+    for (int i = 0; i < PUSH_MAX && pending(c) && !c->close_sent; i++) {
+        if (c->waiting_us || lws_send_pipe_choked(c->peer->wsi)) break;
+        if (send_one(c) < 0) {
+            server_kill(c->peer);
+            return;
+        }
+    }
+    if (pending(c)) want_write(c);
 }
 
 void connection_end(struct connection *c, int code, const char *reason) {
@@ -251,7 +274,9 @@ void connection_ready(struct connection *c, struct session *s) {
     }
     c->ready[c->n_ready++] = s;
     if (!c->ready_us) c->ready_us = c->server->ready_us;
-    want_write(c);
+    if (c->fresh) return;
+    c->fresh = server_push_later(c->server, c);
+    if (!c->fresh) want_write(c);
 }
 
 void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done, int64_t total) {

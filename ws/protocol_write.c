@@ -57,10 +57,11 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
 }
 
 static void put_input(struct json_writer *w, const struct turn_input *in) {
+    const char *text = in->text ? in->text : "";
     json_open(w, "input", '{');
     switch (in->kind) {
-    case INPUT_CONTENT: json_put_text(w, "content", in->text, in->text_len); break;
-    case INPUT_TEXT: json_put_text(w, "text", in->text, in->text_len); break;
+    case INPUT_CONTENT: json_put_text(w, "content", text, in->text_len); break;
+    case INPUT_TEXT: json_put_text(w, "text", text, in->text_len); break;
     case INPUT_IDS: json_put_int(w, "n_ids", (int64_t)in->n_ids); break;
     }
     json_close(w, '}');

@@ -43,12 +43,32 @@ static void on_poll_timer(uv_timer_t *handle) { ((struct server *)handle->data)-
 
 void server_touch_sessions(struct server *s) { s->sessions_dirty = true; }
 
+bool server_push_later(struct server *s, struct connection *c) {
+    if (!s->polling) return false;
+    if (s->n_fresh == s->cap_fresh) {
+        size_t cap = s->cap_fresh ? s->cap_fresh * 2 : 64;
+        uint64_t *grown = realloc(s->fresh, cap * sizeof(*grown));
+        if (!grown) return false;
+        s->fresh = grown;
+        s->cap_fresh = cap;
+    }
+    s->fresh[s->n_fresh++] = connection_client(c);
+    return true;
+}
+
 static void poll_sessions(struct server *s) {
     if (!s->sessions_dirty || !s->sessions) return;
     s->sessions_dirty = false;
     s->ready_us = __atomic_exchange_n(&s->wake_us, 0, __ATOMIC_RELAXED);
+    s->polling = true;
     int64_t next_us = sessions_poll(s->sessions);
+    s->polling = false;
     s->ready_us = 0;
+    for (size_t i = 0; i < s->n_fresh; i++) {
+        struct connection *c = server_find(s, s->fresh[i]);
+        if (c) connection_push(c);
+    }
+    s->n_fresh = 0;
     if (s->sessions_dirty) next_us = 0; // a callback made new work
     if (next_us < 0)
         uv_timer_stop(&s->poll_timer);
@@ -503,7 +523,15 @@ int server_run(struct server *s) {
     return s->forced ? E_CANCELLED : 0;
 }
 
-// The loop turns until libwebsockets has closed its handles on it; then the context is gone (s->context is NULL).
+// libwebsockets closes its handles as the loop turns. On a loop that is not its own 4.1.6 frees its context only when
+// it is told to a second time; newer versions may have done it by then (s->context is NULL).
+static void destroy_context(struct server *s) {
+    for (int round = 0; round < 2 && s->context; round++) {
+        lws_context_destroy(s->context);
+        for (int i = 0; i < 100 && s->context; i++) uv_run(&s->loop, UV_RUN_NOWAIT);
+    }
+}
+
 void server_stop(struct server *s) {
     uv_timer_stop(&s->tick);
     uv_timer_stop(&s->drain_timer);
@@ -511,8 +539,7 @@ void server_stop(struct server *s) {
     listener_close(s->listener);
     s->listener = NULL;
     s->state = SERVER_CLOSING;
-    if (s->context) lws_context_destroy(s->context);
-    for (int i = 0; i < 1000 && s->context; i++) uv_run(&s->loop, UV_RUN_NOWAIT);
+    destroy_context(s);
     while (s->peers) free_peer(s->peers);
     s->sessions = NULL;
 }
@@ -533,5 +560,6 @@ void server_close(struct server *s) {
     auth_close(s->auth);
     buf_release(&s->tx);
     free(s->slots);
+    free(s->fresh);
     free(s);
 }

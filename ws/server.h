@@ -62,6 +62,9 @@ struct server {
     bool sessions_dirty;                     // the session service has something to do
     int64_t wake_us;                         // when the engine's thread rang first; atomic, 0 when it has not
     int64_t ready_us;                        // that time, while sessions_poll runs
+    bool polling;                            // inside sessions_poll
+    uint64_t *fresh;                         // (cap_fresh) clients to push to when it returns
+    size_t n_fresh, cap_fresh;
     int64_t start_us, sweep_us;
 
     struct lws_context *context;
@@ -104,6 +107,7 @@ void server_close(struct server *s); // frees; nobody rings any more
 int64_t server_now_us(void);
 void server_touch_sessions(struct server *s); // after any sessions_* call: timers may have changed
 struct connection *server_find(struct server *s, uint64_t client); // NULL when it is gone
+bool server_push_later(struct server *s, struct connection *c); // false: not inside sessions_poll, or no memory
 uint64_t server_add(struct server *s, struct connection *c); // its number, never given again; 0: no memory
 void server_remove(struct server *s, struct connection *c);
 void server_start_watch_timer(struct server *s, int64_t ms);

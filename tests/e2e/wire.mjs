@@ -8,6 +8,7 @@ import tls from 'node:tls';
 import { Client, freePort, parley, temporaryFolder, until } from './harness.mjs';
 
 export const fakeServer = path.join(path.dirname(parley), 'tests/fake_server');
+const sanitized = /\/build\/(asan|tsan)\//.test(fakeServer); // whose memory is not the program's
 const running = new Set();
 process.on('exit', () => running.forEach((child) => child.kill('SIGKILL')));
 
@@ -15,6 +16,7 @@ export class Wire {
   /** { args, env, host, tls, wait: false, port, wrap: ['prlimit', ...] } */
   static async start(t, options = {}) {
     const wire = new Wire();
+    wire.sanitized = sanitized;
     wire.folder = temporaryFolder(t);
     wire.port = options.port ?? (await freePort());
     wire.host = options.host ?? '127.0.0.1';

@@ -76,11 +76,11 @@ test('a slow reader is cut off, costs no memory, and loses nothing', async (t) =
   for (let i = 0; i < 20; i++) {
     const begun = Date.now();
     await neighbour.request({ type: 'ping' });
-    assert.ok(Date.now() - begun < 500, 'a slow reader holds up its neighbour');
+    assert.ok(Date.now() - begun < (wire.sanitized ? 5000 : 500), 'a slow reader holds up its neighbour');
     await sleep(100);
   }
   await until('the cut', async () => (await wire.metric('parley_slow_readers_total')) === 1);
-  assert.ok(memory() - before < 4, `${memory() - before} MiB for one slow reader`);
+  assert.ok(wire.sanitized || memory() - before < 4, `${memory() - before} MiB for one slow reader`);
   slow.socket.resume();
   assert.equal(await slow.close(), 4001);
   await until('the end of the socket', async () => (await wire.metric('parley_websockets')) === 2);
@@ -116,7 +116,7 @@ test('a client that asks and does not read is not read from', async (t) => {
   const before = memory();
   for (let i = 0; i < 3000; i++) greedy.send('{"type":"session.list","limit":200}'); // 400 MB of answers
   await sleep(1500);
-  assert.ok(memory() - before < 8, `${memory() - before} MiB of answers wait`);
+  assert.ok(wire.sanitized || memory() - before < 8, `${memory() - before} MiB of answers wait`);
   greedy.socket.destroy();
   assert.equal((await feeder.request({ type: 'ping' })).type, 'pong');
 });
@@ -242,7 +242,7 @@ test('idle connections: small, and no work', async (t) => {
   await sleep(2000);
   const used = (await wire.cpu()) - cpu;
   t.diagnostic(`${each.toFixed(1)} kB per idle connection with a session, ${used.toFixed(2)} s of processor time in 2 s`);
-  assert.ok(each < 20, `${each} kB per idle connection`);
+  if (!wire.sanitized) assert.ok(each < 20, `${each} kB per idle connection`);
   assert.ok(used <= 0.05, `${used} s of processor time in 2 s`);
   sockets.forEach((s) => s.socket.destroy());
   first.socket.destroy();
