@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { MAX_REPEAT = 1000, CONTEXT_TOKENS = 16 /* before a decode */, WARM_TOKENS = 8 };
+
 struct settings {
     struct cli_model model;
     int64_t prompt_tokens, decode_tokens, sequences, repeat;
@@ -21,7 +23,7 @@ static const struct config_key keys[] = {
      "Tokens generated in each decode measured.", 0},
     {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, 1024, 0, "8",
      "Sessions that decode together in the last part.", 0},
-    {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, 1000, 0, "5",
+    {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
      "Runs of each part; medians are reported.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
     CLI_MODEL_KEYS(struct settings, model),
@@ -92,7 +94,6 @@ static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
     turn.sampling.temperature = 0;
     turn.sampling.ignore_eos = true;
     turn.sampling.max_tokens = (int32_t)n_generate;
-    turn.score_only = n_generate == 0;
     turn.n_ids = turn.n_input = n_ids;
     cli_turn_window(&b->settings->model, b->engine, &turn);
     turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
@@ -135,20 +136,26 @@ static int compare(const void *a, const void *b) {
 
 enum part { PREFILL, DECODE, TOGETHER };
 
-// Median tokens/s of one part.
+// One run of a part in tokens/s. A prefill ends with the first token drawn; a decode begins there, because the tokens
+// drawn from the prompts' last rows are the prefill's work.
+static int run(struct bench *b, enum part part, int64_t n_decode, double *out) {
+    const struct settings *s = b->settings;
+    int n = part == TOGETHER ? (int)s->sequences : 1;
+    int64_t prefill_us = 0, decode_us = 0;
+    for (int i = 0; i < n; i++)
+        TRY(submit(b, part == PREFILL ? s->prompt_tokens : CONTEXT_TOKENS, part == PREFILL ? 1 : n_decode));
+    TRY(finish(b, n, &prefill_us, &decode_us));
+    *out = part == PREFILL ? (double)s->prompt_tokens * 1e6 / (double)prefill_us
+                           : (double)(n * (n_decode - 1)) * 1e6 / (double)decode_us;
+    return 0;
+}
+
+// Median of one part.
 static int measure(struct bench *b, enum part part, double *out) {
     const struct settings *s = b->settings;
-    double rates[1000];
-    for (int64_t i = -1; i < s->repeat; i++) { // the run before the first warms up
-        int n = part == TOGETHER ? (int)s->sequences : 1;
-        int64_t prefill_us = 0, decode_us = 0;
-        for (int k = 0; k < n; k++)
-            TRY(submit(b, part == PREFILL ? s->prompt_tokens : 16, part == PREFILL ? 0 : s->decode_tokens));
-        TRY(finish(b, n, &prefill_us, &decode_us));
-        if (i < 0) continue;
-        rates[i] = part == PREFILL ? (double)s->prompt_tokens * 1e6 / (double)prefill_us
-                                   : (double)(n * s->decode_tokens - 1) * 1e6 / (double)decode_us;
-    }
+    double rates[MAX_REPEAT], warm;
+    TRY(run(b, part, s->decode_tokens < WARM_TOKENS ? s->decode_tokens : WARM_TOKENS, &warm));
+    for (int64_t i = 0; i < s->repeat; i++) TRY(run(b, part, s->decode_tokens, &rates[i]));
     qsort(rates, (size_t)s->repeat, sizeof *rates, compare);
     *out = rates[s->repeat / 2];
     return 0;
@@ -157,7 +164,7 @@ static int measure(struct bench *b, enum part part, double *out) {
 static void report(const struct settings *s, const struct engine_info *info, const double rate[3],
                    double ceiling) {
     // One decoded token reads every weight once and what the cache holds by then (half the run on average).
-    double kv = (double)info->block_bytes / info->block_tokens * (16 + (double)s->decode_tokens / 2);
+    double kv = (double)info->block_bytes / info->block_tokens * (CONTEXT_TOKENS + (double)s->decode_tokens / 2);
     double bytes = (double)info->weight_bytes + kv;
     double gbs = bytes * rate[DECODE] / 1e9;
     if (!s->json) {

@@ -1,0 +1,24 @@
+#!/bin/bash
+# The figures of the README's table, on this machine: Parley beside llama.cpp, then the server's own.
+# usage: tests/bench/run.sh PARLEY   (see README.md here; BENCH_SMALL=1 leaves the model of 1.2 billion parameters out)
+set -eu
+parley=$(realpath "$1")
+cd "$(dirname "$0")/../.."
+work=build/bench
+large=$work/llama-1b
+mkdir -p "$work"
+
+packages() { # packages FOLDER: what its lock file pins, without install scripts and without other platforms' binaries
+    [ -d "$1/node_modules" ] && return
+    (cd "$1" && npm install --no-save --ignore-scripts --omit=optional --no-audit --no-fund >/dev/null)
+}
+packages tests/e2e
+[ "$(uname -m)" != x86_64 ] || packages tests/bench
+models=(configs/demo-model)
+if [ -z "${BENCH_SMALL:-}" ]; then
+    [ -d "$large" ] || "$parley" synth --like llama-1b --out "$large"
+    models+=("$large")
+fi
+node tests/bench/compare.mjs "$parley" "$work" "${models[@]}"
+echo
+PARLEY=$parley node tests/bench/server.mjs "${models[@]}"
