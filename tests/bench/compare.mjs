@@ -15,7 +15,7 @@ const FIGURES = [['prefill', 'prefill of 512'], ['decode', 'decode of 128'], ['t
 const IN_CACHE = { prefill: 1.2, decode: 1.5, together: 3 }, IN_MEMORY = { prefill: 1.2, decode: 1.1, together: 1.2 };
 const LARGE_BYTES = 512e6;
 
-const json = (program, args) => JSON.parse(execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
+const json = (program, args) => JSON.parse(execFileSync(program, args, { encoding: 'utf8', stdio: 'pipe' }));
 const rival = (kind) => (gguf) => json(process.execPath, [path.join(here, 'rival.mjs'), kind, gguf]);
 
 function rivals() {
