@@ -20,6 +20,7 @@
 #define CLIENTS 8
 #define ANSWERS 256
 #define SEEN_TURNS 64
+#define FX_REQUESTS 32768
 
 struct seen_answer {
     uint64_t client;
@@ -59,7 +60,7 @@ struct follower {
     int n_events, n_deltas, n_lost;
     int count[EVENT_KINDS];
     char last_reason[16], title[256], last_request_id[64];
-    bool closed, deleted, gone;
+    bool closed, deleted, gone, attached;
     struct seen_turn turns[SEEN_TURNS];
 };
 static struct {
@@ -72,9 +73,15 @@ static struct {
     int n_answers;
     struct follower followers[CLIENTS][4]; // client 1 .. CLIENTS - 1
     bool by_hand;                          // events are not taken as they come
+    void (*on_answer)(const struct seen_answer *a);
     size_t max_text;
     int n_changed, n_removed, n_progress;
+    unsigned char answered[FX_REQUESTS]; // how often request "qN" has been, by answer or event
 } fx;
+
+static void fx_count_answer(const char *request_id) {
+    if (request_id[0] == 'q' && request_id[1] >= '0' && request_id[1] <= '9') fx.answered[atoi(request_id + 1) % FX_REQUESTS]++;
+}
 
 static struct follower *fx_follower(uint64_t client, const char *id) {
     struct follower *free_one = NULL;
@@ -96,6 +103,7 @@ static void fx_take_event(struct follower *f, const struct session_event *e) {
     f->n_events++;
     f->count[e->kind]++;
     snprintf(f->last_request_id, sizeof f->last_request_id, "%s", e->request_id);
+    fx_count_answer(e->request_id);
     if (e->kind == EVENT_OPENED || e->kind == EVENT_UPDATED || e->kind == EVENT_CLOSED) {
         assert_int_equal(e->session.seq, e->seq);
         snprintf(f->title, sizeof f->title, "%s", e->session.title);
@@ -178,15 +186,13 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
         snprintf(s->turns[i].input, sizeof s->turns[i].input, "%.*s", (int)t->input.text_len, t->input.text ? t->input.text : "");
         snprintf(s->turns[i].finish, sizeof s->turns[i].finish, "%s", t->finish_reason ? t->finish_reason : "");
     }
-    if (a->kind == ANSWER_ATTACHED || (a->kind == ANSWER_STATE)) {
-        struct follower *f = fx_follower(client, a->session.id);
-        if (a->kind == ANSWER_ATTACHED && a->reset) f->last = a->seq;
-    }
+    fx_count_answer(a->request_id);
+    if (fx.on_answer) fx.on_answer(s);
 }
 static void fx_on_ready(void *ctx, uint64_t client, struct session *s) {
     struct follower *f = fx_follower(client, session_id(s));
     f->s = s;
-    f->ready = true;
+    f->ready = f->attached = true;
     f->gone = false;
     if (!fx.by_hand) fx_take(client, f);
 }
@@ -197,6 +203,7 @@ static void fx_on_gone(void *ctx, uint64_t client, struct session *s) {
     struct follower *f = fx_follower(client, session_id(s));
     f->s = NULL;
     f->gone = true;
+    f->attached = false;
 }
 static void fx_on_changed(void *ctx, const char *owner, const struct session_view *view, bool removed) {
     fx.n_changed++;

@@ -1,37 +1,166 @@
-// Quick first life of a session; see test_sessions.c for the rules.
+// One conversation by itself: the numbering of its events, titles, what may be told, and taking back.
 #include "tests/unit/sessions_fixture.h"
 
-static void test_open_turn_events_restart(void **state) {
-    fx_setup_file();
-    fx_open_session(1, "s1");
-    struct follower *f = fx_follower(1, "s1");
-    assert_int_equal(f->last, 1);
-    fx_start_with(1, "s1", "My name is Zora", NULL, false, "r1");
-    fx_run();
-    assert_int_equal(f->count[EVENT_STARTED], 1);
-    assert_int_equal(f->count[EVENT_DONE], 1);
-    assert_int_equal(f->turns[0].n_ids, 6);
-    assert_string_equal(f->turns[0].finish, "eos");
-    char text[8192];
-    strcpy(text, f->turns[0].text);
-    int64_t last = f->last;
-    fx_restart();
-    const struct seen_answer *a = fx_get(2, "s1");
-    assert_int_equal(a->kind, ANSWER_STATE);
-    assert_int_equal(a->n_turns, 1);
-    assert_string_equal(a->turns[0].text, text);
-    assert_string_equal(a->title, "My name is Zora");
-    fx_attach(2, "s1", 0);
-    struct follower *g = fx_follower(2, "s1");
-    assert_int_equal(g->last, last);
-    assert_string_equal(g->turns[0].text, text);
-    fx_start(2, "s1", "again");
-    fx_run();
-    assert_int_equal(g->turns[1].numbers.source, CACHE_RECOMPUTED);
-    fx_teardown();
+static void numbers_have_no_gap_and_runs_are_joined(void **state) {
+    struct event_log l;
+    event_log_init(&l);
+    assert_int_equal(event_log_seq(&l), 0);
+    assert_int_equal(event_log_add(&l, EVENT_OPENED, -1, NULL, 0), 1);
+    assert_int_equal(event_log_add(&l, EVENT_STARTED, 0, NULL, 0), 2);
+    for (int i = 0; i < 5; i++) assert_int_equal(event_log_add_token(&l, 0, i), 3 + i);
+    assert_int_equal(event_log_add(&l, EVENT_UPDATED, -1, NULL, 0), 8);
+    for (int i = 5; i < 9; i++) assert_int_equal(event_log_add_token(&l, 0, i), 4 + i);
+    assert_int_equal(l.n, 5);
+    assert_int_equal(event_log_find(&l, 7)->rec.seq, 3);
+    assert_int_equal(event_log_find(&l, 9)->first_token, 5);
+    assert_null(event_log_find(&l, 0));
+    assert_null(event_log_find(&l, 13));
+    assert_int_equal(event_log_next_fact(&l, 2), 8);
+    assert_int_equal(event_log_next_fact(&l, 8), 0);
+    assert_int_equal(event_log_tokens_upto(&l, 0, 5), 3);
+    assert_int_equal(event_log_tokens_upto(&l, 0, 8), 5);
+    assert_int_equal(event_log_tokens_upto(&l, 0, 10), 7);
+    assert_int_equal(event_log_tokens_upto(&l, 1, 10), 0);
+    event_log_remove(&l, 4); // a delta: stays
+    assert_int_equal(event_log_seq(&l), 12);
+    event_log_remove(&l, 8);
+    assert_int_equal(event_log_seq(&l), 11);
+    assert_int_equal(l.n, 3); // the two runs are one
+    assert_int_equal(event_log_find(&l, 11)->rec.n, 9);
+    event_log_release(&l);
+}
+
+static void lost_numbers_are_known_as_lost(void **state) {
+    struct event_log l;
+    event_log_init(&l);
+    event_log_add(&l, EVENT_OPENED, -1, NULL, 0);
+    assert_int_equal(event_log_add_lost(&l, 10, 0), 11);
+    assert_int_equal(event_log_add(&l, EVENT_DONE, 0, NULL, 0), 12);
+    assert_false(event_log_is_lost(&l, 1)); // has what was committed
+    for (int i = 2; i < 11; i++) assert_true(event_log_is_lost(&l, i));
+    assert_false(event_log_is_lost(&l, 11)); // nobody saw more than the reserve
+    assert_false(event_log_is_lost(&l, 12));
+    event_log_release(&l);
+}
+
+// Against the plainest form of the same: an array with one element for each number.
+static void the_numbering_against_a_plain_list(void **state) {
+    enum { MAX = 4000 };
+    static struct {
+        int kind, turn, token;
+    } plain[MAX];
+    struct event_log l;
+    int n = 0, turn = 0, token = 0;
+    event_log_init(&l);
+    srandom(7);
+    while (n < MAX - 1) {
+        int what = (int)(random() % 10);
+        if (what < 7) {
+            plain[n].kind = EVENT_DELTA, plain[n].turn = turn, plain[n].token = token;
+            assert_int_equal(event_log_add_token(&l, turn, token++), ++n);
+        } else if (what < 9) {
+            if (what == 8) turn++, token = 0;
+            plain[n].kind = EVENT_UPDATED, plain[n].turn = -1, plain[n].token = 0;
+            assert_int_equal(event_log_add(&l, EVENT_UPDATED, -1, NULL, 0), ++n);
+        } else if (n > 0) {
+            int at = (int)(random() % n);
+            event_log_remove(&l, at + 1);
+            if (plain[at].kind == EVENT_DELTA) continue;
+            memmove(&plain[at], &plain[at + 1], (size_t)(n - at - 1) * sizeof *plain);
+            n--;
+        }
+        assert_int_equal(event_log_seq(&l), n);
+    }
+    for (int i = 0; i < n; i++) {
+        const struct event_entry *e = event_log_find(&l, i + 1);
+        assert_int_equal(e->rec.kind, plain[i].kind);
+        assert_int_equal(e->rec.turn, plain[i].turn);
+        if (plain[i].kind == EVENT_DELTA) assert_int_equal(e->first_token + i + 1 - e->rec.seq, plain[i].token);
+    }
+    event_log_release(&l);
+}
+
+static void expect_title(const char *text, const char *title) {
+    char out[SESSION_AUTO_TITLE_BYTES];
+    session_title_from(text, strlen(text), out, sizeof out);
+    assert_string_equal(out, title);
+}
+static void titles(void **state) {
+    expect_title("", "");
+    expect_title(" \n\t ", "");
+    expect_title("  a \r\n b\t\tc  ", "a b c");
+    expect_title("a\x01z", "a?z");
+    expect_title("0123456789 123456789 123456789 123456789 123456789 12345", "0123456789 123456789 123456789 123456789 123456789 12345");
+    expect_title("0123456789 123456789 123456789 123456789 123456789 123456789 ", "0123456789 123456789 123456789 123456789 123456789\xe2\x80\xa6");
+    // Characters are never cut: 28 of two bytes are as many as there is room for.
+    expect_title("\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9",
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xe2\x80\xa6");
+}
+
+static struct session *with_events(int n_deltas) {
+    struct session *s = session_new(NULL, "s");
+    event_log_add(&s->events, EVENT_OPENED, -1, NULL, 0);
+    event_log_add(&s->events, EVENT_STARTED, 0, NULL, 0);
+    for (int i = 0; i < n_deltas; i++) event_log_add_token(&s->events, 0, i);
+    return s;
+}
+
+static void facts_wait_for_their_commit_and_deltas_for_their_numbers(void **state) {
+    struct session *s = with_events(5);
+    assert_int_equal(session_tellable(s), 0);
+    s->saved_seq = s->saved_reserved = 1;
+    assert_int_equal(session_tellable(s), 1);
+    s->saved_seq = 2, s->saved_reserved = 4;
+    assert_int_equal(session_tellable(s), 4); // two deltas have reserved numbers
+    s->saved_reserved = 100;
+    assert_int_equal(session_tellable(s), 7);
+    event_log_add(&s->events, EVENT_DONE, 0, NULL, 0);
+    event_log_add(&s->events, EVENT_UPDATED, -1, NULL, 0);
+    assert_int_equal(session_tellable(s), 7);
+    s->saved_seq = 8;
+    assert_int_equal(session_tellable(s), 8);
+    session_free(s);
+}
+
+static void taking_back_moves_later_numbers_up(void **state) {
+    struct session *s = with_events(2);
+    struct turn *a = turn_new(), *b = turn_new();
+    a->rec.turn = 0, a->rec.log_first = 0, a->rec.seq_first = 2;
+    b->rec.turn = 1, b->state = TURN_QUEUED;
+    session_log_reserve(s, 4);
+    s->n_log = 4;
+    session_add_turn(s, a);
+    session_add_turn(s, b);
+    s->n_queued = 1;
+    s->running = 0;
+    b->rec.seq_first = event_log_add(&s->events, EVENT_QUEUED, 1, NULL, 0);
+    event_log_add_token(&s->events, 0, 2);
+    a->rec.seq_last = event_log_add(&s->events, EVENT_DONE, 0, NULL, 0);
+    session_pop_turn(s);
+    assert_int_equal(s->n_queued, 0);
+    assert_int_equal(a->rec.seq_last, 6);
+    assert_int_equal(event_log_seq(&s->events), 6);
+    assert_int_equal(event_log_find(&s->events, 5)->rec.n, 3); // one run again
+    assert_int_equal(s->n_log, 4);
+    session_pop_turn(s); // with its tokens
+    assert_int_equal(event_log_seq(&s->events), 1);
+    assert_int_equal(s->n_log, 0);
+    assert_int_equal(s->running, -1);
+    session_free(s);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_open_turn_events_restart)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_have_no_gap_and_runs_are_joined),
+        cmocka_unit_test(lost_numbers_are_known_as_lost),
+        cmocka_unit_test(the_numbering_against_a_plain_list),
+        cmocka_unit_test(titles),
+        cmocka_unit_test(facts_wait_for_their_commit_and_deltas_for_their_numbers),
+        cmocka_unit_test(taking_back_moves_later_numbers_up),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

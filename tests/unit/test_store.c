@@ -1,0 +1,343 @@
+// The store: which files it opens and which it refuses, its settings, group commit, and the order of answers.
+#include "tests/unit/sessions_fixture.h"
+#include "sessions/store_db.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+static void expect_refused(int code, const char *words) {
+    struct err err = {0};
+    int rc = fx_try_open(&err);
+    if (rc != code || !strstr(err.text, words)) fail_msg("%d, %s", rc, err.text);
+    assert_non_null(strstr(err.text, fx.path)); // the sentence names the file
+}
+
+static void with_sql(const char *sql) {
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static void write_file(const char *bytes, size_t len) {
+    int fd = open(fx.path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, len), len);
+    close(fd);
+}
+
+static void start_closed(void) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    sessions_close(fx.ss);
+    fx.ss = NULL;
+    fx_forget_clients();
+    fake_reset();
+}
+static void end_closed(void) {
+    fx_remove_files();
+    metrics_free(fx.metrics);
+    fx.metrics = NULL;
+    fake_reset();
+}
+
+static void the_file_is_private_and_set_up(void **state) {
+    struct stat st;
+    char path[300];
+    sqlite3 *db;
+    umask(022);
+    fx_setup_file();
+    fx_open_session(1, "s");
+    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock"};
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", fx.path, suffixes[i]);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+    }
+    static const struct {
+        const char *pragma, *value;
+    } want[] = {{"PRAGMA journal_mode", "wal"}, {"PRAGMA application_id", "1347570777"}, {"PRAGMA user_version", "1"},
+                {"PRAGMA foreign_key_check", NULL}};
+    assert_int_equal(sqlite3_open_v2(fx.path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    for (int i = 0; i < 4; i++) {
+        sqlite3_stmt *s;
+        assert_int_equal(sqlite3_prepare_v2(db, want[i].pragma, -1, &s, NULL), SQLITE_OK);
+        int step = sqlite3_step(s);
+        if (want[i].value) assert_string_equal((const char *)sqlite3_column_text(s, 0), want[i].value);
+        if (!want[i].value) assert_int_equal(step, SQLITE_DONE);
+        sqlite3_finalize(s);
+    }
+    sqlite3_close(db);
+    fx_teardown();
+}
+
+static void the_writers_settings_hold(void **state) {
+    static const struct {
+        const char *pragma;
+        int64_t value;
+    } want[] = {{"PRAGMA synchronous", 2},    {"PRAGMA foreign_keys", 1},       {"PRAGMA trusted_schema", 0},
+                {"PRAGMA cell_size_check", 1}, {"PRAGMA wal_autocheckpoint", 0}, {"PRAGMA secure_delete", 1},
+                {"PRAGMA journal_size_limit", 67108864}};
+    struct store_db db;
+    struct err err = {0};
+    start_closed();
+    assert_int_equal(store_db_open(&db, fx.path, &err), 0);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        int64_t value = -1;
+        assert_int_equal(store_db_int(&db, want[i].pragma, &value, &err), 0);
+        if (value != want[i].value) fail_msg("%s is %lld", want[i].pragma, (long long)value);
+    }
+    store_db_close(&db, true);
+    assert_int_equal(store_db_open_reader(&db, fx.path, &err), 0);
+    assert_true(store_db_exec(&db, "DELETE FROM sessions", &err) < 0);
+    store_db_close(&db, false);
+    end_closed();
+}
+
+static void a_second_server_is_refused(void **state) {
+    struct sessions *first;
+    fx_setup_file();
+    first = fx.ss;
+    char words[64];
+    snprintf(words, sizeof words, "in use by another Parley (process %ld)", (long)getpid());
+    expect_refused(E_BUSY, words);
+    fx.ss = first;
+    fx_turn(1, "none", "x"); // and the first goes on
+    fx_teardown();
+}
+
+static void the_lock_goes_with_the_process(void **state) {
+    int ready[2], status;
+    char c = 0;
+    start_closed();
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        fx_open();
+        if (write(ready[1], "x", 1) == 1) pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    expect_refused(E_BUSY, "in use by another Parley");
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    close(ready[0]), close(ready[1]);
+    fx_open();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+static void another_program_holding_the_database_is_named(void **state) {
+    sqlite3 *db;
+    start_closed();
+    assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL), SQLITE_OK);
+    expect_refused(E_BUSY, "locked by another process");
+    sqlite3_close(db);
+    end_closed();
+}
+
+static void foreign_and_newer_databases_are_left_alone(void **state) {
+    char before[65536], after[65536];
+    fx_settings("x");
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx_remove_files();
+    with_sql("CREATE TABLE recipes (name TEXT)");
+    int fd = open(fx.path, O_RDONLY);
+    ssize_t n = read(fd, before, sizeof before);
+    close(fd);
+    expect_refused(E_FORMAT, "belongs to another program");
+    fd = open(fx.path, O_RDONLY);
+    assert_int_equal(read(fd, after, sizeof after), n);
+    close(fd);
+    assert_memory_equal(before, after, (size_t)n);
+    end_closed();
+    start_closed();
+    with_sql("PRAGMA user_version = 99");
+    expect_refused(E_UNSUPPORTED, "written by a newer Parley (schema 99");
+    end_closed();
+}
+
+static void broken_files_are_named(void **state) {
+    static const char text[] = "this is a text of more than sixteen bytes, and no database at all, whoever reads it\n";
+    char page[4096];
+    start_closed();
+    fx_remove_files();
+    write_file(text, sizeof text - 1);
+    expect_refused(E_FORMAT, "not an SQLite database");
+    end_closed();
+
+    start_closed(); // a page of it overwritten
+    memset(page, 0x5a, sizeof page);
+    int fd = open(fx.path, O_RDWR);
+    struct stat st;
+    fstat(fd, &st);
+    for (off_t at = 4096; at + 4096 <= st.st_size; at += 4096) assert_int_equal(pwrite(fd, page, 4096, at), 4096);
+    close(fd);
+    expect_refused(E_CORRUPT, "damaged");
+    end_closed();
+
+    start_closed(); // cut short
+    assert_int_equal(truncate(fx.path, 4096 * 3), 0);
+    expect_refused(E_CORRUPT, "damaged");
+    end_closed();
+}
+
+static void an_empty_file_is_a_new_database(void **state) {
+    start_closed();
+    fx_remove_files();
+    write_file("", 0);
+    fx_open();
+    fx_open_session(1, "s");
+    assert_int_equal(fx_follower(1, "s")->last, 1);
+    fx_teardown();
+}
+
+static void unreachable_places_are_named(void **state) {
+    start_closed();
+    end_closed();
+    snprintf(fx.path, sizeof fx.path, "/nowhere/at/all.db");
+    expect_refused(E_NOTFOUND, "No such file");
+    snprintf(fx.path, sizeof fx.path, "/proc/parley.db");
+    struct err err = {0};
+    assert_true(fx_try_open(&err) < 0);
+    snprintf(fx.path, sizeof fx.path, "%s", "/tmp");
+    assert_true(fx_try_open(&err) < 0);
+    unlink("/tmp.lock");
+    metrics_free(fx.metrics);
+}
+
+// As a user who may not write: permissions do not bind root.
+static void a_read_only_file_is_named(void **state) {
+    int status;
+    start_closed();
+    chmod(fx.path, 0444);
+    char lock[300];
+    snprintf(lock, sizeof lock, "%s.lock", fx.path);
+    chmod(lock, 0666);
+    pid_t child = fork();
+    if (child == 0) {
+        if (getuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0)) _exit(3);
+        struct err err = {0};
+        int rc = fx_try_open(&err);
+        _exit(rc == E_DENIED && strstr(err.text, "read-only") ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    end_closed();
+}
+
+static struct store_job *save_job(int64_t key, const char *id, bool insert) {
+    struct store_job *job = store_job_new(STORE_SAVE, key);
+    job->save = calloc(1, sizeof *job->save);
+    job->save->insert = insert;
+    job->save->session_changed = job->save->title_changed = true;
+    struct session_record r = {.key = key,      .id = (char *)id,      .owner = "o",     .model = "m", .fingerprint = "f",
+                               .title = "Title", .sampling = (char *)"{}", .memory_len = 1, .seq = 1,    .updated_ms = key};
+    assert_int_equal(session_record_copy(&job->save->rec, &r), 0);
+    job->save->events = calloc(1, sizeof *job->save->events);
+    job->save->events[0] = (struct event_record){.seq = 1, .n = 1, .kind = EVENT_OPENED, .turn = -1};
+    job->save->n_events = 1;
+    return job;
+}
+
+static void one_bad_job_of_a_group_takes_none_down(void **state) {
+    struct store *st;
+    struct store_start start;
+    struct store_options o = {.path = ":memory:", .clock = &clock_system};
+    char id[16];
+    log_set_level(LOG_OFF);
+    assert_int_equal(store_open(&st, &o, &start, NULL), 0);
+    assert_int_equal(start.next_key, 1);
+    for (int i = 1; i <= 600; i++) { // more than one group
+        snprintf(id, sizeof id, "s%d", i % 50 == 0 ? 1 : i); // every fiftieth id is taken
+        store_send(st, save_job(i, id, true));
+    }
+    struct store_job *load = store_job_new(STORE_LOAD, 0);
+    load->id = strdup("s599");
+    store_send(st, load);
+    for (int i = 1; i <= 600; i++) {
+        struct store_job *job = store_wait(st, 10000000);
+        assert_int_equal(job->key, i); // in the order sent
+        assert_int_equal(job->rc, i % 50 == 0 ? E_EXISTS : 0);
+        store_job_free(job);
+    }
+    load = store_wait(st, 10000000);
+    assert_int_equal(load->rc, 0); // reads see what was sent before them
+    assert_string_equal(load->loaded->rec.title, "Title");
+    store_job_free(load);
+    assert_int_equal(store_n_waiting(st), 0);
+    store_close(st);
+}
+
+static void more_jobs_than_the_queue_holds_wait_in_order(void **state) {
+    struct store *st;
+    struct store_start start;
+    struct store_options o = {.path = ":memory:", .clock = &clock_system};
+    assert_int_equal(store_open(&st, &o, &start, NULL), 0);
+    for (int i = 0; i < 20000; i++) store_send(st, store_job_new(STORE_PROBE, i));
+    for (int i = 0; i < 10000; i++) {
+        struct store_job *job = store_wait(st, 10000000);
+        assert_int_equal(job->key, i);
+        store_job_free(job);
+    }
+    store_close(st); // with half of the answers not taken
+}
+
+static void records_that_contradict_themselves_are_refused_alone(void **state) {
+    static const char *const damage[] = {
+        "UPDATE turns SET n_output = 5",
+        "UPDATE turns SET log_first = 3",
+        "UPDATE turns SET n_input = 1",
+        "UPDATE tokens SET text_ends = x'ffffffff'",
+        "UPDATE tokens SET text_ends = x'050000000400000003000000020000000100000000000000'",
+        "UPDATE tokens SET logprobs = x'00'",
+        "UPDATE tokens SET text = x''",
+        "DELETE FROM tokens",
+        "DELETE FROM events WHERE seq = 2",
+        "UPDATE events SET kind = 'delta' WHERE seq = 2",
+        "UPDATE events SET kind = 'nonsense' WHERE seq = 2",
+        "UPDATE sessions SET seq = 7 WHERE id = 's'",
+        "UPDATE sessions SET n_turns = 2 WHERE id = 's'",
+        "UPDATE turns SET turn = 1",
+        "UPDATE turns SET cache_source = 'moon'",
+        "UPDATE turns SET input_ids = x'0102'",
+    };
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        start_closed();
+        fx_open();
+        fx_open_session(1, "other");
+        sessions_close(fx.ss);
+        fx.ss = NULL;
+        with_sql(damage[i]);
+        fx_open();
+        fx_get(1, "s");
+        if (strcmp(fx_last_answer()->code, "store_failed") != 0) fail_msg("%s", damage[i]);
+        assert_int_equal(fx_get(1, "other")->kind, ANSWER_STATE);
+        fx_get(1, "s"); // asked again it is the same
+        fx_expect_error("store_failed");
+        fx_teardown();
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_file_is_private_and_set_up),
+        cmocka_unit_test(the_writers_settings_hold),
+        cmocka_unit_test(a_second_server_is_refused),
+        cmocka_unit_test(the_lock_goes_with_the_process),
+        cmocka_unit_test(another_program_holding_the_database_is_named),
+        cmocka_unit_test(foreign_and_newer_databases_are_left_alone),
+        cmocka_unit_test(broken_files_are_named),
+        cmocka_unit_test(an_empty_file_is_a_new_database),
+        cmocka_unit_test(unreachable_places_are_named),
+        cmocka_unit_test(a_read_only_file_is_named),
+        cmocka_unit_test(one_bad_job_of_a_group_takes_none_down),
+        cmocka_unit_test(more_jobs_than_the_queue_holds_wait_in_order),
+        cmocka_unit_test(records_that_contradict_themselves_are_refused_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
