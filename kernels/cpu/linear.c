@@ -48,13 +48,11 @@ static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 // Items of all rows and as many panels as their scratch holds, but several for each worker, so that one
 // that was held up does not hold up all. Where the matrix is too narrow for that, the rows are cut too.
 static void plan(struct linear_job *job, int workers) {
-    int32_t wanted = workers == 1 ? 1 : workers * 4;
+    int32_t wanted = workers == 1 ? 1 : workers * 4, unit = 2;
     job->item_rows = job->n_rows;
-    job->item_panels = ceil_div(job->n_panels, wanted);
-    if (job->n_rows <= LINEAR_FEW_ROWS)
-        job->item_panels = ceil_div(job->item_panels, 8) * 8;
-    else
-        job->item_panels = ceil_div(job->item_panels, 2) * 2;
+    // Few rows stream best from eight panels, but a narrow matrix must come out even between the workers.
+    if (job->n_rows <= LINEAR_FEW_ROWS) unit = job->n_panels >= 8 * wanted ? 8 : 4;
+    job->item_panels = ceil_div(ceil_div(job->n_panels, wanted), unit) * unit;
     if (job->item_panels > LINEAR_GROUP_PANELS) job->item_panels = LINEAR_GROUP_PANELS;
     job->n_panel_items = ceil_div(job->n_panels, job->item_panels);
     int32_t row_items = ceil_div(wanted, job->n_panel_items), tile = job->split ? 32 : job->cpu->kernels->row_tile;
