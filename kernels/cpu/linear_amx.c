@@ -79,6 +79,7 @@ VEC_INLINE void widen_tile(struct weight_stream *s, const struct weight *w, uint
     const __m512i table = bf12_table(*s->base);
     for (int group = 0; group < 4; group++) {
         __m512i raw[4];
+        bf12_prefetch(s->tile + PREFETCH_BYTES, group);
         bf12_group(s->tile, *s->base, table, group, raw);
         for (int j = 0; j < 4; j++) _mm512_store_si512(out + group * 256 + j * 64, raw[j]);
     }
@@ -111,10 +112,7 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
         _tile_loadd(4, x, 64);
         _tile_loadd(5, x + TILE_BYTES, 64);
         _tile_loadd(7, x + 2 * TILE_BYTES, 64);
-        for (int p = 0; p < STREAMS; p++) {
-            for (int i = 0; i < WEIGHT_PACKED_BYTES; i += 64) __builtin_prefetch(s[p].tile + PREFETCH_BYTES + i);
-            widen_tile(&s[p], w, wide[p]);
-        }
+        for (int p = 0; p < STREAMS; p++) widen_tile(&s[p], w, wide[p]);
         FEW_PANEL(0);
         FEW_PANEL(1);
         FEW_PANEL(2);
