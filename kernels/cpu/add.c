@@ -19,6 +19,7 @@ static void add_chunk(void *ctx, int32_t chunk, int32_t n_chunks) {
 
 int cpu_add(struct backend *be, void *y, const void *x, int64_t n_elements) {
     struct add_job j = {cpu_of(be), y, x, n_elements};
-    cpu_for_rows(j.cpu, (int32_t)((n_elements + ADD_CHUNK - 1) / ADD_CHUNK), ADD_CHUNK, add_chunk, &j);
+    cpu_for_rows(j.cpu, (int32_t)((n_elements + ADD_CHUNK - 1) / ADD_CHUNK), ADD_CHUNK, add_chunk,
+                 &j);
     return 0;
 }

@@ -1,9 +1,10 @@
-// out = softmax(scale q.k + alibi) v over the block ring: cuts the work into tiles of query rows, and, where
-// tiles are too few for the workers (long contexts, few heads), each tile into splits of the key positions.
+// out = softmax(scale q.k + alibi) v over the block ring: cuts the work into tiles of query rows,
+// and, where tiles are too few for the workers (long contexts, few heads), each tile into splits of
+// the key positions.
 //
-// Both ways run the same loops (attention.inc) over the same splits in the same order of merging, so which one
-// is taken shows in no bit. Bytes moved: the visible keys and values once for each tile; a decode step's tile
-// is a group of heads of one sequence, so the cache is read once.
+// Both ways run the same loops (attention.inc) over the same splits in the same order of merging,
+// so which one is taken shows in no bit. Bytes moved: the visible keys and values once for each
+// tile; a decode step's tile is a group of heads of one sequence, so the cache is read once.
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -14,7 +15,9 @@ static size_t state_floats(int32_t head_dim) {
     return (size_t)ATTENTION_ROWS * (1 + SUM_LANES + (size_t)((head_dim + 15) & ~15));
 }
 
-static int split_slots(const struct cpu_backend *cpu) { return 4 * threads_count(cpu->threads); }
+static int split_slots(const struct cpu_backend *cpu) {
+    return 4 * threads_count(cpu->threads);
+}
 
 int cpu_attention_reserve(struct cpu_backend *cpu, int32_t head_dim, struct err *err) {
     size_t padded = (size_t)((head_dim + 15) & ~15);
@@ -27,19 +30,23 @@ int cpu_attention_reserve(struct cpu_backend *cpu, int32_t head_dim, struct err 
 struct attention_job {
     struct attention_task task;
     struct cpu_backend *cpu;
-    int32_t group, n_chunks, tile_tokens; // heads that share a kv head, cut in chunks; tokens of a tile
+    int32_t group, n_chunks,
+        tile_tokens; // heads that share a kv head, cut in chunks; tokens of a tile
     // split mode: one tile, splits [first, first + n) of it
     struct attention_tile tile;
     int64_t first_split;
 };
 
-static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+static int32_t ceil_div(int32_t a, int32_t b) {
+    return (a + b - 1) / b;
+}
 
 static int32_t seq_items(const struct attention_job *j, const struct batch_seq *seq) {
     return ceil_div(seq->n_rows, j->tile_tokens) * j->task.args->n_kv_heads * j->n_chunks;
 }
 
-// Within a sequence the last tokens come first: they see the most, and the short ones fill the gaps.
+// Within a sequence the last tokens come first: they see the most, and the short ones fill the
+// gaps.
 static struct attention_tile item_tile(const struct attention_job *j, int32_t index) {
     const struct batch_seq *seq = j->task.b->seqs;
     for (int32_t n; index >= (n = seq_items(j, seq)); index -= n) seq++;
@@ -60,10 +67,12 @@ static struct attention_tile item_tile(const struct attention_job *j, int32_t in
 static void run_tile(void *ctx, int index, int worker) {
     const struct attention_job *j = ctx;
     struct attention_tile tile = item_tile(j, index);
-    if (tile.n_heads > 0) j->cpu->kernels->attention_tile(&j->task, &tile, j->cpu->scratch[worker].data);
+    if (tile.n_heads > 0)
+        j->cpu->kernels->attention_tile(&j->task, &tile, j->cpu->scratch[worker].data);
 }
 
-// --- a tile's splits in parallel --------------------------------------------------------------------------
+// --- a tile's splits in parallel
+// --------------------------------------------------------------------------
 static struct attention_state slot(const struct attention_job *j, int index) {
     int32_t head_dim = j->task.kv->head_dim;
     float *at = (float *)j->cpu->shared.data + (size_t)index * state_floats(head_dim);
@@ -85,12 +94,13 @@ static int64_t last_position(const struct attention_job *j, const struct attenti
 // The first position past the sinks that some row of the tile sees.
 static int64_t first_position(const struct attention_job *j, const struct attention_tile *tile) {
     const struct batch_seq *seq = tile->seq;
-    return kv_visible(j->task.b->positions[seq->first_row + tile->token], seq->memory_len, seq->sink_len,
-                      j->task.args->window)
+    return kv_visible(j->task.b->positions[seq->first_row + tile->token], seq->memory_len,
+                      seq->sink_len, j->task.args->window)
         .first;
 }
 
-static void split_wave(struct attention_job *j, struct attention_state *total, int64_t first, int n) {
+static void split_wave(struct attention_job *j, struct attention_state *total, int64_t first,
+                       int n) {
     j->first_split = first;
     threads_for(j->cpu->threads, n, run_split, j);
     for (int i = 0; i < n; i++) {
@@ -100,15 +110,16 @@ static void split_wave(struct attention_job *j, struct attention_state *total, i
     }
 }
 
-// Waves of as many splits as there are slots, merged in ascending order. What lies between the sinks' splits
-// and the window's is skipped, as the tile's own walk does.
+// Waves of as many splits as there are slots, merged in ascending order. What lies between the
+// sinks' splits and the window's is skipped, as the tile's own walk does.
 static void run_tile_by_splits(struct attention_job *j, struct attention_tile tile) {
     j->tile = tile;
     struct attention_state total = slot(j, 0);
     int32_t rows = tile.n_tokens * tile.n_heads;
     for (int32_t r = 0; r < rows; r++) total.m[r] = -INFINITY;
     memset(total.l, 0, (size_t)rows * SUM_LANES * sizeof(float));
-    memset(total.o, 0, (state_floats(j->task.kv->head_dim) - ATTENTION_ROWS * (1 + SUM_LANES)) * sizeof(float));
+    memset(total.o, 0,
+           (state_floats(j->task.kv->head_dim) - ATTENTION_ROWS * (1 + SUM_LANES)) * sizeof(float));
     int64_t sink_splits = (tile.seq->sink_len + ATTENTION_SPLIT - 1) / ATTENTION_SPLIT;
     int64_t window_split = first_position(j, &tile) / ATTENTION_SPLIT;
     int64_t end = last_position(j, &tile) / ATTENTION_SPLIT + 1;
@@ -124,7 +135,8 @@ static void run_tile_by_splits(struct attention_job *j, struct attention_tile ti
 
 // Splits pay where there are fewer tiles than would keep the workers busy and the walk is long.
 static bool wants_splits(const struct attention_job *j, int32_t n_items) {
-    if (n_items >= 2 * threads_count(j->cpu->threads) || threads_count(j->cpu->threads) == 1) return false;
+    if (n_items >= 2 * threads_count(j->cpu->threads) || threads_count(j->cpu->threads) == 1)
+        return false;
     for (int32_t i = 0; i < n_items; i++) {
         struct attention_tile tile = item_tile(j, i);
         if (last_position(j, &tile) - first_position(j, &tile) >= 2 * ATTENTION_SPLIT) return true;

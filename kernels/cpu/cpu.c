@@ -12,13 +12,19 @@
 #include <cpuid.h>
 #endif
 
-// --- memory -----------------------------------------------------------------------------------------------
+// --- memory
+// -----------------------------------------------------------------------------------------------
 enum { HUGE_PAGE = 2 << 20 };
 
-static size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+static size_t round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
 
-// Below half a huge page small pages waste less; both are mapped, so that both are zeroed and freed alike.
-static size_t page_unit(size_t bytes) { return bytes >= HUGE_PAGE / 2 ? HUGE_PAGE : 4096; }
+// Below half a huge page small pages waste less; both are mapped, so that both are zeroed and freed
+// alike.
+static size_t page_unit(size_t bytes) {
+    return bytes >= HUGE_PAGE / 2 ? HUGE_PAGE : 4096;
+}
 
 void *cpu_pages_alloc(size_t bytes) {
     size_t unit = page_unit(bytes), size = round_up(bytes ? bytes : 1, unit);
@@ -70,12 +76,15 @@ static int grow(struct cpu_buffer *b, size_t bytes, struct err *err) {
     return 0;
 }
 
-int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes, struct err *err) {
-    for (int i = 0; i < threads_count(cpu->threads); i++) TRY(grow(&cpu->scratch[i], scratch_bytes, err));
+int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes,
+                struct err *err) {
+    for (int i = 0; i < threads_count(cpu->threads); i++)
+        TRY(grow(&cpu->scratch[i], scratch_bytes, err));
     return grow(&cpu->shared, shared_bytes, err);
 }
 
-// --- rows in chunks ---------------------------------------------------------------------------------------
+// --- rows in chunks
+// ---------------------------------------------------------------------------------------
 struct rows_job {
     cpu_rows_fn *fn;
     void *ctx;
@@ -88,20 +97,28 @@ static void rows_item(void *ctx, int item, int worker) {
     j->fn(j->ctx, row, j->n - row < j->chunk ? j->n - row : j->chunk);
 }
 
-void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn, void *ctx) {
+void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn,
+                  void *ctx) {
     // A hand-over costs about a microsecond: what one core does in a few is not worth one.
     const int64_t worth_it = 32768;
     int workers = threads_count(cpu->threads);
     struct rows_job j = {fn, ctx, n, n};
-    if (workers > 1 && n > 1 && n * work_per_row >= worth_it) j.chunk = (n + 2 * workers - 1) / (2 * workers);
+    if (workers > 1 && n > 1 && n * work_per_row >= worth_it)
+        j.chunk = (n + 2 * workers - 1) / (2 * workers);
     if (n > 0) threads_for(cpu->threads, (n + j.chunk - 1) / j.chunk, rows_item, &j);
 }
 
-// --- the rest of the table --------------------------------------------------------------------------------
-static int cpu_step_begin(struct backend *be, const struct batch *b) { return 0; }
-static int cpu_step_end(struct backend *be) { return 0; }
+// --- the rest of the table
+// --------------------------------------------------------------------------------
+static int cpu_step_begin(struct backend *be, const struct batch *b) {
+    return 0;
+}
+static int cpu_step_end(struct backend *be) {
+    return 0;
+}
 
-static int cpu_logits_read(struct backend *be, float *host, const void *logits, int32_t n, int32_t vocab) {
+static int cpu_logits_read(struct backend *be, float *host, const void *logits, int32_t n,
+                           int32_t vocab) {
     memcpy(host, logits, (size_t)n * (size_t)vocab * sizeof(float));
     return 0;
 }
@@ -110,7 +127,8 @@ static void cpu_close(struct backend *be) {
     if (!be) return;
     struct cpu_backend *cpu = cpu_of(be);
     threads_free(cpu->threads);
-    for (int i = 0; i < THREADS_MAX; i++) cpu_pages_free(cpu->scratch[i].data, cpu->scratch[i].bytes);
+    for (int i = 0; i < THREADS_MAX; i++)
+        cpu_pages_free(cpu->scratch[i].data, cpu->scratch[i].bytes);
     cpu_pages_free(cpu->shared.data, cpu->shared.bytes);
     free(cpu);
 }
@@ -146,7 +164,8 @@ static const struct backend_ops cpu_ops = {
     .close = cpu_close,
 };
 
-// --- instruction sets -------------------------------------------------------------------------------------
+// --- instruction sets
+// -------------------------------------------------------------------------------------
 struct isa {
     const char *name, *label;
     const struct cpu_kernels *kernels;
@@ -154,11 +173,14 @@ struct isa {
     bool amx; // refine the table with linear_amx.c
 };
 
-static bool have_portable(void) { return true; }
+static bool have_portable(void) {
+    return true;
+}
 
 #if defined(__x86_64__)
 static bool have_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 static bool have_avx512(void) {
@@ -166,8 +188,8 @@ static bool have_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-// The processor's bits (leaf 7, edx: 24 AMX-TILE, 22 AMX-BF16), and the kernel's leave to use the 8 KiB of tile
-// registers, which it wants to be asked for: it grows what is saved of every thread.
+// The processor's bits (leaf 7, edx: 24 AMX-TILE, 22 AMX-BF16), and the kernel's leave to use the 8
+// KiB of tile registers, which it wants to be asked for: it grows what is saved of every thread.
 static bool have_amx(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d;
@@ -197,7 +219,9 @@ static int pick_isa(const struct isa **out, const char *name, struct err *err) {
         *out = &isas[i];
         return 0;
     }
-    if (known) return err_set(err, E_UNSUPPORTED, "this processor does not have the instruction set '%s'", name);
+    if (known)
+        return err_set(err, E_UNSUPPORTED, "this processor does not have the instruction set '%s'",
+                       name);
     return err_set(err, E_UNSUPPORTED, "this build does not have the instruction set '%s'", name);
 }
 
@@ -220,21 +244,23 @@ static int usable_cores(void) {
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err) {
     *out = NULL;
     if (n_threads < 0 || n_threads > THREADS_MAX)
-        return err_set(err, E_INVAL, "%d threads: at most %d, or 0 for one per core", n_threads, THREADS_MAX);
+        return err_set(err, E_INVAL, "%d threads: at most %d, or 0 for one per core", n_threads,
+                       THREADS_MAX);
     const struct isa *set = NULL;
     TRY(pick_isa(&set, isa, err));
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_set(err, E_NOMEM, "out of memory for the CPU backend");
     set_kernels(cpu, set);
-    cpu->base = (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
+    cpu->base =
+        (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
     cpu->base.n_threads = n_threads ? n_threads : usable_cores();
     int rc = threads_new(&cpu->threads, cpu->base.n_threads, err);
     if (rc < 0) {
         free(cpu);
         return rc;
     }
-    snprintf(cpu->description, sizeof cpu->description, "%s, %d thread%s", set->label, cpu->base.n_threads,
-             cpu->base.n_threads == 1 ? "" : "s");
+    snprintf(cpu->description, sizeof cpu->description, "%s, %d thread%s", set->label,
+             cpu->base.n_threads, cpu->base.n_threads == 1 ? "" : "s");
     *out = &cpu->base;
     return 0;
 }

@@ -1,13 +1,16 @@
-// What the CPU ops share: the backend's struct, and the table of inner loops of one instruction set.
+// What the CPU ops share: the backend's struct, and the table of inner loops of one instruction
+// set.
 //
-// An op is a launcher in <op>.c (checks, cuts the work into items, hands them to the workers) and inner
-// loops in <op>.inc, written once over vec.h and compiled once for each set into a struct cpu_kernels.
+// An op is a launcher in <op>.c (checks, cuts the work into items, hands them to the workers) and
+// inner loops in <op>.inc, written once over vec.h and compiled once for each set into a struct
+// cpu_kernels.
 #pragma once
 #include "kernels/backend.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/weight.h"
 
-// --- arguments of the inner loops that take many ------------------------------------------------------
+// --- arguments of the inner loops that take many
+// ------------------------------------------------------
 struct linear_args {
     enum linear_mode mode;
     float *y;       // (n, w->rows)
@@ -19,20 +22,23 @@ struct linear_args {
     int32_t split_row; // from this row on
 };
 
-// A block of the result: rows [row, row + n_rows) of y, panels [panel, panel + n_panels) of the weight.
+// A block of the result: rows [row, row + n_rows) of y, panels [panel, panel + n_panels) of the
+// weight.
 struct linear_item {
     int32_t row, n_rows, panel, n_panels;
 };
 
 enum {
-    LINEAR_GROUP_PANELS = 16, // at most this many panels in an item: their unpacked block stays in L2
-    LINEAR_BLOCK_ROWS = 512,  // and this many rows
-    LINEAR_BLOCK_K = 256,     // K is walked in blocks of this, a multiple of WEIGHT_TILE_K
-    LINEAR_ROW_FLOATS = 272,  // a block of a row of x as copied: neighbours fall into other cache sets
-    LINEAR_FEW_ROWS = 16,     // up to here weights stream by in groups of eight panels
-    ATTENTION_RUN = 64,       // keys are walked in runs of this many positions, aligned
-    ATTENTION_SPLIT = 512,    // and the online softmax starts anew at multiples of this
-    ATTENTION_ROWS = 56,      // query rows (tokens x heads of a group) that share a run's load
+    LINEAR_GROUP_PANELS =
+        16, // at most this many panels in an item: their unpacked block stays in L2
+    LINEAR_BLOCK_ROWS = 512, // and this many rows
+    LINEAR_BLOCK_K = 256,    // K is walked in blocks of this, a multiple of WEIGHT_TILE_K
+    LINEAR_ROW_FLOATS =
+        272,               // a block of a row of x as copied: neighbours fall into other cache sets
+    LINEAR_FEW_ROWS = 16,  // up to here weights stream by in groups of eight panels
+    ATTENTION_RUN = 64,    // keys are walked in runs of this many positions, aligned
+    ATTENTION_SPLIT = 512, // and the online softmax starts anew at multiples of this
+    ATTENTION_ROWS = 56,   // query rows (tokens x heads of a group) that share a run's load
 };
 
 struct attention_task {
@@ -51,37 +57,43 @@ struct attention_tile {
     int32_t token, n_tokens, head, n_heads, kv_head;
 };
 
-// The online softmax of a tile: for row r the running maximum m[r], sum l[r] (kept by lane) and weighted
-// values o[r]. Lives in a worker's scratch.
+// The online softmax of a tile: for row r the running maximum m[r], sum l[r] (kept by lane) and
+// weighted values o[r]. Lives in a worker's scratch.
 struct attention_state {
     float *m; // (ATTENTION_ROWS)
     float *l; // (ATTENTION_ROWS, 16)
     float *o; // (ATTENTION_ROWS, head_dim padded to 16)
 };
 
-// --- the inner loops of one instruction set -------------------------------------------------------------
+// --- the inner loops of one instruction set
+// -------------------------------------------------------------
 struct cpu_kernels {
     int32_t bf16_layout; // how bf16 weights are packed
     int32_t row_tile;    // rows of the GEMM's register block
     void (*norm_rows)(enum norm_kind kind, float *y, const float *x, int32_t n, int32_t width,
                       int64_t stride, const float *weight, const float *bias, float eps);
     void (*linear_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
-    // AMX only, else NULL. bf16 weights go through these two: first all rows of x are prepared in a->split_x.
-    void (*linear_item_split)(const struct linear_args *a, const struct linear_item *item, void *scratch);
-    void (*linear_split)(const struct linear_args *a, int32_t row, int32_t n_rows); // row: from split_row
+    // AMX only, else NULL. bf16 weights go through these two: first all rows of x are prepared in
+    // a->split_x.
+    void (*linear_item_split)(const struct linear_args *a, const struct linear_item *item,
+                              void *scratch);
+    void (*linear_split)(const struct linear_args *a, int32_t row,
+                         int32_t n_rows); // row: from split_row
     void (*rope_rows)(enum rope_style style, float *qk, int32_t n, int64_t stride, int32_t n_heads,
                       int32_t head_dim, int32_t rot_dim, const float *cos_sin);
-    void (*kv_put)(const struct kv_store *kv, int32_t block, int32_t layer, int32_t slot, const float *k,
-                   const float *v);
-    void (*attention_tile)(const struct attention_task *t, const struct attention_tile *tile, void *scratch);
+    void (*kv_put)(const struct kv_store *kv, int32_t block, int32_t layer, int32_t slot,
+                   const float *k, const float *v);
+    void (*attention_tile)(const struct attention_task *t, const struct attention_tile *tile,
+                           void *scratch);
     // The part of a tile's softmax that lies in positions [begin, end), one split; and its end.
-    void (*attention_split)(const struct attention_task *t, const struct attention_tile *tile, int64_t begin,
-                            int64_t end, struct attention_state *s, void *scratch);
-    void (*attention_merge)(struct attention_state *total, const struct attention_state *s, int32_t rows,
-                            int32_t head_dim);
+    void (*attention_split)(const struct attention_task *t, const struct attention_tile *tile,
+                            int64_t begin, int64_t end, struct attention_state *s, void *scratch);
+    void (*attention_merge)(struct attention_state *total, const struct attention_state *s,
+                            int32_t rows, int32_t head_dim);
     void (*attention_finish)(const struct attention_task *t, const struct attention_tile *tile,
                              const struct attention_state *s);
-    void (*activate_row)(enum activation act, float *y, const float *x, const float *gate, int32_t width);
+    void (*activate_row)(enum activation act, float *y, const float *x, const float *gate,
+                         int32_t width);
     void (*add)(float *y, const float *x, int64_t n);
 };
 
@@ -91,11 +103,12 @@ extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 #endif
 
 struct cpu_backend {
-    struct backend base; // first: a struct backend * is a struct cpu_backend *
-    struct cpu_kernels table; // the set's, as refined by AMX
+    struct backend base;               // first: a struct backend * is a struct cpu_backend *
+    struct cpu_kernels table;          // the set's, as refined by AMX
     const struct cpu_kernels *kernels; // = &table
     struct threads *threads;
-    // One buffer for each worker and one for all, grown when a weight or a cache is made, never in a step.
+    // One buffer for each worker and one for all, grown when a weight or a cache is made, never in
+    // a step.
     struct cpu_buffer {
         void *data;
         size_t bytes;
@@ -103,10 +116,13 @@ struct cpu_backend {
     char description[64];
 };
 
-static inline struct cpu_backend *cpu_of(struct backend *be) { return (struct cpu_backend *)be; }
+static inline struct cpu_backend *cpu_of(struct backend *be) {
+    return (struct cpu_backend *)be;
+}
 
 // Makes every worker's scratch, and the shared buffer, at least this large.
-int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes, struct err *err);
+int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes,
+                struct err *err);
 
 // Room for `linear` with this weight.
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err);
@@ -120,37 +136,40 @@ void cpu_pages_free(void *p, size_t bytes);
 
 // Runs fn over rows [0, n) in chunks, in parallel if rows * work_per_row is worth waking somebody.
 typedef void cpu_rows_fn(void *ctx, int32_t row, int32_t n_rows);
-void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn, void *ctx);
+void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn,
+                  void *ctx);
 
 // The ops (kernels/backend.h says what each does).
-int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts, int n_parts,
-                    struct err *err);
+int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
+                    int n_parts, struct err *err);
 void cpu_weight_release(struct backend *be, struct weight *w);
 size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
 void cpu_kv_store_release(struct backend *be, struct kv_store *kv);
 int cpu_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
-int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w, float scale);
+int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
+              float scale);
 int cpu_embed_positions(struct backend *be, void *y, const struct batch *b, const float *table,
                         int32_t cols, int32_t offset);
-int cpu_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n, int32_t width,
-             const float *weight, const float *bias, float eps);
+int cpu_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
+             int32_t width, const float *weight, const float *bias, float eps);
 int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                const struct weight *w, const float *bias);
 int cpu_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
                 int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
-int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b, const float *inv_freq,
-                    int32_t rot_dim, float scale);
+int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
+                    const float *inv_freq, int32_t rot_dim, float scale);
 int cpu_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
              int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
 int cpu_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                  const struct batch *b, int32_t n_heads);
 int cpu_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
                   const struct batch *b, const struct attention_args *args);
-int cpu_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x, int32_t n,
-                 int32_t width);
+int cpu_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x,
+                 int32_t n, int32_t width);
 int cpu_add(struct backend *be, void *y, const void *x, int64_t n_elements);
-int cpu_gather_logit_rows(struct backend *be, void *y, const void *x, const struct batch *b, int32_t width);
+int cpu_gather_logit_rows(struct backend *be, void *y, const void *x, const struct batch *b,
+                          int32_t width);
 int cpu_qkv_finish(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,
                    const struct batch *b, int32_t layer, int32_t n_heads, int32_t rot_dim,
                    const float *cos_sin, const float *q_weight, const float *k_weight, float eps);

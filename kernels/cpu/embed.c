@@ -1,5 +1,6 @@
-// Token and position embeddings. The token table is the packed weight that the head uses when they are tied:
-// a row of it is one lane of a panel, read with a stride; as many cache lines as K / 2, once for each token.
+// Token and position embeddings. The token table is the packed weight that the head uses when they
+// are tied: a row of it is one lane of a panel, read with a stride; as many cache lines as K / 2,
+// once for each token.
 #include "kernels/cpu/cpu.h"
 
 struct embed_job {
@@ -20,7 +21,8 @@ static void embed_chunk(void *ctx, int32_t row, int32_t n_rows) {
     }
 }
 
-int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w, float scale) {
+int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
+              float scale) {
     struct embed_job j = {y, b, w, scale};
     for (int32_t r = 0; r < b->n_rows; r++)
         if (b->ids[r] < 0 || b->ids[r] >= w->rows) return E_INVAL;
@@ -44,8 +46,8 @@ static void positions_chunk(void *ctx, int32_t row, int32_t n_rows) {
     }
 }
 
-int cpu_embed_positions(struct backend *be, void *y, const struct batch *b, const float *table, int32_t cols,
-                        int32_t offset) {
+int cpu_embed_positions(struct backend *be, void *y, const struct batch *b, const float *table,
+                        int32_t cols, int32_t offset) {
     struct positions_job j = {y, b, table, cols, offset};
     cpu_for_rows(cpu_of(be), b->n_rows, cols, positions_chunk, &j);
     return 0;

@@ -2,7 +2,8 @@
 //
 //   block: [layer][kv head] { K [head_dim][block_tokens], V [block_tokens][head_dim] }
 //
-// K is transposed, so that a vector's lanes are positions and a dot product needs no sum over lanes.
+// K is transposed, so that a vector's lanes are positions and a dot product needs no sum over
+// lanes.
 #include "kernels/cpu/cpu.h"
 #include <string.h>
 
@@ -12,24 +13,27 @@ static size_t block_bytes(const struct kv_store *kv) {
     return (values * dtype_size(kv->dtype) + 63) & ~(size_t)63;
 }
 
-size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape) { return block_bytes(shape); }
+size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape) {
+    return block_bytes(shape);
+}
 
 int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
     kv->data = NULL;
     if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16)
         return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the CPU",
                        dtype_name(kv->dtype));
-    if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 || kv->block_tokens < 1 ||
-        (kv->block_tokens & (kv->block_tokens - 1)))
-        return err_set(err, E_INVAL, "a cache of %d blocks of %d tokens, %d layers, %d heads of %d is not valid",
+    if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 ||
+        kv->block_tokens < 1 || (kv->block_tokens & (kv->block_tokens - 1)))
+        return err_set(err, E_INVAL,
+                       "a cache of %d blocks of %d tokens, %d layers, %d heads of %d is not valid",
                        kv->n_blocks, kv->block_tokens, kv->n_layers, kv->n_kv_heads, kv->head_dim);
     TRY(cpu_attention_reserve(cpu_of(be), kv->head_dim, err));
     kv->block_bytes = block_bytes(kv);
     size_t bytes = kv->block_bytes * (size_t)kv->n_blocks;
     kv->data = cpu_pages_alloc(bytes);
     if (!kv->data)
-        return err_set(err, E_NOMEM, "out of memory for a cache of %d blocks of %zu bytes", kv->n_blocks,
-                       kv->block_bytes);
+        return err_set(err, E_NOMEM, "out of memory for a cache of %d blocks of %zu bytes",
+                       kv->n_blocks, kv->block_bytes);
     return 0;
 }
 

@@ -1,5 +1,5 @@
-// Stores a step's keys and values in the cache, and the fused form: q/k norm, rotation and store in one pass
-// while a row is in L1. The same inner loops, so the same bits.
+// Stores a step's keys and values in the cache, and the fused form: q/k norm, rotation and store in
+// one pass while a row is in L1. The same inner loops, so the same bits.
 #include "kernels/cpu/cpu.h"
 
 struct kv_job {
@@ -35,8 +35,8 @@ static const struct batch_seq *seq_of_row(const struct batch *b, int32_t row) {
     return s;
 }
 
-// Rows of one chunk may share a block with rows of another worker's, but never a position: their stores do
-// not overlap.
+// Rows of one chunk may share a block with rows of another worker's, but never a position: their
+// stores do not overlap.
 static void kv_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct kv_job *j = ctx;
     int64_t hd = j->kv->head_dim, stride = (j->n_heads + 2 * j->kv->n_kv_heads) * hd;
@@ -66,21 +66,26 @@ static int check_blocks(const struct kv_store *kv, const struct batch *b) {
 
 static int run(struct kv_job *j) {
     TRY(check_blocks(j->kv, j->b));
-    int64_t work = (int64_t)(2 * j->kv->n_kv_heads + (j->finish ? j->n_heads : 0)) * j->kv->head_dim;
+    int64_t work =
+        (int64_t)(2 * j->kv->n_kv_heads + (j->finish ? j->n_heads : 0)) * j->kv->head_dim;
     cpu_for_rows(j->cpu, j->b->n_rows, work, kv_chunk, j);
     return 0;
 }
 
 int cpu_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                  const struct batch *b, int32_t n_heads) {
-    struct kv_job j = {
-        .cpu = cpu_of(be), .kv = kv, .b = b, .layer = layer, .n_heads = n_heads, .qkv = (float *)(uintptr_t)qkv};
+    struct kv_job j = {.cpu = cpu_of(be),
+                       .kv = kv,
+                       .b = b,
+                       .layer = layer,
+                       .n_heads = n_heads,
+                       .qkv = (float *)(uintptr_t)qkv};
     return run(&j);
 }
 
 int cpu_qkv_finish(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,
-                   const struct batch *b, int32_t layer, int32_t n_heads, int32_t rot_dim, const float *cos_sin,
-                   const float *q_weight, const float *k_weight, float eps) {
+                   const struct batch *b, int32_t layer, int32_t n_heads, int32_t rot_dim,
+                   const float *cos_sin, const float *q_weight, const float *k_weight, float eps) {
     struct kv_job j = {.cpu = cpu_of(be),
                        .kv = kv,
                        .b = b,

@@ -1,25 +1,27 @@
-// y =|+= x W^T + bias: cuts the result into items, and the items' inner loops (linear.inc, linear_amx.c) do
-// the rest.
+// y =|+= x W^T + bias: cuts the result into items, and the items' inner loops (linear.inc,
+// linear_amx.c) do the rest.
 //
-// Bytes moved: W once (n <= 512) and x once for each item. Few rows are bound by the memory's read rate,
-// many by the multipliers; README.md has the rates measured.
+// Bytes moved: W once (n <= 512) and x once for each item. Few rows are bound by the memory's read
+// rate, many by the multipliers; README.md has the rates measured.
 #include "kernels/cpu/cpu.h"
 
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
-    size_t floats = (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
-                    (size_t)LINEAR_FEW_ROWS * LINEAR_ROW_FLOATS;
+    size_t floats =
+        (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
+        (size_t)LINEAR_FEW_ROWS * LINEAR_ROW_FLOATS;
     size_t split = 0;
     if (cpu->kernels->linear_split)
-        split = (size_t)LINEAR_BLOCK_ROWS * (size_t)weight_tiles(w) * WEIGHT_TILE_K * 3 * sizeof(uint16_t);
+        split = (size_t)LINEAR_BLOCK_ROWS * (size_t)weight_tiles(w) * WEIGHT_TILE_K * 3 *
+                sizeof(uint16_t);
     return cpu_reserve(cpu, floats * sizeof(float), split, err);
 }
 
 struct linear_job {
     struct linear_args args;
     struct cpu_backend *cpu;
-    bool split;            // x goes through linear_split
-    int32_t row, n_rows;   // this pass
-    int32_t item_rows;     // rows and panels of an item
+    bool split;          // x goes through linear_split
+    int32_t row, n_rows; // this pass
+    int32_t item_rows;   // rows and panels of an item
     int32_t item_panels;
     int32_t n_panels, n_panel_items;
 };
@@ -32,7 +34,8 @@ static void run_item(void *ctx, int index, int worker) {
         .row = job->row + row,
         .n_rows = job->n_rows - row < job->item_rows ? job->n_rows - row : job->item_rows,
         .panel = panel,
-        .n_panels = job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
+        .n_panels =
+            job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
     };
     (job->split ? job->cpu->kernels->linear_item_split : job->cpu->kernels->linear_item)(
         &job->args, &item, job->cpu->scratch[worker].data);
@@ -43,19 +46,24 @@ static void run_split(void *ctx, int32_t row, int32_t n_rows) {
     job->cpu->kernels->linear_split(&job->args, row, n_rows);
 }
 
-static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+static int32_t ceil_div(int32_t a, int32_t b) {
+    return (a + b - 1) / b;
+}
 
-// Items of all rows and as many panels as their scratch holds, but several for each worker, so that one
-// that was held up does not hold up all. Where the matrix is too narrow for that, the rows are cut too.
+// Items of all rows and as many panels as their scratch holds, but several for each worker, so that
+// one that was held up does not hold up all. Where the matrix is too narrow for that, the rows are
+// cut too.
 static void plan(struct linear_job *job, int workers) {
     int32_t wanted = workers == 1 ? 1 : workers * 4, unit = 2;
     job->item_rows = job->n_rows;
-    // Few rows stream best from eight panels, but a narrow matrix must come out even between the workers.
+    // Few rows stream best from eight panels, but a narrow matrix must come out even between the
+    // workers.
     if (job->n_rows <= LINEAR_FEW_ROWS) unit = job->n_panels >= 8 * wanted ? 8 : 4;
     job->item_panels = ceil_div(ceil_div(job->n_panels, wanted), unit) * unit;
     if (job->item_panels > LINEAR_GROUP_PANELS) job->item_panels = LINEAR_GROUP_PANELS;
     job->n_panel_items = ceil_div(job->n_panels, job->item_panels);
-    int32_t row_items = ceil_div(wanted, job->n_panel_items), tile = job->split ? 32 : job->cpu->kernels->row_tile;
+    int32_t row_items = ceil_div(wanted, job->n_panel_items),
+            tile = job->split ? 32 : job->cpu->kernels->row_tile;
     if (row_items > 1 && job->n_rows >= 4 * tile)
         job->item_rows = ceil_div(ceil_div(job->n_rows, row_items), tile) * tile;
 }

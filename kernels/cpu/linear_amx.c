@@ -1,12 +1,15 @@
-// linear for bf16 weights on AMX, in F32: an F32 value is exactly the sum of three bf16 values (24 bits of significand
-// are 8 + 8 + 8), products of two bf16 are exact in F32, and TDPBF16PS adds in F32. So three passes, x's high,
-// middle and low parts against the same weights, keep the contract on numbers; each addition rounds as F32 does.
+// linear for bf16 weights on AMX, in F32: an F32 value is exactly the sum of three bf16 values (24
+// bits of significand are 8 + 8 + 8), products of two bf16 are exact in F32, and TDPBF16PS adds in
+// F32. So three passes, x's high, middle and low parts against the same weights, keep the contract
+// on numbers; each addition rounds as F32 does.
 //
-// The order of every output's sum: for each tile of 32 K ascending, high, then middle, then low part; inside a tile
-// what TDPBF16PS does (even and odd K apart, ascending, then both added to the sum). It depends on no other row, so
-// one row alone gives the bits that it gives among 512. Denormals count as zero.
+// The order of every output's sum: for each tile of 32 K ascending, high, then middle, then low
+// part; inside a tile what TDPBF16PS does (even and odd K apart, ascending, then both added to the
+// sum). It depends on no other row, so one row alone gives the bits that it gives among 512.
+// Denormals count as zero.
 //
-// x is split once for a call, by linear_split: [tile of 16 rows][tile of K][3 parts][16 rows][32 bf16].
+// x is split once for a call, by linear_split: [tile of 16 rows][tile of K][3 parts][16 rows][32
+// bf16].
 #if defined(__x86_64__)
 #include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/vec.h"
@@ -18,21 +21,24 @@ enum {
     TILE_BYTES = 1024, // 16 rows of 64 bytes
     TILE_ROWS = 16,
     TILE_FLOATS = 256, // of a tile of sums
-    BLOCK_TILES = 4,   // many rows: K is walked in blocks of so many tiles: 24 KiB of split x stay in L1
-    STREAMS = 4,       // few rows: panels at a time, which leaves tiles for x and weights
+    BLOCK_TILES =
+        4,       // many rows: K is walked in blocks of so many tiles: 24 KiB of split x stay in L1
+    STREAMS = 4, // few rows: panels at a time, which leaves tiles for x and weights
     PREFETCH_BYTES = 4096,
 };
 
 static uint8_t *split_tile(const struct linear_args *a, int32_t row_tile, int32_t k_tile) {
-    return (uint8_t *)a->split_x + ((int64_t)row_tile * weight_tiles(a->w) + k_tile) * 3 * TILE_BYTES;
+    return (uint8_t *)a->split_x +
+           ((int64_t)row_tile * weight_tiles(a->w) + k_tile) * 3 * TILE_BYTES;
 }
 
-// Cuts 16 floats into three parts by truncation: exact, and no part can overflow. An infinity or NaN stays in the
-// high part.
+// Cuts 16 floats into three parts by truncation: exact, and no part can overflow. An infinity or
+// NaN stays in the high part.
 VEC_INLINE void split3(__m512 x, __m256i part[3]) {
     const __m512i high_mask = _mm512_set1_epi32((int)0xffff0000);
     __m512i high = _mm512_and_si512(_mm512_castps_si512(x), high_mask);
-    __mmask16 finite = _mm512_cmplt_epu32_mask(_mm512_slli_epi32(high, 1), _mm512_set1_epi32((int)0xff000000));
+    __mmask16 finite =
+        _mm512_cmplt_epu32_mask(_mm512_slli_epi32(high, 1), _mm512_set1_epi32((int)0xff000000));
     __m512 rest = _mm512_maskz_sub_ps(finite, x, _mm512_castsi512_ps(high));
     __m512i middle = _mm512_and_si512(_mm512_castps_si512(rest), high_mask);
     __m512i low = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(middle)));
@@ -86,8 +92,9 @@ VEC_INLINE void widen_tile(struct weight_stream *s, const struct weight *w, uint
     weight_stream_next(s, w);
 }
 
-// --- few rows: up to 16, one tile of x -------------------------------------------------------------------------
-// Sums of four panels in tiles 0 to 3, x's parts in 4, 5 and 7, weights in 6.
+// --- few rows: up to 16, one tile of x
+// ------------------------------------------------------------------------- Sums of four panels in
+// tiles 0 to 3, x's parts in 4, 5 and 7, weights in 6.
 #define FEW_PANEL(P)                                                                               \
     do {                                                                                           \
         _tile_loadd(6, wide[P], 64);                                                               \
@@ -97,7 +104,8 @@ VEC_INLINE void widen_tile(struct weight_stream *s, const struct weight *w, uint
     } while (0)
 
 // Streams past np repeat the last panel, and what they give is dropped.
-static void few_rows(const struct linear_args *a, const struct linear_item *item, int32_t panel, int np) {
+static void few_rows(const struct linear_args *a, const struct linear_item *item, int32_t panel,
+                     int np) {
     const struct weight *w = a->w;
     struct weight_stream s[STREAMS];
     _Alignas(64) uint8_t wide[STREAMS][TILE_BYTES];
@@ -127,11 +135,14 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
             linear_finish(a, item->row + r, panel + p, sums[p] + r * WEIGHT_PANEL);
 }
 
-// --- many rows -----------------------------------------------------------------------------------------------
-// Two tiles of rows by two panels: sums in 0 (first rows, first panel), 1 (first, second), 2 and 3 (second rows);
-// x in 4 and 5, weights in 6 and 7. `rows2`, `panels2` are constants: an odd last tile leaves half of it out.
-VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, const uint8_t *x1, const uint8_t *w0,
-                      const uint8_t *w1, int32_t n_tiles, float *s00, float *s01, float *s10, float *s11) {
+// --- many rows
+// -----------------------------------------------------------------------------------------------
+// Two tiles of rows by two panels: sums in 0 (first rows, first panel), 1 (first, second), 2 and 3
+// (second rows); x in 4 and 5, weights in 6 and 7. `rows2`, `panels2` are constants: an odd last
+// tile leaves half of it out.
+VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, const uint8_t *x1,
+                      const uint8_t *w0, const uint8_t *w1, int32_t n_tiles, float *s00, float *s01,
+                      float *s10, float *s11) {
     _tile_loadd(0, s00, 64);
     if (panels2) _tile_loadd(1, s01, 64);
     if (rows2) _tile_loadd(2, s10, 64);
@@ -156,20 +167,24 @@ VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, c
 }
 
 // All panels for one or two tiles of rows, over one block of K.
-VEC_INLINE void row_tiles(const bool rows2, const struct linear_args *a, const struct linear_item *item,
-                          int32_t row_tile, int32_t k_tile, int32_t n_tiles, const uint8_t *weights, float *sums) {
+VEC_INLINE void row_tiles(const bool rows2, const struct linear_args *a,
+                          const struct linear_item *item, int32_t row_tile, int32_t k_tile,
+                          int32_t n_tiles, const uint8_t *weights, float *sums) {
     const uint8_t *x0 = split_tile(a, (item->row - a->split_row) / TILE_ROWS + row_tile, k_tile);
     const uint8_t *x1 = x0 + (int64_t)weight_tiles(a->w) * 3 * TILE_BYTES;
-    float *s0 = sums + (int64_t)row_tile * item->n_panels * TILE_FLOATS, *s1 = s0 + item->n_panels * TILE_FLOATS;
+    float *s0 = sums + (int64_t)row_tile * item->n_panels * TILE_FLOATS,
+          *s1 = s0 + item->n_panels * TILE_FLOATS;
     int32_t p = 0;
     for (; p + 2 <= item->n_panels; p += 2) {
-        const uint8_t *w0 = weights + p * BLOCK_TILES * TILE_BYTES, *w1 = w0 + BLOCK_TILES * TILE_BYTES;
+        const uint8_t *w0 = weights + p * BLOCK_TILES * TILE_BYTES,
+                      *w1 = w0 + BLOCK_TILES * TILE_BYTES;
         float *s00 = s0 + p * TILE_FLOATS, *s10 = s1 + p * TILE_FLOATS;
         block(rows2, true, x0, x1, w0, w1, n_tiles, s00, s00 + TILE_FLOATS, s10, s10 + TILE_FLOATS);
     }
     if (p < item->n_panels) {
         const uint8_t *w0 = weights + p * BLOCK_TILES * TILE_BYTES;
-        block(rows2, false, x0, x1, w0, w0, n_tiles, s0 + p * TILE_FLOATS, s0, s1 + p * TILE_FLOATS, s0);
+        block(rows2, false, x0, x1, w0, w0, n_tiles, s0 + p * TILE_FLOATS, s0, s1 + p * TILE_FLOATS,
+              s0);
     }
 }
 
@@ -177,14 +192,16 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
     const struct weight *w = a->w;
     struct weight_stream s[LINEAR_GROUP_PANELS];
     uint8_t *weights = scratch; // [panel][tile][1024]
-    float *sums = (float *)(weights + LINEAR_GROUP_PANELS * BLOCK_TILES * TILE_BYTES); // [row tile][panel][16][16]
+    float *sums = (float *)(weights + LINEAR_GROUP_PANELS * BLOCK_TILES *
+                                          TILE_BYTES); // [row tile][panel][16][16]
     int32_t row_tiles_n = (item->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     memset(sums, 0, (size_t)row_tiles_n * (size_t)item->n_panels * TILE_FLOATS * sizeof *sums);
     for (int32_t p = 0; p < item->n_panels; p++) weight_stream_open(&s[p], w, item->panel + p);
     for (int32_t k = 0; k < weight_tiles(w); k += BLOCK_TILES) {
         int32_t n = weight_tiles(w) - k < BLOCK_TILES ? weight_tiles(w) - k : BLOCK_TILES;
         for (int32_t p = 0; p < item->n_panels; p++)
-            for (int32_t t = 0; t < n; t++) widen_tile(&s[p], w, weights + (p * BLOCK_TILES + t) * TILE_BYTES);
+            for (int32_t t = 0; t < n; t++)
+                widen_tile(&s[p], w, weights + (p * BLOCK_TILES + t) * TILE_BYTES);
         int32_t r = 0;
         for (; r + 2 <= row_tiles_n; r += 2) row_tiles(true, a, item, r, k, n, weights, sums);
         if (r < row_tiles_n) row_tiles(false, a, item, r, k, n, weights, sums);
@@ -201,7 +218,8 @@ void amx_linear_item(const struct linear_args *a, const struct linear_item *item
     if (item->n_rows <= TILE_ROWS) {
         configure(item->n_rows, 1u << 6);
         for (int32_t p = 0; p < item->n_panels; p += STREAMS)
-            few_rows(a, item, item->panel + p, item->n_panels - p < STREAMS ? item->n_panels - p : STREAMS);
+            few_rows(a, item, item->panel + p,
+                     item->n_panels - p < STREAMS ? item->n_panels - p : STREAMS);
     } else {
         configure(TILE_ROWS, 1u << 6 | 1u << 7);
         many_rows(a, item, scratch);

@@ -1,7 +1,9 @@
-// The AMX form of linear for bf16 weights in PANEL_BF12 (linear_amx.c); everything else of the "amx" set is AVX-512's.
+// The AMX form of linear for bf16 weights in PANEL_BF12 (linear_amx.c); everything else of the
+// "amx" set is AVX-512's.
 #pragma once
 #include "kernels/cpu/cpu.h"
 
-// As struct cpu_kernels' linear_item and linear_split. Rows of an item start at a multiple of 16 from split_row.
+// As struct cpu_kernels' linear_item and linear_split. Rows of an item start at a multiple of 16
+// from split_row.
 void amx_linear_item(const struct linear_args *a, const struct linear_item *item, void *scratch);
 void amx_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows);

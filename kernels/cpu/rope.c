@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al. 2021). The angles of a step are computed once and used by all layers.
+// Rotary position embedding (Su et al. 2021). The angles of a step are computed once and used by
+// all layers.
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 
@@ -23,8 +24,8 @@ static void angles_chunk(void *ctx, int32_t row, int32_t n_rows) {
     }
 }
 
-int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b, const float *inv_freq,
-                    int32_t rot_dim, float scale) {
+int cpu_rope_angles(struct backend *be, float *cos_sin, const struct batch *b,
+                    const float *inv_freq, int32_t rot_dim, float scale) {
     struct angles_job j = {cos_sin, b, inv_freq, rot_dim / 2, scale};
     cpu_for_rows(cpu_of(be), b->n_rows, rot_dim * 16, angles_chunk, &j);
     return 0;
@@ -41,8 +42,8 @@ struct rope_job {
 
 static void rope_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct rope_job *j = ctx;
-    j->cpu->kernels->rope_rows(j->style, j->qkv + row * j->stride, n_rows, j->stride, j->n_heads, j->head_dim,
-                               j->rot_dim, j->cos_sin + (int64_t)row * j->rot_dim);
+    j->cpu->kernels->rope_rows(j->style, j->qkv + row * j->stride, n_rows, j->stride, j->n_heads,
+                               j->head_dim, j->rot_dim, j->cos_sin + (int64_t)row * j->rot_dim);
 }
 
 int cpu_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,

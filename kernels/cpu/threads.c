@@ -1,13 +1,13 @@
 // Persistent worker pool.
 //
-// One 64-bit word, `claim`, holds the job's generation, its number of items and the next item, so that
-// claiming is one fetch_add and a worker that wakes late can never take an item of a job that is over:
-// whatever it claims, it claims from the job that the word itself describes. The caller waits for items,
-// not for workers; a worker that slept through a job is not waited for.
+// One 64-bit word, `claim`, holds the job's generation, its number of items and the next item, so
+// that claiming is one fetch_add and a worker that wakes late can never take an item of a job that
+// is over: whatever it claims, it claims from the job that the word itself describes. The caller
+// waits for items, not for workers; a worker that slept through a job is not waited for.
 #include "kernels/cpu/threads.h"
 #include <errno.h>
-#include <linux/futex.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// claim: generation (22 bits) | n_items (21 bits) | next (21 bits). `next` may run past n_items by one for
-// each worker, hence a bit more than THREADS_MAX_ITEMS needs.
+// claim: generation (22 bits) | n_items (21 bits) | next (21 bits). `next` may run past n_items by
+// one for each worker, hence a bit more than THREADS_MAX_ITEMS needs.
 enum { FIELD_BITS = 21, GENERATION_SHIFT = 42 };
 #define FIELD_MASK ((UINT64_C(1) << FIELD_BITS) - 1)
 
@@ -94,8 +94,8 @@ static void wait_for_work(struct threads *t) {
             relax();
         }
     } while (now_ns() < until);
-    // The caller publishes and then reads `sleepers`; we count ourselves and then look again. Both are
-    // sequentially consistent, so one of the two sees the other.
+    // The caller publishes and then reads `sleepers`; we count ourselves and then look again. Both
+    // are sequentially consistent, so one of the two sees the other.
     uint32_t seen = atomic_load(&t->wake);
     atomic_fetch_add(&t->sleepers, 1);
     if (!claimable(atomic_load(&t->claim)) && !atomic_load(&t->stop)) futex_wait(&t->wake, seen);
@@ -118,13 +118,15 @@ static void wake_sleepers(struct threads *t) {
     futex_wake(&t->wake, INT_MAX);
 }
 
-// The last items run elsewhere: spin for them, and sleep if they take long (their core was taken away).
+// The last items run elsewhere: spin for them, and sleep if they take long (their core was taken
+// away).
 static void wait_until_done(struct threads *t, uint32_t n_items) {
     int64_t until = now_ns() + t->spin_ns;
     uint32_t done;
     while ((done = atomic_load_explicit(&t->done, memory_order_acquire)) < n_items) {
         if (now_ns() < until) {
-            for (int i = 0; i < 32 && atomic_load_explicit(&t->done, memory_order_relaxed) < n_items; i++)
+            for (int i = 0;
+                 i < 32 && atomic_load_explicit(&t->done, memory_order_relaxed) < n_items; i++)
                 relax();
             continue;
         }
@@ -150,7 +152,9 @@ void threads_for(struct threads *t, int n_items, threads_fn *fn, void *ctx) {
     wait_until_done(t, (uint32_t)n_items);
 }
 
-int threads_count(const struct threads *t) { return t->n; }
+int threads_count(const struct threads *t) {
+    return t->n;
+}
 
 void threads_free(struct threads *t) {
     if (!t) return;
@@ -173,8 +177,8 @@ int threads_new(struct threads **out, int n, struct err *err) {
     struct threads *t = aligned_alloc(64, bytes);
     if (!t) return err_set(err, E_NOMEM, "out of memory for %d workers", n);
     *t = (struct threads){.n = n};
-    // With a core for each worker a long spin bridges the gaps inside a step; with fewer, spinning takes
-    // the core from the worker that it waits for.
+    // With a core for each worker a long spin bridges the gaps inside a step; with fewer, spinning
+    // takes the core from the worker that it waits for.
     t->spin_ns = n <= n_cores() ? 100000 : 2000;
     for (int i = 0; i < n - 1; i++) {
         t->workers[i] = (struct worker){.pool = t, .index = i + 1};

@@ -1,8 +1,9 @@
-// The vector of one instruction set, so that every kernel is written once (*.inc) and compiled once for
-// each set (kernels_*.c): VL floats in a `vf`, with GCC's operators (+ - * / and comparisons) and the few
-// functions below. Only for files that are compiled with one set's flags.
+// The vector of one instruction set, so that every kernel is written once (*.inc) and compiled once
+// for each set (kernels_*.c): VL floats in a `vf`, with GCC's operators (+ - * / and comparisons)
+// and the few functions below. Only for files that are compiled with one set's flags.
 //
-// A lane never sees another lane's values except in the v_h* functions, which reduce in one fixed order.
+// A lane never sees another lane's values except in the v_h* functions, which reduce in one fixed
+// order.
 #pragma once
 #include "base/dtype.h"
 #include <math.h>
@@ -14,16 +15,13 @@
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
-#define ISA(name) name##_avx512
 enum { VL = 16 };
 typedef __m512 vf;
 #elif defined(__AVX2__)
 #include <immintrin.h>
-#define ISA(name) name##_avx2
 enum { VL = 8 };
 typedef __m256 vf;
 #else
-#define ISA(name) name##_portable
 enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16)));
 #endif
@@ -32,15 +30,27 @@ typedef int32_t vmask __attribute__((vector_size(sizeof(vf)))); // a comparison'
 typedef vf vf_unaligned __attribute__((aligned(4), may_alias));
 typedef vmask vi_unaligned __attribute__((aligned(4), may_alias));
 
-VEC_INLINE vf v_load(const float *p) { return *(const vf_unaligned *)p; }
-VEC_INLINE void v_store(float *p, vf v) { *(vf_unaligned *)p = v; }
-VEC_INLINE vf v_set1(float x) { return x - (vf){0}; }
-VEC_INLINE vf v_zero(void) { return (vf){0}; }
-VEC_INLINE vmask v_bits(vf v) { return (vmask)v; }
+VEC_INLINE vf v_load(const float *p) {
+    return *(const vf_unaligned *)p;
+}
+VEC_INLINE void v_store(float *p, vf v) {
+    *(vf_unaligned *)p = v;
+}
+VEC_INLINE vf v_set1(float x) {
+    return x - (vf){0};
+}
+VEC_INLINE vf v_zero(void) {
+    return (vf){0};
+}
+VEC_INLINE vmask v_bits(vf v) {
+    return (vmask)v;
+}
 VEC_INLINE vf v_select(vmask m, vf yes, vf no) {
     return (vf)((m & (vmask)yes) | (~m & (vmask)no));
 }
-VEC_INLINE vf v_abs(vf v) { return (vf)((vmask)v & 0x7fffffff); }
+VEC_INLINE vf v_abs(vf v) {
+    return (vf)((vmask)v & 0x7fffffff);
+}
 VEC_INLINE vf v_iota(void) {
     vf v;
     for (int i = 0; i < VL; i++) v[i] = (float)i;
@@ -75,17 +85,6 @@ VEC_INLINE vf v_min(vf a, vf b) {
     return _mm256_min_ps(a, b);
 #else
     return v_select(a < b, a, b);
-#endif
-}
-
-VEC_INLINE vf v_sqrt(vf a) {
-#if defined(__AVX512F__)
-    return _mm512_sqrt_ps(a);
-#elif defined(__AVX2__)
-    return _mm256_sqrt_ps(a);
-#else
-    for (int i = 0; i < VL; i++) a[i] = sqrtf(a[i]);
-    return a;
 #endif
 }
 
@@ -168,9 +167,15 @@ VEC_INLINE void v_store_bf16(uint16_t *p, vf v) {
     for (int i = 0; i < VL; i++) p[i] = bf16_from_f32(t[i]);
 }
 // VL pairs of bf16 as they lie in a weight's panel: the first and the second of each pair, widened.
-VEC_INLINE vf v_pair_even(vmask raw) { return (vf)(raw << 16); }
-VEC_INLINE vf v_pair_odd(vmask raw) { return (vf)(raw & (int32_t)0xffff0000); }
-VEC_INLINE vmask v_load_pairs(const void *p) { return *(const vi_unaligned *)p; }
+VEC_INLINE vf v_pair_even(vmask raw) {
+    return (vf)(raw << 16);
+}
+VEC_INLINE vf v_pair_odd(vmask raw) {
+    return (vf)(raw & (int32_t)0xffff0000);
+}
+VEC_INLINE vmask v_load_pairs(const void *p) {
+    return *(const vi_unaligned *)p;
+}
 
 VEC_INLINE vf v_load_as(enum dtype t, const void *p, int64_t i) {
     if (t == DTYPE_F16) return v_load_f16((const uint16_t *)p + i);
@@ -178,11 +183,13 @@ VEC_INLINE vf v_load_as(enum dtype t, const void *p, int64_t i) {
     return v_load((const float *)p + i);
 }
 
-// e^x to about 1 ulp; e^0 is exactly 1, e^-inf exactly 0, NaN stays NaN. Results below 2^-126 become 0.
-// x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts so that r is exact; e^r by its Taylor polynomial of
-// degree 7, whose remainder there (r^8 / 8! < 5.2e-9) is below an F32 rounding.
+// e^x to about 1 ulp; e^0 is exactly 1, e^-inf exactly 0, NaN stays NaN. Results below 2^-126
+// become 0. x = n ln 2 + r with |r| <= ln 2 / 2; ln 2 in two parts so that r is exact; e^r by its
+// Taylor polynomial of degree 7, whose remainder there (r^8 / 8! < 5.2e-9) is below an F32
+// rounding.
 VEC_INLINE vf v_exp(vf x) {
-    const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+    const float magic =
+        12582912.0f; // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
     vf clamped = v_min(v_max(x, v_set1(-104.0f)), v_set1(89.0f));
     vf shifted = v_fma(clamped, v_set1(1.44269504088896341f), v_set1(magic));
     vf n = shifted - v_set1(magic);
@@ -195,7 +202,8 @@ VEC_INLINE vf v_exp(vf x) {
     p = v_fma(p, r, v_set1(1.0f / 6));
     p = v_fma(p, r, v_set1(0.5f));
     p = v_fma(p * r, r, r) + v_set1(1.0f);
-    // 2^n by adding n to the exponent, in two halves so that n = 128 (e^88.5) does not overflow early.
+    // 2^n by adding n to the exponent, in two halves so that n = 128 (e^88.5) does not overflow
+    // early.
     vmask e = v_bits(shifted) - v_bits(v_set1(magic));
     vmask half = e >> 1;
     p = p * (vf)((half + 127) << 23) * (vf)((e - half + 127) << 23);

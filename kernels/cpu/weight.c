@@ -1,5 +1,6 @@
-// Packing of weights (layouts in weight.h). The views are mapped files, read twice for PANEL_BF12 (its tiles'
-// sizes must be known before anything can be placed) and once otherwise; nothing else is allocated.
+// Packing of weights (layouts in weight.h). The views are mapped files, read twice for PANEL_BF12
+// (its tiles' sizes must be known before anything can be placed) and once otherwise; nothing else
+// is allocated.
 #include "kernels/cpu/weight.h"
 #include "kernels/cpu/cpu.h"
 #include <stdatomic.h>
@@ -23,7 +24,8 @@ static const struct tensor_view *part_of(const struct pack *p, int64_t *row) {
 static void fetch_row(const struct pack *p, int64_t row, int64_t k, int n, void *out) {
     const struct tensor_view *v = part_of(p, &row);
     size_t size = dtype_size(v->dtype);
-    const char *from = (const char *)v->data + (row * v->row_stride + k * v->col_stride) * (int64_t)size;
+    const char *from =
+        (const char *)v->data + (row * v->row_stride + k * v->col_stride) * (int64_t)size;
     if (v->col_stride == 1) {
         memcpy(out, from, (size_t)n * size);
         return;
@@ -33,7 +35,8 @@ static void fetch_row(const struct pack *p, int64_t row, int64_t k, int n, void 
 }
 
 // A tile of 16 outputs x 32 K, zero where the matrix ends.
-static void fetch_tile16(const struct pack *p, int32_t panel, int32_t tile, uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
+static void fetch_tile16(const struct pack *p, int32_t panel, int32_t tile,
+                         uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
     const struct weight *w = p->w;
     int32_t k = tile * WEIGHT_TILE_K, rest = w->cols - k;
     int n = rest < WEIGHT_TILE_K ? rest : WEIGHT_TILE_K;
@@ -69,7 +72,8 @@ static void put_raw_tile(uint16_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TIL
         }
 }
 
-static void put_packed_tile(uint8_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K], uint8_t base) {
+static void put_packed_tile(uint8_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K],
+                            uint8_t base) {
     uint16_t raw[WEIGHT_TILE_K / 2][2 * WEIGHT_PANEL];
     put_raw_tile(raw[0], t);
     for (int group = 0; group < 4; group++, to += 192) {
@@ -140,7 +144,8 @@ static void pack_plain_panel(void *ctx, int panel, int worker) {
             char row[WEIGHT_TILE_K * sizeof(float)];
             fetch_row(p, panel * WEIGHT_PANEL + o, k, n, row);
             for (int i = 0; i < n; i++)
-                memcpy(to + ((size_t)(k + i) * WEIGHT_PANEL + (size_t)o) * size, row + (size_t)i * size, size);
+                memcpy(to + ((size_t)(k + i) * WEIGHT_PANEL + (size_t)o) * size,
+                       row + (size_t)i * size, size);
         }
     }
 }
@@ -152,19 +157,22 @@ static int64_t place_panels(int64_t *offset, int32_t n_panels) {
     return offset[n_panels];
 }
 
-static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *rows, struct err *err) {
+static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *rows,
+                       struct err *err) {
     if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
     enum dtype t = parts[0].dtype;
     if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16)
-        return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the CPU", dtype_name(t));
+        return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the CPU",
+                       dtype_name(t));
     *rows = 0;
     for (int i = 0; i < n_parts; i++) {
         if (parts[i].dtype != t)
-            return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s", dtype_name(t),
-                           dtype_name(parts[i].dtype));
+            return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s",
+                           dtype_name(t), dtype_name(parts[i].dtype));
         if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
-            return err_set(err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
-                           (long long)parts[i].rows, (long long)parts[i].cols, (long long)parts[0].cols);
+            return err_set(
+                err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
+                (long long)parts[i].rows, (long long)parts[i].cols, (long long)parts[0].cols);
         *rows += parts[i].rows;
     }
     // A panel is one item of a job.
@@ -174,8 +182,8 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
     return 0;
 }
 
-// PANEL_BF12's table of offsets lies at the front of data, but data can only be allocated when the sizes
-// are known: the table is made apart and copied.
+// PANEL_BF12's table of offsets lies at the front of data, but data can only be allocated when the
+// sizes are known: the table is made apart and copied.
 static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) {
     struct weight *w = p->w;
     int32_t n_panels = weight_panels(w);
@@ -190,8 +198,8 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
     return 0;
 }
 
-int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts, int n_parts,
-                    struct err *err) {
+int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
+                    int n_parts, struct err *err) {
     struct cpu_backend *cpu = cpu_of(be);
     int64_t rows = 0;
     *w = (struct weight){0};
@@ -246,7 +254,8 @@ static void bf12_lane(const uint8_t *tile, uint8_t base, int32_t lane, int32_t n
 }
 
 static void bf12_row(const struct weight *w, int32_t row, float *out) {
-    const uint8_t *base = weight_panel(w, row / WEIGHT_PANEL), *tile = base + weight_header_bytes(w);
+    const uint8_t *base = weight_panel(w, row / WEIGHT_PANEL),
+                  *tile = base + weight_header_bytes(w);
     for (int32_t i = 0, k = 0; i < weight_tiles(w); i++, k += WEIGHT_TILE_K) {
         int32_t n = w->cols - k < WEIGHT_TILE_K ? w->cols - k : WEIGHT_TILE_K;
         bf12_lane(tile, base[i], row % WEIGHT_PANEL, n, out + k);
@@ -267,6 +276,7 @@ void weight_row(const struct weight *w, int32_t row, float *out) {
         else if (w->layout == PANEL_F16)
             out[k] = f16_to_f32(((const uint16_t *)p)[k * WEIGHT_PANEL + lane]);
         else
-            out[k] = bf16_to_f32(((const uint16_t *)p)[k / 2 * 2 * WEIGHT_PANEL + 2 * lane + k % 2]);
+            out[k] =
+                bf16_to_f32(((const uint16_t *)p)[k / 2 * 2 * WEIGHT_PANEL + 2 * lane + k % 2]);
     }
 }

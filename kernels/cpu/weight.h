@@ -1,18 +1,19 @@
 // How a weight matrix W (rows = outputs, cols = inputs = K) lies in memory on the CPU.
 //
-// Outputs go in panels of 16: a vector's lanes are outputs, and K runs downwards, so one pass over the
-// panel streams through memory once and each lane's sum runs over K in ascending order. The last panel is
-// filled up with zero outputs, K with zeros to a whole tile.
+// Outputs go in panels of 16: a vector's lanes are outputs, and K runs downwards, so one pass over
+// the panel streams through memory once and each lane's sum runs over K in ascending order. The
+// last panel is filled up with zero outputs, K with zeros to a whole tile.
 //
 //   PANEL_F32, PANEL_F16   [panel][k][16]
-//   PANEL_BF16             [panel][k / 2][16][2]: pairs of K, which is also how AMX wants its B tiles
-//   PANEL_BF12             bf16 in 12 bits a weight, without loss, by tiles of 16 outputs x 32 K
+//   PANEL_BF16             [panel][k / 2][16][2]: pairs of K, which is also how AMX wants its B
+//   tiles PANEL_BF12             bf16 in 12 bits a weight, without loss, by tiles of 16 outputs x
+//   32 K
 //
-// PANEL_BF12: most of a bf16 weight's 8 exponent bits say nothing, since the weights of a tile lie within
-// a few powers of two. A packed tile keeps sign and mantissa (8 bits) and a 4-bit code: 0 stands for
-// exponent 0 (zero and denormals), c > 0 for exponent base + c. A tile whose exponents do not fit in the 15
-// codes (about one in twelve where weights are normally distributed) is kept raw. A decode step reads each
-// weight once, so it is as fast as its bytes are few.
+// PANEL_BF12: most of a bf16 weight's 8 exponent bits say nothing, since the weights of a tile lie
+// within a few powers of two. A packed tile keeps sign and mantissa (8 bits) and a 4-bit code: 0
+// stands for exponent 0 (zero and denormals), c > 0 for exponent base + c. A tile whose exponents
+// do not fit in the 15 codes (about one in twelve where weights are normally distributed) is kept
+// raw. A decode step reads each weight once, so it is as fast as its bytes are few.
 //
 //   data:   int64 offset[n_panels + 1], from data, padded to 64 bytes
 //   panel:  uint8 base[n_tiles] (WEIGHT_RAW_TILE: a raw tile), padded to 64 bytes; then the tiles
@@ -46,10 +47,12 @@ static inline int64_t weight_header_bytes(const struct weight *w) {
 static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel) {
     const uint8_t *data = w->data;
     if (w->layout == PANEL_BF12) return data + ((const int64_t *)w->data)[panel];
-    return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL * (int64_t)dtype_size(w->dtype);
+    return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
+                      (int64_t)dtype_size(w->dtype);
 }
 // Where tile k of a PANEL_BF12 panel lies: the tiles before it are of two sizes.
-static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *panel, int32_t tile) {
+static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *panel,
+                                         int32_t tile) {
     int64_t at = weight_header_bytes(w);
     for (int32_t i = 0; i < tile; i++)
         at += panel[i] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
@@ -61,12 +64,14 @@ struct weight_stream {
     const uint8_t *tile, *base; // base: this tile's entry in PANEL_BF12's header
 };
 
-static inline void weight_stream_open(struct weight_stream *s, const struct weight *w, int32_t panel) {
+static inline void weight_stream_open(struct weight_stream *s, const struct weight *w,
+                                      int32_t panel) {
     s->tile = s->base = weight_panel(w, panel);
     if (w->layout == PANEL_BF12) s->tile += weight_header_bytes(w);
 }
 static inline int32_t weight_stream_bytes(const struct weight_stream *s, const struct weight *w) {
-    if (w->layout == PANEL_BF12) return *s->base == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    if (w->layout == PANEL_BF12)
+        return *s->base == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
     return WEIGHT_TILE_K * WEIGHT_PANEL * (int32_t)dtype_size(w->dtype);
 }
 static inline void weight_stream_next(struct weight_stream *s, const struct weight *w) {

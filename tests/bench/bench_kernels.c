@@ -3,9 +3,10 @@
 //   bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] [--context N]
 //                 [--only ceilings|linear|prefill|decode|eight]
 //
-// Prints the ceilings (reading memory, multiplying), then for a model's shape with random weights: each matrix of
-// a layer for several numbers of rows (GB/s of the weights as they were given, GFLOP/s), and whole steps put
-// together from the ops as the forward pass does it, in tokens per second.
+// Prints the ceilings (reading memory, multiplying), then for a model's shape with random weights:
+// each matrix of a layer for several numbers of rows (GB/s of the weights as they were given,
+// GFLOP/s), and whole steps put together from the ops as the forward pass does it, in tokens per
+// second.
 #include "kernels/backend.h"
 #include <math.h>
 #include <pthread.h>
@@ -43,7 +44,8 @@ static void check(int rc, const struct err *err) {
     exit(1);
 }
 
-// --- ceilings ---------------------------------------------------------------------------------------------
+// --- ceilings
+// ---------------------------------------------------------------------------------------------
 typedef float vec __attribute__((vector_size(64)));
 enum { N_STREAMS = 8, LINE_FLOATS = 16 };
 
@@ -87,7 +89,8 @@ static void *multiply_ceiling(void *arg) {
     for (int i = 0; i < 12; i++) s[i] = (vec){0} + (float)i;
     vec x = (vec){0} + 1.0000001f, y = (vec){0} + 1e-9f;
     const long n = 200000;
-    // Short passes: the best is what the core can do, even where other programs take their share of it.
+    // Short passes: the best is what the core can do, even where other programs take their share of
+    // it.
     for (int pass = 0; pass < 200; pass++) {
         double start = now();
         for (long i = 0; i < n; i++)
@@ -130,11 +133,13 @@ static void print_ceilings(struct backend *be, const struct options *o) {
     double cache = measure_ceiling(read_ceiling, be->n_threads, data, small);
     double multiply = measure_ceiling(multiply_ceiling, be->n_threads, NULL, 0);
     be->ops->mem_free(be, data);
-    printf("%s\nceilings: memory read %.1f GB/s, 24 MiB read %.1f GB/s, multiply-add %.0f GFLOP/s\n\n",
-           be->description, memory, cache, multiply);
+    printf(
+        "%s\nceilings: memory read %.1f GB/s, 24 MiB read %.1f GB/s, multiply-add %.0f GFLOP/s\n\n",
+        be->description, memory, cache, multiply);
 }
 
-// --- a model of random weights --------------------------------------------------------------------------------
+// --- a model of random weights
+// --------------------------------------------------------------------------------
 struct layer {
     struct weight qkv, out, gate_up, down;
 };
@@ -155,12 +160,14 @@ static void random_weights(uint16_t *out, size_t n) {
     for (size_t i = 0; i < n; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         uint64_t r = state ^ state >> 29;
-        int sum = (int)(r & 0x3fff) + (int)(r >> 14 & 0x3fff) + (int)(r >> 28 & 0x3fff) + (int)(r >> 42 & 0x3fff);
+        int sum = (int)(r & 0x3fff) + (int)(r >> 14 & 0x3fff) + (int)(r >> 28 & 0x3fff) +
+                  (int)(r >> 42 & 0x3fff);
         out[i] = bf16_from_f32((float)(sum - 32766) * (0.02f / 9459.0f));
     }
 }
 
-static void make_weight(struct backend *be, struct model *m, struct weight *w, int32_t rows, int32_t cols) {
+static void make_weight(struct backend *be, struct model *m, struct weight *w, int32_t rows,
+                        int32_t cols) {
     size_t n = (size_t)rows * (size_t)cols;
     uint16_t *data = malloc(n * 2);
     struct err err = {0};
@@ -173,7 +180,8 @@ static void make_weight(struct backend *be, struct model *m, struct weight *w, i
     m->bytes += w->bytes;
 }
 
-static void make_model(struct backend *be, struct model *m, const struct shape *s, int32_t n_blocks) {
+static void make_model(struct backend *be, struct model *m, const struct shape *s,
+                       int32_t n_blocks) {
     *m = (struct model){.s = s};
     struct err err = {0};
     for (int i = 0; i < s->layers; i++) {
@@ -184,13 +192,18 @@ static void make_model(struct backend *be, struct model *m, const struct shape *
         make_weight(be, m, &l->down, s->width, s->ffn);
     }
     make_weight(be, m, &m->head, s->vocab, s->width);
-    m->kv = (struct kv_store){.dtype = DTYPE_F32, .n_layers = s->layers, .n_kv_heads = s->kv_heads,
-                              .head_dim = s->head_dim, .block_tokens = 64, .n_blocks = n_blocks};
+    m->kv = (struct kv_store){.dtype = DTYPE_F32,
+                              .n_layers = s->layers,
+                              .n_kv_heads = s->kv_heads,
+                              .head_dim = s->head_dim,
+                              .block_tokens = 64,
+                              .n_blocks = n_blocks};
     check(be->ops->kv_store_init(be, &m->kv, &err), &err);
     m->ones = malloc((size_t)s->width * sizeof(float));
     m->inv_freq = malloc((size_t)s->head_dim * sizeof(float));
     for (int i = 0; i < s->width; i++) m->ones[i] = 1;
-    for (int i = 0; i < s->head_dim / 2; i++) m->inv_freq[i] = powf(10000, -2.0f * (float)i / (float)s->head_dim);
+    for (int i = 0; i < s->head_dim / 2; i++)
+        m->inv_freq[i] = powf(10000, -2.0f * (float)i / (float)s->head_dim);
 }
 
 struct buffers {
@@ -216,7 +229,8 @@ static struct buffers make_buffers(struct backend *be, const struct shape *s, si
                             alloc_floats(be, rows * (size_t)s->head_dim)};
 }
 
-static void forward(struct backend *be, const struct model *m, const struct batch *b, const struct buffers *f) {
+static void forward(struct backend *be, const struct model *m, const struct batch *b,
+                    const struct buffers *f) {
     const struct shape *s = m->s;
     const struct backend_ops *ops = be->ops;
     int32_t n = b->n_rows;
@@ -225,11 +239,15 @@ static void forward(struct backend *be, const struct model *m, const struct batc
     ops->rope_angles(be, f->angles, b, m->inv_freq, s->head_dim, 1);
     for (int32_t i = 0; i < s->layers; i++) {
         const struct layer *l = &m->layers[i];
-        struct attention_args a = {.layer = i, .n_heads = s->heads, .n_kv_heads = s->kv_heads,
-                                   .head_dim = s->head_dim, .scale = 1 / sqrtf((float)s->head_dim)};
+        struct attention_args a = {.layer = i,
+                                   .n_heads = s->heads,
+                                   .n_kv_heads = s->kv_heads,
+                                   .head_dim = s->head_dim,
+                                   .scale = 1 / sqrtf((float)s->head_dim)};
         ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
         ops->linear(be, LINEAR_STORE, f->qkv, f->h, n, &l->qkv, NULL);
-        ops->qkv_finish(be, ROPE_HALF, f->qkv, &m->kv, b, i, s->heads, s->head_dim, f->angles, NULL, NULL, 0);
+        ops->qkv_finish(be, ROPE_HALF, f->qkv, &m->kv, b, i, s->heads, s->head_dim, f->angles, NULL,
+                        NULL, 0);
         ops->attention(be, f->attn, f->qkv, &m->kv, b, &a);
         ops->linear(be, LINEAR_ADD, f->x, f->attn, n, &l->out, NULL);
         ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
@@ -244,15 +262,18 @@ static void forward(struct backend *be, const struct model *m, const struct batc
 }
 
 // Tokens per second of n_seqs sequences, each n_rows tokens after `context`.
-static double bench_step(struct backend *be, const struct model *m, const struct options *o, const char *what,
-                         int32_t n_seqs, int32_t n_rows, int32_t context, const struct buffers *f) {
+static double bench_step(struct backend *be, const struct model *m, const struct options *o,
+                         const char *what, int32_t n_seqs, int32_t n_rows, int32_t context,
+                         const struct buffers *f) {
     struct batch_seq seqs[16];
     int32_t *ids = malloc(sizeof(int32_t) * (size_t)(n_seqs * n_rows)), logit_rows[16];
     int32_t *positions = malloc(sizeof(int32_t) * (size_t)(n_seqs * n_rows));
-    int32_t per_seq = m->kv.n_blocks / n_seqs, *blocks = malloc(sizeof(int32_t) * (size_t)m->kv.n_blocks);
+    int32_t per_seq = m->kv.n_blocks / n_seqs,
+            *blocks = malloc(sizeof(int32_t) * (size_t)m->kv.n_blocks);
     for (int32_t i = 0; i < m->kv.n_blocks; i++) blocks[i] = i;
     for (int32_t i = 0; i < n_seqs; i++) {
-        seqs[i] = (struct batch_seq){i * n_rows, n_rows, 1 << 20, 0, {blocks + i * per_seq, 0, per_seq, 64}};
+        seqs[i] = (struct batch_seq){
+            i * n_rows, n_rows, 1 << 20, 0, {blocks + i * per_seq, 0, per_seq, 64}};
         for (int32_t r = 0; r < n_rows; r++) {
             ids[i * n_rows + r] = (i * 37 + r * 101) % m->s->vocab;
             positions[i * n_rows + r] = context + r;
@@ -269,14 +290,15 @@ static double bench_step(struct backend *be, const struct model *m, const struct
         if (t < best) best = t;
     }
     double mean = (now() - start) / n, tokens = b.n_rows;
-    printf("%-34s %9.1f tokens/s (best step %9.1f), %8.3f ms, weights as given %6.1f GB/s\n", what, tokens / mean,
-           tokens / best, mean * 1e3, (double)m->given_bytes / mean * 1e-9);
+    printf("%-34s %9.1f tokens/s (best step %9.1f), %8.3f ms, weights as given %6.1f GB/s\n", what,
+           tokens / mean, tokens / best, mean * 1e3, (double)m->given_bytes / mean * 1e-9);
     free(ids), free(positions), free(blocks);
     return tokens / mean;
 }
 
-static void bench_linear(struct backend *be, const struct model *m, const char *name, const struct weight *w0,
-                         size_t stride, const struct options *o, const struct buffers *f) {
+static void bench_linear(struct backend *be, const struct model *m, const char *name,
+                         const struct weight *w0, size_t stride, const struct options *o,
+                         const struct buffers *f) {
     static const int32_t rows[] = {1, 2, 4, 8, 16, 64, 512};
     double bytes = 2.0 * w0->rows * w0->cols;
     printf("%-8s %6d x %-6d", name, w0->rows, w0->cols);
@@ -301,24 +323,34 @@ static int parse(struct options *o, int argc, char **argv) {
     *o = (struct options){.shape = &shapes[0], .seconds = 1, .context = 128};
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *v = argv[i + 1];
-        if (strcmp(argv[i], "--threads") == 0) o->threads = atoi(v);
-        else if (strcmp(argv[i], "--isa") == 0) o->isa = v;
-        else if (strcmp(argv[i], "--only") == 0) o->only = v;
-        else if (strcmp(argv[i], "--seconds") == 0) o->seconds = atof(v);
-        else if (strcmp(argv[i], "--context") == 0) o->context = atoi(v);
-        else if (strcmp(argv[i], "--model") == 0) o->shape = strcmp(v, "1b") == 0 ? &shapes[1] : &shapes[0];
-        else return -1;
+        if (strcmp(argv[i], "--threads") == 0)
+            o->threads = atoi(v);
+        else if (strcmp(argv[i], "--isa") == 0)
+            o->isa = v;
+        else if (strcmp(argv[i], "--only") == 0)
+            o->only = v;
+        else if (strcmp(argv[i], "--seconds") == 0)
+            o->seconds = atof(v);
+        else if (strcmp(argv[i], "--context") == 0)
+            o->context = atoi(v);
+        else if (strcmp(argv[i], "--model") == 0)
+            o->shape = strcmp(v, "1b") == 0 ? &shapes[1] : &shapes[0];
+        else
+            return -1;
     }
     return argc % 2 ? 0 : -1;
 }
 
-static bool wants(const struct options *o, const char *part) { return !o->only || strcmp(o->only, part) == 0; }
+static bool wants(const struct options *o, const char *part) {
+    return !o->only || strcmp(o->only, part) == 0;
+}
 
 int main(int argc, char **argv) {
     struct options o;
     if (parse(&o, argc, argv) < 0) {
-        fprintf(stderr, "usage: bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] "
-                        "[--context N] [--only PART]\n");
+        fprintf(stderr,
+                "usage: bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] "
+                "[--context N] [--only PART]\n");
         return 2;
     }
     struct backend *be;

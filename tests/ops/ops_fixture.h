@@ -1,5 +1,5 @@
-// What the op tests share: backends of every instruction set that this machine has, values that repeat, and the
-// comparison with a double-precision reference.
+// What the op tests share: backends of every instruction set that this machine has, values that
+// repeat, and the comparison with a double-precision reference.
 #pragma once
 #include "kernels/backend.h"
 #include <math.h>
@@ -32,7 +32,9 @@ static void op_each_backend(void (*body)(struct backend *be)) {
 }
 
 static uint64_t op_state = 1;
-static inline void op_seed(uint64_t seed) { op_state = seed * 0x9e3779b97f4a7c15u + 1; }
+static inline void op_seed(uint64_t seed) {
+    op_state = seed * 0x9e3779b97f4a7c15u + 1;
+}
 
 // Roughly normal, variance 1.
 static inline float op_random(void) {
@@ -66,15 +68,17 @@ static inline void op_write(enum dtype t, void *p, int64_t i, float v) {
         ((float *)p)[i] = v;
 }
 
-// |got - want| <= tolerance, where tolerance is F32 rounding scaled by the size of what was added up.
+// |got - want| <= tolerance, where tolerance is F32 rounding scaled by the size of what was added
+// up.
 static inline void op_near(double got, double want, double tolerance, const char *what, int64_t i) {
     if (!(fabs(got - want) <= tolerance))
-        fail_msg("%s[%lld]: got %.9g, want %.9g, off by %.3g, allowed %.3g", what, (long long)i, got, want,
-                 fabs(got - want), tolerance);
+        fail_msg("%s[%lld]: got %.9g, want %.9g, off by %.3g, allowed %.3g", what, (long long)i,
+                 got, want, fabs(got - want), tolerance);
 }
 
 static inline void op_same_bits(const float *a, const float *b, int64_t n, const char *what) {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(a + i, b + i, sizeof *a) != 0)
-            fail_msg("%s[%lld]: %.9g and %.9g differ in their bits", what, (long long)i, a[i], b[i]);
+            fail_msg("%s[%lld]: %.9g and %.9g differ in their bits", what, (long long)i, a[i],
+                     b[i]);
 }

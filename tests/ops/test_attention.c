@@ -1,6 +1,7 @@
-// attention, kv_write, qkv_finish and the cache's blocks: against double precision over a plain list of keys and
-// values; ragged batches, ring wrap, windows, sinks, ALiBi, head sizes, all cache types; and the same bits whatever
-// the chunking, the batch, the block size or the number of threads.
+// attention, kv_write, qkv_finish and the cache's blocks: against double precision over a plain
+// list of keys and values; ragged batches, ring wrap, windows, sinks, ALiBi, head sizes, all cache
+// types; and the same bits whatever the chunking, the batch, the block size or the number of
+// threads.
 #include "tests/ops/ops_fixture.h"
 
 enum { MAX_SEQS = 4 };
@@ -31,13 +32,18 @@ struct world {
     float slopes[64];
 };
 
-static int64_t row_width(const struct shape *s) { return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim; }
-static int64_t out_width(const struct shape *s) { return (int64_t)s->n_heads * s->head_dim; }
+static int64_t row_width(const struct shape *s) {
+    return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
+}
+static int64_t out_width(const struct shape *s) {
+    return (int64_t)s->n_heads * s->head_dim;
+}
 
-// Lengths lens[i]; `slack` is the largest chunk, which the ring must hold beyond the window. Rings are as small as
-// the contract allows, so that they wrap; block ids are handed out backwards and interleaved.
-static void world_init(struct world *w, struct backend *be, const struct shape *s, const int32_t *lens, int n_seqs,
-                       int32_t slack) {
+// Lengths lens[i]; `slack` is the largest chunk, which the ring must hold beyond the window. Rings
+// are as small as the contract allows, so that they wrap; block ids are handed out backwards and
+// interleaved.
+static void world_init(struct world *w, struct backend *be, const struct shape *s,
+                       const int32_t *lens, int n_seqs, int32_t slack) {
     *w = (struct world){.be = be, .s = *s, .n_seqs = n_seqs};
     int32_t bt = s->block_tokens, total = 0;
     op_seed(11);
@@ -50,11 +56,16 @@ static void world_init(struct world *w, struct backend *be, const struct shape *
         q->n_ring_blocks = (s->memory_len + slack + bt - 1) / bt + 1;
         total += q->n_sink_blocks + q->n_ring_blocks;
     }
-    w->kv = (struct kv_store){.dtype = s->dtype, .n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads,
-                              .head_dim = s->head_dim, .block_tokens = bt, .n_blocks = total};
+    w->kv = (struct kv_store){.dtype = s->dtype,
+                              .n_layers = s->n_layers,
+                              .n_kv_heads = s->n_kv_heads,
+                              .head_dim = s->head_dim,
+                              .block_tokens = bt,
+                              .n_blocks = total};
     struct err err = {0};
     if (be->ops->kv_store_init(be, &w->kv, &err) < 0) fail_msg("kv_store_init: %s", err.text);
-    memset(w->kv.data, 0xff, w->kv.block_bytes * (size_t)total); // NaN: what was never written must not be read
+    memset(w->kv.data, 0xff,
+           w->kv.block_bytes * (size_t)total); // NaN: what was never written must not be read
     int32_t next = total;
     for (int i = 0; i < n_seqs; i++) {
         struct seq *q = &w->seqs[i];
@@ -66,7 +77,8 @@ static void world_init(struct world *w, struct backend *be, const struct shape *
 }
 
 static void world_release(struct world *w) {
-    for (int i = 0; i < w->n_seqs; i++) free(w->seqs[i].qkv), free(w->seqs[i].out), free(w->seqs[i].blocks);
+    for (int i = 0; i < w->n_seqs; i++)
+        free(w->seqs[i].qkv), free(w->seqs[i].out), free(w->seqs[i].blocks);
     w->be->ops->kv_store_release(w->be, &w->kv);
 }
 
@@ -83,7 +95,10 @@ static void world_step(struct world *w, const int32_t *rows) {
         struct seq *q = &w->seqs[i];
         if (rows[i] == 0) continue;
         seqs[n_seqs++] = (struct batch_seq){
-            .first_row = at, .n_rows = rows[i], .memory_len = s->memory_len, .sink_len = s->sink_len,
+            .first_row = at,
+            .n_rows = rows[i],
+            .memory_len = s->memory_len,
+            .sink_len = s->sink_len,
             .map = {q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens}};
         memcpy(qkv + at * row_width(s), q->qkv + q->done * row_width(s),
                (size_t)(rows[i] * row_width(s)) * sizeof(float));
@@ -91,14 +106,19 @@ static void world_step(struct world *w, const int32_t *rows) {
         at += rows[i];
     }
     struct batch b = {.n_rows = n_rows, .n_seqs = n_seqs, .positions = positions, .seqs = seqs};
-    struct attention_args args = {.layer = s->layer, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
-                                  .head_dim = s->head_dim, .scale = 1 / sqrtf((float)s->head_dim),
-                                  .window = s->window, .alibi_slopes = s->alibi ? w->slopes : NULL};
+    struct attention_args args = {.layer = s->layer,
+                                  .n_heads = s->n_heads,
+                                  .n_kv_heads = s->n_kv_heads,
+                                  .head_dim = s->head_dim,
+                                  .scale = 1 / sqrtf((float)s->head_dim),
+                                  .window = s->window,
+                                  .alibi_slopes = s->alibi ? w->slopes : NULL};
     assert_int_equal(w->be->ops->kv_write(w->be, &w->kv, s->layer, qkv, &b, s->n_heads), 0);
     assert_int_equal(w->be->ops->attention(w->be, out, qkv, &w->kv, &b, &args), 0);
     for (int i = 0, j = 0; i < w->n_seqs; i++) {
         if (rows[i] == 0) continue;
-        memcpy(w->seqs[i].out + w->seqs[i].done * out_width(s), out + seqs[j++].first_row * out_width(s),
+        memcpy(w->seqs[i].out + w->seqs[i].done * out_width(s),
+               out + seqs[j++].first_row * out_width(s),
                (size_t)(rows[i] * out_width(s)) * sizeof(float));
         w->seqs[i].done += rows[i];
     }
@@ -111,7 +131,9 @@ static bool sees(const struct shape *s, int64_t t, int64_t p) {
 }
 
 static float stored(enum dtype t, float v) {
-    return t == DTYPE_F16 ? f16_to_f32(f16_from_f32(v)) : t == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(v)) : v;
+    return t == DTYPE_F16    ? f16_to_f32(f16_from_f32(v))
+           : t == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(v))
+                             : v;
 }
 
 static void check_row(const struct world *w, const struct seq *q, int32_t t, int32_t head) {
@@ -131,9 +153,12 @@ static void check_row(const struct world *w, const struct seq *q, int32_t t, int
     for (int32_t d = 0; d < hd; d++) {
         double want = 0;
         for (int32_t i = 0; i <= t; i++)
-            want += p[i] / sum *
-                    stored(s->dtype, q->qkv[i * row_width(s) + (s->n_heads + s->n_kv_heads + kv_head) * hd + d]);
-        op_near(q->out[t * out_width(s) + head * hd + d], want, 3e-6, "attention", t * out_width(s) + head * hd + d);
+            want +=
+                p[i] / sum *
+                stored(s->dtype,
+                       q->qkv[i * row_width(s) + (s->n_heads + s->n_kv_heads + kv_head) * hd + d]);
+        op_near(q->out[t * out_width(s) + head * hd + d], want, 3e-6, "attention",
+                t * out_width(s) + head * hd + d);
     }
     free(p);
 }
@@ -168,8 +193,14 @@ static void check_shape(struct backend *be, struct shape s) {
     world_release(&steps);
 }
 
-static const struct shape plain = {.dtype = DTYPE_F32, .n_heads = 6, .n_kv_heads = 2, .head_dim = 64,
-                                   .block_tokens = 16, .n_layers = 2, .layer = 1, .memory_len = 1024};
+static const struct shape plain = {.dtype = DTYPE_F32,
+                                   .n_heads = 6,
+                                   .n_kv_heads = 2,
+                                   .head_dim = 64,
+                                   .block_tokens = 16,
+                                   .n_layers = 2,
+                                   .layer = 1,
+                                   .memory_len = 1024};
 
 static void shapes(struct backend *be) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
@@ -217,14 +248,22 @@ static void head_sizes(struct backend *be) {
     check_shape(be, many);
 }
 
-static void test_shapes(void **state) { op_each_backend(shapes); }
-static void test_windows(void **state) { op_each_backend(windows); }
-static void test_head_sizes(void **state) { op_each_backend(head_sizes); }
+static void test_shapes(void **state) {
+    op_each_backend(shapes);
+}
+static void test_windows(void **state) {
+    op_each_backend(windows);
+}
+static void test_head_sizes(void **state) {
+    op_each_backend(head_sizes);
+}
 
-// Long contexts: the keys are split between the workers. Same bits with one thread, in chunks, alone or with others.
+// Long contexts: the keys are split between the workers. Same bits with one thread, in chunks,
+// alone or with others.
 static void long_context(const char *isa, int32_t memory_len, int32_t sink_len, enum dtype dtype) {
     struct shape s = plain;
-    s.n_heads = 3, s.n_kv_heads = 1, s.head_dim = 16, s.block_tokens = 32, s.n_layers = 1, s.layer = 0;
+    s.n_heads = 3, s.n_kv_heads = 1, s.head_dim = 16, s.block_tokens = 32, s.n_layers = 1,
+    s.layer = 0;
     s.memory_len = memory_len, s.sink_len = sink_len, s.dtype = dtype;
     const int32_t lens[] = {2600, 30};
     struct world w[3];
@@ -261,7 +300,11 @@ static void test_long_context(void **state) {
 
 // Equal cache blocks, copied.
 static void block_copy(struct backend *be) {
-    struct kv_store kv = {.dtype = DTYPE_F16, .n_layers = 2, .n_kv_heads = 3, .head_dim = 5, .block_tokens = 4,
+    struct kv_store kv = {.dtype = DTYPE_F16,
+                          .n_layers = 2,
+                          .n_kv_heads = 3,
+                          .head_dim = 5,
+                          .block_tokens = 4,
                           .n_blocks = 3};
     size_t bytes = be->ops->kv_block_bytes(be, &kv);
     assert_true(bytes >= 2 * 3 * 5 * 4 * 2 * 2);
@@ -279,11 +322,17 @@ static void block_copy(struct backend *be) {
     assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_INVAL);
 }
 
-static void test_block_copy(void **state) { op_each_backend(block_copy); }
+static void test_block_copy(void **state) {
+    op_each_backend(block_copy);
+}
 
 // A row without a block is refused before anything is written.
 static void unmapped(struct backend *be) {
-    struct kv_store kv = {.dtype = DTYPE_F32, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8, .block_tokens = 4,
+    struct kv_store kv = {.dtype = DTYPE_F32,
+                          .n_layers = 1,
+                          .n_kv_heads = 1,
+                          .head_dim = 8,
+                          .block_tokens = 4,
                           .n_blocks = 1};
     assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), 0);
     int32_t blocks[] = {0, -1}, positions[] = {3, 4};
@@ -294,7 +343,9 @@ static void unmapped(struct backend *be) {
     be->ops->kv_store_release(be, &kv);
 }
 
-static void test_unmapped(void **state) { op_each_backend(unmapped); }
+static void test_unmapped(void **state) {
+    op_each_backend(unmapped);
+}
 
 // The fused op gives the bits of qk_norm, rope and kv_write.
 static void finish(struct backend *be) {
@@ -314,15 +365,19 @@ static void finish(struct backend *be) {
             for (int t = 0; t < 3; t++) {
                 struct kv_store kv[2];
                 for (int i = 0; i < 2; i++) {
-                    kv[i] = (struct kv_store){.dtype = (enum dtype)t, .n_layers = 3, .n_kv_heads = KV,
-                                              .head_dim = DIM, .block_tokens = 16, .n_blocks = 2};
+                    kv[i] = (struct kv_store){.dtype = (enum dtype)t,
+                                              .n_layers = 3,
+                                              .n_kv_heads = KV,
+                                              .head_dim = DIM,
+                                              .block_tokens = 16,
+                                              .n_blocks = 2};
                     assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
                 }
                 if (norm) be->ops->qk_norm(be, a, N, HEADS, KV, DIM, qw, kw, 1e-6f);
                 be->ops->rope(be, (enum rope_style)style, a, N, HEADS, KV, DIM, ROT, angles);
                 be->ops->kv_write(be, &kv[0], 2, a, &batch, HEADS);
-                be->ops->qkv_finish(be, (enum rope_style)style, b, &kv[1], &batch, 2, HEADS, ROT, angles,
-                                    norm ? qw : NULL, kw, 1e-6f);
+                be->ops->qkv_finish(be, (enum rope_style)style, b, &kv[1], &batch, 2, HEADS, ROT,
+                                    angles, norm ? qw : NULL, kw, 1e-6f);
                 op_same_bits(a, b, N * WIDTH, "qkv_finish");
                 assert_memory_equal(kv[0].data, kv[1].data, 2 * kv[0].block_bytes);
                 for (int i = 0; i < 2; i++) be->ops->kv_store_release(be, &kv[i]);
@@ -330,12 +385,15 @@ static void finish(struct backend *be) {
     free(a), free(b), free(qw), free(kw), free(freq);
 }
 
-static void test_finish(void **state) { op_each_backend(finish); }
+static void test_finish(void **state) {
+    op_each_backend(finish);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_windows),    cmocka_unit_test(test_head_sizes),
-        cmocka_unit_test(test_long_context), cmocka_unit_test(test_block_copy), cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_head_sizes), cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_block_copy), cmocka_unit_test(test_unmapped),
         cmocka_unit_test(test_finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 // embed (from every packed layout), embed_positions, add, gather_logit_rows, logits_read.
 #include "tests/ops/ops_fixture.h"
 
-static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t width, float spread) {
+static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t width,
+                        float spread) {
     struct weight w;
     struct err err = {0};
     void *table = malloc((size_t)(vocab * width) * dtype_size(t));
@@ -16,7 +17,8 @@ static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t
     float *y = malloc((size_t)(N * width) * sizeof *y);
     assert_int_equal(be->ops->embed(be, y, &b, &w, 1), 0);
     for (int32_t i = 0; i < N * width; i++)
-        assert_true(y[i] == (float)op_read(t, table, ids[i / width] * width + i % width)); // exactly
+        assert_true(y[i] ==
+                    (float)op_read(t, table, ids[i / width] * width + i % width)); // exactly
     assert_int_equal(be->ops->embed(be, y, &b, &w, 0.3f), 0);
     for (int32_t i = 0; i < N * width; i++)
         assert_true(y[i] == 0.3f * (float)op_read(t, table, ids[i / width] * width + i % width));
@@ -59,7 +61,8 @@ static void adds(struct backend *be) {
     static const int64_t sizes[] = {1, 3, 130, 4096, 4097, 100001};
     for (int i = 0; i < 6; i++) {
         op_seed((uint64_t)sizes[i]);
-        float *x = op_floats(sizes[i]), *y = op_floats(sizes[i]), *want = malloc((size_t)sizes[i] * sizeof *want);
+        float *x = op_floats(sizes[i]), *y = op_floats(sizes[i]),
+              *want = malloc((size_t)sizes[i] * sizeof *want);
         for (int64_t j = 0; j < sizes[i]; j++) want[j] = x[j] + y[j];
         assert_int_equal(be->ops->add(be, y, x, sizes[i]), 0);
         op_same_bits(y, want, sizes[i], "add");
@@ -88,10 +91,18 @@ static void memory(struct backend *be) {
     be->ops->mem_free(be, NULL);
 }
 
-static void test_embeds(void **state) { op_each_backend(embeds); }
-static void test_rows(void **state) { op_each_backend(rows); }
-static void test_adds(void **state) { op_each_backend(adds); }
-static void test_memory(void **state) { op_each_backend(memory); }
+static void test_embeds(void **state) {
+    op_each_backend(embeds);
+}
+static void test_rows(void **state) {
+    op_each_backend(rows);
+}
+static void test_adds(void **state) {
+    op_each_backend(adds);
+}
+static void test_memory(void **state) {
+    op_each_backend(memory);
+}
 
 static void test_open(void **state) {
     struct backend *be;
@@ -115,7 +126,7 @@ static void test_open(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embeds), cmocka_unit_test(test_rows),   cmocka_unit_test(test_adds),
+        cmocka_unit_test(test_embeds), cmocka_unit_test(test_rows), cmocka_unit_test(test_adds),
         cmocka_unit_test(test_memory), cmocka_unit_test(test_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
-// linear and weight packing: against double precision, for all dtypes, odd shapes, stacked and transposed views;
-// and the numbers contract: a row's bits do not depend on n, on its place, or on the number of threads.
+// linear and weight packing: against double precision, for all dtypes, odd shapes, stacked and
+// transposed views; and the numbers contract: a row's bits do not depend on n, on its place, or on
+// the number of threads.
 #include "tests/ops/ops_fixture.h"
 
 struct matrix {
@@ -12,8 +13,8 @@ struct matrix {
 // How the stack's weights are spread. WIDE puts exponents far apart, with zeros and denormals.
 enum spread { NORMAL, WIDE };
 
-static struct matrix make_matrix(enum dtype t, int32_t rows, int32_t cols, bool transposed, int n_views,
-                                 enum spread spread) {
+static struct matrix make_matrix(enum dtype t, int32_t rows, int32_t cols, bool transposed,
+                                 int n_views, enum spread spread) {
     struct matrix m = {.n_views = n_views, .rows = rows, .cols = cols};
     // a margin on each side, so that strides are not what the shape says
     int64_t stride = (transposed ? rows : cols) + 3;
@@ -31,7 +32,8 @@ static struct matrix make_matrix(enum dtype t, int32_t rows, int32_t cols, bool 
     for (int i = 0; i < n_views; i++) {
         int32_t part = i == n_views - 1 ? rows - from : rows / n_views;
         int64_t row_stride = transposed ? 1 : stride, col_stride = transposed ? stride : 1;
-        m.views[i] = (struct tensor_view){.data = (char *)m.data + (size_t)(from * row_stride) * dtype_size(t),
+        m.views[i] = (struct tensor_view){.data = (char *)m.data +
+                                                  (size_t)(from * row_stride) * dtype_size(t),
                                           .dtype = t,
                                           .rows = part,
                                           .cols = cols,
@@ -48,8 +50,8 @@ static double matrix_at(const struct matrix *m, int32_t row, int32_t col) {
     return op_read(v->dtype, v->data, row * v->row_stride + col * v->col_stride);
 }
 
-static void check_against_double(const struct matrix *m, const float *y, const float *y0, const float *x, int32_t n,
-                                 const float *bias) {
+static void check_against_double(const struct matrix *m, const float *y, const float *y0,
+                                 const float *x, int32_t n, const float *bias) {
     for (int32_t r = 0; r < n; r++)
         for (int32_t o = 0; o < m->rows; o++) {
             double sum = 0, size = 0;
@@ -64,16 +66,18 @@ static void check_against_double(const struct matrix *m, const float *y, const f
         }
 }
 
-static void check_case(struct backend *be, enum dtype t, int32_t rows, int32_t cols, int32_t n, bool transposed,
-                       int n_views, enum spread spread) {
+static void check_case(struct backend *be, enum dtype t, int32_t rows, int32_t cols, int32_t n,
+                       bool transposed, int n_views, enum spread spread) {
     op_seed((uint64_t)(rows * 1000 + cols * 10 + n));
     struct matrix m = make_matrix(t, rows, cols, transposed, n_views, spread);
     struct weight w;
     struct err err = {0};
-    if (be->ops->weight_init(be, &w, m.views, m.n_views, &err) < 0) fail_msg("weight_init: %s", err.text);
+    if (be->ops->weight_init(be, &w, m.views, m.n_views, &err) < 0)
+        fail_msg("weight_init: %s", err.text);
     assert_int_equal(w.rows, rows);
     assert_int_equal(w.cols, cols);
-    float *x = op_floats((int64_t)n * cols), *bias = op_floats(rows), *y0 = op_floats((int64_t)n * rows);
+    float *x = op_floats((int64_t)n * cols), *bias = op_floats(rows),
+          *y0 = op_floats((int64_t)n * rows);
     size_t bytes = (size_t)n * (size_t)rows * sizeof(float);
     float *y = malloc(bytes), *added = malloc(bytes), *alone = malloc((size_t)rows * sizeof(float));
     assert_int_equal(be->ops->linear(be, LINEAR_STORE, y, x, n, &w, bias), 0);
@@ -82,12 +86,14 @@ static void check_case(struct backend *be, enum dtype t, int32_t rows, int32_t c
     assert_int_equal(be->ops->linear(be, LINEAR_ADD, added, x, n, &w, NULL), 0);
     check_against_double(&m, added, y0, x, n, NULL);
     for (int32_t r = 0; r < n; r++) { // each row alone, and from a batch that starts in the middle
-        assert_int_equal(be->ops->linear(be, LINEAR_STORE, alone, x + (int64_t)r * cols, 1, &w, bias), 0);
+        assert_int_equal(
+            be->ops->linear(be, LINEAR_STORE, alone, x + (int64_t)r * cols, 1, &w, bias), 0);
         op_same_bits(alone, y + (int64_t)r * rows, rows, "row alone");
     }
     for (int32_t from = 1; from < n; from += n / 3 + 1) {
         be->ops->linear(be, LINEAR_STORE, added, x + (int64_t)from * cols, n - from, &w, bias);
-        op_same_bits(added, y + (int64_t)from * rows, (int64_t)(n - from) * rows, "rows from the middle");
+        op_same_bits(added, y + (int64_t)from * rows, (int64_t)(n - from) * rows,
+                     "rows from the middle");
     }
     be->ops->weight_release(be, &w);
     free(x), free(bias), free(y0), free(y), free(added), free(alone), free(m.data);
@@ -105,7 +111,8 @@ static void shapes(struct backend *be) {
 }
 
 static void row_counts(struct backend *be) {
-    for (int32_t n = 1; n <= 34; n++) check_case(be, n % 3 ? DTYPE_BF16 : DTYPE_F16, 150, 70, n, false, 1, NORMAL);
+    for (int32_t n = 1; n <= 34; n++)
+        check_case(be, n % 3 ? DTYPE_BF16 : DTYPE_F16, 150, 70, n, false, 1, NORMAL);
     check_case(be, DTYPE_BF16, 70, 66, 530, false, 1, NORMAL); // more than a block of rows
     check_case(be, DTYPE_F32, 40, 600, 40, false, 1, NORMAL);  // more than a block of K
     check_case(be, DTYPE_BF16, 300, 1100, 19, true, 2, NORMAL);
@@ -120,9 +127,15 @@ static void stacks(struct backend *be) {
     check_case(be, DTYPE_BF16, 128, 321, 40, true, 1, WIDE);
 }
 
-static void test_shapes(void **state) { op_each_backend(shapes); }
-static void test_row_counts(void **state) { op_each_backend(row_counts); }
-static void test_stacks(void **state) { op_each_backend(stacks); }
+static void test_shapes(void **state) {
+    op_each_backend(shapes);
+}
+static void test_row_counts(void **state) {
+    op_each_backend(row_counts);
+}
+static void test_stacks(void **state) {
+    op_each_backend(stacks);
+}
 
 // The same bits with any number of threads.
 static void test_threads(void **state) {
@@ -138,8 +151,8 @@ static void test_threads(void **state) {
             if (!have) break;
             struct weight w;
             assert_int_equal(be->ops->weight_init(be, &w, m.views, 1, NULL), 0);
-            for (int32_t n = 1; n <= N; n += 12) {
-                be->ops->linear(be, LINEAR_STORE, y[threads > 1], x, N, &w, NULL);
+            for (int32_t n = N; n >= 1; n -= 12) { // all of y first, then parts of it anew
+                be->ops->linear(be, LINEAR_STORE, y[threads > 1], x, n, &w, NULL);
                 if (threads > 1) op_same_bits(y[0], y[1], N * ROWS, "threads");
             }
             be->ops->weight_release(be, &w);
@@ -162,12 +175,15 @@ static void refused(struct backend *be) {
     be->ops->weight_release(be, &w); // nothing to release: no harm
 }
 
-static void test_refused(void **state) { op_each_backend(refused); }
+static void test_refused(void **state) {
+    op_each_backend(refused);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_row_counts), cmocka_unit_test(test_stacks),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shapes),  cmocka_unit_test(test_row_counts),
+        cmocka_unit_test(test_stacks),  cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // norm and qk_norm against double precision, at odd widths; the same bits for a row alone.
 #include "tests/ops/ops_fixture.h"
 
-static void check_norm(const float *y, const float *x, int32_t n, int32_t width, enum norm_kind kind,
-                       const float *weight, const float *bias, double eps) {
+static void check_norm(const float *y, const float *x, int32_t n, int32_t width,
+                       enum norm_kind kind, const float *weight, const float *bias, double eps) {
     for (int32_t r = 0; r < n; r++) {
         double mean = 0, square = 0;
         for (int32_t i = 0; i < width; i++) mean += x[r * width + i];
@@ -11,7 +11,8 @@ static void check_norm(const float *y, const float *x, int32_t n, int32_t width,
         double scale = 1 / sqrt(square / width + eps);
         for (int32_t i = 0; i < width; i++) {
             double want = (x[r * width + i] - mean) * scale * weight[i] + (bias ? bias[i] : 0);
-            op_near(y[r * width + i], want, 5e-7 * (1 + fabs(want) + fabs(mean * scale)), "norm", r * width + i);
+            op_near(y[r * width + i], want, 5e-7 * (1 + fabs(want) + fabs(mean * scale)), "norm",
+                    r * width + i);
         }
     }
 }
@@ -23,14 +24,16 @@ static void norms(struct backend *be) {
             int32_t width = widths[i], n = i == 7 ? 70 : 5;
             op_seed((uint64_t)width);
             float *x = op_floats(n * width), *w = op_floats(width), *b = op_floats(width);
-            float *y = malloc((size_t)(n * width) * sizeof *y), *alone = malloc((size_t)width * sizeof *alone);
+            float *y = malloc((size_t)(n * width) * sizeof *y),
+                  *alone = malloc((size_t)width * sizeof *alone);
             for (int32_t j = 0; j < n * width; j++) x[j] += 3; // a mean worth taking off
             for (int with_bias = 0; with_bias < 2; with_bias++) {
                 const float *bias = with_bias ? b : NULL;
                 be->ops->norm(be, (enum norm_kind)kind, y, x, n, width, w, bias, 1e-5f);
                 check_norm(y, x, n, width, (enum norm_kind)kind, w, bias, 1e-5f);
                 for (int32_t r = 0; r < n; r++) {
-                    be->ops->norm(be, (enum norm_kind)kind, alone, x + r * width, 1, width, w, bias, 1e-5f);
+                    be->ops->norm(be, (enum norm_kind)kind, alone, x + r * width, 1, width, w, bias,
+                                  1e-5f);
                     op_same_bits(alone, y + r * width, width, "row alone");
                 }
             }
@@ -43,7 +46,8 @@ static void norms(struct backend *be) {
 static void qk_norms(struct backend *be) {
     enum { N = 9, HEADS = 4, KV = 2, DIM = 40, WIDTH = (HEADS + 2 * KV) * DIM };
     op_seed(2);
-    float *x = op_floats(N * WIDTH), *y = malloc(N * WIDTH * sizeof *y), *q = op_floats(DIM), *k = op_floats(DIM);
+    float *x = op_floats(N * WIDTH), *y = malloc(N * WIDTH * sizeof *y), *q = op_floats(DIM),
+          *k = op_floats(DIM);
     memcpy(y, x, N * WIDTH * sizeof *y);
     be->ops->qk_norm(be, y, N, HEADS, KV, DIM, q, k, 1e-6f);
     for (int32_t r = 0; r < N; r++) {
@@ -57,10 +61,15 @@ static void qk_norms(struct backend *be) {
     free(x), free(y), free(q), free(k);
 }
 
-static void test_norms(void **state) { op_each_backend(norms); }
-static void test_qk_norms(void **state) { op_each_backend(qk_norms); }
+static void test_norms(void **state) {
+    op_each_backend(norms);
+}
+static void test_qk_norms(void **state) {
+    op_each_backend(qk_norms);
+}
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms), cmocka_unit_test(test_qk_norms)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_norms),
+                                       cmocka_unit_test(test_qk_norms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-// rope_angles and rope against their formulas; partial widths, both styles, values left alone past rot_dim.
+// rope_angles and rope against their formulas; partial widths, both styles, values left alone past
+// rot_dim.
 #include "tests/ops/ops_fixture.h"
 
 enum { N = 5, HEADS = 3, KV = 1 };
@@ -7,7 +8,8 @@ static void check_style(struct backend *be, enum rope_style style, int32_t dim, 
     int32_t width = (HEADS + 2 * KV) * dim, half = rot / 2, positions[N] = {0, 1, 77, 4095, 131071};
     op_seed((uint64_t)(dim + rot));
     float *x = op_floats(N * width), *y = malloc((size_t)(N * width) * sizeof *y);
-    float *freq = malloc((size_t)half * sizeof *freq), *angles = malloc((size_t)(N * rot) * sizeof *angles);
+    float *freq = malloc((size_t)half * sizeof *freq),
+          *angles = malloc((size_t)(N * rot) * sizeof *angles);
     for (int32_t i = 0; i < half; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)rot);
     memcpy(y, x, (size_t)(N * width) * sizeof *y);
     struct batch b = {.n_rows = N, .positions = positions};
@@ -47,7 +49,9 @@ static void styles(struct backend *be) {
     }
 }
 
-static void test_styles(void **state) { op_each_backend(styles); }
+static void test_styles(void **state) {
+    op_each_backend(styles);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_styles)};

@@ -1,4 +1,5 @@
-// The worker pool: every item runs exactly once, jobs follow one another safely, idle workers sleep.
+// The worker pool: every item runs exactly once, jobs follow one another safely, idle workers
+// sleep.
 #include "kernels/cpu/threads.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,7 +72,9 @@ static void test_idle_workers_sleep(void **state) {
     threads_free(t);
 }
 
-static void test_free_null(void **state) { threads_free(NULL); }
+static void test_free_null(void **state) {
+    threads_free(NULL);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
