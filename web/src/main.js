@@ -3,10 +3,11 @@
 import { connect, sessionOfHash, show } from './actions.js';
 import { h, iconButton } from './dom.js';
 import { announcer } from './view/announcer.js';
-import { composer, field } from './view/composer.js';
+import { composer } from './view/composer.js';
 import { banner, connectionState } from './view/connection.js';
 import { header } from './view/header.js';
 import { applyLayout, closeDrawer, toggleSessions } from './view/layout_state.js';
+import { field } from './view/message_field.js';
 import { openSettings } from './view/settings.js';
 import { openShortcuts } from './view/shortcuts.js';
 import { sidebar } from './view/sidebar.js';

@@ -4,7 +4,7 @@
 
 /**
  * @typedef {{code: string, message: string, retry_after_ms?: number}} Failure
- * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, again: boolean, tries: number, timer: any,
+ * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, again: boolean, timer: any,
  *   resolve: (frame: any) => void, reject: (failure: Failure) => void}} Request
  * @typedef {{url: string, token: () => string, onOpen: (hello: any) => void, onFrame: (frame: any) => void,
  *   onPhase: (phase: 'connecting' | 'waiting' | 'unauthorized', retryAt: number, message: string) => void}} Options
@@ -41,12 +41,19 @@ export class Socket {
     this.prefix = [...crypto.getRandomValues(new Uint8Array(6))].map((b) => b.toString(16).padStart(2, '0')).join('');
     /** @type {Map<string, Request>} */
     this.requests = new Map();
+    /** @type {string[]} */
+    this.outbox = []; // what waits for its turn under the server's rate limit
+    this.allowance = 0;
+    this.allowedAt = 0;
+    this.rate = Infinity; // messages per second
     this.lastHeard = 0;
     this.stopped = false;
     /** @type {any} */
     this.timer = null;
     /** @type {any} */
     this.watch = null;
+    /** @type {any} */
+    this.pumping = null;
     addEventListener('online', () => this.retryNow());
     document.addEventListener('visibilitychange', () => {
       // A phone that slept has lost its connection without being told.
@@ -99,7 +106,7 @@ export class Socket {
     return new Promise((resolve, reject) => {
       /** @type {Request} */
       const request = {
-        key, message: { ...message, request_id: key }, fits: how.fits, again: how.again ?? false, tries: 0, timer: null,
+        key, message: { ...message, request_id: key }, fits: how.fits, again: how.again ?? false, timer: null,
         resolve, reject: (failure) => reject(new RequestError(failure)),
       };
       if (!this.ready && !request.again) return request.reject({ code: 'disconnected', message: 'There is no connection to the server.' });
@@ -117,7 +124,21 @@ export class Socket {
   #sendRequest(request) {
     clearTimeout(request.timer);
     request.timer = setTimeout(() => this.#fail(request, { code: 'timeout', message: 'The server did not answer in time.' }), REQUEST_MS);
-    this.ws?.send(JSON.stringify(request.message));
+    this.outbox.push(JSON.stringify(request.message));
+    this.#pump();
+  }
+
+  // A server tells its rate and drops what comes faster: the page keeps below it, with a second's worth at once.
+  #pump() {
+    clearTimeout(this.pumping);
+    const now = performance.now();
+    this.allowance = this.rate === Infinity ? Infinity : Math.min(this.rate, this.allowance + ((now - this.allowedAt) / 1000) * this.rate);
+    this.allowedAt = now;
+    while (this.ready && this.outbox.length && this.allowance >= 1) {
+      this.allowance--;
+      this.ws?.send(/** @type {string} */ (this.outbox.shift()));
+    }
+    if (this.outbox.length) this.pumping = setTimeout(() => this.#pump(), 1000 / this.rate);
   }
 
   /** @param {Request} request @param {Failure} failure */
@@ -134,6 +155,7 @@ export class Socket {
     if (frame.type === 'hello') return this.#hello(frame);
     if (frame.type === 'pong') return undefined;
     if (frame.type === 'error' && frame.code === 'unauthorized') return this.#unauthorized(frame.message);
+    if (frame.type === 'error' && frame.code === 'rate_limited') return this.#sendAgain(frame.retry_after_ms ?? 1000);
     const request = this.#requestOf(frame);
     if (request) return this.#answer(request, frame);
     return this.options.onFrame(frame);
@@ -148,11 +170,6 @@ export class Socket {
 
   /** @param {Request} request @param {any} frame */
   #answer(request, frame) {
-    if (frame.type === 'error' && frame.code === 'rate_limited' && request.tries++ < 3) {
-      clearTimeout(request.timer);
-      request.timer = setTimeout(() => this.ready && this.#sendRequest(request), frame.retry_after_ms ?? 1000);
-      return;
-    }
     clearTimeout(request.timer);
     this.requests.delete(request.key);
     if (frame.type === 'error') {
@@ -164,13 +181,28 @@ export class Socket {
     }
   }
 
+  // The server drops what comes too fast unread, so nobody knows which message it was. Each of ours may be said twice.
+  /** @param {number} waitMs */
+  #sendAgain(waitMs) {
+    const { ws } = this;
+    setTimeout(() => {
+      if (this.ws !== ws) return;
+      this.outbox = [];
+      for (const request of this.requests.values()) this.#sendRequest(request);
+    }, waitMs);
+  }
+
   /** @param {any} frame */
   #hello(frame) {
     if (this.ready) return;
     this.ready = true;
     this.attempt = 0;
+    this.rate = frame.limits?.messages_per_second ?? Infinity;
+    this.allowance = this.rate;
+    this.allowedAt = performance.now();
+    const waiting = [...this.requests.values()];
     this.options.onOpen(frame);
-    for (const request of this.requests.values()) this.#sendRequest(request);
+    for (const request of waiting) this.#sendRequest(request);
   }
 
   /** @param {string} message */
@@ -203,6 +235,7 @@ export class Socket {
     this.ws = null;
     this.ready = false;
     this.pinged = 0;
+    this.outbox = [];
     ws?.close();
     for (const request of this.requests.values()) {
       clearTimeout(request.timer);

@@ -5,19 +5,14 @@ import { send, stop, whyNot } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
+import { field, touchScreen, writeMessage } from './message_field.js';
 import { fullNotice, meters } from './meters.js';
 import { toEnd } from './transcript.js';
 
 const DRAFT_MS = 300;
-const touch = matchMedia('(pointer: coarse) and (hover: none)');
-
-export const field = h('textarea', {
-  id: 'message', rows: 1, placeholder: 'Message', autocomplete: 'off', enterKeyHint: touch.matches ? 'enter' : 'send', dir: 'auto',
-});
 const sendButton = h('button', { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send' }, icon('send'));
 const stopButton = h('button', { type: 'button', class: 'stop', 'aria-label': 'Stop', title: 'Stop (Esc)', hidden: true, onclick: stop }, icon('stop'));
 const hint = h('span', { class: 'composer-hint', id: 'composer-hint' });
-field.setAttribute('aria-describedby', 'composer-hint');
 
 export const composer = h('form', {
   class: 'composer-area', onsubmit(/** @type {Event} */ event) {
@@ -70,14 +65,12 @@ field.addEventListener('input', () => {
 });
 field.addEventListener('keydown', (event) => {
   if (event.isComposing) return;
-  if (event.key === 'Enter' && !event.shiftKey && !event.altKey && (!touch.matches || event.ctrlKey || event.metaKey)) {
+  if (event.key === 'Enter' && !event.shiftKey && !event.altKey && (!touchScreen.matches || event.ctrlKey || event.metaKey)) {
     event.preventDefault();
     submit();
   } else if (event.key === 'ArrowUp' && !field.value && lastSaid()) {
     event.preventDefault();
-    field.value = lastSaid();
-    field.setSelectionRange(field.value.length, field.value.length);
-    field.dispatchEvent(new Event('input'));
+    writeMessage(lastSaid());
   }
 });
 addEventListener('pagehide', keepDraft);
@@ -109,7 +102,7 @@ subscribe('selection', () => {
   }
   shownFor = id;
   resize();
-  if (!touch.matches && !document.querySelector('dialog[open]') && !document.activeElement?.closest('#sidebar')) field.focus();
+  if (!touchScreen.matches && !document.querySelector('dialog[open]') && !document.activeElement?.closest('#sidebar')) field.focus();
 });
 for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'turn'])) subscribe(topic, draw);
 field.value = draft('');

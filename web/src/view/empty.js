@@ -5,12 +5,12 @@ import { h, icon } from '../dom.js';
 
 /** @type {Array<[string, string]>} what it shows, what it says */
 const SUGGESTIONS = [
-  ['Tell it your name, and ask later', 'My name is Zora.'],
+  ['Introduce yourself', 'My name is Zora.'],
   ['Add two numbers', 'What is 17 + 25?'],
   ['Ask for a capital', 'What is the capital of Norway?'],
-  ['Draw a small table', 'Make a table of three fruits and their colors.'],
-  ['Write hello world in C', 'Write hello world in C.'],
-  ['Book a restaurant', 'I want to book a table at a restaurant.'],
+  ['Draw a small table', 'Make a table of three countries and their capitals.'],
+  ['See some code', 'Write hello world in C.'],
+  ['Book a restaurant', "I'd like to book a table at a restaurant."],
 ];
 
 export function emptyView() {

@@ -43,6 +43,13 @@ function complaint(row, text, max = row.max) {
   return '';
 }
 
+/** A value as text. The server keeps floats: 0.7 must not come back as 0.699999988. @param {any} value */
+function shown(value) {
+  if (value === undefined || value === null) return '';
+  if (Array.isArray(value)) return value.join('\n');
+  return typeof value === 'number' && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : String(value);
+}
+
 /**
  * @param {Row} row
  * @param {{fallback: any, max?: number, readOnly?: boolean}} how fallback: the server's value, shown where none is set
@@ -50,8 +57,7 @@ function complaint(row, text, max = row.max) {
  */
 export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   const id = `field-${row.key}`;
-  const shown = row.none && !fallback ? row.none : Array.isArray(fallback) ? fallback.join(', ') : String(fallback ?? row.none ?? '');
-  const common = { id, placeholder: shown, autocomplete: 'off', readOnly, 'aria-describedby': `${id}-hint` };
+  const common = { id, placeholder: row.none && !fallback ? row.none : shown(fallback), autocomplete: 'off', readOnly, 'aria-describedby': `${id}-hint` };
   const input = row.type === 'lines'
     ? h('textarea', { ...common, rows: 2, spellcheck: false })
     : h('input', { ...common, type: row.type === 'number' ? 'number' : 'text', inputMode: row.whole || row.type === 'seed' ? 'numeric' : 'decimal', step: 'any' });
@@ -82,7 +88,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   return {
     row, element, input,
     set(value) {
-      input.value = value === undefined || value === null ? '' : Array.isArray(value) ? value.join('\n') : String(value);
+      input.value = shown(value);
       check();
     },
     /** The value, undefined where the server's holds; throws what is wrong. */

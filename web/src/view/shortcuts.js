@@ -6,6 +6,7 @@ import { setShortcutsOn, shortcutsOn } from '../prefs.js';
 import { currentSession, currentChat, isBusy } from '../state.js';
 import { openDialog } from './dialog.js';
 import { isNarrow, sessionsShown, toggleSessions } from './layout_state.js';
+import { field } from './message_field.js';
 import { askRemove, searchField, startNew } from './sidebar.js';
 import { copyLast } from './transcript.js';
 
@@ -21,7 +22,7 @@ const command = (event) => (mac ? event.metaKey && !event.ctrlKey : event.ctrlKe
 /** @param {string} code @param {boolean} shift */
 const pressed = (code, shift) => (/** @type {KeyboardEvent} */ event) => command(event) && event.shiftKey === shift && event.code === code;
 
-const focusField = () => document.getElementById('message')?.focus();
+const focusField = () => field.focus();
 
 /** @type {Shortcut[]} */
 const SHORTCUTS = [

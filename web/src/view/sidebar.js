@@ -8,6 +8,7 @@ import { state, subscribe } from '../state.js';
 import { confirmDialog } from './dialog.js';
 import { closeDrawer } from './layout_state.js';
 import { openMenu } from './menu.js';
+import { field } from './message_field.js';
 
 /** @typedef {import('../state.js').Session} Session */
 
@@ -224,5 +225,5 @@ export const sidebar = (...footer) =>
 export function startNew() {
   show(null);
   closeDrawer();
-  document.getElementById('message')?.focus();
+  field.focus();
 }

@@ -5,6 +5,7 @@ import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, duration, moment, plural, rate } from '../format.js';
 import { MarkdownStream } from '../render/stream.js';
 import { liveRate } from '../turns.js';
+import { writeMessage } from './message_field.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
 
@@ -17,10 +18,10 @@ const ENDS = /** @type {Record<string, string>} */ ({
   deadline: 'Out of time', error: 'Failed', stop: 'Stop word',
 });
 
-/** The text of a message with a button below it when it is very long. @param {string} text */
+/** The text of a message, with a button in it when it is very long. @param {string} text */
 function bubble(text) {
-  const body = h('div', { class: 'bubble', dir: 'auto' }, text);
-  if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES) return [body];
+  const body = h('div', { class: 'bubble-text', dir: 'auto' }, text);
+  if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES) return h('div', { class: 'bubble' }, body);
   body.classList.add('folded');
   const button = h('button', {
     type: 'button', class: 'link-button', 'aria-expanded': 'false', onclick() {
@@ -29,7 +30,7 @@ function bubble(text) {
       button.textContent = folded ? 'Show all' : 'Show less';
     },
   }, 'Show all');
-  return [body, button];
+  return h('div', { class: 'bubble' }, body, button);
 }
 
 /** @param {Turn['input']} input @returns {string | null} null: not told yet */
@@ -91,12 +92,14 @@ export class TurnView {
     const raw = turn.input.content === undefined && text !== null;
     this.user.classList.toggle('raw', raw);
     this.user.replaceChildren(
-      ...bubble(text ?? 'A message is waiting'),
-      turn.state === 'queued'
-        ? h('div', { class: 'queued' }, icon('queue'), 'Waits for the answer above',
-            h('button', { type: 'button', class: 'link-button', onclick: () => cancel(this.number) }, 'Take back'))
-        : h('footer', { class: 'message-foot' }, raw && h('span', { class: 'facts' }, 'Raw input'),
-            iconButton('copy', 'Copy message', { 'data-action': 'copy-message' })));
+      h('div', { class: 'said' },
+        h('div', { class: 'message-foot' }, iconButton('copy', 'Copy message', { 'data-action': 'copy-message' })),
+        bubble(text ?? 'A message is waiting')),
+      ...(raw ? [h('div', { class: 'queued' }, 'Raw input')] : []),
+      ...(turn.state === 'queued'
+        ? [h('div', { class: 'queued' }, icon('queue'), 'Waits for the answer above',
+            h('button', { type: 'button', class: 'link-button', onclick: () => cancel(this.number) }, 'Take back'))]
+        : []));
   }
 
   /** @param {Turn} turn */
@@ -168,11 +171,16 @@ export function pendingView(pending, waitingFor) {
         pending.code === 'session_full'
           ? h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session')
           : h('button', { type: 'button', class: 'button small', onclick: () => resend(pending.key) }, 'Try again'),
-        h('button', { type: 'button', class: 'button small quiet', onclick: () => discard(pending.key) }, 'Discard'),
+        h('button', {
+          type: 'button', class: 'button small quiet', onclick() {
+            discard(pending.key);
+            writeMessage(pending.content);
+          },
+        }, 'Edit'),
       ]
     : [];
   return h('section', { class: 'turn pending', 'data-phase': pending.phase },
-    h('article', { class: 'message user', 'aria-label': 'You, not sent yet' }, ...bubble(pending.content),
+    h('article', { class: 'message user', 'aria-label': 'You, not sent yet' }, h('div', { class: 'said' }, bubble(pending.content)),
       !failed && waitingFor && h('div', { class: 'queued' }, waitingFor)),
     failed && h('div', { class: 'problem', role: 'alert' }, icon('warning'), h('span', null, pending.message ?? 'The message was not sent.'),
       h('div', { class: 'problem-actions' }, ...buttons)));

@@ -1,0 +1,114 @@
+// The page in headless Chromium: what every test of it starts from. A page that logs an error, throws or meets the
+// content policy fails its test at the end, whatever the test was about.
+import assert from 'node:assert/strict';
+import { chromium } from 'playwright-core';
+
+export { Server, until } from '../harness.mjs';
+
+let browser;
+
+/** One browser for a file's tests; call in `after`. */
+export async function closeBrowser() {
+  await browser?.close();
+  browser = undefined;
+}
+
+/** A context of its own (storage, theme, size). */
+export async function newContext(t, options = {}) {
+  browser ??= await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-gpu'],
+  });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(30000);
+  t.after(() => context.close());
+  return context;
+}
+
+/** A page whose complaints are collected; `expected` are those that a test provokes. */
+export async function newPage(t, context, { expected = [] } = {}) {
+  const page = await context.newPage();
+  page.complaints = [];
+  const complain = (text) => {
+    if (!expected.some((pattern) => pattern.test(text))) page.complaints.push(text);
+  };
+  page.on('pageerror', (error) => complain(`thrown: ${error.stack ?? error.message}`));
+  page.on('console', (message) => {
+    if (message.type() === 'error' || /content security policy|trusted ?type/i.test(message.text())) complain(`console: ${message.text()}`);
+  });
+  page.on('dialog', (dialog) => {
+    complain(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  t.after(() => assert.deepEqual(page.complaints, [], 'the page complained'));
+  return page;
+}
+
+/** The page of a server, connected. */
+export async function openPage(t, server, { context, hash = '', ...options } = {}) {
+  const page = await newPage(t, context ?? (await newContext(t, options)), options);
+  await page.goto(`${server.url}/${hash}`);
+  await connected(page);
+  return page;
+}
+
+export const connected = (page) => page.waitForSelector('.connection .dot[data-connection=open]');
+export const sessionOf = (page) => new URL(page.url()).hash.replace('#s=', '');
+
+/** Types a message and sends it with Enter. */
+export async function say(page, text) {
+  await page.fill('#message', text);
+  await page.press('#message', 'Enter');
+}
+
+/** Waits until as many turns are done as said and nothing runs. */
+export const settled = (page, turns) => page.waitForFunction((n) =>
+  document.querySelectorAll('.turn[data-state=done]').length >= n &&
+  !document.querySelector('.pending, .turn[data-state=running], .turn[data-state=queued]'), turns, { timeout: 60000 });
+
+/** Says something and waits for the end of the answer; gives its text. */
+export async function ask(page, text) {
+  const before = await page.locator('.turn[data-state=done]').count();
+  await say(page, text);
+  await settled(page, before + 1);
+  return page.locator('.turn .prose').last().innerText();
+}
+
+/** Waits until the answer that streams is at least as long. */
+export const streamed = (page, characters) => page.waitForFunction((n) => {
+  const prose = document.querySelector('.turn[data-state=running] .prose');
+  return (prose?.textContent.length ?? 0) >= n;
+}, characters);
+
+// The demo model's answers are short. One that goes on to its length limit is there long enough to be met in the middle.
+export const ENDLESS = { ignore_eos: true, temperature: 1, max_tokens: 3000 };
+
+/** A session made over a socket of its own, with sampling of the test's choice; gives { client, id }. */
+export async function prepareSession(t, server, fields = {}) {
+  const client = await server.connect();
+  t.after(() => client.terminate());
+  const id = await client.open(fields);
+  return { client, id };
+}
+
+/** The turns of a session as the server has them. */
+export async function turnsOf(server, id) {
+  const client = await server.connect();
+  const state = await client.request({ type: 'session.get', session: id, last: 1000 });
+  await client.close();
+  assert.equal(state.type, 'session.state', JSON.stringify(state));
+  return state.turns;
+}
+
+/** The answers' texts exactly as the page holds them, by the page's own copy buttons. */
+export async function copiedAnswers(page) {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  const texts = [];
+  for (const button of await page.locator('[data-action=copy-answer]:visible').all()) {
+    await page.evaluate(() => navigator.clipboard.writeText(''));
+    await button.click();
+    await page.waitForFunction(async () => (await navigator.clipboard.readText()) !== '');
+    texts.push(await page.evaluate(() => navigator.clipboard.readText()));
+  }
+  return texts;
+}

@@ -1,0 +1,209 @@
+// Talking: send, stream, stop, queue, reload in the middle, drafts, copying.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import {
+  ask, closeBrowser, copiedAnswers, ENDLESS, newContext, openPage, prepareSession, say, Server, sessionOf, settled, streamed, turnsOf,
+} from './browser.mjs';
+
+let server;
+before(async () => { server = await Server.start(); });
+after(async () => {
+  await closeBrowser();
+  await server.stop('SIGKILL');
+});
+
+test('a message is sent, its answer streams in, and the address keeps the session', async (t) => {
+  const page = await openPage(t, server);
+  assert.equal(await page.locator('.suggestion').count(), 6);
+  assert.match(await ask(page, 'My name is Zora.'), /Zora/);
+  assert.match(await ask(page, 'What is my name?'), /Zora/);
+  const id = sessionOf(page);
+  assert.match(id, /^[0-9a-f]{32}$/);
+  const facts = await page.locator('.assistant .facts').last().innerText();
+  assert.match(facts, /^\d+ tokens · [\d,.]+ tokens\/s · first after/);
+  assert.equal(await page.locator('h1').innerText(), 'My name is Zora.');
+  assert.equal(await page.locator('.item.current').innerText().then((text) => text.trim().split('\n')[0].replace(/,.*/, '')), 'My name is Zora.');
+
+  await page.reload();
+  await settled(page, 2);
+  assert.equal(await page.locator('.user .bubble').first().innerText(), 'My name is Zora.');
+  assert.deepEqual(await copiedAnswers(page), (await turnsOf(server, id)).map((turn) => turn.text));
+});
+
+test('a suggestion starts a session; code is coloured and copied', async (t) => {
+  const page = await openPage(t, server);
+  await page.click('.suggestion:has-text("hello world")');
+  await settled(page, 1);
+  assert.equal(await page.locator('.code-language').innerText(), 'C');
+  assert.ok(await page.locator('.code .hljs-keyword').count() > 0);
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await page.click('[data-action=copy-code]');
+  await page.waitForSelector('[data-action=copy-code].done');
+  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^#include <stdio.h>[^]*return 0;\n}\n?$/);
+});
+
+test('Stop keeps what was said, and the session goes on', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await say(page, 'Tell me a story about a fox.');
+  await streamed(page, 80);
+  assert.match(await page.locator('#announcer').innerText(), /Generating/);
+  const shown = await page.locator('.turn .prose').innerText();
+  await page.press('#message', 'Escape');
+  await settled(page, 1);
+  const kept = await page.locator('.turn .prose').innerText();
+  assert.ok(kept.startsWith(shown.slice(0, 60)), `${kept} does not go on from ${shown}`);
+  assert.match(await page.locator('.facts').last().innerText(), /^Stopped · \d/);
+  assert.match(await page.locator('#announcer').innerText(), /^Response stopped, \d+ words/);
+  const [turn] = await turnsOf(server, id);
+  assert.equal(turn.finish_reason, 'cancelled');
+  assert.deepEqual(await copiedAnswers(page), [turn.text]);
+  await say(page, 'Go on.');
+  await streamed(page, 20);
+  await page.click('.stop');
+  await settled(page, 2);
+});
+
+test('reloading in the middle of an answer goes on where it was, twice, without loss', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await say(page, 'Tell me a story about a mouse.');
+  for (const characters of [120, 600]) {
+    await streamed(page, characters);
+    const seen = await page.locator('.turn .prose').textContent();
+    await page.reload();
+    await streamed(page, seen.length);
+    const now = await page.locator('.turn .prose').textContent();
+    assert.equal(now.slice(0, 80), seen.slice(0, 80));
+  }
+  assert.equal(await page.locator('.turn').count(), 1);
+  await page.press('#message', 'Escape');
+  await settled(page, 1);
+  const [turn] = await turnsOf(server, id);
+  assert.deepEqual(await copiedAnswers(page), [turn.text]);
+  // What was put together from pieces reads as what is drawn at once.
+  const live = await page.locator('.turn .prose').innerHTML();
+  await page.reload();
+  await settled(page, 1);
+  assert.equal(await page.locator('.turn .prose').innerHTML(), live);
+});
+
+test('leaving a session does not stop its answer; coming back shows all of it', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: { ...ENDLESS, max_tokens: 600 } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await say(page, 'Tell me a story about a bear.');
+  await streamed(page, 40);
+  await page.click('.new-button');
+  await page.waitForSelector('.suggestion');
+  await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=active]`);
+  await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=idle]`, { timeout: 60000 });
+  await page.click(`.item[data-id="${id}"] a`);
+  await settled(page, 1);
+  assert.match(await page.locator('.facts').last().innerText(), /^Reached its length limit · 600 tokens/);
+  assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
+});
+
+test('a message sent while an answer runs waits for it, and can be taken back', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await say(page, 'Tell me a story about a crow.');
+  await streamed(page, 40);
+  await say(page, 'What is my name?');
+  await say(page, 'Count to 50.');
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-state=queued]').length === 2);
+  assert.equal(await page.locator('.turn[data-state=queued] .bubble').first().innerText(), 'What is my name?');
+  await page.locator('.turn[data-state=queued] button:has-text("Take back")').last().click();
+  await page.waitForFunction(() => document.querySelectorAll('.turn[data-state=queued]').length === 1);
+  await page.click('.stop');
+  await page.waitForSelector('.turn[data-turn="1"][data-state=running]');
+  await streamed(page, 10);
+  await page.click('.stop');
+  await settled(page, 2);
+});
+
+test('a draft is kept for its session, and ArrowUp brings back the last message', async (t) => {
+  const page = await openPage(t, server);
+  await ask(page, 'What is 2 + 3?');
+  const id = sessionOf(page);
+  await page.fill('#message', 'half a thought');
+  await page.click('.new-button');
+  assert.equal(await page.inputValue('#message'), '');
+  await page.fill('#message', 'another');
+  await page.click(`.item[data-id="${id}"] a`);
+  assert.equal(await page.inputValue('#message'), 'half a thought');
+  await page.reload();
+  await settled(page, 1);
+  assert.equal(await page.inputValue('#message'), 'half a thought');
+  await page.fill('#message', '');
+  await page.press('#message', 'ArrowUp');
+  assert.equal(await page.inputValue('#message'), 'What is 2 + 3?');
+});
+
+test('Shift+Enter begins a line, a long message folds, and the reader who scrolled up is left alone', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.focus('#message');
+  await page.keyboard.type('one');
+  await page.keyboard.press('Shift+Enter');
+  await page.keyboard.type('two');
+  assert.equal(await page.inputValue('#message'), 'one\ntwo');
+  await say(page, Array.from({ length: 30 }, (_, i) => `line ${i}`).join('\n'));
+  await page.waitForSelector('.bubble .link-button:has-text("Show all")');
+  await page.waitForFunction(() => {
+    const scroller = document.querySelector('.scroller');
+    return scroller.scrollHeight > scroller.clientHeight + 400;
+  });
+  assert.ok(await page.evaluate(() => {
+    const scroller = document.querySelector('.scroller');
+    return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
+  }), 'the view follows the answer');
+  await page.hover('.scroller');
+  await page.mouse.wheel(0, -300);
+  await page.waitForSelector('.jump:visible');
+  const top = await page.evaluate(() => document.querySelector('.scroller').scrollTop);
+  const length = await page.locator('.turn .prose').textContent().then((text) => text.length);
+  await streamed(page, length + 200);
+  assert.ok(Math.abs(await page.evaluate(() => document.querySelector('.scroller').scrollTop) - top) < 5, 'the view stays');
+  await page.click('.jump');
+  await page.waitForFunction(() => {
+    const scroller = document.querySelector('.scroller');
+    return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
+  });
+  await page.press('#message', 'Escape');
+  await settled(page, 1);
+});
+
+test('a full session says so and offers a new one', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS, session_len: 64, memory_len: 64 });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await say(page, 'Tell me a story about a hedgehog.');
+  await settled(page, 1);
+  await page.waitForSelector('.full-notice.full');
+  assert.match(await page.locator('.full-notice').innerText(), /This session is full: all 64 tokens are used/);
+  await page.fill('#message', 'more');
+  assert.equal(await page.isDisabled('.send'), true);
+  await page.click('.full-notice button');
+  await page.waitForSelector('.suggestion');
+  assert.match(await ask(page, 'What is the capital of Norway?'), /Oslo/);
+});
+
+test('a message that does not fit is refused at its place with the numbers', async (t) => {
+  const { id } = await prepareSession(t, server, { session_len: 64, memory_len: 64 });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await say(page, 'word '.repeat(200));
+  await page.waitForSelector('.pending .problem');
+  assert.match(await page.locator('.pending .problem').innerText(), /64/);
+  await page.click('.pending button:has-text("Edit")');
+  await page.waitForSelector('.pending', { state: 'detached' });
+  assert.match(await page.inputValue('#message'), /^word word/);
+});
+
+test('where the model’s memory ends is drawn, and the meters tell both lengths', async (t) => {
+  const { id } = await prepareSession(t, server, { memory_len: 64, sink_len: 4 });
+  const page = await openPage(t, server, { hash: `#s=${id}`, context: await newContext(t) });
+  for (const text of ['My name is Zora.', 'What is 2 + 2?', 'Write hello world in C.', 'Count to 50.']) await ask(page, text);
+  await page.waitForSelector('.window-line');
+  assert.match(await page.locator('.meter-memory').innerText(), /64 \/ 64/);
+  const used = (await turnsOf(server, id)).at(-1).usage.log_tokens;
+  assert.match((await page.locator('.meter-session').innerText()).replaceAll(',', ''), new RegExp(`${used} / 4096`));
+});

@@ -1,0 +1,99 @@
+// Losing the server and finding it again; tokens.
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import {
+  ask, closeBrowser, connected, copiedAnswers, ENDLESS, newContext, newPage, openPage, prepareSession, say, Server, sessionOf, settled, streamed, turnsOf, until,
+} from './browser.mjs';
+
+after(closeBrowser);
+const REFUSED = [/WebSocket connection to .* failed/, /ERR_CONNECTION_REFUSED/];
+
+test('after a restart of the server the page comes back by itself, and Zora is still Zora', async (t) => {
+  const server = await Server.start(t);
+  const page = await openPage(t, server, { expected: REFUSED });
+  await ask(page, 'My name is Zora.');
+  await server.stop('SIGTERM');
+  await page.waitForSelector('.banner:visible');
+  // What is said while the server is away is said when it is back.
+  await say(page, 'What is my name?');
+  await page.waitForSelector('.pending:has-text("as soon as the server is back")');
+  const again = await Server.start(t, { db: server.db, port: server.port });
+  await connected(page);
+  await settled(page, 2);
+  assert.match(await page.locator('.prose').last().innerText(), /Zora/);
+  assert.equal(await page.locator('.turn').count(), 2);
+  assert.equal((await turnsOf(again, sessionOf(page))).length, 2);
+  await page.waitForSelector('.banner', { state: 'hidden' });
+});
+
+test('a server that dies in the middle of an answer leaves it marked and whole, and the session goes on', async (t) => {
+  const server = await Server.start(t);
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { expected: REFUSED, hash: `#s=${id}` });
+  await say(page, 'Tell me a story about a fox.');
+  await streamed(page, 200);
+  await server.stop('SIGKILL');
+  await page.waitForSelector('.banner:visible');
+  const again = await Server.start(t, { db: server.db, port: server.port });
+  await connected(page);
+  await settled(page, 1);
+  assert.match(await page.locator('.facts').last().innerText(), /^Interrupted/);
+  const [turn] = await turnsOf(again, id);
+  assert.equal(turn.finish_reason, 'interrupted');
+  assert.deepEqual(await copiedAnswers(page), [turn.text]);
+  await say(page, 'Go on.');
+  await streamed(page, 20);
+  await page.press('#message', 'Escape');
+  await settled(page, 2);
+});
+
+test('a connection that is cut in the middle of an answer goes on without loss', async (t) => {
+  const server = await Server.start(t);
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await newPage(t, await newContext(t), { expected: REFUSED });
+  const sockets = [];
+  await page.routeWebSocket(/\/ws$/, (socket) => {
+    sockets.push(socket);
+    socket.connectToServer();
+  });
+  await page.goto(`${server.url}/#s=${id}`);
+  await connected(page);
+  await say(page, 'Tell me a story about a mouse.');
+  for (const characters of [60, 400, 900]) {
+    await streamed(page, characters);
+    const before = sockets.length;
+    await sockets.at(-1).close({ code: 4001, reason: 'slow reader' });
+    await until('another connection', () => sockets.length > before);
+  }
+  await streamed(page, 1200);
+  await page.press('#message', 'Escape');
+  await settled(page, 1);
+  assert.equal(await page.locator('.turn').count(), 1);
+  assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
+});
+
+test('a server with tokens asks for one, refuses a wrong one, and the tab keeps the right one', async (t) => {
+  const file = await Server.start(t); // only for its folder
+  await file.stop();
+  const tokens = path.join(file.folder, 'tokens');
+  writeFileSync(tokens, 'anna:correct-horse-battery\n', { mode: 0o600 });
+  const server = await Server.start(t, { args: ['--token-file', tokens] });
+  const page = await newPage(t, await newContext(t), { expected: REFUSED });
+  await page.goto(server.url);
+  await page.waitForSelector('.token-dialog');
+  await page.keyboard.press('Escape');
+  assert.equal(await page.locator('.token-dialog').count(), 1);
+  await page.fill('#token', 'wrong');
+  await page.click('.token-dialog button[type=submit]');
+  await page.waitForSelector('.token-dialog :text("did not take this token")');
+  await page.fill('#token', 'correct-horse-battery');
+  await page.press('#token', 'Enter');
+  await connected(page);
+  assert.match(await ask(page, 'What is the capital of Norway?'), /Oslo/);
+  await page.reload();
+  await connected(page);
+  await settled(page, 1);
+  assert.equal(await page.evaluate(() => JSON.stringify(Object.entries(localStorage)).includes('correct-horse')), false);
+});

@@ -1,0 +1,158 @@
+// The list of sessions: two tabs, search, rename, delete, paging, eviction and return, export.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import {
+  ask, closeBrowser, ENDLESS, newContext, openPage, prepareSession, say, Server, sessionOf, settled, streamed, turnsOf,
+} from './browser.mjs';
+
+let server;
+before(async () => { server = await Server.start(); });
+after(async () => {
+  await closeBrowser();
+  await server.stop('SIGKILL');
+});
+const item = (id) => `.item[data-id="${id}"]`;
+const titleOf = (page, id) => page.locator(`${item(id)} .item-title`).innerText();
+
+test('a second tab shows the same sessions and streams the same answer live', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const context = await newContext(t);
+  const first = await openPage(t, server, { context, hash: `#s=${id}` });
+  const second = await openPage(t, server, { context });
+  await second.waitForSelector(item(id));
+  await second.click(`${item(id)} a`);
+  await say(first, 'Tell me a story about an owl.');
+  await streamed(second, 100);
+  assert.equal(await second.locator('.user .bubble').innerText(), 'Tell me a story about an owl.');
+  await second.press('#message', 'Escape');
+  await settled(first, 1);
+  await settled(second, 1);
+  assert.equal(await second.locator('.turn .prose').innerHTML(), await first.locator('.turn .prose').innerHTML());
+
+  // A session begun in one tab appears in the other; its removal reaches the tab that shows it.
+  await second.click('.new-button');
+  await ask(second, 'What is the capital of Peru?');
+  const other = sessionOf(second);
+  await first.waitForSelector(item(other));
+  await first.click(`${item(other)} a`);
+  await settled(first, 1);
+  await second.click('.header [aria-label="Session menu"]');
+  await second.click('.menu-item.danger');
+  await second.click('.confirm .danger');
+  await first.waitForSelector(item(other), { state: 'detached' });
+  await first.waitForSelector('.suggestion');
+});
+
+test('a session is renamed in place, and gets its own title back', async (t) => {
+  const page = await openPage(t, server);
+  await ask(page, 'What is the capital of Norway?');
+  const id = sessionOf(page);
+  assert.equal(await titleOf(page, id), 'What is the capital of Norway?');
+  await page.hover(item(id));
+  await page.click(`${item(id)} .item-menu`);
+  await page.click('.menu-item:has-text("Rename")');
+  await page.keyboard.type('Northern towns');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction((s) => document.querySelector(`${s} .item-title`).textContent === 'Northern towns', item(id));
+  assert.equal(await page.locator('h1').innerText(), 'Northern towns');
+  await page.dblclick('h1');
+  await page.keyboard.type('given up');
+  await page.keyboard.press('Escape');
+  assert.equal(await page.locator('h1').innerText(), 'Northern towns');
+  await page.dblclick('h1');
+  await page.fill('.title-rename', '');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('h1').textContent === 'What is the capital of Norway?');
+});
+
+test('search finds titles and words of both sides, and Escape brings the list back', async (t) => {
+  const page = await openPage(t, server);
+  await ask(page, 'What is the capital of Kenya?');
+  const id = sessionOf(page);
+  await page.click('.new-button');
+  await ask(page, 'What is 17 + 25?');
+  const sums = sessionOf(page);
+  await page.waitForSelector(item(sums));
+  for (const [query, found, hidden] of [['kenya', id, sums], ['nairo', id, sums], ['17', sums, id]]) {
+    await page.fill('#search', query);
+    await page.waitForSelector(item(hidden), { state: 'detached' });
+    await page.waitForSelector(item(found));
+    assert.equal(await page.locator('.group h3').innerText(), 'Found');
+  }
+  await page.fill('#search', 'zzyzx');
+  await page.waitForSelector('.list-note:has-text("Nothing found")');
+  await page.press('#search', 'Escape');
+  await page.waitForSelector(item(id));
+  assert.equal(await page.inputValue('#search'), '');
+});
+
+test('deleting asks first, and the words are gone from the server', async (t) => {
+  const page = await openPage(t, server);
+  await ask(page, 'My name is Quill.');
+  const id = sessionOf(page);
+  await page.keyboard.press('Control+Shift+Backspace');
+  await page.waitForSelector('.confirm');
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('.confirm', { state: 'detached' });
+  assert.equal(await page.locator(item(id)).count(), 1);
+  await page.keyboard.press('Control+Shift+Backspace');
+  await page.click('.confirm .danger');
+  await page.waitForSelector(item(id), { state: 'detached' });
+  await page.waitForSelector('.suggestion');
+  assert.equal(sessionOf(page), '');
+  const client = await server.connect();
+  const answer = await client.request({ type: 'session.get', session: id });
+  assert.equal(answer.code, 'session_not_found');
+  await client.close();
+  await page.goto(`${server.url}/#s=${id}`);
+  await page.waitForSelector('.note:has-text("not on the server")');
+});
+
+test('a long list comes in pages', async (t) => {
+  const busy = await Server.start(t, { args: ['--messages-per-second', '1000', '--message-burst', '1000'] });
+  const client = await busy.connect();
+  t.after(() => client.terminate());
+  const ids = [];
+  for (let i = 0; i < 170; i++) ids.push(await client.open({ title: `Number ${i}` }));
+  const page = await openPage(t, busy);
+  await page.waitForSelector(item(ids.at(-1)));
+  assert.equal(await page.locator('.item').count(), 50);
+  for (let i = 0; i < 3; i++) {
+    await page.evaluate(() => document.querySelector('.session-list').scrollTo(0, 1e6));
+    await page.waitForFunction((n) => document.querySelectorAll('.item').length > n, 50 * (i + 1) - 1);
+  }
+  await page.waitForSelector(item(ids[0]));
+});
+
+test('export gives all that was said, as JSON and as Markdown', async (t) => {
+  const page = await openPage(t, server, { acceptDownloads: true });
+  await ask(page, 'My name is Zora.');
+  await ask(page, 'Write hello world in C.');
+  const turns = await turnsOf(server, sessionOf(page));
+  const exported = async (entry) => {
+    await page.click('.header [aria-label="Session menu"]');
+    const [download] = await Promise.all([page.waitForEvent('download'), page.click(`.menu-item:has-text("${entry}")`)]);
+    return { name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8') };
+  };
+  const json = await exported('JSON');
+  assert.equal(json.name, 'My-name-is-Zora.json');
+  const whole = JSON.parse(json.text);
+  assert.equal(whole.format, 'parley.session');
+  assert.deepEqual(whole.turns, turns);
+  const markdown = await exported('Markdown');
+  assert.equal(markdown.name, 'My-name-is-Zora.md');
+  for (const turn of turns) assert.ok(markdown.text.includes(turn.input.content) && markdown.text.includes(turn.text));
+});
+
+test('a session that fell asleep comes back by itself and says what it cost', async (t) => {
+  const sleepy = await Server.start(t, { args: ['--max-sequence-idle-microseconds', '300000'] });
+  const page = await openPage(t, sleepy);
+  await ask(page, 'My name is Zora.');
+  const id = sessionOf(page);
+  await page.waitForSelector(`${item(id)} .dot[data-state=cold]`);
+  await page.waitForSelector('.meter-memory.asleep');
+  assert.match(await ask(page, 'What is my name?'), /Zora/);
+  assert.match(await page.locator('.facts').last().innerText(), /recomputed \d+ tokens/);
+  assert.equal(await page.locator('.meter-memory.asleep').count(), 0);
+});

@@ -1,0 +1,18 @@
+// @ts-check
+// The field that messages are written in: its own module, so that whoever gives text back to it need not know the rest.
+import { h } from '../dom.js';
+
+export const touchScreen = matchMedia('(pointer: coarse) and (hover: none)');
+
+export const field = h('textarea', {
+  id: 'message', rows: 1, placeholder: 'Message', autocomplete: 'off', enterKeyHint: touchScreen.matches ? 'enter' : 'send', dir: 'auto',
+  'aria-describedby': 'composer-hint',
+});
+
+/** Puts text into the field as if it had been typed, the cursor at its end. @param {string} text */
+export function writeMessage(text) {
+  field.value = text;
+  field.setSelectionRange(text.length, text.length);
+  field.dispatchEvent(new Event('input'));
+  field.focus();
+}
