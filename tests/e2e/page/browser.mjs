@@ -52,7 +52,7 @@ export async function openPage(t, server, { context, hash = '', ...options } = {
   return page;
 }
 
-export const connected = (page) => page.waitForSelector('.connection .dot[data-connection=open]');
+export const connected = (page) => page.waitForSelector('.connection .dot[data-connection=open]', { state: 'attached' });
 export const sessionOf = (page) => new URL(page.url()).hash.replace('#s=', '');
 
 /** Types a message and sends it with Enter. */

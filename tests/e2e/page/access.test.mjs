@@ -1,0 +1,127 @@
+// Accessibility: axe finds nothing serious on any view in either theme, and the structure is what a reader expects.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import { ask, closeBrowser, newContext, newPage, openPage, Server, settled } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+let server;
+before(async () => { server = await Server.start(); });
+after(async () => {
+  await closeBrowser();
+  await server.stop('SIGKILL');
+});
+
+async function check(page, where) {
+  // By the debugger, not by a script element: the content policy holds for tests too.
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, {
+    runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+  }));
+  const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  assert.deepEqual(grave.map(({ id, nodes }) => `${where}: ${id}: ${nodes.map((n) => `${n.target} ${n.failureSummary}`).join(' | ')}`), []);
+}
+const calm = { reducedMotion: 'reduce' };
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`axe finds nothing serious: ${colorScheme}`, async (t) => {
+    const page = await openPage(t, server, { context: await newContext(t, { colorScheme, ...calm }) });
+    await check(page, 'empty');
+    for (const text of ['My name is Zora.', 'Make a table of three countries and their capitals.', 'Write hello world in C.']) await ask(page, text);
+    await check(page, 'chat');
+    await page.hover('.item.current');
+    await check(page, 'chat, hovered');
+    for (const tab of ['session', 'new', 'page']) {
+      if (tab === 'session') await page.click('.header [aria-label^="Settings"]');
+      else await page.click(`#tab-${tab}`);
+      await check(page, `settings, ${tab}`);
+    }
+    await page.click('#tab-new');
+    await page.fill('#field-top_p', '7');
+    await check(page, 'settings with a wrong value');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+Slash');
+    await check(page, 'shortcuts');
+    await page.keyboard.press('Escape');
+    await page.click('.header [aria-label="Session menu"]');
+    await check(page, 'menu');
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+Shift+Backspace');
+    await check(page, 'confirm');
+    await page.keyboard.press('Escape');
+    await page.setViewportSize({ width: 360, height: 640 });
+    await check(page, 'narrow');
+    await page.click('.header [data-toggle=sidebar]');
+    await page.waitForSelector('#sidebar', { state: 'visible' });
+    await check(page, 'drawer');
+  });
+
+  test(`axe finds nothing serious while it streams, fails and waits: ${colorScheme}`, async (t) => {
+    const page = await newPage(t, await newContext(t, { colorScheme, ...calm }));
+    const everything = '# Title\n\n## Sub\n\n> quote\n\n1. a\n2. b\n\n- [x] c\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n`code` [link](https://example.com)\n\n---\n\n' +
+      ['c', 'python', 'json', 'diff', 'sql', 'html', 'bash', 'rust', 'yaml'].map((language) =>
+        `\`\`\`${language}\n# comment\n// comment\n<!-- x -->\n-- x\n@meta class Foo: return "text" + 12\nlet x = null; {"key": true} +added\n-removed\nfn main() -> u8 { println!("x") }\nkey: value\n\`\`\`\n`).join('\n');
+    const fake = await FakeSession.route(page, [['All of it', everything]]);
+    await page.goto(`${server.url}/#s=fake`);
+    await settled(page, 1);
+    await page.evaluate(() => document.querySelectorAll('.turn').forEach((turn) => turn.classList.add('seen')));
+    await check(page, 'everything');
+    fake.begin('Next');
+    fake.progress(10, 100);
+    await page.waitForSelector('.waiting progress');
+    await check(page, 'prefill');
+    fake.delta('Some text');
+    await page.waitForSelector('[aria-busy=true] .prose:has-text("Some text")');
+    await check(page, 'streaming');
+    fake.done('cancelled');
+    await settled(page, 2);
+    await check(page, 'stopped');
+  });
+}
+
+test('landmarks, names and the quiet log', async (t) => {
+  const page = await openPage(t, server);
+  assert.equal(await page.getAttribute('html', 'lang'), 'en');
+  await ask(page, 'My name is Zora.');
+  assert.equal(await page.locator('main').count(), 1);
+  assert.equal(await page.locator('nav[aria-label="Sessions"]').count(), 1);
+  assert.equal(await page.locator('h1').count(), 1);
+  assert.deepEqual(await page.locator('[role=log]').evaluateAll((all) => all.map((e) => e.getAttribute('aria-live'))), ['off']);
+  assert.deepEqual(await page.locator('article').evaluateAll((all) => all.map((e) => [e.getAttribute('aria-label'), e.hasAttribute('tabindex')])),
+    [['You, message 1', false], ['Assistant, message 2', false]]);
+  assert.equal(await page.locator('form label[for=message]').innerText(), 'Message');
+  assert.equal(await page.locator('.prose').getAttribute('dir'), 'auto');
+});
+
+test('a reader is told that an answer began and how it ended, not its tokens', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.log');
+  await page.evaluate(() => {
+    window.heard = [];
+    for (const region of document.querySelectorAll('[aria-live=polite], [role=alert]'))
+      new MutationObserver(() => region.textContent && window.heard.push(region.textContent)).observe(region, { childList: true, characterData: true, subtree: true });
+  });
+  fake.begin('Say three words');
+  await page.waitForFunction(() => window.heard.length === 1);
+  for (const word of ['Three ', 'small ', 'words.']) {
+    fake.delta(word);
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  }
+  fake.done();
+  await page.waitForFunction(() => window.heard.length === 2);
+  assert.deepEqual(await page.evaluate(() => window.heard), ['Generating', 'Response complete, 3 words']);
+});
+
+test('reduced motion stops what moves', async (t) => {
+  const page = await newPage(t, await newContext(t, calm));
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.log');
+  fake.begin('Hello');
+  await page.waitForSelector('.dots');
+  await page.waitForFunction(() => document.getAnimations().every((animation) => animation.playState !== 'running'));
+});

@@ -1,0 +1,125 @@
+// Settings take effect: on the session shown, on new sessions, on the page.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { ask, closeBrowser, newContext, openPage, prepareSession, say, Server, sessionOf, settled, turnsOf } from './browser.mjs';
+
+let server;
+before(async () => { server = await Server.start(); });
+after(async () => {
+  await closeBrowser();
+  await server.stop('SIGKILL');
+});
+
+async function sessionState(id) {
+  const client = await server.connect();
+  const { session } = await client.request({ type: 'session.get', session: id });
+  await client.close();
+  return session;
+}
+const open = (page) => page.click('.header [aria-label^="Settings"]');
+const save = async (page) => {
+  await page.click('.settings button[type=submit]');
+  await page.waitForSelector('.settings', { state: 'detached' });
+};
+
+test('sampling of a session: defaults are shown, values hold from the next message, reset gives them back', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: { ignore_eos: true } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.waitForSelector('.item.current');
+  await open(page);
+  assert.equal(await page.getAttribute('#field-temperature', 'placeholder'), '0.7');
+  assert.equal(await page.getAttribute('#field-top_p', 'placeholder'), '0.9');
+  assert.equal(await page.getAttribute('#field-max_tokens', 'placeholder'), 'no limit');
+  await page.fill('#field-max_tokens', '7');
+  await page.fill('#field-temperature', '0.3');
+  await page.fill('#field-seed', '18446744073709551615');
+  await page.fill('#field-stop', 'zzz\nyyy');
+  await save(page);
+  const { sampling } = await sessionState(id);
+  assert.equal(sampling.ignore_eos, true, 'what has no field stays');
+  assert.equal(sampling.max_tokens, 7);
+  assert.equal(sampling.seed, '18446744073709551615');
+  assert.deepEqual(sampling.stop, ['zzz', 'yyy']);
+  await say(page, 'Tell me a story.');
+  await settled(page, 1);
+  assert.match(await page.locator('.facts').innerText(), /^Reached its length limit · 7 tokens/);
+  const [turn] = await turnsOf(server, id);
+  assert.equal(turn.seed, '18446744073709551615');
+  assert.ok(Math.abs(turn.sampling.temperature - 0.3) < 1e-6);
+
+  await open(page);
+  assert.equal(await page.inputValue('#field-temperature'), '0.3');
+  assert.equal(await page.inputValue('#field-stop'), 'zzz\nyyy');
+  await page.click('[aria-label^="Reset Temperature"]');
+  assert.equal(await page.inputValue('#field-temperature'), '');
+  await save(page);
+  assert.equal('temperature' in (await sessionState(id)).sampling, false);
+  await open(page);
+  await page.click('.settings button:has-text("Reset all")');
+  await save(page);
+  assert.deepEqual((await sessionState(id)).sampling, { ignore_eos: true });
+});
+
+test('a wrong value is said at its field and nothing is saved', async (t) => {
+  const { id } = await prepareSession(t, server);
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.waitForSelector('.item.current');
+  await open(page);
+  await page.fill('#field-top_p', '7');
+  await page.waitForSelector('.field.bad:has(#field-top_p) .field-hint:has-text("At most 1")');
+  await page.click('.settings button[type=submit]');
+  await page.waitForSelector('.form-problem:has-text("Top p")');
+  // What only the server knows to be wrong comes back to the field too.
+  await page.fill('#field-top_p', '0');
+  await page.click('.settings button[type=submit]');
+  await page.waitForSelector('.field.bad:has(#field-top_p)');
+  assert.match(await page.locator('.form-problem').innerText(), /top_p/);
+  assert.deepEqual((await sessionState(id)).sampling, {});
+  await page.keyboard.press('Escape');
+});
+
+test('new sessions start with the values chosen for them, in this browser from now on', async (t) => {
+  const context = await newContext(t);
+  const page = await openPage(t, server, { context });
+  await open(page);
+  assert.equal(await page.getAttribute('#tab-new', 'aria-selected'), 'true');
+  assert.equal(await page.getAttribute('#field-memory_len', 'placeholder'), '4096');
+  await page.fill('#field-memory_len', '128');
+  await page.fill('#field-session_len', '512');
+  await page.fill('#field-sink_len', '200');
+  await page.fill('#field-system', 'You are terse.\nVery.');
+  await page.fill('#field-temperature', '0');
+  await page.click('.settings button[type=submit]');
+  await page.waitForSelector('.form-problem:has-text("smaller than the memory")');
+  await page.fill('#field-sink_len', '2');
+  await save(page);
+  assert.match(await page.locator('.meters').innerText(), /0 \/ 512[^]*0 \/ 128/);
+  await page.reload();
+  await ask(page, 'What is the capital of Norway?');
+  const session = await sessionState(sessionOf(page));
+  assert.deepEqual([session.memory_len, session.session_len, session.sink_len, session.system], [128, 512, 2, 'You are terse.\nVery.']);
+  assert.equal(session.sampling.temperature, 0);
+  // Shown, not changed, on the session that has them.
+  await open(page);
+  assert.match(await page.locator('.facts-list').innerText(), /128 tokens, 2 of them sinks[^]*512 tokens/);
+  assert.equal(await page.locator('.system-shown').innerText(), 'You are terse.\nVery.');
+  assert.equal(await page.locator('#field-memory_len').count(), 0);
+});
+
+test('the theme is kept, from before the first paint', async (t) => {
+  const page = await openPage(t, server, { colorScheme: 'light' });
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await background();
+  await page.click('.sidebar-foot [aria-label=Settings]');
+  await page.check('input[name=theme][value=dark]', { force: true });
+  const dark = await background();
+  assert.notEqual(dark, light);
+  await page.reload();
+  assert.equal(await background(), dark);
+  await page.click('.sidebar-foot [aria-label=Settings]');
+  await page.check('input[name=theme][value=auto]', { force: true });
+  assert.equal(await background(), light);
+  await page.keyboard.press('Escape');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  assert.equal(await background(), dark);
+});

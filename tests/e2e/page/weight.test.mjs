@@ -1,0 +1,44 @@
+// The page's weight as it goes over the wire, and how often it goes.
+import assert from 'node:assert/strict';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import { closeBrowser, connected, newContext, newPage, Server } from './browser.mjs';
+
+const MOST = 120000;
+let server;
+before(async () => { server = await Server.start(); });
+after(async () => {
+  await closeBrowser();
+  await server.stop('SIGKILL');
+});
+
+/** Bytes of an answer's body before any decoding. */
+const fetchRaw = (path, headers = {}) => new Promise((resolve, reject) => {
+  http.get(`${server.url}${path}`, { headers: { 'accept-encoding': 'gzip', ...headers } }, (answer) => {
+    let bytes = 0;
+    answer.on('data', (chunk) => (bytes += chunk.length)).on('end', () => resolve({ bytes, answer })).on('error', reject);
+  }).on('error', reject);
+});
+
+test('all of the page is under 120 kB compressed', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const paths = new Set(['/licenses.txt']);
+  page.on('response', (response) => paths.add(new URL(response.url()).pathname));
+  await page.goto(server.url);
+  await connected(page);
+  await page.request.get(`${server.url}/favicon.svg`);
+  paths.add('/favicon.svg');
+  assert.ok(paths.has('/app.js') && paths.has('/app.css') && paths.has('/boot.js'));
+  let total = 0;
+  for (const path of paths) {
+    const { bytes, answer } = await fetchRaw(path);
+    assert.equal(answer.statusCode, 200, path);
+    assert.equal(answer.headers['content-encoding'], 'gzip', path);
+    total += bytes;
+    // The second time nothing of it goes.
+    const again = await fetchRaw(path, { 'if-none-match': answer.headers.etag });
+    assert.deepEqual([again.answer.statusCode, again.bytes], [304, 0], path);
+  }
+  t.diagnostic(`${paths.size} files, ${total} bytes`);
+  assert.ok(total < MOST, `${total} bytes`);
+});
