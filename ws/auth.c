@@ -25,8 +25,8 @@ struct auth {
 };
 
 static bool name_char(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
-           c == '.' || c == '@';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.' || c == '@';
 }
 
 static bool token_valid(const char *s, size_t len) {
@@ -36,9 +36,10 @@ static bool token_valid(const char *s, size_t len) {
     return true;
 }
 
-// "name:token" or "token". A bare token's owner is named after its digest: the same name wherever the line stands.
-static int parse_line(struct auth_entry *e, const char *line, size_t len, const char *path, int number,
-                      struct err *err) {
+// "name:token" or "token". A bare token's owner is named after its digest: the same name wherever
+// the line stands.
+static int parse_line(struct auth_entry *e, const char *line, size_t len, const char *path,
+                      int number, struct err *err) {
     const char *colon = memchr(line, ':', len);
     size_t name_len = colon ? (size_t)(colon - line) : 0;
     const char *token = colon ? colon + 1 : line;
@@ -47,26 +48,27 @@ static int parse_line(struct auth_entry *e, const char *line, size_t len, const 
         bool good = name_len > 0 && name_len <= AUTH_NAME_MAX;
         for (size_t i = 0; good && i < name_len; i++) good = name_char(line[i]);
         if (!good)
-            return err_set(err, E_FORMAT, "%s:%d: a name is 1 to %d of A-Z a-z 0-9 _ - . @", path, number,
-                           AUTH_NAME_MAX);
+            return err_set(err, E_FORMAT, "%s:%d: a name is 1 to %d of A-Z a-z 0-9 _ - . @", path,
+                           number, AUTH_NAME_MAX);
     }
     if (!token_valid(token, token_len))
-        return err_set(err, E_FORMAT, "%s:%d: a token is %d to %d visible ASCII characters", path, number,
-                       AUTH_TOKEN_MIN, AUTH_TOKEN_MAX);
+        return err_set(err, E_FORMAT, "%s:%d: a token is %d to %d visible ASCII characters", path,
+                       number, AUTH_TOKEN_MIN, AUTH_TOKEN_MAX);
     SHA256((const unsigned char *)token, token_len, e->digest);
     if (colon)
         snprintf(e->name, sizeof(e->name), "%.*s", (int)name_len, line);
     else
-        snprintf(e->name, sizeof(e->name), "token-%02x%02x%02x%02x%02x%02x", e->digest[0], e->digest[1],
-                 e->digest[2], e->digest[3], e->digest[4], e->digest[5]);
+        snprintf(e->name, sizeof(e->name), "token-%02x%02x%02x%02x%02x%02x", e->digest[0],
+                 e->digest[1], e->digest[2], e->digest[3], e->digest[4], e->digest[5]);
     return 0;
 }
 
-static int add_entry(struct auth_entry **entries, size_t *n, const struct auth_entry *e, const char *path,
-                     int number, struct err *err) {
+static int add_entry(struct auth_entry **entries, size_t *n, const struct auth_entry *e,
+                     const char *path, int number, struct err *err) {
     for (size_t i = 0; i < *n; i++)
         if (memcmp((*entries)[i].digest, e->digest, sizeof(e->digest)) == 0)
-            return err_set(err, E_EXISTS, "%s:%d: the token stands in an earlier line too", path, number);
+            return err_set(err, E_EXISTS, "%s:%d: the token stands in an earlier line too", path,
+                           number);
     struct auth_entry *grown = realloc(*entries, (*n + 1) * sizeof(*grown));
     if (!grown) return err_set(err, E_NOMEM, "no memory for the tokens of %s", path);
     *entries = grown;
@@ -74,15 +76,16 @@ static int add_entry(struct auth_entry **entries, size_t *n, const struct auth_e
     return 0;
 }
 
-static int parse_file(struct auth_entry **entries, size_t *n, const struct buf *text, const char *path,
-                      struct err *err) {
+static int parse_file(struct auth_entry **entries, size_t *n, const struct buf *text,
+                      const char *path, struct err *err) {
     const char *p = buf_z(text), *end = p + text->len;
     for (int number = 1; p < end; number++) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((eol ? eol : end) - p);
         const char *line = p;
         p += len + 1;
-        while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' ' || line[len - 1] == '\t')) len--;
+        while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' ' || line[len - 1] == '\t'))
+            len--;
         while (len > 0 && (*line == ' ' || *line == '\t')) line++, len--;
         if (len == 0 || *line == '#') continue;
         struct auth_entry e;
@@ -139,7 +142,9 @@ void auth_close(struct auth *a) {
     free(a);
 }
 
-bool auth_needs_token(const struct auth *a) { return *a->path != '\0'; }
+bool auth_needs_token(const struct auth *a) {
+    return *a->path != '\0';
+}
 
 const char *auth_owner(const struct auth *a, const char *token, size_t len) {
     unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -148,7 +153,8 @@ const char *auth_owner(const struct auth *a, const char *token, size_t len) {
     if (len > AUTH_TOKEN_MAX) return NULL;
     SHA256((const unsigned char *)token, len, digest);
     for (size_t i = 0; i < a->n_entries; i++) // all of them: the time tells nothing
-        if (CRYPTO_memcmp(a->entries[i].digest, digest, sizeof(digest)) == 0) owner = a->entries[i].name;
+        if (CRYPTO_memcmp(a->entries[i].digest, digest, sizeof(digest)) == 0)
+            owner = a->entries[i].name;
     return owner;
 }
 
@@ -169,8 +175,8 @@ static int base64url_value(char c) {
     return c == '_' ? 63 : -1;
 }
 
-// Without padding: '=' may not stand in a sub-protocol's name. Leftover bits must be zero, so that one token has
-// one spelling.
+// Without padding: '=' may not stand in a sub-protocol's name. Leftover bits must be zero, so that
+// one token has one spelling.
 static int base64url_decode(char *out, size_t cap, const char *s, size_t len) {
     unsigned bits = 0;
     size_t n = 0;
@@ -207,7 +213,7 @@ bool auth_subprotocols(const char *header, char token[AUTH_TOKEN_MAX + 1], int *
     return offered;
 }
 
-// --- Host and Origin ------------------------------------------------------------------------------------------
+// --- Host and Origin ---
 
 static bool in_list(const char *list, const char *item, size_t len) {
     for (const char *p = list; *p;) {
@@ -249,7 +255,8 @@ bool auth_host_allowed(const char *host, const char *allowed_hosts) {
 }
 
 // The host:port of a browser's Origin has no default port; neither has its Host header.
-bool auth_origin_allowed(const char *origin, const char *host, bool tls, const char *allowed_origins) {
+bool auth_origin_allowed(const char *origin, const char *host, bool tls,
+                         const char *allowed_origins) {
     if (in_list(allowed_origins, origin, strlen(origin))) return true;
     const char *scheme = tls ? "https://" : "http://";
     size_t n = strlen(scheme);

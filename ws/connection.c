@@ -1,5 +1,6 @@
-// Life of a WebSocket. Order of sending: answers, then session.changed, then events, one frame per writable callback;
-// a frame longer than SERVER_CHUNK_BYTES goes out in fragments. See connection.h.
+// Life of a WebSocket. Order of sending: answers, then session.changed, then events, one frame per
+// writable callback; a frame longer than SERVER_CHUNK_BYTES goes out in fragments. See
+// connection.h.
 #include "ws/connection.h"
 #include "base/log.h"
 #include "ws/outbox.h"
@@ -12,16 +13,19 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
-#define EVENT_TEXT_BYTES 4096       // of one joined delta: a slow reader gets few long ones, nobody gets huge ones
+#define EVENT_TEXT_BYTES                                                                           \
+    4096 // of one joined delta: a slow reader gets few long ones, nobody gets huge ones
 #define ANSWER_MAX_BYTES (32 << 20) // of one encoded message
-#define RX_KEEP_BYTES 4096          // a receive buffer that grew beyond is given back after its message
-#define PAUSE_OUTBOX_BYTES (256 << 10) // unsent answers beyond which nothing more is read from the client
-#define CLOSE_GRACE_US 10000000     // for the last frames and the close handshake
-#define CHANGED_INTERVAL_US 100000  // session.changed are coalesced this long
-#define PUSH_MAX 4                  // writes of one connection before others get their turn
-#define MAX_READY 4096              // sessions attached at once, roughly
+#define RX_KEEP_BYTES 4096 // a receive buffer that grew beyond is given back after its message
+#define PAUSE_OUTBOX_BYTES                                                                         \
+    (256 << 10)                 // unsent answers beyond which nothing more is read from the client
+#define CLOSE_GRACE_US 10000000 // for the last frames and the close handshake
+#define CHANGED_INTERVAL_US 100000 // session.changed are coalesced this long
+#define PUSH_MAX 4                 // writes of one connection before others get their turn
+#define MAX_READY 4096             // sessions attached at once, roughly
 
-// Of enum lws_write_protocol, 4.1 to 4.5; the public header leaves its place free and says "handled by lws_close_reason".
+// Of enum lws_write_protocol, 4.1 to 4.5; the public header leaves its place free and says "handled
+// by lws_close_reason".
 #define WRITE_CLOSE ((enum lws_write_protocol)4)
 
 #define CLOSE_GOING_AWAY 1001
@@ -37,21 +41,21 @@ struct connection {
     struct peer *peer;
     struct server *server;
     uint64_t client;
-    char *owner;               // NULL until authorised
-    struct buf rx;             // of the message that is arriving
-    struct outbox outbox;      // answers, and the frame that is half-way out
-    struct outbox changed;     // session.changed, one per session
-    struct requests requests;  // that an event will answer
-    struct session **ready;    // sessions with events for us, served in turn
+    char *owner;              // NULL until authorised
+    struct buf rx;            // of the message that is arriving
+    struct outbox outbox;     // answers, and the frame that is half-way out
+    struct outbox changed;    // session.changed, one per session
+    struct requests requests; // that an event will answer
+    struct session **ready;   // sessions with events for us, served in turn
     size_t n_ready, cap_ready;
-    double tokens;             // of the rate limit's bucket
+    double tokens; // of the rate limit's bucket
     int64_t tokens_us, opened_us, waiting_us, changed_us, ready_us, closing_us;
     int refused_in_a_row, close_code;
     const char *close_reason;
     bool watching, changed_due, paused, gated, close_sent, skip, fresh;
 };
 
-// --- sending --------------------------------------------------------------------------------------------------
+// --- sending ---
 
 static void want_write(struct connection *c) {
     if (c->close_sent) return;
@@ -69,7 +73,8 @@ static void queued(struct connection *c) {
     }
 }
 
-// Encoded behind tx's LWS_PRE bytes; queued as a frame of its own. Memory that runs out ends this connection only.
+// Encoded behind tx's LWS_PRE bytes; queued as a frame of its own. Memory that runs out ends this
+// connection only.
 static void queue_tx(struct connection *c) {
     struct buf *tx = &c->server->tx;
     if (tx->error || outbox_add(&c->outbox, NULL, tx->data + LWS_PRE, tx->len - LWS_PRE) < 0)
@@ -77,8 +82,8 @@ static void queue_tx(struct connection *c) {
     else
         queued(c);
 }
-static void send_error(struct connection *c, const char *code, const char *message, const char *request_id,
-                       const char *session, int64_t retry_after_ms) {
+static void send_error(struct connection *c, const char *code, const char *message,
+                       const char *request_id, const char *session, int64_t retry_after_ms) {
     if (c->close_code) return;
     metric_add(c->server->metrics.errors_out, 1);
     protocol_write_error(server_tx(c->server), code, message, request_id, session, retry_after_ms);
@@ -138,7 +143,8 @@ static int send_event(struct connection *c) {
         requests_answered(&c->requests, &ev, session_id(s), id);
         protocol_write_event(server_tx(c->server), &ev, session_id(s), c->server->engine, id);
         if (ev.kind == EVENT_DELTA && c->ready_us) {
-            metric_observe(c->server->metrics.token_to_socket, (double)(server_now_us() - c->ready_us) / 1e6);
+            metric_observe(c->server->metrics.token_to_socket,
+                           (double)(server_now_us() - c->ready_us) / 1e6);
             c->ready_us = 0;
         }
         return write_tx(c) < 0 ? -1 : 1;
@@ -146,9 +152,9 @@ static int send_event(struct connection *c) {
     return 0;
 }
 
-// By hand: where libwebsockets was built with _DEBUG, as Debian's 4.1.6 is, its libuv service closes a connection twice
-// when a callback asks for it, and the second time the close frame is thrown away. The client's own close frame, or
-// connection_tick, then ends the socket.
+// By hand: where libwebsockets was built with _DEBUG, as Debian's 4.1.6 is, its libuv service
+// closes a connection twice when a callback asks for it, and the second time the close frame is
+// thrown away. The client's own close frame, or connection_tick, then ends the socket.
 static int send_close(struct connection *c) {
     struct buf *tx = server_tx(c->server);
     unsigned char code[2] = {(unsigned char)(c->close_code >> 8), (unsigned char)c->close_code};
@@ -158,10 +164,13 @@ static int send_close(struct connection *c) {
     return server_write(c->peer, tx->len - LWS_PRE, WRITE_CLOSE) < 0 ? -1 : 0;
 }
 
-int connection_peer_closes(const struct connection *c) { return c->close_sent ? -1 : 0; }
+int connection_peer_closes(const struct connection *c) {
+    return c->close_sent ? -1 : 0;
+}
 
 static bool pending(const struct connection *c) {
-    return c->close_code || !outbox_empty(&c->outbox) || (c->changed_due && !outbox_empty(&c->changed)) || c->n_ready > 0;
+    return c->close_code || !outbox_empty(&c->outbox) ||
+           (c->changed_due && !outbox_empty(&c->changed)) || c->n_ready > 0;
 }
 
 // One frame, or a piece of one. 0, or -1 when the socket is broken.
@@ -192,8 +201,9 @@ int connection_writable(struct connection *c) {
     return 0;
 }
 
-// Asking for a writable callback costs two epoll_ctl and a turn-round of the loop: as much as the write itself. So
-// what has just become ready is written at once while the socket says, before each write, that it takes more.
+// Asking for a writable callback costs two epoll_ctl and a turn-round of the loop: as much as the
+// write itself. So what has just become ready is written at once while the socket says, before each
+// write, that it takes more.
 void connection_push(struct connection *c) {
     c->fresh = false;
     for (int i = 0; i < PUSH_MAX && pending(c) && !c->close_sent; i++) {
@@ -217,10 +227,11 @@ void connection_end(struct connection *c, int code, const char *reason) {
     sessions_client_gone(c->server->sessions, c->client);
     server_touch_sessions(c->server);
     want_write(c);
-    log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)c->client, code, reason);
+    log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)c->client, code,
+             reason);
 }
 
-// --- from the session service ---------------------------------------------------------------------------------
+// --- from the session service ---
 
 // Events of s that may be told go into the outbox, joined, as far as it has room.
 static void pull_events(struct connection *c, struct session *s) {
@@ -234,8 +245,8 @@ static void pull_events(struct connection *c, struct session *s) {
     }
 }
 
-// An answer about a session does not overtake the events that came before it. It is encoded first: what it points
-// to may not outlive another call on its session.
+// An answer about a session does not overtake the events that came before it. It is encoded first:
+// what it points to may not outlive another call on its session.
 void connection_answer(struct connection *c, const struct session_answer *a) {
     struct outbox held = {0};
     struct buf *tx = server_tx(c->server);
@@ -279,7 +290,8 @@ void connection_ready(struct connection *c, struct session *s) {
     if (!c->fresh) want_write(c);
 }
 
-void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done, int64_t total) {
+void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done,
+                         int64_t total) {
     if (c->close_code || !outbox_empty(&c->outbox)) return; // only the latest is of interest
     protocol_write_progress(server_tx(c->server), session_id(s), turn, done, total);
     queue_tx(c);
@@ -292,7 +304,8 @@ void connection_gone(struct connection *c, struct session *s) {
         if (c->ready[i] == s) drop_ready(c, i);
 }
 
-void connection_changed(struct connection *c, const char *owner, const struct session_view *view, bool removed) {
+void connection_changed(struct connection *c, const char *owner, const struct session_view *view,
+                        bool removed) {
     if (!c->watching || c->close_code || strcmp(c->owner, owner) != 0) return;
     struct buf *tx = server_tx(c->server);
     protocol_write_changed(tx, view, removed);
@@ -309,7 +322,9 @@ void connection_changed(struct connection *c, const char *owner, const struct se
     }
 }
 
-bool connection_drained(const struct connection *c) { return !c->n_ready && outbox_empty(&c->outbox); }
+bool connection_drained(const struct connection *c) {
+    return !c->n_ready && outbox_empty(&c->outbox);
+}
 
 void connection_flush_changed(struct connection *c, int64_t now_us) {
     if (c->close_code || c->changed_due || outbox_empty(&c->changed)) return;
@@ -317,13 +332,14 @@ void connection_flush_changed(struct connection *c, int64_t now_us) {
     want_write(c);
 }
 
-// --- messages -------------------------------------------------------------------------------------------------
+// --- messages ---
 
 static void handle_hello(struct connection *c, const struct message *m) {
     if (c->owner) return; // it was not needed, and ours has been said
     const char *owner = m->token ? auth_owner(c->server->auth, m->token, strlen(m->token)) : NULL;
     if (!owner || !(c->owner = strdup(owner))) {
-        send_error(c, "unauthorized", m->token ? "nobody has this token" : "a token is needed", m->request_id, NULL, 0);
+        send_error(c, "unauthorized", m->token ? "nobody has this token" : "a token is needed",
+                   m->request_id, NULL, 0);
         connection_end(c, CLOSE_POLICY, "unauthorized");
         return;
     }
@@ -336,15 +352,33 @@ static void handle_authorised(struct connection *c, const struct message *m) {
     memcpy(r.request_id, m->request_id, sizeof(r.request_id));
     requests_note(&c->requests, m);
     switch (m->type) {
-    case MESSAGE_SESSION_OPEN: sessions_open_session(ss, &r, &m->open); break;
-    case MESSAGE_SESSION_ATTACH: sessions_attach(ss, &r, m->session, m->after); break;
-    case MESSAGE_SESSION_DETACH: sessions_detach(ss, &r, m->session); break;
-    case MESSAGE_SESSION_GET: sessions_get(ss, &r, m->session, m->attach, m->last); break;
-    case MESSAGE_SESSION_LIST: sessions_list(ss, &r, m->query, m->limit, m->cursor); break;
-    case MESSAGE_SESSION_UPDATE: sessions_update(ss, &r, m->session, m->title, m->sampling); break;
-    case MESSAGE_SESSION_CLOSE: sessions_close_session(ss, &r, m->session, m->delete_it); break;
-    case MESSAGE_TURN_START: sessions_start_turn(ss, &r, m->session, &m->input, m->sampling, m->queue); break;
-    case MESSAGE_TURN_CANCEL: sessions_cancel_turn(ss, &r, m->session, m->turn); break;
+    case MESSAGE_SESSION_OPEN:
+        sessions_open_session(ss, &r, &m->open);
+        break;
+    case MESSAGE_SESSION_ATTACH:
+        sessions_attach(ss, &r, m->session, m->after);
+        break;
+    case MESSAGE_SESSION_DETACH:
+        sessions_detach(ss, &r, m->session);
+        break;
+    case MESSAGE_SESSION_GET:
+        sessions_get(ss, &r, m->session, m->attach, m->last);
+        break;
+    case MESSAGE_SESSION_LIST:
+        sessions_list(ss, &r, m->query, m->limit, m->cursor);
+        break;
+    case MESSAGE_SESSION_UPDATE:
+        sessions_update(ss, &r, m->session, m->title, m->sampling);
+        break;
+    case MESSAGE_SESSION_CLOSE:
+        sessions_close_session(ss, &r, m->session, m->delete_it);
+        break;
+    case MESSAGE_TURN_START:
+        sessions_start_turn(ss, &r, m->session, &m->input, m->sampling, m->queue);
+        break;
+    case MESSAGE_TURN_CANCEL:
+        sessions_cancel_turn(ss, &r, m->session, m->turn);
+        break;
     case MESSAGE_SESSIONS_WATCH:
         c->watching = true;
         protocol_write_watching(server_tx(c->server), m->request_id);
@@ -354,7 +388,8 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         protocol_write_pong(server_tx(c->server), m->request_id);
         queue_tx(c);
         break;
-    case MESSAGE_HELLO: break;
+    case MESSAGE_HELLO:
+        break;
     }
     server_touch_sessions(c->server);
 }
@@ -396,7 +431,8 @@ static bool rate_ok(struct connection *c) {
     if (++c->refused_in_a_row > cfg->message_burst)
         connection_end(c, CLOSE_RATE, "too many messages");
     else
-        send_error(c, "rate_limited", "too many messages", "", NULL, (int64_t)(1000 / per_second) + 1);
+        send_error(c, "rate_limited", "too many messages", "", NULL,
+                   (int64_t)(1000 / per_second) + 1);
     return false;
 }
 
@@ -432,11 +468,11 @@ int connection_receive(struct connection *c, const char *bytes, size_t len) {
     return 0;
 }
 
-// --- the gate -------------------------------------------------------------------------------------------------
-// libwebsockets takes unmasked frames (RFC 6455, 5.1 says: fail the connection) and tells nobody the mask bit. Nor can
-// every frame be looked at before it is read: between a look at the socket and its recv() more may arrive. But who
-// masks no frame does not mask the first, and that one can wait: reading is off until its first two bytes
-// have been seen.
+// --- the gate ---
+// libwebsockets takes unmasked frames (RFC 6455, 5.1 says: fail the connection) and tells nobody
+// the mask bit. Nor can every frame be looked at before it is read: between a look at the socket
+// and its recv() more may arrive. But who masks no frame does not mask the first, and that one can
+// wait: reading is off until its first two bytes have been seen.
 
 // The socket is readable when it has both bytes, or its end.
 static void gate_low_water(struct connection *c, int bytes) {
@@ -453,7 +489,8 @@ static void gate_arm(struct connection *c, int op) {
 }
 
 static int gate_peek(struct connection *c, unsigned char head[2]) {
-    if (!c->server->ssl) return (int)recv(lws_get_socket_fd(c->peer->wsi), head, 2, MSG_PEEK | MSG_DONTWAIT);
+    if (!c->server->ssl)
+        return (int)recv(lws_get_socket_fd(c->peer->wsi), head, 2, MSG_PEEK | MSG_DONTWAIT);
     SSL *ssl = (SSL *)lws_get_ssl(c->peer->wsi);
     int n = SSL_peek(ssl, head, 2);
     if (n <= 0 && SSL_get_error(ssl, n) == SSL_ERROR_WANT_READ) {
@@ -477,11 +514,12 @@ void connection_gate_readable(struct connection *c) {
     if (n == 2 && !(head[1] & 0x80)) connection_end(c, CLOSE_PROTOCOL, "frames must be masked");
     lws_rx_flow_control(c->peer->wsi, 1);
     // What TLS has decrypted to be looked at no longer makes the socket readable.
-    struct lws_pollfd fd = {.fd = lws_get_socket_fd(c->peer->wsi), .events = LWS_POLLIN, .revents = LWS_POLLIN};
+    struct lws_pollfd fd = {
+        .fd = lws_get_socket_fd(c->peer->wsi), .events = LWS_POLLIN, .revents = LWS_POLLIN};
     if (c->server->ssl && n > 0) lws_service_fd(c->server->context, &fd);
 }
 
-// --- life -----------------------------------------------------------------------------------------------------
+// --- life ---
 
 void connection_tick(struct connection *c, int64_t now_us) {
     const struct serve_config *cfg = c->server->config;
@@ -492,13 +530,16 @@ void connection_tick(struct connection *c, int64_t now_us) {
     if (!c->owner && now_us - c->opened_us > (int64_t)(cfg->hello_timeout * 1e6)) {
         send_error(c, "unauthorized", "no token came in time", "", NULL, 0);
         connection_end(c, CLOSE_POLICY, "no hello in time");
-    } else if (c->waiting_us && now_us - c->waiting_us > (int64_t)(cfg->slow_reader_timeout * 1e6)) {
+    } else if (c->waiting_us &&
+               now_us - c->waiting_us > (int64_t)(cfg->slow_reader_timeout * 1e6)) {
         metric_add(c->server->metrics.slow_readers, 1);
         connection_end(c, CLOSE_SLOW, "reads too slowly: attach again");
     }
 }
 
-uint64_t connection_client(const struct connection *c) { return c->client; }
+uint64_t connection_client(const struct connection *c) {
+    return c->client;
+}
 
 int connection_open(struct peer *p, char *owner) {
     struct connection *c = calloc(1, sizeof(*c));

@@ -1,5 +1,6 @@
-// One WebSocket: its state, what arrived of a message, what waits to be sent. Events of sessions are not queued here:
-// they are pulled, one frame per writable callback, when everything else has been sent. Net thread only.
+// One WebSocket: its state, what arrived of a message, what waits to be sent. Events of sessions
+// are not queued here: they are pulled, one frame per writable callback, when everything else has
+// been sent. Net thread only.
 #pragma once
 #include "ws/server.h"
 
@@ -19,15 +20,19 @@ void connection_gate_readable(struct connection *c); // the first frame's bytes 
 // From the session service.
 void connection_answer(struct connection *c, const struct session_answer *a);
 void connection_ready(struct connection *c, struct session *s);
-void connection_push(struct connection *c); // after sessions_poll, once for each that server_push_later took
-void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done, int64_t total);
+void connection_push(
+    struct connection *c); // after sessions_poll, once for each that server_push_later took
+void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done,
+                         int64_t total);
 void connection_gone(struct connection *c, struct session *s);
-void connection_changed(struct connection *c, const char *owner, const struct session_view *view, bool removed);
+void connection_changed(struct connection *c, const char *owner, const struct session_view *view,
+                        bool removed);
 
 // From the server's timers.
-void connection_tick(struct connection *c, int64_t now_us);        // deadlines
-void connection_flush_changed(struct connection *c, int64_t now_us); // coalesced session.changed are due
-bool connection_drained(const struct connection *c);               // nothing waits to be sent
-// Says goodbye: sends what is queued (except to slow readers), then the close frame; kills the socket when that does
-// not end in time.
+void connection_tick(struct connection *c, int64_t now_us); // deadlines
+void connection_flush_changed(struct connection *c,
+                              int64_t now_us);       // coalesced session.changed are due
+bool connection_drained(const struct connection *c); // nothing waits to be sent
+// Says goodbye: sends what is queued (except to slow readers), then the close frame; kills the
+// socket when that does not end in time.
 void connection_end(struct connection *c, int code, const char *reason);

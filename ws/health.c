@@ -4,7 +4,8 @@
 #include "ws/version.h"
 #include <string.h>
 
-// One step is bounded by prefill_chunk_tokens; on slow processors with big models that is still many seconds.
+// One step is bounded by prefill_chunk_tokens; on slow processors with big models that is still
+// many seconds.
 #define HEARTBEAT_MIN_US 30000000
 #define HEARTBEAT_STEPS 20
 
@@ -54,7 +55,9 @@ int health_ready(struct server *s, struct buf *out) {
     return finish(&w, out, reason ? 503 : 200);
 }
 
-int health_metrics(struct server *s, struct buf *out) { return metrics_write(s->registry, out) < 0 ? 500 : 200; }
+int health_metrics(struct server *s, struct buf *out) {
+    return metrics_write(s->registry, out) < 0 ? 500 : 200;
+}
 
 int health_config(struct server *s, struct buf *out) {
     struct json_writer w;
@@ -64,18 +67,25 @@ int health_config(struct server *s, struct buf *out) {
     return out->error ? 500 : 200;
 }
 
-// --- metrics --------------------------------------------------------------------------------------------------
+// --- metrics ---
 
-static double uptime(void *ctx) { return (double)(server_now_us() - ((struct server *)ctx)->start_us) / 1e6; }
-static double n_connections(void *ctx) { return (double)((struct server *)ctx)->n_peers; }
-static double n_websockets(void *ctx) { return (double)((struct server *)ctx)->n_connections; }
+static double uptime(void *ctx) {
+    return (double)(server_now_us() - ((struct server *)ctx)->start_us) / 1e6;
+}
+static double n_connections(void *ctx) {
+    return (double)((struct server *)ctx)->n_peers;
+}
+static double n_websockets(void *ctx) {
+    return (double)((struct server *)ctx)->n_connections;
+}
 static double n_turns(void *ctx) {
     struct server *s = ctx;
     return s->sessions ? sessions_n_running(s->sessions) : 0;
 }
 
 void health_register(struct server *s) {
-    static const double token_bounds[] = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 250e-3, 1};
+    static const double token_bounds[] = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3,
+                                          5e-3,  10e-3,  50e-3,  250e-3, 1};
     struct metrics *m = s->registry;
     struct server_metrics *x = &s->metrics;
     metrics_gauge_fn(m, "parley_uptime_seconds", "Time since the start", NULL, uptime, s);
@@ -84,20 +94,26 @@ void health_register(struct server *s) {
     metrics_gauge_fn(m, "parley_turns", "Turns running or queued", NULL, n_turns, s);
     x->accepted = metrics_counter(m, "parley_accepted_total", "Sockets accepted", NULL);
     static const char *refused = "Sockets refused at accept, by the limit they met";
-    x->refused_total = metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections\"");
-    x->refused_ip = metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections_per_ip\"");
-    x->messages_in = metrics_counter(m, "parley_messages_in_total", "WebSocket messages received", NULL);
+    x->refused_total =
+        metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections\"");
+    x->refused_ip =
+        metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections_per_ip\"");
+    x->messages_in =
+        metrics_counter(m, "parley_messages_in_total", "WebSocket messages received", NULL);
     x->frames_out = metrics_counter(m, "parley_frames_out_total", "WebSocket messages sent", NULL);
     x->bytes_out = metrics_counter(m, "parley_bytes_out_total", "Payload bytes written", NULL);
-    x->errors_out = metrics_counter(m, "parley_error_messages_total", "Error messages sent to clients", NULL);
-    x->slow_readers = metrics_counter(m, "parley_slow_readers_total", "Connections cut off for reading too slowly", NULL);
-    x->rate_limited = metrics_counter(m, "parley_rate_limited_total", "Messages refused by the rate limit", NULL);
+    x->errors_out =
+        metrics_counter(m, "parley_error_messages_total", "Error messages sent to clients", NULL);
+    x->slow_readers = metrics_counter(m, "parley_slow_readers_total",
+                                      "Connections cut off for reading too slowly", NULL);
+    x->rate_limited =
+        metrics_counter(m, "parley_rate_limited_total", "Messages refused by the rate limit", NULL);
     static const char *http = "HTTP answers by class of status";
     x->http_2xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"2xx\"");
     x->http_4xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"4xx\"");
     x->http_5xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"5xx\"");
     x->token_to_socket =
         metrics_histogram(m, "parley_token_to_socket_seconds",
-                          "From the engine's wake-up to the write of the delta it was for", NULL, token_bounds,
-                          (int)(sizeof(token_bounds) / sizeof(token_bounds[0])));
+                          "From the engine's wake-up to the write of the delta it was for", NULL,
+                          token_bounds, (int)(sizeof(token_bounds) / sizeof(token_bounds[0])));
 }

@@ -11,33 +11,49 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
-#define REPLY_SECONDS 120  // for a whole reply, however slowly it is read
+#define REPLY_SECONDS 120 // for a whole reply, however slowly it is read
 #define LINGER_SECONDS 2
 #define SWEEP_US 10000
 
-// --- replies --------------------------------------------------------------------------------------------------
+// --- replies ---
 
 static const char *status_text(int status) {
     switch (status) {
-    case 200: return "OK";
-    case 304: return "Not Modified";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 411: return "Length Required";
-    case 413: return "Content Too Large";
-    case 426: return "Upgrade Required";
-    case 431: return "Request Header Fields Too Large";
-    case 501: return "Not Implemented";
-    case 503: return "Service Unavailable";
+    case 200:
+        return "OK";
+    case 304:
+        return "Not Modified";
+    case 400:
+        return "Bad Request";
+    case 401:
+        return "Unauthorized";
+    case 403:
+        return "Forbidden";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 411:
+        return "Length Required";
+    case 413:
+        return "Content Too Large";
+    case 426:
+        return "Upgrade Required";
+    case 431:
+        return "Request Header Fields Too Large";
+    case 501:
+        return "Not Implemented";
+    case 503:
+        return "Service Unavailable";
     }
     return "Internal Server Error";
 }
 
 static void count(struct server *s, int status) {
-    metric_add(status < 400 ? s->metrics.http_2xx : status < 500 ? s->metrics.http_4xx : s->metrics.http_5xx, 1);
+    metric_add(status < 400   ? s->metrics.http_2xx
+               : status < 500 ? s->metrics.http_4xx
+                              : s->metrics.http_5xx,
+               1);
 }
 
 static void drop_reply(struct peer *p) {
@@ -57,7 +73,8 @@ static int reply_sent(struct peer *p) {
         server_fly(p, false);
         return -1;
     }
-    // Closing while bytes of a body wait unread would reset the connection, and the client might never see the reply.
+    // Closing while bytes of a body wait unread would reset the connection, and the client might
+    // never see the reply.
     p->lingering = true;
     server_fly(p, true);
     if (!p->server->ssl) shutdown(lws_get_socket_fd(p->wsi), SHUT_WR);
@@ -75,14 +92,16 @@ static int reply_go_on(struct peer *p) {
     return reply_sent(p);
 }
 
-// Writes the head, with the body where it is small, and arranges for the rest. extra: further header lines.
-static int reply(struct peer *p, const struct http_request *q, int status, const char *type, const char *extra,
-                 const unsigned char *body, size_t len) {
+// Writes the head, with the body where it is small, and arranges for the rest. extra: further
+// header lines.
+static int reply(struct peer *p, const struct http_request *q, int status, const char *type,
+                 const char *extra, const unsigned char *body, size_t len) {
     struct http_reply *r = &p->reply;
     struct buf *tx = server_tx(p->server);
     bool bare = status == 304;
     count(p->server, status);
-    buf_addf(tx, "HTTP/1.1 %d %s\r\nserver: parley/%s\r\n", status, status_text(status), PARLEY_VERSION);
+    buf_addf(tx, "HTTP/1.1 %d %s\r\nserver: parley/%s\r\n", status, status_text(status),
+             PARLEY_VERSION);
     if (!bare) buf_addf(tx, "content-type: %s\r\ncontent-length: %zu\r\n", type, len);
     buf_addz(tx, r->close ? "connection: close\r\n" : "");
     buf_addz(tx, extra);
@@ -115,7 +134,9 @@ int http_on_writable(struct peer *p) {
     return reply_go_on(p);
 }
 
-int http_on_body_end(struct peer *p) { return p->lingering ? -1 : 0; }
+int http_on_body_end(struct peer *p) {
+    return p->lingering ? -1 : 0;
+}
 
 static void write_error(struct buf *out, const char *code, const char *message) {
     struct json_writer w;
@@ -129,7 +150,8 @@ static void write_error(struct buf *out, const char *code, const char *message) 
     buf_addc(out, '\n');
 }
 
-static int reply_error(struct peer *p, const struct http_request *q, int status, const char *code, const char *message) {
+static int reply_error(struct peer *p, const struct http_request *q, int status, const char *code,
+                       const char *message) {
     struct buf body;
     buf_init(&body, 4096);
     write_error(&body, code, message);
@@ -139,29 +161,33 @@ static int reply_error(struct peer *p, const struct http_request *q, int status,
                                         : "cache-control: no-store\r\n";
     p->reply.owned = (unsigned char *)buf_take(&body, NULL);
     if (!p->reply.owned) return -1;
-    return reply(p, q, status, "application/json", extra, p->reply.owned, strlen((char *)p->reply.owned));
+    return reply(p, q, status, "application/json", extra, p->reply.owned,
+                 strlen((char *)p->reply.owned));
 }
 
-static int reply_buf(struct peer *p, const struct http_request *q, int status, const char *type, struct buf *body) {
+static int reply_buf(struct peer *p, const struct http_request *q, int status, const char *type,
+                     struct buf *body) {
     size_t len = 0;
     p->reply.owned = (unsigned char *)buf_take(body, &len);
     if (!p->reply.owned) return reply_error(p, q, 500, "internal", "no memory for the answer");
     return reply(p, q, status, type, "cache-control: no-store\r\n", p->reply.owned, len);
 }
 
-// --- routes ---------------------------------------------------------------------------------------------------
+// --- routes ---
 
 static int reply_page(struct peer *p, const struct http_request *q, const struct page_asset *a) {
     char etag[72], extra[256];
     bool gzip = page_accepts_gzip(q->accept_encoding);
     page_etag(a, gzip, etag);
     // no-cache: kept, but asked for again each time; a new build shows at the next reload.
-    lws_snprintf(extra, sizeof(extra), "etag: %s\r\ncache-control: no-cache\r\nvary: accept-encoding\r\n%s", etag,
+    lws_snprintf(extra, sizeof(extra),
+                 "etag: %s\r\ncache-control: no-cache\r\nvary: accept-encoding\r\n%s", etag,
                  gzip ? "content-encoding: gzip\r\n" : "");
     if (q->if_none_match[0] && page_etag_matches(q->if_none_match, etag))
         return reply(p, q, 304, a->content_type, extra, NULL, 0);
     if (gzip) return reply(p, q, 200, a->content_type, extra, a->gz, a->gz_len);
-    if (page_inflate(a, &p->reply.owned) < 0) return reply_error(p, q, 500, "internal", "no memory for the page");
+    if (page_inflate(a, &p->reply.owned) < 0)
+        return reply_error(p, q, 500, "internal", "no memory for the page");
     return reply(p, q, 200, a->content_type, extra, p->reply.owned, a->raw_len);
 }
 
@@ -197,7 +223,8 @@ static int route(struct peer *p, const struct http_request *q) {
         return rc;
     }
     if (strcmp(q->path, "/ws") == 0)
-        return reply_error(p, q, 426, "unsupported", "this address speaks WebSocket only, sub-protocol parley.v1");
+        return reply_error(p, q, 426, "unsupported",
+                           "this address speaks WebSocket only, sub-protocol parley.v1");
     const struct page_asset *asset = page_find(q->path);
     if (asset) return reply_page(p, q, asset);
     return reply_error(p, q, 404, "not_found", "there is nothing at this address");
@@ -217,10 +244,11 @@ int http_on_request(struct peer *p) {
     return route(p, &q);
 }
 
-// --- upgrade --------------------------------------------------------------------------------------------------
+// --- upgrade ---
 
 // The reply is small and the socket young, so one write takes it; -1 then closes behind it.
-static int refuse(struct peer *p, const struct http_request *q, int status, const char *code, const char *message) {
+static int refuse(struct peer *p, const struct http_request *q, int status, const char *code,
+                  const char *message) {
     log_info("ws.refused", "status=%d code=%s", status, code);
     p->reply.close = true;
     p->reply.linger = false;
@@ -231,7 +259,8 @@ static int refuse(struct peer *p, const struct http_request *q, int status, cons
 }
 
 static void header(struct lws *wsi, enum lws_token_indexes token, char *out, int cap) {
-    if (lws_hdr_total_length(wsi, token) >= cap || lws_hdr_copy(wsi, out, cap, token) < 0) out[0] = '\0';
+    if (lws_hdr_total_length(wsi, token) >= cap || lws_hdr_copy(wsi, out, cap, token) < 0)
+        out[0] = '\0';
 }
 
 static int take_token(struct peer *p, const struct http_request *q, const char *protocols) {
@@ -258,9 +287,11 @@ static int take_token(struct peer *p, const struct http_request *q, const char *
 int http_on_upgrade(struct peer *p) {
     struct server *s = p->server;
     struct http_request q;
-    char upgrade[32] = "", protocols[AUTH_TOKEN_MAX * 2] = "", version[8] = "", connection[128] = "";
-    // CVE-2025-11677: 4.1.6 comes here with freed memory after an unknown Upgrade on a kept-alive connection. Its
-    // argument is not looked at, the header is read anew, and everything but websocket ends the connection.
+    char upgrade[32] = "", protocols[AUTH_TOKEN_MAX * 2] = "", version[8] = "",
+         connection[128] = "";
+    // CVE-2025-11677: 4.1.6 comes here with freed memory after an unknown Upgrade on a kept-alive
+    // connection. Its argument is not looked at, the header is read anew, and everything but
+    // websocket ends the connection.
     header(p->wsi, WSI_TOKEN_UPGRADE, upgrade, sizeof(upgrade));
     if (strcasecmp(upgrade, "websocket") != 0) return -1;
     http_request_read(&q, p->wsi);
@@ -273,9 +304,12 @@ int http_on_upgrade(struct peer *p) {
         v = http_request_check_upgrade(&q, protocols, version, connection,
                                        (size_t)lws_hdr_total_length(p->wsi, WSI_TOKEN_KEY));
     if (v.status) return refuse(p, &q, v.status, v.code, v.message);
-    if (q.origin[0] && !auth_origin_allowed(q.origin, q.host, s->ssl != NULL, s->config->allowed_origins))
-        return refuse(p, &q, 403, "forbidden", "pages of this Origin may not connect: see allowed_origins");
-    if (s->state == SERVER_CLOSING) return refuse(p, &q, 503, "shutting_down", "the server is shutting down");
+    if (q.origin[0] &&
+        !auth_origin_allowed(q.origin, q.host, s->ssl != NULL, s->config->allowed_origins))
+        return refuse(p, &q, 403, "forbidden",
+                      "pages of this Origin may not connect: see allowed_origins");
+    if (s->state == SERVER_CLOSING)
+        return refuse(p, &q, 503, "shutting_down", "the server is shutting down");
     int rc = take_token(p, &q, protocols);
     lws_explicit_bzero(protocols, sizeof(protocols));
     lws_explicit_bzero(q.authorization, sizeof(q.authorization));
@@ -284,7 +318,7 @@ int http_on_upgrade(struct peer *p) {
     return 0;
 }
 
-// --- in flight ------------------------------------------------------------------------------------------------
+// --- in flight ---
 
 static void kill_peer(struct peer *p) {
     server_fly(p, false);

@@ -1,5 +1,5 @@
-// The head of one HTTP request, read from libwebsockets and judged by ourselves: 4.1.6 hangs on chunked bodies, takes
-// the first of two lengths, reads a malformed one as 0, and needs no Host.
+// The head of one HTTP request, read from libwebsockets and judged by ourselves: 4.1.6 hangs on
+// chunked bodies, takes the first of two lengths, reads a malformed one as 0, and needs no Host.
 #pragma once
 #include "ws/auth.h"
 #include <stdbool.h>
@@ -7,14 +7,23 @@
 
 struct lws;
 
-enum http_method { HTTP_GET, HTTP_HEAD, HTTP_OPTIONS, HTTP_DELETE, HTTP_POST, HTTP_PUT, HTTP_PATCH, HTTP_OTHER };
+enum http_method {
+    HTTP_GET,
+    HTTP_HEAD,
+    HTTP_OPTIONS,
+    HTTP_DELETE,
+    HTTP_POST,
+    HTTP_PUT,
+    HTTP_PATCH,
+    HTTP_OTHER
+};
 
 struct http_request { // headers are "" when absent
     enum http_method method;
-    bool chunked;   // any Transfer-Encoding
+    bool chunked;    // any Transfer-Encoding
     bool bad_header; // one that we read did not fit, or holds a NUL
-    bool close;     // the client wants the connection closed afterwards
-    char path[256]; // without the query
+    bool close;      // the client wants the connection closed afterwards
+    char path[256];  // without the query
     char host[256];
     bool has_length;
     char content_length[32];
@@ -34,6 +43,8 @@ struct http_verdict {
 void http_request_read(struct http_request *r, struct lws *wsi);
 // Framing, method, Host.
 struct http_verdict http_request_check(const struct http_request *r, const char *allowed_hosts);
-// status that refuses the upgrade of r, or 0. protocols, version, connection, key: the WebSocket headers.
+// status that refuses the upgrade of r, or 0. protocols, version, connection, key: the WebSocket
+// headers.
 struct http_verdict http_request_check_upgrade(const struct http_request *r, const char *protocols,
-                                               const char *version, const char *connection, size_t key_len);
+                                               const char *version, const char *connection,
+                                               size_t key_len);

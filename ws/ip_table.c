@@ -30,7 +30,8 @@ static struct ip_key key_of(const struct sockaddr *addr) {
     return k;
 }
 
-int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max, struct ip_entry **out) {
+int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max,
+                 struct ip_entry **out) {
     struct ip_key key = key_of(addr);
     struct ip_entry *e = NULL;
     HASH_FIND(hh, t->entries, &key, sizeof(key), e);

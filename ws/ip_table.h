@@ -1,5 +1,5 @@
-// How many connections each address has open: libwebsockets' own limits (PEER_LIMITS) are not in Debian's build.
-// Net thread only.
+// How many connections each address has open: libwebsockets' own limits (PEER_LIMITS) are not in
+// Debian's build. Net thread only.
 #pragma once
 #include <stdint.h>
 #include <sys/socket.h>
@@ -9,7 +9,8 @@ struct ip_table {
     struct ip_entry *entries; // by address; an entry lives while its count is not 0
 };
 
-// Counts one more connection from addr (IPv4 whole, IPv6 by its /64: a household is one address). *out is given back with
-// ip_table_remove. E_LIMIT when addr has max already, E_NOMEM.
-int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max, struct ip_entry **out);
+// Counts one more connection from addr (IPv4 whole, IPv6 by its /64: a household is one address).
+// *out is given back with ip_table_remove. E_LIMIT when addr has max already, E_NOMEM.
+int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max,
+                 struct ip_entry **out);
 void ip_table_remove(struct ip_table *t, struct ip_entry *e); // e may be NULL

@@ -51,15 +51,19 @@ static void on_readable(uv_poll_t *handle, int status, int events) {
 // errno says why.
 static int refused(const char *host, int port, struct err *err) {
     if (errno == EADDRINUSE)
-        return err_set(err, E_BUSY, "port %d of %s is in use by another program: stop it, or choose another with --port",
-                       port, host);
+        return err_set(
+            err, E_BUSY,
+            "port %d of %s is in use by another program: stop it, or choose another with --port",
+            port, host);
     if (errno == EACCES)
-        return err_set(err, E_DENIED, "port %d of %s is not for ordinary users: choose one above 1023 with --port", port,
-                       host);
+        return err_set(err, E_DENIED,
+                       "port %d of %s is not for ordinary users: choose one above 1023 with --port",
+                       port, host);
     return err_errno(err, "cannot listen on %s, port %d", host, port);
 }
 
-static int bind_one(int *out, const struct addrinfo *ai, const char *host, int port, struct err *err) {
+static int bind_one(int *out, const struct addrinfo *ai, const char *host, int port,
+                    struct err *err) {
     int one = 1, zero = 0;
     int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return err_errno(err, "no socket for %s", host);
@@ -102,8 +106,8 @@ static void on_closed(uv_handle_t *handle) {
     if (--l->n_handles == 0) free(l);
 }
 
-int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port, listener_accept_fn on_accept,
-                  void *ctx, struct err *err) {
+int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port,
+                  listener_accept_fn on_accept, void *ctx, struct err *err) {
     int rc;
     struct listener *l = calloc(1, sizeof(*l));
     if (!l) return err_set(err, E_NOMEM, "no memory for the listening socket");
@@ -139,7 +143,9 @@ int listener_start(struct listener *l, struct err *err) {
     return 0;
 }
 
-int listener_port(const struct listener *l) { return l->port; }
+int listener_port(const struct listener *l) {
+    return l->port;
+}
 
 void listener_close(struct listener *l) {
     if (!l) return;

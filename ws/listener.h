@@ -1,5 +1,6 @@
-// The listening socket, made by ourselves: libwebsockets 4.1.6 binds every interface when it is told 127.0.0.1, and has
-// no limits at accept. It lives on the server's own loop; what it accepts is handed on. Net thread only.
+// The listening socket, made by ourselves: libwebsockets 4.1.6 binds every interface when it is
+// told 127.0.0.1, and has no limits at accept. It lives on the server's own loop; what it accepts
+// is handed on. Net thread only.
 #pragma once
 #include "base/err.h"
 #include <sys/socket.h>
@@ -10,9 +11,10 @@ struct listener;
 // fd is the callee's from now on.
 typedef void (*listener_accept_fn)(void *ctx, int fd, const struct sockaddr *addr);
 
-// Takes the address, so that a port in use is said before a model is loaded; nobody can connect yet.
-int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port, listener_accept_fn on_accept,
-                  void *ctx, struct err *err);
+// Takes the address, so that a port in use is said before a model is loaded; nobody can connect
+// yet.
+int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port,
+                  listener_accept_fn on_accept, void *ctx, struct err *err);
 int listener_start(struct listener *l, struct err *err);
 int listener_port(const struct listener *l); // what was bound: with port 0 the kernel's choice
 // Stops listening at once; the memory goes when the loop has closed the handles.

@@ -22,7 +22,7 @@ static void drop(struct outbox *o, struct outbox_item *i) {
 static struct outbox_item *find(const struct outbox *o, const char *key) {
     struct outbox_item *i;
     DL_FOREACH(o->items, i)
-        if (i->key && strcmp(i->key, key) == 0 && i->sent == 0) return i;
+    if (i->key && strcmp(i->key, key) == 0 && i->sent == 0) return i;
     return NULL;
 }
 
@@ -47,7 +47,9 @@ int outbox_add(struct outbox *o, const char *key, const char *bytes, size_t len)
     return 0;
 }
 
-bool outbox_empty(const struct outbox *o) { return !o->items; }
+bool outbox_empty(const struct outbox *o) {
+    return !o->items;
+}
 
 const char *outbox_next(const struct outbox *o, size_t max, size_t *len, bool *first, bool *last) {
     const struct outbox_item *i = o->items;

@@ -1,5 +1,5 @@
-// Messages that wait to be sent on one connection, in order; the first may be half-way out. With keys it coalesces: a
-// later message under the same key takes the place of the earlier one.
+// Messages that wait to be sent on one connection, in order; the first may be half-way out. With
+// keys it coalesces: a later message under the same key takes the place of the earlier one.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,8 +15,10 @@ struct outbox { // all zero: empty
 // Copies. E_NOMEM, or E_LIMIT at OUTBOX_MAX_ITEMS messages.
 int outbox_add(struct outbox *o, const char *key, const char *bytes, size_t len);
 bool outbox_empty(const struct outbox *o);
-// The next at most max bytes of the first message (there must be one); first, last: do they begin, end it.
+// The next at most max bytes of the first message (there must be one); first, last: do they begin,
+// end it.
 const char *outbox_next(const struct outbox *o, size_t max, size_t *len, bool *first, bool *last);
 void outbox_sent(struct outbox *o, size_t len); // of what outbox_next gave
-bool outbox_move(struct outbox *to, struct outbox *from); // the first message; false when there is none
+bool outbox_move(struct outbox *to,
+                 struct outbox *from); // the first message; false when there is none
 void outbox_release(struct outbox *o);

@@ -7,16 +7,18 @@
 #include <strings.h>
 #include <zlib.h>
 
-// Nothing from elsewhere, no inline script or style, no frame around us; images from other hosts would carry chat
-// text away in their addresses. Trusted Types hold the page's one sanitiser to its promise.
-const char page_security_headers[] =
-    "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'\r\n"
-    "x-content-type-options: nosniff\r\n"
-    "referrer-policy: no-referrer\r\n"
-    "cross-origin-opener-policy: same-origin\r\n"
-    "cross-origin-resource-policy: same-origin\r\n";
+// Nothing from elsewhere, no inline script or style, no frame around us; images from other hosts
+// would carry chat text away in their addresses. Trusted Types hold the page's one sanitiser to its
+// promise.
+const char page_security_headers[] = "content-security-policy: default-src 'none'; script-src "
+                                     "'self'; style-src 'self'; img-src 'self' data:; "
+                                     "font-src 'self'; connect-src 'self'; base-uri 'none'; "
+                                     "form-action 'none'; frame-ancestors 'none'; "
+                                     "require-trusted-types-for 'script'\r\n"
+                                     "x-content-type-options: nosniff\r\n"
+                                     "referrer-policy: no-referrer\r\n"
+                                     "cross-origin-opener-policy: same-origin\r\n"
+                                     "cross-origin-resource-policy: same-origin\r\n";
 
 const struct page_asset *page_find(const char *path) {
     if (strcmp(path, "/") == 0) path = "/index.html";
@@ -58,7 +60,8 @@ bool page_accepts_gzip(const char *accept_encoding) {
         p += strspn(p, ", \t");
         size_t len = strcspn(p, ","), name = strcspn(p, ",; \t");
         bool yes = !refused(p + name, len - name);
-        if ((name == 4 && strncasecmp(p, "gzip", 4) == 0) || (name == 6 && strncasecmp(p, "x-gzip", 6) == 0))
+        if ((name == 4 && strncasecmp(p, "gzip", 4) == 0) ||
+            (name == 6 && strncasecmp(p, "x-gzip", 6) == 0))
             return yes;
         if (name == 1 && *p == '*') any = yes;
         p += len;

@@ -1,5 +1,6 @@
-// The chat page, embedded in the program: a table that web/embed.mjs generates from build/web, every file compressed
-// with gzip -9 and named by its SHA-256. No file is opened at run time, so no path leads anywhere.
+// The chat page, embedded in the program: a table that web/embed.mjs generates from build/web,
+// every file compressed with gzip -9 and named by its SHA-256. No file is opened at run time, so no
+// path leads anywhere.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-// Decoding: one JSON text to one struct message. What the wire may say is checked here, by type and by range; what
-// only the session service can know (who owns what, what fits) is its own business.
+// Decoding: one JSON text to one struct message. What the wire may say is checked here, by type and
+// by range; what only the session service can know (who owns what, what fits) is its own business.
 #include "ws/protocol.h"
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static int bad(struct decoder *d, const char *code, const char *what, const char
     return err_set(d->err, E_INVAL, "'%s' %s", key, what);
 }
 
-// --- keys -----------------------------------------------------------------------------------------------------
+// --- keys ---
 
 static int get_string(struct decoder *d, const char *key, const char **out) {
     int rc = json_get_string(d->json, key, out, d->err);
@@ -51,7 +51,8 @@ static int get_text(struct decoder *d, const char *key, size_t max, const char *
     int rc = get_string(d, key, out);
     if (rc == JSON_PRESENT && strlen(*out) > max) {
         *d->code = "invalid";
-        return err_set(d->err, E_LIMIT, "'%s' has %zu bytes; the limit is %zu", key, strlen(*out), max);
+        return err_set(d->err, E_LIMIT, "'%s' has %zu bytes; the limit is %zu", key, strlen(*out),
+                       max);
     }
     return rc;
 }
@@ -65,7 +66,10 @@ static int get_bool(struct decoder *d, const char *key, bool *out) {
 static int get_int(struct decoder *d, const char *key, int64_t min, int64_t max, int64_t *out) {
     int rc = json_get_int(d->json, key, min, max, out, d->err);
     if (rc >= 0) return rc;
-    return fail(d, cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(d->json, key)) ? "invalid" : "bad_message", rc);
+    return fail(d,
+                cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(d->json, key)) ? "invalid"
+                                                                               : "bad_message",
+                rc);
 }
 
 bool protocol_session_id_valid(const char *id) {
@@ -81,8 +85,9 @@ static int get_session(struct decoder *d, bool required) {
     return 0;
 }
 
-// --- a value as it was written --------------------------------------------------------------------------------
-// Sampling goes to the session service as text: printing what cJSON read would round seeds to 53 bits. The text has
+// --- a value as it was written ---
+// Sampling goes to
+// the session service as text: printing what cJSON read would round seeds to 53 bits. The text has
 // been parsed by now, so this walk need not doubt its grammar.
 
 static const char *skip_space(const char *p) {
@@ -112,7 +117,8 @@ static const char *skip_value(const char *p) {
     return p;
 }
 
-// The raw text of the top-level object's value under key, or NULL when no key is spelled exactly so.
+// The raw text of the top-level object's value under key, or NULL when no key is spelled exactly
+// so.
 static const char *raw_value(const char *text, const char *key, size_t *len) {
     size_t key_len = strlen(key);
     const char *p = skip_space(skip_space(text) + 1);
@@ -140,12 +146,13 @@ static int get_sampling(struct decoder *d, const char *text) {
     const char *raw = raw_value(text, "sampling", &len);
     if (!raw) return bad(d, "bad_message", "must be written without escapes", "sampling");
     d->m->sampling_text = strndup(raw, len);
-    if (!d->m->sampling_text) return fail(d, "internal", err_set(d->err, E_NOMEM, "no memory for 'sampling'"));
+    if (!d->m->sampling_text)
+        return fail(d, "internal", err_set(d->err, E_NOMEM, "no memory for 'sampling'"));
     d->m->sampling = d->m->sampling_text;
     return 0;
 }
 
-// --- messages -------------------------------------------------------------------------------------------------
+// --- messages ---
 
 static int decode_open(struct decoder *d, const char *text) {
     struct session_open *o = &d->m->open;
@@ -173,7 +180,8 @@ static int decode_ids(struct decoder *d, const cJSON *array) {
         double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v) {
             *d->code = cJSON_IsNumber(item) ? "invalid" : "bad_message";
-            return err_set(d->err, E_INVAL, "'input.ids' must hold token ids; number %zu is none", n);
+            return err_set(d->err, E_INVAL, "'input.ids' must hold token ids; number %zu is none",
+                           n);
         }
         m->ids[n++] = (int32_t)v;
     }
@@ -195,8 +203,8 @@ static int decode_input(struct decoder *d) {
         return bad(d, "bad_message", "must hold exactly one of content, text, ids", "input");
     if (ids) return decode_ids(d, ids);
     const char *text = content ? content : raw;
-    d->m->input =
-        (struct turn_input){.kind = content ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
+    d->m->input = (struct turn_input){
+        .kind = content ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
     return 0;
 }
 
@@ -228,21 +236,29 @@ static int decode_start(struct decoder *d, const char *text) {
 static int decode_keys(struct decoder *d, const char *text) {
     struct message *m = d->m;
     switch (m->type) {
-    case MESSAGE_HELLO: return get_string(d, "token", &m->token);
+    case MESSAGE_HELLO:
+        return get_string(d, "token", &m->token);
     case MESSAGE_PING:
-    case MESSAGE_SESSIONS_WATCH: return 0;
-    case MESSAGE_SESSION_OPEN: return decode_open(d, text);
+    case MESSAGE_SESSIONS_WATCH:
+        return 0;
+    case MESSAGE_SESSION_OPEN:
+        return decode_open(d, text);
     case MESSAGE_SESSION_ATTACH:
         TRY(get_session(d, true));
         return get_int(d, "after", 0, (int64_t)1 << 53, &m->after);
-    case MESSAGE_SESSION_DETACH: return get_session(d, true);
-    case MESSAGE_SESSION_GET: return decode_get(d);
-    case MESSAGE_SESSION_LIST: return decode_list(d);
-    case MESSAGE_SESSION_UPDATE: return decode_update(d, text);
+    case MESSAGE_SESSION_DETACH:
+        return get_session(d, true);
+    case MESSAGE_SESSION_GET:
+        return decode_get(d);
+    case MESSAGE_SESSION_LIST:
+        return decode_list(d);
+    case MESSAGE_SESSION_UPDATE:
+        return decode_update(d, text);
     case MESSAGE_SESSION_CLOSE:
         TRY(get_session(d, true));
         return get_bool(d, "delete", &m->delete_it);
-    case MESSAGE_TURN_START: return decode_start(d, text);
+    case MESSAGE_TURN_START:
+        return decode_start(d, text);
     case MESSAGE_TURN_CANCEL:
         TRY(get_session(d, true));
         return get_int(d, "turn", 0, (int64_t)1 << 53, &m->turn);
@@ -269,8 +285,8 @@ static int decode_envelope(struct decoder *d) {
     return err_set(d->err, E_INVAL, "there is no message of type '%.64s'", type);
 }
 
-int message_decode(struct message *m, const char *text, size_t len, const struct json_limits *limits,
-                   const char **code, struct err *err) {
+int message_decode(struct message *m, const char *text, size_t len,
+                   const struct json_limits *limits, const char **code, struct err *err) {
     struct decoder d = {m, NULL, code, err};
     memset(m, 0, sizeof(*m));
     m->after = m->turn = -1;

@@ -1,5 +1,6 @@
-// parley.v1 in both directions (PROTOCOL.md): messages of clients become struct message, strictly checked; events and
-// answers of the session service become JSON. Pure functions: no socket, no session, no clock.
+// parley.v1 in both directions (PROTOCOL.md): messages of clients become struct message, strictly
+// checked; events and answers of the session service become JSON. Pure functions: no socket, no
+// session, no clock.
 #pragma once
 #include "base/json.h"
 #include "sessions/sessions.h"
@@ -27,24 +28,25 @@ enum message_type {
 
 struct message { // strings are borrowed from json and sampling, and live until message_release
     enum message_type type;
-    char request_id[SESSION_REQUEST_ID_MAX + 1]; // "" for none; filled in as far as the message allows on errors too
-    const char *session;                         // id, or NULL
-    const char *token;                           // HELLO, or NULL
-    struct session_open open;                    // SESSION_OPEN (id = session)
-    int64_t after, last, limit, turn;            // -1 when absent, except last and limit: their defaults
+    char request_id[SESSION_REQUEST_ID_MAX +
+                    1];       // "" for none; filled in as far as the message allows on errors too
+    const char *session;      // id, or NULL
+    const char *token;        // HELLO, or NULL
+    struct session_open open; // SESSION_OPEN (id = session)
+    int64_t after, last, limit, turn; // -1 when absent, except last and limit: their defaults
     bool attach, delete_it, queue;
-    const char *query, *cursor, *title;          // or NULL
-    const char *sampling;                        // the object as it was written, or NULL
-    struct turn_input input;                     // TURN_START
+    const char *query, *cursor, *title; // or NULL
+    const char *sampling;               // the object as it was written, or NULL
+    struct turn_input input;            // TURN_START
     cJSON *json;
     char *sampling_text;
     int32_t *ids;
 };
 
-// Always followed by message_release. On failure *code is the wire code: bad_json, bad_message, unknown_type, invalid,
-// too_large, internal.
-int message_decode(struct message *m, const char *text, size_t len, const struct json_limits *limits,
-                   const char **code, struct err *err);
+// Always followed by message_release. On failure *code is the wire code: bad_json, bad_message,
+// unknown_type, invalid, too_large, internal.
+int message_decode(struct message *m, const char *text, size_t len,
+                   const struct json_limits *limits, const char **code, struct err *err);
 void message_release(struct message *m);
 
 bool protocol_session_id_valid(const char *id); // [A-Za-z0-9_-]{1,64}
@@ -61,17 +63,20 @@ struct protocol_hello {
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id);
 void protocol_write_pong(struct buf *out, const char *request_id);
 void protocol_write_watching(struct buf *out, const char *request_id);
-void protocol_write_error(struct buf *out, const char *code, const char *message, const char *request_id,
-                          const char *session, int64_t retry_after_ms);
-// engine gives alternatives their text. request_id "" for none: an event that answers a request of this client.
+void protocol_write_error(struct buf *out, const char *code, const char *message,
+                          const char *request_id, const char *session, int64_t retry_after_ms);
+// engine gives alternatives their text. request_id "" for none: an event that answers a request of
+// this client.
 void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
                           const struct engine *engine, const char *request_id);
 // A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap.
 // deleted: what the caller's session.close asked for (ANSWER_CLOSED).
 void protocol_write_answer(struct buf *out, const struct session_answer *a, bool deleted);
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
-void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done, int64_t total);
+void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
+                             int64_t total);
 
-// The session and turn objects of PROTOCOL.md, for tools that print them outside a message. key NULL inside an array.
+// The session and turn objects of PROTOCOL.md, for tools that print them outside a message. key
+// NULL inside an array.
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
 void protocol_put_turn(struct json_writer *w, const struct turn_view *t);

@@ -1,5 +1,5 @@
-// Encoding: events and answers of the session service to JSON text. turn.delta is written once per token and client,
-// so its constant parts are copied, not built.
+// Encoding: events and answers of the session service to JSON text. turn.delta is written once per
+// token and client, so its constant parts are copied, not built.
 #include "base/utf8.h"
 #include "ws/protocol.h"
 #include "ws/version.h"
@@ -9,7 +9,8 @@
 
 #define ADD(out, literal) buf_add(out, literal, sizeof(literal) - 1)
 
-static void begin(struct json_writer *w, struct buf *out, const char *type, const char *request_id) {
+static void begin(struct json_writer *w, struct buf *out, const char *type,
+                  const char *request_id) {
     json_writer_init(w, out);
     json_open(w, NULL, '{');
     json_put_string(w, "type", type);
@@ -27,9 +28,11 @@ static void put_setting(struct json_writer *w, const char *key, float v) {
     json_put_double(w, key, strtod(text, NULL));
 }
 
-static double ms(int64_t us) { return (double)us / 1000.0; }
+static double ms(int64_t us) {
+    return (double)us / 1000.0;
+}
 
-// --- objects --------------------------------------------------------------------------------------------------
+// --- objects ---
 
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v) {
     json_open(w, key, '{');
@@ -60,9 +63,15 @@ static void put_input(struct json_writer *w, const struct turn_input *in) {
     const char *text = in->text ? in->text : "";
     json_open(w, "input", '{');
     switch (in->kind) {
-    case INPUT_CONTENT: json_put_text(w, "content", text, in->text_len); break;
-    case INPUT_TEXT: json_put_text(w, "text", text, in->text_len); break;
-    case INPUT_IDS: json_put_int(w, "n_ids", (int64_t)in->n_ids); break;
+    case INPUT_CONTENT:
+        json_put_text(w, "content", text, in->text_len);
+        break;
+    case INPUT_TEXT:
+        json_put_text(w, "text", text, in->text_len);
+        break;
+    case INPUT_IDS:
+        json_put_int(w, "n_ids", (int64_t)in->n_ids);
+        break;
     }
     json_close(w, '}');
 }
@@ -118,7 +127,7 @@ void protocol_put_turn(struct json_writer *w, const struct turn_view *t) {
     json_close(w, '}');
 }
 
-// --- the server's own words -----------------------------------------------------------------------------------
+// --- the server's own words ---
 
 static void put_model(struct json_writer *w, const struct protocol_hello *h) {
     const struct engine_info *e = h->engine;
@@ -182,8 +191,8 @@ void protocol_write_watching(struct buf *out, const char *request_id) {
     json_close(&w, '}');
 }
 
-void protocol_write_error(struct buf *out, const char *code, const char *message, const char *request_id,
-                          const char *session, int64_t retry_after_ms) {
+void protocol_write_error(struct buf *out, const char *code, const char *message,
+                          const char *request_id, const char *session, int64_t retry_after_ms) {
     struct json_writer w;
     begin(&w, out, "error", request_id);
     json_put_string(&w, "code", code);
@@ -203,7 +212,8 @@ void protocol_write_changed(struct buf *out, const struct session_view *view, bo
     json_close(&w, '}');
 }
 
-void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done, int64_t total) {
+void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
+                             int64_t total) {
     struct json_writer w;
     begin(&w, out, "turn.progress", "");
     json_put_string(&w, "session", session);
@@ -213,14 +223,16 @@ void protocol_write_progress(struct buf *out, const char *session, int64_t turn,
     json_close(&w, '}');
 }
 
-// --- events ---------------------------------------------------------------------------------------------------
+// --- events ---
 
-static void put_alternatives(struct json_writer *w, const struct session_event *ev, const struct engine *engine) {
+static void put_alternatives(struct json_writer *w, const struct session_event *ev,
+                             const struct engine *engine) {
     json_open(w, "top_logprobs", '[');
     for (size_t i = 0; i < ev->n_ids; i++) {
         json_open(w, NULL, '[');
         for (int32_t k = 0; k < ev->n_alternatives; k++) {
-            const struct engine_alternative *a = &ev->alternatives[i * (size_t)ev->n_alternatives + (size_t)k];
+            const struct engine_alternative *a =
+                &ev->alternatives[i * (size_t)ev->n_alternatives + (size_t)k];
             if (a->id < 0) break; // fewer than asked for
             size_t len = 0;
             const char *bytes = engine_token_bytes(engine, a->id, &len);
@@ -269,14 +281,22 @@ static void put_started(struct json_writer *w, const struct turn_view *t) {
 
 static const char *event_type(enum session_event_kind k) {
     switch (k) {
-    case EVENT_OPENED: return "session.opened";
-    case EVENT_UPDATED: return "session.updated";
-    case EVENT_CLOSED: return "session.closed";
-    case EVENT_QUEUED: return "turn.queued";
-    case EVENT_STARTED: return "turn.started";
-    case EVENT_DELTA: return "turn.delta";
-    case EVENT_DONE: return "turn.done";
-    case EVENT_EVICTED: return "session.evicted";
+    case EVENT_OPENED:
+        return "session.opened";
+    case EVENT_UPDATED:
+        return "session.updated";
+    case EVENT_CLOSED:
+        return "session.closed";
+    case EVENT_QUEUED:
+        return "turn.queued";
+    case EVENT_STARTED:
+        return "turn.started";
+    case EVENT_DELTA:
+        return "turn.delta";
+    case EVENT_DONE:
+        return "turn.done";
+    case EVENT_EVICTED:
+        return "session.evicted";
     }
     return "";
 }
@@ -296,8 +316,12 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         json_put_string(&w, "session", session);
     json_put_int(&w, "seq", ev->seq);
     switch (ev->kind) {
-    case EVENT_CLOSED: json_put_bool(&w, "deleted", ev->deleted); break;
-    case EVENT_QUEUED: json_put_int(&w, "turn", ev->turn.turn); break;
+    case EVENT_CLOSED:
+        json_put_bool(&w, "deleted", ev->deleted);
+        break;
+    case EVENT_QUEUED:
+        json_put_int(&w, "turn", ev->turn.turn);
+        break;
     case EVENT_STARTED:
         json_put_int(&w, "turn", ev->turn.turn);
         put_started(&w, &ev->turn);
@@ -312,15 +336,17 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         json_put_string(&w, "reason", ev->reason);
         json_put_string(&w, "state", session_state_name(SESSION_COLD));
         break;
-    default: break;
+    default:
+        break;
     }
     json_close(&w, '}');
 }
 
-// --- answers --------------------------------------------------------------------------------------------------
+// --- answers ---
 
-// Turns oldest first, as many of the newest as the cap of out leaves room for. The sizes are known only by writing,
-// so it writes from a later turn again until it fits; each try leaves out half of what is left.
+// Turns oldest first, as many of the newest as the cap of out leaves room for. The sizes are known
+// only by writing, so it writes from a later turn again until it fits; each try leaves out half of
+// what is left.
 static void write_state(struct buf *out, const struct session_answer *a) {
     size_t start = out->len;
     for (size_t first = 0;; first += (a->n_turns - first + 1) / 2) {
@@ -349,7 +375,8 @@ static void write_list(struct buf *out, const struct session_answer *a) {
     json_close(&w, '}');
 }
 
-static void write_about(struct buf *out, const char *type, const struct session_answer *a, bool turn) {
+static void write_about(struct buf *out, const char *type, const struct session_answer *a,
+                        bool turn) {
     struct json_writer w;
     begin(&w, out, type, a->request_id);
     json_put_string(&w, "session", a->session_id);
@@ -357,7 +384,8 @@ static void write_about(struct buf *out, const char *type, const struct session_
     json_close(&w, '}');
 }
 
-static void write_with_session(struct buf *out, const char *type, const struct session_answer *a, bool deleted) {
+static void write_with_session(struct buf *out, const char *type, const struct session_answer *a,
+                               bool deleted) {
     struct json_writer w;
     begin(&w, out, type, a->request_id);
     protocol_put_session(&w, "session", &a->session);
@@ -370,15 +398,32 @@ static void write_with_session(struct buf *out, const char *type, const struct s
 void protocol_write_answer(struct buf *out, const struct session_answer *a, bool deleted) {
     switch (a->kind) {
     case ANSWER_ERROR:
-        protocol_write_error(out, a->code, a->message, a->request_id, a->session_id, a->retry_after_ms);
+        protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
+                             a->retry_after_ms);
         return;
-    case ANSWER_ATTACHED: write_with_session(out, "session.attached", a, deleted); return;
-    case ANSWER_DETACHED: write_about(out, "session.detached", a, false); return;
-    case ANSWER_STATE: write_state(out, a); return;
-    case ANSWER_LIST: write_list(out, a); return;
-    case ANSWER_ACCEPTED: write_about(out, "turn.accepted", a, true); return;
-    case ANSWER_CANCELLING: write_about(out, "turn.cancelling", a, false); return;
-    case ANSWER_CLOSED: write_with_session(out, "session.closed", a, deleted); return;
-    case ANSWER_UPDATED: write_with_session(out, "session.updated", a, deleted); return;
+    case ANSWER_ATTACHED:
+        write_with_session(out, "session.attached", a, deleted);
+        return;
+    case ANSWER_DETACHED:
+        write_about(out, "session.detached", a, false);
+        return;
+    case ANSWER_STATE:
+        write_state(out, a);
+        return;
+    case ANSWER_LIST:
+        write_list(out, a);
+        return;
+    case ANSWER_ACCEPTED:
+        write_about(out, "turn.accepted", a, true);
+        return;
+    case ANSWER_CANCELLING:
+        write_about(out, "turn.cancelling", a, false);
+        return;
+    case ANSWER_CLOSED:
+        write_with_session(out, "session.closed", a, deleted);
+        return;
+    case ANSWER_UPDATED:
+        write_with_session(out, "session.updated", a, deleted);
+        return;
     }
 }

@@ -21,7 +21,8 @@ static void drop(struct requests *r, struct request *q) {
 }
 
 void requests_note(struct requests *r, const struct message *m) {
-    if (m->type != MESSAGE_SESSION_OPEN && m->type != MESSAGE_SESSION_UPDATE && m->type != MESSAGE_SESSION_CLOSE)
+    if (m->type != MESSAGE_SESSION_OPEN && m->type != MESSAGE_SESSION_UPDATE &&
+        m->type != MESSAGE_SESSION_CLOSE)
         return;
     if (r->count >= MAX_REQUESTS) drop(r, r->items);
     struct request *q = calloc(1, sizeof(*q));
@@ -38,9 +39,9 @@ void requests_note(struct requests *r, const struct message *m) {
 static struct request *find(struct requests *r, enum message_type type, const char *session) {
     struct request *q;
     DL_FOREACH(r->items, q)
-        if (q->type == type && strcmp(q->session, session) == 0) return q;
+    if (q->type == type && strcmp(q->session, session) == 0) return q;
     DL_FOREACH(r->items, q)
-        if (q->type == type && !q->session[0]) return q;
+    if (q->type == type && !q->session[0]) return q;
     return NULL;
 }
 
@@ -59,14 +60,17 @@ void requests_answered(struct requests *r, const struct session_event *ev, const
 
 bool requests_forget(struct requests *r, const struct session_answer *a) {
     struct request *q;
-    if (a->kind != ANSWER_ERROR && a->kind != ANSWER_CLOSED && a->kind != ANSWER_UPDATED) return false;
+    if (a->kind != ANSWER_ERROR && a->kind != ANSWER_CLOSED && a->kind != ANSWER_UPDATED)
+        return false;
     DL_FOREACH(r->items, q) {
         bool same_session = a->session_id && strcmp(q->session, a->session_id) == 0;
         bool same_kind = (a->kind != ANSWER_CLOSED || q->type == MESSAGE_SESSION_CLOSE) &&
                          (a->kind != ANSWER_UPDATED || q->type == MESSAGE_SESSION_UPDATE);
-        if (!same_kind || strcmp(q->id, a->request_id) != 0 || (a->session_id && q->session[0] && !same_session))
+        if (!same_kind || strcmp(q->id, a->request_id) != 0 ||
+            (a->session_id && q->session[0] && !same_session))
             continue;
-        // An error without a request_id may be about anything; only one that names the session is taken for it.
+        // An error without a request_id may be about anything; only one that names the session is
+        // taken for it.
         if (a->kind == ANSWER_ERROR && !q->id[0] && !same_session) continue;
         bool deleted = q->delete_it;
         drop(r, q);

@@ -1,5 +1,6 @@
-// Requests of one connection that an event answers (session.opened, .updated, .closed): the event belongs to everybody
-// who is attached, the request_id to the caller alone, so the connection remembers it.
+// Requests of one connection that an event answers (session.opened, .updated, .closed): the event
+// belongs to everybody who is attached, the request_id to the caller alone, so the connection
+// remembers it.
 #pragma once
 #include "ws/protocol.h"
 
@@ -9,7 +10,8 @@ struct requests { // all zero: empty
     size_t count;
 };
 
-void requests_note(struct requests *r, const struct message *m); // ignores what events do not answer
+void requests_note(struct requests *r,
+                   const struct message *m); // ignores what events do not answer
 // The request_id that ev answers for this connection, "" for none; forgets it.
 void requests_answered(struct requests *r, const struct session_event *ev, const char *session,
                        char id[SESSION_REQUEST_ID_MAX + 1]);

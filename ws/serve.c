@@ -21,13 +21,14 @@ static void on_progress(void *ctx, int64_t done, int64_t total) {
     if (percent == *shown) return;
     *shown = percent;
     int full = percent * BAR_WIDTH / 100;
-    fprintf(stderr, "\rLoading the model [%.*s%*s] %3d %%", full, "##############################", BAR_WIDTH - full, "",
-            percent);
+    fprintf(stderr, "\rLoading the model [%.*s%*s] %3d %%", full, "##############################",
+            BAR_WIDTH - full, "", percent);
     if (percent == 100) fputc('\n', stderr);
 }
 
 static int open_engine(struct serving *v, struct err *err) {
-    static const enum dtype kv_dtypes[] = {DTYPE_F32, DTYPE_F32, DTYPE_F16, DTYPE_BF16}; // SERVE_KV_DTYPES
+    static const enum dtype kv_dtypes[] = {DTYPE_F32, DTYPE_F32, DTYPE_F16,
+                                           DTYPE_BF16}; // SERVE_KV_DTYPES
     const struct serve_config *c = v->config;
     struct engine_options o;
     int shown = -1;
@@ -93,16 +94,19 @@ static int open_sessions(struct serving *v, struct err *err) {
 static void say_hello(const struct serving *v) {
     char url[256];
     const struct engine_info *info = engine_info(v->engine);
-    printf("Parley serves %s at %s (Ctrl-C ends it)\n", info->model_name, server_url(v->server, url, sizeof(url)));
+    printf("Parley serves %s at %s (Ctrl-C ends it)\n", info->model_name,
+           server_url(v->server, url, sizeof(url)));
     fflush(stdout);
-    log_info("server.ready", "url=%s model=%s n_params=%lld", url, info->model_name, (long long)info->n_params);
+    log_info("server.ready", "url=%s model=%s n_params=%lld", url, info->model_name,
+             (long long)info->n_params);
 }
 
 static int run(struct serving *v, struct err *err) {
     TRY(server_listen(v->server, v->engine, v->sessions, &v->hello, err));
     say_hello(v);
     if (server_run(v->server) == 0) return 0;
-    return err_set(err, E_CANCELLED, "ended at once by a second signal; %d running turns are recorded as interrupted",
+    return err_set(err, E_CANCELLED,
+                   "ended at once by a second signal; %d running turns are recorded as interrupted",
                    sessions_n_running(v->sessions));
 }
 

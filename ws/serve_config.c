@@ -10,15 +10,15 @@
 
 #define AT(field) offsetof(struct serve_config, field)
 #define TEXT(section, name, fallback, metavar, help)                                               \
-    {section, #name, CONFIG_STRING, AT(name), 0, 0, metavar, fallback, help, 0}
+    { section, #name, CONFIG_STRING, AT(name), 0, 0, metavar, fallback, help, 0 }
 #define INT(section, name, min, max, fallback, help)                                               \
-    {section, #name, CONFIG_INT, AT(name), min, max, NULL, fallback, help, 0}
+    { section, #name, CONFIG_INT, AT(name), min, max, NULL, fallback, help, 0 }
 #define FLOAT(section, name, min, max, fallback, help)                                             \
-    {section, #name, CONFIG_FLOAT, AT(name), min, max, NULL, fallback, help, 0}
+    { section, #name, CONFIG_FLOAT, AT(name), min, max, NULL, fallback, help, 0 }
 #define BYTES(section, name, min, max, fallback, help)                                             \
-    {section, #name, CONFIG_BYTES, AT(name), min, max, NULL, fallback, help, 0}
+    { section, #name, CONFIG_BYTES, AT(name), min, max, NULL, fallback, help, 0 }
 #define CHOICE(section, name, choices, fallback, help)                                             \
-    {section, #name, CONFIG_CHOICE, AT(name), 0, 0, choices, fallback, help, 0}
+    { section, #name, CONFIG_CHOICE, AT(name), 0, 0, choices, fallback, help, 0 }
 
 #define GIB (1024.0 * 1024 * 1024)
 
@@ -43,7 +43,8 @@ static const struct config_key keys[] = {
          "localhost always work; other names are refused because of DNS rebinding."),
     INT("server", max_connections, 1, 1000000, "4096", "Most open connections; more are refused."),
     INT("server", max_connections_per_ip, 1, 1000000, "64",
-        "Most open connections from one address (one /64 of IPv6). Raise it behind a reverse proxy."),
+        "Most open connections from one address (one /64 of IPv6). Raise it behind a reverse "
+        "proxy."),
     BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
           "Longest WebSocket message from a client; a longer one closes its connection (1009)."),
     INT("server", messages_per_second, 1, 100000, "20",
@@ -53,7 +54,8 @@ static const struct config_key keys[] = {
           "Seconds of silence after which a connection is pinged; it is closed after the same time "
           "without an answer."),
     FLOAT("server", slow_reader_timeout, 1, 3600, "30",
-          "Seconds a client may take to accept waiting data; then it is cut off (4001) and can attach "
+          "Seconds a client may take to accept waiting data; then it is cut off (4001) and can "
+          "attach "
           "again without loss."),
     FLOAT("server", hello_timeout, 1, 600, "5",
           "Seconds a connection without a token in its headers has to send it in hello."),
@@ -72,7 +74,8 @@ static const struct config_key keys[] = {
     CHOICE("engine", kv_dtype, SERVE_KV_DTYPES, "auto",
            "Number format of the KV cache; auto is the backend's choice."),
     BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
-          "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the free "
+          "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the "
+          "free "
           "memory."),
     INT("engine", block_tokens, 8, 256, "32", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
@@ -84,12 +87,15 @@ static const struct config_key keys[] = {
     INT("sessions", session_len, 0, 1e9, "0",
         "Tokens a session may grow to when its opener does not say; 0: what the model can."),
     INT("sessions", memory_len, 0, 1e9, "0",
-        "Tokens of keys and values a session keeps when its opener does not say; 0: what the model was "
+        "Tokens of keys and values a session keeps when its opener does not say; 0: what the model "
+        "was "
         "trained for."),
     INT("sessions", sink_len, 0, 1e6, "4",
-        "First tokens that stay visible for ever (attention sinks); 0 is FasterTransformer's rule."),
+        "First tokens that stay visible for ever (attention sinks); 0 is FasterTransformer's "
+        "rule."),
     INT("sessions", max_sequence_idle_microseconds, 1000, 1e15, "60000000",
-        "Time after the end of a turn at which a session's cache is given up. Its words stay; the next "
+        "Time after the end of a turn at which a session's cache is given up. Its words stay; the "
+        "next "
         "turn computes the cache again."),
     INT("sessions", max_queued_turns_per_session, 0, 64, "4",
         "Turns that may wait behind the running one of their session."),
@@ -100,7 +106,8 @@ static const struct config_key keys[] = {
 
     TEXT("sampling", temperature, "", "X", "Temperature where neither turn nor session sets it."),
     TEXT("sampling", top_k, "", "N", "Draw from the N likeliest tokens only; 0: off."),
-    TEXT("sampling", top_p, "", "X", "Draw from the likeliest tokens that make up this probability."),
+    TEXT("sampling", top_p, "", "X",
+         "Draw from the likeliest tokens that make up this probability."),
     TEXT("sampling", min_p, "", "X", "Drop tokens less likely than this share of the likeliest."),
     TEXT("sampling", repetition_penalty, "", "X", "Penalty on every token of the log; 1: off."),
     TEXT("sampling", presence_penalty, "", "X", "Subtracted once from every token of the turn."),
@@ -119,7 +126,8 @@ bool serve_config_is_loopback(const char *host) {
     return false;
 }
 
-static int parse_number(const char *name, const char *text, bool whole, double *out, struct err *err) {
+static int parse_number(const char *name, const char *text, bool whole, double *out,
+                        struct err *err) {
     char *end;
     errno = 0;
     double v = strtod(text, &end);
@@ -147,7 +155,8 @@ static int int_over(const char *name, const char *text, int32_t *field, struct e
     return 0;
 }
 
-int serve_config_sampling(const struct serve_config *c, struct sampling_params *p, struct err *err) {
+int serve_config_sampling(const struct serve_config *c, struct sampling_params *p,
+                          struct err *err) {
     TRY(float_over("temperature", c->temperature, &p->temperature, err));
     TRY(int_over("top_k", c->top_k, &p->top_k, err));
     TRY(float_over("top_p", c->top_p, &p->top_p, err));
@@ -166,9 +175,10 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
         return err_set(err, E_INVAL, "tls_cert and tls_key go together: %s is missing",
                        *c->tls_cert ? "tls_key" : "tls_cert");
     if (!serve_config_is_loopback(c->host) && !*c->token_file)
-        return err_set(err, E_DENIED,
-                       "host %s can be reached from outside: give a --token-file, or listen on 127.0.0.1",
-                       c->host);
+        return err_set(
+            err, E_DENIED,
+            "host %s can be reached from outside: give a --token-file, or listen on 127.0.0.1",
+            c->host);
     if (c->block_tokens & (c->block_tokens - 1))
         return err_set(err, E_INVAL, "block_tokens must be a power of two, not %lld",
                        (long long)c->block_tokens);
@@ -176,7 +186,8 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
         return err_set(err, E_INVAL, "sink_len (%lld) must be less than memory_len (%lld)",
                        (long long)c->sink_len, (long long)c->memory_len);
     if (c->message_burst < c->messages_per_second)
-        return err_set(err, E_INVAL, "message_burst (%lld) must not be less than messages_per_second (%lld)",
+        return err_set(err, E_INVAL,
+                       "message_burst (%lld) must not be less than messages_per_second (%lld)",
                        (long long)c->message_burst, (long long)c->messages_per_second);
     struct sampling_params p;
     sampling_params_init(&p);

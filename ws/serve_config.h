@@ -1,10 +1,11 @@
-// Every setting of `parley serve`: one table (base/config.h) that drives the ini file, the command line, --help,
-// the demo.ini that ships and GET /config. A part gets its own fields; nobody reads configuration by name.
+// Every setting of `parley serve`: one table (base/config.h) that drives the ini file, the command
+// line, --help, the demo.ini that ships and GET /config. A part gets its own fields; nobody reads
+// configuration by name.
 #pragma once
 #include "base/config.h"
 #include <stdbool.h>
 
-#define SERVE_KV_DTYPES "auto|f32|f16|bf16" // the order of serve_config.kv_dtype
+#define SERVE_KV_DTYPES "auto|f32|f16|bf16"          // the order of serve_config.kv_dtype
 #define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
 
 struct serve_config {
@@ -17,20 +18,22 @@ struct serve_config {
     int log_level;
     // engine
     char *model, *chat_template, *device, *isa;
-    int64_t threads, kv_cache_bytes, block_tokens, max_sequences, max_queued_turns, prefill_chunk_tokens;
+    int64_t threads, kv_cache_bytes, block_tokens, max_sequences, max_queued_turns,
+        prefill_chunk_tokens;
     int kv_dtype;
     // sessions
-    int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds, max_queued_turns_per_session,
-        max_resident_sessions, commit_interval_us;
+    int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,
+        max_queued_turns_per_session, max_resident_sessions, commit_interval_us;
     // sampling: text, so that "not set" differs from every value; "" leaves it to the model
-    char *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *presence_penalty, *frequency_penalty,
-        *max_tokens;
+    char *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *presence_penalty,
+        *frequency_penalty, *max_tokens;
 };
 
 extern const struct config_table serve_config_table;
 
-// What one row alone cannot say: a model and a database are named, a certificate comes with its key, no address but
-// loopback without a token file, sinks fit the memory, sampling values are numbers in range.
+// What one row alone cannot say: a model and a database are named, a certificate comes with its
+// key, no address but loopback without a token file, sinks fit the memory, sampling values are
+// numbers in range.
 int serve_config_check(const struct serve_config *c, struct err *err);
 
 // The address is one that only this machine reaches: 127.0.0.0/8, ::1, localhost.

@@ -1,7 +1,9 @@
-// The loop and its handles, libwebsockets as a guest, connections by number, and the end. See server.h.
+// The loop and its handles, libwebsockets as a guest, connections by number, and the end. See
+// server.h.
 #include "ws/server.h"
 #include "base/log.h"
 #include "ws/connection.h"
+#include "ws/context.h"
 #include "ws/health.h"
 #include "ws/http.h"
 #include "ws/listener.h"
@@ -15,20 +17,19 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#define HEADER_BYTES 16384   // of a request's head; libwebsockets closes the connection beyond
-#define HEADER_SECONDS 10
-#define KEEPALIVE_SECONDS 30
-#define RX_BYTES 2048        // per WebSocket, for as long as it lives
 #define TX_KEEP_BYTES 65536
-#define NOTSENT_BYTES 32768  // unsent bytes in the kernel above which a socket is not writable: a slow reader's
-                             // events wait as a cursor, not as megabytes of socket buffer
-#define CLOSE_SECONDS 3      // for close handshakes at the end
-#define RESERVED_FDS 256     // database, model, pipes
+#define NOTSENT_BYTES                                                                              \
+    32768 // unsent bytes in the kernel above which a socket is not writable: a slow reader's
+          // events wait as a cursor, not as megabytes of socket buffer
+#define CLOSE_SECONDS 3  // for close handshakes at the end
+#define RESERVED_FDS 256 // database, model, pipes
 #define CLOSE_GOING_AWAY 1001
 
-int64_t server_now_us(void) { return clock_mono_us(&clock_system); }
+int64_t server_now_us(void) {
+    return clock_mono_us(&clock_system);
+}
 
-// --- the session service --------------------------------------------------------------------------------------
+// --- the session service ---
 
 void server_wake(void *server) {
     struct server *s = server;
@@ -38,10 +39,16 @@ void server_wake(void *server) {
     uv_async_send(&s->wake);
 }
 
-static void on_wake(uv_async_t *handle) { ((struct server *)handle->data)->sessions_dirty = true; }
-static void on_poll_timer(uv_timer_t *handle) { ((struct server *)handle->data)->sessions_dirty = true; }
+static void on_wake(uv_async_t *handle) {
+    ((struct server *)handle->data)->sessions_dirty = true;
+}
+static void on_poll_timer(uv_timer_t *handle) {
+    ((struct server *)handle->data)->sessions_dirty = true;
+}
 
-void server_touch_sessions(struct server *s) { s->sessions_dirty = true; }
+void server_touch_sessions(struct server *s) {
+    s->sessions_dirty = true;
+}
 
 bool server_push_later(struct server *s, struct connection *c) {
     if (!s->polling) return false;
@@ -84,8 +91,8 @@ static void on_ready(void *ctx, uint64_t client, struct session *session) {
     struct connection *c = server_find(ctx, client);
     if (c) connection_ready(c, session);
 }
-static void on_progress(void *ctx, uint64_t client, struct session *session, int64_t turn, int64_t done,
-                        int64_t total) {
+static void on_progress(void *ctx, uint64_t client, struct session *session, int64_t turn,
+                        int64_t done, int64_t total) {
     struct connection *c = server_find(ctx, client);
     if (c) connection_progress(c, session, turn, done, total);
 }
@@ -93,7 +100,8 @@ static void on_gone(void *ctx, uint64_t client, struct session *session) {
     struct connection *c = server_find(ctx, client);
     if (c) connection_gone(c, session);
 }
-static void on_changed(void *ctx, const char *owner, const struct session_view *view, bool removed) {
+static void on_changed(void *ctx, const char *owner, const struct session_view *view,
+                       bool removed) {
     struct server *s = ctx;
     for (size_t i = 0; i < s->n_slots; i++)
         if (s->slots[i]) connection_changed(s->slots[i], owner, view, removed);
@@ -103,8 +111,9 @@ void server_callbacks(struct server *s, struct sessions_callbacks *out) {
     *out = (struct sessions_callbacks){s, on_answer, on_ready, on_progress, on_gone, on_changed};
 }
 
-// --- connections by number ------------------------------------------------------------------------------------
-// The low 20 bits are a slot, the others count: a late answer finds nobody, never somebody else.
+// --- connections by number ---
+// The low 20
+// bits are a slot, the others count: a late answer finds nobody, never somebody else.
 
 #define SLOT_BITS 20
 
@@ -113,7 +122,8 @@ uint64_t server_add(struct server *s, struct connection *c) {
     while (slot < s->n_slots && s->slots[slot]) slot++;
     if (slot == s->n_slots) {
         size_t n = s->n_slots ? s->n_slots * 2 : 64;
-        struct connection **grown = n <= (size_t)1 << SLOT_BITS ? realloc(s->slots, n * sizeof(*grown)) : NULL;
+        struct connection **grown =
+            n <= (size_t)1 << SLOT_BITS ? realloc(s->slots, n * sizeof(*grown)) : NULL;
         if (!grown) return 0;
         memset(grown + s->n_slots, 0, (n - s->n_slots) * sizeof(*grown));
         s->slots = grown;
@@ -135,7 +145,7 @@ void server_remove(struct server *s, struct connection *c) {
     s->n_connections--;
 }
 
-// --- sockets --------------------------------------------------------------------------------------------------
+// --- sockets ---
 
 void server_fly(struct peer *p, bool flying) {
     if (flying == p->flying) return;
@@ -170,7 +180,7 @@ static void uncount(struct peer *p) {
     ip_table_remove(&p->server->ips, p->ip);
 }
 
-static void free_peer(struct peer *p) {
+void server_free_peer(struct peer *p) {
     if (p->connection) connection_close(p->connection);
     http_forget(p);
     uncount(p);
@@ -181,10 +191,11 @@ static void free_peer(struct peer *p) {
 // Said in plain text where that can be read, and as far as the socket takes it at once.
 static void turn_away(struct server *s, int fd, struct metric *counter, const char *limit) {
     char text[256];
-    int n = lws_snprintf(text, sizeof(text),
-                         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
-                         "connection: close\r\n\r\n{\"error\":{\"code\":\"overloaded\",\"message\":\"%s\"}}\n",
-                         limit);
+    int n = lws_snprintf(
+        text, sizeof(text),
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
+        "connection: close\r\n\r\n{\"error\":{\"code\":\"overloaded\",\"message\":\"%s\"}}\n",
+        limit);
     metric_add(counter, 1);
     if (!s->ssl) (void)!send(fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
     close(fd);
@@ -215,7 +226,8 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
                               .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP | LWS_ADOPT_ALLOW_SSL,
                               .fd.sockfd = fd,
                               .opaque = p};
-    // Where it fails it closes fd and may or may not tell WSI_DESTROY, at once or later: p stays listed until then.
+    // Where it fails it closes fd and may or may not tell WSI_DESTROY, at once or later: p stays
+    // listed until then.
     p->adopting = true;
     struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adopt);
     p->adopting = false;
@@ -224,125 +236,10 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
         return;
     }
     uncount(p);
-    if (p->destroyed) free_peer(p);
+    if (p->destroyed) server_free_peer(p);
 }
 
-// --- libwebsockets --------------------------------------------------------------------------------------------
-
-static int open_connection(struct peer *p, struct lws *wsi) {
-    char *owner = p->owner;
-    p->wsi = wsi;
-    p->owner = NULL;
-    if (connection_open(p, owner) == 0) return 0;
-    free(owner);
-    return -1;
-}
-
-static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t len) {
-    struct peer *p;
-    switch (reason) {
-    case LWS_CALLBACK_ESTABLISHED:
-    case LWS_CALLBACK_RECEIVE:
-    case LWS_CALLBACK_SERVER_WRITEABLE:
-    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-    case LWS_CALLBACK_CLOSED: p = lws_get_opaque_user_data(wsi); break;
-    default: return 0;
-    }
-    if (!p) return -1;
-    if (reason == LWS_CALLBACK_ESTABLISHED) return open_connection(p, wsi);
-    if (!p->connection) return -1;
-    if (reason == LWS_CALLBACK_RECEIVE) return connection_receive(p->connection, in, len);
-    if (reason == LWS_CALLBACK_SERVER_WRITEABLE) return connection_writable(p->connection);
-    if (reason == LWS_CALLBACK_WS_PEER_INITIATED_CLOSE) return connection_peer_closes(p->connection);
-    connection_close(p->connection);
-    return 0;
-}
-
-static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t len) {
-    struct peer *p = NULL;
-    switch (reason) {
-    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
-        ((struct server *)lws_context_user(lws_get_context(wsi)))->ssl = user;
-        return 0;
-    // A WebSocket without sub-protocol is bound to this protocol, a CONNECT makes a raw socket of it: neither is served.
-    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
-    case LWS_CALLBACK_ESTABLISHED:
-    case LWS_CALLBACK_RECEIVE:
-    case LWS_CALLBACK_RAW_ADOPT:
-    case LWS_CALLBACK_RAW_CONNECTED:
-    case LWS_CALLBACK_RAW_RX: return -1;
-    case LWS_CALLBACK_HTTP:
-    case LWS_CALLBACK_HTTP_WRITEABLE:
-    case LWS_CALLBACK_HTTP_BODY_COMPLETION:
-    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
-    case LWS_CALLBACK_WSI_DESTROY: p = lws_get_opaque_user_data(wsi); break;
-    default: return 0;
-    }
-    if (!p) return reason == LWS_CALLBACK_WSI_DESTROY ? 0 : -1;
-    if (reason == LWS_CALLBACK_WSI_DESTROY) {
-        lws_set_opaque_user_data(wsi, NULL);
-        p->destroyed = true;
-        if (!p->adopting) free_peer(p);
-        return 0;
-    }
-    p->wsi = wsi;
-    if (reason == LWS_CALLBACK_HTTP) return http_on_request(p);
-    if (reason == LWS_CALLBACK_HTTP_WRITEABLE) return http_on_writable(p);
-    if (reason == LWS_CALLBACK_HTTP_BODY_COMPLETION) return http_on_body_end(p);
-    return http_on_upgrade(p);
-}
-
-static const struct lws_protocols protocols[] = {
-    {"http", on_http, 0, 0, 0, NULL, SERVER_CHUNK_BYTES},
-    {PROTOCOL_NAME, on_websocket, 0, RX_BYTES, 0, NULL, SERVER_CHUNK_BYTES},
-    {NULL, NULL, 0, 0, 0, NULL, 0},
-};
-
-// Its messages are for people who work on it: most "errors" are a client's bad request.
-static void on_lws_log(int level, const char *line) {
-    size_t len = strcspn(line, "\n");
-    char text[512], quoted[1024];
-    lws_snprintf(text, sizeof(text), "%.*s", (int)len, line);
-    log_debug("lws.message", "text=%s", log_quote(quoted, sizeof(quoted), text));
-}
-
-static int create_context(struct server *s, struct err *err) {
-    void *loops[] = {&s->loop};
-    struct lws_context_creation_info info;
-    memset(&info, 0, sizeof(info));
-    lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
-    info.port = CONTEXT_PORT_NO_LISTEN_SERVER;
-    info.protocols = protocols;
-    info.user = s;
-    info.foreign_loops = loops;
-    info.pcontext = &s->context;
-    info.options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_VALIDATE_UTF8 | LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
-    info.max_http_header_data = HEADER_BYTES;
-    info.timeout_secs = HEADER_SECONDS;
-    info.keepalive_timeout = KEEPALIVE_SECONDS;
-    info.gid = (gid_t)-1;
-    info.uid = (uid_t)-1;
-    info.server_string = "parley";
-    s->retry = (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)s->config->ping_interval,
-                                .secs_since_valid_hangup = (uint16_t)(2 * s->config->ping_interval)};
-    info.retry_and_idle_policy = &s->retry;
-    if (*s->config->tls_cert) {
-        TRY(tls_check(s->config->tls_cert, s->config->tls_key, err));
-        info.options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
-        info.ssl_cert_filepath = s->config->tls_cert;
-        info.ssl_private_key_filepath = s->config->tls_key;
-        info.alpn = "http/1.1"; // its HTTP/2 has had a remote hole (CVE-2026-19773) and is on by default
-    }
-    s->context = lws_create_context(&info);
-    if (!s->context)
-        return err_set(err, E_UNSUPPORTED,
-                       "libwebsockets does not start on libuv: is its package libwebsockets-evlib-uv installed?");
-    s->vhost = lws_create_vhost(s->context, &info);
-    if (!s->vhost) return err_set(err, E_IO, "libwebsockets makes no server");
-    return 0;
-}
-
-// --- timers and signals ---------------------------------------------------------------------------------------
+// --- timers and signals ---
 
 static void each_connection(struct server *s, void (*fn)(struct connection *c, int64_t now_us)) {
     int64_t now = server_now_us();
@@ -350,8 +247,12 @@ static void each_connection(struct server *s, void (*fn)(struct connection *c, i
         if (s->slots[i]) fn(s->slots[i], now);
 }
 
-static void on_tick(uv_timer_t *handle) { each_connection(handle->data, connection_tick); }
-static void on_watch_timer(uv_timer_t *handle) { each_connection(handle->data, connection_flush_changed); }
+static void on_tick(uv_timer_t *handle) {
+    each_connection(handle->data, connection_tick);
+}
+static void on_watch_timer(uv_timer_t *handle) {
+    each_connection(handle->data, connection_flush_changed);
+}
 
 void server_start_watch_timer(struct server *s, int64_t ms) {
     uv_timer_start(&s->watch_timer, on_watch_timer, (uint64_t)ms, 0);
@@ -360,7 +261,9 @@ void server_start_watch_timer(struct server *s, int64_t ms) {
 static void end_drained(struct connection *c, int64_t now_us) {
     if (connection_drained(c)) connection_end(c, CLOSE_GOING_AWAY, "shutting down");
 }
-static void end_any(struct connection *c, int64_t now_us) { connection_end(c, CLOSE_GOING_AWAY, "shutting down"); }
+static void end_any(struct connection *c, int64_t now_us) {
+    connection_end(c, CLOSE_GOING_AWAY, "shutting down");
+}
 
 // The end in order: turns finish, their last words are sent, connections close, the loop stops.
 static void drain(struct server *s) {
@@ -379,7 +282,9 @@ static void drain(struct server *s) {
     if (s->n_connections == 0 || now > s->close_until_us) uv_stop(&s->loop);
 }
 
-static void on_drain_timer(uv_timer_t *handle) { drain(handle->data); }
+static void on_drain_timer(uv_timer_t *handle) {
+    drain(handle->data);
+}
 
 static void on_terminate(uv_signal_t *handle, int number) {
     struct server *s = handle->data;
@@ -388,8 +293,8 @@ static void on_terminate(uv_signal_t *handle, int number) {
         uv_stop(&s->loop);
         return;
     }
-    log_info("server.draining", "signal=%d turns=%d drain_timeout_s=%g", number, sessions_n_running(s->sessions),
-             s->config->drain_timeout);
+    log_info("server.draining", "signal=%d turns=%d drain_timeout_s=%g", number,
+             sessions_n_running(s->sessions), s->config->drain_timeout);
     s->state = SERVER_DRAINING;
     s->drain_until_us = server_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
     sessions_drain(s->sessions);
@@ -424,9 +329,10 @@ static void on_gate(uv_poll_t *handle, int status, int events) {
     }
 }
 
-// --- life -----------------------------------------------------------------------------------------------------
+// --- life ---
 
-// libwebsockets makes tables as long as the descriptor limit, which may be a billion in a container.
+// libwebsockets makes tables as long as the descriptor limit, which may be a billion in a
+// container.
 static void limit_fds(int64_t max_connections) {
     struct rlimit r;
     rlim_t want = (rlim_t)max_connections + RESERVED_FDS;
@@ -457,15 +363,17 @@ static int init_handles(struct server *s, struct err *err) {
     if (s->gate_fd < 0) return err_errno(err, "no epoll descriptor");
     if ((rc = uv_poll_init(&s->loop, &s->gate, s->gate_fd)) != 0)
         return err_set(err, E_IO, "no event loop: %s", uv_strerror(rc));
-    uv_handle_t *all[] = {(uv_handle_t *)&s->wake,        (uv_handle_t *)&s->poll_timer, (uv_handle_t *)&s->tick,
-                          (uv_handle_t *)&s->watch_timer, (uv_handle_t *)&s->drain_timer, (uv_handle_t *)&s->prepare,
-                          (uv_handle_t *)&s->sigterm,     (uv_handle_t *)&s->sigint,     (uv_handle_t *)&s->sighup,
-                          (uv_handle_t *)&s->gate};
+    uv_handle_t *all[] = {(uv_handle_t *)&s->wake,        (uv_handle_t *)&s->poll_timer,
+                          (uv_handle_t *)&s->tick,        (uv_handle_t *)&s->watch_timer,
+                          (uv_handle_t *)&s->drain_timer, (uv_handle_t *)&s->prepare,
+                          (uv_handle_t *)&s->sigterm,     (uv_handle_t *)&s->sigint,
+                          (uv_handle_t *)&s->sighup,      (uv_handle_t *)&s->gate};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) all[i]->data = s;
     return 0;
 }
 
-int server_open(struct server **out, const struct serve_config *config, struct metrics *registry, struct err *err) {
+int server_open(struct server **out, const struct serve_config *config, struct metrics *registry,
+                struct err *err) {
     struct server *s = calloc(1, sizeof(*s));
     if (!s) return err_set(err, E_NOMEM, "no memory for the server");
     s->config = config;
@@ -477,7 +385,8 @@ int server_open(struct server **out, const struct serve_config *config, struct m
     int rc;
     TRY_GOTO(fail_loop, init_handles(s, err));
     TRY_GOTO(fail, auth_open(&s->auth, config->token_file, err));
-    TRY_GOTO(fail, listener_open(&s->listener, &s->loop, config->host, (int)config->port, on_accept, s, err));
+    TRY_GOTO(fail, listener_open(&s->listener, &s->loop, config->host, (int)config->port, on_accept,
+                                 s, err));
     health_register(s);
     *out = s;
     return 0;
@@ -496,7 +405,7 @@ int server_listen(struct server *s, struct engine *engine, struct sessions *sess
     s->sessions = sessions;
     s->hello = *hello;
     signal(SIGPIPE, SIG_IGN);
-    TRY(create_context(s, err));
+    TRY(context_create(s, err));
     TRY(listener_start(s->listener, err));
     uv_poll_start(&s->gate, UV_READABLE, on_gate);
     uv_timer_start(&s->tick, on_tick, 1000, 1000);
@@ -513,23 +422,14 @@ const char *server_url(const struct server *s, char *out, size_t cap) {
     bool v6 = strchr(host, ':') != NULL;
     if (strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1"; // "any address" is none to go to
     if (strcmp(host, "::") == 0) host = "::1";
-    lws_snprintf(out, cap, "%s://%s%s%s:%d", s->ssl ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "",
-                 listener_port(s->listener));
+    lws_snprintf(out, cap, "%s://%s%s%s:%d", s->ssl ? "https" : "http", v6 ? "[" : "", host,
+                 v6 ? "]" : "", listener_port(s->listener));
     return out;
 }
 
 int server_run(struct server *s) {
     uv_run(&s->loop, UV_RUN_DEFAULT);
     return s->forced ? E_CANCELLED : 0;
-}
-
-// libwebsockets closes its handles as the loop turns. On a loop that is not its own 4.1.6 frees its context only when
-// it is told to a second time; newer versions may have done it by then (s->context is NULL).
-static void destroy_context(struct server *s) {
-    for (int round = 0; round < 2 && s->context; round++) {
-        lws_context_destroy(s->context);
-        for (int i = 0; i < 100 && s->context; i++) uv_run(&s->loop, UV_RUN_NOWAIT);
-    }
 }
 
 void server_stop(struct server *s) {
@@ -539,8 +439,8 @@ void server_stop(struct server *s) {
     listener_close(s->listener);
     s->listener = NULL;
     s->state = SERVER_CLOSING;
-    destroy_context(s);
-    while (s->peers) free_peer(s->peers);
+    context_destroy(s);
+    while (s->peers) server_free_peer(s->peers);
     s->sessions = NULL;
 }
 

@@ -1,5 +1,5 @@
-// Certificate and key: checked before libwebsockets is told, because it fails without a reason; and changed later on the
-// SSL_CTX that it made, because it has no call for that. Net thread only.
+// Certificate and key: checked before libwebsockets is told, because it fails without a reason; and
+// changed later on the SSL_CTX that it made, because it has no call for that. Net thread only.
 #pragma once
 #include "base/err.h"
 

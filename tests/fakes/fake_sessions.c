@@ -1,10 +1,10 @@
-// sessions.h and the part of engine.h that ws/ uses, without model and database, for tests of the wire alone. Sessions
-// live in memory; a turn's content says what it answers:
+// sessions.h and the part of engine.h that ws/ uses, without model and database, for tests of the
+// wire alone. Sessions live in memory; a turn's content says what it answers:
 //     "count N"          N tokens "w0 ", "w1 ", ... one each FAKE_TOKEN_US (environment; 1000)
 //     "flood N BYTES"    N tokens of BYTES bytes at once
 //     anything else      echoes it as one token
-#include "sessions/sessions.h"
 #include "base/clock.h"
+#include "sessions/sessions.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,9 @@ struct sessions {
 
 // --- engine ---
 
-void engine_options_init(struct engine_options *o) { memset(o, 0, sizeof(*o)); }
+void engine_options_init(struct engine_options *o) {
+    memset(o, 0, sizeof(*o));
+}
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err) {
     struct engine *e = calloc(1, sizeof(*e));
     if (!e) return err_set(err, E_NOMEM, "no memory");
@@ -56,15 +58,25 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
         return err_set(err, E_NOTFOUND, "missing: no such model");
     }
     if (o->progress) o->progress(o->progress_ctx, 1, 1);
-    e->info = (struct engine_info){.model_name = "fake", .family = "llama", .chat_template = "chatml",
-        .backend = "none", .n_vocab = 1000, .n_params = 1, .max_session_len = 4096, .default_memory_len = 1024,
-        .max_memory_len = 4096};
+    e->info = (struct engine_info){.model_name = "fake",
+                                   .family = "llama",
+                                   .chat_template = "chatml",
+                                   .backend = "none",
+                                   .n_vocab = 1000,
+                                   .n_params = 1,
+                                   .max_session_len = 4096,
+                                   .default_memory_len = 1024,
+                                   .max_memory_len = 4096};
     sampling_params_init(&e->info.suggested);
     *out = e;
     return 0;
 }
-void engine_close(struct engine *e) { free(e); }
-const struct engine_info *engine_info(const struct engine *e) { return &e->info; }
+void engine_close(struct engine *e) {
+    free(e);
+}
+const struct engine_info *engine_info(const struct engine *e) {
+    return &e->info;
+}
 void engine_load(const struct engine *e, struct engine_load *out) {
     memset(out, 0, sizeof(*out));
     out->heartbeat_us = clock_mono_us(&clock_system);
@@ -77,7 +89,9 @@ const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) 
     *len = 2;
     return "\xc3(";
 }
-const char *engine_cache_source_name(enum engine_cache_source s) { return s == CACHE_NONE ? "none" : "kept"; }
+const char *engine_cache_source_name(enum engine_cache_source s) {
+    return s == CACHE_NONE ? "none" : "kept";
+}
 
 // --- sessions ---
 
@@ -85,13 +99,25 @@ const char *session_state_name(enum session_state s) {
     static const char *names[] = {"open", "active", "idle", "parked", "cold", "closed"};
     return names[s];
 }
-const char *session_id(const struct session *s) { return s->id; }
+const char *session_id(const struct session *s) {
+    return s->id;
+}
 
 static void fill(const struct session *s, struct session_view *v) {
-    *v = (struct session_view){.id = s->id, .title = s->title, .model = "fake", .system = s->system,
-        .state = s->closed ? SESSION_CLOSED : s->running >= 0 ? SESSION_ACTIVE : SESSION_IDLE, .n_turns = s->n_turns,
-        .session_len = 4096, .memory_len = 1024, .sink_len = 4, .seq = (int64_t)s->n_events, .turn = s->running,
-        .sampling = s->sampling};
+    *v = (struct session_view){.id = s->id,
+                               .title = s->title,
+                               .model = "fake",
+                               .system = s->system,
+                               .state = s->closed         ? SESSION_CLOSED
+                                        : s->running >= 0 ? SESSION_ACTIVE
+                                                          : SESSION_IDLE,
+                               .n_turns = s->n_turns,
+                               .session_len = 4096,
+                               .memory_len = 1024,
+                               .sink_len = 4,
+                               .seq = (int64_t)s->n_events,
+                               .turn = s->running,
+                               .sampling = s->sampling};
 }
 static struct attached *client_of(struct session *s, uint64_t client) {
     for (size_t i = 0; i < s->n_clients; i++)
@@ -130,8 +156,11 @@ static void answer(struct sessions *ss, const struct sessions_request *r, struct
     a.request_id = r->request_id;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
-static void fail(struct sessions *ss, const struct sessions_request *r, const char *code, const char *id) {
-    answer(ss, r, (struct session_answer){.kind = ANSWER_ERROR, .code = code, .message = code, .session_id = id});
+static void fail(struct sessions *ss, const struct sessions_request *r, const char *code,
+                 const char *id) {
+    answer(ss, r,
+           (struct session_answer){
+               .kind = ANSWER_ERROR, .code = code, .message = code, .session_id = id});
 }
 static struct session *find(struct sessions *ss, const struct sessions_request *r, const char *id) {
     for (struct session *s = ss->first; s; s = s->next)
@@ -177,7 +206,8 @@ int64_t sessions_poll(struct sessions *ss) {
         while (s->running >= 0 && now >= s->next_us) {
             char word[32];
             snprintf(word, sizeof(word), "w%lld ", (long long)s->emitted++);
-            add_event(s, (struct fake_event){.kind = EVENT_DELTA, .turn = s->running, .text = strdup(word)});
+            add_event(s, (struct fake_event){
+                             .kind = EVENT_DELTA, .turn = s->running, .text = strdup(word)});
             s->next_us += ss->token_us;
             if (--s->left <= 0) end_turn(s, "eos");
         }
@@ -185,14 +215,19 @@ int64_t sessions_poll(struct sessions *ss) {
     }
     return next;
 }
-void sessions_drain(struct sessions *ss) { ss->draining = true; }
-int sessions_n_running(const struct sessions *ss) { return ss->n_running; }
+void sessions_drain(struct sessions *ss) {
+    ss->draining = true;
+}
+int sessions_n_running(const struct sessions *ss) {
+    return ss->n_running;
+}
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     *reason = "disk full";
     return !getenv("FAKE_STORE_DOWN");
 }
 
-void sessions_open_session(struct sessions *ss, const struct sessions_request *r, const struct session_open *o) {
+void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
+                           const struct session_open *o) {
     if (ss->draining) {
         fail(ss, r, "shutting_down", NULL);
         return;
@@ -214,7 +249,8 @@ void sessions_open_session(struct sessions *ss, const struct sessions_request *r
     add_event(s, (struct fake_event){.kind = EVENT_OPENED});
     changed(s, false);
 }
-void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t after) {
+void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t after) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     bool reset = after > (int64_t)s->n_events;
@@ -229,28 +265,34 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
     detach(s, r->client);
     answer(ss, r, (struct session_answer){.kind = ANSWER_DETACHED, .session_id = s->id});
 }
-void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool att, int64_t last) {
+void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool att,
+                  int64_t last) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     size_t n = 0;
     struct turn_view *turns = calloc(s->n_events + 1, sizeof(*turns));
     for (size_t i = 0; i < s->n_events; i++) {
         if (s->events[i].kind == EVENT_STARTED)
-            turns[n++] = (struct turn_view){.turn = s->events[i].turn, .state = TURN_DONE, .finish_reason = "eos"};
-        if (s->events[i].kind == EVENT_DELTA && n && strlen(s->events[i].text) > (size_t)turns[n - 1].text_len) {
+            turns[n++] = (struct turn_view){
+                .turn = s->events[i].turn, .state = TURN_DONE, .finish_reason = "eos"};
+        if (s->events[i].kind == EVENT_DELTA && n &&
+            strlen(s->events[i].text) > (size_t)turns[n - 1].text_len) {
             turns[n - 1].text = s->events[i].text;
             turns[n - 1].text_len = strlen(s->events[i].text);
         }
     }
-    struct session_answer a = {.kind = ANSWER_STATE, .session_id = s->id, .turns = turns, .n_turns = n,
+    struct session_answer a = {.kind = ANSWER_STATE,
+                               .session_id = s->id,
+                               .turns = turns,
+                               .n_turns = n,
                                .seq = (int64_t)s->n_events};
     fill(s, &a.session);
     answer(ss, r, a);
     free(turns);
     if (att) attach(s, r->client, (int64_t)s->n_events);
 }
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query, int64_t limit,
-                   const char *cursor) {
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
+                   int64_t limit, const char *cursor) {
     struct session_view *v = calloc((size_t)limit + 1, sizeof(*v));
     size_t n = 0;
     for (struct session *s = ss->first; s && n < (size_t)limit; s = s->next)
@@ -258,8 +300,8 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
     answer(ss, r, (struct session_answer){.kind = ANSWER_LIST, .sessions = v, .n_sessions = n});
     free(v);
 }
-void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id, const char *title,
-                     const char *sampling) {
+void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     const char *title, const char *sampling) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     if (title) snprintf(s->title, sizeof(s->title), "%s", title);
@@ -269,7 +311,8 @@ void sessions_update(struct sessions *ss, const struct sessions_request *r, cons
     fill(s, &a.session);
     if (!client_of(s, r->client)) answer(ss, r, a);
 }
-void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id, bool delete_it) {
+void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
+                            bool delete_it) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     s->closed = true;
@@ -298,7 +341,8 @@ void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, 
     int64_t turn = s->n_turns++;
     ss->n_running++;
     s->running = turn;
-    answer(ss, r, (struct session_answer){.kind = ANSWER_ACCEPTED, .session_id = s->id, .turn = turn});
+    answer(ss, r,
+           (struct session_answer){.kind = ANSWER_ACCEPTED, .session_id = s->id, .turn = turn});
     const char *text = input->kind == INPUT_IDS ? "ids" : input->text;
     add_event(s, (struct fake_event){.kind = EVENT_STARTED, .turn = turn, .text = strdup(text)});
     changed(s, false);
@@ -320,7 +364,8 @@ void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, 
     }
     end_turn(s, "eos");
 }
-void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t turn) {
+void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
+                          int64_t turn) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     answer(ss, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = s->id});
@@ -330,17 +375,26 @@ void sessions_client_gone(struct sessions *ss, uint64_t client) {
     for (struct session *s = ss->first; s; s = s->next) detach(s, client);
 }
 
-int session_next_event(struct session *s, uint64_t client, size_t max_text, struct session_event *out) {
+int session_next_event(struct session *s, uint64_t client, size_t max_text,
+                       struct session_event *out) {
     static char text[1 << 20];
     static int32_t ids[1 << 16];
     struct attached *a = client_of(s, client);
     if (!a || a->cursor >= (int64_t)s->n_events) return 0;
     const struct fake_event *e = &s->events[a->cursor++];
-    *out = (struct session_event){.kind = e->kind, .seq = a->cursor, .first_seq = a->cursor, .delta_turn = e->turn,
+    *out = (struct session_event){.kind = e->kind,
+                                  .seq = a->cursor,
+                                  .first_seq = a->cursor,
+                                  .delta_turn = e->turn,
                                   .deleted = e->deleted};
     fill(s, &out->session);
-    out->turn = (struct turn_view){.turn = e->turn, .state = TURN_DONE, .finish_reason = e->finish,
-        .input = {.kind = INPUT_CONTENT, .text = e->text, .text_len = e->text ? strlen(e->text) : 0}, .seed = 7};
+    out->turn = (struct turn_view){.turn = e->turn,
+                                   .state = TURN_DONE,
+                                   .finish_reason = e->finish,
+                                   .input = {.kind = INPUT_CONTENT,
+                                             .text = e->text,
+                                             .text_len = e->text ? strlen(e->text) : 0},
+                                   .seed = 7};
     if (e->kind != EVENT_DELTA) return 1;
     size_t len = strlen(e->text), n = 0;
     memcpy(text, e->text, len);

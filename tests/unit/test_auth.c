@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *owner(const struct auth *a, const char *token) { return auth_owner(a, token, strlen(token)); }
+static const char *owner(const struct auth *a, const char *token) {
+    return auth_owner(a, token, strlen(token));
+}
 
 static void without_a_file_everybody_is_local(void **state) {
     struct auth *a;
@@ -56,11 +58,26 @@ static void subprotocols(void **state) {
 
 static void hosts(void **state) {
     const char *list = "chat.example, other.example:81";
-    const char *good[] = {"127.0.0.1", "127.0.0.1:8080", "[::1]:8080", "[::1]", "10.1.2.3:1", "localhost", "LOCALHOST:99",
-                          "chat.example", "Chat.Example:8080", "other.example:81"};
-    const char *bad[] = {"", "evil.example", "localhost.evil", "127.0.0.1.evil", "other.example:82", "other.example",
-                         "localhost:", "localhost:x", "localhost:1:2", "localhost:123456", "[::1", "[::1]x", "::1",
-                         "127.0.0.1,localhost", "chat.example.", "[127.0.0.1]", "127.1"};
+    const char *good[] = {"127.0.0.1",         "127.0.0.1:8080",  "[::1]:8080",   "[::1]",
+                          "10.1.2.3:1",        "localhost",       "LOCALHOST:99", "chat.example",
+                          "Chat.Example:8080", "other.example:81"};
+    const char *bad[] = {"",
+                         "evil.example",
+                         "localhost.evil",
+                         "127.0.0.1.evil",
+                         "other.example:82",
+                         "other.example",
+                         "localhost:",
+                         "localhost:x",
+                         "localhost:1:2",
+                         "localhost:123456",
+                         "[::1",
+                         "[::1]x",
+                         "::1",
+                         "127.0.0.1,localhost",
+                         "chat.example.",
+                         "[127.0.0.1]",
+                         "127.1"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         if (!auth_host_allowed(good[i], list)) fail_msg("%s is refused", good[i]);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -74,17 +91,29 @@ static void origins(void **state) {
     assert_true(auth_origin_allowed("https://h", "h", true, ""));
     assert_true(auth_origin_allowed("https://chat.example", "h", false, list));
     assert_true(auth_origin_allowed("http://b:1", "h", false, list));
-    const char *bad[] = {"null", "http://127.0.0.1:8081", "https://127.0.0.1:8080", "http://127.0.0.1:8080.evil",
-                         "http://127.0.0.1:8080/", "http://", "127.0.0.1:8080", "https://chat.example:443", "http://b", ","};
+    const char *bad[] = {"null",
+                         "http://127.0.0.1:8081",
+                         "https://127.0.0.1:8080",
+                         "http://127.0.0.1:8080.evil",
+                         "http://127.0.0.1:8080/",
+                         "http://",
+                         "127.0.0.1:8080",
+                         "https://chat.example:443",
+                         "http://b",
+                         ","};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        if (auth_origin_allowed(bad[i], "127.0.0.1:8080", false, list)) fail_msg("%s is allowed", bad[i]);
+        if (auth_origin_allowed(bad[i], "127.0.0.1:8080", false, list))
+            fail_msg("%s is allowed", bad[i]);
     assert_false(auth_origin_allowed("http://", "", false, ""));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_file_everybody_is_local), cmocka_unit_test(bearer_headers),
-        cmocka_unit_test(subprotocols), cmocka_unit_test(hosts), cmocka_unit_test(origins),
+        cmocka_unit_test(without_a_file_everybody_is_local),
+        cmocka_unit_test(bearer_headers),
+        cmocka_unit_test(subprotocols),
+        cmocka_unit_test(hosts),
+        cmocka_unit_test(origins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

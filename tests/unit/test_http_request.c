@@ -1,4 +1,5 @@
-// Which request heads are served. Their reading from libwebsockets is tested over sockets (tests/e2e/wire_http.test.mjs).
+// Which request heads are served. Their reading from libwebsockets is tested over sockets
+// (tests/e2e/wire_http.test.mjs).
 #include "ws/http_request.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,14 +32,24 @@ static void lengths(void **state) {
     const struct {
         const char *length;
         int status;
-    } rows[] = {{"0", 0}, {"00", 0}, {"5", 413}, {"-1", 400}, {"+1", 400}, {"abc", 400}, {"5,6", 400}, {"", 400},
-                {" 5", 400}, {"0x1", 400}, {"18446744073709551621", 400}};
+    } rows[] = {{"0", 0},
+                {"00", 0},
+                {"5", 413},
+                {"-1", 400},
+                {"+1", 400},
+                {"abc", 400},
+                {"5,6", 400},
+                {"", 400},
+                {" 5", 400},
+                {"0x1", 400},
+                {"18446744073709551621", 400}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct http_request r = get("localhost");
         r.has_length = true;
         strcpy(r.content_length, rows[i].length);
         struct http_verdict v = http_request_check(&r, "");
-        if (v.status != rows[i].status) fail_msg("'%s': %d, not %d", rows[i].length, v.status, rows[i].status);
+        if (v.status != rows[i].status)
+            fail_msg("'%s': %d, not %d", rows[i].length, v.status, rows[i].status);
         // What follows cannot be told from a body.
         assert_true(!v.status || (v.close && v.linger));
     }
@@ -60,13 +71,15 @@ static void methods(void **state) {
 
 static void upgrades(void **state) {
     struct http_request r = get("localhost");
-    assert_int_equal(http_request_check_upgrade(&r, "parley.v1", "13", "keep-alive, Upgrade", 24).status, 0);
+    assert_int_equal(
+        http_request_check_upgrade(&r, "parley.v1", "13", "keep-alive, Upgrade", 24).status, 0);
     assert_int_equal(http_request_check_upgrade(&r, "parley.v2", "13", "Upgrade", 24).status, 400);
     assert_int_equal(http_request_check_upgrade(&r, "", "13", "Upgrade", 24).status, 400);
     assert_int_equal(http_request_check_upgrade(&r, "parley.v1", "12", "Upgrade", 24).status, 426);
     assert_int_equal(http_request_check_upgrade(&r, "parley.v1", "13", "Upgraded", 24).status, 400);
     assert_int_equal(http_request_check_upgrade(&r, "parley.v1", "13", "Upgrade", 0).status, 400);
-    assert_int_equal(http_request_check_upgrade(&r, "parley.v1, bearer.*", "13", "Upgrade", 24).status, 401);
+    assert_int_equal(
+        http_request_check_upgrade(&r, "parley.v1, bearer.*", "13", "Upgrade", 24).status, 401);
     strcpy(r.path, "/");
     assert_int_equal(http_request_check_upgrade(&r, "parley.v1", "13", "Upgrade", 24).status, 404);
     r = get("localhost");
@@ -76,8 +89,10 @@ static void upgrades(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(framing_comes_first), cmocka_unit_test(lengths),
-        cmocka_unit_test(methods), cmocka_unit_test(upgrades),
+        cmocka_unit_test(framing_comes_first),
+        cmocka_unit_test(lengths),
+        cmocka_unit_test(methods),
+        cmocka_unit_test(upgrades),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 // cmocka.h needs the four above.
-#include <cmocka.h>
 #include <arpa/inet.h>
+#include <cmocka.h>
 #include <netinet/in.h>
 
 static struct sockaddr_storage address(const char *text) {
@@ -57,7 +57,8 @@ static void one_household_is_one_address(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_are_counted_apart), cmocka_unit_test(one_household_is_one_address),
+        cmocka_unit_test(addresses_are_counted_apart),
+        cmocka_unit_test(one_household_is_one_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,8 @@ static void a_message_half_way_out_is_not_replaced(void **state) {
 
 static void it_is_bounded(void **state) {
     struct outbox o = {0};
-    for (int i = 0; i < OUTBOX_MAX_ITEMS; i++) assert_int_equal(outbox_add(&o, i == 7 ? "k" : NULL, "x", 1), 0);
+    for (int i = 0; i < OUTBOX_MAX_ITEMS; i++)
+        assert_int_equal(outbox_add(&o, i == 7 ? "k" : NULL, "x", 1), 0);
     assert_int_equal(outbox_add(&o, NULL, "x", 1), E_LIMIT);
     assert_int_equal(outbox_add(&o, "k", "y", 1), 0);
     outbox_release(&o);
@@ -67,8 +68,10 @@ static void it_is_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_go_out_in_pieces_and_in_order), cmocka_unit_test(a_key_holds_its_latest_message),
-        cmocka_unit_test(a_message_half_way_out_is_not_replaced), cmocka_unit_test(it_is_bounded),
+        cmocka_unit_test(messages_go_out_in_pieces_and_in_order),
+        cmocka_unit_test(a_key_holds_its_latest_message),
+        cmocka_unit_test(a_message_half_way_out_is_not_replaced),
+        cmocka_unit_test(it_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

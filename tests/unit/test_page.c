@@ -22,7 +22,8 @@ static void addresses(void **state) {
     assert_ptr_equal(page_find("/"), &page_assets[0]);
     assert_ptr_equal(page_find("/app.js"), &page_assets[1]);
     const char *nothing[] = {"", "app.js", "/app.js/", "/APP.JS", "//app.js", "/../app.js", "/app"};
-    for (size_t i = 0; i < sizeof(nothing) / sizeof(nothing[0]); i++) assert_null(page_find(nothing[i]));
+    for (size_t i = 0; i < sizeof(nothing) / sizeof(nothing[0]); i++)
+        assert_null(page_find(nothing[i]));
 }
 
 static void tags(void **state) {
@@ -40,8 +41,16 @@ static void tags(void **state) {
 }
 
 static void encodings(void **state) {
-    const char *yes[] = {"gzip", "br, gzip", "GZIP", "x-gzip", "*", "gzip;q=0.5", "br;q=1.0, gzip;q=0.001", "deflate,gzip;q=1"};
-    const char *no[] = {"", "br", "identity", "gzip;q=0", "gzip;q=0.000, br", "gzipped", "*;q=0", "gzip;q=0, *"};
+    const char *yes[] = {"gzip",
+                         "br, gzip",
+                         "GZIP",
+                         "x-gzip",
+                         "*",
+                         "gzip;q=0.5",
+                         "br;q=1.0, gzip;q=0.001",
+                         "deflate,gzip;q=1"};
+    const char *no[] = {"",        "br",    "identity",   "gzip;q=0", "gzip;q=0.000, br",
+                        "gzipped", "*;q=0", "gzip;q=0, *"};
     for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
         if (!page_accepts_gzip(yes[i])) fail_msg("'%s' is not taken for gzip", yes[i]);
     for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
@@ -50,7 +59,10 @@ static void encodings(void **state) {
 
 static void inflating(void **state) {
     static const char text[] = "the page, the page, the page";
-    z_stream z = {.next_in = (unsigned char *)(size_t)text, .avail_in = sizeof(text) - 1, .next_out = packed, .avail_out = sizeof(packed)};
+    z_stream z = {.next_in = (unsigned char *)(size_t)text,
+                  .avail_in = sizeof(text) - 1,
+                  .next_out = packed,
+                  .avail_out = sizeof(packed)};
     assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
     struct page_asset a = {"/x", "", "", packed, z.total_out, sizeof(text) - 1};
@@ -70,7 +82,10 @@ static void inflating(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses), cmocka_unit_test(tags), cmocka_unit_test(encodings), cmocka_unit_test(inflating),
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(tags),
+        cmocka_unit_test(encodings),
+        cmocka_unit_test(inflating),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,8 +35,11 @@ static void every_type_with_its_keys(void **state) {
     assert_null(m.open.id);
     assert_int_equal(m.open.memory_len, 0);
     assert_int_equal(m.open.sink_len, -1);
-    assert_int_equal(decode("{\"type\":\"session.open\",\"session\":\"a-B_9\",\"session_len\":100,\"memory_len\":50,"
-                            "\"sink_len\":0,\"system\":\"s\",\"title\":\"t\",\"model\":\"m\",\"sampling\":{}}"), 0);
+    assert_int_equal(
+        decode("{\"type\":\"session.open\",\"session\":\"a-B_9\",\"session_len\":100,\"memory_"
+               "len\":50,"
+               "\"sink_len\":0,\"system\":\"s\",\"title\":\"t\",\"model\":\"m\",\"sampling\":{}}"),
+        0);
     assert_string_equal(m.open.id, "a-B_9");
     assert_int_equal(m.open.session_len, 100);
     assert_int_equal(m.open.sink_len, 0);
@@ -47,7 +50,8 @@ static void every_type_with_its_keys(void **state) {
     assert_int_equal(m.after, 0);
     assert_int_equal(decode("{\"type\":\"session.get\",\"session\":\"a\",\"attach\":true}"), 0);
     assert_true(m.attach && m.last == 100);
-    assert_int_equal(decode("{\"type\":\"session.list\",\"query\":\"q\",\"limit\":200,\"cursor\":\"c\"}"), 0);
+    assert_int_equal(
+        decode("{\"type\":\"session.list\",\"query\":\"q\",\"limit\":200,\"cursor\":\"c\"}"), 0);
     assert_int_equal(m.limit, 200);
     assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"title\":\"\"}"), 0);
     assert_string_equal(m.title, "");
@@ -62,18 +66,26 @@ static void every_type_with_its_keys(void **state) {
 }
 
 static void the_three_inputs(void **state) {
-    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"content\":\"hi\"},\"queue\":true}"), 0);
+    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"content\":"
+                            "\"hi\"},\"queue\":true}"),
+                     0);
     assert_int_equal(m.input.kind, INPUT_CONTENT);
     assert_int_equal(m.input.text_len, 2);
     assert_true(m.queue);
-    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"text\":\"\"}}"), 0);
+    assert_int_equal(
+        decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"text\":\"\"}}"), 0);
     assert_int_equal(m.input.kind, INPUT_TEXT);
-    assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[0,7,2147483647]}}"), 0);
+    assert_int_equal(
+        decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[0,7,2147483647]}}"),
+        0);
     assert_int_equal(m.input.n_ids, 3);
     assert_int_equal(m.input.ids[2], INT32_MAX);
-    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[2147483648]}}", "invalid", "ids");
-    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[1.5]}}", "invalid", "ids");
-    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[null]}}", "bad_message", "ids");
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[2147483648]}}",
+            "invalid", "ids");
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[1.5]}}", "invalid",
+            "ids");
+    refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[null]}}", "bad_message",
+            "ids");
     refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":\"x\"}", "bad_message", "input");
     message_release(&m);
 }
@@ -96,28 +108,39 @@ static void wrong_messages_are_named(void **state) {
 
 // Not the nested one, not one in a string; as it was written.
 static void sampling_is_passed_on_as_text(void **state) {
-    assert_int_equal(decode("{ \"x\" : {\"sampling\":{\"seed\":1}} , \"y\":\"\\\\\",\"z\":\"\\\"sampling\\\":{}\",\"n\":-1.5e3,"
-                            "\"sampling\" : {\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}} ,"
-                            "\"type\":\"session.open\"}"), 0);
-    assert_string_equal(m.sampling, "{\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}}");
+    assert_int_equal(
+        decode(
+            "{ \"x\" : {\"sampling\":{\"seed\":1}} , "
+            "\"y\":\"\\\\\",\"z\":\"\\\"sampling\\\":{}\",\"n\":-1.5e3,"
+            "\"sampling\" : {\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}} ,"
+            "\"type\":\"session.open\"}"),
+        0);
+    assert_string_equal(m.sampling,
+                        "{\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}}");
     refused("{\"type\":\"session.open\",\"s\\u0061mpling\":{}}", "bad_message", "sampling");
     message_release(&m);
 }
 
-static char *written(struct buf *b) { return b->data ? b->data : (char *)""; }
+static char *written(struct buf *b) {
+    return b->data ? b->data : (char *)"";
+}
 
 static void errors_and_small_messages(void **state) {
     struct buf b;
     buf_init(&b, 4096);
     protocol_write_error(&b, "overloaded", "no \"room\"", "r", "s", 250);
-    assert_string_equal(written(&b), "{\"type\":\"error\",\"request_id\":\"r\",\"code\":\"overloaded\",\"message\":\"no "
-                                     "\\\"room\\\"\",\"session\":\"s\",\"retry_after_ms\":250}");
+    assert_string_equal(
+        written(&b),
+        "{\"type\":\"error\",\"request_id\":\"r\",\"code\":\"overloaded\",\"message\":\"no "
+        "\\\"room\\\"\",\"session\":\"s\",\"retry_after_ms\":250}");
     buf_reset(&b);
     protocol_write_pong(&b, "");
     assert_string_equal(written(&b), "{\"type\":\"pong\"}");
     buf_reset(&b);
     protocol_write_progress(&b, "s", 2, 512, 2048);
-    assert_string_equal(written(&b), "{\"type\":\"turn.progress\",\"session\":\"s\",\"turn\":2,\"done\":512,\"total\":2048}");
+    assert_string_equal(
+        written(&b),
+        "{\"type\":\"turn.progress\",\"session\":\"s\",\"turn\":2,\"done\":512,\"total\":2048}");
     buf_reset(&b);
     struct session_view v = {.id = "s"};
     protocol_write_changed(&b, &v, true);
@@ -130,10 +153,17 @@ static void a_delta(void **state) {
     buf_init(&b, 4096);
     int32_t ids[] = {311, 7};
     float logprobs[] = {-0.5f, -1.25f};
-    struct session_event ev = {.kind = EVENT_DELTA, .seq = 12, .first_seq = 11, .delta_turn = 2, .text = "a\n", .text_len = 2,
-                               .ids = ids, .n_ids = 2};
+    struct session_event ev = {.kind = EVENT_DELTA,
+                               .seq = 12,
+                               .first_seq = 11,
+                               .delta_turn = 2,
+                               .text = "a\n",
+                               .text_len = 2,
+                               .ids = ids,
+                               .n_ids = 2};
     protocol_write_event(&b, &ev, "s", NULL, "");
-    assert_string_equal(written(&b), "{\"type\":\"turn.delta\",\"session\":\"s\",\"seq\":12,\"first_seq\":11,\"turn\":2,\"text\":\"a\\n\","
+    assert_string_equal(written(&b), "{\"type\":\"turn.delta\",\"session\":\"s\",\"seq\":12,"
+                                     "\"first_seq\":11,\"turn\":2,\"text\":\"a\\n\","
                                      "\"ids\":[311,7]}");
     buf_reset(&b);
     ev.logprobs = logprobs;
@@ -146,14 +176,28 @@ static void the_end_of_a_turn(void **state) {
     struct buf b;
     buf_init(&b, 4096);
     struct session_event ev = {.kind = EVENT_DONE, .seq = 9, .first_seq = 9};
-    ev.turn = (struct turn_view){.turn = 1, .finish_reason = "eos", .text = "!", .text_len = 1,
-        .numbers = {.input_tokens = 14, .output_tokens = 9, .log_tokens = 435, .kept_tokens = 411, .computed_tokens = 15,
-                    .queue_us = 100, .prefill_us = 4200, .first_token_us = 5000, .decode_us = 8000, .source = CACHE_KEPT}};
+    ev.turn = (struct turn_view){.turn = 1,
+                                 .finish_reason = "eos",
+                                 .text = "!",
+                                 .text_len = 1,
+                                 .numbers = {.input_tokens = 14,
+                                             .output_tokens = 9,
+                                             .log_tokens = 435,
+                                             .kept_tokens = 411,
+                                             .computed_tokens = 15,
+                                             .queue_us = 100,
+                                             .prefill_us = 4200,
+                                             .first_token_us = 5000,
+                                             .decode_us = 8000,
+                                             .source = CACHE_KEPT}};
     protocol_write_event(&b, &ev, "s", NULL, "");
     assert_string_equal(written(&b),
-        "{\"type\":\"turn.done\",\"session\":\"s\",\"seq\":9,\"turn\":1,\"finish_reason\":\"eos\",\"text\":\"!\",\"usage\":{\"input_tokens\":14,"
-        "\"output_tokens\":9,\"log_tokens\":435},\"timings\":{\"queue_ms\":0.1,\"prefill_ms\":4.2,\"first_token_ms\":5,"
-        "\"decode_ms\":8,\"tokens_per_second\":1000},\"cache\":{\"source\":\"kept\",\"kept_tokens\":411,\"computed_tokens\":15}}");
+                        "{\"type\":\"turn.done\",\"session\":\"s\",\"seq\":9,\"turn\":1,\"finish_"
+                        "reason\":\"eos\",\"text\":\"!\",\"usage\":{\"input_tokens\":14,"
+                        "\"output_tokens\":9,\"log_tokens\":435},\"timings\":{\"queue_ms\":0.1,"
+                        "\"prefill_ms\":4.2,\"first_token_ms\":5,"
+                        "\"decode_ms\":8,\"tokens_per_second\":1000},\"cache\":{\"source\":"
+                        "\"kept\",\"kept_tokens\":411,\"computed_tokens\":15}}");
     buf_reset(&b);
     ev.turn.error_code = "internal";
     ev.turn.error_message = "why";
@@ -172,8 +216,17 @@ static void a_state_that_does_not_fit(void **state) {
     memset(text, 'x', 1000);
     text[1000] = '\0';
     for (int i = 0; i < 64; i++)
-        turns[i] = (struct turn_view){.turn = i, .state = TURN_DONE, .text = text, .text_len = 1000, .input = {.text = "", .kind = INPUT_TEXT}};
-    struct session_answer a = {.kind = ANSWER_STATE, .request_id = "r", .session_id = "s", .session = {.id = "s"}, .turns = turns, .n_turns = 64};
+        turns[i] = (struct turn_view){.turn = i,
+                                      .state = TURN_DONE,
+                                      .text = text,
+                                      .text_len = 1000,
+                                      .input = {.text = "", .kind = INPUT_TEXT}};
+    struct session_answer a = {.kind = ANSWER_STATE,
+                               .request_id = "r",
+                               .session_id = "s",
+                               .session = {.id = "s"},
+                               .turns = turns,
+                               .n_turns = 64};
     buf_init(&b, 1 << 20);
     protocol_write_answer(&b, &a, false);
     cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
@@ -199,10 +252,14 @@ static void a_state_that_does_not_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_with_its_keys), cmocka_unit_test(the_three_inputs),
-        cmocka_unit_test(wrong_messages_are_named), cmocka_unit_test(sampling_is_passed_on_as_text),
-        cmocka_unit_test(errors_and_small_messages), cmocka_unit_test(a_delta),
-        cmocka_unit_test(the_end_of_a_turn), cmocka_unit_test(a_state_that_does_not_fit),
+        cmocka_unit_test(every_type_with_its_keys),
+        cmocka_unit_test(the_three_inputs),
+        cmocka_unit_test(wrong_messages_are_named),
+        cmocka_unit_test(sampling_is_passed_on_as_text),
+        cmocka_unit_test(errors_and_small_messages),
+        cmocka_unit_test(a_delta),
+        cmocka_unit_test(the_end_of_a_turn),
+        cmocka_unit_test(a_state_that_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

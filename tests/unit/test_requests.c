@@ -66,7 +66,8 @@ static void they_are_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_session_then_by_order), cmocka_unit_test(answers_settle_requests),
+        cmocka_unit_test(by_session_then_by_order),
+        cmocka_unit_test(answers_settle_requests),
         cmocka_unit_test(they_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

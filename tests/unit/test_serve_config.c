@@ -1,6 +1,6 @@
 // The table of settings: its defaults are good, and what several keys say together is checked.
-#include "ws/serve_config.h"
 #include "engine/sampling_params.h"
+#include "ws/serve_config.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,8 @@ static void the_defaults_are_good(void **state) {
     assert_int_equal(c.port, 8080);
     assert_int_equal(c.max_message_bytes, 1 << 20);
     assert_int_equal(c.max_sequence_idle_microseconds, 60000000);
-    for (int i = 0; i < serve_config_table.n_keys; i++) assert_true(strlen(serve_config_table.keys[i].help) > 10);
+    for (int i = 0; i < serve_config_table.n_keys; i++)
+        assert_true(strlen(serve_config_table.keys[i].help) > 10);
 }
 
 static void what_is_missing(void **state) {
@@ -48,7 +49,8 @@ static void what_is_missing(void **state) {
 
 static void other_addresses_need_tokens(void **state) {
     const char *inside[] = {"127.0.0.1", "127.9.9.9", "::1", "localhost"};
-    const char *outside[] = {"0.0.0.0", "::", "192.168.1.2", "example.org", "128.0.0.1", "::ffff:127.0.0.1"};
+    const char *outside[] = {"0.0.0.0",     "::",        "192.168.1.2",
+                             "example.org", "128.0.0.1", "::ffff:127.0.0.1"};
     for (size_t i = 0; i < 4; i++) {
         set("host", inside[i]);
         assert_int_equal(serve_config_check(&c, &err), 0);
