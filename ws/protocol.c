@@ -86,9 +86,8 @@ static int get_session(struct decoder *d, bool required) {
 }
 
 // --- a value as it was written ---
-// Sampling goes to
-// the session service as text: printing what cJSON read would round seeds to 53 bits. The text has
-// been parsed by now, so this walk need not doubt its grammar.
+// Sampling goes to the session service as text: printing what cJSON read would round seeds to 53
+// bits. The text has been parsed by now, so this walk need not doubt its grammar.
 
 static const char *skip_space(const char *p) {
     while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r') p++;

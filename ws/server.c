@@ -112,8 +112,7 @@ void server_callbacks(struct server *s, struct sessions_callbacks *out) {
 }
 
 // --- connections by number ---
-// The low 20
-// bits are a slot, the others count: a late answer finds nobody, never somebody else.
+// The low 20 bits are a slot, the others count: a late answer finds nobody, never somebody else.
 
 #define SLOT_BITS 20
 
