@@ -62,15 +62,15 @@ async function streaming(model) {
     clients.push(await Client.connect(server));
     sessions.push(await clients[i].open());
   }
-  const frames = [], over = [];
+  const deltas = [], over = [];
   clients.forEach((client) => {
     // From here on nothing is parsed: the client must not be what is measured.
     client.socket.removeAllListeners('message');
-    const mine = [];
-    frames.push(mine);
+    const mine = []; // times of the deltas
+    deltas.push(mine);
     over.push(new Promise((resolve) => client.socket.on('message', (bytes) => {
-      mine.push(performance.now());
-      if (bytes.includes('"turn.done"')) resolve(JSON.parse(bytes));
+      if (bytes.includes('"turn.delta"')) mine.push(performance.now());
+      else if (bytes.includes('"turn.done"')) resolve(JSON.parse(bytes));
     })));
   });
   const before = await buckets(server, 'parley_token_to_socket_seconds');
@@ -83,9 +83,9 @@ async function streaming(model) {
   const seconds = (performance.now() - began) / 1000;
   const after = await buckets(server, 'parley_token_to_socket_seconds');
   const histogram = after.map(([bound, count], i) => [bound, count - before[i][1]]);
-  const gaps = frames.flatMap((times) => times.slice(2, -1).map((time, i) => time - times[i + 1]));
+  const gaps = deltas.flatMap((times) => times.slice(1).map((time, i) => time - times[i]));
   // What a client waits for its first token beyond the engine's own time: both ways through the server and this client.
-  const beyond = done.map((frame, i) => frames[i][2] - began - frame.timings.first_token_ms - frame.timings.queue_ms);
+  const beyond = done.map((frame, i) => deltas[i][0] - began - frame.timings.first_token_ms - frame.timings.queue_ms);
   say(`token to socket, ${STREAMS} sessions streaming ${STREAM_TOKENS}, p50 / p99`,
     `≤ ${ms(quantile(histogram, 0.5))} / ≤ ${ms(quantile(histogram, 0.99))} of ${histogram.at(-1)[1]} (by the server's histogram)`, 'p99 ≤ 1 ms');
   say('the same at the client: gap between tokens, p50 / p99', `${quantileOf(gaps, 0.5).toFixed(1)} / ${quantileOf(gaps, 0.99).toFixed(1)} ms; `
