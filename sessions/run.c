@@ -362,8 +362,6 @@ void run_next(struct session *s) {
     struct turn *t;
     s->retry_us = 0;
     while (s->running < 0 && !s->engine_turn && !s->closing && (t = session_next_queued(s))) {
-        // Its QUEUED event must be on disk: once it runs it could no longer be taken back without its log.
-        if (!t->on_disk) break;
         int rc = start(s, t, &err);
         if (rc == E_BUSY) {
             s->retry_us = service_now(ss) + QUEUE_RETRY_US;

@@ -32,7 +32,7 @@ static struct {
     int default_tokens;  // of a turn without max_tokens
     int submit_rc;       // what the next submits say instead
     int fail_after;      // > 0: turns end with an error after so many tokens
-    int n_submitted, n_released;
+    int n_submitted, n_released, n_asked;
     int64_t last_n_ids;
 } fake;
 
@@ -209,6 +209,7 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
             fake.turns[i].cancelled = true;
 }
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
+    fake.n_asked++;
     if (!fake_pressure(sequence)) return;
     fake.events[fake.n_events - 1].why = RELEASE_ASKED;
     fake.n_released++;

@@ -195,7 +195,7 @@ static void idle_sessions_lose_their_cache_and_come_back(void **state) {
     fx_start_with(1, "s", "longer", "{\"max_tokens\":50}", false, NULL);
     for (int i = 0; i < 10; i++) fx_step();
     fx_advance(200000000); // a running turn is never evicted
-    assert_int_equal(fake.n_released, 0);
+    assert_int_equal(fake.n_asked, 0);
     assert_int_equal(fx_get(1, "s")->state, SESSION_ACTIVE);
     fx_run();
     assert_int_equal(f->turns[1].numbers.source, CACHE_KEPT);
@@ -342,6 +342,34 @@ static void deleting_takes_all_traces(void **state) {
     fx_teardown();
 }
 
+static void what_comes_while_a_session_is_deleted_waits(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "old words");
+    struct sessions_request r = fx_request(2, "delete");
+    sessions_close_session(fx.ss, &r, "s", true); // on its way
+    fx_start_with(3, "s", "too late", NULL, true, "start");
+    r = fx_request(3, "get");
+    sessions_get(fx.ss, &r, "s", false, 0);
+    r = fx_request(4, "open");
+    struct session_open o = {.id = "s", .sink_len = -1};
+    fx_follower(4, "s");
+    sessions_open_session(fx.ss, &r, &o);
+    r = fx_request(5, "get2");
+    sessions_get(fx.ss, &r, "s", false, 0);
+    fx_settle();
+    assert_int_equal(fx_answer_to("delete")->kind, ANSWER_CLOSED);
+    assert_string_equal(fx_answer_to("start")->code, "session_not_found");
+    assert_string_equal(fx_answer_to("get")->code, "session_not_found");
+    assert_int_equal(fx_follower(4, "s")->count[EVENT_OPENED], 1); // a new one under the same id
+    assert_int_equal(fx_answer_to("get2")->n_turns, 0);
+    assert_true(fx_follower(1, "s")->deleted);
+    fx_turn(4, "s", "new words");
+    assert_int_equal(fx_list("old", 0, NULL)->n_sessions, 0);
+    assert_int_equal(fx_list("new", 0, NULL)->n_sessions, 1);
+    fx_teardown();
+}
+
 static void lists_are_newest_first_in_pages_and_searched(void **state) {
     char id[16], cursor[64];
     fx_setup_memory();
@@ -416,6 +444,7 @@ int main(void) {
         cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
         cmocka_unit_test(closing_ends_the_turn_and_keeps_the_words),
         cmocka_unit_test(deleting_takes_all_traces),
+        cmocka_unit_test(what_comes_while_a_session_is_deleted_waits),
         cmocka_unit_test(lists_are_newest_first_in_pages_and_searched),
         cmocka_unit_test(metrics_follow),
     };
