@@ -1,0 +1,77 @@
+// Many sessions at once: each gets what it would get alone, and none waits for another's turn to end.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { Follower, transcript } from './follower.mjs';
+import { scale, Server, unlimited } from './harness.mjs';
+
+const sessions = Math.max(8, Math.round(64 * scale));
+const sampling = (i) => ({ max_tokens: 24 + i % 17, ignore_eos: i % 3 === 0, logprobs: true,
+  ...(i % 2 ? { temperature: 0 } : { temperature: 1, top_p: 0.95, top_k: i % 4 ? 0 : 40, seed: String(1000 + i), repetition_penalty: 1 + i / 500 }) });
+const lines = ['My name is Zora.', 'Count from 1 to 9.', 'What is the capital of France?', 'Tell me a story.', 'Hello!'];
+const say = (follower, i, turn) => follower.start(`${lines[(i + turn) % lines.length]} (${i})`, { sampling: sampling(i + turn) });
+
+test(`${sessions} sessions streaming at once, each as if it were alone`, async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--max-sequences', '64'] });
+  const clients = await Promise.all([1, 2, 3, 4].map(() => server.connect()));
+  const all = await Promise.all(Array.from({ length: sessions }, (_, i) => Follower.open(clients[i % 4])));
+  for (let turn = 0; turn < 2; turn++) {
+    await Promise.all(all.map((follower, i) => say(follower, i, turn)));
+    await Promise.all(all.map((follower) => follower.done(turn)));
+  }
+  const wide = await server.metrics(); // steps by how many turns they served
+  const bucket = [4, 8, 16, 32].findLast((n) => n < sessions / 2 || n === 4);
+  const few = wide.get(`parley_engine_batch_size_bucket{le="${bucket}"}`);
+  assert.ok(few < wide.get('parley_engine_batch_size_count'), `no step served more than ${bucket} turns`);
+  const alone = await Server.start(t, { args: unlimited });
+  const client = await alone.connect();
+  for (const [i, follower] of all.entries()) {
+    const solo = await Follower.open(client);
+    for (let turn = 0; turn < 2; turn++) {
+      const want = await solo.done(await say(solo, i, turn));
+      assert.deepEqual(transcript(follower.turns.get(turn)), transcript(want), `session ${i}, turn ${turn}`);
+    }
+  }
+});
+
+test('more turns than places: they wait, and all end; more than may wait are told to come again', async (t) => {
+  const server = await Server.start(t, { args: [...unlimited, '--max-sequences', '4', '--max-queued-turns', '8'] });
+  const client = await server.connect();
+  const all = await Promise.all(Array.from({ length: 20 }, () => Follower.open(client)));
+  const answers = await Promise.all(all.map((follower) => follower.start('Tell me a story.', { sampling: { max_tokens: 60, ignore_eos: true } })
+    .then((turn) => ({ follower, turn }), (error) => error.answer)));
+  const refused = answers.filter((answer) => answer.type === 'error');
+  assert.ok(refused.length >= 1 && refused.length <= 8, `${refused.length} refused`);
+  for (const answer of refused) {
+    assert.equal(answer.code, 'overloaded', answer.message);
+    assert.ok(answer.retry_after_ms > 0);
+  }
+  for (const { follower, turn } of answers.filter((answer) => answer.follower))
+    assert.equal((await follower.done(turn)).ids.length, 60);
+  const again = await all.find((_, i) => answers[i].type === 'error').say('Hello!', { sampling: { max_tokens: 3, ignore_eos: true } });
+  assert.equal(again.ids.length, 3);
+});
+
+test('a long prefill does not stall the streams beside it', async (t) => {
+  const chunk = 128, prompt = 3000, streams = 6;
+  const server = await Server.start(t, { args: [...unlimited, '--prefill-chunk-tokens', String(chunk)] });
+  const client = await server.connect();
+  const all = await Promise.all(Array.from({ length: streams }, () => Follower.open(client)));
+  for (const follower of all) await follower.start('Tell me a story.', { sampling: { max_tokens: 2000, ignore_eos: true, temperature: 0.9 } });
+  await Promise.all(all.map((follower) => follower.tokens(0, 10)));
+  const late = await Follower.open(await server.connect());
+  const number = await late.start({ ids: Array.from({ length: prompt }, (_, i) => 300 + (i * 17) % 3600) }, { sampling: { max_tokens: 5, ignore_eos: true } });
+  const before = all.map((follower) => follower.turns.get(0).ids.length);
+  const turn = await late.tokens(number, 1);
+  const during = all.map((follower, i) => follower.turns.get(0).ids.length - before[i]);
+  // Each step takes one chunk of the prompt and one token of everybody else; a step or two may pass unseen.
+  const steps = Math.floor(prompt / chunk);
+  for (const n of during) assert.ok(n >= steps - 4, `${n} tokens during about ${steps} steps of prefill`);
+  await late.done(number);
+  const { prefill_ms } = turn.done.timings;
+  for (const follower of all) {
+    const { arrivals } = follower.turns.get(0);
+    const gaps = arrivals.slice(1).map((at, i) => at - arrivals[i]);
+    assert.ok(Math.max(...gaps) < Math.max(prefill_ms / 2, 500), `a gap of ${Math.max(...gaps)} ms in a prefill of ${prefill_ms} ms`);
+  }
+  await Promise.all(all.map((follower) => client.ask({ type: 'turn.cancel', session: follower.session })));
+});
