@@ -101,9 +101,12 @@ export class Follower {
 
   /** Waits until check(this) gives something truthy. */
   async wait(what, check, timeoutMs = 60000) {
-    const value = await until(`${what} (session ${this.session}, after event ${this.seq})`, () => {
+    const value = await until(`${what} (session ${this.session}, after event ${this.seq})`, async () => {
       if (this.fault) throw this.fault;
-      return check(this);
+      const closed = this.client && this.client.closeCode !== undefined; // asked first: what came before it counts
+      const value = await check(this);
+      if (closed && !value) throw new Error(`the connection closed with ${this.client.closeCode} before ${what}`);
+      return value;
     }, timeoutMs);
     if (this.fault) throw this.fault;
     return value;

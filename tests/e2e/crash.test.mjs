@@ -1,0 +1,193 @@
+// Whatever ends the process, what a client was told is done is there afterwards, and the sessions go on.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import test from 'node:test';
+import { Follower, transcript } from './follower.mjs';
+import { root, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Random, seed } from './random.mjs';
+
+const model = path.join(root, 'tests/fixtures/models/llama');
+const rounds = Math.max(4, Math.round(40 * scale));
+const random = new Random();
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const sampling = () => ({ temperature: 1, seed: String(random.below(1e9)), max_tokens: 1 + random.below(60), ignore_eos: true, logprobs: true });
+
+/** What one client was told of one session, over all the lives of the server. */
+class Witness {
+  constructor(follower) {
+    this.follower = follower;
+    this.told = []; // turns that were told to be done, by number
+  }
+
+  note() {
+    for (const [number, turn] of this.follower.turns) if (turn.done) this.told[number] = transcript(turn);
+  }
+
+  /** Talks until the connection breaks. */
+  async talk() {
+    try {
+      for (;;) await this.follower.say({ ids: [2 + random.below(300), 2 + random.below(300)] }, { sampling: sampling() });
+    } catch (error) {
+      if (this.follower.fault) throw this.follower.fault;
+      if (error.answer?.code !== 'session_full') return this.note();
+    }
+    return this.note();
+  }
+
+  /** After a restart: everything told is there; a turn that was cut off keeps a beginning of what was seen, or more. */
+  async check(server) {
+    const { follower } = this;
+    const client = await server.connect();
+    const fresh = new Follower(follower.session);
+    fresh.mayLose = true;
+    await fresh.attach(client);
+    const { session, turns } = await client.ask({ type: 'session.get', session: follower.session });
+    await fresh.wait('every event', () => fresh.seq === session.seq);
+    for (const [number, told] of this.told.entries()) {
+      if (!told) continue;
+      assert.deepEqual(transcript(fresh.turns.get(number)), told, `turn ${number} of ${follower.session}`);
+      assert.equal(turns[number].text, told.text);
+      assert.equal(turns[number].finish_reason, told.finish_reason);
+    }
+    let kept = 0;
+    for (const [number, turn] of fresh.turns) {
+      assert.ok(turn.done, `turn ${number} has an end`);
+      if (turn.done.finish_reason !== 'interrupted') continue;
+      const seen = follower.turns.get(number)?.ids ?? [];
+      const both = Math.min(seen.length, turn.ids.length);
+      assert.deepEqual(turn.ids.slice(0, both), seen.slice(0, both), `interrupted turn ${number} of ${follower.session}`);
+      assert.equal(turn.done.usage.output_tokens, turn.ids.length);
+      kept += turn.ids.length;
+    }
+    assert.equal(session.turn, null);
+    assert.equal(session.n_tokens, turns.reduce((sum, turn) => sum + turn.n_input + turn.n_output, 0));
+    // Going on where the old connection stood: without a gap, or with a reset that says so.
+    const { seq } = follower;
+    const back = await client.ask({ type: 'session.attach', session: follower.session, after: seq });
+    assert.equal(back.type, 'session.attached');
+    if (seq > session.seq) assert.equal(back.reset, true);
+    fresh.leave();
+    this.follower = await Follower.attach(await server.connect(), follower.session, session.seq);
+    for (const [number, turn] of fresh.turns) this.told[number] = transcript(turn);
+    return kept;
+  }
+}
+
+test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async (t) => {
+  const options = { model, db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--max-sequences', '8', '--commit-interval-us', '5000'] };
+  let witnesses = [];
+  let kept = 0, told = 0;
+  for (let round = 0; round < rounds; round++) {
+    const server = await Server.start(t, options);
+    for (const witness of witnesses) kept += await witness.check(server);
+    // Old sessions fill up: some are left behind, checked for the last time just now.
+    witnesses = witnesses.slice(-6);
+    const client = await server.connect();
+    for (let i = 0; i < 3; i++) witnesses.push(new Witness(await Follower.open(client)));
+    const talks = witnesses.map((witness) => witness.talk());
+    await pause(20 + random.below(180));
+    const { signal } = await server.stop('SIGKILL');
+    assert.equal(signal, 'SIGKILL');
+    await Promise.all(talks);
+    told += witnesses.reduce((sum, witness) => sum + witness.told.filter(Boolean).length, 0);
+    assert.equal(execFileSync('sqlite3', [options.db, 'pragma integrity_check']).toString().trim(), 'ok', `round ${round}`);
+  }
+  const last = await Server.start(t, options);
+  for (const witness of witnesses) {
+    kept += await witness.check(last);
+    const next = await witness.follower.say({ ids: [5] }, { sampling: { max_tokens: 2, ignore_eos: true } }).catch((error) => error.answer);
+    assert.ok(next.done || next.code === 'session_full', 'the session goes on');
+  }
+  assert.ok(told > rounds && kept > 0, `${told} turns done, ${kept} tokens of interrupted ones kept`);
+});
+
+test('an interrupted session goes on as one that was told the same from the start', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--commit-interval-us', '1000'] };
+  const first = await Server.start(t, options);
+  const author = await Follower.open(await first.connect());
+  const ids = [1, 463, 273, 201, 899, 2, 201];
+  const turn = await author.start({ ids }, { sampling: { temperature: 0, max_tokens: 2000, ignore_eos: true, logprobs: true } });
+  await author.tokens(turn, 40);
+  await first.stop('SIGKILL');
+  const second = await Server.start(t, options);
+  const client = await second.connect();
+  const reader = new Follower(author.session);
+  reader.mayLose = true;
+  await reader.attach(client);
+  const cut = await reader.done(turn);
+  assert.equal(cut.done.finish_reason, 'interrupted');
+  assert.ok(cut.ids.length > 0);
+  const next = await reader.say({ ids: [42] }, { sampling: { temperature: 0, max_tokens: 20, ignore_eos: true, logprobs: true } });
+  const straight = await (await Follower.open(client)).say({ ids: [...ids, ...cut.ids, 42] }, { sampling: { temperature: 0, max_tokens: 20, ignore_eos: true, logprobs: true } });
+  assert.deepEqual([next.ids, next.logprobs], [straight.ids, straight.logprobs]);
+});
+
+test('SIGTERM: running turns finish, new ones are refused, exit status 0', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
+  const server = await Server.start(t, options);
+  const client = await server.connect();
+  const author = await Follower.open(client);
+  const idle = await Follower.open(client);
+  const turn = await author.start('Tell me a story.', { sampling: { max_tokens: 800, ignore_eos: true } });
+  await author.tokens(turn, 5);
+  server.process.kill('SIGTERM');
+  await until('the drain to begin', async () => (await fetch(`${server.url}/readyz`).catch(() => ({ status: 503 }))).status === 503);
+  const refused = await client.ask({ type: 'turn.start', session: idle.session, input: { content: 'Hello!' } });
+  assert.deepEqual([refused.type, refused.code], ['error', 'shutting_down']);
+  assert.equal((await client.ask({ type: 'session.open' })).code, 'shutting_down');
+  const { done, ids } = await author.done(turn);
+  assert.deepEqual([done.finish_reason, ids.length], ['length', 800]);
+  assert.equal(await client.closed, 1001);
+  assert.deepEqual(await server.exited, { code: 0, signal: null });
+  const again = await Server.start(t, options);
+  const reader = await Follower.attach(await again.connect(), author.session);
+  assert.deepEqual(transcript(await reader.done(turn)), transcript(author.turns.get(turn)));
+});
+
+test('SIGTERM and no time to finish: what ran is recorded as interrupted, with its tokens; exit status 0', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--drain-timeout', '0.3'] };
+  const server = await Server.start(t, options);
+  const author = await Follower.open(await server.connect());
+  const turn = await author.start('Tell me a story.', { sampling: { max_tokens: 3500, ignore_eos: true } });
+  await author.tokens(turn, 5);
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
+  const seen = author.turns.get(turn).ids;
+  const again = await Server.start(t, options);
+  const reader = await Follower.attach(await again.connect(), author.session);
+  const { done, ids } = await reader.done(turn);
+  assert.equal(done.finish_reason, 'interrupted');
+  assert.ok(ids.length >= seen.length && ids.length < 3500, `${ids.length} of at least ${seen.length} tokens`);
+  assert.deepEqual(ids.slice(0, seen.length), seen);
+});
+
+test('a second SIGTERM ends at once, and loses nothing either', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
+  const server = await Server.start(t, options);
+  const author = await Follower.open(await server.connect());
+  const turn = await author.start('Tell me a story.', { sampling: { max_tokens: 3500, ignore_eos: true } });
+  await author.tokens(turn, 5);
+  server.process.kill('SIGTERM');
+  await pause(50);
+  assert.equal(server.status, undefined, 'the first one waits for the turn');
+  const begun = performance.now();
+  await server.stop('SIGTERM');
+  assert.ok(performance.now() - begun < 2000 / Math.min(scale, 1), `${performance.now() - begun} ms`);
+  assert.equal(server.status.signal, null);
+  const again = await Server.start(t, options);
+  const reader = new Follower(author.session);
+  reader.mayLose = true;
+  await reader.attach(await again.connect());
+  assert.equal((await reader.done(turn)).done.finish_reason, 'interrupted');
+});
+
+test('ready again in under two seconds', async (t) => {
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
+  const first = await Server.start(t, options);
+  const author = await Follower.open(await first.connect());
+  await author.say('My name is Zora.');
+  await first.stop('SIGKILL');
+  const begun = performance.now();
+  await Server.start(t, options);
+  assert.ok(performance.now() - begun < 2000 / Math.min(scale, 1), `${performance.now() - begun} ms`);
+});
