@@ -49,9 +49,14 @@ export class Follower {
   async attach(client) {
     this.leave();
     this.client = client;
-    // Events come after the answer in the same stream, so listening may begin with it.
-    client.listeners.add(this.listener);
-    this.attached = await client.ask({ type: 'session.attach', session: this.session, after: this.seq });
+    const request_id = client.newId();
+    const begin = (frame) => { // with the answer: what comes before it belongs to an earlier attach
+      if (frame.request_id !== request_id) return;
+      client.listeners.delete(begin);
+      client.listeners.add(this.listener);
+    };
+    client.listeners.add(begin);
+    this.attached = await client.ask({ type: 'session.attach', session: this.session, after: this.seq, request_id });
     if (this.attached.type !== 'session.attached') throw new Error(`session.attach: ${JSON.stringify(this.attached)}`);
     return this.attached;
   }

@@ -161,14 +161,16 @@ export class Client {
 
   /** Sends with a request_id and gives the frame that answers it (an error too). */
   async request(message, timeoutMs) {
-    const request_id = `q${this.tag}.${++this.counter}`;
+    const request_id = this.newId();
     this.send({ ...message, request_id });
     return this.next((frame) => frame.request_id === request_id, timeoutMs);
   }
 
+  newId() { return `${this.tag}.${++this.counter}`; }
+
   /** As request(), for several at once: leaves alone what next() has yet to look at. */
   ask(message, timeoutMs = 30000) {
-    const request_id = message.request_id ?? `a${this.tag}.${++this.counter}`;
+    const request_id = message.request_id ?? this.newId();
     return new Promise((resolve, reject) => {
       const end = (settle, value) => {
         clearTimeout(timer);
