@@ -245,8 +245,9 @@ static void pull_events(struct connection *c, struct session *s) {
     }
 }
 
-// An answer about a session does not overtake the events that came before it. It is encoded first:
-// what it points to may not outlive another call on its session.
+// An answer about a session does not overtake the events that came before it; but for
+// session.attached: what its client has yet to get is what comes behind `after`, and so behind the
+// answer. It is encoded first: what it points to may not outlive another call on its session.
 void connection_answer(struct connection *c, const struct session_answer *a) {
     struct outbox held = {0};
     struct buf *tx = server_tx(c->server);
@@ -258,7 +259,7 @@ void connection_answer(struct connection *c, const struct session_answer *a) {
         connection_end(c, CLOSE_INTERNAL, "no memory");
         return;
     }
-    for (size_t i = c->n_ready; a->session_id && i-- > 0;) {
+    for (size_t i = c->n_ready; a->session_id && a->kind != ANSWER_ATTACHED && i-- > 0;) {
         if (strcmp(session_id(c->ready[i]), a->session_id) != 0) continue;
         pull_events(c, c->ready[i]);
         // Detached: nobody will tell us when it leaves memory.

@@ -162,6 +162,25 @@ test('a disconnect ends no turn', async () => {
   assert.deepEqual([done.finish_reason, ids.length], ['length', 400]);
 });
 
+test('attaching again on the same connection: everything behind `after` comes behind the answer', async () => {
+  const client = await server.connect();
+  const author = await Follower.open(await server.connect());
+  const turn = await author.start('Tell me a story.', { sampling: endless(400) });
+  await author.tokens(turn, 5);
+  for (let i = 0; i < 40; i++) {
+    // The second and third find the first one's events waiting to be sent.
+    const first = new Follower(author.session), second = new Follower(author.session), third = new Follower(author.session);
+    const answers = [first.attach(client), second.attach(client), third.attach(client)];
+    await Promise.all(answers);
+    first.leave();
+    second.leave();
+    await third.wait('some events', () => third.seq > 3 + i);
+    third.leave();
+  }
+  const reader = await Follower.attach(client, author.session, 0);
+  assert.deepEqual(transcript(await reader.done(turn)), transcript(await author.done(turn)));
+});
+
 test('detached is quiet; attached again, nothing is missing', async () => {
   const client = await server.connect();
   const author = await Follower.open(client);
