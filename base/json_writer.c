@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 // Bytes that end a clean span: controls, '"', '\', '/' (escaped after '<') and the start or middle
@@ -187,6 +188,21 @@ void json_put_double(struct json_writer *w, const char *key, double v) {
     }
     begin(w, key);
     put(w->buf, text, n);
+}
+
+void json_put_float(struct json_writer *w, const char *key, float v) {
+    char text[40];
+    int digits = 6;
+    if (!isfinite(v)) {
+        json_put_null(w, key);
+        return;
+    }
+    do snprintf(text, sizeof text, "%.*g", digits, (double)v);
+    while (strtof(text, NULL) != v && ++digits <= 9);
+    char *comma = strchr(text, ','); // a program that called setlocale()
+    if (comma) *comma = '.';
+    begin(w, key);
+    put(w->buf, text, strlen(text));
 }
 
 void json_put_bool(struct json_writer *w, const char *key, bool v) {

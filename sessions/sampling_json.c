@@ -188,7 +188,7 @@ static void write_lists(struct json_writer *w, const struct key *k, const struct
         for (int i = 0; i < p->n_bias; i++) {
             char id[16];
             snprintf(id, sizeof id, "%d", p->bias[i].id);
-            json_put_double(w, id, p->bias[i].bias);
+            json_put_float(w, id, p->bias[i].bias);
         }
         json_close(w, '}');
         return;
@@ -212,7 +212,7 @@ int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t
         const void *at = (const char *)s + k->offset;
         if (!(which >> i & 1)) continue;
         switch (k->type) {
-        case KEY_FLOAT: json_put_double(&w, k->name, *(const float *)at); break;
+        case KEY_FLOAT: json_put_float(&w, k->name, *(const float *)at); break;
         case KEY_INT: json_put_int(&w, k->name, *(const int32_t *)at); break;
         case KEY_BOOL: json_put_bool(&w, k->name, *(const bool *)at); break;
         case KEY_SEED:

@@ -21,13 +21,6 @@ static void put_object(struct json_writer *w, const char *key, const char *json)
     json_put_raw(w, key, json ? json : "{}", json ? strlen(json) : 2);
 }
 
-// A setting: 0.7 is read back as the same float as 0.699999988, and people see it.
-static void put_setting(struct json_writer *w, const char *key, float v) {
-    char text[32];
-    snprintf(text, sizeof(text), "%.6g", (double)v);
-    json_put_double(w, key, strtod(text, NULL));
-}
-
 static double ms(int64_t us) {
     return (double)us / 1000.0;
 }
@@ -145,13 +138,13 @@ static void put_model(struct json_writer *w, const struct protocol_hello *h) {
     json_put_int(w, "max_memory_len", e->max_memory_len);
     json_put_int(w, "sink_len", h->sink_len);
     json_open(w, "sampling", '{');
-    put_setting(w, "temperature", s->temperature);
+    json_put_float(w, "temperature", s->temperature);
     json_put_int(w, "top_k", s->top_k);
-    put_setting(w, "top_p", s->top_p);
-    put_setting(w, "min_p", s->min_p);
-    put_setting(w, "repetition_penalty", s->repetition_penalty);
-    put_setting(w, "presence_penalty", s->presence_penalty);
-    put_setting(w, "frequency_penalty", s->frequency_penalty);
+    json_put_float(w, "top_p", s->top_p);
+    json_put_float(w, "min_p", s->min_p);
+    json_put_float(w, "repetition_penalty", s->repetition_penalty);
+    json_put_float(w, "presence_penalty", s->presence_penalty);
+    json_put_float(w, "frequency_penalty", s->frequency_penalty);
     json_put_int(w, "max_tokens", s->max_tokens);
     json_close(w, '}');
     json_close(w, '}');

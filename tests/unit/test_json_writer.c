@@ -156,6 +156,26 @@ static void doubles_as_printf_and_floats_read_back(void **state) {
     }
 }
 
+static void floats_are_as_short_as_they_can_be(void **state) {
+    static const struct {
+        float v;
+        const char *want;
+    } cases[] = {{0.7f, "0.7"}, {1, "1"}, {-2.5f, "-2.5"}, {0, "0"}, {1e-8f, "1e-08"}, {INFINITY, "null"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_put_float(&w, NULL, cases[i].v);
+        assert_string_equal(again(), cases[i].want);
+    }
+    for (uint64_t i = 0; i < 20000; i++) {
+        uint32_t r[4];
+        float f;
+        philox4x32(i, (uint32_t[4]){0}, r);
+        memcpy(&f, &r[0], 4);
+        if (!isfinite(f)) continue;
+        json_put_float(&w, NULL, f);
+        assert_true(strtof(again(), NULL) == f);
+    }
+}
+
 static void any_text_reads_back(void **state) {
     static const char alphabet[] = "ab<//\\\"\n\x02\x7f\xc3\xa4\xe2\x80\xa8\xa9\xff";
     for (uint64_t i = 0; i < 20000; i++) {
@@ -196,6 +216,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(integers_are_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(doubles_in_nine_digits, setup, teardown),
         cmocka_unit_test_setup_teardown(doubles_as_printf_and_floats_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(floats_are_as_short_as_they_can_be, setup, teardown),
         cmocka_unit_test_setup_teardown(any_text_reads_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_buffer_is_an_error_not_half_a_value, setup,
                                         teardown),
