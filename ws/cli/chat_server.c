@@ -69,19 +69,23 @@ static int await(struct server_peer *p, const char *type, cJSON **frame, struct 
     }
 }
 
+// main_chat has checked that what is given is a number.
+static void put_given(struct json_writer *w, const char *key, const char *text) {
+    if (*text) json_put_double(w, key, atof(text));
+}
+
 static void put_sampling(struct json_writer *w, const struct chat_settings *s) {
-    const double unset = atof(CLI_UNSET);
     const struct cli_sampling *g = &s->sampling;
     json_open(w, "sampling", '{');
-    if (g->temperature != unset) json_put_double(w, "temperature", g->temperature);
-    if (g->top_p != unset) json_put_double(w, "top_p", g->top_p);
-    if (g->min_p != unset) json_put_double(w, "min_p", g->min_p);
-    if (g->repetition_penalty != unset) json_put_double(w, "repetition_penalty", g->repetition_penalty);
-    if (g->presence_penalty != unset) json_put_double(w, "presence_penalty", g->presence_penalty);
-    if (g->frequency_penalty != unset) json_put_double(w, "frequency_penalty", g->frequency_penalty);
-    if (g->top_k != (int64_t)unset) json_put_int(w, "top_k", g->top_k);
-    if (g->min_tokens != (int64_t)unset) json_put_int(w, "min_tokens", g->min_tokens);
-    if (g->seed[0]) json_put_string(w, "seed", g->seed);
+    put_given(w, "temperature", g->temperature);
+    put_given(w, "top_k", g->top_k);
+    put_given(w, "top_p", g->top_p);
+    put_given(w, "min_p", g->min_p);
+    put_given(w, "repetition_penalty", g->repetition_penalty);
+    put_given(w, "presence_penalty", g->presence_penalty);
+    put_given(w, "frequency_penalty", g->frequency_penalty);
+    put_given(w, "min_tokens", g->min_tokens);
+    if (g->seed[0]) json_put_u64_string(w, "seed", strtoull(g->seed, NULL, 0));
     if (g->stop[0]) json_put_string(w, "stop", g->stop);
     if (s->max_tokens) json_put_int(w, "max_tokens", s->max_tokens);
     json_close(w, '}');

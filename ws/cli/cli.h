@@ -54,40 +54,41 @@ struct cli_model {
     {"model", "session_len", CONFIG_INT, offsetof(T, m.session_len), 0, 1e9, 0, "0",               \
      "Most tokens of one session; 0: what the work needs.", 0}
 
+#define CLI_NO_MODEL "--model says which model folder to use"
 // Opens the model for n_sequences turns at once; a progress bar on a terminal's stderr.
 int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences, struct err *err);
 // memory_len, sink_len and session_len of a turn on that engine: the options, or what they default to.
 void cli_turn_window(const struct cli_model *m, const struct engine *e, struct engine_turn *turn);
 
-// Options of every command that draws tokens. NaN (floats) and -1 (integers) mean "not given".
+// Options of every command that draws tokens, as they were written: an empty one was not given.
 struct cli_sampling {
-    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-    int64_t top_k, min_tokens;
-    char *seed, *stop;
+    char *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *presence_penalty;
+    char *frequency_penalty, *min_tokens, *seed, *stop;
 };
-#define CLI_UNSET "-1000"
+#define CLI_SAMPLING_KEY(T, m, name, metavar, help)                                                \
+    {"sampling", #name, CONFIG_STRING, offsetof(T, m.name), 0, 0, metavar, "", help, 0}
 #define CLI_SAMPLING_KEYS(T, m)                                                                    \
-    {"sampling", "temperature", CONFIG_FLOAT, offsetof(T, m.temperature), -1000, 100, 0, CLI_UNSET, \
-     "0 is greedy.", 0},                                                                           \
-    {"sampling", "top_k", CONFIG_INT, offsetof(T, m.top_k), -1000, 1e9, 0, CLI_UNSET,              \
-     "Keep the k likeliest tokens; 0 keeps all.", 0},                                              \
-    {"sampling", "top_p", CONFIG_FLOAT, offsetof(T, m.top_p), -1000, 1, 0, CLI_UNSET,              \
-     "Keep the likeliest tokens that together have this probability.", 0},                         \
-    {"sampling", "min_p", CONFIG_FLOAT, offsetof(T, m.min_p), -1000, 1, 0, CLI_UNSET,              \
-     "Drop tokens below this share of the likeliest one's probability.", 0},                       \
-    {"sampling", "repetition_penalty", CONFIG_FLOAT, offsetof(T, m.repetition_penalty), -1000, 100, 0, CLI_UNSET, \
-     "Over 1 makes repeating less likely.", 0},                                                    \
-    {"sampling", "presence_penalty", CONFIG_FLOAT, offsetof(T, m.presence_penalty), -1000, 100, 0, CLI_UNSET, \
-     "Taken once from tokens already generated.", 0},                                              \
-    {"sampling", "frequency_penalty", CONFIG_FLOAT, offsetof(T, m.frequency_penalty), -1000, 100, 0, CLI_UNSET, \
-     "Taken from tokens already generated, times their count.", 0},                                \
-    {"sampling", "min_tokens", CONFIG_INT, offsetof(T, m.min_tokens), -1000, 1e9, 0, CLI_UNSET,    \
-     "No end of sequence before this many tokens.", 0},                                            \
-    {"sampling", "seed", CONFIG_STRING, offsetof(T, m.seed), 0, 0, 0, "",                          \
-     "64-bit seed of the draws; without it one is drawn.", 0},                                     \
-    {"sampling", "stop", CONFIG_STRING, offsetof(T, m.stop), 0, 0, 0, "",                          \
-     "Stop before this text appears.", 0}
-// Puts what was given over what *p already holds.
+    CLI_SAMPLING_KEY(T, m, temperature, "X",                                                       \
+                     "0 is greedy; 0 to 100."),                                                    \
+    CLI_SAMPLING_KEY(T, m, top_k, "N",                                                             \
+                     "Keep the N likeliest tokens; 0 keeps all."),                                 \
+    CLI_SAMPLING_KEY(T, m, top_p, "X",                                                             \
+                     "Keep the likeliest tokens that together have this probability; 1 keeps all."),\
+    CLI_SAMPLING_KEY(T, m, min_p, "X",                                                             \
+                     "Drop tokens below this share of the likeliest one's probability."),          \
+    CLI_SAMPLING_KEY(T, m, repetition_penalty, "X",                                                \
+                     "Over 1 makes repeating less likely."),                                       \
+    CLI_SAMPLING_KEY(T, m, presence_penalty, "X",                                                  \
+                     "Taken once from tokens already generated."),                                 \
+    CLI_SAMPLING_KEY(T, m, frequency_penalty, "X",                                                 \
+                     "Taken from tokens already generated, times their count."),                   \
+    CLI_SAMPLING_KEY(T, m, min_tokens, "N",                                                        \
+                     "No end of sequence before this many tokens."),                               \
+    CLI_SAMPLING_KEY(T, m, seed, "N",                                                              \
+                     "64-bit seed of the draws; without it one is drawn."),                        \
+    CLI_SAMPLING_KEY(T, m, stop, "TEXT",                                                           \
+                     "Stop before this text appears.")
+// Puts what was given over what *p already holds; E_INVAL names the option that cannot be (wrong usage).
 int cli_sampling_apply(const struct cli_sampling *s, struct sampling_params *p, struct err *err);
 
 int cli_read_stdin(struct buf *out, struct err *err); // all of it, at most 64 MiB

@@ -207,6 +207,10 @@ int main_bench(int argc, char **argv) {
                                 "Measures prefill, decode and sessions decoding together; medians of --repeat runs.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    if (!s.model.model[0]) {
+        config_release(&table, &s);
+        return cli_usage(argv[0], CLI_NO_MODEL);
+    }
     b.err = &err;
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
     double ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));

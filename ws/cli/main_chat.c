@@ -111,6 +111,12 @@ int main_chat(int argc, char **argv) {
                                 "Reads lines from a terminal or a pipe and prints the answers.", NULL, 0,
                                 &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    struct sampling_params given; // checked before anything is loaded or connected
+    sampling_params_init(&given);
+    if (cli_sampling_apply(&s.sampling, &given, &err) < 0) {
+        config_release(&table, &s);
+        return cli_usage(argv[0], "%s", err.text);
+    }
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);
     TRY_GOTO(out, s.model.model[0] ? chat_engine_open(&peer, &s, &err) : chat_server_open(&peer, &s, &err));

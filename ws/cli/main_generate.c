@@ -122,14 +122,11 @@ int main_generate(int argc, char **argv) {
                                 "Continues a prompt once. Without sampling options it is greedy.", NULL, 0,
                                 &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.ids[0] == !s.prompt[0]) {
+    if (!s.model.model[0] || !s.ids[0] == !s.prompt[0]) {
+        rc = cli_usage(argv[0], s.model.model[0] ? "give either --ids or --prompt" : CLI_NO_MODEL);
         config_release(&table, &s);
-        return cli_usage(argv[0], "give either --ids or --prompt");
+        return rc;
     }
-    token_list_init(&ids);
-    token_list_init(&r.ids);
-    buf_init(&r.text, 1 << 28);
-
     struct engine_turn turn = {.sequence = 1, .turn = 1};
     sampling_params_init(&turn.sampling);
     turn.sampling.temperature = 0;
@@ -137,7 +134,13 @@ int main_generate(int argc, char **argv) {
     turn.sampling.ignore_eos = s.ignore_eos;
     turn.sampling.seed = random_u64();
     turn.sampling.has_seed = true;
-    TRY_GOTO(out, cli_sampling_apply(&s.sampling, &turn.sampling, &err));
+    if (cli_sampling_apply(&s.sampling, &turn.sampling, &err) < 0) {
+        config_release(&table, &s);
+        return cli_usage(argv[0], "%s", err.text);
+    }
+    token_list_init(&ids);
+    token_list_init(&r.ids);
+    buf_init(&r.text, 1 << 28);
     TRY_GOTO(out, cli_engine_open(&e, &s.model, 1, &err));
     TRY_GOTO(out, prompt_ids(&s, e, &ids, &err));
     cli_turn_window(&s.model, e, &turn);

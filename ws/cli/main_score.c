@@ -71,12 +71,13 @@ int main_score(int argc, char **argv) {
                                 "Computes a token sequence and writes the logits at each position.", NULL,
                                 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    if (!s.model.model[0] || !s.ids[0]) {
+        rc = cli_usage(argv[0], s.model.model[0] ? "--ids gives at least one token id" : CLI_NO_MODEL);
+        config_release(&table, &s);
+        return rc;
+    }
     token_list_init(&ids);
     TRY_GOTO(out, cli_parse_ids(s.ids, &ids, &err));
-    if (ids.len == 0) {
-        rc = err_set(&err, E_INVAL, "--ids gives at least one token id");
-        goto out;
-    }
     TRY_GOTO(out, cli_engine_open(&e, &s.model, 1, &err));
     scoring.ids = ids.ids;
     scoring.n_ids = (int64_t)ids.len;
