@@ -233,9 +233,9 @@ static const struct tensor *find_exact(const struct checkpoint *c, const char *n
 }
 
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name) {
-    static const char *const prefixes[] = {"model.", "transformer."};
+    static const char *const prefixes[] = {"model.", "transformer.", "gpt_neox."};
     const struct tensor *t = find_exact(c, name);
-    for (int i = 0; i < 2 && !t; i++) {
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !t; i++) {
         size_t len = strlen(prefixes[i]);
         char longer[512];
         if (strncmp(name, prefixes[i], len) == 0) t = find_exact(c, name + len);

@@ -5,23 +5,39 @@
 #include "engine/model/model_config.h"
 #include <cjson/cJSON.h>
 
-// What config.json calls the shape. head_dim and n_kv_heads may be NULL where the family knows no
-// such key.
+// Another name that the class in transformers takes for a key.
+struct family_alias {
+    const char *alias, *key;
+};
+
+// What config.json calls the shape. All but the first three may be NULL where the family knows no
+// such key: the switch keeps base's value; no ffn_width means four widths.
 struct family_keys {
     const char *n_layers, *width, *n_heads, *n_kv_heads, *head_dim, *ffn_width, *max_positions;
     const char *norm_eps, *activation;
+    bool ffn_width_optional; // absent or null: four widths
+    // Rotary positions: rotary_dim names the key of the rotated width, and then there are no other
+    // parameters; else they are read by rope_read, rotary_part being the part of a head that turns
+    // where the file is silent (0: whole heads, and nothing else is understood).
+    const char *rotary_dim;
+    double rotary_part;
+    const struct family_alias *aliases; // ends with a NULL; may be NULL
 };
 
 // Names without ".weight" and ".bias". Those of a layer follow "LAYERS.NUMBER.".
 struct family_tensors {
     const char *embed, *final_norm, *head, *layers;
+    const char *positions, *embed_norm, *embed_in, *embed_out;
     const char *attn_norm, *ffn_norm;
     const char *q, *k, *v, *q_norm, *k_norm, *o;
+    const char *qkv;  // q, k and v in one tensor; then q, k and v are NULL
+    bool qkv_by_head; // its rows: q, k, v of the first head, q, k, v of the second ...; else all q first
+    bool conv1d;      // the layers' matrices are stored (inputs, outputs)
     const char *gate, *up, *down;
 };
 
 struct family {
-    const char *model_type;
+    const char *model_type, *class; // of transformers: "llama", "LlamaForCausalLM"
     const struct family_keys *keys;
     const struct family_tensors *tensors;
     // Switches that every model of the family has, and the defaults of the class in transformers
@@ -31,6 +47,7 @@ struct family {
     bool kv_heads_required; // else a missing number of them means one for each query head
     // The switches that config.json decides; shape and activation are read already. The sentence in
     // err names the key; the caller puts the file's name before it.
+    // NULL where there are none.
     int (*read)(struct model_config *c, const cJSON *json, struct err *err);
 };
 

@@ -48,8 +48,12 @@ static void put_switches(struct json_writer *w, const struct model_config *c) {
     json_put_string(w, "norm", norm_words[c->norm]);
     json_put_string(w, "norm_placement", placement_words[c->norm_placement]);
     json_put_double(w, "norm_eps", c->norm_eps);
+    json_put_bool(w, "norm_bias", c->norm_bias);
+    json_put_bool(w, "embed_norm", c->embed_norm);
+    json_put_bool(w, "final_norm", c->final_norm);
     json_put_bool(w, "qk_norm", c->qk_norm);
     json_put_string(w, "positions", position_words[c->positions]);
+    json_put_int(w, "position_offset", c->position_offset);
     if (c->positions == POSITION_ROTARY) {
         json_open(w, "rope", '{');
         json_put_string(w, "style", rope_words[c->rope_style]);
@@ -63,7 +67,14 @@ static void put_switches(struct json_writer *w, const struct model_config *c) {
     json_put_bool(w, "qkv_bias", c->qkv_bias);
     json_put_bool(w, "o_bias", c->o_bias);
     json_put_bool(w, "ffn_bias", c->ffn_bias);
+    json_put_bool(w, "head_bias", c->head_bias);
     json_put_bool(w, "parallel_residual", c->parallel_residual);
+    json_put_bool(w, "shared_norm", c->shared_norm);
+    json_put_bool(w, "normed_residual", c->normed_residual);
+    json_put_double(w, "attention_scale", c->attention_scale);
+    json_put_bool(w, "scale_by_layer", c->scale_by_layer);
+    json_put_double(w, "embed_scale", c->embed_scale);
+    json_put_int(w, "embed_width", c->embed_width);
     json_put_bool(w, "tied_head", c->tied_head);
     json_put_int(w, "sliding_window", c->sliding_window);
     json_put_int(w, "first_windowed_layer", c->first_windowed_layer);

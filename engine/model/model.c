@@ -5,265 +5,84 @@
 // layer is refused at once and not after ten minutes of reading; the second reads and packs.
 #include "engine/model/model.h"
 #include "base/log.h"
-#include "engine/model/checkpoint.h"
-#include "engine/model/families.h"
 #include "engine/model/fingerprint.h"
-#include <stdio.h>
+#include "engine/model/loader.h"
+#include "engine/model/positions.h"
 #include <stdlib.h>
-#include <sys/mman.h>
-
-#define MAX_PARTS 3 // of a stacked matrix: q, k, v
-#define STAGING_ALIGNMENT 64
-
-struct loader {
-    struct model *m;
-    const struct family_tensors *names;
-    struct checkpoint *cp;
-    bool packing; // second walk
-    bool *used;   // (tensors of the checkpoint)
-    char *staging;
-    size_t staging_bytes;
-    int64_t done, total;
-    void (*progress)(void *ctx, int64_t done, int64_t total);
-    void *ctx;
-};
-
-// A tensor as the model has it, and the slice of it that is this rank's.
-struct part {
-    const char *stem;
-    int32_t n_rows, n_cols; // n_cols 0: a vector of n_rows
-    struct range rows, cols;
-};
 
 static struct range whole(int32_t n) {
     return (struct range){0, n};
+}
+
+static struct part whole_part(const char *stem, int32_t n_rows, int32_t n_cols) {
+    return (struct part){stem, n_rows, n_cols, whole(n_rows), whole(n_cols), 0, 0, 0, false};
 }
 
 static struct range heads_rows(struct range heads, int32_t head_dim) {
     return (struct range){heads.first * head_dim, heads.count * head_dim};
 }
 
-// --- finding and checking ---
-
-static int check_shape(const struct tensor *t, const struct part *p, struct err *err) {
-    int n_dims = p->n_cols ? 2 : 1;
-    if (t->n_dims == n_dims && t->shape[0] == p->n_rows &&
-        (n_dims == 1 || t->shape[1] == p->n_cols))
-        return 0;
-    char has[128] = "";
-    for (int d = 0, at = 0; d < t->n_dims && at < 100; d++)
-        at += snprintf(has + at, sizeof has - (size_t)at, "%s%lld", d ? ", " : "",
-                       (long long)t->shape[d]);
-    if (n_dims == 1)
-        return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d)", t->name, has,
-                       p->n_rows);
-    return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d, %d)", t->name, has,
-                   p->n_rows, p->n_cols);
+static int load_head_norm(struct loader *l, float **out, int32_t layer, const char *stem,
+                          struct err *err) {
+    struct part p = whole_part(stem, l->m->config.head_dim, 0);
+    return loader_vector(l, out, layer, &p, 1, "weight", err);
 }
 
-static int find_part(struct loader *l, int32_t layer, const struct part *p, const char *suffix,
-                     const struct tensor **out, struct err *err) {
-    char name[TENSOR_NAME_MAX];
-    const struct tensor *t =
-        checkpoint_find(l->cp, family_tensor_name(name, l->names, layer, p->stem, suffix));
-    if (!t) return err_set(err, E_NOTFOUND, "the tensor '%s' is missing", name);
-    TRY(check_shape(t, p, err));
-    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
-        return err_set(err, E_UNSUPPORTED,
-                       "the tensor '%s' is stored as %s; known are f32, f16, bf16", t->name,
-                       dtype_name(t->dtype));
-    l->used[checkpoint_index(l->cp, t)] = true;
-    *out = t;
-    return 0;
-}
-
-static size_t slice_bytes(const struct tensor *t, const struct part *p) {
-    return (size_t)p->rows.count * (size_t)(p->n_cols ? p->cols.count : 1) * dtype_size(t->dtype);
-}
-
-// --- reading ---
-
-// Grows the staging area; it keeps no content. By mmap, so that giving it back gives memory back.
-static int stage(struct loader *l, size_t bytes, struct err *err) {
-    if (bytes <= l->staging_bytes) return 0;
-    if (l->staging) munmap(l->staging, l->staging_bytes);
-    l->staging_bytes = 0;
-    l->staging = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (l->staging == MAP_FAILED) {
-        l->staging = NULL;
-        return err_set(err, E_NOMEM, "no memory for %zu bytes of staging", bytes);
-    }
-    l->staging_bytes = bytes;
-    return 0;
-}
-
-static void unstage(struct loader *l) {
-    if (l->staging) munmap(l->staging, l->staging_bytes);
-    l->staging = NULL;
-    l->staging_bytes = 0;
-}
-
-static void step(struct loader *l, size_t bytes) {
-    l->done += (int64_t)bytes;
-    if (l->progress) l->progress(l->ctx, l->done, l->total);
-}
-
-// A slice of rows is read alone; of a slice of columns the whole rows are read and the view strides
-// over them.
-static size_t staged_bytes(const struct tensor *t, const struct part *p) {
-    size_t row = (size_t)(p->n_cols ? p->n_cols : 1) * dtype_size(t->dtype);
-    return (size_t)p->rows.count * row;
-}
-
-static size_t staged_room(const struct tensor *t, const struct part *p) {
-    return (staged_bytes(t, p) + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
-}
-
-static int read_part(struct loader *l, const struct tensor *t, const struct part *p, void *to,
+static int load_norm(struct loader *l, struct norm_weights *w, int32_t layer, const char *stem,
                      struct err *err) {
-    size_t row = (size_t)(p->n_cols ? p->n_cols : 1) * dtype_size(t->dtype);
-    return checkpoint_read(l->cp, t, (size_t)p->rows.first * row, to, staged_bytes(t, p), err);
-}
-
-// --- matrices ---
-
-static int pack_matrix(struct loader *l, struct weight *w, const struct part *parts, int n,
-                       const struct tensor *const *tensors, struct err *err) {
-    struct tensor_view views[MAX_PARTS];
-    struct backend *be = l->m->backend;
-    size_t room = 0, at = 0, bytes = 0;
-    for (int i = 0; i < n; i++) room += staged_room(tensors[i], &parts[i]);
-    TRY(stage(l, room, err));
-    for (int i = 0; i < n; i++) {
-        const struct part *p = &parts[i];
-        TRY(read_part(l, tensors[i], p, l->staging + at, err));
-        views[i] = (struct tensor_view){
-            .data = l->staging + at + (size_t)p->cols.first * dtype_size(tensors[i]->dtype),
-            .dtype = tensors[i]->dtype,
-            .rows = p->rows.count,
-            .cols = p->cols.count,
-            .row_stride = p->n_cols,
-            .col_stride = 1,
-        };
-        at += staged_room(tensors[i], p);
-        bytes += slice_bytes(tensors[i], p);
-    }
-    struct weight packed = {0};
-    TRY(be->ops->weight_init(be, &packed, views, n, err));
-    *w = packed;
-    l->m->weight_bytes += w->bytes;
-    step(l, bytes);
-    return 0;
-}
-
-// n parts, one above the other. w NULL: another rank's, to be checked only.
-static int load_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
-                       int n, struct err *err) {
-    const struct tensor *tensors[MAX_PARTS];
-    for (int i = 0; i < n; i++) {
-        TRY(find_part(l, layer, &parts[i], "weight", &tensors[i], err));
-        if (tensors[i]->dtype != tensors[0]->dtype)
-            return err_set(err, E_UNSUPPORTED,
-                           "the tensors '%s' (%s) and '%s' (%s) must be of one dtype",
-                           tensors[0]->name, dtype_name(tensors[0]->dtype), tensors[i]->name,
-                           dtype_name(tensors[i]->dtype));
-        if (w && !l->packing) l->total += (int64_t)slice_bytes(tensors[i], &parts[i]);
-    }
-    return w && l->packing ? pack_matrix(l, w, parts, n, tensors, err) : 0;
-}
-
-// --- vectors: norms and biases, f32 on the device ---
-
-static void to_f32(float *out, const void *in, enum dtype dtype, size_t n) {
-    const uint16_t *half = in;
-    if (dtype == DTYPE_F32) memcpy(out, in, n * sizeof *out);
-    if (dtype == DTYPE_BF16)
-        for (size_t i = 0; i < n; i++) out[i] = bf16_to_f32(half[i]);
-    if (dtype == DTYPE_F16)
-        for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(half[i]);
-}
-
-static int to_device(struct model *m, float **out, const float *values, size_t n, struct err *err) {
-    void *p = NULL;
-    TRY(m->backend->ops->mem_alloc(m->backend, n * sizeof *values, &p, err));
-    int rc = m->backend->ops->mem_write(m->backend, p, values, n * sizeof *values);
-    if (rc < 0) {
-        m->backend->ops->mem_free(m->backend, p);
-        return err_set(err, rc, "the backend %s cannot take %zu bytes", m->backend->ops->name,
-                       n * sizeof *values);
-    }
-    *out = p;
-    m->weight_bytes += n * sizeof *values;
-    return 0;
-}
-
-static int pack_vector(struct loader *l, float **out, const struct part *parts, int n,
-                       const struct tensor *const *tensors, struct err *err) {
-    size_t count = 0, at = 0, room = 0, bytes = 0;
-    for (int i = 0; i < n; i++) {
-        count += (size_t)parts[i].rows.count;
-        bytes += slice_bytes(tensors[i], &parts[i]);
-        if (staged_room(tensors[i], &parts[i]) > room) room = staged_room(tensors[i], &parts[i]);
-    }
-    TRY(stage(l, room, err));
-    float *values = malloc(count * sizeof *values);
-    if (!values) return err_set(err, E_NOMEM, "no memory for a vector of %zu", count);
-    int rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = read_part(l, tensors[i], &parts[i], l->staging, err);
-        if (rc < 0) break;
-        to_f32(values + at, l->staging, tensors[i]->dtype, (size_t)parts[i].rows.count);
-        at += (size_t)parts[i].rows.count;
-    }
-    if (rc == 0) rc = to_device(l->m, out, values, count, err);
-    free(values);
-    if (rc == 0) step(l, bytes);
-    return rc;
-}
-
-// The same for vectors: n parts, one behind the other; of a matrix's biases the parts are the
-// matrix's.
-static int load_vector(struct loader *l, float **out, int32_t layer, const struct part *parts,
-                       int n, const char *suffix, struct err *err) {
-    const struct tensor *tensors[MAX_PARTS];
-    struct part vectors[MAX_PARTS];
-    for (int i = 0; i < n; i++) {
-        vectors[i] = parts[i];
-        vectors[i].n_cols = 0;
-        TRY(find_part(l, layer, &vectors[i], suffix, &tensors[i], err));
-        if (out && !l->packing) l->total += (int64_t)slice_bytes(tensors[i], &vectors[i]);
-    }
-    return out && l->packing ? pack_vector(l, out, vectors, n, tensors, err) : 0;
-}
-
-static int load_norm(struct loader *l, float **out, int32_t layer, const char *stem, int32_t width,
-                     struct err *err) {
-    struct part p = {stem, width, 0, whole(width), {0, 0}};
-    return load_vector(l, out, layer, &p, 1, "weight", err);
+    const struct model_config *c = &l->m->config;
+    struct part p = whole_part(stem, c->width, 0);
+    TRY(loader_vector(l, w ? &w->weight : NULL, layer, &p, 1, "weight", err));
+    if (!c->norm_bias) return 0;
+    return loader_vector(l, w ? &w->bias : NULL, layer, &p, 1, "bias", err);
 }
 
 // --- the walk ---
 
-static int load_attention(struct loader *l, struct layer_weights *w, int32_t layer,
-                          struct err *err) {
+// A matrix of a layer that is a tensor of its own.
+static struct part layer_part(const struct loader *l, const char *stem, int32_t n_rows,
+                              int32_t n_cols, struct range rows, struct range cols) {
+    return (struct part){stem, n_rows, n_cols, rows, cols, .transposed = l->names->conv1d};
+}
+
+static void qkv_parts(const struct loader *l, struct part parts[3]) {
     const struct model_config *c = &l->m->config;
     const struct family_tensors *t = l->names;
     int32_t d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d;
     struct range q_rows = heads_rows(split_heads(&l->m->split, c->n_heads), d);
     struct range kv_rows = heads_rows(split_kv_heads(&l->m->split, c->n_kv_heads), d);
-    const struct part qkv[] = {{t->q, q, c->width, q_rows, whole(c->width)},
-                               {t->k, kv, c->width, kv_rows, whole(c->width)},
-                               {t->v, kv, c->width, kv_rows, whole(c->width)}};
-    const struct part o = {t->o, c->width, q, whole(c->width), q_rows};
+    const char *const stems[] = {t->q, t->k, t->v};
+    for (int32_t i = 0, at = 0; i < 3; i++) {
+        int32_t n = i == 0 ? q : kv;
+        parts[i] = layer_part(l, stems[i], n, c->width, i == 0 ? q_rows : kv_rows, whole(c->width));
+        if (t->qkv) {
+            parts[i].stem = t->qkv;
+            parts[i].n_rows = q + 2 * kv;
+            parts[i].first = t->qkv_by_head ? i * d : at;
+            parts[i].group = t->qkv_by_head ? d : n;
+            parts[i].stride = 3 * d;
+        }
+        at += n;
+    }
+}
+
+static int load_attention(struct loader *l, struct layer_weights *w, int32_t layer,
+                          struct err *err) {
+    const struct model_config *c = &l->m->config;
+    const struct family_tensors *t = l->names;
+    struct part qkv[3];
+    qkv_parts(l, qkv);
+    const struct part o =
+        layer_part(l, t->o, c->width, c->n_heads * c->head_dim, whole(c->width), qkv[0].rows);
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed: one of them adds it
-    TRY(load_norm(l, w ? &w->attn_norm.weight : NULL, layer, t->attn_norm, c->width, err));
-    TRY(load_matrix(l, w ? &w->qkv : NULL, layer, qkv, 3, err));
-    if (c->qkv_bias) TRY(load_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, 3, "bias", err));
-    if (c->qk_norm) TRY(load_norm(l, w ? &w->q_norm : NULL, layer, t->q_norm, d, err));
-    if (c->qk_norm) TRY(load_norm(l, w ? &w->k_norm : NULL, layer, t->k_norm, d, err));
-    TRY(load_matrix(l, w ? &w->o : NULL, layer, &o, 1, err));
+    TRY(load_norm(l, w ? &w->attn_norm : NULL, layer, t->attn_norm, err));
+    TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, 3, err));
+    if (c->qkv_bias) TRY(loader_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, 3, "bias", err));
+    if (c->qk_norm) TRY(load_head_norm(l, w ? &w->q_norm : NULL, layer, t->q_norm, err));
+    if (c->qk_norm) TRY(load_head_norm(l, w ? &w->k_norm : NULL, layer, t->k_norm, err));
+    TRY(loader_matrix(l, w ? &w->o : NULL, layer, &o, 1, err));
     if (c->o_bias)
-        TRY(load_vector(l, w && adds_bias ? &w->o_bias : NULL, layer, &o, 1, "bias", err));
+        TRY(loader_vector(l, w && adds_bias ? &w->o_bias : NULL, layer, &o, 1, "bias", err));
     return 0;
 }
 
@@ -271,17 +90,40 @@ static int load_ffn(struct loader *l, struct layer_weights *w, int32_t layer, st
     const struct model_config *c = &l->m->config;
     const struct family_tensors *t = l->names;
     struct range mine = split_even(&l->m->split, c->ffn_width);
-    const struct part up[] = {{t->gate, c->ffn_width, c->width, mine, whole(c->width)},
-                              {t->up, c->ffn_width, c->width, mine, whole(c->width)}};
-    const struct part down = {t->down, c->width, c->ffn_width, whole(c->width), mine};
+    struct range all = whole(c->width);
+    const struct part ups[] = {layer_part(l, t->gate, c->ffn_width, c->width, mine, all),
+                               layer_part(l, t->up, c->ffn_width, c->width, mine, all)};
+    const struct part down = layer_part(l, t->down, c->width, c->ffn_width, all, mine);
+    const struct part *up = c->gated ? ups : ups + 1;
+    int n_up = c->gated ? 2 : 1;
     bool adds_bias = l->m->split.tp_rank == 0;
-    TRY(load_norm(l, w ? &w->ffn_norm.weight : NULL, layer, t->ffn_norm, c->width, err));
-    TRY(load_matrix(l, w ? &w->up : NULL, layer, up, 2, err));
-    if (c->ffn_bias) TRY(load_vector(l, w ? &w->up_bias : NULL, layer, up, 2, "bias", err));
-    TRY(load_matrix(l, w ? &w->down : NULL, layer, &down, 1, err));
+    if (!c->shared_norm) TRY(load_norm(l, w ? &w->ffn_norm : NULL, layer, t->ffn_norm, err));
+    TRY(loader_matrix(l, w ? &w->up : NULL, layer, up, n_up, err));
+    if (c->ffn_bias) TRY(loader_vector(l, w ? &w->up_bias : NULL, layer, up, n_up, "bias", err));
+    TRY(loader_matrix(l, w ? &w->down : NULL, layer, &down, 1, err));
     if (c->ffn_bias)
-        TRY(load_vector(l, w && adds_bias ? &w->down_bias : NULL, layer, &down, 1, "bias", err));
+        TRY(loader_vector(l, w && adds_bias ? &w->down_bias : NULL, layer, &down, 1, "bias", err));
     return 0;
+}
+
+// The projections between an embedding of another width and the stream: in on the first pipeline
+// rank, out on the last.
+static int load_projections(struct loader *l, bool first, bool last, struct err *err) {
+    const struct model_config *c = &l->m->config;
+    const struct part in = whole_part(l->names->embed_in, c->width, c->embed_width);
+    const struct part out = whole_part(l->names->embed_out, c->embed_width, c->width);
+    if (c->embed_width == c->width) return 0;
+    TRY(loader_matrix(l, first ? &l->m->embed_in : NULL, -1, &in, 1, err));
+    return loader_matrix(l, last ? &l->m->embed_out : NULL, -1, &out, 1, err);
+}
+
+// A learned table of positions; formulas' tables are made elsewhere.
+static int load_positions(struct loader *l, bool first, struct err *err) {
+    const struct model_config *c = &l->m->config;
+    int32_t rows = c->max_positions + c->position_offset;
+    const struct part table = whole_part(l->names->positions, rows, c->width);
+    if (c->positions != POSITION_LEARNED) return 0;
+    return loader_table(l, first ? &l->m->position_table : NULL, &table, err);
 }
 
 // Embedding on the first pipeline rank, final norm and head on the last. A tied head is the
@@ -291,23 +133,28 @@ static int load_ends(struct loader *l, struct err *err) {
     const struct model_config *c = &m->config;
     bool first = m->split.pp_rank == 0, last = m->split.pp_rank == m->split.pp_size - 1;
     struct range rows = split_even(&m->split, c->vocab_size);
-    const struct part embed = {l->names->embed, c->vocab_size, c->embed_width, whole(c->vocab_size),
-                               whole(c->embed_width)};
+    const struct part embed = whole_part(l->names->embed, c->vocab_size, c->embed_width);
     struct part head = embed;
     if (!c->tied_head) head.stem = l->names->head;
     head.rows = rows;
     m->head_is_embed = c->tied_head && first && last && rows.count == c->vocab_size;
-    TRY(load_matrix(l, first ? &m->embed : NULL, -1, &embed, 1, err));
-    if (!m->head_is_embed) TRY(load_matrix(l, last ? &m->head : NULL, -1, &head, 1, err));
+    TRY(loader_matrix(l, first ? &m->embed : NULL, -1, &embed, 1, err));
+    if (!m->head_is_embed) TRY(loader_matrix(l, last ? &m->head : NULL, -1, &head, 1, err));
     if (m->head_is_embed) m->head = m->embed;
-    return load_norm(l, last ? &m->final_norm.weight : NULL, -1, l->names->final_norm, c->width,
-                     err);
+    head.stem = l->names->head;
+    if (c->head_bias) TRY(loader_vector(l, last ? &m->head_bias : NULL, -1, &head, 1, "bias", err));
+    TRY(load_projections(l, first, last, err));
+    TRY(load_positions(l, first, err));
+    if (c->embed_norm)
+        TRY(load_norm(l, first ? &m->embed_norm : NULL, -1, l->names->embed_norm, err));
+    if (!c->final_norm) return 0;
+    return load_norm(l, last ? &m->final_norm : NULL, -1, l->names->final_norm, err);
 }
 
 static int walk(struct loader *l, struct err *err) {
     struct model *m = l->m;
     TRY(load_ends(l, err));
-    unstage(l); // the vocabulary's matrices are the largest by far
+    loader_unstage(l); // the vocabulary's matrices are the largest by far
     for (int32_t i = 0; i < m->config.n_layers; i++) {
         bool mine = i >= m->first_layer && i < m->first_layer + m->n_layers;
         struct layer_weights *w = mine ? &m->layers[i - m->first_layer] : NULL;
@@ -318,13 +165,63 @@ static int walk(struct loader *l, struct err *err) {
     return 0;
 }
 
-// Old checkpoints carry rotary tables, and tied ones a copy of the head: both are derived, not
-// lost.
+// --- what a formula gives ---
+
+static int make_alibi_slopes(struct model *m, struct err *err) {
+    struct range mine = split_heads(&m->split, m->config.n_heads);
+    float *slopes = malloc((size_t)m->config.n_heads * sizeof *slopes);
+    if (!slopes) return err_set(err, E_NOMEM, "no memory for %d heads", m->config.n_heads);
+    alibi_slopes(slopes, m->config.n_heads);
+    int rc = loader_to_device(m, &m->alibi_slopes, slopes + mine.first, (size_t)mine.count, err);
+    free(slopes);
+    return rc;
+}
+
+static int make_sinusoids(struct model *m, struct err *err) {
+    int32_t rows = m->config.max_positions + m->config.position_offset, width = m->config.width;
+    size_t n = (size_t)rows * (size_t)width;
+    float *table = malloc(n * sizeof *table);
+    if (!table) return err_set(err, E_NOMEM, "no memory for a table of %d positions", rows);
+    sinusoidal_table(table, rows, width);
+    int rc = loader_to_device(m, &m->position_table, table, n, err);
+    free(table);
+    return rc;
+}
+
+static int make_positions(struct model *m, struct err *err) {
+    const struct model_config *c = &m->config;
+    if (c->positions == POSITION_ROTARY)
+        return loader_to_device(m, &m->inv_freq, c->inv_freq, (size_t)c->rot_dim / 2, err);
+    if (c->positions == POSITION_ALIBI) return make_alibi_slopes(m, err);
+    if (c->positions == POSITION_SINUSOIDAL && m->split.pp_rank == 0) return make_sinusoids(m, err);
+    return 0;
+}
+
+// --- what is left over ---
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+// Checkpoints carry buffers of the classes that wrote them (causal masks, the value that masks,
+// rotary and sinusoidal tables), and tied ones a copy of the head: all derived, not lost.
 static bool is_derived(const struct model *m, const struct family_tensors *names,
                        const char *name) {
-    size_t head = strlen(names->head);
-    return strstr(name, "rotary_emb.inv_freq") ||
-           (m->config.tied_head && strncmp(name, names->head, head) == 0);
+    static const char *const buffers[] = {
+        ".attn.bias",
+        ".attn.masked_bias",
+        ".attention.bias",
+        ".attention.masked_bias",
+        "rotary_emb.inv_freq",
+        "rotary_emb.cos_cached",
+        "rotary_emb.sin_cached",
+        ".attn.embed_positions",
+        "embed_positions.weights",
+    };
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        if (ends_with(name, buffers[i])) return true;
+    return m->config.tied_head && strncmp(name, names->head, strlen(names->head)) == 0;
 }
 
 static void report_unused(const struct loader *l) {
@@ -369,10 +266,9 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     TRY(walk(l, err));
     report_unused(l);
     l->packing = true;
-    step(l, 0);
+    loader_step(l, 0);
     TRY(walk(l, err));
-    if (m->config.positions == POSITION_ROTARY)
-        TRY(to_device(m, &m->inv_freq, m->config.inv_freq, (size_t)m->config.rot_dim / 2, err));
+    TRY(make_positions(m, err));
     TRY(fingerprint_compute(m->fingerprint, &m->config, l->cp, err));
     return checkpoint_check_unchanged(l->cp, err);
 }
@@ -387,7 +283,7 @@ int model_load(struct model **out, const char *model_dir, struct backend *be,
     struct loader l = {.m = m, .progress = progress, .ctx = ctx};
     struct err why = {0};
     int rc = load(&l, model_dir, &why);
-    unstage(&l);
+    loader_unstage(&l);
     free(l.used);
     checkpoint_close(l.cp);
     if (rc == 0) {
@@ -412,12 +308,17 @@ static void release_vector(struct model *m, float *v) {
     if (v) m->backend->ops->mem_free(m->backend, v);
 }
 
+static void release_norm(struct model *m, const struct norm_weights *w) {
+    release_vector(m, w->weight);
+    release_vector(m, w->bias);
+}
+
 static void release_layer(struct model *m, struct layer_weights *w) {
-    float *const vectors[] = {
-        w->attn_norm.weight, w->ffn_norm.weight, w->qkv_bias, w->q_norm,
-        w->k_norm,           w->o_bias,          w->up_bias,  w->down_bias,
-    };
+    float *const vectors[] = {w->qkv_bias, w->q_norm,  w->k_norm,
+                              w->o_bias,   w->up_bias, w->down_bias};
     struct weight *const matrices[] = {&w->qkv, &w->o, &w->up, &w->down};
+    release_norm(m, &w->attn_norm);
+    release_norm(m, &w->ffn_norm);
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) release_vector(m, vectors[i]);
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) release_weight(m, matrices[i]);
 }
@@ -427,7 +328,13 @@ void model_free(struct model *m) {
     for (int32_t i = 0; m->layers && i < m->n_layers; i++) release_layer(m, &m->layers[i]);
     if (!m->head_is_embed) release_weight(m, &m->head);
     release_weight(m, &m->embed);
-    release_vector(m, m->final_norm.weight);
+    release_weight(m, &m->embed_in);
+    release_weight(m, &m->embed_out);
+    release_norm(m, &m->embed_norm);
+    release_norm(m, &m->final_norm);
+    release_vector(m, m->position_table);
+    release_vector(m, m->head_bias);
+    release_vector(m, m->alibi_slopes);
     release_vector(m, m->inv_freq);
     free(m->layers);
     free(m);

@@ -16,14 +16,40 @@
 // Beyond any model, and small enough that the products below stay far from overflow:
 // rows * width * layers is at most 2^(26 + 20 + 12).
 #define MAX_LAYERS 4096
-#define MAX_WIDTH (1 << 20)
 #define MAX_HEADS 65536
 #define MAX_HEAD_DIM 1024
 #define MAX_FFN (1 << 24)
 #define MAX_QKV_ROWS (1 << 26)
 #define MAX_VOCAB (1 << 26)
+#define MAX_COMPUTED_TABLE (1 << 28) // values; of sinusoidal positions, which no file has to hold
 
 static const struct json_limits config_limits = {4 << 20, 16, 100000};
+
+// --- other names of keys ---
+
+// Where a file has both names they must agree: which of them wins has changed between versions.
+static int rename_key(cJSON *json, const struct family_alias *a, struct err *err) {
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, a->alias);
+    const cJSON *there = cJSON_GetObjectItemCaseSensitive(json, a->key);
+    if (!item) return 0;
+    int rc = 0;
+    if (there && !cJSON_IsNull(there)) {
+        if (!cJSON_IsNull(item) && !cJSON_Compare(item, there, true))
+            rc = err_set(err, E_FORMAT, "'%s' and '%s' disagree", a->alias, a->key);
+        cJSON_Delete(item);
+        return rc;
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(json, a->key);
+    if (cJSON_AddItemToObject(json, a->key, item)) return 0;
+    cJSON_Delete(item);
+    return err_set(err, E_NOMEM, "no memory for '%s'", a->key);
+}
+
+static int rename_keys(cJSON *json, const struct family *f, struct err *err) {
+    for (const struct family_alias *a = f->keys->aliases; a && a->alias; a++)
+        TRY(rename_key(json, a, err));
+    return 0;
+}
 
 // --- the shape ---
 
@@ -66,14 +92,30 @@ static int read_heads(struct model_config *c, const struct family *f, const cJSO
                                                  c->head_dim, MAX_HEAD_DIM);
 }
 
+static int read_ffn_width(struct model_config *c, const struct family_keys *k, const cJSON *json,
+                          struct err *err) {
+    c->ffn_width = 4 * c->width;
+    if (!k->ffn_width) return 0;
+    if (!k->ffn_width_optional) return require_i32(json, k->ffn_width, MAX_FFN, &c->ffn_width, err);
+    return read_i32(json, k->ffn_width, MAX_FFN, &c->ffn_width, err);
+}
+
+// Where the family has a length of its own, a file need not say it.
+static int read_max_positions(struct model_config *c, const struct family_keys *k,
+                              const cJSON *json, struct err *err) {
+    if (c->max_positions == 0)
+        return require_i32(json, k->max_positions, INT32_MAX, &c->max_positions, err);
+    return read_i32(json, k->max_positions, INT32_MAX, &c->max_positions, err);
+}
+
 static int read_shape(struct model_config *c, const struct family *f, const cJSON *json,
                       struct err *err) {
     const struct family_keys *k = f->keys;
     TRY(require_i32(json, "vocab_size", MAX_VOCAB, &c->vocab_size, err));
     TRY(require_i32(json, k->n_layers, MAX_LAYERS, &c->n_layers, err));
-    TRY(require_i32(json, k->width, MAX_WIDTH, &c->width, err));
-    TRY(require_i32(json, k->ffn_width, MAX_FFN, &c->ffn_width, err));
-    TRY(require_i32(json, k->max_positions, INT32_MAX, &c->max_positions, err));
+    TRY(require_i32(json, k->width, MODEL_MAX_WIDTH, &c->width, err));
+    TRY(read_ffn_width(c, k, json, err));
+    TRY(read_max_positions(c, k, json, err));
     TRY(read_heads(c, f, json, err));
     if (((int64_t)c->n_heads + 2 * (int64_t)c->n_kv_heads) * c->head_dim > MAX_QKV_ROWS)
         return err_set(err, E_LIMIT, "%d heads of %d are more than a matrix may have rows",
@@ -151,23 +193,40 @@ static int refuse_unknown(const cJSON *json, struct err *err) {
     return 0;
 }
 
-static int read_positions(struct model_config *c, const cJSON *json, struct err *err) {
+// GPT-J: the width is given, and null does not mean whole heads but fails in its class.
+static int read_rotary_dim(struct model_config *c, const char *key, const cJSON *json,
+                           struct err *err) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
+    if (item && cJSON_IsNull(item))
+        return err_set(err, E_UNSUPPORTED, "'%s' is null; it must be a width", key);
+    TRY(read_i32(json, key, c->head_dim, &c->rot_dim, err));
+    if (c->rot_dim > c->head_dim)
+        return err_set(err, E_FORMAT, "'%s' is %d of heads of %d", key, c->rot_dim, c->head_dim);
+    return rope_plain(c, err);
+}
+
+static int read_positions(struct model_config *c, const struct family *f, const cJSON *json,
+                          struct err *err) {
+    int64_t rows = (int64_t)c->max_positions + c->position_offset;
+    if (c->positions == POSITION_LEARNED && rows > INT32_MAX)
+        return err_set(err, E_LIMIT, "a table of %lld positions", (long long)rows);
+    if (c->positions == POSITION_SINUSOIDAL && c->width < 4)
+        return err_set(err, E_UNSUPPORTED, "sinusoidal positions of width %d", c->width);
+    if (c->positions == POSITION_SINUSOIDAL && rows > MAX_COMPUTED_TABLE / c->width)
+        return err_set(err, E_LIMIT, "a table of %lld positions of width %d", (long long)rows,
+                       c->width);
     if (c->positions != POSITION_ROTARY) return 0;
-    c->rot_dim = c->head_dim;
-    if (c->rot_dim % 2 != 0 || c->rot_dim > MODEL_MAX_ROT)
-        return err_set(err, E_UNSUPPORTED,
-                       "rotary positions need heads of an even width up to %d, not %d",
-                       MODEL_MAX_ROT, c->rot_dim);
-    return rope_read(c, json, err);
+    if (f->keys->rotary_dim) return read_rotary_dim(c, f->keys->rotary_dim, json, err);
+    return rope_read(c, f->keys->rotary_part, json, err);
 }
 
 static int read_numbers(struct model_config *c, const struct family *f, const cJSON *json,
                         struct err *err) {
     double eps = c->norm_eps;
-    TRY(json_get_double(json, f->keys->norm_eps, 1e-12, 1, &eps, err));
+    if (f->keys->norm_eps) TRY(json_get_double(json, f->keys->norm_eps, 1e-12, 1, &eps, err));
     c->norm_eps = (float)eps;
     TRY(json_get_bool(json, "tie_word_embeddings", &c->tied_head, err));
-    TRY(read_activation(c, f->keys->activation, json, err));
+    if (f->keys->activation) TRY(read_activation(c, f->keys->activation, json, err));
     TRY(read_dtype(c, json, err));
     return 0;
 }
@@ -228,7 +287,7 @@ static int read_suggestions(struct model_config *c, const cJSON *json, struct er
 
 // --- the files ---
 
-static int read_config(struct model_config *c, const cJSON *json, struct err *err) {
+static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     const char *type = NULL;
     char names[FAMILY_NAMES_MAX];
     TRY(json_get_string(json, "model_type", &type, err));
@@ -243,21 +302,21 @@ static int read_config(struct model_config *c, const cJSON *json, struct err *er
     c->temperature = c->top_p = c->repetition_penalty = -1;
     c->top_k = -1;
     TRY(refuse_unknown(json, err));
+    TRY(rename_keys(json, f, err));
     TRY(read_shape(c, f, json, err));
     TRY(read_numbers(c, f, json, err));
-    TRY(read_positions(c, json, err));
-    TRY(f->read(c, json, err));
+    TRY(read_positions(c, f, json, err));
+    if (f->read) TRY(f->read(c, json, err));
     return read_tokens(c, json, err);
 }
 
-static int read_generation(struct model_config *c, const cJSON *json, struct err *err) {
+static int read_generation(struct model_config *c, cJSON *json, struct err *err) {
     TRY(read_tokens(c, json, err));
     return read_suggestions(c, json, err);
 }
 
 static int read_file(struct model_config *c, const char *path,
-                     int (*read)(struct model_config *, const cJSON *, struct err *),
-                     struct err *err) {
+                     int (*read)(struct model_config *, cJSON *, struct err *), struct err *err) {
     struct err why = {0};
     cJSON *json = json_parse_file(path, &config_limits, &why);
     if (!json) return err_set(err, why.code, "%s", why.text);
@@ -287,6 +346,10 @@ int model_config_load(struct model_config *c, const char *model_dir, struct err 
 
 int32_t model_config_window(const struct model_config *c, int32_t layer) {
     return layer >= c->first_windowed_layer ? c->sliding_window : 0;
+}
+
+float model_config_attention_scale(const struct model_config *c, int32_t layer) {
+    return c->scale_by_layer ? c->attention_scale / (float)(layer + 1) : c->attention_scale;
 }
 
 int64_t model_config_n_params(const struct model_config *c) {

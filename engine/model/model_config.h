@@ -9,6 +9,7 @@
 
 #define MODEL_MAX_EOS 8
 #define MODEL_MAX_ROT 512
+#define MODEL_MAX_WIDTH (1 << 20)
 
 enum norm_placement { NORM_PRE, NORM_POST }; // before or after each sub-layer's residual add
 enum position_kind { POSITION_LEARNED, POSITION_SINUSOIDAL, POSITION_ROTARY, POSITION_ALIBI };
@@ -39,10 +40,12 @@ struct model_config {
     bool qkv_bias, o_bias, ffn_bias, head_bias;
     bool parallel_residual;  // y = x + attention(n1(x)) + ffn(n2(x))
     bool shared_norm;        // with parallel_residual: n2 is n1 (GPT-J)
+    bool normed_residual;    // pre-norm: what is added to is the normed stream (a variant of BLOOM)
     float embed_scale;
     int32_t embed_width;     // width of the embedding; differs from width where it is projected (OPT-350m)
     bool tied_head;
     float attention_scale;   // on q.k
+    bool scale_by_layer;     // layer n (from 0) has a 1 / (n + 1) of it (a variant of GPT-2)
 
     int32_t sliding_window;        // 0 for none
     int32_t first_windowed_layer;  // layers below attend to everything (Qwen2's max_window_layers)
@@ -63,4 +66,5 @@ int model_config_load(struct model_config *c, const char *model_dir, struct err 
 int model_config_load_file(struct model_config *c, const char *config_path, struct err *err);
 // As layers see it: the window of a layer, 0 for none.
 int32_t model_config_window(const struct model_config *c, int32_t layer);
+float model_config_attention_scale(const struct model_config *c, int32_t layer);
 int64_t model_config_n_params(const struct model_config *c);

@@ -11,6 +11,7 @@
 
 struct rope_params { // as in config.json; 0 where it is silent
     const char *type;
+    double part; // of a head
     double theta, factor, low_freq_factor, high_freq_factor, original_max;
     double attention_factor, beta_fast, beta_slow, mscale, mscale_all_dim;
     bool truncate;
@@ -48,20 +49,24 @@ static int check_keys(const cJSON *dict, struct err *err) {
     return 0;
 }
 
-static int check_partial(const cJSON *dict, struct err *err) {
-    double v = 1;
-    TRY(json_get_double(dict, "partial_rotary_factor", 0, 1, &v, err));
-    return v == 1 ? 0 : err_set(err, E_UNSUPPORTED, "'partial_rotary_factor' %g in this family", v);
+// part 0: whole heads.
+static int read_part(struct rope_params *p, double part, const cJSON *dict, struct err *err) {
+    TRY(json_get_double(dict, "partial_rotary_factor", 0, 1, &p->part, err));
+    if (part != 0 || p->part == 1) return 0;
+    return err_set(err, E_UNSUPPORTED, "'partial_rotary_factor' %g in this family", p->part);
 }
 
-// dict: rope_scaling, rope_parameters or NULL. theta stands in it (v5) or beside it (v4).
-static int read_params(struct rope_params *p, const cJSON *dict, const cJSON *json,
+// dict: rope_scaling, rope_parameters or NULL. theta and the part stand in it (v5) or beside it
+// (v4).
+static int read_params(struct rope_params *p, double part, const cJSON *dict, const cJSON *json,
                        struct err *err) {
-    *p = (struct rope_params){.type = "default", .theta = 10000, .truncate = true};
+    *p = (struct rope_params){
+        .type = "default", .theta = 10000, .truncate = true, .part = part != 0 ? part : 1};
     TRY(json_get_double(json, "rope_theta", 1, 1e15, &p->theta, err));
+    TRY(read_part(p, part, json, err));
     if (!dict) return 0;
     TRY(check_keys(dict, err));
-    TRY(check_partial(dict, err));
+    TRY(read_part(p, part, dict, err));
     TRY(json_get_double(dict, "rope_theta", 1, 1e15, &p->theta, err));
     TRY(json_get_string(dict, "type", &p->type, err));
     TRY(json_get_string(dict, "rope_type", &p->type, err));
@@ -80,23 +85,23 @@ static int read_params(struct rope_params *p, const cJSON *dict, const cJSON *js
 }
 
 static bool same_params(const struct rope_params *a, const struct rope_params *b) {
-    return strcmp(a->type, b->type) == 0 && a->theta == b->theta && a->factor == b->factor &&
-           a->low_freq_factor == b->low_freq_factor && a->high_freq_factor == b->high_freq_factor &&
-           a->original_max == b->original_max && a->attention_factor == b->attention_factor &&
-           a->beta_fast == b->beta_fast && a->beta_slow == b->beta_slow && a->mscale == b->mscale &&
+    return strcmp(a->type, b->type) == 0 && a->part == b->part && a->theta == b->theta &&
+           a->factor == b->factor && a->low_freq_factor == b->low_freq_factor &&
+           a->high_freq_factor == b->high_freq_factor && a->original_max == b->original_max &&
+           a->attention_factor == b->attention_factor && a->beta_fast == b->beta_fast &&
+           a->beta_slow == b->beta_slow && a->mscale == b->mscale &&
            a->mscale_all_dim == b->mscale_all_dim && a->truncate == b->truncate;
 }
 
 // A file may carry both spellings, for old and new readers; then they must agree.
-static int read_spellings(struct rope_params *p, const cJSON *json, struct err *err) {
+static int read_spellings(struct rope_params *p, double part, const cJSON *json, struct err *err) {
     const cJSON *v4 = NULL, *v5 = NULL;
     struct rope_params other;
     TRY(json_get_object(json, "rope_scaling", &v4, err));
     TRY(json_get_object(json, "rope_parameters", &v5, err));
-    TRY(check_partial(json, err));
-    TRY(read_params(p, v5 ? v5 : v4, json, err));
+    TRY(read_params(p, part, v5 ? v5 : v4, json, err));
     if (!v4 || !v5) return 0;
-    TRY(read_params(&other, v4, json, err));
+    TRY(read_params(&other, part, v4, json, err));
     if (!same_params(p, &other))
         return err_set(err, E_FORMAT, "'rope_scaling' and 'rope_parameters' disagree");
     return 0;
@@ -106,7 +111,13 @@ static int require(double v, const char *type, const char *key, struct err *err)
     return v > 0 ? 0 : err_set(err, E_FORMAT, "rotary scaling '%s' needs '%s'", type, key);
 }
 
-// --- the scalings; freq (n) holds theta^(2i / rot_dim) on entry where it is called pos_freqs ---
+// --- the scalings ---
+
+// The correctly rounded F32 power. powf may differ in its last bit from one processor to the next,
+// and with it every angle and the model's fingerprint.
+static float power(float base, float exponent) {
+    return (float)pow(base, exponent);
+}
 
 static void scale_llama3(float *inv_freq, int32_t n, const struct rope_params *p) {
     float low_wavelen = (float)(p->original_max / p->low_freq_factor);
@@ -131,7 +142,7 @@ static double yarn_mscale(double factor, double mscale) {
     return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
 }
 
-static void scale_yarn(float *pos_freqs, int32_t rot_dim, const struct rope_params *p) {
+static void scale_yarn(float *inv_freq, int32_t rot_dim, const struct rope_params *p) {
     double low = yarn_index(p->beta_fast, rot_dim, p), high = yarn_index(p->beta_slow, rot_dim, p);
     if (p->truncate) {
         low = floor(low);
@@ -144,8 +155,9 @@ static void scale_yarn(float *pos_freqs, int32_t rot_dim, const struct rope_para
         float ramp = ((float)i - (float)low) / (float)(high - low);
         ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
         float extrapolate = 1.0f - ramp;
-        float far = 1.0f / ((float)p->factor * pos_freqs[i]), near = 1.0f / pos_freqs[i];
-        pos_freqs[i] = far * (1.0f - extrapolate) + near * extrapolate;
+        float pos_freq = power((float)p->theta, (float)(2 * i) / (float)rot_dim);
+        float far = 1.0f / ((float)p->factor * pos_freq), near = inv_freq[i];
+        inv_freq[i] = far * (1.0f - extrapolate) + near * extrapolate;
     }
 }
 
@@ -166,15 +178,30 @@ static int read_yarn(struct model_config *c, struct rope_params *p, struct err *
     return 0;
 }
 
-// The correctly rounded F32 power. powf may differ in its last bit from one processor to the next,
-// and with it every angle and the model's fingerprint.
-static float power(float base, float exponent) {
-    return (float)pow(base, exponent);
+static int check_width(const struct model_config *c, struct err *err) {
+    if (c->rot_dim >= 2 && c->rot_dim % 2 == 0 && c->rot_dim <= MODEL_MAX_ROT) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "rotary positions need an even width up to %d of each head, not %d",
+                   MODEL_MAX_ROT, c->rot_dim);
 }
 
-int rope_read(struct model_config *c, const cJSON *json, struct err *err) {
+static void set_inv_freq(struct model_config *c, double theta) {
+    for (int32_t i = 0; i < c->rot_dim / 2; i++)
+        c->inv_freq[i] = 1.0f / power((float)theta, (float)(2 * i) / (float)c->rot_dim);
+}
+
+int rope_plain(struct model_config *c, struct err *err) {
+    TRY(check_width(c, err));
+    c->rope_scale = 1;
+    set_inv_freq(c, 10000);
+    return 0;
+}
+
+int rope_read(struct model_config *c, double part, const cJSON *json, struct err *err) {
     struct rope_params p;
-    TRY(read_spellings(&p, json, err));
+    TRY(read_spellings(&p, part, json, err));
+    c->rot_dim = (int32_t)(c->head_dim * p.part);
+    TRY(check_width(c, err));
     bool linear = strcmp(p.type, "linear") == 0, llama3 = strcmp(p.type, "llama3") == 0;
     bool yarn = strcmp(p.type, "yarn") == 0;
     if (!linear && !llama3 && !yarn && strcmp(p.type, "default") != 0)
@@ -193,13 +220,8 @@ int rope_read(struct model_config *c, const cJSON *json, struct err *err) {
     if (yarn) TRY(read_yarn(c, &p, err));
 
     int32_t n = c->rot_dim / 2;
-    for (int32_t i = 0; i < n; i++)
-        c->inv_freq[i] = power((float)p.theta, (float)(2 * i) / (float)c->rot_dim);
-    if (yarn) {
-        scale_yarn(c->inv_freq, c->rot_dim, &p);
-        return 0;
-    }
-    for (int32_t i = 0; i < n; i++) c->inv_freq[i] = 1.0f / c->inv_freq[i];
+    set_inv_freq(c, p.theta);
+    if (yarn) scale_yarn(c->inv_freq, c->rot_dim, &p);
     if (linear)
         for (int32_t i = 0; i < n; i++) c->inv_freq[i] /= (float)p.factor;
     if (llama3) scale_llama3(c->inv_freq, n, &p);

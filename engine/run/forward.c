@@ -154,7 +154,7 @@ static int attend(struct forward *f, const struct batch *b, int32_t layer, const
         .n_heads = m->n_heads,
         .n_kv_heads = m->n_kv_heads,
         .head_dim = m->config.head_dim,
-        .scale = m->config.attention_scale,
+        .scale = model_config_attention_scale(&m->config, m->first_layer + layer),
         .window = model_config_window(&m->config, m->first_layer + layer),
         .alibi_slopes = m->alibi_slopes,
     };
@@ -180,6 +180,11 @@ struct stream { // the residual stream as it stands
     int32_t n;
     const void *attended; // (n, n_heads * head_dim)
 };
+
+// Where the norm before a sub-layer goes: in the stream's own place if that is what is added to.
+static void *normed_stream(const struct forward *f, const struct stream *s) {
+    return f->model->config.normed_residual ? s->x : f->normed;
+}
 
 // Behind the last layer's attention only the rows whose logits are wanted matter: of a prompt's
 // chunk, one or none.
@@ -210,6 +215,7 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
     bool post = mc->norm_placement == NORM_POST;
+    void *in = f->normed;
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(all_reduce(f, s->x, s->n));
     if (post) {
@@ -218,9 +224,10 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
         TRY(norm(f, &w->attn_norm, f->normed, s->x, s->n, mc->width));
         TRY(norm(f, &w->attn_norm, s->x, s->x, s->n, mc->width));
     } else {
-        TRY(norm(f, &w->ffn_norm, f->normed, s->x, s->n, mc->width));
+        in = normed_stream(f, s);
+        TRY(norm(f, &w->ffn_norm, in, s->x, s->n, mc->width));
     }
-    TRY(feed_forward(f, stream_mode(f), s->x, f->normed, s->n, layer));
+    TRY(feed_forward(f, stream_mode(f), s->x, in, s->n, layer));
     TRY(all_reduce(f, s->x, s->n));
     return post ? norm(f, &w->ffn_norm, s->x, s->x, s->n, mc->width) : 0;
 }
@@ -228,10 +235,10 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
 static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bool last,
                      struct stream *s) {
     const struct model_config *mc = &f->model->config;
-    const void *in = s->x;
+    void *in = s->x;
     if (mc->norm_placement == NORM_PRE) {
-        TRY(norm(f, &f->model->layers[layer].attn_norm, f->normed, s->x, s->n, mc->width));
-        in = f->normed;
+        in = normed_stream(f, s);
+        TRY(norm(f, &f->model->layers[layer].attn_norm, in, s->x, s->n, mc->width));
     }
     TRY(attend(f, b, layer, in));
     s->attended = f->attended;

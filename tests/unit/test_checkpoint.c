@@ -58,6 +58,7 @@ static void prefixes_may_be_there_or_not(void **state) {
     assert_ptr_equal(checkpoint_find(c, "model.norm.weight"), checkpoint_find(c, "norm.weight"));
     assert_ptr_equal(checkpoint_find(c, "transformer.norm.weight"),
                      checkpoint_find(c, "norm.weight"));
+    assert_ptr_equal(checkpoint_find(c, "gpt_neox.norm.weight"), checkpoint_find(c, "norm.weight"));
     assert_null(checkpoint_find(c, "norm.bias"));
     checkpoint_close(c);
     write_shard("model.safetensors", "transformer.norm.weight", 1);

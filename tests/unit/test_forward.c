@@ -284,6 +284,15 @@ static void test_norm_behind_the_embedding(void **state) { // BLOOM
            "embed>x ne:x>x*3 n1:x>h*3 qkv:h>qkv*3 kv attend0/0>att gather:x>rows gather:att>qkv ");
 }
 
+// What is added to is the normed stream: no copy of it, and the feed-forward reads it in place.
+static void test_normed_residual(void **state) {
+    model.config.normed_residual = true;
+    expect(1, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
+              "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>rows*1 up:rows>up*1 act "
+              "down:act>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "collect:logits>logits read:logits ");
+}
+
 // Ranks past the first put their part in the stream's place, so that the sum over ranks holds the
 // stream once.
 static void test_second_tensor_parallel_rank(void **state) {
@@ -326,6 +335,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_parallel_residual_reduces_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_post_norm_with_projected_embedding, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_norm_behind_the_embedding, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_normed_residual, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_second_tensor_parallel_rank, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_middle_pipeline_rank, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_ops_failure_is_the_steps, set_up, tear_down),

@@ -6,6 +6,7 @@
 #include "tests/unit/fake_backend.h"
 #include "tests/unit/tmp_dir.h"
 #include <fcntl.h>
+#include <math.h>
 
 static struct tmp_dir dir;
 
@@ -129,80 +130,205 @@ static float stored(const char *name, int64_t i) {
     return fake_element(&v, i, 0);
 }
 
-// Rows [first, first + n) of w are the rows from `from` on, columns from col_from on, of the
-// tensor.
-static void same_rows(const struct weight *w, int32_t first, int32_t n, const char *layer_name,
-                      int32_t layer, int64_t from, int64_t cols, int64_t col_from) {
-    char name[200];
-    snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, layer_name);
-    if (layer < 0) snprintf(name, sizeof name, "%s.weight", layer_name);
+// What the families call their tensors, once more and by hand.
+enum layout { SEPARATE, STACKED, BY_HEAD };
+static const struct names {
+    const char *family, *layers, *embed, *head, *final_norm, *n1, *n2, *q, *k, *v, *o, *gate, *up,
+        *down;
+    enum layout layout;
+    bool conv1d;
+} all_names[] = {
+    {"llama", "model.layers", "model.embed_tokens", "lm_head", "model.norm", "input_layernorm",
+     "post_attention_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+     "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", SEPARATE, false},
+    {"gpt2", "transformer.h", "transformer.wte", "lm_head", "transformer.ln_f", "ln_1", "ln_2",
+     "attn.c_attn", "attn.c_attn", "attn.c_attn", "attn.c_proj", NULL, "mlp.c_fc", "mlp.c_proj",
+     STACKED, true},
+    {"gptj", "transformer.h", "transformer.wte", "lm_head", "transformer.ln_f", "ln_1", NULL,
+     "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.out_proj", NULL, "mlp.fc_in", "mlp.fc_out",
+     SEPARATE, false},
+    {"gpt_neox", "gpt_neox.layers", "gpt_neox.embed_in", "embed_out", "gpt_neox.final_layer_norm",
+     "input_layernorm", "post_attention_layernorm", "attention.query_key_value",
+     "attention.query_key_value", "attention.query_key_value", "attention.dense", NULL,
+     "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", BY_HEAD, false},
+    {"bloom", "transformer.h", "transformer.word_embeddings", "lm_head", "transformer.ln_f",
+     "input_layernorm", "post_attention_layernorm", "self_attention.query_key_value",
+     "self_attention.query_key_value", "self_attention.query_key_value", "self_attention.dense",
+     NULL, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", BY_HEAD, false},
+    {"opt", "model.decoder.layers", "model.decoder.embed_tokens", "lm_head",
+     "model.decoder.final_layer_norm", "self_attn_layer_norm", "final_layer_norm",
+     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", NULL, "fc1",
+     "fc2", SEPARATE, false},
+    {"xglm", "model.layers", "model.embed_tokens", "lm_head", "model.layer_norm",
+     "self_attn_layer_norm", "final_layer_norm", "self_attn.q_proj", "self_attn.k_proj",
+     "self_attn.v_proj", "self_attn.out_proj", NULL, "fc1", "fc2", SEPARATE, false},
+};
+
+static const struct names *names_of(const struct model *m) {
+    for (size_t i = 1; i < sizeof all_names / sizeof *all_names; i++)
+        if (strcmp(all_names[i].family, m->config.family) == 0) return &all_names[i];
+    return &all_names[0];
+}
+
+struct slice { // of a stored matrix of rows x cols: rows from `from`, columns from `col_from`
+    const char *stem;
+    int64_t rows, cols, from, col_from;
+    bool conv1d;      // stored the other way round
+    int64_t head_dim; // not 0: every head's q, k, v in turn; `from` counts rows of `which`
+    int which;
+};
+
+static const char *full_name(int32_t layer, const struct names *t, const char *stem,
+                             const char *end) {
+    static char name[200];
+    if (layer < 0)
+        snprintf(name, sizeof name, "%s.%s", stem, end);
+    else
+        snprintf(name, sizeof name, "%s.%d.%s.%s", t->layers, layer, stem, end);
+    return name;
+}
+
+static int64_t slice_row(const struct slice *s, int64_t r) {
+    int64_t d = s->head_dim;
+    return d ? (s->from + r) / d * 3 * d + s->which * d + (s->from + r) % d : s->from + r;
+}
+
+// Rows [first, first + n) of w are those of the slice.
+static void same_rows(const struct names *t, int32_t layer, const struct weight *w, int32_t first,
+                      int32_t n, const struct slice *s) {
+    const char *name = full_name(layer, t, s->stem, "weight");
     assert_true(first + n <= w->rows);
     for (int64_t r = 0; r < n; r++)
         for (int64_t c = 0; c < w->cols; c++) {
             float got = ((const float *)w->data)[(first + r) * w->cols + c];
-            if (got != stored(name, (from + r) * cols + col_from + c))
+            int64_t row = slice_row(s, r), col = s->col_from + c;
+            if (got != stored(name, s->conv1d ? col * s->rows + row : row * s->cols + col))
                 fail_msg("%s: row %d, column %d", name, (int)r, (int)c);
         }
 }
 
 static void same_vector(const float *v, int64_t n, const char *name, int64_t from) {
     assert_non_null(v);
-    for (int64_t i = 0; i < n; i++) assert_true(v[i] == stored(name, from + i));
+    for (int64_t i = 0; i < n; i++)
+        if (v[i] != stored(name, from + i)) fail_msg("%s: element %d", name, (int)i);
+}
+
+static void same_norm(const struct norm_weights *w, const struct model_config *c,
+                      const struct names *t, int32_t layer, const char *stem) {
+    same_vector(w->weight, c->width, full_name(layer, t, stem, "weight"), 0);
+    assert_int_equal(w->bias != NULL, c->norm_bias);
+    if (w->bias) same_vector(w->bias, c->width, full_name(layer, t, stem, "bias"), 0);
+}
+
+static void check_qkv(const struct model *m, const struct layer_weights *w, int32_t layer) {
+    const struct model_config *c = &m->config;
+    const struct names *t = names_of(m);
+    int32_t d = c->head_dim, n_q = m->n_heads * d, n_kv = m->n_kv_heads * d, first = 0;
+    int32_t q = c->n_heads * d, kv = c->n_kv_heads * d;
+    const char *stems[] = {t->q, t->k, t->v};
+    assert_int_equal(w->qkv.rows, n_q + 2 * n_kv);
+    assert_int_equal(w->qkv_bias != NULL, c->qkv_bias);
+    for (int which = 0; which < 3; which++) {
+        int32_t n = which == 0 ? n_q : n_kv;
+        int32_t from = which == 0 ? split_heads(&m->split, c->n_heads).first * d
+                                  : split_kv_heads(&m->split, c->n_kv_heads).first * d;
+        struct slice s = {stems[which], which == 0 ? q : kv, c->width, from, 0, t->conv1d, 0,
+                          which};
+        if (t->layout == STACKED) s.rows = 3 * q, s.from += which * q;
+        if (t->layout == BY_HEAD) s.head_dim = d;
+        same_rows(t, layer, &w->qkv, first, n, &s);
+        for (int32_t i = 0; c->qkv_bias && i < n; i++)
+            assert_true(w->qkv_bias[first + i] ==
+                        stored(full_name(layer, t, s.stem, "bias"), slice_row(&s, i)));
+        first += n;
+    }
 }
 
 static void check_layer(const struct model *m, const struct layer_weights *w, int32_t layer) {
     const struct model_config *c = &m->config;
-    const struct split *s = &m->split;
-    int32_t d = c->head_dim, q = m->n_heads * d, kv = m->n_kv_heads * d, f = m->ffn_width;
-    int32_t q0 = split_heads(s, c->n_heads).first * d,
-            kv0 = split_kv_heads(s, c->n_kv_heads).first * d;
-    int32_t f0 = split_even(s, c->ffn_width).first;
-    char name[200];
-    assert_int_equal(w->qkv.rows, q + 2 * kv);
-    same_rows(&w->qkv, 0, q, "self_attn.q_proj", layer, q0, c->width, 0);
-    same_rows(&w->qkv, q, kv, "self_attn.k_proj", layer, kv0, c->width, 0);
-    same_rows(&w->qkv, q + kv, kv, "self_attn.v_proj", layer, kv0, c->width, 0);
-    assert_int_equal(w->o.cols, q);
-    same_rows(&w->o, 0, c->width, "self_attn.o_proj", layer, 0, c->n_heads * d, q0);
-    assert_int_equal(w->up.rows, 2 * f);
-    same_rows(&w->up, 0, f, "mlp.gate_proj", layer, f0, c->width, 0);
-    same_rows(&w->up, f, f, "mlp.up_proj", layer, f0, c->width, 0);
+    const struct names *t = names_of(m);
+    int32_t d = c->head_dim, f = m->ffn_width, F = c->ffn_width, width = c->width;
+    int32_t q0 = split_heads(&m->split, c->n_heads).first * d, q = c->n_heads * d;
+    int32_t f0 = split_even(&m->split, F).first, ups = c->gated ? 2 : 1;
+    bool first_rank = m->split.tp_rank == 0;
+    check_qkv(m, w, layer);
+    assert_int_equal(w->o.cols, m->n_heads * d);
+    same_rows(t, layer, &w->o, 0, width, &(struct slice){t->o, width, q, 0, q0, t->conv1d, 0, 0});
+    assert_int_equal(w->up.rows, ups * f);
+    if (c->gated)
+        same_rows(t, layer, &w->up, 0, f, &(struct slice){t->gate, F, width, f0, 0, false, 0, 0});
+    same_rows(t, layer, &w->up, (ups - 1) * f, f,
+              &(struct slice){t->up, F, width, f0, 0, t->conv1d, 0, 0});
     assert_int_equal(w->down.cols, f);
-    same_rows(&w->down, 0, c->width, "mlp.down_proj", layer, 0, c->ffn_width, f0);
-    snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", layer);
-    same_vector(w->attn_norm.weight, c->width, name, 0);
-    snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", layer);
-    same_vector(w->ffn_norm.weight, c->width, name, 0);
-    snprintf(name, sizeof name, "model.layers.%d.self_attn.k_norm.weight", layer);
-    if (c->qk_norm) same_vector(w->k_norm, d, name, 0);
+    same_rows(t, layer, &w->down, 0, width,
+              &(struct slice){t->down, width, F, 0, f0, t->conv1d, 0, 0});
+    same_norm(&w->attn_norm, c, t, layer, t->n1);
+    assert_int_equal(w->ffn_norm.weight == NULL, c->shared_norm);
+    if (!c->shared_norm) same_norm(&w->ffn_norm, c, t, layer, t->n2);
+    if (c->qk_norm) same_vector(w->k_norm, d, full_name(layer, t, "self_attn.k_norm", "weight"), 0);
     assert_int_equal(w->q_norm != NULL, c->qk_norm);
-    snprintf(name, sizeof name, "model.layers.%d.self_attn.v_proj.bias", layer);
-    if (c->qkv_bias) same_vector(w->qkv_bias + q + kv, kv, name, kv0);
-    assert_int_equal(w->qkv_bias != NULL, c->qkv_bias);
-    snprintf(name, sizeof name, "model.layers.%d.mlp.up_proj.bias", layer);
-    if (c->ffn_bias) same_vector(w->up_bias + f, f, name, f0);
+    if (c->ffn_bias)
+        same_vector(w->up_bias + (ups - 1) * f, f, full_name(layer, t, t->up, "bias"), f0);
     assert_int_equal(w->up_bias != NULL, c->ffn_bias);
-    assert_int_equal(w->o_bias != NULL, c->o_bias && s->tp_rank == 0);
-    assert_int_equal(w->down_bias != NULL, c->ffn_bias && s->tp_rank == 0);
-    assert_null(w->attn_norm.bias);
+    assert_int_equal(w->o_bias != NULL, c->o_bias && first_rank);
+    if (w->o_bias) same_vector(w->o_bias, width, full_name(layer, t, t->o, "bias"), 0);
+    assert_int_equal(w->down_bias != NULL, c->ffn_bias && first_rank);
+    if (w->down_bias) same_vector(w->down_bias, width, full_name(layer, t, t->down, "bias"), 0);
+}
+
+// Where positions come from: a tensor, or a formula that test_positions.c checks.
+static void check_positions(const struct model *m) {
+    const struct model_config *c = &m->config;
+    bool table = c->positions == POSITION_LEARNED || c->positions == POSITION_SINUSOIDAL;
+    int64_t rows = c->max_positions + c->position_offset;
+    assert_int_equal(m->inv_freq != NULL, c->positions == POSITION_ROTARY);
+    assert_int_equal(m->alibi_slopes != NULL, c->positions == POSITION_ALIBI);
+    assert_int_equal(m->position_table != NULL, table && m->split.pp_rank == 0);
+    for (int32_t i = 0; i < c->rot_dim / 2; i++) assert_true(m->inv_freq[i] == c->inv_freq[i]);
+    if (m->position_table && c->positions == POSITION_LEARNED)
+        same_vector(m->position_table, rows * c->width,
+                    strcmp(c->family, "opt") == 0 ? "model.decoder.embed_positions.weight"
+                                                  : "transformer.wpe.weight",
+                    0);
+    if (m->position_table && c->positions == POSITION_SINUSOIDAL) {
+        assert_true(m->position_table[2 * c->width] == sinf(2)); // position 0 is row 2
+        assert_true(fabsf(m->position_table[rows * c->width - 1] - 1) <
+                    0.01f); // cos of a small angle
+    }
+    if (m->alibi_slopes) { // of four heads in all: 2^-2, 2^-4, 2^-6, 2^-8
+        int32_t first = split_heads(&m->split, c->n_heads).first;
+        for (int32_t i = 0; i < m->n_heads; i++)
+            assert_true(m->alibi_slopes[i] == exp2f((float)(-2 * (first + i + 1))));
+    }
 }
 
 static void check_model(const struct model *m) {
     const struct model_config *c = &m->config;
+    const struct names *t = names_of(m);
     bool first = m->split.pp_rank == 0, last = m->split.pp_rank == m->split.pp_size - 1;
+    int32_t from = split_even(&m->split, c->vocab_size).first, e = c->embed_width;
     assert_int_equal(m->embed.data != NULL, first);
     assert_int_equal(m->head.data != NULL, last);
-    assert_int_equal(m->final_norm.weight != NULL, last);
-    if (first) same_rows(&m->embed, 0, c->vocab_size, "model.embed_tokens", -1, 0, c->width, 0);
+    assert_int_equal(m->final_norm.weight != NULL, last && c->final_norm);
+    assert_int_equal(m->embed_norm.weight != NULL, first && c->embed_norm);
+    assert_int_equal(m->embed_in.data != NULL, first && e != c->width);
+    assert_int_equal(m->embed_out.data != NULL, last && e != c->width);
+    assert_int_equal(m->head_bias != NULL, last && c->head_bias);
+    if (first)
+        same_rows(t, -1, &m->embed, 0, c->vocab_size,
+                  &(struct slice){t->embed, c->vocab_size, e, 0, 0, false, 0, 0});
+    if (m->embed_norm.weight)
+        same_norm(&m->embed_norm, c, t, -1, "transformer.word_embeddings_layernorm");
     if (last) {
-        int32_t from = split_even(&m->split, c->vocab_size).first;
+        const char *head = c->tied_head ? t->embed : t->head;
         assert_int_equal(m->head.rows, m->vocab_rows);
-        same_rows(&m->head, 0, m->vocab_rows, c->tied_head ? "model.embed_tokens" : "lm_head", -1,
-                  from, c->width, 0);
-        same_vector(m->final_norm.weight, c->width, "model.norm.weight", 0);
+        same_rows(t, -1, &m->head, 0, m->vocab_rows,
+                  &(struct slice){head, c->vocab_size, e, from, 0, false, 0, 0});
+        if (c->final_norm) same_norm(&m->final_norm, c, t, -1, t->final_norm);
     }
+    if (m->head_bias) same_vector(m->head_bias, m->vocab_rows, "lm_head.bias", from);
+    check_positions(m);
     for (int32_t i = 0; i < m->n_layers; i++) check_layer(m, &m->layers[i], m->first_layer + i);
-    for (int32_t i = 0; i < c->rot_dim / 2; i++) assert_true(m->inv_freq[i] == c->inv_freq[i]);
     assert_int_equal(strlen(m->fingerprint), 32);
 }
 
@@ -225,8 +351,9 @@ static void check_ranks(const char *path, int32_t tp, int32_t pp) {
 }
 
 static void loads_every_family(void **state) {
-    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"llama", "mistral",  "qwen2", "qwen3", "gpt2",
+                                        "gptj",  "gpt_neox", "bloom", "opt",   "xglm"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[100];
         snprintf(path, sizeof path, "tests/fixtures/models/%s", names[i]);
         check_ranks(path, 1, 1);
@@ -332,9 +459,14 @@ static void refuses_a_split_that_does_not_divide(void **state) {
 
 static void gives_everything_back_whatever_fails(void **state) {
     static const char *const paths[] = {"tests/fixtures/models/qwen3",
-                                        "tests/fixtures/models/qwen2", NULL};
+                                        "tests/fixtures/models/qwen2",
+                                        "tests/fixtures/models/gptj",
+                                        "tests/fixtures/models/bloom",
+                                        "tests/fixtures/models/xglm",
+                                        "tests/fixtures/models/opt",
+                                        NULL};
     write_tiny(&(struct tweak){0});
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         int n = 1;
         for (;; n++) {
             struct fake_backend f = fake_backend();

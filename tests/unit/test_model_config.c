@@ -96,6 +96,158 @@ static void reads_the_demo_model(void **state) {
     assert_int_equal(model_config_n_params(&c), 14162304); // the index's total_parameters
 }
 
+// The families before Llama: what their fixtures' config.json make of the switches.
+static void reads_the_earlier_fixtures(void **state) {
+    static const struct {
+        const char *family;
+        int32_t ffn, max_positions, position_offset, rot_dim;
+        enum dtype dtype;
+        enum position_kind positions;
+        enum activation activation;
+        bool tied, qkv_bias, head_bias, parallel, shared, embed_norm;
+        float embed_scale;
+        int32_t eos;
+    } expect[] = {
+        {"gpt2", 256, 256, 0, 0, DTYPE_F32, POSITION_LEARNED, ACT_GELU_TANH, true, true, false,
+         false, false, false, 1, 1},
+        {"gptj", 256, 256, 0, 8, DTYPE_F16, POSITION_ROTARY, ACT_GELU_TANH, false, false, true,
+         true, true, false, 1, 1},
+        {"gpt_neox", 256, 256, 0, 4, DTYPE_F16, POSITION_ROTARY, ACT_GELU, false, true, false, true,
+         false, false, 1, 1},
+        {"bloom", 256, 2048, 0, 0, DTYPE_F32, POSITION_ALIBI, ACT_GELU_TANH, true, true, false,
+         false, false, true, 1, 1},
+        {"opt", 128, 256, 2, 0, DTYPE_F32, POSITION_LEARNED, ACT_RELU, true, true, false, false,
+         false, false, 1, 2},
+        {"xglm", 128, 256, 2, 0, DTYPE_F32, POSITION_SINUSOIDAL, ACT_GELU, true, true, false, false,
+         false, false, 8, 2},
+    };
+    for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
+        char path[100];
+        struct model_config c;
+        struct err err;
+        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
+        if (model_config_load(&c, path, &err) != 0) fail_msg("%s", err.text);
+        assert_string_equal(c.family, expect[i].family);
+        assert_int_equal(c.n_layers, 3);
+        assert_int_equal(c.width, 64);
+        assert_int_equal(c.embed_width, 64);
+        assert_int_equal(c.n_heads, 4);
+        assert_int_equal(c.n_kv_heads, 4);
+        assert_int_equal(c.head_dim, 16);
+        assert_int_equal(c.ffn_width, expect[i].ffn);
+        assert_int_equal(c.max_positions, expect[i].max_positions);
+        assert_int_equal(c.position_offset, expect[i].position_offset);
+        assert_int_equal(c.rot_dim, expect[i].rot_dim);
+        assert_int_equal(c.dtype, expect[i].dtype);
+        assert_int_equal(c.positions, expect[i].positions);
+        assert_int_equal(c.activation, expect[i].activation);
+        assert_int_equal(c.tied_head, expect[i].tied);
+        assert_int_equal(c.qkv_bias, expect[i].qkv_bias);
+        assert_int_equal(c.o_bias, expect[i].qkv_bias);
+        assert_int_equal(c.head_bias, expect[i].head_bias);
+        assert_int_equal(c.parallel_residual, expect[i].parallel);
+        assert_int_equal(c.shared_norm, expect[i].shared);
+        assert_int_equal(c.embed_norm, expect[i].embed_norm);
+        assert_true(c.embed_scale == expect[i].embed_scale && c.norm_eps == 1e-5f);
+        assert_true(c.norm_bias && c.ffn_bias && c.final_norm);
+        assert_false(c.gated || c.qk_norm || c.normed_residual || c.scale_by_layer);
+        assert_int_equal(c.norm, NORM_LAYER);
+        assert_int_equal(c.norm_placement, NORM_PRE);
+        assert_int_equal(c.rope_style, c.shared_norm ? ROPE_INTERLEAVED : ROPE_HALF);
+        assert_true(c.attention_scale == 0.25f);
+        assert_int_equal(c.eos_ids[0], expect[i].eos);
+    }
+}
+
+// config.json as published by the models' authors, in the spellings of their time.
+static void reads_published_spellings(void **state) {
+    struct model_config c;
+    load_ok(&c, "{\"model_type\":\"bloom\",\"n_embed\":1024,\"n_inner\":null,\"n_layer\":24,"
+                "\"num_attention_heads\":16,\"offset_alibi\":100,\"seq_length\":4096,"
+                "\"vocab_size\":250880,\"torch_dtype\":\"float16\",\"eos_token_id\":2}");
+    assert_int_equal(c.width, 1024);
+    assert_int_equal(c.n_heads, 16);
+    assert_int_equal(c.ffn_width, 4096);
+    assert_int_equal(c.max_positions, 4096);
+    assert_int_equal(model_config_n_params(&c), 559214592);
+    load_ok(&c, "{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"num_hidden_layers\":44,"
+                "\"num_attention_heads\":64,\"intermediate_size\":24576,\"vocab_size\":50432,"
+                "\"max_position_embeddings\":2048,\"rotary_pct\":0.25,\"rotary_emb_base\":10000,"
+                "\"hidden_act\":\"gelu_fast\",\"layer_norm_eps\":1e-05,"
+                "\"tie_word_embeddings\":false}");
+    assert_int_equal(c.rot_dim, 24);
+    assert_int_equal(c.activation, ACT_GELU_TANH);
+    assert_int_equal(model_config_n_params(&c), 20554567680);
+    load_ok(&c, "{\"model_type\":\"gptj\",\"n_embd\":4096,\"n_layer\":28,\"n_head\":16,"
+                "\"n_positions\":2048,\"n_inner\":null,\"rotary_dim\":64,\"vocab_size\":50400,"
+                "\"rotary\":true,\"tie_word_embeddings\":false}");
+    assert_int_equal(c.ffn_width, 16384);
+    assert_int_equal(model_config_n_params(&c), 6050882784);
+    load_ok(&c, "{\"model_type\":\"opt\",\"hidden_size\":1024,\"num_hidden_layers\":24,"
+                "\"num_attention_heads\":16,\"ffn_dim\":4096,\"max_position_embeddings\":2048,"
+                "\"vocab_size\":50272,\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false}");
+    assert_int_equal(c.embed_width, 512);
+    assert_int_equal(c.norm_placement, NORM_POST);
+    assert_false(c.final_norm);
+    assert_int_equal(model_config_n_params(&c), 331196416);
+}
+
+#define GPT2(more)                                                                                 \
+    "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":60,\"n_layer\":2,\"n_head\":5,"        \
+    "\"n_positions\":64" more "}"
+#define GPTJ(more)                                                                                 \
+    "{\"model_type\":\"gptj\",\"vocab_size\":320,\"n_embd\":64,\"n_layer\":2,\"n_head\":4,"        \
+    "\"n_positions\":64" more "}"
+#define NEOX(more)                                                                                 \
+    "{\"model_type\":\"gpt_neox\",\"vocab_size\":320,\"hidden_size\":64,\"num_hidden_layers\":2,"  \
+    "\"num_attention_heads\":4,\"intermediate_size\":96,\"max_position_embeddings\":64" more "}"
+#define BLOOM(more)                                                                                \
+    "{\"model_type\":\"bloom\",\"vocab_size\":320,\"hidden_size\":60,\"n_layer\":2,\"n_head\":"    \
+    "12" more "}"
+#define OPT(more)                                                                                  \
+    "{\"model_type\":\"opt\",\"vocab_size\":320,\"hidden_size\":64,\"num_hidden_layers\":2,"       \
+    "\"num_attention_heads\":4,\"ffn_dim\":96,\"max_position_embeddings\":64" more "}"
+#define XGLM(more)                                                                                 \
+    "{\"model_type\":\"xglm\",\"vocab_size\":320,\"d_model\":64,\"num_layers\":2,"                 \
+    "\"attention_heads\":4,\"ffn_dim\":96,\"max_position_embeddings\":64" more "}"
+
+static void switches_of_the_earlier_families(void **state) {
+    struct model_config c;
+    load_ok(&c, GPT2(",\"n_inner\":100,\"activation_function\":\"tanh\","
+                     "\"scale_attn_weights\":false,\"tie_word_embeddings\":false"));
+    assert_int_equal(c.ffn_width, 100);
+    assert_int_equal(c.head_dim, 12);
+    assert_int_equal(c.activation, ACT_TANH);
+    assert_true(c.attention_scale == 1 && !c.tied_head);
+    assert_true(model_config_attention_scale(&c, 1) == 1);
+    load_ok(&c, GPT2(",\"scale_attn_by_inverse_layer_idx\":true,\"num_attention_heads\":5"));
+    assert_true(model_config_attention_scale(&c, 0) == c.attention_scale);
+    assert_true(model_config_attention_scale(&c, 1) == c.attention_scale / 2);
+    load_ok(&c, GPTJ(",\"rotary_dim\":8,\"rope_theta\":5,\"tie_word_embeddings\":true"));
+    assert_int_equal(c.rot_dim, 8); // its class knows no other theta
+    assert_true(c.tied_head && c.head_bias && c.inv_freq[1] == 0.1f);
+    load_ok(&c, NEOX(",\"use_parallel_residual\":false,\"attention_bias\":false,\"rotary_pct\":1.0,"
+                     "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"));
+    assert_false(c.parallel_residual || c.qkv_bias || c.o_bias);
+    assert_true(c.ffn_bias && c.inv_freq[0] == 0.5f);
+    assert_int_equal(c.rot_dim, 16);
+    struct model_config d;
+    load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,\"rope_theta\":500,"
+                     "\"partial_rotary_factor\":0.5"));
+    load_ok(&d, NEOX(",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500.0,"
+                     "\"partial_rotary_factor\":0.5}"));
+    assert_memory_equal(&c, &d, sizeof c);
+    assert_int_equal(c.rot_dim, 8);
+    load_ok(&c, BLOOM(",\"apply_residual_connection_post_layernorm\":true"));
+    assert_true(c.normed_residual);
+    assert_int_equal(c.head_dim, 5);
+    load_ok(&c, OPT(",\"enable_bias\":false,\"_remove_final_layer_norm\":true"));
+    assert_false(c.qkv_bias || c.o_bias || c.ffn_bias || c.final_norm);
+    assert_true(c.norm_bias);
+    load_ok(&c, XGLM(",\"scale_embedding\":false,\"pad_token_id\":null"));
+    assert_true(c.embed_scale == 1);
+}
+
 static void both_spellings_say_the_same(void **state) {
     struct model_config a, b;
     load_ok(&a, LLAMA(",\"torch_dtype\":\"float16\",\"rope_theta\":500000.0,\"head_dim\":null,"
@@ -314,6 +466,47 @@ static const struct {
      E_FORMAT, "disagree"},
     {LLAMA(",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e4}}"), E_UNSUPPORTED,
      "full_attention"},
+    {GPT2(",\"n_head\":5"), E_FORMAT, "twice"},
+    {GPT2(",\"num_attention_heads\":4"), E_FORMAT, "'num_attention_heads' and 'n_head' disagree"},
+    {GPT2(",\"n_inner\":0"), E_FORMAT, "n_inner"},
+    {GPT2(",\"n_inner\":1e12"), E_FORMAT, "n_inner"},
+    {GPT2(",\"scale_attn_weights\":1"), E_FORMAT, "scale_attn_weights"},
+    {GPT2(",\"add_cross_attention\":true"), E_UNSUPPORTED, "add_cross_attention"},
+    {GPT2(",\"activation_function\":\"laplace\""), E_UNSUPPORTED, "laplace"},
+    {"{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":64,\"n_layer\":2,\"n_head\":5,"
+     "\"n_positions\":64}",
+     E_FORMAT, "'n_embd' 64 does not divide by 'n_head' 5"},
+    {"{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":64,\"n_layer\":2,\"n_head\":4}",
+     E_FORMAT, "n_positions"},
+    {GPTJ(""), E_FORMAT, "rotary_dim"}, // its class's 64 is more than this head
+    {GPTJ(",\"rotary_dim\":null"), E_UNSUPPORTED, "rotary_dim"},
+    {GPTJ(",\"rotary_dim\":7"), E_UNSUPPORTED, "even width"},
+    {GPTJ(",\"rotary_dim\":18"), E_FORMAT, "rotary_dim"},
+    {GPTJ(",\"rotary_dim\":-8"), E_FORMAT, "rotary_dim"},
+    {NEOX(",\"rotary_pct\":0"), E_UNSUPPORTED, "even width"},
+    {NEOX(",\"rotary_pct\":1.5"), E_FORMAT, "partial_rotary_factor"},
+    {NEOX(",\"rotary_pct\":0.2"), E_UNSUPPORTED, "even width"}, // 3 of 16
+    {NEOX(",\"rotary_pct\":0.5,\"partial_rotary_factor\":0.25"), E_FORMAT, "disagree"},
+    {NEOX(",\"rotary_emb_base\":0"), E_FORMAT, "rope_theta"},
+    {NEOX(",\"use_parallel_residual\":\"no\""), E_FORMAT, "use_parallel_residual"},
+    {BLOOM(",\"n_embed\":64"), E_FORMAT, "'n_embed' and 'hidden_size' disagree"},
+    {BLOOM(",\"seq_length\":0"), E_FORMAT, "seq_length"},
+    {BLOOM(",\"layer_norm_epsilon\":\"small\""), E_FORMAT, "layer_norm_epsilon"},
+    {OPT(",\"layer_norm_elementwise_affine\":false"), E_UNSUPPORTED, "elementwise_affine"},
+    {OPT(",\"word_embed_proj_dim\":0"), E_FORMAT, "word_embed_proj_dim"},
+    {OPT(",\"word_embed_proj_dim\":1e9"), E_FORMAT, "word_embed_proj_dim"},
+    {OPT(",\"do_layer_norm_before\":null,\"enable_bias\":[]"), E_FORMAT, "enable_bias"},
+    {"{\"model_type\":\"opt\",\"vocab_size\":320,\"hidden_size\":64,\"num_hidden_layers\":2,"
+     "\"num_attention_heads\":4,\"ffn_dim\":96,\"max_position_embeddings\":2147483647}",
+     E_LIMIT, "positions"},
+    {XGLM(",\"pad_token_id\":2"), E_UNSUPPORTED, "pad_token_id"},
+    {XGLM(",\"pad_token_id\":\"1\""), E_FORMAT, "pad_token_id"},
+    {"{\"model_type\":\"xglm\",\"vocab_size\":320,\"d_model\":64,\"num_layers\":2,"
+     "\"attention_heads\":4,\"ffn_dim\":96,\"max_position_embeddings\":100000000}",
+     E_LIMIT, "100000002 positions"},
+    {"{\"model_type\":\"xglm\",\"vocab_size\":320,\"d_model\":3,\"num_layers\":2,"
+     "\"attention_heads\":1,\"ffn_dim\":96,\"max_position_embeddings\":10}",
+     E_UNSUPPORTED, "width 3"},
     {LLAMA(",\"layer_types\":[\"full_attention\"]"), E_FORMAT, "1 layers of 4"},
     {LLAMA(",\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\",\"linear_"
            "attention\"]"),
@@ -391,15 +584,16 @@ static void generation_config(void **state) {
 }
 
 // Random changes of a good file: read or refused with a sentence, and what is read is consistent.
-static void changed_files_do_no_harm(void **state) {
-    char good[2000], text[2000];
-    FILE *in = fopen("tests/fixtures/models/qwen3/config.json", "rb");
+static void change_and_read(const char *family) {
+    char good[2000], text[2000], path[100];
+    snprintf(path, sizeof path, "tests/fixtures/models/%s/config.json", family);
+    FILE *in = fopen(path, "rb");
     assert_non_null(in);
     size_t n = fread(good, 1, sizeof good - 1, in);
     fclose(in);
     uint64_t random = 99;
     int accepted = 0;
-    for (int round = 0; round < 3000; round++) {
+    for (int round = 0; round < 1500; round++) {
         memcpy(text, good, n);
         text[n] = '\0';
         for (int change = 0; change <= round % 3; change++) {
@@ -416,13 +610,22 @@ static void changed_files_do_no_harm(void **state) {
         accepted++;
         assert_true(c.n_layers > 0 && c.width > 0 && c.vocab_size > 0 && c.ffn_width > 0);
         assert_true(c.n_kv_heads > 0 && c.n_heads % c.n_kv_heads == 0);
-        assert_true(c.rot_dim == c.head_dim && c.rot_dim % 2 == 0 && c.rot_dim <= MODEL_MAX_ROT);
+        assert_true(c.max_positions > 0 && c.embed_width > 0);
+        if (c.positions == POSITION_ROTARY)
+            assert_true(c.rot_dim > 1 && c.rot_dim <= c.head_dim && c.rot_dim % 2 == 0 &&
+                        c.rot_dim <= MODEL_MAX_ROT);
         assert_true(c.first_windowed_layer >= 0 && c.n_eos <= MODEL_MAX_EOS);
         assert_true(model_config_n_params(&c) > 0);
         for (int i = 0; i < c.rot_dim / 2; i++) assert_true(isfinite(c.inv_freq[i]));
         assert_true(isfinite(c.rope_scale) && c.norm_eps > 0);
     }
-    assert_true(accepted > 100);
+    assert_true(accepted > 50);
+}
+
+static void changed_files_do_no_harm(void **state) {
+    static const char *const families[] = {"qwen3", "gpt2", "gptj", "gpt_neox",
+                                           "bloom", "opt",  "xglm"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) change_and_read(families[i]);
 }
 
 static void a_missing_file_is_named(void **state) {
@@ -451,6 +654,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_the_fixtures),
         cmocka_unit_test(reads_the_demo_model),
+        cmocka_unit_test(reads_the_earlier_fixtures),
+        cmocka_unit_test(reads_published_spellings),
+        cmocka_unit_test(switches_of_the_earlier_families),
         cmocka_unit_test(both_spellings_say_the_same),
         cmocka_unit_test(what_is_missing_means_what_transformers_means),
         cmocka_unit_test(switches_of_each_family),

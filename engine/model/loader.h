@@ -1,0 +1,49 @@
+// How tensors of a checkpoint get onto a backend: parts of them are found and checked in a first
+// walk over the model, read, put into shape and packed in a second. What the parts are is
+// model.c's.
+#pragma once
+#include "engine/model/checkpoint.h"
+#include "engine/model/families.h"
+#include "engine/model/model.h"
+
+#define LOADER_MAX_PARTS 3 // of a stacked matrix: q, k, v
+
+struct loader {
+    struct model *m; // whose weight_bytes grow
+    const struct family_tensors *names;
+    struct checkpoint *cp;
+    bool packing; // second walk
+    bool *used;   // (tensors of the checkpoint)
+    char *staging;
+    size_t staging_bytes;
+    int64_t done, total;
+    void (*progress)(void *ctx, int64_t done, int64_t total);
+    void *ctx;
+};
+
+// A tensor as the model has it, and the slice of it that is this rank's.
+struct part {
+    const char *stem;
+    int32_t n_rows, n_cols;  // of the tensor; n_cols 0: a vector of n_rows
+    struct range rows, cols; // rows are numbered within the part
+    // A tensor that holds several parts (q, k and v): the part's row r is the tensor's row
+    // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
+    int32_t first, group, stride;
+    bool transposed; // stored as (n_cols, n_rows); then the slice lies within one group
+};
+
+// In the first walk: finds and checks, adds the slices' bytes to total. In the second: reads and
+// packs. What goes to w, out NULL is another rank's, to be checked only. The fault names the
+// tensor. n parts, one above the other: the tensors "STEM.weight".
+int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
+                  int n, struct err *err);
+// n vectors one behind the other, f32 on the device: the tensors "STEM.suffix". The parts may be
+// those of the matrix that they belong to.
+int loader_vector(struct loader *l, float **out, int32_t layer, const struct part *parts, int n,
+                  const char *suffix, struct err *err);
+// A matrix "STEM.weight" that is looked up, not multiplied: f32 on the device, row-major.
+int loader_table(struct loader *l, float **out, const struct part *p, struct err *err);
+// Values that no tensor holds.
+int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err);
+void loader_step(struct loader *l, size_t bytes); // adds to done and reports
+void loader_unstage(struct loader *l);            // gives the staging area back
