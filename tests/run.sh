@@ -10,7 +10,7 @@ mkdir -p "$logs"
 passed=0 failed=0
 
 count() { # count NAME STATUS PASSED FAILED LOG
-    local p=$3 f=$4
+    local p=${3:-0} f=${4:-0}
     if [ "$2" != 0 ] && [ "$f" = 0 ]; then f=1; fi
     if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1; fi
     passed=$((passed + p)) failed=$((failed + f))
@@ -29,11 +29,11 @@ cmocka() { # every program of one folder of tests
         timeout "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1
         status=$?
         count "$1/$(basename "$program")" $status "$(grep -c '^\[       OK \]' "$log")" \
-            "$(grep -c '^\[  FAILED  \] [^0-9]' "$log")" "$log"
+            "$(grep '^\[  FAILED  \] [^0-9]' "$log" | sort -u | wc -l)" "$log" # named again at the end
     done
 }
 node_tests() { # node_tests NAME FILE...
-    local name=$1 log=$logs/$1.log status
+    local name=$1 log=$logs/${1//\//-}.log status
     shift
     (cd tests/e2e && [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
     PARLEY=$PWD/$build/parley timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@" >"$log" 2>&1
