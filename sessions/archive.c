@@ -39,7 +39,9 @@ void archive_session_view(const struct session_record *r, struct session_view *o
         .model = r->model,
         .system = r->system,
         .auto_title = r->auto_title,
-        .state = r->closed_ms ? SESSION_CLOSED : r->n_tokens ? SESSION_COLD : SESSION_OPEN,
+        .state = r->closed_ms  ? SESSION_CLOSED
+                 : r->n_tokens ? SESSION_COLD
+                               : SESSION_OPEN,
         .created_ms = r->created_ms,
         .updated_ms = r->updated_ms,
         .n_turns = r->n_turns,
@@ -58,8 +60,13 @@ void archive_turn_view(const struct stored_turn *t, struct turn_view *out) {
     bool done = r->finish_reason[0];
     *out = (struct turn_view){
         .turn = r->turn,
-        .state = done ? TURN_DONE : r->log_first >= 0 ? TURN_RUNNING : TURN_QUEUED,
-        .input = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len, .n_ids = r->n_input_ids},
+        .state = done                ? TURN_DONE
+                 : r->log_first >= 0 ? TURN_RUNNING
+                                     : TURN_QUEUED,
+        .input = {.kind = r->kind,
+                  .text = r->input_text,
+                  .text_len = r->input_text_len,
+                  .n_ids = r->n_input_ids},
         .text = t->tokens.text ? t->tokens.text : "",
         .text_len = t->tokens.text_len,
         .finish_reason = done ? r->finish_reason : NULL,
@@ -83,7 +90,8 @@ static void release_page(struct store_list *page) {
     page->n_rows = 0;
 }
 
-static int list_page(struct archive *a, struct store_list *page, archive_each each, void *ctx, struct err *err) {
+static int list_page(struct archive *a, struct store_list *page, archive_each each, void *ctx,
+                     struct err *err) {
     int rc = store_read_list(&a->db, page, err);
     for (size_t i = 0; rc == 0 && i < page->n_rows; i++) {
         struct session_view view;
@@ -93,8 +101,8 @@ static int list_page(struct archive *a, struct store_list *page, archive_each ea
     return rc;
 }
 
-int archive_list(struct archive *a, const char *owner, const char *query, int64_t limit, archive_each each, void *ctx,
-                 struct err *err) {
+int archive_list(struct archive *a, const char *owner, const char *query, int64_t limit,
+                 archive_each each, void *ctx, struct err *err) {
     struct store_list page = {.owner = (char *)owner, .query = (char *)query};
     char cursor[sizeof page.next];
     int64_t left = limit > 0 ? limit : INT64_MAX;
@@ -115,7 +123,7 @@ int archive_load(struct archive *a, const char *id, struct stored_session **out,
     return store_read_session(&a->db, id, out, err);
 }
 
-// --- export --------------------------------------------------------------------------------------------------------------
+// --- export ------------------------------------------------------------------
 
 static void write_ids(struct json_writer *w, const char *key, const int32_t *ids, size_t n) {
     json_open(w, key, '[');
@@ -133,10 +141,12 @@ static void write_bits(struct json_writer *w, const char *key, const void *value
     json_close(w, ']');
 }
 
-static void write_alternatives(struct json_writer *w, const struct token_run *t, size_t n_alternatives) {
+static void write_alternatives(struct json_writer *w, const struct token_run *t,
+                               size_t n_alternatives) {
     if (!t->alternatives) return;
     json_open(w, "alternatives", '['); // per token: id, bits, id, bits ...
-    for (size_t i = 0; i < t->n; i++) write_bits(w, NULL, t->alternatives + i * n_alternatives, n_alternatives * 2);
+    for (size_t i = 0; i < t->n; i++)
+        write_bits(w, NULL, t->alternatives + i * n_alternatives, n_alternatives * 2);
     json_close(w, ']');
 }
 
@@ -241,7 +251,7 @@ int archive_export(const struct stored_session *s, struct buf *out) {
     return out->error;
 }
 
-// --- removing ------------------------------------------------------------------------------------------------------------
+// --- removing ----------------------------------------------------------------
 
 static int remove_from(struct store_db *db, const char *id, struct err *err) {
     struct stored_session *s = NULL;
@@ -258,7 +268,8 @@ int archive_remove(const char *path, const char *id, struct err *err) {
     struct store_db db;
     struct err local = {0};
     if (!err) err = &local;
-    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // opening to write would make one
+    if (access(path, F_OK) < 0)
+        return err_errno(err, "%s", path); // opening to write would make one
     TRY(store_db_open(&db, path, err));
     int rc = remove_from(&db, id, err);
     store_db_close(&db, true); // with a full checkpoint: the log holds the words too

@@ -1,14 +1,16 @@
 // Attaching, and events on their way to clients. See service.h.
 //
-// Events are not queued for a client: it has a cursor, and what follows the cursor is read out of the session when the
-// client has room for it. A client that took everything is called once when there is more.
+// Events are not queued for a client: it has a cursor, and what follows the cursor is read out of
+// the session when the client has room for it. A client that took everything is called once when
+// there is more.
 #include "base/err.h"
 #include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
-// A joined delta is bounded in tokens too: most carry few bytes, but every one has its id, and maybe alternatives.
+// A joined delta is bounded in tokens too: most carry few bytes, but every one has its id, and
+// maybe alternatives.
 #define DELTA_TOKENS 1024
 #define DELTA_TOKENS_ALTERNATIVES 64
 
@@ -90,11 +92,14 @@ again: // the callback may attach and detach whom it likes
     }
 }
 
-// --- what commits bring ------------------------------------------------------------------------------------------------------
+// --- what commits bring ------------------------------------------------------
 
 static void answer_accepted(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
-    struct session_answer a = {.kind = ANSWER_ACCEPTED, .request_id = p->request_id, .session_id = s->rec.id, .turn = p->turn};
+    struct session_answer a = {.kind = ANSWER_ACCEPTED,
+                               .request_id = p->request_id,
+                               .session_id = s->rec.id,
+                               .turn = p->turn};
     ss->cb.on_answer(ss->cb.ctx, p->client, &a);
 }
 
@@ -114,12 +119,13 @@ void deliver_committed(struct session *s, struct pending *p) {
                                .session_id = s->rec.id};
     session_view_fill(s, &a.session);
     a.seq = a.session.seq;
-    // A client that opened a session and left before its commit gets no answer: there is nobody to give it to.
+    // A client that opened a session and left before its commit gets no answer: there is nobody to
+    // give it to.
     if (p->kind != PENDING_OPEN) ss->cb.on_answer(ss->cb.ctx, p->client, &a);
     pending_free(p);
 }
 
-// --- events ------------------------------------------------------------------------------------------------------------------
+// --- events ------------------------------------------------------------------
 
 static int64_t join_tokens(const struct turn *t, int64_t first, int64_t max, size_t max_text) {
     size_t start = turn_text_end(t, first);
@@ -128,12 +134,13 @@ static int64_t join_tokens(const struct turn *t, int64_t first, int64_t max, siz
     return n;
 }
 
-static int64_t fill_delta(const struct session *s, const struct event_entry *e, int64_t from, int64_t limit, size_t max_text,
-                          struct session_event *out) {
+static int64_t fill_delta(const struct session *s, const struct event_entry *e, int64_t from,
+                          int64_t limit, size_t max_text, struct session_event *out) {
     const struct turn *t = session_turn(s, e->rec.turn);
     int64_t first = e->first_token + (from - e->rec.seq);
     int64_t last = e->rec.seq + e->rec.n - 1 < limit ? e->rec.seq + e->rec.n - 1 : limit;
-    int64_t max = last - from + 1, cap = t->rec.n_alternatives ? DELTA_TOKENS_ALTERNATIVES : DELTA_TOKENS;
+    int64_t max = last - from + 1,
+            cap = t->rec.n_alternatives ? DELTA_TOKENS_ALTERNATIVES : DELTA_TOKENS;
     int64_t n = join_tokens(t, first, max < cap ? max : cap, max_text);
     size_t start = turn_text_end(t, first), end = turn_text_end(t, first + n);
     out->kind = EVENT_DELTA;
@@ -148,7 +155,8 @@ static int64_t fill_delta(const struct session *s, const struct event_entry *e, 
     return from + n - 1;
 }
 
-static void fill_turn_event(const struct session *s, const struct event_record *e, struct session_event *out) {
+static void fill_turn_event(const struct session *s, const struct event_record *e,
+                            struct session_event *out) {
     const struct turn *t = session_turn(s, e->turn);
     bool done = e->kind == EVENT_DONE;
     turn_view_fill(t, done ? (int64_t)t->n_out : 0, done, &out->turn);
@@ -159,7 +167,8 @@ static void fill_turn_event(const struct session *s, const struct event_record *
     out->turn.text_len -= told;
 }
 
-static void fill_event(const struct session *s, const struct event_record *e, struct session_event *out) {
+static void fill_event(const struct session *s, const struct event_record *e,
+                       struct session_event *out) {
     out->kind = (enum session_event_kind)e->kind;
     switch (e->kind) {
     case EVENT_OPENED:
@@ -169,13 +178,17 @@ static void fill_event(const struct session *s, const struct event_record *e, st
         out->session.seq = e->seq;
         out->deleted = s->zombie;
         break;
-    case EVENT_EVICTED: out->reason = e->reason; break;
+    case EVENT_EVICTED:
+        out->reason = e->reason;
+        break;
     case EVENT_LOST: // a delta of no tokens keeps the numbers without a gap
         out->kind = EVENT_DELTA;
         out->delta_turn = e->turn;
         out->text = "";
         break;
-    default: fill_turn_event(s, e, out); break;
+    default:
+        fill_turn_event(s, e, out);
+        break;
     }
 }
 
@@ -183,13 +196,15 @@ static void take_request_id(struct session *s, struct attachment *a, struct sess
     struct pending *p;
     a->request_id[0] = '\0';
     DL_FOREACH(s->told, p) {
-        if (p->client == a->client && p->seq == out->seq) memcpy(a->request_id, p->request_id, sizeof a->request_id);
+        if (p->client == a->client && p->seq == out->seq)
+            memcpy(a->request_id, p->request_id, sizeof a->request_id);
     }
     if (s->told) forget_told(s, a->client, out->seq);
     out->request_id = a->request_id;
 }
 
-int session_next_event(struct session *s, uint64_t client, size_t max_text, struct session_event *out) {
+int session_next_event(struct session *s, uint64_t client, size_t max_text,
+                       struct session_event *out) {
     struct attachment *a = session_attachment(s, client);
     if (!a) return 0;
     int64_t limit = session_tellable(s), from = a->cursor + 1;

@@ -39,7 +39,8 @@ static struct event_entry *push(struct event_log *l) {
     return e;
 }
 
-int64_t event_log_add(struct event_log *l, int kind, int64_t turn, const char *reason, int64_t at_ms) {
+int64_t event_log_add(struct event_log *l, int kind, int64_t turn, const char *reason,
+                      int64_t at_ms) {
     struct event_entry *e = push(l);
     if (!e) return E_NOMEM;
     e->rec.kind = kind;
@@ -96,7 +97,8 @@ void event_log_remove_entry(struct event_log *l, size_t i) {
     for (size_t j = i; j < l->n; j++) l->entries[j].rec.seq -= n;
     if (i == 0 || i >= l->n) return;
     struct event_entry *a = &l->entries[i - 1], *b = &l->entries[i];
-    if (a->rec.kind != EVENT_DELTA || b->rec.kind != EVENT_DELTA || a->rec.turn != b->rec.turn) return;
+    if (a->rec.kind != EVENT_DELTA || b->rec.kind != EVENT_DELTA || a->rec.turn != b->rec.turn)
+        return;
     a->rec.n += b->rec.n;
     memmove(b, b + 1, (l->n - i - 1) * sizeof *b);
     l->n--;

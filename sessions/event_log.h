@@ -1,7 +1,8 @@
 // The numbering of one session's events: which number (seq, from 1, without gaps) stands for what.
 //
-// An entry is one event, or a run of deltas of one turn (one number per sampled token), so a session of thousands of
-// tokens needs a few entries per turn. The text of a delta is the turn's; here is only where to find it.
+// An entry is one event, or a run of deltas of one turn (one number per sampled token), so a
+// session of thousands of tokens needs a few entries per turn. The text of a delta is the turn's;
+// here is only where to find it.
 #pragma once
 #include "sessions/record.h"
 

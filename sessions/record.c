@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const event_names[EVENT_KINDS] = {"opened", "updated", "closed",  "queued", "started",
-                                                     "delta",  "done",    "evicted", "lost"};
+static const char *const event_names[EVENT_KINDS] = {
+    "opened", "updated", "closed", "queued", "started", "delta", "done", "evicted", "lost"};
 static const char *const input_names[] = {"content", "text", "ids"};
 
 static int find_name(const char *const *names, int n, const char *name) {

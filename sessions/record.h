@@ -1,5 +1,6 @@
-// What is kept of a conversation, as plain data: the rows that the net thread hands to the store and gets back.
-// Every pointer is owned by its record; a record crosses threads by being given away whole.
+// What is kept of a conversation, as plain data: the rows that the net thread hands to the store
+// and gets back. Every pointer is owned by its record; a record crosses threads by being given away
+// whole.
 #pragma once
 #include "engine/engine.h"
 #include "sessions/sessions.h"
@@ -8,7 +9,8 @@
 #include <stdint.h>
 
 struct session_record {
-    int64_t key; // the database's number; also the engine's sequence number. From 1, never reused within a process
+    int64_t key; // the database's number; also the engine's sequence number. From 1, never reused
+                 // within a process
     char *id, *owner;
     char *model, *fingerprint;
     char *title, *system /* NULL: none */, *sampling /* JSON object */;
@@ -24,20 +26,21 @@ struct session_record {
 #define FINISH_REASON_MAX 16
 #define ERROR_CODE_MAX 24
 struct turn_record {
-    int64_t turn;           // index within the session, from 0
-    char *request_id;       // "" for none
-    char *request;          // JSON: what was asked beside the input: {"sampling":{...}|null,"queue":false}
+    int64_t turn;     // index within the session, from 0
+    char *request_id; // "" for none
+    char *request; // JSON: what was asked beside the input: {"sampling":{...}|null,"queue":false}
     enum turn_input_kind kind;
-    char *input_text;       // CONTENT, TEXT; else NULL
+    char *input_text; // CONTENT, TEXT; else NULL
     size_t input_text_len;
-    int32_t *input_ids;     // what entered the log; before the start of an INPUT_IDS turn what will enter it
+    int32_t *
+        input_ids; // what entered the log; before the start of an INPUT_IDS turn what will enter it
     size_t n_input_ids;
-    int64_t log_first;      // position of the first input id in the log; -1 before the turn has started
+    int64_t log_first; // position of the first input id in the log; -1 before the turn has started
     int64_t n_input, n_output; // tokens in the log
-    char *sampling;         // JSON object: every value in force
+    char *sampling;            // JSON object: every value in force
     uint64_t seed;
-    bool logprobs;          // clients asked for them (they are recorded in any case)
-    int32_t n_alternatives; // recorded with each token
+    bool logprobs;                         // clients asked for them (they are recorded in any case)
+    int32_t n_alternatives;                // recorded with each token
     char finish_reason[FINISH_REASON_MAX]; // "" until it ends
     char error_code[ERROR_CODE_MAX];       // "" for none
     char *error_message;                   // NULL: none
@@ -51,29 +54,29 @@ struct turn_record {
 struct token_run {
     int64_t first; // index of the first one within the turn's output
     size_t n;
-    int32_t *ids;       // (n)
-    float *logprobs;    // (n)
-    uint32_t *text_ends; // (n) where each token's text ends in the turn's text
+    int32_t *ids;                            // (n)
+    float *logprobs;                         // (n)
+    uint32_t *text_ends;                     // (n) where each token's text ends in the turn's text
     struct engine_alternative *alternatives; // (n, n_alternatives) or NULL
-    char *text;         // what the run adds to the turn's text (the last run of a turn: to its end)
+    char *text; // what the run adds to the turn's text (the last run of a turn: to its end)
     size_t text_len;
     int64_t seq, seq_reserved; // of the session, when the run was saved
 };
 
-// Events other than deltas: those fill the numbers between. EVENT_LOST stands for deltas that clients may have seen and
-// a crash took away: it keeps the numbering without gaps.
+// Events other than deltas: those fill the numbers between. EVENT_LOST stands for deltas that
+// clients may have seen and a crash took away: it keeps the numbering without gaps.
 #define EVENT_LOST (EVENT_EVICTED + 1)
 #define EVENT_KINDS (EVENT_LOST + 1)
 #define EVENT_REASON_MAX 12
 struct event_record {
-    int64_t seq; // EVENT_LOST: the first number it stands for
-    int64_t n;   // how many numbers; 1 for all others
-    int kind;    // enum session_event_kind or EVENT_LOST
-    int64_t turn; // -1: of none
+    int64_t seq;                   // EVENT_LOST: the first number it stands for
+    int64_t n;                     // how many numbers; 1 for all others
+    int kind;                      // enum session_event_kind or EVENT_LOST
+    int64_t turn;                  // -1: of none
     char reason[EVENT_REASON_MAX]; // EVENT_EVICTED
     int64_t at_ms;
 };
-const char *event_kind_name(int kind);          // as stored: "opened", "lost" ...
+const char *event_kind_name(int kind);            // as stored: "opened", "lost" ...
 int event_kind_parse(const char *name, int *out); // E_CORRUPT
 
 const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids"

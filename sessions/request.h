@@ -1,9 +1,17 @@
-// A client's request as data, so that it can wait until its session has been read from the database.
+// A client's request as data, so that it can wait until its session has been read from the
+// database.
 #pragma once
 #include "sessions/sessions.h"
 
 enum request_kind {
-    REQUEST_OPEN, REQUEST_ATTACH, REQUEST_DETACH, REQUEST_GET, REQUEST_UPDATE, REQUEST_CLOSE, REQUEST_START, REQUEST_CANCEL,
+    REQUEST_OPEN,
+    REQUEST_ATTACH,
+    REQUEST_DETACH,
+    REQUEST_GET,
+    REQUEST_UPDATE,
+    REQUEST_CLOSE,
+    REQUEST_START,
+    REQUEST_CANCEL,
 };
 struct request {
     enum request_kind kind;
@@ -23,5 +31,6 @@ struct request {
     struct request *next;
 };
 
-struct request *request_copy(const struct request *r); // owns copies of all it points to; NULL: no memory
+struct request *request_copy(
+    const struct request *r); // owns copies of all it points to; NULL: no memory
 void request_free(struct request *r);

@@ -1,7 +1,7 @@
 // What clients ask for, but for turns. See service.h.
 //
-// Every request about one session comes through submit(): a session that is not in memory is read first, and requests
-// for it wait in the order in which they came.
+// Every request about one session comes through submit(): a session that is not in memory is read
+// first, and requests for it wait in the order in which they came.
 #include "base/err.h"
 #include "base/random_id.h"
 #include "sessions/service.h"
@@ -19,25 +19,33 @@
 static void run(struct session *s, const struct request *r);
 static void open_session(struct sessions *ss, const struct request *r);
 
-// --- answers -------------------------------------------------------------------------------------------------------------
+// --- answers -----------------------------------------------------------------
 
 const char *requests_code(int err_code) {
     switch (err_code) {
     case E_INVAL:
     case E_FORMAT:
-    case E_LIMIT: return "invalid";
-    case E_FULL: return "session_full";
+    case E_LIMIT:
+        return "invalid";
+    case E_FULL:
+        return "session_full";
     case E_BUSY:
-    case E_NOMEM: return "overloaded";
-    case E_UNSUPPORTED: return "unsupported";
-    case E_EXISTS: return "session_exists";
-    case E_NOTFOUND: return "session_not_found";
-    default: return "internal";
+    case E_NOMEM:
+        return "overloaded";
+    case E_UNSUPPORTED:
+        return "unsupported";
+    case E_EXISTS:
+        return "session_exists";
+    case E_NOTFOUND:
+        return "session_not_found";
+    default:
+        return "internal";
     }
 }
 
-void requests_fail(struct sessions *ss, uint64_t client, const char *request_id, const char *session_id, const char *code,
-                   int64_t retry_after_ms, const char *message) {
+void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
+                   const char *session_id, const char *code, int64_t retry_after_ms,
+                   const char *message) {
     struct session_answer a = {.kind = ANSWER_ERROR,
                                .request_id = request_id,
                                .code = code,
@@ -47,9 +55,10 @@ void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
     ss->cb.on_answer(ss->cb.ctx, client, &a);
 }
 
-static void fail(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void fail(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...) {
+static void fail(struct sessions *ss, const struct request *r, const char *code, const char *fmt,
+                 ...) __attribute__((format(printf, 4, 5)));
+static void fail(struct sessions *ss, const struct request *r, const char *code, const char *fmt,
+                 ...) {
     char message[512];
     va_list ap;
     va_start(ap, fmt);
@@ -69,10 +78,11 @@ static void fail_not_found(struct sessions *ss, const struct request *r) {
 }
 
 static void fail_memory(struct sessions *ss, const struct request *r) {
-    requests_fail(ss, r->client, r->request_id, r->id, "overloaded", RETRY_AFTER_MS, "the server is out of memory");
+    requests_fail(ss, r->client, r->request_id, r->id, "overloaded", RETRY_AFTER_MS,
+                  "the server is out of memory");
 }
 
-// --- finding the session -------------------------------------------------------------------------------------------------
+// --- finding the session -----------------------------------------------------
 
 static bool id_valid(const char *id) {
     size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
@@ -113,7 +123,8 @@ static void submit(struct sessions *ss, const struct request *r) {
     struct session *s = r->id && id_valid(r->id) ? service_find(ss, r->id) : NULL;
     if (r->id && !id_valid(r->id)) {
         if (r->kind == REQUEST_OPEN)
-            fail(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'", SESSION_ID_MAX);
+            fail(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
+                 SESSION_ID_MAX);
         else
             fail_not_found(ss, r);
     } else if (s && must_wait(s)) {
@@ -164,9 +175,10 @@ void requests_run_orphans(struct sessions *ss, struct request *list, const struc
     }
 }
 
-// --- opening -------------------------------------------------------------------------------------------------------------
+// --- opening -----------------------------------------------------------------
 
-int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out, struct err *err) {
+int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out,
+                      struct err *err) {
     struct sessions *ss = s->service;
     *out = (struct turn_sampling){.params = ss->o.sampling};
     TRY(sampling_json_apply(out, s->rec.sampling, ss->info->n_vocab, err));
@@ -186,20 +198,23 @@ static char *normal_sampling(struct sessions *ss, const char *sampling, struct e
     return text;
 }
 
-static int check_lengths(const struct sessions *ss, const struct session_open *o, struct session_record *r, struct err *err) {
+static int check_lengths(const struct sessions *ss, const struct session_open *o,
+                         struct session_record *r, struct err *err) {
     const struct engine_info *info = ss->info;
     int64_t memory_len = o->memory_len ? o->memory_len : ss->o.default_memory_len;
     int64_t session_len = o->session_len ? o->session_len : ss->o.default_session_len;
     if (memory_len < 1 || memory_len > info->max_memory_len)
         return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
     // The default number of sinks gives way to a memory_len that is smaller.
-    int64_t sink_len = o->sink_len >= 0                            ? o->sink_len
+    int64_t sink_len = o->sink_len >= 0                      ? o->sink_len
                        : ss->o.default_sink_len < memory_len ? ss->o.default_sink_len
                                                              : memory_len - 1;
     if (sink_len >= memory_len)
-        return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)", (long long)memory_len);
+        return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
+                       (long long)memory_len);
     if (session_len < 2 || session_len > info->max_session_len)
-        return err_set(err, E_INVAL, "session_len must be from 2 to %lld", (long long)info->max_session_len);
+        return err_set(err, E_INVAL, "session_len must be from 2 to %lld",
+                       (long long)info->max_session_len);
     r->memory_len = (int32_t)memory_len;
     r->sink_len = (int32_t)sink_len;
     r->session_len = session_len;
@@ -230,7 +245,8 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
     rec->title = record_strdup(title, &failed);
     rec->auto_title = title[0] == '\0';
-    rec->system = record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
+    rec->system =
+        record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
 }
@@ -262,11 +278,12 @@ static void open_session(struct sessions *ss, const struct request *r) {
     service_add(ss, s, ss->next_key++);
     s->version = 1;
     s->title_dirty = true;
-    deliver_attach(s, r->client, 0); // when this fails for memory the client finds the session in its list
+    deliver_attach(s, r->client,
+                   0); // when this fails for memory the client finds the session in its list
     save_now(s);
 }
 
-// --- the others ----------------------------------------------------------------------------------------------------------
+// --- the others --------------------------------------------------------------
 
 static void attach(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
@@ -277,7 +294,10 @@ static void attach(struct session *s, const struct request *r) {
         fail_memory(ss, r);
         return;
     }
-    struct session_answer a = {.kind = ANSWER_ATTACHED, .request_id = r->request_id, .session_id = s->rec.id, .reset = reset};
+    struct session_answer a = {.kind = ANSWER_ATTACHED,
+                               .request_id = r->request_id,
+                               .session_id = s->rec.id,
+                               .reset = reset};
     session_view_fill(s, &a.session);
     a.seq = a.session.seq;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
@@ -287,7 +307,8 @@ static void detach(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct attachment *at = session_attachment(s, r->client);
     if (at) deliver_detach(at);
-    struct session_answer a = {.kind = ANSWER_DETACHED, .request_id = r->request_id, .session_id = s->rec.id};
+    struct session_answer a = {
+        .kind = ANSWER_DETACHED, .request_id = r->request_id, .session_id = s->rec.id};
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
 
@@ -320,7 +341,8 @@ static char *automatic_title(const struct session *s) {
     char title[SESSION_AUTO_TITLE_BYTES] = "";
     for (size_t i = 0; i < s->n_turns && !title[0]; i++) {
         const struct turn_record *t = &s->turns[i]->rec;
-        if (t->input_text) session_title_from(t->input_text, t->input_text_len, title, sizeof title);
+        if (t->input_text)
+            session_title_from(t->input_text, t->input_text_len, title, sizeof title);
     }
     return strdup(title);
 }
@@ -340,7 +362,8 @@ static void update(struct session *s, const struct request *r) {
     }
     if (r->title) title = r->title[0] ? strdup(r->title) : automatic_title(s);
     bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
-    struct pending *p = ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
+    struct pending *p =
+        ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
     if (!p) {
         free(title);
         free(sampling);
@@ -386,7 +409,10 @@ static void close_session(struct session *s, const struct request *r) {
 static void cancel(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     run_turn_cancel(s, r->turn);
-    struct session_answer a = {.kind = ANSWER_CANCELLING, .request_id = r->request_id, .session_id = s->rec.id, .turn = r->turn};
+    struct session_answer a = {.kind = ANSWER_CANCELLING,
+                               .request_id = r->request_id,
+                               .session_id = s->rec.id,
+                               .turn = r->turn};
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
 
@@ -400,22 +426,38 @@ static void run(struct session *s, const struct request *r) {
         return;
     }
     switch (r->kind) {
-    case REQUEST_ATTACH: attach(s, r); break;
-    case REQUEST_DETACH: detach(s, r); break;
-    case REQUEST_GET: get(s, r); break;
-    case REQUEST_UPDATE: update(s, r); break;
-    case REQUEST_CLOSE: close_session(s, r); break;
-    case REQUEST_START: run_turn_start(s, r); break;
-    case REQUEST_CANCEL: cancel(s, r); break;
-    case REQUEST_OPEN: break;
+    case REQUEST_ATTACH:
+        attach(s, r);
+        break;
+    case REQUEST_DETACH:
+        detach(s, r);
+        break;
+    case REQUEST_GET:
+        get(s, r);
+        break;
+    case REQUEST_UPDATE:
+        update(s, r);
+        break;
+    case REQUEST_CLOSE:
+        close_session(s, r);
+        break;
+    case REQUEST_START:
+        run_turn_start(s, r);
+        break;
+    case REQUEST_CANCEL:
+        cancel(s, r);
+        break;
+    case REQUEST_OPEN:
+        break;
     }
     service_used(s);
     service_touch(s);
 }
 
-// --- lists ---------------------------------------------------------------------------------------------------------------
+// --- lists -------------------------------------------------------------------
 
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query, int64_t limit, const char *cursor) {
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
+                   int64_t limit, const char *cursor) {
     service_enter(ss);
     bool failed = false;
     struct store_job *job = store_job_new(STORE_LIST, 0);
@@ -431,7 +473,8 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
     }
     if (!l || failed) {
         store_job_free(job);
-        requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS, "the server is out of memory");
+        requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS,
+                      "the server is out of memory");
     } else {
         store_send(ss->store, job);
     }
@@ -439,7 +482,8 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
 }
 
 // What is in memory is newer than what is on disk.
-static void list_view(struct sessions *ss, const struct session_record *row, struct session_view *out) {
+static void list_view(struct sessions *ss, const struct session_record *row,
+                      struct session_view *out) {
     const struct session *s = service_find(ss, row->id);
     if (s && !s->loading && s->on_disk) {
         session_view_fill(s, out);
@@ -456,13 +500,15 @@ static void list_view(struct sessions *ss, const struct session_record *row, str
 void requests_list_done(struct sessions *ss, struct store_job *job) {
     struct store_list *l = job->list;
     if (job->rc < 0) {
-        const char *code = job->rc == E_INVAL || job->rc == E_NOMEM ? requests_code(job->rc) : "store_failed";
+        const char *code =
+            job->rc == E_INVAL || job->rc == E_NOMEM ? requests_code(job->rc) : "store_failed";
         requests_fail(ss, job->client, job->request_id, NULL, code, 0, job->err.text);
         return;
     }
     struct session_view *views = calloc(l->n_rows + 1, sizeof *views);
     if (!views) {
-        requests_fail(ss, job->client, job->request_id, NULL, "overloaded", RETRY_AFTER_MS, "the server is out of memory");
+        requests_fail(ss, job->client, job->request_id, NULL, "overloaded", RETRY_AFTER_MS,
+                      "the server is out of memory");
         return;
     }
     for (size_t i = 0; i < l->n_rows; i++) list_view(ss, &l->rows[i], &views[i]);
@@ -475,21 +521,24 @@ void requests_list_done(struct sessions *ss, struct store_job *job) {
     free(views);
 }
 
-// --- the door ------------------------------------------------------------------------------------------------------------
+// --- the door ----------------------------------------------------------------
 
-static struct request request_of(const struct sessions_request *r, enum request_kind kind, const char *id) {
+static struct request request_of(const struct sessions_request *r, enum request_kind kind,
+                                 const char *id) {
     struct request q = {.kind = kind, .client = r->client, .owner = r->owner, .id = id, .turn = -1};
     memcpy(q.request_id, r->request_id, sizeof q.request_id);
     return q;
 }
 
-void sessions_open_session(struct sessions *ss, const struct sessions_request *r, const struct session_open *o) {
+void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
+                           const struct session_open *o) {
     struct request q = request_of(r, REQUEST_OPEN, o->id);
     q.open = *o;
     submit(ss, &q);
 }
 
-void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t after) {
+void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t after) {
     struct request q = request_of(r, REQUEST_ATTACH, id);
     q.after = after;
     submit(ss, &q);
@@ -500,29 +549,31 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
     submit(ss, &q);
 }
 
-void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool attach_too, int64_t last) {
+void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
+                  bool attach_too, int64_t last) {
     struct request q = request_of(r, REQUEST_GET, id);
     q.attach = attach_too;
     q.last = last;
     submit(ss, &q);
 }
 
-void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id, const char *title,
-                     const char *sampling) {
+void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     const char *title, const char *sampling) {
     struct request q = request_of(r, REQUEST_UPDATE, id);
     q.title = title;
     q.sampling = sampling;
     submit(ss, &q);
 }
 
-void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id, bool delete_it) {
+void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
+                            bool delete_it) {
     struct request q = request_of(r, REQUEST_CLOSE, id);
     q.delete_it = delete_it;
     submit(ss, &q);
 }
 
-void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id, const struct turn_input *input,
-                         const char *sampling, bool queue) {
+void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         const struct turn_input *input, const char *sampling, bool queue) {
     struct request q = request_of(r, REQUEST_START, id);
     q.input = *input;
     q.sampling = sampling;
@@ -530,7 +581,8 @@ void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, 
     submit(ss, &q);
 }
 
-void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t turn) {
+void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
+                          int64_t turn) {
     struct request q = request_of(r, REQUEST_CANCEL, id);
     q.turn = turn;
     submit(ss, &q);

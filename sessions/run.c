@@ -1,7 +1,8 @@
 // Turns: from a request to the engine, and what the engine says. See service.h.
 //
-// A turn goes to the engine before its record is committed, so that the disk and the prefill work at the same time; what
-// clients see of it waits for the commit. If that fails the turn is taken back (save.c) as if it had never been.
+// A turn goes to the engine before its record is committed, so that the disk and the prefill work
+// at the same time; what clients see of it waits for the commit. If that fails the turn is taken
+// back (save.c) as if it had never been.
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -14,32 +15,38 @@
 #include <string.h>
 #include <utlist.h>
 
-#define QUEUE_RETRY_US 50000    // a queued turn asks a full engine again
+#define QUEUE_RETRY_US 50000 // a queued turn asks a full engine again
 #define REQUEST_JSON_MAX (2 << 20)
 
-// --- input -----------------------------------------------------------------------------------------------------------------
+// --- input -------------------------------------------------------------------
 
-static int render_content(const struct session *s, const struct turn_record *r, struct token_list *out, struct err *err) {
+static int render_content(const struct session *s, const struct turn_record *r,
+                          struct token_list *out, struct err *err) {
     const struct sessions *ss = s->service;
     struct engine_message messages[2];
     size_t n = 0;
     if (!ss->info->chat_template)
-        return err_set(err, E_UNSUPPORTED, "%s", ss->info->template_error ? ss->info->template_error
-                                                                          : "the model has no chat template");
-    if (s->rec.system && !s->chat_begun) messages[n++] = (struct engine_message){"system", s->rec.system};
+        return err_set(err, E_UNSUPPORTED, "%s",
+                       ss->info->template_error ? ss->info->template_error
+                                                : "the model has no chat template");
+    if (s->rec.system && !s->chat_begun)
+        messages[n++] = (struct engine_message){"system", s->rec.system};
     messages[n++] = (struct engine_message){"user", r->input_text};
-    return engine_render_turn(ss->engine, messages, n, s->n_log ? s->log[s->n_log - 1] : -1, out, err);
+    return engine_render_turn(ss->engine, messages, n, s->n_log ? s->log[s->n_log - 1] : -1, out,
+                              err);
 }
 
 static int check_ids(const struct sessions *ss, const int32_t *ids, size_t n, struct err *err) {
     for (size_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= ss->info->n_vocab)
-            return err_set(err, E_INVAL, "input.ids has %d; ids go from 0 to %d", ids[i], ss->info->n_vocab - 1);
+            return err_set(err, E_INVAL, "input.ids has %d; ids go from 0 to %d", ids[i],
+                           ss->info->n_vocab - 1);
     return 0;
 }
 
 // The ids that would continue the log as it is now; *ids is the caller's.
-static int make_input(const struct session *s, const struct turn_record *r, int32_t **ids, size_t *n, struct err *err) {
+static int make_input(const struct session *s, const struct turn_record *r, int32_t **ids,
+                      size_t *n, struct err *err) {
     const struct sessions *ss = s->service;
     bool failed = false;
     if (r->kind == INPUT_IDS) {
@@ -47,11 +54,13 @@ static int make_input(const struct session *s, const struct turn_record *r, int3
         *ids = record_memdup(r->input_ids, *n * sizeof **ids, &failed);
         return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
     }
-    if (!ss->info->tokenizer) return err_set(err, E_UNSUPPORTED, "the model has no tokenizer: it takes ids only");
+    if (!ss->info->tokenizer)
+        return err_set(err, E_UNSUPPORTED, "the model has no tokenizer: it takes ids only");
     struct token_list list;
     token_list_init(&list);
-    int rc = r->kind == INPUT_CONTENT ? render_content(s, r, &list, err)
-                                      : engine_tokenize(ss->engine, r->input_text, r->input_text_len, true, &list, err);
+    int rc = r->kind == INPUT_CONTENT
+                 ? render_content(s, r, &list, err)
+                 : engine_tokenize(ss->engine, r->input_text, r->input_text_len, true, &list, err);
     if (rc == 0) {
         *ids = token_list_take(&list, n);
         if (!*ids && *n) rc = err_set(err, E_NOMEM, "the server is out of memory");
@@ -63,13 +72,16 @@ static int make_input(const struct session *s, const struct turn_record *r, int3
 static int check_room(const struct session *s, size_t n, struct err *err) {
     if (n == 0) return err_set(err, E_INVAL, "the input has no tokens");
     if ((int64_t)(s->n_log + n) < s->rec.session_len) return 0;
-    return err_set(err, E_FULL, "the session is full: its log has %zu tokens, the input %zu, and session_len is %lld", s->n_log,
-                   n, (long long)s->rec.session_len);
+    return err_set(
+        err, E_FULL,
+        "the session is full: its log has %zu tokens, the input %zu, and session_len is %lld",
+        s->n_log, n, (long long)s->rec.session_len);
 }
 
-// --- starting ----------------------------------------------------------------------------------------------------------------
+// --- starting ----------------------------------------------------------------
 
-static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids, size_t n, struct err *err) {
+static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids, size_t n,
+                          struct err *err) {
     struct sessions *ss = s->service;
     struct engine_turn e = {.sequence = (uint64_t)s->rec.key,
                             .turn = ss->next_turn,
@@ -176,7 +188,8 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     rec->kind = r->input.kind;
     rec->request_id = record_strdup(r->request_id, &failed);
     if (rec->kind == INPUT_IDS) {
-        rec->input_ids = record_memdup(r->input.ids, r->input.n_ids * sizeof *r->input.ids, &failed);
+        rec->input_ids =
+            record_memdup(r->input.ids, r->input.n_ids * sizeof *r->input.ids, &failed);
         rec->n_input_ids = r->input.n_ids;
     } else {
         rec->input_text = record_memdup(r->input.text, r->input.text_len, &failed);
@@ -194,11 +207,12 @@ no_memory:
     return NULL;
 }
 
-// --- requests ------------------------------------------------------------------------------------------------------------
+// --- requests ----------------------------------------------------------------
 
-static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt, ...) {
+static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt,
+                   ...) __attribute__((format(printf, 4, 5)));
+static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt,
+                   ...) {
     char message[512];
     va_list ap;
     va_start(ap, fmt);
@@ -216,12 +230,14 @@ static bool refused(struct session *s, const struct request *r) {
     else if (ss->draining)
         refuse(s, r, "shutting_down", "the server is shutting down");
     else if (strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
-        refuse(s, r, "unsupported", "the session was made with another model ('%s'); this server has '%s'", s->rec.model,
+        refuse(s, r, "unsupported",
+               "the session was made with another model ('%s'); this server has '%s'", s->rec.model,
                ss->info->model_name);
     else if (busy && !r->queue)
         refuse(s, r, "session_busy", "a turn of this session is running");
     else if (busy && s->n_queued >= ss->o.max_queued_turns)
-        refuse(s, r, "session_busy", "a turn of this session is running and %lld wait already", (long long)s->n_queued);
+        refuse(s, r, "session_busy", "a turn of this session is running and %lld wait already",
+               (long long)s->n_queued);
     else
         return false;
     return true;
@@ -235,7 +251,8 @@ static int check_input(const struct session *s, const struct turn_input *in, str
     if (in->text_len == 0)
         return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
     // Templates take C strings: nothing may be lost behind a NUL.
-    if (memchr(in->text, '\0', in->text_len)) return err_set(err, E_INVAL, "input has a NUL character");
+    if (memchr(in->text, '\0', in->text_len))
+        return err_set(err, E_INVAL, "input has a NUL character");
     return 0;
 }
 
@@ -246,7 +263,8 @@ static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     TRY(make_input(s, &t->rec, &ids, &n, err));
     free(ids);
     TRY(check_room(s, n, err));
-    int64_t seq = event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
+    int64_t seq =
+        event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
     if (seq < 0) return err_set(err, E_NOMEM, "the server is out of memory");
     t->state = TURN_QUEUED;
     t->rec.seq_first = seq;
@@ -313,9 +331,10 @@ void run_turn_start(struct session *s, const struct request *r) {
     save_now(s);
 }
 
-// --- ends ----------------------------------------------------------------------------------------------------------------
+// --- ends --------------------------------------------------------------------
 
-static void finish(struct session *s, struct turn *t, const char *reason, const char *code, const char *message) {
+static void finish(struct session *s, struct turn *t, const char *reason, const char *code,
+                   const char *message) {
     struct sessions *ss = s->service;
     struct turn_record *r = &t->rec;
     bool failed = false;
@@ -349,7 +368,8 @@ void run_turn_cancel(struct session *s, int64_t turn) {
     struct sessions *ss = s->service;
     for (size_t i = 0; s->n_queued > 0 && i < s->n_turns; i++) {
         struct turn *t = s->turns[i];
-        if (t->state == TURN_QUEUED && (turn < 0 || turn == t->rec.turn)) finish(s, t, "cancelled", NULL, NULL);
+        if (t->state == TURN_QUEUED && (turn < 0 || turn == t->rec.turn))
+            finish(s, t, "cancelled", NULL, NULL);
     }
     const struct turn *running = session_turn(s, s->running);
     if (running && (turn < 0 || turn == running->rec.turn))
@@ -381,19 +401,21 @@ void run_next(struct session *s) {
 void run_interrupt(struct session *s) {
     struct turn *t;
     if (!s->on_disk || s->zombie) return;
-    if (s->engine_turn) engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, s->engine_turn);
+    if (s->engine_turn)
+        engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, s->engine_turn);
     if ((t = session_turn(s, s->running))) finish(s, t, "interrupted", NULL, NULL);
     while ((t = session_next_queued(s))) finish(s, t, "interrupted", NULL, NULL);
 }
 
-// --- what the engine says --------------------------------------------------------------------------------------------------
+// --- what the engine says ----------------------------------------------------
 
 static void on_started(struct session *s, struct turn *t, const struct engine_event *e) {
     struct sessions *ss = s->service;
     t->engine_started_us = e->time_us;
     t->rec.numbers.source = e->source;
     t->rec.numbers.kept_tokens = e->n_cached;
-    // Recomputing is what a turn that was never interrupted does too: only a log that had been there is a resume.
+    // Recomputing is what a turn that was never interrupted does too: only a log that had been
+    // there is a resume.
     if (t->rec.log_first > 0 && e->source != CACHE_NONE) metric_add(ss->m_resumed[e->source], 1);
 }
 
@@ -439,10 +461,12 @@ static void note_cache(struct session *s, int64_t tokens) {
 }
 
 // A turn that ended before it began has left the cache as it was.
-static int64_t cached_after(const struct session *s, const struct turn *t, const struct engine_event *e) {
+static int64_t cached_after(const struct session *s, const struct turn *t,
+                            const struct engine_event *e) {
     if (e->blocks == 0) return 0;
     int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
-    int64_t tokens = t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
+    int64_t tokens =
+        t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
     return tokens > 0 ? tokens : 1; // there is something to let go
 }
 
@@ -473,7 +497,8 @@ static void on_released(struct session *s, const struct engine_event *e) {
     s->evicting = NULL;
     s->changed = true;
     evict_stop(&ss->idle, &s->idle);
-    if (!reason || s->rec.closed_ms || s->deleting || s->zombie) return; // asked for by a close: no news
+    if (!reason || s->rec.closed_ms || s->deleting || s->zombie)
+        return; // asked for by a close: no news
     metric_add(ss->m_evicted[strcmp(reason, "idle") != 0], 1);
     log_info("session.evicted", "session=%s reason=%s", s->rec.id, reason);
     if (event_log_add(&s->events, EVENT_EVICTED, -1, reason, service_now_ms(ss)) > 0) save_now(s);
@@ -509,6 +534,7 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
         else
             note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
         break;
-    case ENGINE_RELEASED: break;
+    case ENGINE_RELEASED:
+        break;
     }
 }

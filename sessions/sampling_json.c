@@ -60,7 +60,8 @@ static int add_stop(struct sampling_params *p, const cJSON *item, struct err *er
         return err_set(err, E_INVAL, "stop must be a string or a list of strings");
     size_t len = strlen(item->valuestring);
     if (len == 0 || len >= SAMPLING_STOP_BYTES)
-        return err_set(err, E_INVAL, "each string of stop must have 1 to %d bytes", SAMPLING_STOP_BYTES - 1);
+        return err_set(err, E_INVAL, "each string of stop must have 1 to %d bytes",
+                       SAMPLING_STOP_BYTES - 1);
     if (p->n_stop == SAMPLING_MAX_STOP)
         return err_set(err, E_INVAL, "stop has more than %d strings", SAMPLING_MAX_STOP);
     memcpy(p->stop[p->n_stop++], item->valuestring, len + 1);
@@ -89,8 +90,8 @@ static int parse_token_id(const char *s, int32_t n_vocab, int32_t *out) {
     return 0;
 }
 
-static int read_bias(const cJSON *value, const struct key *k, struct sampling_params *p, int32_t n_vocab,
-                     struct err *err) {
+static int read_bias(const cJSON *value, const struct key *k, struct sampling_params *p,
+                     int32_t n_vocab, struct err *err) {
     if (!cJSON_IsObject(value))
         return err_set(err, E_INVAL, "logit_bias must be an object of token id: bias");
     p->n_bias = 0;
@@ -103,9 +104,11 @@ static int read_bias(const cJSON *value, const struct key *k, struct sampling_pa
             return err_set(err, E_INVAL, "a key of logit_bias is not a token id below %d", n_vocab);
         if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble < k->min ||
             item->valuedouble > k->max)
-            return err_set(err, E_INVAL, "logit_bias of token %d must be a number from %g to %g", id, k->min, k->max);
+            return err_set(err, E_INVAL, "logit_bias of token %d must be a number from %g to %g",
+                           id, k->min, k->max);
         for (int i = 0; i < p->n_bias; i++)
-            if (p->bias[i].id == id) return err_set(err, E_INVAL, "logit_bias names token %d twice", id);
+            if (p->bias[i].id == id)
+                return err_set(err, E_INVAL, "logit_bias names token %d twice", id);
         p->bias[p->n_bias++] = (struct logit_bias){id, (float)item->valuedouble};
     }
     return JSON_PRESENT;
@@ -126,21 +129,25 @@ static int read_bad_word(const cJSON *word, int32_t n_vocab, int32_t *out, struc
     return 0;
 }
 
-static int read_bad(const cJSON *value, struct sampling_params *p, int32_t n_vocab, struct err *err) {
-    if (!cJSON_IsArray(value)) return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
+static int read_bad(const cJSON *value, struct sampling_params *p, int32_t n_vocab,
+                    struct err *err) {
+    if (!cJSON_IsArray(value))
+        return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
     p->n_bad = 0;
     const cJSON *word;
     cJSON_ArrayForEach(word, value) {
         if (p->n_bad == SAMPLING_MAX_BAD)
             return err_set(err, E_INVAL, "bad_words has more than %d entries", SAMPLING_MAX_BAD);
-        if (!cJSON_IsArray(word)) return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
+        if (!cJSON_IsArray(word))
+            return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
         TRY(read_bad_word(word, n_vocab, p->bad[p->n_bad], err));
         p->n_bad++;
     }
     return JSON_PRESENT;
 }
 
-static int read_key(const cJSON *o, const struct key *k, struct turn_sampling *s, int32_t n_vocab, struct err *err) {
+static int read_key(const cJSON *o, const struct key *k, struct turn_sampling *s, int32_t n_vocab,
+                    struct err *err) {
     struct sampling_params *p = &s->params;
     void *at = (char *)s + k->offset;
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(o, k->name);
@@ -148,16 +155,22 @@ static int read_key(const cJSON *o, const struct key *k, struct turn_sampling *s
     int rc;
     int64_t ms = 0;
     switch (k->type) {
-    case KEY_FLOAT: return read_float(o, k, at, err);
-    case KEY_INT: return read_int(o, k, at, err);
-    case KEY_BOOL: return json_get_bool(o, k->name, at, err);
+    case KEY_FLOAT:
+        return read_float(o, k, at, err);
+    case KEY_INT:
+        return read_int(o, k, at, err);
+    case KEY_BOOL:
+        return json_get_bool(o, k->name, at, err);
     case KEY_SEED:
         rc = json_get_u64(o, k->name, at, err);
         if (rc == JSON_PRESENT) p->has_seed = true;
         return rc;
-    case KEY_STOP: return read_stop(value, p, err);
-    case KEY_BIAS: return read_bias(value, k, p, n_vocab, err);
-    case KEY_BAD: return read_bad(value, p, n_vocab, err);
+    case KEY_STOP:
+        return read_stop(value, p, err);
+    case KEY_BIAS:
+        return read_bias(value, k, p, n_vocab, err);
+    case KEY_BAD:
+        return read_bad(value, p, n_vocab, err);
     case KEY_DEADLINE:
         rc = json_get_int(o, k->name, (int64_t)k->min, (int64_t)k->max, &ms, err);
         if (rc == JSON_PRESENT) p->deadline_us = ms * 1000;
@@ -166,7 +179,8 @@ static int read_key(const cJSON *o, const struct key *k, struct turn_sampling *s
     return JSON_ABSENT;
 }
 
-int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab, struct err *err) {
+int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
+                        struct err *err) {
     if (!json) return 0;
     cJSON *o = json_parse(json, strlen(json), &json_limits_message, err);
     if (!o) return E_INVAL;
@@ -182,7 +196,8 @@ int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_voc
     return 0;
 }
 
-static void write_lists(struct json_writer *w, const struct key *k, const struct sampling_params *p) {
+static void write_lists(struct json_writer *w, const struct key *k,
+                        const struct sampling_params *p) {
     if (k->type == KEY_BIAS) {
         json_open(w, k->name, '{');
         for (int i = 0; i < p->n_bias; i++) {
@@ -197,7 +212,8 @@ static void write_lists(struct json_writer *w, const struct key *k, const struct
     for (int i = 0; k->type == KEY_STOP && i < p->n_stop; i++) json_put_string(w, NULL, p->stop[i]);
     for (int i = 0; k->type == KEY_BAD && i < p->n_bad; i++) {
         json_open(w, NULL, '[');
-        for (int j = 0; j < SAMPLING_BAD_TOKENS && p->bad[i][j] >= 0; j++) json_put_int(w, NULL, p->bad[i][j]);
+        for (int j = 0; j < SAMPLING_BAD_TOKENS && p->bad[i][j] >= 0; j++)
+            json_put_int(w, NULL, p->bad[i][j]);
         json_close(w, ']');
     }
     json_close(w, ']');
@@ -212,16 +228,26 @@ int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t
         const void *at = (const char *)s + k->offset;
         if (!(which >> i & 1)) continue;
         switch (k->type) {
-        case KEY_FLOAT: json_put_float(&w, k->name, *(const float *)at); break;
-        case KEY_INT: json_put_int(&w, k->name, *(const int32_t *)at); break;
-        case KEY_BOOL: json_put_bool(&w, k->name, *(const bool *)at); break;
+        case KEY_FLOAT:
+            json_put_float(&w, k->name, *(const float *)at);
+            break;
+        case KEY_INT:
+            json_put_int(&w, k->name, *(const int32_t *)at);
+            break;
+        case KEY_BOOL:
+            json_put_bool(&w, k->name, *(const bool *)at);
+            break;
         case KEY_SEED:
             if (s->params.has_seed) json_put_u64_string(&w, k->name, s->params.seed);
             break;
-        case KEY_DEADLINE: json_put_int(&w, k->name, s->params.deadline_us / 1000); break;
+        case KEY_DEADLINE:
+            json_put_int(&w, k->name, s->params.deadline_us / 1000);
+            break;
         case KEY_STOP:
         case KEY_BIAS:
-        case KEY_BAD: write_lists(&w, k, &s->params); break;
+        case KEY_BAD:
+            write_lists(&w, k, &s->params);
+            break;
         }
     }
     json_close(&w, '}');

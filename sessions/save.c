@@ -1,9 +1,10 @@
 // What memory has and the disk has not. See service.h.
 //
-// A save is the difference between a session and the database, taken when nothing else of it is on its way; what
-// happens meanwhile is the next save's. When one is refused nothing of it is on disk: requests that waited for it are taken
-// back and answered with store_failed, facts (tokens, ends of turns, evictions) stay in memory and in the next save,
-// which comes with growing distance, or at once when somebody asks for something.
+// A save is the difference between a session and the database, taken when nothing else of it is on
+// its way; what happens meanwhile is the next save's. When one is refused nothing of it is on disk:
+// requests that waited for it are taken back and answered with store_failed, facts (tokens, ends of
+// turns, evictions) stay in memory and in the next save, which comes with growing distance, or at
+// once when somebody asks for something.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
@@ -21,7 +22,8 @@ void save_now(struct session *s) {
 }
 
 void save_soon(struct session *s) {
-    if (!s->save_due_us) s->save_due_us = service_now(s->service) + s->service->o.commit_interval_us + 1;
+    if (!s->save_due_us)
+        s->save_due_us = service_now(s->service) + s->service->o.commit_interval_us + 1;
     service_timers_changed(s);
     service_touch(s);
 }
@@ -81,7 +83,8 @@ static int fill_events(const struct session *s, struct session_save *save) {
     save->events = calloc(n, sizeof *save->events);
     if (!save->events) return E_NOMEM;
     for (size_t i = first; i < s->events.n; i++)
-        if (s->events.entries[i].rec.kind != EVENT_DELTA) save->events[save->n_events++] = s->events.entries[i].rec;
+        if (s->events.entries[i].rec.kind != EVENT_DELTA)
+            save->events[save->n_events++] = s->events.entries[i].rec;
     return 0;
 }
 
@@ -133,7 +136,8 @@ void save_begin(struct session *s) {
     store_send(s->service->store, job);
 }
 
-struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r, int64_t seq) {
+struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
+                             int64_t seq) {
     struct pending *p = calloc(1, sizeof *p);
     if (!p) return NULL;
     p->kind = kind;
@@ -147,7 +151,7 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
     return p;
 }
 
-// --- verdicts ------------------------------------------------------------------------------------------------------------
+// --- verdicts ----------------------------------------------------------------
 
 static void mark_saved(struct session *s, const struct session_save *save) {
     s->on_disk = true;
@@ -180,7 +184,7 @@ static void saved(struct session *s, const struct session_save *save) {
             engine_sequence_release(s->service->engine, (uint64_t)s->rec.key);
         deliver_committed(s, p);
     }
-    s->changed = true;
+    if (save->session_changed) s->changed = true;
     if (opened) requests_run_deferred(s, true);
     if (save_wanted(s) && !s->save_due_us) save_soon(s);
 }
@@ -189,7 +193,8 @@ static void undo_turn(struct session *s, struct pending *p) {
     struct sessions *ss = s->service;
     struct turn *t = session_turn(s, p->turn);
     if (s->engine_turn && t->number == s->engine_turn)
-        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, t->number); // its end will find no turn: no matter
+        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key,
+                           t->number); // its end will find no turn: no matter
     if (t->state != TURN_DONE) ss->n_active--;
     session_pop_turn(s);
     if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
@@ -213,7 +218,8 @@ static void undo_settings(struct session *s, struct pending *p) {
 
 static void undo(struct session *s, struct pending *p) {
     switch (p->kind) {
-    case PENDING_OPEN: break; // the session goes as a whole
+    case PENDING_OPEN:
+        break; // the session goes as a whole
     case PENDING_TURN:
         if (!p->repeated) {
             undo_turn(s, p);
@@ -234,9 +240,11 @@ static void undo(struct session *s, struct pending *p) {
 // The newest first: each finds the session as it had left it.
 static void take_back(struct session *s, const struct store_job *job) {
     struct pending *answers = NULL, *p, *before;
-    for (p = s->pending ? s->pending->prev : NULL; p; p = before) { // utlist: the head's prev is the last
+    for (p = s->pending ? s->pending->prev : NULL; p;
+         p = before) { // utlist: the head's prev is the last
         before = p == s->pending ? NULL : p->prev;
-        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX) continue; // still waits for its turn's end
+        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX)
+            continue; // still waits for its turn's end
         DL_DELETE(s->pending, p);
         undo(s, p);
         DL_PREPEND(answers, p);
@@ -260,8 +268,8 @@ static void refused(struct session *s, const struct store_job *job) {
         requests_run_deferred(s, false);
         return;
     }
-    log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id, err_name(job->rc),
-             (long long)s->n_failures + 1, had_pending);
+    log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,
+             err_name(job->rc), (long long)s->n_failures + 1, had_pending);
     retry_later(s);
 }
 

@@ -6,16 +6,18 @@
 //   save.c      what memory has and the disk has not: saves, their verdicts, taking back
 //   deliver.c   attaching, and events on their way out
 //
-// Handlers change sessions and touch them. When the outermost call is about to return, every touched session is
-// settled: what is due is saved, the next turn started, clients told, memory freed. So no handler has to think of what
-// its change makes possible, and none frees a session that its caller still holds.
+// Handlers change sessions and touch them. When the outermost call is about to return, every
+// touched session is settled: what is due is saved, the next turn started, clients told, memory
+// freed. So no handler has to think of what its change makes possible, and none frees a session
+// that its caller still holds.
 #pragma once
 #include "sessions/request.h"
 #include "sessions/session.h"
 #include "sessions/store.h"
 
-#define RESERVE_EVENTS 4096 // numbers kept ready on disk for deltas that are told before they are committed
-#define RETRY_AFTER_MS 500  // what an overloaded engine's client is told
+#define RESERVE_EVENTS                                                                             \
+    4096 // numbers kept ready on disk for deltas that are told before they are committed
+#define RETRY_AFTER_MS 500 // what an overloaded engine's client is told
 
 struct client {
     uint64_t number;
@@ -34,32 +36,34 @@ struct sessions {
     struct session *by_id, *by_key;
     struct client *clients;
     int64_t next_key;
-    uint64_t next_turn;   // engine's turn numbers
-    int64_t n_active;     // turns running or queued
+    uint64_t next_turn; // engine's turn numbers
+    int64_t n_active;   // turns running or queued
     struct evict_list idle;
-    struct session *lru;  // may be unloaded; n_lru of them
+    struct session *lru; // may be unloaded; n_lru of them
     int64_t n_lru;
     struct session *timed;
     struct session *touched, **touched_end;
-    int depth;            // of nested calls
+    int depth; // of nested calls
     bool draining, closing;
     char store_error[512]; // "": the database takes writes
-    int64_t probe_us;     // when to ask it again; 0: no need
+    int64_t probe_us;      // when to ask it again; 0: no need
     bool probing;
-    struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_resumed[CACHE_RECOMPUTED + 1], *m_finished[8];
+    struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_resumed[CACHE_RECOMPUTED + 1],
+        *m_finished[8];
 };
 
 // sessions.c
 void service_enter(struct sessions *ss);
 void service_leave(struct sessions *ss);
 void service_touch(struct session *s);
-void service_used(struct session *s); // the last to be unloaded
+void service_used(struct session *s);              // the last to be unloaded
 int64_t service_now(const struct sessions *ss);    // monotonic, us
 int64_t service_now_ms(const struct sessions *ss); // since 1970
 struct session *service_find(struct sessions *ss, const char *id);
 void service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables
-void service_add_loading(struct sessions *ss, struct session *s); // under its id alone, until the store has read it
-void service_forget_id(struct session *s); // out of the table of ids
+void service_add_loading(struct sessions *ss,
+                         struct session *s); // under its id alone, until the store has read it
+void service_forget_id(struct session *s);   // out of the table of ids
 void service_drop(struct session *s); // one that never came to be: nobody has been told of it
 void service_timers_changed(struct session *s); // save_due_us or retry_us did
 void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
@@ -68,33 +72,40 @@ void service_count_finish(struct sessions *ss, const char *reason);
 
 // requests.c
 void requests_run_deferred(struct session *s, bool exists); // s can be asked now, or is gone
-// Of a session that is not there (err NULL) or could not be read; frees them. One of them may open it.
+// Of a session that is not there (err NULL) or could not be read; frees them. One of them may open
+// it.
 void requests_run_orphans(struct sessions *ss, struct request *list, const struct err *err);
 void requests_list_done(struct sessions *ss, struct store_job *job);
-void requests_fail(struct sessions *ss, uint64_t client, const char *request_id, const char *session_id, const char *code,
-                   int64_t retry_after_ms, const char *message);
-void requests_fail_err(struct sessions *ss, const struct request *r, const struct err *err); // code by err->code
+void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
+                   const char *session_id, const char *code, int64_t retry_after_ms,
+                   const char *message);
+void requests_fail_err(struct sessions *ss, const struct request *r,
+                       const struct err *err); // code by err->code
 const char *requests_code(int err_code);
-int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out, struct err *err);
+int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out,
+                      struct err *err);
 
 // run.c
 void run_turn_start(struct session *s, const struct request *r);
 void run_turn_cancel(struct session *s, int64_t turn);
 void run_next(struct session *s); // starts the next queued turn if it can
-void run_interrupt(struct session *s); // at the service's end: whatever runs or waits ends as interrupted
+void run_interrupt(
+    struct session *s); // at the service's end: whatever runs or waits ends as interrupted
 void run_engine_event(struct sessions *ss, const struct engine_event *e);
 
 // save.c
-void save_soon(struct session *s); // within the commit interval
-void save_now(struct session *s);  // facts that somebody waits for
+void save_soon(struct session *s);         // within the commit interval
+void save_now(struct session *s);          // facts that somebody waits for
 bool save_wanted(const struct session *s); // there is something to save
 void save_begin(struct session *s);
 void save_done(struct sessions *ss, struct store_job *job);
-struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r, int64_t seq);
+struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
+                             int64_t seq);
 
 // deliver.c
 int deliver_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
 void deliver_detach(struct attachment *a);
-void deliver_ready(struct session *s);     // on_ready to whom it concerns
+void deliver_ready(struct session *s); // on_ready to whom it concerns
 void deliver_accepted(struct session *s, const struct pending *p);
-void deliver_committed(struct session *s, struct pending *p); // takes p: its answer, or the event that answers
+void deliver_committed(struct session *s,
+                       struct pending *p); // takes p: its answer, or the event that answers

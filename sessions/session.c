@@ -119,19 +119,22 @@ void session_pop_turn(struct session *s) {
     turn_free(t);
     s->chat_begun = false;
     for (size_t i = 0; i < s->n_turns; i++)
-        if (s->turns[i]->rec.kind == INPUT_CONTENT && s->turns[i]->rec.log_first >= 0) s->chat_begun = true;
+        if (s->turns[i]->rec.kind == INPUT_CONTENT && s->turns[i]->rec.log_first >= 0)
+            s->chat_begun = true;
 }
 
-// --- from the database ---------------------------------------------------------------------------------------------------
+// --- from the database -------------------------------------------------------
 
 static int restore_log(struct session *s, const struct stored_turn *st) {
     const struct turn_record *r = &st->rec;
     if (r->log_first < 0) return st->tokens.n == 0 ? 0 : E_CORRUPT;
-    if (r->log_first != (int64_t)s->n_log || r->n_input != (int64_t)r->n_input_ids) return E_CORRUPT;
+    if (r->log_first != (int64_t)s->n_log || r->n_input != (int64_t)r->n_input_ids)
+        return E_CORRUPT;
     size_t n = r->n_input_ids + st->tokens.n;
     TRY(session_log_reserve(s, n));
     if (r->n_input_ids) memcpy(s->log + s->n_log, r->input_ids, r->n_input_ids * sizeof *s->log);
-    if (st->tokens.n) memcpy(s->log + s->n_log + r->n_input_ids, st->tokens.ids, st->tokens.n * sizeof *s->log);
+    if (st->tokens.n)
+        memcpy(s->log + s->n_log + r->n_input_ids, st->tokens.ids, st->tokens.n * sizeof *s->log);
     s->n_log += n;
     if (r->kind == INPUT_CONTENT) s->chat_begun = true;
     return 0;
@@ -148,7 +151,8 @@ static int restore_turn(struct session *s, struct stored_turn *st) {
     return rc;
 }
 
-// Between the stored events every number is a delta's: of the turn that was running, in the order of its tokens.
+// Between the stored events every number is a delta's: of the turn that was running, in the order
+// of its tokens.
 static int restore_deltas(struct session *s, int64_t upto, int64_t turn, int64_t *token) {
     const struct turn *t = session_turn(s, turn);
     for (int64_t seq = event_log_seq(&s->events) + 1; seq <= upto; seq++) {
@@ -163,8 +167,9 @@ static int restore_events(struct session *s, const struct stored_session *stored
     for (size_t i = 0; i < stored->n_events; i++) {
         const struct event_record *e = &stored->events[i];
         TRY(restore_deltas(s, e->seq - 1, turn, &token));
-        int64_t last = e->kind == EVENT_LOST ? event_log_add_lost(&s->events, e->n, e->turn)
-                                             : event_log_add(&s->events, e->kind, e->turn, e->reason, e->at_ms);
+        int64_t last = e->kind == EVENT_LOST
+                           ? event_log_add_lost(&s->events, e->n, e->turn)
+                           : event_log_add(&s->events, e->kind, e->turn, e->reason, e->at_ms);
         if (last < 0) return E_NOMEM;
         if (last != e->seq + e->n - 1 || e->kind == EVENT_DELTA) return E_CORRUPT;
         if (e->kind == EVENT_STARTED) turn = e->turn, token = 0;
@@ -177,14 +182,15 @@ int session_restore(struct session *s, struct stored_session *stored) {
     s->rec = stored->rec;
     stored->rec = (struct session_record){0};
     for (size_t i = 0; i < stored->n_turns; i++) TRY(restore_turn(s, &stored->turns[i]));
-    if ((int64_t)s->n_turns != s->rec.n_turns || (int64_t)s->n_log != s->rec.n_tokens) return E_CORRUPT;
+    if ((int64_t)s->n_turns != s->rec.n_turns || (int64_t)s->n_log != s->rec.n_tokens)
+        return E_CORRUPT;
     TRY(restore_events(s, stored));
     s->saved_seq = s->saved_reserved = s->rec.seq;
     s->on_disk = true;
     return 0;
 }
 
-// --- what clients may see ------------------------------------------------------------------------------------------------
+// --- what clients may see ----------------------------------------------------
 
 int64_t session_tellable(const struct session *s) {
     int64_t fact = event_log_next_fact(&s->events, s->saved_seq);
@@ -220,7 +226,8 @@ static int64_t visible_tokens(const struct session *s, int64_t limit) {
     for (size_t i = s->n_turns; i-- > 0;) {
         const struct turn *t = s->turns[i];
         if (t->rec.log_first < 0 || t->rec.seq_first > limit) continue;
-        return t->rec.log_first + t->rec.n_input + event_log_tokens_upto(&s->events, t->rec.turn, limit);
+        return t->rec.log_first + t->rec.n_input +
+               event_log_tokens_upto(&s->events, t->rec.turn, limit);
     }
     return 0;
 }
@@ -254,13 +261,14 @@ void session_view_fill(const struct session *s, struct session_view *out) {
     if (out->cached_tokens > out->n_tokens) out->cached_tokens = out->n_tokens;
 }
 
-// --- small things --------------------------------------------------------------------------------------------------------
+// --- small things ------------------------------------------------------------
 
 static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Back to the end of a word when that does not lose more than half of it (languages without blanks are cut as they are).
+// Back to the end of a word when that does not lose more than half of it (languages without blanks
+// are cut as they are).
 static size_t cut_at_word(const char *text, size_t len) {
     for (size_t i = len; i > len / 2; i--)
         if (text[i - 1] == ' ') return i - 1;

@@ -1,7 +1,8 @@
 // One conversation in memory: its log, turns, numbered events, and the clients that follow it.
 //
-// Net thread only. What changes here is told to nobody before it may be: session_tellable() is the one place that
-// says how far clients may look. The rest (asking the engine, the store) is the service's: sessions/service.h.
+// Net thread only. What changes here is told to nobody before it may be: session_tellable() is the
+// one place that says how far clients may look. The rest (asking the engine, the store) is the
+// service's: sessions/service.h.
 #pragma once
 #include "sessions/event_log.h"
 #include "sessions/evict.h"
@@ -14,8 +15,8 @@ struct request;
 struct attachment {
     uint64_t client;
     struct session *session;
-    int64_t cursor;  // the last event taken
-    bool waiting;    // it has taken all there were: on_ready when there is more
+    int64_t cursor; // the last event taken
+    bool waiting;   // it has taken all there were: on_ready when there is more
     char request_id[SESSION_REQUEST_ID_MAX + 1];  // of the event taken last
     struct attachment *prev, *next;               // of the session
     struct attachment *client_prev, *client_next; // of the client
@@ -27,12 +28,12 @@ struct pending {
     enum pending_kind kind;
     uint64_t client;
     char request_id[SESSION_REQUEST_ID_MAX + 1];
-    int64_t seq;  // committed with the event of this number
-    int64_t turn; // PENDING_TURN
-    bool repeated; // PENDING_TURN: said again; undoes nothing
+    int64_t seq;            // committed with the event of this number
+    int64_t turn;           // PENDING_TURN
+    bool repeated;          // PENDING_TURN: said again; undoes nothing
     char *title, *sampling; // as they were; NULL: not changed
     bool auto_title;
-    int64_t updated_ms;     // as it was
+    int64_t updated_ms; // as it was
     struct pending *prev, *next;
 };
 
@@ -40,52 +41,58 @@ struct session {
     struct session_record rec; // seq and seq_reserved: as of the last save begun
     struct sessions *service;
     UT_hash_handle by_id, by_key;
-    struct request *deferred, **deferred_end; // what waits until the session is loaded, inserted or deleted
+    struct request *deferred,
+        **deferred_end; // what waits until the session is loaded, inserted or deleted
 
     int32_t *log; // (n_log) every token: inputs and outputs, in order
     size_t n_log, cap_log;
     struct turn **turns;
     size_t n_turns, cap_turns;
     struct event_log events;
-    int64_t running;        // index of the turn that the log is growing by, -1
-    int64_t n_queued;       // turns behind it (the last ones)
-    bool chat_begun;        // a chat turn is in the log, and with it the system prompt
+    int64_t running;  // index of the turn that the log is growing by, -1
+    int64_t n_queued; // turns behind it (the last ones)
+    bool chat_begun;  // a chat turn is in the log, and with it the system prompt
 
-    uint64_t engine_turn;   // the engine works on this turn of ours (perhaps one taken back), 0: on none
+    uint64_t
+        engine_turn; // the engine works on this turn of ours (perhaps one taken back), 0: on none
     int64_t cached_tokens;
-    const char *evicting;   // asked the engine to let go, and why: "idle"
-    bool unload;            // leaves memory as soon as its cache is gone
-    int64_t retry_us;       // a queued turn that the engine had no room for is tried again then; 0: none
+    const char *evicting; // asked the engine to let go, and why: "idle"
+    bool unload;          // leaves memory as soon as its cache is gone
+    int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
     struct evict_node idle; // the idle clock
 
-    bool on_disk;           // the database has it; until then everything else waits
-    bool loading;           // the store is reading it: only the id is known
-    bool zombie;            // deleted: out of the table of ids, only its clients still hold it
+    bool on_disk;            // the database has it; until then everything else waits
+    bool loading;            // the store is reading it: only the id is known
+    bool zombie;             // deleted: out of the table of ids, only its clients still hold it
     bool closing, delete_it; // close asked for; waits for the turn's end
-    bool deleting;          // the store is at it
-    bool saving;            // one save at a time
-    int64_t save_due_us;    // 0: nothing to save
-    int64_t n_failures;     // saves refused in a row
+    bool deleting;           // the store is at it
+    bool saving;             // one save at a time
+    int64_t save_due_us;     // 0: nothing to save
+    int64_t n_failures;      // saves refused in a row
     int64_t saved_seq, saved_reserved;
     uint32_t version, saved_version; // of rec
     bool title_dirty;
-    int64_t dirty_from;     // turns before this one need no save
+    int64_t dirty_from;      // turns before this one need no save
     struct pending *pending; // uncommitted requests, in order
-    struct pending *told;    // committed ones whose answer is the event that their client has yet to take
+    struct pending
+        *told; // committed ones whose answer is the event that their client has yet to take
 
     struct attachment *attachments;
-    bool touched, changed;  // is in the service's list of sessions to settle; watchers are to be told
+    bool touched,
+        changed; // is in the service's list of sessions to settle; watchers are to be told
     struct session *touched_next;
-    struct session *timed_prev, *timed_next; // in the service's list of sessions with save_due_us or retry_us
+    struct session *timed_prev,
+        *timed_next; // in the service's list of sessions with save_due_us or retry_us
     bool in_timed;
     struct session *lru_prev, *lru_next; // unloadable ones, the one used longest ago first
     bool in_lru;
-    int shown_state;        // in the metrics
+    int shown_state; // in the metrics
 };
 
 struct session *session_new(struct sessions *service, const char *id); // NULL: no memory
 void session_free(struct session *s);
-// From the database. E_CORRUPT when the record contradicts itself. Takes what it needs out of *stored.
+// From the database. E_CORRUPT when the record contradicts itself. Takes what it needs out of
+// *stored.
 int session_restore(struct session *s, struct stored_session *stored);
 
 // Takes an event nobody has been told of back; what comes after it moves up.
@@ -95,7 +102,7 @@ void session_pop_turn(struct session *s);
 void pending_free(struct pending *p);
 
 int session_log_reserve(struct session *s, size_t more);
-int session_add_turn(struct session *s, struct turn *t); // takes it
+int session_add_turn(struct session *s, struct turn *t);           // takes it
 struct turn *session_turn(const struct session *s, int64_t index); // NULL: none
 struct turn *session_next_queued(const struct session *s);
 // A turn of the last SESSION_IDEMPOTENT_TURNS that was started under this request id, or NULL.
@@ -103,17 +110,19 @@ struct turn *session_next_queued(const struct session *s);
 struct turn *session_find_request(const struct session *s, const char *request_id);
 bool session_has_turn(const struct session *s); // running or queued
 
-// How far clients may look: an event other than a delta when it is committed, a delta when every event before it may be
-// told and its number has been reserved on disk (after a crash it will mean nothing else). Where deltas are to wait for
-// their own commit too, this is the line to change.
+// How far clients may look: an event other than a delta when it is committed, a delta when every
+// event before it may be told and its number has been reserved on disk (after a crash it will mean
+// nothing else). Where deltas are to wait for their own commit too, this is the line to change.
 int64_t session_tellable(const struct session *s);
 
 enum session_state session_state(const struct session *s);
 void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable
 bool session_turn_visible(const struct session *s, const struct turn *t);
-void session_turn_view(const struct session *s, const struct turn *t, struct turn_view *out); // as of session_tellable
+void session_turn_view(const struct session *s, const struct turn *t,
+                       struct turn_view *out); // as of session_tellable
 
-// The title that the first words of a message make. At most cap bytes with the NUL, whole characters, one line.
+// The title that the first words of a message make. At most cap bytes with the NUL, whole
+// characters, one line.
 void session_title_from(const char *text, size_t len, char *out, size_t cap);
 #define SESSION_TITLE_BYTES 200
 #define SESSION_AUTO_TITLE_BYTES 60

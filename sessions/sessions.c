@@ -1,4 +1,5 @@
-// The session service: opening, closing, poll, and settling what has been touched. See service.h for the other files.
+// The session service: opening, closing, poll, and settling what has been touched. See service.h
+// for the other files.
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
@@ -9,19 +10,21 @@
 #include <string.h>
 #include <utlist.h>
 
-#define PROBE_US 2000000        // how often a database that refused is asked again
-#define CLOSE_WAIT_US 5000000   // how long the last saves may take
+#define SETTLE_AGAIN_US 100000
+#define PROBE_US 2000000      // how often a database that refused is asked again
+#define CLOSE_WAIT_US 5000000 // how long the last saves may take
 #define CLOSE_ATTEMPTS 3
 
 static const char *const state_names[] = {"open", "active", "idle", "parked", "cold", "closed"};
-static const char *const finish_names[] = {"eos", "stop", "length", "cancelled", "deadline", "error", "interrupted"};
+static const char *const finish_names[] = {"eos",      "stop",  "length",     "cancelled",
+                                           "deadline", "error", "interrupted"};
 #define N_FINISH (int)(sizeof finish_names / sizeof *finish_names)
 
 const char *session_state_name(enum session_state s) {
     return state_names[s];
 }
 
-// --- tables --------------------------------------------------------------------------------------------------------------
+// --- tables ------------------------------------------------------------------
 
 int64_t service_now(const struct sessions *ss) {
     return clock_mono_us(ss->clock);
@@ -82,7 +85,7 @@ void service_count_finish(struct sessions *ss, const char *reason) {
         if (strcmp(reason, finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
 }
 
-// --- settling ------------------------------------------------------------------------------------------------------------
+// --- settling ----------------------------------------------------------------
 
 static void show_state(struct session *s, int state) {
     struct sessions *ss = s->service;
@@ -94,8 +97,8 @@ static void show_state(struct session *s, int state) {
 }
 
 static bool can_unload(const struct session *s) {
-    return s->on_disk && !s->zombie && !s->attachments && !session_has_turn(s) && !s->engine_turn && !s->saving &&
-           !s->save_due_us && !s->pending && !s->closing && !s->deferred;
+    return s->on_disk && !s->zombie && !s->attachments && !session_has_turn(s) && !s->engine_turn &&
+           !s->saving && !s->save_due_us && !s->pending && !s->closing && !s->deferred;
 }
 
 static void list_lru(struct session *s) {
@@ -162,10 +165,16 @@ static void settle_zombie(struct session *s) {
     if (!s->attachments && !s->saving && !s->touched) destroy(s);
 }
 
+// Out of memory: settle it again in a while. Not by touching, or settling would never end.
+static void settle_later(struct session *s) {
+    if (!s->save_due_us) s->save_due_us = service_now(s->service) + SETTLE_AGAIN_US;
+    service_timers_changed(s);
+}
+
 static void send_delete(struct session *s) {
     struct store_job *job = store_job_new(STORE_DELETE, s->rec.key);
     if (!job) {
-        save_soon(s); // try again with the next timer
+        settle_later(s);
         return;
     }
     s->deleting = true;
@@ -180,7 +189,10 @@ static void settle_closing(struct session *s) {
         return;
     }
     int64_t seq = event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(s->service));
-    if (seq < 0) return;
+    if (seq < 0) {
+        settle_later(s);
+        return;
+    }
     s->closing = false;
     s->rec.closed_ms = s->rec.updated_ms = service_now_ms(s->service);
     s->version++;
@@ -198,7 +210,8 @@ static void tell_watchers(struct session *s) {
     s->changed = false;
     struct session_view view;
     session_view_fill(s, &view);
-    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &view, false);
+    if (ss->cb.on_changed && !ss->closing)
+        ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &view, false);
 }
 
 static void settle(struct session *s) {
@@ -218,7 +231,8 @@ static void settle(struct session *s) {
     if (s->in_lru && s->unload && s->cached_tokens == 0 && !s->touched) destroy(s);
 }
 
-// Sessions beyond the limit leave memory, the ones used longest ago first; one with a cache gives that up before.
+// Sessions beyond the limit leave memory, the ones used longest ago first; one with a cache gives
+// that up before.
 static void unload_excess(struct sessions *ss) {
     int64_t excess = ss->n_lru - ss->o.max_resident_sessions;
     struct session *s, *next;
@@ -252,12 +266,13 @@ void service_enter(struct sessions *ss) {
 }
 
 void service_leave(struct sessions *ss) {
-    // Callbacks may call in again: only the outermost call settles, and what they touched is settled by it.
+    // Callbacks may call in again: only the outermost call settles, and what they touched is
+    // settled by it.
     if (ss->depth == 1) settle_all(ss);
     ss->depth--;
 }
 
-// --- poll ----------------------------------------------------------------------------------------------------------------
+// --- poll --------------------------------------------------------------------
 
 static void load_done(struct sessions *ss, struct store_job *job) {
     struct session *s = service_find(ss, job->id);
@@ -293,7 +308,8 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
         DL_FOREACH_SAFE(s->pending, p, next) {
             if (p->kind != PENDING_CLOSE) continue;
             DL_DELETE(s->pending, p);
-            requests_fail(ss, p->client, p->request_id, s->rec.id, "store_failed", 0, job->err.text);
+            requests_fail(ss, p->client, p->request_id, s->rec.id, "store_failed", 0,
+                          job->err.text);
             pending_free(p);
         }
         s->delete_it = false;
@@ -353,12 +369,23 @@ static void probe_done(struct sessions *ss, const struct store_job *job) {
 
 static void store_answer(struct sessions *ss, struct store_job *job) {
     switch (job->kind) {
-    case STORE_SAVE: save_done(ss, job); break;
-    case STORE_LOAD: load_done(ss, job); break;
-    case STORE_LIST: requests_list_done(ss, job); break;
-    case STORE_DELETE: delete_done(ss, job); break;
-    case STORE_PROBE: probe_done(ss, job); break;
-    case STORE_STOP: break;
+    case STORE_SAVE:
+        save_done(ss, job);
+        break;
+    case STORE_LOAD:
+        load_done(ss, job);
+        break;
+    case STORE_LIST:
+        requests_list_done(ss, job);
+        break;
+    case STORE_DELETE:
+        delete_done(ss, job);
+        break;
+    case STORE_PROBE:
+        probe_done(ss, job);
+        break;
+    case STORE_STOP:
+        break;
     }
     store_job_free(job);
 }
@@ -386,7 +413,8 @@ static int64_t run_timers(struct sessions *ss) {
     probe(ss);
     settle_all(ss);
     DL_FOREACH2(ss->timed, s, timed_next) {
-        if (s->save_due_us && !s->saving && !s->deleting && s->save_due_us < next) next = s->save_due_us;
+        if (s->save_due_us && !s->saving && !s->deleting && s->save_due_us < next)
+            next = s->save_due_us;
         if (s->retry_us && s->retry_us < next) next = s->retry_us;
     }
     if (evict_next_us(&ss->idle) < next) next = evict_next_us(&ss->idle);
@@ -421,37 +449,47 @@ bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     return ok;
 }
 
-// --- opening and closing -------------------------------------------------------------------------------------------------
+// --- opening and closing -----------------------------------------------------
 
 static void register_metrics(struct sessions *ss, struct metrics *m) {
-    static const char *const states[] = {"state=\"open\"",   "state=\"active\"", "state=\"idle\"",
-                                         "state=\"parked\"", "state=\"cold\"",   "state=\"closed\""};
-    static const char *const finish[] = {"finish=\"eos\"",      "finish=\"stop\"",  "finish=\"length\"",    "finish=\"cancelled\"",
-                                         "finish=\"deadline\"", "finish=\"error\"", "finish=\"interrupted\""};
+    static const char *const states[] = {"state=\"open\"", "state=\"active\"",
+                                         "state=\"idle\"", "state=\"parked\"",
+                                         "state=\"cold\"", "state=\"closed\""};
+    static const char *const finish[] = {
+        "finish=\"eos\"",      "finish=\"stop\"",  "finish=\"length\"",     "finish=\"cancelled\"",
+        "finish=\"deadline\"", "finish=\"error\"", "finish=\"interrupted\""};
     static const char *const reasons[] = {"reason=\"idle\"", "reason=\"pressure\""};
-    static const char *const sources[] = {"source=\"none\"", "source=\"kept\"", "source=\"recomputed\""};
+    static const char *const sources[] = {"source=\"none\"", "source=\"kept\"",
+                                          "source=\"recomputed\""};
     if (!m) return;
     for (int i = 0; i <= SESSION_CLOSED; i++)
-        ss->m_state[i] = metrics_gauge(m, "parley_sessions_resident", "Sessions in memory, by state.", states[i]);
+        ss->m_state[i] = metrics_gauge(m, "parley_sessions_resident",
+                                       "Sessions in memory, by state.", states[i]);
     for (int i = 0; i < 2; i++)
-        ss->m_evicted[i] = metrics_counter(m, "parley_sessions_evictions_total", "Caches let go.", reasons[i]);
+        ss->m_evicted[i] =
+            metrics_counter(m, "parley_sessions_evictions_total", "Caches let go.", reasons[i]);
     for (int i = CACHE_KEPT; i <= CACHE_RECOMPUTED; i++)
-        ss->m_resumed[i] = metrics_counter(m, "parley_sessions_resumes_total",
-                                           "Turns that continued a log, by where its cache came from.", sources[i]);
+        ss->m_resumed[i] = metrics_counter(
+            m, "parley_sessions_resumes_total",
+            "Turns that continued a log, by where its cache came from.", sources[i]);
     for (int i = 0; i < N_FINISH; i++)
-        ss->m_finished[i] = metrics_counter(m, "parley_sessions_turns_total", "Turns that ended, by how.", finish[i]);
+        ss->m_finished[i] = metrics_counter(m, "parley_sessions_turns_total",
+                                            "Turns that ended, by how.", finish[i]);
 }
 
-static int check_options(const struct sessions_options *o, const struct engine_info *info, struct err *err) {
+static int check_options(const struct sessions_options *o, const struct engine_info *info,
+                         struct err *err) {
     if (o->default_memory_len > info->max_memory_len)
-        return err_set(err, E_INVAL, "memory_len %d is more than the cache can hold for one session (%d)",
+        return err_set(err, E_INVAL,
+                       "memory_len %d is more than the cache can hold for one session (%d)",
                        o->default_memory_len, info->max_memory_len);
     int32_t memory_len = o->default_memory_len ? o->default_memory_len : info->default_memory_len;
     if (o->default_sink_len < 0 || o->default_sink_len >= memory_len)
-        return err_set(err, E_INVAL, "sink_len %d must be from 0 to memory_len - 1 (%d)", o->default_sink_len, memory_len - 1);
+        return err_set(err, E_INVAL, "sink_len %d must be from 0 to memory_len - 1 (%d)",
+                       o->default_sink_len, memory_len - 1);
     if (o->default_session_len < 0 || o->default_session_len > info->max_session_len)
-        return err_set(err, E_INVAL, "session_len %lld must be from 0 to %lld", (long long)o->default_session_len,
-                       (long long)info->max_session_len);
+        return err_set(err, E_INVAL, "session_len %lld must be from 0 to %lld",
+                       (long long)o->default_session_len, (long long)info->max_session_len);
     return 0;
 }
 
@@ -476,7 +514,11 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     ss->next_turn = 1;
     ss->touched_end = &ss->touched;
     evict_list_init(&ss->idle, o->max_sequence_idle_microseconds);
-    struct store_options so = {.path = o->db_path, .clock = ss->clock, .metrics = o->metrics, .wake = o->wake, .wake_ctx = o->wake_ctx};
+    struct store_options so = {.path = o->db_path,
+                               .clock = ss->clock,
+                               .metrics = o->metrics,
+                               .wake = o->wake,
+                               .wake_ctx = o->wake_ctx};
     struct store_start start;
     int rc;
     TRY_GOTO(free, check_options(o, ss->info, err));
@@ -526,7 +568,8 @@ void sessions_close(struct sessions *ss) {
         if (save_wanted(s))
             log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
                       (long long)(event_log_seq(&s->events) - s->saved_seq));
-        if (s->cached_tokens > 0 || s->engine_turn) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        if (s->cached_tokens > 0 || s->engine_turn)
+            engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
         destroy(s);
     }
     HASH_ITER(by_id, ss->by_id, s, next) destroy(s);

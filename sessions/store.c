@@ -11,9 +11,9 @@
 #include <string.h>
 
 #define QUEUE_JOBS 4096
-#define GROUP_JOBS 256          // committed together at most
-#define IDLE_US 250000          // without a job: time to checkpoint
-#define BUSY_WAL_FRAMES 4096    // under load, checkpoint when the log has grown by this much (16 MiB)
+#define GROUP_JOBS 256       // committed together at most
+#define IDLE_US 250000       // without a job: time to checkpoint
+#define BUSY_WAL_FRAMES 4096 // under load, checkpoint when the log has grown by this much (16 MiB)
 
 struct store {
     struct store_db db; // the store's thread; before and after it lives, the owner's
@@ -65,7 +65,7 @@ void store_job_free(struct store_job *job) {
     free(job);
 }
 
-// --- the store's thread ------------------------------------------------------------------------------------------------
+// --- the store's thread ------------------------------------------------------
 
 static bool is_write(const struct store_job *job) {
     return job->kind == STORE_SAVE || job->kind == STORE_DELETE || job->kind == STORE_PROBE;
@@ -74,9 +74,12 @@ static bool is_write(const struct store_job *job) {
 static int write_one(struct store *st, struct store_job *job) {
     job->err = (struct err){0};
     switch (job->kind) {
-    case STORE_SAVE: return store_write_save(&st->db, job->save, &job->err);
-    case STORE_DELETE: return store_write_delete(&st->db, job->key, &job->err);
-    default: return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
+    case STORE_SAVE:
+        return store_write_save(&st->db, job->save, &job->err);
+    case STORE_DELETE:
+        return store_write_delete(&st->db, job->key, &job->err);
+    default:
+        return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
     }
 }
 
@@ -113,7 +116,8 @@ static void write_group(struct store *st, struct store_job **jobs, size_t n) {
 }
 
 static void read_one(struct store *st, struct store_job *job) {
-    if (job->kind == STORE_LOAD) job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
+    if (job->kind == STORE_LOAD)
+        job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
     if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
 }
 
@@ -150,7 +154,9 @@ static void *store_main(void *arg) {
             continue;
         }
         size_t n = 1;
-        while (n < GROUP_JOBS && jobs[n - 1]->kind != STORE_STOP && queue_try_pop(&st->jobs, &jobs[n]) == 1) n++;
+        while (n < GROUP_JOBS && jobs[n - 1]->kind != STORE_STOP &&
+               queue_try_pop(&st->jobs, &jobs[n]) == 1)
+            n++;
         stop = jobs[n - 1]->kind == STORE_STOP;
         serve(st, jobs, n);
         if (!stop) tend_log(st, false);
@@ -159,28 +165,33 @@ static void *store_main(void *arg) {
     return NULL;
 }
 
-// --- the owner's side ----------------------------------------------------------------------------------------------------
+// --- the owner's side --------------------------------------------------------
 
 static void register_metrics(struct store *st, struct metrics *m) {
     static const double bounds[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2};
     if (!m) return;
-    st->m_commit = metrics_histogram(m, "parley_store_commit_seconds", "Time of one group commit.", NULL, bounds,
-                                     (int)(sizeof bounds / sizeof *bounds));
-    st->m_wal = metrics_gauge(m, "parley_store_wal_bytes", "Size of the database's write-ahead log.", NULL);
-    st->m_errors = metrics_counter(m, "parley_store_errors_total", "Writes that the database refused.", NULL);
+    st->m_commit = metrics_histogram(m, "parley_store_commit_seconds", "Time of one group commit.",
+                                     NULL, bounds, (int)(sizeof bounds / sizeof *bounds));
+    st->m_wal =
+        metrics_gauge(m, "parley_store_wal_bytes", "Size of the database's write-ahead log.", NULL);
+    st->m_errors =
+        metrics_counter(m, "parley_store_errors_total", "Writes that the database refused.", NULL);
 }
 
-static int prepare(struct store *st, const struct store_options *o, struct store_start *start, struct err *err) {
+static int prepare(struct store *st, const struct store_options *o, struct store_start *start,
+                   struct err *err) {
     int64_t began = clock_mono_us(&clock_system);
     TRY(store_db_open(&st->db, o->path, err));
     TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
     TRY(store_read_next_key(&st->db, &start->next_key, err));
     log_info("store.open", "schema=%d interrupted_turns=%lld took_ms=%.1f", store_schema_version(),
-             (long long)start->n_interrupted, (double)(clock_mono_us(&clock_system) - began) * 1e-3);
+             (long long)start->n_interrupted,
+             (double)(clock_mono_us(&clock_system) - began) * 1e-3);
     return 0;
 }
 
-int store_open(struct store **out, const struct store_options *o, struct store_start *start, struct err *err) {
+int store_open(struct store **out, const struct store_options *o, struct store_start *start,
+               struct err *err) {
     struct store *st = calloc(1, sizeof *st);
     if (!st) return err_set(err, E_NOMEM, "no memory for the store");
     st->clock = o->clock;
@@ -189,7 +200,8 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     int rc;
     TRY_GOTO(free, prepare(st, o, start, err));
     TRY_GOTO(db, queue_init(&st->jobs, sizeof(struct store_job *), QUEUE_JOBS, NULL, NULL, err));
-    TRY_GOTO(jobs, queue_init(&st->answers, sizeof(struct store_job *), QUEUE_JOBS, o->wake, o->wake_ctx, err));
+    TRY_GOTO(jobs, queue_init(&st->answers, sizeof(struct store_job *), QUEUE_JOBS, o->wake,
+                              o->wake_ctx, err));
     register_metrics(st, o->metrics);
     if (pthread_create(&st->thread, NULL, store_main, st) != 0) {
         rc = err_set(err, E_NOMEM, "cannot start the store's thread");
@@ -232,7 +244,8 @@ struct store_job *store_receive(struct store *st) {
 struct store_job *store_wait(struct store *st, int64_t timeout_us) {
     struct store_job *job = NULL;
     push_backlog(st);
-    int got = timeout_us == 0 ? queue_try_pop(&st->answers, &job) : queue_pop(&st->answers, &job, timeout_us);
+    int got = timeout_us == 0 ? queue_try_pop(&st->answers, &job)
+                              : queue_pop(&st->answers, &job, timeout_us);
     if (got != 1) return NULL;
     st->n_waiting--;
     push_backlog(st);
@@ -247,8 +260,7 @@ void store_close(struct store *st) {
     if (!st) return;
     struct store_job stop = {.kind = STORE_STOP};
     store_send(st, &stop);
-    for (struct store_job *job = NULL; job != &stop; job = store_wait(st, -1))
-        store_job_free(job);
+    for (struct store_job *job = NULL; job != &stop; job = store_wait(st, -1)) store_job_free(job);
     pthread_join(st->thread, NULL);
     queue_release(&st->jobs);
     queue_release(&st->answers);

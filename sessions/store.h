@@ -1,8 +1,9 @@
-// The store: SQLite on a thread of its own. It owns the only connection of this process that writes.
+// The store: SQLite on a thread of its own. It owns the only connection of this process that
+// writes.
 //
-// The net thread sends jobs and gets the same jobs back, in the order sent, each with its verdict. Jobs that wait together are
-// committed together (group commit, one fsync); a job that fails takes no other down with it. What one save brings
-// is on disk as a whole or not at all.
+// The net thread sends jobs and gets the same jobs back, in the order sent, each with its verdict.
+// Jobs that wait together are committed together (group commit, one fsync); a job that fails takes
+// no other down with it. What one save brings is on disk as a whole or not at all.
 #pragma once
 #include "sessions/record.h"
 
@@ -17,16 +18,16 @@ enum turn_save_kind {
 };
 struct turn_save {
     enum turn_save_kind kind;
-    struct turn_record rec;  // TURN_GROW: only turn, n_alternatives
+    struct turn_record rec; // TURN_GROW: only turn, n_alternatives
     uint32_t version;
-    bool whole;              // tokens are all there are: they replace the parts, and the words are indexed
+    bool whole; // tokens are all there are: they replace the parts, and the words are indexed
     struct token_run tokens; // n 0: none
 };
 // One session's difference between memory and disk.
 struct session_save {
-    bool insert;             // E_EXISTS when the id is taken
-    bool session_changed;    // write its row
-    bool title_changed;      // index it
+    bool insert;          // E_EXISTS when the id is taken
+    bool session_changed; // write its row
+    bool title_changed;   // index it
     struct session_record rec;
     uint32_t version;
     struct turn_save *turns; // (n_turns)
@@ -54,14 +55,14 @@ enum store_job_kind {
 };
 struct store_job {
     enum store_job_kind kind;
-    int64_t key;  // of the session, as the sender wants it back
-    char *id;     // LOAD
+    int64_t key; // of the session, as the sender wants it back
+    char *id;    // LOAD
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
-    int rc;       // verdict
+    int rc; // verdict
     struct err err;
-    uint64_t client;        // LIST: for whom
+    uint64_t client; // LIST: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's backlog
 };
@@ -80,8 +81,10 @@ struct store_start { // what the service needs to know at its start
     int64_t next_key;
     int64_t n_interrupted; // turns that had been cut off
 };
-// Takes the lock, opens, checks and migrates the file, ends turns that were cut off, starts the thread.
-int store_open(struct store **out, const struct store_options *o, struct store_start *start, struct err *err);
+// Takes the lock, opens, checks and migrates the file, ends turns that were cut off, starts the
+// thread.
+int store_open(struct store **out, const struct store_options *o, struct store_start *start,
+               struct err *err);
 // Waits for every job sent, checkpoints, closes. Answers not received are freed.
 void store_close(struct store *st);
 // Takes the job. Never waits, never fails: what the queue has no room for waits on this side.

@@ -1,8 +1,9 @@
 // Opening the database, and the few calls through which all SQL goes. See store_db.h.
 //
-// SQLite before 3.51.3 can corrupt a database in WAL mode when one connection writes or checkpoints while another
-// checkpoints. So exactly one connection, on one thread, writes and checkpoints; every other one is a reader that
-// does neither. The lock file sees to it that there is one such process.
+// SQLite before 3.51.3 can corrupt a database in WAL mode when one connection writes or checkpoints
+// while another checkpoints. So exactly one connection, on one thread, writes and checkpoints;
+// every other one is a reader that does neither. The lock file sees to it that there is one such
+// process.
 #include "sessions/store_db.h"
 #include "base/err.h"
 #include <errno.h>
@@ -40,18 +41,27 @@ static bool is_memory(const char *path) {
 
 static int code_of(int sqlite_rc) {
     switch (sqlite_rc & 0xff) {
-    case SQLITE_FULL: return E_FULL;
+    case SQLITE_FULL:
+        return E_FULL;
     case SQLITE_READONLY:
     case SQLITE_PERM:
-    case SQLITE_CANTOPEN: return E_DENIED;
+    case SQLITE_CANTOPEN:
+        return E_DENIED;
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return E_BUSY;
-    case SQLITE_NOTADB: return E_FORMAT;
-    case SQLITE_CORRUPT: return E_CORRUPT;
-    case SQLITE_NOMEM: return E_NOMEM;
-    case SQLITE_TOOBIG: return E_LIMIT;
-    case SQLITE_CONSTRAINT: return E_EXISTS;
-    default: return E_IO;
+    case SQLITE_LOCKED:
+        return E_BUSY;
+    case SQLITE_NOTADB:
+        return E_FORMAT;
+    case SQLITE_CORRUPT:
+        return E_CORRUPT;
+    case SQLITE_NOMEM:
+        return E_NOMEM;
+    case SQLITE_TOOBIG:
+        return E_LIMIT;
+    case SQLITE_CONSTRAINT:
+        return E_EXISTS;
+    default:
+        return E_IO;
     }
 }
 
@@ -59,12 +69,18 @@ int store_db_error(struct store_db *db, struct err *err) {
     int rc = db->sql ? sqlite3_extended_errcode(db->sql) : SQLITE_NOMEM;
     const char *text = db->sql ? sqlite3_errmsg(db->sql) : "out of memory";
     switch (rc & 0xff) {
-    case SQLITE_NOTADB: return err_set(err, E_FORMAT, "%s: not an SQLite database", db->path);
-    case SQLITE_CORRUPT: return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, text);
-    case SQLITE_FULL: return err_set(err, E_FULL, "%s: no space left for the database", db->path);
-    case SQLITE_READONLY: return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
-    case SQLITE_BUSY: return err_set(err, E_BUSY, "%s: the database is locked by another process", db->path);
-    default: return err_set(err, code_of(rc), "%s: %s", db->path, text);
+    case SQLITE_NOTADB:
+        return err_set(err, E_FORMAT, "%s: not an SQLite database", db->path);
+    case SQLITE_CORRUPT:
+        return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, text);
+    case SQLITE_FULL:
+        return err_set(err, E_FULL, "%s: no space left for the database", db->path);
+    case SQLITE_READONLY:
+        return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
+    case SQLITE_BUSY:
+        return err_set(err, E_BUSY, "%s: the database is locked by another process", db->path);
+    default:
+        return err_set(err, code_of(rc), "%s: %s", db->path, text);
     }
 }
 
@@ -86,7 +102,8 @@ int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err 
 
 sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err) {
     sqlite3_stmt **s = &db->stmts[which];
-    if (!*s && sqlite3_prepare_v3(db->sql, store_schema_sql(which), -1, SQLITE_PREPARE_PERSISTENT, s, NULL) != SQLITE_OK) {
+    if (!*s && sqlite3_prepare_v3(db->sql, store_schema_sql(which), -1, SQLITE_PREPARE_PERSISTENT,
+                                  s, NULL) != SQLITE_OK) {
         store_db_error(db, err);
         return NULL;
     }
@@ -101,19 +118,22 @@ int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
     return rc;
 }
 
-// WAL mode shares memory between processes, and locks are at the mercy of the server: both fail on network file systems.
+// WAL mode shares memory between processes, and locks are at the mercy of the server: both fail on
+// network file systems.
 static int refuse_network(const char *path, int fd, struct err *err) {
     static const struct {
         unsigned long magic;
         const char *name;
-    } remote[] = {{0x6969, "NFS"},      {0xff534d42, "CIFS"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
+    } remote[] = {{0x6969, "NFS"},     {0xff534d42, "CIFS"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
                   {0x5346414f, "AFS"}, {0x00c36400, "Ceph"}, {0x73757245, "Coda"}};
     struct statfs fs;
     if (fstatfs(fd, &fs) < 0) return err_errno(err, "%s", path);
     for (int i = 0; i < N_OF(remote); i++)
         if (((unsigned long)fs.f_type & 0xffffffff) == remote[i].magic)
-            return err_set(err, E_UNSUPPORTED, "%s: on a network file system (%s); a session database must be on a local disk",
-                           path, remote[i].name);
+            return err_set(
+                err, E_UNSUPPORTED,
+                "%s: on a network file system (%s); a session database must be on a local disk",
+                path, remote[i].name);
     return 0;
 }
 
@@ -121,11 +141,12 @@ static void lock_holder(int fd, char out[48]) {
     char pid[24] = "";
     ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
     out[0] = '\0';
-    if (n > 0 && strtol(pid, NULL, 10) > 0) snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
+    if (n > 0 && strtol(pid, NULL, 10) > 0)
+        snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
 }
 
-// A file beside the database, locked with flock: the lock goes when the process goes, however it ends. (Not the database
-// itself: closing another descriptor of it would drop SQLite's own locks.)
+// A file beside the database, locked with flock: the lock goes when the process goes, however it
+// ends. (Not the database itself: closing another descriptor of it would drop SQLite's own locks.)
 static int take_lock(struct store_db *db, struct err *err) {
     char path[4096], pid[24], holder[48];
     if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
@@ -140,11 +161,13 @@ static int take_lock(struct store_db *db, struct err *err) {
     }
     TRY(refuse_network(db->path, fd, err));
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n) return 0; // only there to be read by people
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
+        return 0; // only there to be read by people
     return 0;
 }
 
-// SQLite gives its log and index the mode of the database: so that only the owner reads words, it starts at 0600.
+// SQLite gives its log and index the mode of the database: so that only the owner reads words, it
+// starts at 0600.
 static int create_private(struct store_db *db, struct err *err) {
     int fd = open(db->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd >= 0) {
@@ -159,7 +182,8 @@ static int on_wal(void *ctx, sqlite3 *sql, const char *name, int n_frames) {
     return SQLITE_OK;
 }
 
-static int apply_settings(struct store_db *db, const char *const *settings, int n, struct err *err) {
+static int apply_settings(struct store_db *db, const char *const *settings, int n,
+                          struct err *err) {
     sqlite3_busy_timeout(db->sql, BUSY_TIMEOUT_MS);
     for (int i = 0; i < n; i++) TRY(store_db_exec(db, settings[i], err));
     return 0;
@@ -173,7 +197,8 @@ static int switch_to_wal(struct store_db *db, struct err *err) {
     if (sqlite3_step(s) != SQLITE_ROW)
         rc = store_db_error(db, err);
     else if (strcmp((const char *)sqlite3_column_text(s, 0), "wal") != 0 && !is_memory(db->path))
-        rc = err_set(err, E_UNSUPPORTED, "%s: the file system does not allow SQLite's write-ahead log", db->path);
+        rc = err_set(err, E_UNSUPPORTED,
+                     "%s: the file system does not allow SQLite's write-ahead log", db->path);
     sqlite3_finalize(s);
     return rc;
 }
@@ -183,7 +208,8 @@ static int quick_check(struct store_db *db, struct err *err) {
     if (sqlite3_prepare_v2(db->sql, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
         return store_db_error(db, err);
     int rc = 0;
-    const char *verdict = sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    const char *verdict =
+        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
     if (!verdict)
         rc = store_db_error(db, err);
     else if (strcmp(verdict, "ok") != 0)
@@ -192,7 +218,8 @@ static int quick_check(struct store_db *db, struct err *err) {
     return rc;
 }
 
-// SQLite opens a file without write permission for reading only, and says so at the first write: say it at the start.
+// SQLite opens a file without write permission for reading only, and says so at the first write:
+// say it at the start.
 static int refuse_read_only(struct store_db *db, struct err *err) {
     if (is_memory(db->path) || sqlite3_db_readonly(db->sql, "main") == 0) return 0;
     return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
@@ -200,7 +227,8 @@ static int refuse_read_only(struct store_db *db, struct err *err) {
 
 static int open_sql(struct store_db *db, int flags, struct err *err) {
     // SQLite takes paths that begin with "file:" for URIs only when asked, and we do not ask.
-    int rc = sqlite3_open_v2(db->path, &db->sql, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
+    int rc = sqlite3_open_v2(db->path, &db->sql,
+                             flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
     if (rc != SQLITE_OK) return store_db_error(db, err);
     sqlite3_extended_result_codes(db->sql, 1);
     return 0;
@@ -219,7 +247,8 @@ int store_db_open(struct store_db *db, const char *path, struct err *err) {
         TRY_GOTO(close, create_private(db, err));
     }
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
-    TRY_GOTO(close, store_schema_check(db, err)); // before anything is written to somebody else's file
+    TRY_GOTO(close,
+             store_schema_check(db, err)); // before anything is written to somebody else's file
     TRY_GOTO(close, refuse_read_only(db, err));
     TRY_GOTO(close, switch_to_wal(db, err));
     TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
@@ -245,8 +274,10 @@ int store_db_open_reader(struct store_db *db, const char *path, struct err *err)
     int64_t version = 0;
     TRY_GOTO(close, store_db_int(db, "PRAGMA user_version", &version, err));
     if (version != store_schema_version()) {
-        rc = err_set(err, E_UNSUPPORTED, "%s: has schema %lld, this program reads %d; start the server once to migrate it",
-                     path, (long long)version, store_schema_version());
+        rc = err_set(
+            err, E_UNSUPPORTED,
+            "%s: has schema %lld, this program reads %d; start the server once to migrate it", path,
+            (long long)version, store_schema_version());
         goto close;
     }
     return 0;
@@ -258,7 +289,8 @@ close:
 void store_db_checkpoint(struct store_db *db, bool truncate) {
     int n_log = 0, n_done = 0;
     int mode = truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
-    // A checkpoint that cannot be done now (a full disk, a reader in the way) loses nothing: the log keeps it.
+    // A checkpoint that cannot be done now (a full disk, a reader in the way) loses nothing: the
+    // log keeps it.
     if (sqlite3_wal_checkpoint_v2(db->sql, NULL, mode, &n_log, &n_done) != SQLITE_OK) return;
     if (n_log == n_done) db->wal_frames = 0;
     if (truncate && n_log == n_done) db->deleted = false;

@@ -1,4 +1,5 @@
-// What the store reads: whole sessions and lists of them. What does not fit together is E_CORRUPT with the session's name.
+// What the store reads: whole sessions and lists of them. What does not fit together is E_CORRUPT
+// with the session's name.
 #include "base/err.h"
 #include "sessions/store_db.h"
 #include <inttypes.h>
@@ -100,7 +101,8 @@ static int read_turn_row(sqlite3_stmt *s, struct turn_record *r) {
 }
 
 // Appends a column's bytes behind what *array holds.
-static int append_column(sqlite3_stmt *s, int i, void *array, size_t have_bytes, size_t want_bytes) {
+static int append_column(sqlite3_stmt *s, int i, void *array, size_t have_bytes,
+                         size_t want_bytes) {
     if ((size_t)sqlite3_column_bytes(s, i) != want_bytes) return E_CORRUPT;
     char **p = array;
     char *grown = realloc(*p, have_bytes + want_bytes + 1);
@@ -189,7 +191,8 @@ static int read_events(struct store_db *db, struct stored_session *out, struct e
     return rc;
 }
 
-static int find_session(struct store_db *db, const char *id, struct session_record *out, struct err *err) {
+static int find_session(struct store_db *db, const char *id, struct session_record *out,
+                        struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION_GET, err);
     if (!s) return err->code;
     sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
@@ -201,13 +204,15 @@ static int find_session(struct store_db *db, const char *id, struct session_reco
     return rc;
 }
 
-int store_read_session(struct store_db *db, const char *id, struct stored_session **out, struct err *err) {
+int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
+                       struct err *err) {
     struct err local = {0};
     if (!err) err = &local; // the helpers hand codes on through it
     struct stored_session *stored = calloc(1, sizeof *stored);
     if (!stored) return err_set(err, E_NOMEM, "no memory to read a session");
     err->code = 0;
-    // One snapshot for the four queries: a reader beside a server must not see a turn without its tokens.
+    // One snapshot for the four queries: a reader beside a server must not see a turn without its
+    // tokens.
     bool own = sqlite3_get_autocommit(db->sql);
     int rc;
     if (own) TRY_GOTO(fail, store_db_exec(db, "BEGIN", err));
@@ -223,11 +228,12 @@ end:
 fail:
     stored_session_free(stored);
     if (err->code == 0 && rc == E_NOMEM) err_set(err, rc, "no memory to read the session '%s'", id);
-    if (err->code == 0) err_set(err, rc, "%s: the record of session '%s' contradicts itself", db->path, id);
+    if (err->code == 0)
+        err_set(err, rc, "%s: the record of session '%s' contradicts itself", db->path, id);
     return rc;
 }
 
-// --- lists -----------------------------------------------------------------------------------------------------------
+// --- lists -------------------------------------------------------------------
 
 #define MAX_WORDS 16
 #define PER_WORD " AND s.key IN (SELECT session FROM search WHERE search MATCH ?)"
@@ -236,11 +242,13 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// A word without a letter or a digit (anything above ASCII may be one) matches nothing and would empty every search.
+// A word without a letter or a digit (anything above ASCII may be one) matches nothing and would
+// empty every search.
 static bool is_searchable(const char *word, size_t len) {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)word[i];
-        if (c >= 0x80 || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z')) return true;
+        if (c >= 0x80 || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z'))
+            return true;
     }
     return false;
 }
@@ -264,7 +272,8 @@ static int split_query(const char *query, struct buf *out, int *n_terms, struct 
         while (*p && !is_blank(*p)) p++;
         size_t len = (size_t)(p - start);
         if (!is_searchable(start, len)) continue;
-        if (++*n_terms > MAX_WORDS) return err_set(err, E_INVAL, "query has more than %d words", MAX_WORDS);
+        if (++*n_terms > MAX_WORDS)
+            return err_set(err, E_INVAL, "query has more than %d words", MAX_WORDS);
         const char *rest = p;
         while (is_blank(*rest)) rest++;
         add_term(out, start, len, *rest == '\0');
@@ -280,25 +289,32 @@ static int parse_cursor(const char *cursor, int64_t *updated_ms, int64_t *key) {
     return sscanf(cursor, "%" SCNd64 "-%" SCNd64 "%c", updated_ms, key, &end) == 2 ? 0 : E_INVAL;
 }
 
-static int prepare_list(struct store_db *db, const struct store_list *l, const struct buf *terms, int n_terms,
-                        sqlite3_stmt **out, struct err *err) {
+static int prepare_list(struct store_db *db, const struct store_list *l, const struct buf *terms,
+                        int n_terms, sqlite3_stmt **out, struct err *err) {
     int64_t updated_ms, key;
-    if (parse_cursor(l->cursor, &updated_ms, &key) < 0) return err_set(err, E_INVAL, "cursor is not one of ours");
+    if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
+        return err_set(err, E_INVAL, "cursor is not one of ours");
     char sql[256 + 512 + MAX_WORDS * sizeof PER_WORD];
-    int n = snprintf(sql, sizeof sql,
-                     "SELECT s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, s.sampling,"
-                     " s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, s.n_turns,"
-                     " s.n_tokens, s.seq, s.seq_reserved FROM sessions s JOIN models m ON m.key = s.model"
-                     " WHERE (s.updated_ms, s.key) < (?, ?)%s", l->owner ? " AND s.owner = ?" : "");
+    int n = snprintf(
+        sql, sizeof sql,
+        "SELECT s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, "
+        "s.sampling,"
+        " s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "
+        "s.n_turns,"
+        " s.n_tokens, s.seq, s.seq_reserved FROM sessions s JOIN models m ON m.key = s.model"
+        " WHERE (s.updated_ms, s.key) < (?, ?)%s",
+        l->owner ? " AND s.owner = ?" : "");
     for (int i = 0; i < n_terms; i++) n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD);
     snprintf(sql + n, sizeof sql - (size_t)n, " ORDER BY s.updated_ms DESC, s.key DESC LIMIT ?");
-    if (sqlite3_prepare_v2(db->sql, sql, -1, out, NULL) != SQLITE_OK) return store_db_error(db, err);
+    if (sqlite3_prepare_v2(db->sql, sql, -1, out, NULL) != SQLITE_OK)
+        return store_db_error(db, err);
     int at = 1;
     sqlite3_bind_int64(*out, at++, updated_ms);
     sqlite3_bind_int64(*out, at++, key);
     if (l->owner) sqlite3_bind_text(*out, at++, l->owner, -1, SQLITE_STATIC);
     const char *term = buf_z(terms);
-    for (int i = 0; i < n_terms; i++, term += strlen(term) + 1) sqlite3_bind_text(*out, at++, term, -1, SQLITE_STATIC);
+    for (int i = 0; i < n_terms; i++, term += strlen(term) + 1)
+        sqlite3_bind_text(*out, at++, term, -1, SQLITE_STATIC);
     sqlite3_bind_int64(*out, at, l->limit + 1); // one more tells whether there are more
     return 0;
 }

@@ -1,11 +1,12 @@
-// The database's schema, its migrations, and every fixed statement. user_version counts the migrations applied;
-// a file with more of them than this program knows is refused.
+// The database's schema, its migrations, and every fixed statement. user_version counts the
+// migrations applied; a file with more of them than this program knows is refused.
 #include "base/err.h"
-#include <stdio.h>
 #include "sessions/store_db.h"
+#include <stdio.h>
 
-// Numbers stored as text or blobs: seeds are the 64 bits as a signed integer; ids int32, log-probabilities the bits of
-// binary32, text ends uint32, alternatives (int32 id, binary32 logprob) pairs, all little-endian.
+// Numbers stored as text or blobs: seeds are the 64 bits as a signed integer; ids int32,
+// log-probabilities the bits of binary32, text ends uint32, alternatives (int32 id, binary32
+// logprob) pairs, all little-endian.
 static const char *const migrations[] = {
     // 1
     "CREATE TABLE models ("
@@ -20,15 +21,18 @@ static const char *const migrations[] = {
     "  seq INTEGER NOT NULL, seq_reserved INTEGER NOT NULL) STRICT;"
     "CREATE INDEX sessions_newest ON sessions(owner, updated_ms DESC, key DESC);"
     "CREATE TABLE turns ("
-    "  key INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES sessions(key) ON DELETE CASCADE,"
+    "  key INTEGER PRIMARY KEY, session INTEGER NOT NULL REFERENCES sessions(key) ON DELETE "
+    "CASCADE,"
     "  turn INTEGER NOT NULL, request_id TEXT NOT NULL, request TEXT NOT NULL,"
     "  input_kind TEXT NOT NULL, input_text BLOB, input_ids BLOB NOT NULL,"
     "  log_first INTEGER NOT NULL, n_input INTEGER NOT NULL, n_output INTEGER NOT NULL,"
-    "  sampling TEXT NOT NULL, seed INTEGER NOT NULL, logprobs INTEGER NOT NULL, n_alternatives INTEGER NOT NULL,"
+    "  sampling TEXT NOT NULL, seed INTEGER NOT NULL, logprobs INTEGER NOT NULL, n_alternatives "
+    "INTEGER NOT NULL,"
     "  finish_reason TEXT, error_code TEXT, error_message TEXT,"
     "  log_tokens INTEGER NOT NULL, kept_tokens INTEGER NOT NULL, computed_tokens INTEGER NOT NULL,"
     "  queue_us INTEGER NOT NULL, prefill_us INTEGER NOT NULL, first_token_us INTEGER NOT NULL,"
-    "  decode_us INTEGER NOT NULL, cache_source TEXT NOT NULL, instance TEXT NOT NULL, build TEXT NOT NULL,"
+    "  decode_us INTEGER NOT NULL, cache_source TEXT NOT NULL, instance TEXT NOT NULL, build TEXT "
+    "NOT NULL,"
     "  seq_first INTEGER NOT NULL, seq_last INTEGER NOT NULL,"
     "  created_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
     "  UNIQUE (session, turn)) STRICT;"
@@ -44,63 +48,82 @@ static const char *const migrations[] = {
     "  at_ms INTEGER NOT NULL, PRIMARY KEY (session, seq)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
     // A title's row is minus its session's key, a turn's is the turn's key.
-    "CREATE VIRTUAL TABLE search USING fts5(words, session UNINDEXED, tokenize = 'unicode61 remove_diacritics 2');",
+    "CREATE VIRTUAL TABLE search USING fts5(words, session UNINDEXED, tokenize = 'unicode61 "
+    "remove_diacritics 2');",
 };
 #define N_MIGRATIONS ((int)(sizeof migrations / sizeof *migrations))
 
-#define SESSION_COLUMNS                                                                                \
-    "s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, s.sampling, "       \
-    "s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, s.n_turns, "    \
+#define SESSION_COLUMNS                                                                            \
+    "s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, s.sampling, "   \
+    "s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "           \
+    "s.n_turns, "                                                                                  \
     "s.n_tokens, s.seq, s.seq_reserved FROM sessions s JOIN models m ON m.key = s.model"
 
 static const char *const statements[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
     [SQL_COMMIT] = "COMMIT",
     [SQL_ROLLBACK] = "ROLLBACK",
-    [SQL_MODEL_ADD] = "INSERT INTO models (fingerprint, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
-    [SQL_SESSION_ADD] =
-        "INSERT INTO sessions (key, id, owner, model, title, auto_title, system, sampling, session_len, memory_len,"
-        " sink_len, created_ms, updated_ms, closed_ms, n_turns, n_tokens, seq, seq_reserved) VALUES (?1, ?2, ?3,"
-        " (SELECT key FROM models WHERE fingerprint = ?4), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,"
-        " ?18)",
-    [SQL_SESSION_SET] =
-        "UPDATE sessions SET title = ?2, auto_title = ?3, sampling = ?4, updated_ms = ?5, closed_ms = ?6, n_turns = ?7,"
-        " n_tokens = ?8, seq = ?9, seq_reserved = ?10 WHERE key = ?1",
+    [SQL_MODEL_ADD] =
+        "INSERT INTO models (fingerprint, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+    [SQL_SESSION_ADD] = "INSERT INTO sessions (key, id, owner, model, title, auto_title, system, "
+                        "sampling, session_len, memory_len,"
+                        " sink_len, created_ms, updated_ms, closed_ms, n_turns, n_tokens, seq, "
+                        "seq_reserved) VALUES (?1, ?2, ?3,"
+                        " (SELECT key FROM models WHERE fingerprint = ?4), ?5, ?6, ?7, ?8, ?9, "
+                        "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,"
+                        " ?18)",
+    [SQL_SESSION_SET] = "UPDATE sessions SET title = ?2, auto_title = ?3, sampling = ?4, "
+                        "updated_ms = ?5, closed_ms = ?6, n_turns = ?7,"
+                        " n_tokens = ?8, seq = ?9, seq_reserved = ?10 WHERE key = ?1",
     [SQL_TITLE_DROP] = "DELETE FROM search WHERE rowid = -?1",
     [SQL_TITLE_ADD] = "INSERT INTO search (rowid, words, session) VALUES (-?1, ?2, ?1)",
-    [SQL_TURN_ADD] =
-        "INSERT INTO turns (session, turn, request_id, request, input_kind, input_text, input_ids, log_first, n_input,"
-        " n_output, sampling, seed, logprobs, n_alternatives, finish_reason, error_code, error_message, log_tokens,"
-        " kept_tokens, computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, instance, build,"
-        " seq_first, seq_last, created_ms, started_ms, ended_ms) VALUES (?1, ?2, ?22, ?23, ?24, ?25, ?3, ?4, ?5, ?6, ?26,"
-        " ?27, ?28, ?29, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?30, ?31, ?18, ?19, ?32, ?20, ?21)",
-    [SQL_TURN_SET] =
-        "UPDATE turns SET input_ids = ?3, log_first = ?4, n_input = ?5, n_output = ?6, finish_reason = ?7,"
-        " error_code = ?8, error_message = ?9, log_tokens = ?10, kept_tokens = ?11, computed_tokens = ?12, queue_us = ?13,"
-        " prefill_us = ?14, first_token_us = ?15, decode_us = ?16, cache_source = ?17, seq_first = ?18, seq_last = ?19,"
-        " started_ms = ?20, ended_ms = ?21 WHERE session = ?1 AND turn = ?2",
+    [SQL_TURN_ADD] = "INSERT INTO turns (session, turn, request_id, request, input_kind, "
+                     "input_text, input_ids, log_first, n_input,"
+                     " n_output, sampling, seed, logprobs, n_alternatives, finish_reason, "
+                     "error_code, error_message, log_tokens,"
+                     " kept_tokens, computed_tokens, queue_us, prefill_us, first_token_us, "
+                     "decode_us, cache_source, instance, build,"
+                     " seq_first, seq_last, created_ms, started_ms, ended_ms) VALUES (?1, ?2, ?22, "
+                     "?23, ?24, ?25, ?3, ?4, ?5, ?6, ?26,"
+                     " ?27, ?28, ?29, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?30, "
+                     "?31, ?18, ?19, ?32, ?20, ?21)",
+    [SQL_TURN_SET] = "UPDATE turns SET input_ids = ?3, log_first = ?4, n_input = ?5, n_output = "
+                     "?6, finish_reason = ?7,"
+                     " error_code = ?8, error_message = ?9, log_tokens = ?10, kept_tokens = ?11, "
+                     "computed_tokens = ?12, queue_us = ?13,"
+                     " prefill_us = ?14, first_token_us = ?15, decode_us = ?16, cache_source = "
+                     "?17, seq_first = ?18, seq_last = ?19,"
+                     " started_ms = ?20, ended_ms = ?21 WHERE session = ?1 AND turn = ?2",
     [SQL_TOKENS_DROP] = "DELETE FROM tokens WHERE session = ?1 AND turn = ?2",
-    [SQL_TOKENS_ADD] = "INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, alternatives, text, seq,"
+    [SQL_TOKENS_ADD] = "INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, "
+                       "alternatives, text, seq,"
                        " seq_reserved) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    [SQL_EVENT_ADD] = "INSERT INTO events (session, seq, n, kind, turn, reason, at_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_EVENT_ADD] = "INSERT INTO events (session, seq, n, kind, turn, reason, at_ms) VALUES (?1, "
+                      "?2, ?3, ?4, ?5, ?6, ?7)",
     [SQL_WORDS_ADD] = "INSERT INTO search (rowid, words, session)"
                       " SELECT key, ?3, session FROM turns WHERE session = ?1 AND turn = ?2",
-    [SQL_WORDS_SET] = "UPDATE search SET words = ?3 WHERE rowid = (SELECT key FROM turns WHERE session = ?1 AND turn = ?2)",
+    [SQL_WORDS_SET] = "UPDATE search SET words = ?3 WHERE rowid = (SELECT key FROM turns WHERE "
+                      "session = ?1 AND turn = ?2)",
     [SQL_PROBE] = "INSERT INTO state (name, value) VALUES ('probed_ms', ?1)"
                   " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-    [SQL_WORDS_DROP] = "DELETE FROM search WHERE rowid IN (SELECT key FROM turns WHERE session = ?1)",
+    [SQL_WORDS_DROP] =
+        "DELETE FROM search WHERE rowid IN (SELECT key FROM turns WHERE session = ?1)",
     [SQL_SESSION_DROP] = "DELETE FROM sessions WHERE key = ?1",
     // Deleted words stay in older segments of the index until these are merged.
     [SQL_WORDS_OPTIMIZE] = "INSERT INTO search (search) VALUES ('optimize')",
     [SQL_SESSION_GET] = "SELECT " SESSION_COLUMNS " WHERE s.id = ?1",
     [SQL_TURNS_GET] =
-        "SELECT turn, request_id, request, input_kind, input_text, input_ids, log_first, n_input, n_output, sampling,"
-        " seed, logprobs, n_alternatives, finish_reason, error_code, error_message, log_tokens, kept_tokens,"
-        " computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, instance, build, seq_first,"
+        "SELECT turn, request_id, request, input_kind, input_text, input_ids, log_first, n_input, "
+        "n_output, sampling,"
+        " seed, logprobs, n_alternatives, finish_reason, error_code, error_message, log_tokens, "
+        "kept_tokens,"
+        " computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, "
+        "instance, build, seq_first,"
         " seq_last, created_ms, started_ms, ended_ms FROM turns WHERE session = ?1 ORDER BY turn",
     [SQL_TOKENS_GET] = "SELECT first, ids, logprobs, text_ends, alternatives, text FROM tokens"
                        " WHERE session = ?1 AND turn = ?2 ORDER BY first",
-    [SQL_EVENTS_GET] = "SELECT seq, n, kind, turn, reason, at_ms FROM events WHERE session = ?1 ORDER BY seq",
+    [SQL_EVENTS_GET] =
+        "SELECT seq, n, kind, turn, reason, at_ms FROM events WHERE session = ?1 ORDER BY seq",
 };
 
 const char *store_schema_sql(enum store_sql which) {
@@ -118,9 +141,11 @@ int store_schema_check(struct store_db *db, struct err *err) {
     TRY(store_db_int(db, "PRAGMA user_version", &version, err));
     TRY(store_db_int(db, "SELECT count(*) FROM sqlite_schema", &n_objects, err));
     if (n_objects > 0 && id != STORE_APPLICATION_ID)
-        return err_set(err, E_FORMAT, "%s: this SQLite database belongs to another program", db->path);
+        return err_set(err, E_FORMAT, "%s: this SQLite database belongs to another program",
+                       db->path);
     if (version > N_MIGRATIONS)
-        return err_set(err, E_UNSUPPORTED, "%s: written by a newer Parley (schema %lld, this program knows %d)",
+        return err_set(err, E_UNSUPPORTED,
+                       "%s: written by a newer Parley (schema %lld, this program knows %d)",
                        db->path, (long long)version, N_MIGRATIONS);
     return 0;
 }

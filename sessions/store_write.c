@@ -126,7 +126,8 @@ static void bind_turn_request(sqlite3_stmt *s, const struct turn_record *r) {
     sqlite3_bind_int64(s, 32, r->created_ms);
 }
 
-static int write_turn(struct store_db *db, int64_t key, const struct turn_save *t, struct err *err) {
+static int write_turn(struct store_db *db, int64_t key, const struct turn_save *t,
+                      struct err *err) {
     if (t->kind == TURN_GROW) return 0;
     bool insert = t->kind == TURN_INSERT;
     sqlite3_stmt *s = store_db_stmt(db, insert ? SQL_TURN_ADD : SQL_TURN_SET, err);
@@ -136,7 +137,8 @@ static int write_turn(struct store_db *db, int64_t key, const struct turn_save *
     return store_db_step_done(db, s, err);
 }
 
-static int write_words(struct store_db *db, int64_t key, const struct turn_save *t, struct err *err) {
+static int write_words(struct store_db *db, int64_t key, const struct turn_save *t,
+                       struct err *err) {
     bool insert = t->kind == TURN_INSERT;
     if (!insert && !t->whole) return 0;
     struct buf words;
@@ -145,7 +147,8 @@ static int write_words(struct store_db *db, int64_t key, const struct turn_save 
     buf_addc(&words, '\n');
     buf_add(&words, t->tokens.text ? t->tokens.text : "", t->tokens.text_len);
     int rc = words.error ? err_set(err, words.error, "no memory to index a turn") : 0;
-    sqlite3_stmt *s = rc == 0 ? store_db_stmt(db, insert ? SQL_WORDS_ADD : SQL_WORDS_SET, err) : NULL;
+    sqlite3_stmt *s =
+        rc == 0 ? store_db_stmt(db, insert ? SQL_WORDS_ADD : SQL_WORDS_SET, err) : NULL;
     if (rc == 0 && !s) rc = err->code;
     if (rc == 0) {
         sqlite3_bind_int64(s, 1, key);
@@ -157,7 +160,8 @@ static int write_words(struct store_db *db, int64_t key, const struct turn_save 
     return rc;
 }
 
-static int write_tokens(struct store_db *db, int64_t key, const struct turn_save *t, struct err *err) {
+static int write_tokens(struct store_db *db, int64_t key, const struct turn_save *t,
+                        struct err *err) {
     const struct token_run *r = &t->tokens;
     sqlite3_stmt *s;
     if (t->whole && t->kind != TURN_INSERT) {
@@ -175,14 +179,16 @@ static int write_tokens(struct store_db *db, int64_t key, const struct turn_save
     bind_bytes(s, 5, r->logprobs, r->n * sizeof *r->logprobs);
     bind_bytes(s, 6, r->text_ends, r->n * sizeof *r->text_ends);
     if (r->alternatives)
-        bind_bytes(s, 7, r->alternatives, r->n * (size_t)t->rec.n_alternatives * sizeof *r->alternatives);
+        bind_bytes(s, 7, r->alternatives,
+                   r->n * (size_t)t->rec.n_alternatives * sizeof *r->alternatives);
     bind_bytes(s, 8, r->text, r->text_len);
     sqlite3_bind_int64(s, 9, r->seq);
     sqlite3_bind_int64(s, 10, r->seq_reserved);
     return store_db_step_done(db, s, err);
 }
 
-static int write_event(struct store_db *db, int64_t key, const struct event_record *e, struct err *err) {
+static int write_event(struct store_db *db, int64_t key, const struct event_record *e,
+                       struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_EVENT_ADD, err);
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, key);

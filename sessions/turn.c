@@ -78,7 +78,8 @@ int turn_add_token(struct turn *t, const struct engine_event *e) {
     t->text_ends[t->n_out] = (uint32_t)t->text.len;
     for (size_t i = 0; i < n_alt; i++) {
         bool there = (int32_t)i < e->n_alternatives;
-        t->alternatives[t->n_out * n_alt + i] = there ? e->alternatives[i] : (struct engine_alternative){.id = -1};
+        t->alternatives[t->n_out * n_alt + i] =
+            there ? e->alternatives[i] : (struct engine_alternative){.id = -1};
     }
     t->n_out++;
     return 0;
@@ -92,7 +93,8 @@ size_t turn_text_end(const struct turn *t, int64_t n_tokens) {
     return n_tokens > 0 ? t->text_ends[n_tokens - 1] : 0;
 }
 
-int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end, struct token_run *out) {
+int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end,
+                  struct token_run *out) {
     bool failed = false;
     size_t n = t->n_out - from, n_alt = (size_t)t->rec.n_alternatives;
     size_t start = turn_text_end(t, (int64_t)from);
@@ -104,7 +106,8 @@ int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to
         out->logprobs = record_memdup(t->logprobs + from, n * sizeof *t->logprobs, &failed);
         out->text_ends = record_memdup(t->text_ends + from, n * sizeof *t->text_ends, &failed);
         if (n_alt)
-            out->alternatives = record_memdup(t->alternatives + from * n_alt, n * n_alt * sizeof *t->alternatives, &failed);
+            out->alternatives = record_memdup(t->alternatives + from * n_alt,
+                                              n * n_alt * sizeof *t->alternatives, &failed);
     }
     if (!failed) return 0;
     token_run_release(out);
@@ -115,8 +118,13 @@ void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct tu
     const struct turn_record *r = &t->rec;
     *out = (struct turn_view){
         .turn = r->turn,
-        .state = done ? TURN_DONE : t->state == TURN_QUEUED ? TURN_QUEUED : TURN_RUNNING,
-        .input = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len, .n_ids = r->n_input_ids},
+        .state = done                      ? TURN_DONE
+                 : t->state == TURN_QUEUED ? TURN_QUEUED
+                                           : TURN_RUNNING,
+        .input = {.kind = r->kind,
+                  .text = r->input_text,
+                  .text_len = r->input_text_len,
+                  .n_ids = r->n_input_ids},
         .text = buf_z(&t->text),
         .text_len = done ? t->text.len : turn_text_end(t, n_tokens),
         .numbers = r->numbers,

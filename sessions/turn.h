@@ -9,10 +9,10 @@
 struct turn {
     struct turn_record rec;
     enum turn_state state;
-    uint64_t number;               // the engine's turn number; 0 while it is not with the engine
+    uint64_t number;                // the engine's turn number; 0 while it is not with the engine
     struct turn_sampling *sampling; // until it has been handed to the engine
     int64_t accepted_us, submitted_us; // monotonic
-    int64_t engine_started_us;     // the engine's clock, at ENGINE_STARTED
+    int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
     // Output, token by token; the ids themselves are in the session's log.
     float *logprobs;
     uint32_t *text_ends;
@@ -21,24 +21,27 @@ struct turn {
     struct buf text;
     // The database's side. A turn is saved when `saved_version` has caught up.
     uint32_t version, saved_version;
-    size_t n_saved;                // tokens on disk
-    bool on_disk;                  // the row exists
-    bool failed;                   // memory ran out: what the engine still sends is dropped
+    size_t n_saved; // tokens on disk
+    bool on_disk;   // the row exists
+    bool failed;    // memory ran out: what the engine still sends is dropped
 };
 
 struct turn *turn_new(void); // NULL: no memory
 void turn_free(struct turn *t);
-// From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict each other.
+// From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
+// each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);
 
 // One sampled token: the text it released goes behind what a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);
 int turn_add_text(struct turn *t, const char *text, size_t len);
-size_t turn_text_end(const struct turn *t, int64_t n_tokens); // bytes released by the first n tokens
+size_t turn_text_end(const struct turn *t,
+                     int64_t n_tokens); // bytes released by the first n tokens
 
-// Copies tokens [from, n_out) for the store; ids are the session's (n_out of this turn). With to_end the run has the text behind
-// the last token too.
-int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end, struct token_run *out);
+// Copies tokens [from, n_out) for the store; ids are the session's (n_out of this turn). With
+// to_end the run has the text behind the last token too.
+int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end,
+                  struct token_run *out);
 
 // As shown when n_tokens of its output (and, with done, its end) may be told.
 void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out);

@@ -1,8 +1,9 @@
-// An engine without a model: every function of engine/engine.h, deterministic, moved by hand. Included by one test program
-// each, where it takes the real engine's place at link time.
+// An engine without a model: every function of engine/engine.h, deterministic, moved by hand.
+// Included by one test program each, where it takes the real engine's place at link time.
 //
-// The token at position p is a hash of the token before it, p and the seed, so a log can be checked against
-// fake_token(). fake_step() gives every turn one step; events wait in a list as the engine's do.
+// The token at position p is a hash of the token before it, p and the seed, so a log can be checked
+// against fake_token(). fake_step() gives every turn one step; events wait in a list as the
+// engine's do.
 #pragma once
 #include "engine/engine.h"
 #include <stdio.h>
@@ -29,9 +30,9 @@ static struct {
     struct engine_event *events;
     size_t n_events, first_event, cap_events;
     int64_t time_us;
-    int default_tokens;  // of a turn without max_tokens
-    int submit_rc;       // what the next submits say instead
-    int fail_after;      // > 0: turns end with an error after so many tokens
+    int default_tokens; // of a turn without max_tokens
+    int submit_rc;      // what the next submits say instead
+    int fail_after;     // > 0: turns end with an error after so many tokens
     int n_submitted, n_released, n_asked;
     int64_t last_n_ids;
 } fake;
@@ -58,7 +59,8 @@ static void fake_reset(void) {
 }
 
 static int32_t fake_token(int32_t before, int64_t position, uint64_t seed) {
-    uint64_t h = (uint64_t)(uint32_t)before * 0x9e3779b97f4a7c15u + (uint64_t)position * 0xbf58476d1ce4e5b9u + seed;
+    uint64_t h = (uint64_t)(uint32_t)before * 0x9e3779b97f4a7c15u +
+                 (uint64_t)position * 0xbf58476d1ce4e5b9u + seed;
     h ^= h >> 31;
     h *= 0x94d049bb133111ebu;
     return (int32_t)(10 + (h >> 33) % (FAKE_VOCAB - 10));
@@ -129,7 +131,9 @@ static void fake_step_turn(struct fake_turn *t) {
         struct engine_event *e = fake_event(ENGINE_STARTED, t);
         e->n_cached = t->n_cached;
         e->n_total = t->n_ids - t->n_cached;
-        e->source = t->t.n_ids == t->t.n_input ? CACHE_NONE : t->n_cached ? CACHE_KEPT : CACHE_RECOMPUTED;
+        e->source = t->t.n_ids == t->t.n_input ? CACHE_NONE
+                    : t->n_cached              ? CACHE_KEPT
+                                               : CACHE_RECOMPUTED;
         if (e->n_total > 64) {
             struct engine_event *p = fake_event(ENGINE_PROGRESS, t);
             p->n_done = 64;
@@ -146,7 +150,8 @@ static void fake_step_turn(struct fake_turn *t) {
     e->id = id;
     e->logprob = -(float)id / 256;
     e->n_alternatives = t->t.sampling.top_logprobs;
-    for (int i = 0; i < e->n_alternatives; i++) e->alternatives[i] = (struct engine_alternative){(id + i) % FAKE_VOCAB, -(float)i};
+    for (int i = 0; i < e->n_alternatives; i++)
+        e->alternatives[i] = (struct engine_alternative){(id + i) % FAKE_VOCAB, -(float)i};
     fake_text(id, text);
     if (id % 5 == 0 && strlen(t->held) + strlen(text) < sizeof t->held) {
         strcat(t->held, text);
@@ -186,7 +191,9 @@ static bool fake_pressure(uint64_t sequence) {
     return true;
 }
 
-const struct engine_info *engine_info(const struct engine *e) { return &fake.info; }
+const struct engine_info *engine_info(const struct engine *e) {
+    return &fake.info;
+}
 
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
     if (fake.submit_rc) return err_set(err, fake.submit_rc, "the fake engine says no");
@@ -205,7 +212,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
 }
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     for (int i = 0; i < FAKE_TURNS; i++)
-        if (fake.turns[i].used && fake.turns[i].t.sequence == sequence && fake.turns[i].t.turn == turn)
+        if (fake.turns[i].used && fake.turns[i].t.sequence == sequence &&
+            fake.turns[i].t.turn == turn)
             fake.turns[i].cancelled = true;
 }
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
@@ -223,7 +231,8 @@ int engine_poll(struct engine *e, struct engine_event *out) {
     return 1;
 }
 const char *engine_finish_name(enum engine_finish f) {
-    static const char *const names[] = {"eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"};
+    static const char *const names[] = {"eos",      "stop",  "length",  "cancelled",
+                                        "deadline", "error", "shutdown"};
     return names[f];
 }
 const char *engine_cache_source_name(enum engine_cache_source s) {
@@ -231,13 +240,14 @@ const char *engine_cache_source_name(enum engine_cache_source s) {
     return names[s];
 }
 // One token per byte, 100 + the byte.
-int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special, struct token_list *out, struct err *err) {
+int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
+                    struct token_list *out, struct err *err) {
     for (size_t i = 0; i < len; i++) token_list_push(out, 100 + (unsigned char)text[i]);
     return 0;
 }
 // 3 starts a system message, 4 a user's, 5 the answer; 2 ends each (not twice).
-int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n, int32_t last_id,
-                       struct token_list *out, struct err *err) {
+int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
+                       int32_t last_id, struct token_list *out, struct err *err) {
     if (last_id >= 0 && last_id != 2) token_list_push(out, 2);
     for (size_t i = 0; i < n; i++) {
         token_list_push(out, strcmp(messages[i].role, "system") == 0 ? 3 : 4);

@@ -1,5 +1,6 @@
-// A session service over the fake engine with a hand-turned clock and recorded clients. A client here is what a careful
-// one on the wire is: it checks that numbers have no gap and builds each turn's text from what it is told.
+// A session service over the fake engine with a hand-turned clock and recorded clients. A client
+// here is what a careful one on the wire is: it checks that numbers have no gap and builds each
+// turn's text from what it is told.
 #pragma once
 #pragma GCC diagnostic ignored "-Wunused-function" // no test needs all of it
 #include "base/clock.h"
@@ -7,12 +8,13 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/service.h"
+#include "tests/unit/fake_engine.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+// cmocka.h needs the four above.
 #include <cmocka.h>
-#include "tests/unit/fake_engine.h"
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -80,7 +82,8 @@ static struct {
 } fx;
 
 static void fx_count_answer(const char *request_id) {
-    if (request_id[0] == 'q' && request_id[1] >= '0' && request_id[1] <= '9') fx.answered[atoi(request_id + 1) % FX_REQUESTS]++;
+    if (request_id[0] == 'q' && request_id[1] >= '0' && request_id[1] <= '9')
+        fx.answered[atoi(request_id + 1) % FX_REQUESTS]++;
 }
 
 static struct follower *fx_follower(uint64_t client, const char *id) {
@@ -146,7 +149,8 @@ static void fx_take_event(struct follower *f, const struct session_event *e) {
 static void fx_take(uint64_t client, struct follower *f) {
     struct session_event e;
     f->ready = false;
-    while (f->s && session_next_event(f->s, client, fx.max_text ? fx.max_text : 64, &e) == 1) fx_take_event(f, &e);
+    while (f->s && session_next_event(f->s, client, fx.max_text ? fx.max_text : 64, &e) == 1)
+        fx_take_event(f, &e);
 }
 
 static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer *a) {
@@ -183,8 +187,10 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
         s->turns[i].seq_last = t->seq_last;
         s->turns[i].numbers = t->numbers;
         snprintf(s->turns[i].text, sizeof s->turns[i].text, "%.*s", (int)t->text_len, t->text);
-        snprintf(s->turns[i].input, sizeof s->turns[i].input, "%.*s", (int)t->input.text_len, t->input.text ? t->input.text : "");
-        snprintf(s->turns[i].finish, sizeof s->turns[i].finish, "%s", t->finish_reason ? t->finish_reason : "");
+        snprintf(s->turns[i].input, sizeof s->turns[i].input, "%.*s", (int)t->input.text_len,
+                 t->input.text ? t->input.text : "");
+        snprintf(s->turns[i].finish, sizeof s->turns[i].finish, "%s",
+                 t->finish_reason ? t->finish_reason : "");
     }
     fx_count_answer(a->request_id);
     if (fx.on_answer) fx.on_answer(s);
@@ -196,7 +202,8 @@ static void fx_on_ready(void *ctx, uint64_t client, struct session *s) {
     f->gone = false;
     if (!fx.by_hand) fx_take(client, f);
 }
-static void fx_on_progress(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done, int64_t total) {
+static void fx_on_progress(void *ctx, uint64_t client, struct session *s, int64_t turn,
+                           int64_t done, int64_t total) {
     fx.n_progress++;
 }
 static void fx_on_gone(void *ctx, uint64_t client, struct session *s) {
@@ -205,13 +212,15 @@ static void fx_on_gone(void *ctx, uint64_t client, struct session *s) {
     f->gone = true;
     f->attached = false;
 }
-static void fx_on_changed(void *ctx, const char *owner, const struct session_view *view, bool removed) {
+static void fx_on_changed(void *ctx, const char *owner, const struct session_view *view,
+                          bool removed) {
     fx.n_changed++;
     fx.n_removed += removed;
 }
 
 static int fx_try_open(struct err *err) {
-    static const struct sessions_callbacks cb = {NULL, fx_on_answer, fx_on_ready, fx_on_progress, fx_on_gone, fx_on_changed};
+    static const struct sessions_callbacks cb = {NULL,           fx_on_answer, fx_on_ready,
+                                                 fx_on_progress, fx_on_gone,   fx_on_changed};
     fx.o.db_path = fx.path;
     fx.o.clock = &fx.clock.clock;
     metrics_free(fx.metrics); // of the last service: a name may be registered once
@@ -246,7 +255,8 @@ static void fx_settings(const char *path) {
 // A file of this test's own in the temporary folder.
 static void fx_setup_file(void) {
     char path[200];
-    snprintf(path, sizeof path, "%s/parley-test-%ld.db", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (long)getpid());
+    snprintf(path, sizeof path, "%s/parley-test-%ld.db",
+             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (long)getpid());
     fx_settings(path);
     fx_remove_files();
     fx_open();
@@ -265,7 +275,8 @@ static void fx_teardown(void) {
     fake.events = NULL;
 }
 static void fx_forget_clients(void) {
-    for (uint64_t client = 1; fx.ss && client < CLIENTS; client++) sessions_client_gone(fx.ss, client);
+    for (uint64_t client = 1; fx.ss && client < CLIENTS; client++)
+        sessions_client_gone(fx.ss, client);
     memset(fx.followers, 0, sizeof fx.followers);
     fx.n_answers = 0;
 }
@@ -316,7 +327,8 @@ static void fx_open_session(uint64_t client, const char *id) {
     sessions_open_session(fx.ss, &r, &o);
     fx_settle();
 }
-static void fx_start_with(uint64_t client, const char *id, const char *text, const char *sampling, bool queue, const char *request_id) {
+static void fx_start_with(uint64_t client, const char *id, const char *text, const char *sampling,
+                          bool queue, const char *request_id) {
     struct sessions_request r = fx_request(client, request_id);
     struct turn_input in = {.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
     sessions_start_turn(fx.ss, &r, id, &in, sampling, queue);

@@ -1,7 +1,7 @@
 // A database file beside a server and without one: list, load, export, remove.
-#include "tests/unit/sessions_fixture.h"
 #include "base/json.h"
 #include "sessions/archive.h"
+#include "tests/unit/sessions_fixture.h"
 
 static int count(void *ctx, const char *owner, const struct session_view *view) {
     char *ids = ctx;
@@ -12,7 +12,8 @@ static int count(void *ctx, const char *owner, const struct session_view *view) 
 static void make_sessions(void) {
     fx_setup_file();
     fx_open_session(1, "one");
-    fx_start_with(1, "one", "a zebra runs", "{\"seed\":\"18446744073709551615\",\"top_logprobs\":2}", false, "q1");
+    fx_start_with(1, "one", "a zebra runs",
+                  "{\"seed\":\"18446744073709551615\",\"top_logprobs\":2}", false, "q1");
     fx_run();
     fx_advance(1000000);
     fx_open_session(1, "two");
@@ -76,12 +77,16 @@ static void exports_everything_a_replay_needs(void **state) {
     const cJSON *asked = cJSON_GetObjectItem(cJSON_GetObjectItem(turn, "request"), "sampling");
     assert_int_equal(cJSON_GetObjectItem(asked, "top_logprobs")->valueint, 2);
     for (int i = 0; i < (int)seen->n_ids; i++) {
-        assert_int_equal(cJSON_GetArrayItem(cJSON_GetObjectItem(turn, "ids"), i)->valueint, seen->ids[i]);
-        uint32_t bits = (uint32_t)cJSON_GetArrayItem(cJSON_GetObjectItem(turn, "logprob_bits"), i)->valuedouble;
+        assert_int_equal(cJSON_GetArrayItem(cJSON_GetObjectItem(turn, "ids"), i)->valueint,
+                         seen->ids[i]);
+        uint32_t bits =
+            (uint32_t)cJSON_GetArrayItem(cJSON_GetObjectItem(turn, "logprob_bits"), i)->valuedouble;
         float logprob;
         memcpy(&logprob, &bits, 4);
         assert_true(logprob == -(float)seen->ids[i] / 256);
-        assert_int_equal(cJSON_GetArraySize(cJSON_GetArrayItem(cJSON_GetObjectItem(turn, "alternatives"), i)), 4);
+        assert_int_equal(
+            cJSON_GetArraySize(cJSON_GetArrayItem(cJSON_GetObjectItem(turn, "alternatives"), i)),
+            4);
     }
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(o, "events")), 3);
     cJSON_Delete(o);
@@ -96,7 +101,8 @@ static bool file_has(const char *suffix, const char *word) {
     char path[300];
     struct buf b;
     snprintf(path, sizeof path, "%s%s", fx.path, suffix);
-    bool has = buf_read_file(&b, path, 1 << 28, NULL) == 0 && b.len && memmem(b.data, b.len, word, strlen(word));
+    bool has = buf_read_file(&b, path, 1 << 28, NULL) == 0 && b.len &&
+               memmem(b.data, b.len, word, strlen(word));
     buf_release(&b);
     return has;
 }
@@ -134,8 +140,10 @@ static void names_what_is_wrong_with_the_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_newest_first_while_a_server_runs), cmocka_unit_test(lists_after_the_server_has_gone),
-        cmocka_unit_test(exports_everything_a_replay_needs), cmocka_unit_test(removing_needs_the_lock_and_leaves_no_bytes),
+        cmocka_unit_test(lists_newest_first_while_a_server_runs),
+        cmocka_unit_test(lists_after_the_server_has_gone),
+        cmocka_unit_test(exports_everything_a_replay_needs),
+        cmocka_unit_test(removing_needs_the_lock_and_leaves_no_bytes),
         cmocka_unit_test(names_what_is_wrong_with_the_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

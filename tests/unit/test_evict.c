@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+// cmocka.h needs the four above.
 #include <cmocka.h>
 #include <stdlib.h>
 

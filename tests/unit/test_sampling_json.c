@@ -1,9 +1,11 @@
-// Sampling parameters from and to JSON: every key, strict types, ranges, nothing changed by a refusal.
+// Sampling parameters from and to JSON: every key, strict types, ranges, nothing changed by a
+// refusal.
 #include "sessions/sampling_json.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+// cmocka.h needs the four above.
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,16 +21,19 @@ static struct turn_sampling fresh(void) {
 static void takes_every_key(void **state) {
     struct turn_sampling s = fresh();
     struct err err = {0};
-    int rc = sampling_json_apply(
-        &s,
-        "{\"temperature\":0.7,\"top_k\":40,\"top_p\":0.9,\"min_p\":0.05,\"repetition_penalty\":1.1,\"presence_penalty\":-1,"
-        "\"frequency_penalty\":2,\"seed\":\"18446744073709551615\",\"max_tokens\":5,\"min_tokens\":1,\"stop\":[\"a\",\"bc\"],"
-        "\"logit_bias\":{\"7\":-100,\"999\":3.5},\"ignore_eos\":true,\"logprobs\":true,\"top_logprobs\":20,"
-        "\"deadline_ms\":1500,\"bad_words\":[[1,2],[3]],\"unknown\":1}",
-        VOCAB, &err);
+    int rc = sampling_json_apply(&s,
+                                 "{\"temperature\":0.7,\"top_k\":40,\"top_p\":0.9,\"min_p\":0.05,"
+                                 "\"repetition_penalty\":1.1,\"presence_penalty\":-1,"
+                                 "\"frequency_penalty\":2,\"seed\":\"18446744073709551615\",\"max_"
+                                 "tokens\":5,\"min_tokens\":1,\"stop\":[\"a\",\"bc\"],"
+                                 "\"logit_bias\":{\"7\":-100,\"999\":3.5},\"ignore_eos\":true,"
+                                 "\"logprobs\":true,\"top_logprobs\":20,"
+                                 "\"deadline_ms\":1500,\"bad_words\":[[1,2],[3]],\"unknown\":1}",
+                                 VOCAB, &err);
     if (rc < 0) fail_msg("%s", err.text);
     const struct sampling_params *p = &s.params;
-    assert_true(p->temperature == 0.7f && p->top_p == 0.9f && p->min_p == 0.05f && p->repetition_penalty == 1.1f);
+    assert_true(p->temperature == 0.7f && p->top_p == 0.9f && p->min_p == 0.05f &&
+                p->repetition_penalty == 1.1f);
     assert_true(p->presence_penalty == -1 && p->frequency_penalty == 2);
     assert_true(p->has_seed && p->seed == UINT64_MAX);
     assert_int_equal(p->top_k, 40);
@@ -51,15 +56,18 @@ static void takes_every_key(void **state) {
 static void comes_back_as_it_was(void **state) {
     struct turn_sampling s = fresh(), again = fresh();
     struct buf out;
-    assert_int_equal(sampling_json_apply(&s,
-                                         "{\"temperature\":0.1,\"top_p\":0.333333333,\"stop\":\"\\\"\\n\",\"seed\":3,"
-                                         "\"logit_bias\":{\"5\":0.1},\"bad_words\":[[9]],\"logprobs\":true}",
-                                         VOCAB, NULL),
-                     0);
+    assert_int_equal(
+        sampling_json_apply(
+            &s,
+            "{\"temperature\":0.1,\"top_p\":0.333333333,\"stop\":\"\\\"\\n\",\"seed\":3,"
+            "\"logit_bias\":{\"5\":0.1},\"bad_words\":[[9]],\"logprobs\":true}",
+            VOCAB, NULL),
+        0);
     buf_init(&out, 1 << 20);
     assert_int_equal(sampling_json_write(&out, &s, SAMPLING_EVERY_KEY), 0);
     struct err err = {0};
-    if (sampling_json_apply(&again, out.data, VOCAB, &err) < 0) fail_msg("%s: %s", err.text, out.data);
+    if (sampling_json_apply(&again, out.data, VOCAB, &err) < 0)
+        fail_msg("%s: %s", err.text, out.data);
     again.set = s.set;
     assert_memory_equal(&again, &s, sizeof s);
     buf_release(&out);
@@ -68,7 +76,9 @@ static void comes_back_as_it_was(void **state) {
 static void writes_only_what_was_given(void **state) {
     struct turn_sampling s = fresh();
     struct buf out;
-    assert_int_equal(sampling_json_apply(&s, "{\"top_k\":3,\"temperature\":null,\"other\":[1]}", VOCAB, NULL), 0);
+    assert_int_equal(
+        sampling_json_apply(&s, "{\"top_k\":3,\"temperature\":null,\"other\":[1]}", VOCAB, NULL),
+        0);
     buf_init(&out, 1 << 20);
     sampling_json_write(&out, &s, s.set);
     assert_string_equal(out.data, "{\"top_k\":3}");
@@ -83,8 +93,14 @@ static void writes_only_what_was_given(void **state) {
 
 static void a_later_object_goes_over_an_earlier_one(void **state) {
     struct turn_sampling s = fresh();
-    assert_int_equal(sampling_json_apply(&s, "{\"top_k\":3,\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"1\":1,\"2\":2}}", VOCAB, NULL), 0);
-    assert_int_equal(sampling_json_apply(&s, "{\"temperature\":0,\"stop\":\"z\",\"logit_bias\":{}}", VOCAB, NULL), 0);
+    assert_int_equal(
+        sampling_json_apply(&s,
+                            "{\"top_k\":3,\"stop\":[\"a\",\"b\"],\"logit_bias\":{\"1\":1,\"2\":2}}",
+                            VOCAB, NULL),
+        0);
+    assert_int_equal(sampling_json_apply(&s, "{\"temperature\":0,\"stop\":\"z\",\"logit_bias\":{}}",
+                                         VOCAB, NULL),
+                     0);
     assert_int_equal(s.params.top_k, 3);
     assert_int_equal(s.params.n_stop, 1);
     assert_string_equal(s.params.stop[0], "z");
@@ -147,7 +163,8 @@ static void refuses_and_names_the_key(void **state) {
         struct turn_sampling s = fresh(), before = fresh();
         struct err err = {0};
         int rc = sampling_json_apply(&s, bad[i].json, VOCAB, &err);
-        if (rc != E_INVAL || !strstr(err.text, bad[i].names)) fail_msg("%s: %d %s", bad[i].json, rc, err.text);
+        if (rc != E_INVAL || !strstr(err.text, bad[i].names))
+            fail_msg("%s: %d %s", bad[i].json, rc, err.text);
         assert_memory_equal(&s, &before, sizeof s);
     }
 }

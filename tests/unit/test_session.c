@@ -1,4 +1,5 @@
-// One conversation by itself: the numbering of its events, titles, what may be told, and taking back.
+// One conversation by itself: the numbering of its events, titles, what may be told, and taking
+// back.
 #include "tests/unit/sessions_fixture.h"
 
 static void numbers_have_no_gap_and_runs_are_joined(void **state) {
@@ -46,9 +47,7 @@ static void lost_numbers_are_known_as_lost(void **state) {
 // Against the plainest form of the same: an array with one element for each number.
 static void the_numbering_against_a_plain_list(void **state) {
     enum { MAX = 4000 };
-    static struct {
-        int kind, turn, token;
-    } plain[MAX];
+    static struct { int kind, turn, token; } plain[MAX];
     struct event_log l;
     int n = 0, turn = 0, token = 0;
     event_log_init(&l);
@@ -75,7 +74,8 @@ static void the_numbering_against_a_plain_list(void **state) {
         const struct event_entry *e = event_log_find(&l, i + 1);
         assert_int_equal(e->rec.kind, plain[i].kind);
         assert_int_equal(e->rec.turn, plain[i].turn);
-        if (plain[i].kind == EVENT_DELTA) assert_int_equal(e->first_token + i + 1 - e->rec.seq, plain[i].token);
+        if (plain[i].kind == EVENT_DELTA)
+            assert_int_equal(e->first_token + i + 1 - e->rec.seq, plain[i].token);
     }
     event_log_release(&l);
 }
@@ -90,14 +90,20 @@ static void titles(void **state) {
     expect_title(" \n\t ", "");
     expect_title("  a \r\n b\t\tc  ", "a b c");
     expect_title("a\x01z", "a?z");
-    expect_title("0123456789 123456789 123456789 123456789 123456789 12345", "0123456789 123456789 123456789 123456789 123456789 12345");
-    expect_title("0123456789 123456789 123456789 123456789 123456789 123456789 ", "0123456789 123456789 123456789 123456789 123456789\xe2\x80\xa6");
+    expect_title("0123456789 123456789 123456789 123456789 123456789 12345",
+                 "0123456789 123456789 123456789 123456789 123456789 12345");
+    expect_title("0123456789 123456789 123456789 123456789 123456789 123456789 ",
+                 "0123456789 123456789 123456789 123456789 123456789\xe2\x80\xa6");
     // Characters are never cut: 28 of two bytes are as many as there is room for.
-    expect_title("\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
-                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+    expect_title("\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
                  "\xc3\xa9\xc3\xa9",
-                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
-                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
+                 "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9"
                  "\xe2\x80\xa6");
 }
 

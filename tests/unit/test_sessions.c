@@ -1,5 +1,6 @@
-// The rules of sessions/README.md that concern sessions: opening, attaching, states, eviction, memory, closing, lists.
-// Turns are in test_sessions_turns.c, a failing disk and crashes in test_sessions_faults.c.
+// The rules of sessions/README.md that concern sessions: opening, attaching, states, eviction,
+// memory, closing, lists. Turns are in test_sessions_turns.c, a failing disk and crashes in
+// test_sessions_faults.c.
 #include "tests/unit/sessions_fixture.h"
 
 static void opening_gives_seq_one_and_attaches(void **state) {
@@ -19,7 +20,8 @@ static void opening_gives_seq_one_and_attaches(void **state) {
 static void drawn_ids_are_long_and_different(void **state) {
     fx_setup_memory();
     struct sessions_request r = fx_request(1, "x");
-    struct session_open o = {.sink_len = -1, .title = "T", .system = "S", .sampling = "{\"top_k\":2}"};
+    struct session_open o = {
+        .sink_len = -1, .title = "T", .system = "S", .sampling = "{\"top_k\":2}"};
     sessions_open_session(fx.ss, &r, &o);
     sessions_open_session(fx.ss, &r, &o);
     fx_settle();
@@ -36,10 +38,17 @@ static void bad_openings_are_refused_and_leave_nothing(void **state) {
     memset(long_id, 'x', 65), long_id[65] = 0;
     memset(long_title, 'x', 201), long_title[201] = 0;
     const struct session_open bad[] = {
-        {.id = "a/b", .sink_len = -1},   {.id = "", .sink_len = -1},           {.id = long_id, .sink_len = -1},
-        {.sink_len = -1, .memory_len = 1025}, {.sink_len = -1, .memory_len = -3},   {.sink_len = 5, .memory_len = 5},
-        {.sink_len = -1, .session_len = 4097}, {.sink_len = -1, .session_len = 1},  {.sink_len = -1, .model = "other"},
-        {.sink_len = -1, .title = long_title}, {.sink_len = -1, .sampling = "{\"top_k\":-1}"},
+        {.id = "a/b", .sink_len = -1},
+        {.id = "", .sink_len = -1},
+        {.id = long_id, .sink_len = -1},
+        {.sink_len = -1, .memory_len = 1025},
+        {.sink_len = -1, .memory_len = -3},
+        {.sink_len = 5, .memory_len = 5},
+        {.sink_len = -1, .session_len = 4097},
+        {.sink_len = -1, .session_len = 1},
+        {.sink_len = -1, .model = "other"},
+        {.sink_len = -1, .title = long_title},
+        {.sink_len = -1, .sampling = "{\"top_k\":-1}"},
     };
     fx_setup_memory();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -81,7 +90,8 @@ static void another_owner_finds_nothing(void **state) {
         sessions_cancel_turn(fx.ss, &r, "mine", -1);
         fx_settle();
         assert_int_equal(fx.n_answers, n + 7);
-        for (int i = n; i < n + 7; i++) assert_string_equal(fx.answers[i].code, "session_not_found");
+        for (int i = n; i < n + 7; i++)
+            assert_string_equal(fx.answers[i].code, "session_not_found");
         sessions_list(fx.ss, &r, "secret", 0, NULL);
         fx_settle();
         assert_int_equal(fx_last_answer()->n_sessions, 0);
@@ -132,7 +142,8 @@ static void a_slow_reader_gets_joined_deltas(void **state) {
     fx_take(1, f);
     assert_int_equal(f->n_deltas, 1);
     assert_int_equal(f->turns[0].n_ids, 40);
-    for (int i = 0; i < 40; i++) assert_true(f->turns[0].logprobs[i] == -(float)f->turns[0].ids[i] / 256);
+    for (int i = 0; i < 40; i++)
+        assert_true(f->turns[0].logprobs[i] == -(float)f->turns[0].ids[i] / 256);
     const char *text = fx_get(1, "s")->turns[0].text;
     assert_string_equal(text, f->turns[0].text);
     fx_attach(2, "s", 0);
@@ -164,9 +175,12 @@ static void gone_clients_are_forgotten_and_turns_go_on(void **state) {
 static void titles_come_from_the_first_words(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
-    fx_turn(1, "s", "  My name\n is\tZora and I like very long sentences which do not end before the line does");
+    fx_turn(1, "s",
+            "  My name\n is\tZora and I like very long sentences which do not end before the line "
+            "does");
     const struct seen_answer *a = fx_get(1, "s");
-    assert_string_equal(a->title, "My name is Zora and I like very long sentences which do\xe2\x80\xa6");
+    assert_string_equal(a->title,
+                        "My name is Zora and I like very long sentences which do\xe2\x80\xa6");
     fx_turn(1, "s", "something else");
     assert_string_equal(fx_get(1, "s")->title, a->title);
     fx_update(2, "s", "Mine", NULL);
@@ -176,7 +190,8 @@ static void titles_come_from_the_first_words(void **state) {
     fx_restart();
     assert_string_equal(fx_get(1, "s")->title, "Mine");
     fx_update(1, "s", "", NULL);
-    assert_string_equal(fx_get(1, "s")->title, "My name is Zora and I like very long sentences which do\xe2\x80\xa6");
+    assert_string_equal(fx_get(1, "s")->title,
+                        "My name is Zora and I like very long sentences which do\xe2\x80\xa6");
     fx_update(1, "s", NULL, "{\"temperature\":2,\"x\":1}");
     assert_string_equal(fx_session("s")->rec.sampling, "{\"temperature\":2}");
     fx_update(1, "s", NULL, "{\"temperature\":-2}");
@@ -392,15 +407,18 @@ static void lists_are_newest_first_in_pages_and_searched(void **state) {
     assert_string_equal(a->ids[2], "s0");
     assert_string_equal(a->cursor, "");
     assert_int_equal(fx_list("green", 0, NULL)->n_sessions, 3);
-    assert_int_equal(fx_list("cafe tod", 0, NULL)->n_sessions, 2);  // without accents, last word as a prefix
+    assert_int_equal(fx_list("cafe tod", 0, NULL)->n_sessions,
+                     2); // without accents, last word as a prefix
     assert_int_equal(fx_list("caf today", 0, NULL)->n_sessions, 0); // only the last one
     assert_int_equal(fx_list("apples GREEN", 0, NULL)->n_sessions, 3);
     assert_int_equal(fx_list("weather open", 0, NULL)->n_sessions, 1); // title and words together
-    assert_int_equal(fx_list("\"op*n\" OR NEAR( - !", 0, NULL)->n_sessions, 0); // nothing is an operator
+    assert_int_equal(fx_list("\"op*n\" OR NEAR( - !", 0, NULL)->n_sessions,
+                     0); // nothing is an operator
     assert_int_equal(fx_list("  ?! ", 0, NULL)->n_sessions, 5);
     char said[16];
     snprintf(said, sizeof said, "w%d", fx_follower(1, "s0")->turns[0].ids[0]);
-    if (fx_follower(1, "s0")->turns[0].ids[0] % 7) assert_true(fx_list(said, 0, NULL)->n_sessions > 0); // answers too
+    if (fx_follower(1, "s0")->turns[0].ids[0] % 7)
+        assert_true(fx_list(said, 0, NULL)->n_sessions > 0); // answers too
     struct sessions_request r = fx_request(1, "bad");
     sessions_list(fx.ss, &r, NULL, 0, "12;DROP");
     fx_settle();

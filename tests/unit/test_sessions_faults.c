@@ -1,5 +1,5 @@
-// A disk that refuses and processes that die: what was acknowledged is there, what was refused is not, and what only
-// memory has is not lost while the process lives.
+// A disk that refuses and processes that die: what was acknowledged is there, what was refused is
+// not, and what only memory has is not lost while the process lives.
 #include "tests/unit/sessions_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,8 @@ static void disk_full(bool full) {
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-// Everything of 4 KiB or more would fit into the log's pages that exist already: keep it from being used again.
+// Everything of 4 KiB or more would fit into the log's pages that exist already: keep it from being
+// used again.
 static void setup_full_disk(void) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -148,14 +149,14 @@ static void a_delete_that_fails_can_be_asked_again(void **state) {
     fx_teardown();
 }
 
-// --- crashes ---------------------------------------------------------------------------------------------------------------
+// --- crashes -----------------------------------------------------------------
 
 // What the child tells the parent at once: that something has been acknowledged.
 struct ack {
-    char what;       // 'o'pened, 'a'ccepted, 'd'elta, 'e'nd
+    char what; // 'o'pened, 'a'ccepted, 'd'elta, 'e'nd
     int32_t session, turn;
     int64_t seq, n_ids;
-    char text[200];  // of the turn so far
+    char text[200]; // of the turn so far
     char finish[16];
 };
 
@@ -167,7 +168,11 @@ static void child_acks(int fd, int session, struct ack *said) {
         struct seen_turn *t = &f->turns[i];
         char what = t->done ? 'e' : t->n_ids ? 'd' : t->started ? 'a' : 0;
         if (!what || (said[i].what == what && said[i].n_ids == (int64_t)t->n_ids)) continue;
-        said[i] = (struct ack){.what = what, .session = session, .turn = i, .seq = f->last, .n_ids = (int64_t)t->n_ids};
+        said[i] = (struct ack){.what = what,
+                               .session = session,
+                               .turn = i,
+                               .seq = f->last,
+                               .n_ids = (int64_t)t->n_ids};
         snprintf(said[i].text, sizeof said[i].text, "%.199s", t->text);
         snprintf(said[i].finish, sizeof said[i].finish, "%s", t->finish);
         if (write(fd, &said[i], sizeof said[i]) != sizeof said[i]) _exit(9);
@@ -184,12 +189,14 @@ static void child_works(int fd, unsigned seed) {
         char id[16];
         snprintf(id, sizeof id, "s%d", i);
         fx_open_session(1, id);
-        if (fx_follower(1, id)->count[EVENT_OPENED] == 0) fx_attach(1, id, 0); // from an earlier life
+        if (fx_follower(1, id)->count[EVENT_OPENED] == 0)
+            fx_attach(1, id, 0); // from an earlier life
     }
     while (n-- > 0) {
         char id[16];
         snprintf(id, sizeof id, "s%d", (int)(random() % 2));
-        if (random() % 8 == 0) fx_start_with(1, id, "some words", "{\"max_tokens\":20}", random() % 2, NULL);
+        if (random() % 8 == 0)
+            fx_start_with(1, id, "some words", "{\"max_tokens\":20}", random() % 2, NULL);
         if (random() % 20 == 0) fx_cancel(1, id, -1);
         fx.n_answers = 0;
         clock_fake_advance(&fx.clock, random() % 30000);
@@ -201,7 +208,8 @@ static void child_works(int fd, unsigned seed) {
 }
 
 // The acks of one life against what the next one finds.
-static void check_acks(const struct ack *acks, int n, const struct seen_answer *found, int session) {
+static void check_acks(const struct ack *acks, int n, const struct seen_answer *found,
+                       int session) {
     for (int i = 0; i < n; i++) {
         const struct ack *a = &acks[i];
         if (a->session != session) continue;
@@ -232,7 +240,8 @@ static void check_after_crash(const struct ack *acks, int n) {
         fx_attach(2, id, 0); // the follower checks that there is no gap
         struct follower *f = fx_follower(2, id);
         assert_int_equal(f->last, a->seq);
-        for (size_t t = 0; t < a->n_turns; t++) assert_string_equal(f->turns[t].text, a->turns[t].text);
+        for (size_t t = 0; t < a->n_turns; t++)
+            assert_string_equal(f->turns[t].text, a->turns[t].text);
         if (seen > 0 && seen < a->seq) { // whoever was there goes on, or is told to start over
             fx_forget_clients();
             struct sessions_request r = fx_request(3, "again");
@@ -267,7 +276,8 @@ static void crashes_lose_nothing_that_was_acknowledged(void **state) {
         fx_open();
         check_after_crash(acks, n);
         struct session *s = fx_session("s0");
-        for (size_t i = 0; s && i < s->events.n; i++) lost_runs += s->events.entries[i].rec.kind == EVENT_LOST;
+        for (size_t i = 0; s && i < s->events.n; i++)
+            lost_runs += s->events.entries[i].rec.kind == EVENT_LOST;
         if (round % 4 == 3) { // a new file from time to time
             sessions_close(fx.ss);
             fx_remove_files();
@@ -292,7 +302,8 @@ static void deltas_told_before_a_crash_are_not_told_twice(void **state) {
         fx_open_session(1, "s");
         fx_start_with(1, "s", "a", "{\"max_tokens\":100}", false, NULL);
         fx_settle();
-        for (int i = 0; i < 10; i++) fake_step(), sessions_poll(fx.ss); // time stands still: none is committed
+        for (int i = 0; i < 10; i++)
+            fake_step(), sessions_poll(fx.ss); // time stands still: none is committed
         int64_t last = fx_follower(1, "s")->last;
         _exit(write(pipe_fds[1], &last, sizeof last) == sizeof last ? 7 : 9);
     }

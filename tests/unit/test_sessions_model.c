@@ -1,6 +1,7 @@
-// Ten thousand random operations, with clients that come, go, read slowly and return, an engine that evicts, a disk that
-// fills up, and restarts. Whatever happens: every client's numbers are gapless, the text it builds is the turn's, every
-// accepted turn is there and ends, every request is answered exactly once, and every token follows from its log.
+// Ten thousand random operations, with clients that come, go, read slowly and return, an engine
+// that evicts, a disk that fills up, and restarts. Whatever happens: every client's numbers are
+// gapless, the text it builds is the turn's, every accepted turn is there and ends, every request
+// is answered exactly once, and every token follows from its log.
 #include "tests/unit/sessions_fixture.h"
 #include <signal.h>
 #include <sys/resource.h>
@@ -53,7 +54,8 @@ static void note_answer(const struct seen_answer *a) {
     }
     if (a->kind == ANSWER_ERROR) m.n_refused++;
     if (a->kind == ANSWER_ATTACHED || a->kind == ANSWER_STATE) m.n_resets += a->reset;
-    if (a->kind == ANSWER_STATE && a->request_id[0] == 'q') { // asked with attach: this is what it knows now
+    if (a->kind == ANSWER_STATE &&
+        a->request_id[0] == 'q') { // asked with attach: this is what it knows now
         struct follower *f = fx_follower(a->client, a->session_id);
         memset(f->turns, 0, sizeof f->turns);
         f->last = a->seq;
@@ -83,7 +85,8 @@ static void open_one(int s) {
     char id[16];
     snprintf(id, sizeof id, "g%d", m.generation++);
     struct sessions_request r = ask(client);
-    struct session_open o = {.id = id, .sink_len = -1, .session_len = 900, .system = pick(2) ? "Be brief" : NULL};
+    struct session_open o = {
+        .id = id, .sink_len = -1, .session_len = 900, .system = pick(2) ? "Be brief" : NULL};
     for (uint64_t c = 1; c < CLIENTS; c++) { // room for what it is going to know
         struct follower *f = &fx.followers[c][s];
         memset(f, 0, sizeof *f);
@@ -100,7 +103,7 @@ static void open_one(int s) {
 
 static void attach_one(uint64_t client, const char *id) {
     struct follower *f = fx_follower(client, id);
-    excuse(client); // an answer by an event that it now skips or reads again
+    excuse(client);                   // an answer by an event that it now skips or reads again
     if (!fx_session(id)) fx_settle(); // a careful client has one question of this kind at a time
     if (pick(3) == 0) {
         struct sessions_request r = ask(client);
@@ -138,13 +141,15 @@ static void vanish(uint64_t client) {
 }
 
 static void start_one(uint64_t client, int s) {
-    static const char *const samplings[] = {NULL, "{\"max_tokens\":1}", "{\"max_tokens\":30,\"logprobs\":true}",
+    static const char *const samplings[] = {NULL, "{\"max_tokens\":1}",
+                                            "{\"max_tokens\":30,\"logprobs\":true}",
                                             "{\"top_logprobs\":2,\"max_tokens\":9}"};
     struct session *open = fx_session(m.id[s]);
     if (open && open->n_turns >= SEEN_TURNS - 6) return;
     struct sessions_request r = ask(client);
     const char *text = pick(2) ? "hello" : "what was that?";
-    struct turn_input in = {.kind = pick(2) ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
+    struct turn_input in = {
+        .kind = pick(2) ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
     sessions_start_turn(fx.ss, &r, m.id[s], &in, samplings[pick(4)], pick(3) == 0);
     if (pick(10)) return;
     struct sessions_request again = r; // said twice, by somebody else
@@ -247,31 +252,42 @@ static void one_operation(void) {
         open_one(s);
         return;
     }
-    if (what < 14) start_one(client, s);
-    else if (what < 50) fake_step();
-    else if (what < 60) attach_one(client, m.id[s]);
-    else if (what < 63) leave(client, m.id[s]);
-    else if (what < 65) vanish(client);
+    if (what < 14)
+        start_one(client, s);
+    else if (what < 50)
+        fake_step();
+    else if (what < 60)
+        attach_one(client, m.id[s]);
+    else if (what < 63)
+        leave(client, m.id[s]);
+    else if (what < 65)
+        vanish(client);
     else if (what < 68) {
         struct sessions_request r = ask(client);
         sessions_cancel_turn(fx.ss, &r, m.id[s], pick(2) ? -1 : pick(20));
     } else if (what < 72) {
         struct sessions_request r = ask(client);
-        sessions_update(fx.ss, &r, m.id[s], pick(2) ? "Title" : "", pick(2) ? "{\"top_k\":3}" : NULL);
+        sessions_update(fx.ss, &r, m.id[s], pick(2) ? "Title" : "",
+                        pick(2) ? "{\"top_k\":3}" : NULL);
     } else if (what < 76) {
         fx.by_hand = pick(2);
         fx.max_text = (size_t)(1 + pick(60));
     } else if (what < 82) {
         struct follower *f = fx_follower(client, m.id[s]);
         if (f->s) fx_take(client, f);
-    } else if (what < 90) clock_fake_advance(&fx.clock, pick(40000));
-    else if (what < 92) clock_fake_advance(&fx.clock, pick(70000000));
+    } else if (what < 90)
+        clock_fake_advance(&fx.clock, pick(40000));
+    else if (what < 92)
+        clock_fake_advance(&fx.clock, pick(70000000));
     else if (what < 94) {
         struct session *live = fx_session(m.id[s]);
         if (live) fake_pressure((uint64_t)live->rec.key);
-    } else if (what < 96) set_full(pick(3) == 0);
-    else if (what == 96 && pick(2)) close_one(client, s);
-    else if (what == 97 && pick(10) == 0) check_all(), restart();
+    } else if (what < 96)
+        set_full(pick(3) == 0);
+    else if (what == 96 && pick(2))
+        close_one(client, s);
+    else if (what == 97 && pick(10) == 0)
+        check_all(), restart();
     if (pick(3) == 0)
         fx_settle();
     else
@@ -291,8 +307,9 @@ static void ten_thousand_random_operations(void **state) {
         if (i % 250 == 249) check_all();
     }
     check_all();
-    if (getenv("SEED")) print_message("%d accepted, %d refused, %d resets, %d restarts, %d sessions\n", m.n_accepted, m.n_refused,
-                                      m.n_resets, m.n_restarts, m.generation);
+    if (getenv("SEED"))
+        print_message("%d accepted, %d refused, %d resets, %d restarts, %d sessions\n",
+                      m.n_accepted, m.n_refused, m.n_resets, m.n_restarts, m.generation);
     assert_true(m.n_accepted > 300 && m.n_refused > 50 && m.n_restarts > 1 && m.generation > 10);
     fx_teardown();
 }

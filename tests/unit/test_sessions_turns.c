@@ -1,5 +1,5 @@
-// The rules of sessions/README.md that concern turns: what enters the log, idempotence, the queue, refusals, cancelling,
-// ends, and what a restart finds.
+// The rules of sessions/README.md that concern turns: what enters the log, idempotence, the queue,
+// refusals, cancelling, ends, and what a restart finds.
 #include "tests/unit/sessions_fixture.h"
 
 static void the_log_is_what_the_template_made_of_each_turn(void **state) {
@@ -9,28 +9,34 @@ static void the_log_is_what_the_template_made_of_each_turn(void **state) {
     fx_follower(1, "s");
     sessions_open_session(fx.ss, &r, &o);
     fx_settle();
-    fx_start_text(1, "s", "ab"); // raw text first: the system prompt comes with the first chat turn all the same
+    fx_start_text(
+        1, "s",
+        "ab"); // raw text first: the system prompt comes with the first chat turn all the same
     fx_run();
     fx_turn(1, "s", "U");
     fx_turn(1, "s", "V");
     const struct session *s = fx_session("s");
     const struct turn_record *t1 = &s->turns[1]->rec, *t2 = &s->turns[2]->rec;
-    const int32_t first[] = {2, 3, 100 + 'S', 2, 4, 100 + 'U', 2, 5}, second[] = {2, 4, 100 + 'V', 2, 5};
+    const int32_t first[] = {2, 3, 100 + 'S', 2, 4, 100 + 'U', 2, 5},
+                  second[] = {2, 4, 100 + 'V', 2, 5};
     assert_int_equal(s->log[0], 100 + 'a');
     assert_int_equal(t1->log_first, 8);
     assert_int_equal(t1->n_input, 8);
     assert_memory_equal(s->log + t1->log_first, first, sizeof first);
     assert_memory_equal(s->log + t2->log_first, second, sizeof second);
-    // Each generated token follows from the log before it: what the client saw is what is in the log.
+    // Each generated token follows from the log before it: what the client saw is what is in the
+    // log.
     const struct seen_turn *seen = &fx_follower(1, "s")->turns[2];
     int64_t at = t2->log_first + t2->n_input;
     for (size_t i = 0; i < seen->n_ids; i++) {
         assert_int_equal(seen->ids[i], s->log[at + (int64_t)i]);
-        assert_int_equal(seen->ids[i], fake_token(s->log[at + (int64_t)i - 1], at + (int64_t)i, t2->seed));
+        assert_int_equal(seen->ids[i],
+                         fake_token(s->log[at + (int64_t)i - 1], at + (int64_t)i, t2->seed));
     }
-    assert_int_equal(fake.last_n_ids, t2->log_first + t2->n_input); // the whole log goes to the engine
-    assert_int_equal(seen->numbers.kept_tokens, 21);                // all but the pending token
-    assert_int_equal(seen->numbers.computed_tokens, 6);             // that one and the input
+    assert_int_equal(fake.last_n_ids,
+                     t2->log_first + t2->n_input);      // the whole log goes to the engine
+    assert_int_equal(seen->numbers.kept_tokens, 21);    // all but the pending token
+    assert_int_equal(seen->numbers.computed_tokens, 6); // that one and the input
     fx_teardown();
 }
 
@@ -44,7 +50,8 @@ static void seeds_are_drawn_and_recorded(void **state) {
     struct follower *f = fx_follower(1, "s");
     assert_true(f->turns[0].seed != f->turns[1].seed);
     assert_true(f->turns[2].seed == 12345678901234567890u);
-    assert_non_null(strstr(fx_session("s")->turns[2]->rec.sampling, "\"seed\":\"12345678901234567890\""));
+    assert_non_null(
+        strstr(fx_session("s")->turns[2]->rec.sampling, "\"seed\":\"12345678901234567890\""));
     assert_non_null(strstr(fx_session("s")->turns[0]->rec.sampling, "\"temperature\":1"));
     fx_teardown();
 }
@@ -59,7 +66,8 @@ static void a_turns_sampling_goes_over_the_sessions(void **state) {
     fx_start_with(1, "s", "a", "{\"top_k\":9}", false, NULL);
     fx_run();
     struct turn_sampling t = {0};
-    assert_int_equal(sampling_json_apply(&t, fx_session("s")->turns[0]->rec.sampling, FAKE_VOCAB, NULL), 0);
+    assert_int_equal(
+        sampling_json_apply(&t, fx_session("s")->turns[0]->rec.sampling, FAKE_VOCAB, NULL), 0);
     assert_int_equal(t.params.top_k, 9);
     assert_true(t.params.min_p == 0.5f && t.params.temperature == 1);
     fx_teardown();
@@ -119,7 +127,8 @@ static void one_turn_at_a_time_others_wait_if_asked(void **state) {
     fx_run();
     assert_int_equal(f->count[EVENT_DONE], 5);
     const struct session *s = fx_session("s");
-    for (int i = 1; i < 5; i++) assert_true(s->turns[i]->rec.log_first > s->turns[i - 1]->rec.log_first);
+    for (int i = 1; i < 5; i++)
+        assert_true(s->turns[i]->rec.log_first > s->turns[i - 1]->rec.log_first);
     assert_int_equal(f->turns[4].numbers.source, CACHE_KEPT);
     fx_teardown();
 }
@@ -145,7 +154,7 @@ static void a_full_session_refuses_with_the_numbers(void **state) {
     assert_int_equal(fx_get(1, "s")->n_turns, 1);
     assert_int_equal(fx_follower(1, "s")->last, seq);
     fx_start_with(1, "s", "y", "{\"max_tokens\":100}", false, NULL); // 19: room for 21
-    fx_start_with(1, "s", "x", NULL, true, NULL);                    // fits now, but no longer when its time comes
+    fx_start_with(1, "s", "x", NULL, true, NULL); // fits now, but no longer when its time comes
     fx_run();
     struct follower *f = fx_follower(1, "s");
     assert_string_equal(f->turns[1].finish, "length");
@@ -262,7 +271,9 @@ static void cancelling(void **state) {
     assert_string_equal(f->turns[4].finish, "eos");
     assert_int_equal(f->turns[4].numbers.source, CACHE_KEPT);
     fx_start(1, "s", "f");
-    fx_cancel(1, "s", -1); // before it was given a step: the cache stays as it was, and so does the idle clock
+    fx_cancel(
+        1, "s",
+        -1); // before it was given a step: the cache stays as it was, and so does the idle clock
     fx_run();
     assert_string_equal(f->turns[5].finish, "cancelled");
     assert_int_equal(fx_get(1, "s")->state, SESSION_IDLE);

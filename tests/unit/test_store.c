@@ -1,6 +1,7 @@
-// The store: which files it opens and which it refuses, its settings, group commit, and the order of answers.
-#include "tests/unit/sessions_fixture.h"
+// The store: which files it opens and which it refuses, its settings, group commit, and the order
+// of answers.
 #include "sessions/store_db.h"
+#include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -57,14 +58,17 @@ static void the_file_is_private_and_set_up(void **state) {
     }
     static const struct {
         const char *pragma, *value;
-    } want[] = {{"PRAGMA journal_mode", "wal"}, {"PRAGMA application_id", "1347570777"}, {"PRAGMA user_version", "1"},
+    } want[] = {{"PRAGMA journal_mode", "wal"},
+                {"PRAGMA application_id", "1347570777"},
+                {"PRAGMA user_version", "1"},
                 {"PRAGMA foreign_key_check", NULL}};
     assert_int_equal(sqlite3_open_v2(fx.path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     for (int i = 0; i < 4; i++) {
         sqlite3_stmt *s;
         assert_int_equal(sqlite3_prepare_v2(db, want[i].pragma, -1, &s, NULL), SQLITE_OK);
         int step = sqlite3_step(s);
-        if (want[i].value) assert_string_equal((const char *)sqlite3_column_text(s, 0), want[i].value);
+        if (want[i].value)
+            assert_string_equal((const char *)sqlite3_column_text(s, 0), want[i].value);
         if (!want[i].value) assert_int_equal(step, SQLITE_DONE);
         sqlite3_finalize(s);
     }
@@ -76,8 +80,12 @@ static void the_writers_settings_hold(void **state) {
     static const struct {
         const char *pragma;
         int64_t value;
-    } want[] = {{"PRAGMA synchronous", 2},    {"PRAGMA foreign_keys", 1},       {"PRAGMA trusted_schema", 0},
-                {"PRAGMA cell_size_check", 1}, {"PRAGMA wal_autocheckpoint", 0}, {"PRAGMA secure_delete", 1},
+    } want[] = {{"PRAGMA synchronous", 2},
+                {"PRAGMA foreign_keys", 1},
+                {"PRAGMA trusted_schema", 0},
+                {"PRAGMA cell_size_check", 1},
+                {"PRAGMA wal_autocheckpoint", 0},
+                {"PRAGMA secure_delete", 1},
                 {"PRAGMA journal_size_limit", 67108864}};
     struct store_db db;
     struct err err = {0};
@@ -137,7 +145,9 @@ static void another_program_holding_the_database_is_named(void **state) {
     sqlite3 *db;
     start_closed();
     assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL),
+        SQLITE_OK);
     expect_refused(E_BUSY, "locked by another process");
     sqlite3_close(db);
     end_closed();
@@ -166,7 +176,8 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
 }
 
 static void broken_files_are_named(void **state) {
-    static const char text[] = "this is a text of more than sixteen bytes, and no database at all, whoever reads it\n";
+    static const char text[] =
+        "this is a text of more than sixteen bytes, and no database at all, whoever reads it\n";
     char page[4096];
     start_closed();
     fx_remove_files();
@@ -179,7 +190,8 @@ static void broken_files_are_named(void **state) {
     int fd = open(fx.path, O_RDWR);
     struct stat st;
     fstat(fd, &st);
-    for (off_t at = 4096; at + 4096 <= st.st_size; at += 4096) assert_int_equal(pwrite(fd, page, 4096, at), 4096);
+    for (off_t at = 4096; at + 4096 <= st.st_size; at += 4096)
+        assert_int_equal(pwrite(fd, page, 4096, at), 4096);
     close(fd);
     expect_refused(E_CORRUPT, "damaged");
     end_closed();
@@ -239,11 +251,20 @@ static struct store_job *save_job(int64_t key, const char *id, bool insert) {
     job->save = calloc(1, sizeof *job->save);
     job->save->insert = insert;
     job->save->session_changed = job->save->title_changed = true;
-    struct session_record r = {.key = key,      .id = (char *)id,      .owner = "o",     .model = "m", .fingerprint = "f",
-                               .title = "Title", .sampling = (char *)"{}", .memory_len = 1, .seq = 1,    .updated_ms = key};
+    struct session_record r = {.key = key,
+                               .id = (char *)id,
+                               .owner = "o",
+                               .model = "m",
+                               .fingerprint = "f",
+                               .title = "Title",
+                               .sampling = (char *)"{}",
+                               .memory_len = 1,
+                               .seq = 1,
+                               .updated_ms = key};
     assert_int_equal(session_record_copy(&job->save->rec, &r), 0);
     job->save->events = calloc(1, sizeof *job->save->events);
-    job->save->events[0] = (struct event_record){.seq = 1, .n = 1, .kind = EVENT_OPENED, .turn = -1};
+    job->save->events[0] =
+        (struct event_record){.seq = 1, .n = 1, .kind = EVENT_OPENED, .turn = -1};
     job->save->n_events = 1;
     return job;
 }
@@ -256,7 +277,7 @@ static void one_bad_job_of_a_group_takes_none_down(void **state) {
     log_set_level(LOG_OFF);
     assert_int_equal(store_open(&st, &o, &start, NULL), 0);
     assert_int_equal(start.next_key, 1);
-    for (int i = 1; i <= 600; i++) { // more than one group
+    for (int i = 1; i <= 600; i++) {                         // more than one group
         snprintf(id, sizeof id, "s%d", i % 50 == 0 ? 1 : i); // every fiftieth id is taken
         store_send(st, save_job(i, id, true));
     }
