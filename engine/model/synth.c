@@ -68,16 +68,33 @@ static int add_tensor(struct plan *p, int32_t layer, const char *stem, const cha
     return 0;
 }
 
+// In the layers of some families a matrix is stored the other way round.
 static int add_matrix(struct plan *p, int32_t layer, const char *stem, int64_t rows, int64_t cols,
                       bool bias, float damping, struct err *err) {
     float deviation = damping / sqrtf((float)cols);
-    TRY(add_tensor(p, layer, stem, "weight", rows, cols, 0, deviation, err));
+    bool turned = layer >= 0 && p->names->conv1d;
+    TRY(add_tensor(p, layer, stem, "weight", turned ? cols : rows, turned ? rows : cols, 0,
+                   deviation, err));
     return bias ? add_tensor(p, layer, stem, "bias", rows, 0, 0, 0.1f * damping, err) : 0;
 }
 
-static int add_norm(struct plan *p, int32_t layer, const char *stem, int64_t width,
-                    struct err *err) {
-    return add_tensor(p, layer, stem, "weight", width, 0, 1, 0.05f, err);
+static int add_head_norm(struct plan *p, int32_t layer, const char *stem, struct err *err) {
+    return add_tensor(p, layer, stem, "weight", p->config.head_dim, 0, 1, 0.05f, err);
+}
+
+static int add_norm(struct plan *p, int32_t layer, const char *stem, struct err *err) {
+    TRY(add_tensor(p, layer, stem, "weight", p->config.width, 0, 1, 0.05f, err));
+    if (!p->config.norm_bias) return 0;
+    return add_tensor(p, layer, stem, "bias", p->config.width, 0, 0, 0.05f, err);
+}
+
+static int add_qkv(struct plan *p, int32_t layer, int64_t q, int64_t kv, struct err *err) {
+    const struct model_config *c = &p->config;
+    const struct family_tensors *t = p->names;
+    if (t->qkv) return add_matrix(p, layer, t->qkv, q + 2 * kv, c->width, c->qkv_bias, 1, err);
+    TRY(add_matrix(p, layer, t->q, q, c->width, c->qkv_bias, 1, err));
+    TRY(add_matrix(p, layer, t->k, kv, c->width, c->qkv_bias, 1, err));
+    return add_matrix(p, layer, t->v, kv, c->width, c->qkv_bias, 1, err);
 }
 
 static int add_layer(struct plan *p, int32_t layer, struct err *err) {
@@ -85,27 +102,41 @@ static int add_layer(struct plan *p, int32_t layer, struct err *err) {
     const struct family_tensors *t = p->names;
     int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
     float damping = 1 / sqrtf(2 * (float)c->n_layers);
-    TRY(add_norm(p, layer, t->attn_norm, c->width, err));
-    TRY(add_matrix(p, layer, t->q, q, c->width, c->qkv_bias, 1, err));
-    TRY(add_matrix(p, layer, t->k, kv, c->width, c->qkv_bias, 1, err));
-    TRY(add_matrix(p, layer, t->v, kv, c->width, c->qkv_bias, 1, err));
-    if (c->qk_norm) TRY(add_norm(p, layer, t->q_norm, c->head_dim, err));
-    if (c->qk_norm) TRY(add_norm(p, layer, t->k_norm, c->head_dim, err));
+    TRY(add_norm(p, layer, t->attn_norm, err));
+    TRY(add_qkv(p, layer, q, kv, err));
+    if (c->qk_norm) TRY(add_head_norm(p, layer, t->q_norm, err));
+    if (c->qk_norm) TRY(add_head_norm(p, layer, t->k_norm, err));
     TRY(add_matrix(p, layer, t->o, c->width, q, c->o_bias, damping, err));
-    TRY(add_norm(p, layer, t->ffn_norm, c->width, err));
-    TRY(add_matrix(p, layer, t->gate, c->ffn_width, c->width, c->ffn_bias, 1, err));
+    if (!c->shared_norm) TRY(add_norm(p, layer, t->ffn_norm, err));
+    if (c->gated) TRY(add_matrix(p, layer, t->gate, c->ffn_width, c->width, c->ffn_bias, 1, err));
     TRY(add_matrix(p, layer, t->up, c->ffn_width, c->width, c->ffn_bias, 1, err));
     return add_matrix(p, layer, t->down, c->width, c->ffn_width, c->ffn_bias, damping, err);
 }
 
+// Between the embedding and the first layer, and between the last one and the head.
+static int add_ends(struct plan *p, float embed, struct err *err) {
+    const struct model_config *c = &p->config;
+    const struct family_tensors *t = p->names;
+    int64_t rows = (int64_t)c->max_positions + c->position_offset;
+    if (c->positions == POSITION_LEARNED)
+        TRY(add_tensor(p, -1, t->positions, "weight", rows, c->width, 0, embed, err));
+    if (c->embed_norm) TRY(add_norm(p, -1, t->embed_norm, err));
+    if (c->final_norm) TRY(add_norm(p, -1, t->final_norm, err));
+    if (c->embed_width == c->width) return 0;
+    TRY(add_matrix(p, -1, t->embed_in, c->width, c->embed_width, false, 1, err));
+    return add_matrix(p, -1, t->embed_out, c->embed_width, c->width, false, 1, err);
+}
+
 static int list_tensors(struct plan *p, struct err *err) {
     const struct model_config *c = &p->config;
-    float embed = c->tied_head ? 1 / sqrtf((float)c->width) : 1;
-    TRY(add_tensor(p, -1, p->names->embed, "weight", c->vocab_size, c->width, 0, embed, err));
+    float embed = c->tied_head ? 1 / sqrtf((float)c->embed_width) : 1;
+    TRY(add_tensor(p, -1, p->names->embed, "weight", c->vocab_size, c->embed_width, 0, embed, err));
     for (int32_t i = 0; i < c->n_layers; i++) TRY(add_layer(p, i, err));
-    TRY(add_norm(p, -1, p->names->final_norm, c->width, err));
-    if (c->tied_head) return 0;
-    return add_matrix(p, -1, p->names->head, c->vocab_size, c->width, false, 1, err);
+    TRY(add_ends(p, embed, err));
+    if (!c->tied_head)
+        TRY(add_matrix(p, -1, p->names->head, c->vocab_size, c->embed_width, false, 1, err));
+    if (!c->head_bias) return 0;
+    return add_tensor(p, -1, p->names->head, "bias", c->vocab_size, 0, 0, 0.1f, err);
 }
 
 // A shard takes tensors until the next one would make it too large.

@@ -6,11 +6,13 @@
 
 struct synth_shape {
     const char *name, *family;
+    // 0: what the family derives from the rest
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size, max_positions;
     bool tied_head;
-    double norm_eps, rope_theta;
-    double llama3_factor; // of rotary scaling llama3, 0 for none
+    double norm_eps, rope_theta; // 0 where the family has none
+    double llama3_factor;        // of rotary scaling llama3, 0 for none
     int32_t bos_id, eos_id;
+    const char *more; // members of config.json's object that only this family has; or NULL
 };
 
 const struct synth_shape *synth_shape_find(const char *name); // NULL if unknown

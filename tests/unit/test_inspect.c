@@ -59,6 +59,26 @@ static void says_what_is_not_there(void **state) {
     cJSON_Delete(j);
 }
 
+static void describes_earlier_families(void **state) {
+    cJSON *j = inspect("tests/fixtures/models/gptj");
+    assert_string_equal(at(j, "family")->valuestring, "gptj");
+    assert_string_equal(at(j, "norm")->valuestring, "layer");
+    assert_string_equal(at(j, "activation")->valuestring, "gelu_tanh");
+    assert_string_equal(at(at(j, "rope"), "style")->valuestring, "interleaved");
+    assert_int_equal(at(at(j, "rope"), "rot_dim")->valueint, 8);
+    assert_true(cJSON_IsTrue(at(j, "head_bias")) && cJSON_IsTrue(at(j, "shared_norm")));
+    cJSON_Delete(j);
+    j = inspect("tests/fixtures/models/xglm");
+    assert_string_equal(at(j, "positions")->valuestring, "sinusoidal");
+    assert_int_equal(at(j, "position_offset")->valueint, 2);
+    assert_true(at(j, "embed_scale")->valuedouble == 8);
+    cJSON_Delete(j);
+    j = inspect("tests/fixtures/models/bloom");
+    assert_string_equal(at(j, "positions")->valuestring, "alibi");
+    assert_true(cJSON_IsTrue(at(j, "embed_norm")));
+    cJSON_Delete(j);
+}
+
 static void failure_writes_nothing(void **state) {
     struct buf b;
     struct json_writer w;
@@ -74,6 +94,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(describes_the_demo_model),
         cmocka_unit_test(says_what_is_not_there),
+        cmocka_unit_test(describes_earlier_families),
         cmocka_unit_test(failure_writes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -407,6 +407,20 @@ static void rotary_frequencies(void **state) {
             LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":0.707,"
                   "\"mscale_all_dim\":1.0,\"truncate\":false,\"beta_fast\":16,\"beta_slow\":2}"));
     near(c.rope_scale, (0.1 * 0.707 * log(40) + 1) / (0.1 * log(40) + 1));
+    static const double exact[] = {1,       0.316227766,    0.0683637127, 0.00454810827,
+                                   0.00025, 7.90569415e-05, 2.5e-05,      7.90569415e-06};
+    for (int i = 0; i < 8; i++) assert_true(fabs(c.inv_freq[i] - exact[i]) < 2e-6 * exact[i]);
+}
+
+// A part of each head: the scalings count in that part's width.
+static void rotary_frequencies_of_a_part(void **state) {
+    struct model_config c;
+    load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,"
+                     "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"));
+    static const double yarn[] = {1, 0.132171408, 0.0111803399, 0.00236435402};
+    for (int i = 0; i < 4; i++) assert_true(fabs(c.inv_freq[i] - yarn[i]) < 2e-6 * yarn[i]);
+    assert_true(c.inv_freq[4] == 0);
+    near(c.rope_scale, 1.138629436111989);
 }
 
 #define ROPE(dict) LLAMA(",\"rope_scaling\":" dict)
@@ -663,6 +677,7 @@ int main(void) {
         cmocka_unit_test(activations_by_name),
         cmocka_unit_test(sliding_windows),
         cmocka_unit_test(rotary_frequencies),
+        cmocka_unit_test(rotary_frequencies_of_a_part),
         cmocka_unit_test(refuses_bad_values),
         cmocka_unit_test(generation_config),
         cmocka_unit_test(changed_files_do_no_harm),

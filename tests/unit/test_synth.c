@@ -116,9 +116,13 @@ static void shapes_are_those_of_the_models(void **state) {
         const char *name;
         int64_t n_params;
     } known[] = {
-        {"llama-1b", 1235814400},   {"llama-3b", 3212749824},  {"llama-8b", 8030261248},
-        {"mistral-7b", 7248023552}, {"qwen2-0.5b", 494032768}, {"qwen2-7b", 7615616512},
-        {"qwen3-0.6b", 596049920},  {"qwen3-8b", 8190735360},  {"demo", 14162304},
+        {"llama-1b", 1235814400},      {"llama-3b", 3212749824},  {"llama-8b", 8030261248},
+        {"mistral-7b", 7248023552},    {"qwen2-0.5b", 494032768}, {"qwen2-7b", 7615616512},
+        {"qwen3-0.6b", 596049920},     {"qwen3-8b", 8190735360},  {"demo", 14162304},
+        {"gpt2", 124439808},           {"gpt2-xl", 1557611200},   {"gpt-j-6b", 6050882784},
+        {"gpt-neox-20b", 20554567680}, {"bloom-560m", 559214592}, {"bloom-7b1", 7069016064},
+        {"opt-125m", 125239296},       {"opt-350m", 331196416},   {"opt-6.7b", 6658473984},
+        {"xglm-564m", 564463616},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         struct tmp_dir d;
@@ -144,6 +148,32 @@ static void shapes_are_those_of_the_models(void **state) {
         free(p.shards);
         free(p.block);
         buf_release(&p.config_json);
+        tmp_dir_close(&d);
+    }
+}
+
+// What is written is what the loader looks for, in every family.
+static void every_family_loads(void **state) {
+    static const char *const families[] = {"llama", "mistral",  "qwen2", "qwen3", "gpt2",
+                                           "gptj",  "gpt_neox", "bloom", "opt",   "xglm"};
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        char config[100];
+        struct tmp_dir d;
+        struct err err = {0};
+        struct fake_backend f = fake_backend();
+        struct model *m = NULL;
+        tmp_dir_open(&d);
+        snprintf(config, sizeof config, "tests/fixtures/models/%s/config.json", families[i]);
+        write_ok(&(struct synth_options){.config_path = config, .out_dir = d.path});
+        if (model_load(&m, d.path, &f.be, &split_single, NULL, NULL, &err) != 0)
+            fail_msg("%s", err.text);
+        struct checkpoint *c = open_ok(d.path);
+        int64_t n = 0;
+        for (size_t t = 0; t < checkpoint_count(c); t++)
+            n += (int64_t)(checkpoint_at(c, t)->bytes / dtype_size(checkpoint_at(c, t)->dtype));
+        assert_int_equal(n, model_config_n_params(&m->config)); // nothing else is written
+        checkpoint_close(c);
+        model_free(m);
         tmp_dir_close(&d);
     }
 }
@@ -257,6 +287,7 @@ int main(void) {
         cmocka_unit_test_setup(tiny_loads_and_looks_right, setup),
         cmocka_unit_test_setup(same_seed_same_bytes, setup),
         cmocka_unit_test_setup(shapes_are_those_of_the_models, setup),
+        cmocka_unit_test_setup(every_family_loads, setup),
         cmocka_unit_test_setup(takes_a_configuration_and_a_tokenizer, setup),
         cmocka_unit_test_setup(says_what_is_wrong_and_leaves_nothing, setup),
         cmocka_unit_test_setup(reports_progress, setup),
