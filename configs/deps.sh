@@ -34,6 +34,8 @@ need npm npm --version
 if [ "$what" = test ]; then
     need libcmocka-dev header cmocka.h
     need openssl openssl version
+    need sqlite3 sqlite3 --version
+    need util-linux setpriv --version
     need chromium chromium --version
 fi
 [ -z "$missing" ] && exit 0
