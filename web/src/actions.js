@@ -70,6 +70,12 @@ function received(frame) {
     case 'session.attached':
       putSession(frame.session);
       break;
+    case 'session.opened': {
+      const chat = state.chats.get(frame.session.id);
+      if (chat) chat.opened = true; // opening attaches, and this is the first event
+      applyEvent(frame);
+      break;
+    }
     case 'session.closed':
       if (frame.deleted) removed(frame.session.id);
       else applyEvent(frame);
@@ -266,13 +272,22 @@ function newSessionValues() {
   return values;
 }
 
+/** @type {Map<string, Promise<void>>} what is being opened: two messages sent at once open one session */
+const openings = new Map();
+
+/** @param {import('./state.js').Chat} chat @returns {Promise<void>} */
+function open(chat) {
+  const under = openings.get(chat.id) ?? openOnce(chat).finally(() => openings.delete(chat.id));
+  openings.set(chat.id, under);
+  return under;
+}
+
 /** @param {import('./state.js').Chat} chat */
-async function open(chat) {
+async function openOnce(chat) {
   try {
     await socket.request({ type: 'session.open', session: chat.id, ...newSessionValues() }, {
       again: true, fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
     });
-    chat.opened = true;
     setChat(chat, { local: false });
   } catch (error) {
     // Said twice over a lost connection: the first one arrived.

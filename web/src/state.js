@@ -19,8 +19,8 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  *   A message of this page that the server has not accepted yet.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
  *   seq: number, more: boolean, pending: Pending[], logTokens: number, generation: number}} Chat
- *   A transcript. local: its session has not been opened on the server yet. generation: grows when the turns were
- *   replaced as a whole.
+ *   A transcript. local: its session has not been opened on the server yet. opened: this connection is attached to it.
+ *   generation: grows when the turns were replaced as a whole.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
  */
@@ -257,6 +257,7 @@ function admit(chat, frame) {
 export function applyEvent(frame) {
   const id = typeof frame.session === 'string' ? frame.session : frame.session?.id;
   const chat = state.chats.get(id);
+  if (typeof frame.session === 'object') putSession(frame.session); // session.opened, updated, closed
   if (!chat) return 'old';
   if (frame.type === 'turn.progress') {
     const turn = turnOf(chat, frame.turn);
@@ -264,16 +265,12 @@ export function applyEvent(frame) {
     touch('turn', frame.turn);
     return 'ok';
   }
-  if (chat.phase !== 'ready') return 'old'; // the state that is under way holds it already
+  // Answers have no seq. What is not attached hears answers alone; a state that is under way holds what comes before it.
+  if (frame.seq === undefined || !chat.opened || chat.phase !== 'ready') return 'old';
   const verdict = admit(chat, frame);
   if (verdict !== 'ok') return verdict;
   const session = state.sessions.get(id);
   switch (frame.type) {
-    case 'session.opened':
-    case 'session.updated':
-    case 'session.closed':
-      putSession(frame.session);
-      break;
     case 'session.evicted':
       if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });
       break;

@@ -28,6 +28,21 @@ test('after a restart of the server the page comes back by itself, and Zora is s
   await page.waitForSelector('.banner', { state: 'hidden' });
 });
 
+test('a session begun while the server is away begins when it is back', async (t) => {
+  const server = await Server.start(t);
+  const page = await openPage(t, server, { expected: REFUSED });
+  await server.stop('SIGTERM');
+  await page.waitForSelector('.banner:visible');
+  await say(page, 'What is the capital of Norway?');
+  await say(page, 'What is 17 + 25?');
+  await page.waitForFunction(() => document.querySelectorAll('.pending').length === 2);
+  await Server.start(t, { db: server.db, port: server.port });
+  await page.click('.banner button').catch(() => {}); // or it has come back by itself
+  await settled(page, 2);
+  assert.match(await page.locator('.prose').first().innerText(), /Oslo/);
+  assert.match(await page.locator('.prose').last().innerText(), /42/);
+});
+
 test('a server that dies in the middle of an answer leaves it marked and whole, and the session goes on', async (t) => {
   const server = await Server.start(t);
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
@@ -72,6 +87,38 @@ test('a connection that is cut in the middle of an answer goes on without loss',
   await settled(page, 1);
   assert.equal(await page.locator('.turn').count(), 1);
   assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
+});
+
+test('the page says only what is new: no history goes up, no state comes down twice', async (t) => {
+  const server = await Server.start(t);
+  const page = await newPage(t, await newContext(t));
+  const said = [];
+  await page.routeWebSocket(/\/ws$/, (socket) => {
+    const upstream = socket.connectToServer();
+    socket.onMessage((text) => {
+      said.push(JSON.parse(text));
+      upstream.send(text);
+    });
+  });
+  await page.goto(server.url);
+  await connected(page);
+  await ask(page, 'My name is Zora.');
+  await ask(page, 'What is my name?');
+  assert.deepEqual(said.map((message) => message.type), ['hello', 'sessions.watch', 'session.list', 'session.open', 'turn.start', 'turn.start']);
+  assert.deepEqual(said[5].input, { content: 'What is my name?' });
+  // A session left and come back to is caught up with, not read again; a rename of one not shown attaches nothing.
+  const id = sessionOf(page);
+  await page.click('.new-button');
+  await page.hover(`.item[data-id="${id}"]`);
+  await page.click(`.item[data-id="${id}"] .item-menu`);
+  await page.click('.menu-item:has-text("Rename")');
+  await page.keyboard.type('Zora');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.item-title:has-text("Zora")');
+  await page.click(`.item[data-id="${id}"] a`);
+  await settled(page, 2);
+  await ask(page, 'What is 2 + 2?');
+  assert.deepEqual(said.slice(6).map((message) => message.type), ['session.detach', 'session.update', 'session.attach', 'turn.start']);
 });
 
 test('a server with tokens asks for one, refuses a wrong one, and the tab keeps the right one', async (t) => {

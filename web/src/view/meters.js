@@ -67,6 +67,7 @@ function draw() {
     (used > window ? ': what came before has left its memory, not the log.' : '.') +
     (asleep ? ' The cache is let go: the next message reads them again first.' : ` ${plural(cached, 'token')} are in the cache now.`));
   memory.element.classList.toggle('asleep', asleep);
+  memory.element.classList.toggle('near', used >= window * NEAR && !asleep);
   const full = isFull(known, chat);
   session.element.classList.toggle('near', used >= most * NEAR);
   const busy = !!runningTurn(chat);
