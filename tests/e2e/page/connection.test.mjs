@@ -119,6 +119,7 @@ test('the page says only what is new: no history goes up, no state comes down tw
   await settled(page, 2);
   await ask(page, 'What is 2 + 2?');
   assert.deepEqual(said.slice(6).map((message) => message.type), ['session.detach', 'session.update', 'session.attach', 'turn.start']);
+  assert.ok(said[8].after > 10, 'from where the page left off');
 });
 
 test('a server with tokens asks for one, refuses a wrong one, and the tab keeps the right one', async (t) => {

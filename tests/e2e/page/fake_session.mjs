@@ -39,6 +39,7 @@ export class FakeSession {
       case 'sessions.watch': this.send({ type: 'sessions.watching', request_id }); break;
       case 'session.list': this.send({ type: 'session.list', request_id, sessions: [this.session], cursor: null }); break;
       case 'session.get': {
+        this.reads = (this.reads ?? 0) + 1;
         const first = Math.max(0, this.turns.length - last);
         const turns = this.turns.slice(first).map(([said, answered], i) => ({
           turn: first + i, state: 'done', input: { content: said }, text: answered, finish_reason: 'eos', n_input: 5, n_output: 20, seed: '1',
@@ -63,9 +64,11 @@ export class FakeSession {
     this.turns[this.turn][1] += text;
     this.event({ type: 'turn.delta', first_seq: this.seq + 1, turn: this.turn, text, ids: [1] });
   }
-  done(finish_reason = 'eos') {
+  /** text: what was still held back */
+  done(finish_reason = 'eos', text = undefined) {
+    this.turns[this.turn][1] += text ?? '';
     this.event({
-      type: 'turn.done', turn: this.turn, finish_reason, usage: { input_tokens: 5, output_tokens: 20, log_tokens: 125 },
+      type: 'turn.done', turn: this.turn, finish_reason, text, usage: { input_tokens: 5, output_tokens: 20, log_tokens: 125 },
       timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, tokens_per_second: 1000 }, cache: { source: 'kept', kept_tokens: 100, computed_tokens: 5 },
     });
   }

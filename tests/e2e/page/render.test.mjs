@@ -183,3 +183,28 @@ test('a long prompt shows how far it has been read', async (t) => {
   await settled(page, 1);
   assert.match(await page.locator('.facts').innerText(), /^Reached its length limit/);
 });
+
+test('events seen before change nothing, a missing one is noticed, held-back text arrives with the end', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await connected(page);
+  await page.waitForSelector('.log');
+  fake.begin('say');
+  fake.delta('One ');
+  fake.seq--;
+  fake.send({ type: 'turn.delta', session: 'fake', seq: ++fake.seq, first_seq: fake.seq, turn: 0, text: 'One ', ids: [1] });
+  fake.delta('two ');
+  await page.waitForFunction(() => document.querySelector('.prose')?.textContent.trim() === 'One two');
+  fake.turns[0][1] += 'three ';
+  fake.seq++; // this one got lost
+  assert.equal(fake.reads, 1);
+  fake.delta('four ');
+  await page.waitForFunction(() => document.querySelector('.prose')?.textContent.trim() === 'One two three four');
+  assert.equal(fake.reads, 2);
+  fake.begin('again');
+  fake.delta('Ends wi');
+  fake.done('stop', 'th this');
+  await settled(page, 2);
+  assert.equal(await page.locator('.prose').last().innerText(), 'Ends with this');
+});
