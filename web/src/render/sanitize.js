@@ -29,6 +29,7 @@ export function sanitize(markup) {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ATTRIBUTES,
     ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+    ADD_URI_SAFE_ATTR: ['align', 'start'], // every other attribute's value would have to be an address
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
     SANITIZE_NAMED_PROPS: true,

@@ -88,7 +88,7 @@ function draw() {
   sendButton.setAttribute('aria-label', label);
   sendButton.title = label;
   sendButton.classList.toggle('queues', queues);
-  setText(hint, why && chat?.phase === 'ready' ? why : queues ? 'Will wait for the answer' : '');
+  setText(hint, queues ? 'Waits its turn' : fullNotice.hidden && chat?.phase === 'ready' ? why : '');
 }
 
 subscribe('selection', () => {

@@ -21,7 +21,7 @@ const notice = h('div', { class: 'notice' });
 const log = h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation' }, older, oldest, list, pendingList);
 const scroller = h('div', { class: 'scroller' }, notice, log);
 const jump = h('button', { type: 'button', class: 'jump', hidden: true, onclick: () => toEnd(true) }, icon('down'), 'Jump to latest');
-const windowLine = h('div', { class: 'window-line', role: 'note' }, h('span', null, 'The model no longer remembers what is above'));
+const windowLine = h('div', { class: 'window-line', role: 'note' }, h('span', null, 'Above this, the model no longer remembers'));
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
 

@@ -56,6 +56,9 @@ export class TurnView {
     /** @type {string | null | undefined} */
     this.shownInput = undefined;
     this.nextFacts = 0;
+    /** @type {any} */
+    this.factsTimer = null;
+    this.turn = turn;
     this.update(turn);
   }
 
@@ -132,8 +135,12 @@ export class TurnView {
   /** @param {Turn} turn */
   #updateFacts(turn) {
     const now = performance.now();
+    clearTimeout(this.factsTimer);
     if (turn.state === 'running') {
-      if (now < this.nextFacts) return;
+      if (now < this.nextFacts) {
+        this.factsTimer = setTimeout(() => this.#updateFacts(this.turn), this.nextFacts - now); // the last of them
+        return;
+      }
       this.nextFacts = now + LIVE_MS;
     }
     /** @type {Array<[string, string, string?]>} text, hint, class */
