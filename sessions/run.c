@@ -472,6 +472,9 @@ static int64_t cached_after(const struct session *s, const struct turn *t,
 
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
     struct turn_numbers *n = &t->rec.numbers;
+    char why[ENGINE_EVENT_TEXT +
+             1]; // an event's text has no NUL; what lies behind it is another event's
+    snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
     n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
     if (t->n_out) n->first_token_us += n->queue_us;
     n->prefill_us = e->prefill_us;
@@ -483,7 +486,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
         finish(s, t, "error", "internal", "the server ran out of memory during this turn");
     else if (e->finish == FINISH_ERROR)
-        finish(s, t, "error", requests_code(e->error_code), e->text);
+        finish(s, t, "error", requests_code(e->error_code), why);
     else if (e->finish == FINISH_SHUTDOWN)
         finish(s, t, "interrupted", NULL, NULL);
     else

@@ -291,6 +291,7 @@ static void an_engines_error_ends_the_turn_alone(void **state) {
     assert_string_equal(f->turns[0].finish, "error");
     assert_string_equal(f->turns[0].error, "internal");
     assert_int_equal(f->turns[0].n_ids, 3);
+    assert_string_equal(fx_session("s")->turns[0]->rec.error_message, "the fake device failed");
     fake.fail_after = 0;
     fx_turn(1, "s", "b");
     assert_string_equal(f->turns[1].finish, "eos");
