@@ -83,10 +83,12 @@ static int write_one(struct store *st, struct store_job *job) {
     }
 }
 
-// All of them or none. The failure's sentence is left in *err.
-static int try_group(struct store *st, struct store_job **jobs, size_t n, struct err *err) {
+// All of them or none. The failure's sentence is left in *err; *began: it may be one job's fault.
+static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *began,
+                     struct err *err) {
     int64_t start = clock_mono_us(&clock_system);
     int rc = store_db_exec(&st->db, "BEGIN IMMEDIATE", err);
+    *began = rc == 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
         rc = write_one(st, jobs[i]);
         if (rc < 0) *err = jobs[i]->err;
@@ -103,8 +105,9 @@ static int try_group(struct store *st, struct store_job **jobs, size_t n, struct
 
 static void write_group(struct store *st, struct store_job **jobs, size_t n) {
     struct err err = {0};
-    int rc = try_group(st, jobs, n, &err);
-    if (rc < 0 && n > 1) { // find out whose fault it is; the others shall not suffer
+    bool began;
+    int rc = try_group(st, jobs, n, &began, &err);
+    if (rc < 0 && began && n > 1) { // find out whose fault it is; the others shall not suffer
         for (size_t i = 0; i < n; i++) write_group(st, &jobs[i], 1);
         return;
     }

@@ -298,6 +298,28 @@ static void one_bad_job_of_a_group_takes_none_down(void **state) {
     store_close(st);
 }
 
+// Each job would wait for the lock as long as the first did, and all behind them.
+static void a_locked_database_is_waited_for_once(void **state) {
+    char id[16];
+    sqlite3 *db;
+    fx_setup_file();
+    assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    int64_t start = clock_mono_us(&clock_system);
+    for (int i = 0; i < 8; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        struct sessions_request r = fx_request(1, "open");
+        struct session_open o = {.id = id, .sink_len = -1};
+        sessions_open_session(fx.ss, &r, &o);
+    }
+    fx_settle();
+    assert_true(clock_mono_us(&clock_system) - start < 9000000); // two groups, 2 s each; not 16 s
+    assert_int_equal(fx.n_answers, 8);
+    fx_expect_error("store_failed");
+    sqlite3_close(db);
+    fx_teardown();
+}
+
 static void more_jobs_than_the_queue_holds_wait_in_order(void **state) {
     struct store *st;
     struct store_start start;
@@ -361,6 +383,7 @@ int main(void) {
         cmocka_unit_test(unreachable_places_are_named),
         cmocka_unit_test(a_read_only_file_is_named),
         cmocka_unit_test(one_bad_job_of_a_group_takes_none_down),
+        cmocka_unit_test(a_locked_database_is_waited_for_once),
         cmocka_unit_test(more_jobs_than_the_queue_holds_wait_in_order),
         cmocka_unit_test(records_that_contradict_themselves_are_refused_alone),
     };
