@@ -14,9 +14,14 @@
 #define DELTA_TOKENS 1024
 #define DELTA_TOKENS_ALTERNATIVES 64
 
-static struct client *client_of(struct sessions *ss, uint64_t number) {
+static struct client *find_client(struct sessions *ss, uint64_t number) {
     struct client *c;
     HASH_FIND(hh, ss->clients, &number, sizeof number, c);
+    return c;
+}
+
+static struct client *client_of(struct sessions *ss, uint64_t number) {
+    struct client *c = find_client(ss, number);
     if (c) return c;
     c = calloc(1, sizeof *c);
     if (!c) return NULL;
@@ -25,8 +30,27 @@ static struct client *client_of(struct sessions *ss, uint64_t number) {
     return c;
 }
 
+static void client_forget(struct sessions *ss, struct client *c) {
+    HASH_DEL(ss->clients, c);
+    free(c);
+}
+
+int deliver_defer(struct sessions *ss, uint64_t client) {
+    struct client *c = client == CLIENT_GONE ? NULL : client_of(ss, client);
+    if (c) c->n_deferred++;
+    return c || client == CLIENT_GONE ? 0 : E_NOMEM;
+}
+
+uint64_t deliver_resume(struct sessions *ss, uint64_t client) {
+    struct client *c = find_client(ss, client);
+    if (!c) return CLIENT_GONE;
+    if (--c->n_deferred == 0 && !c->attachments) client_forget(ss, c);
+    return client;
+}
+
 int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
     struct attachment *a = session_attachment(s, client);
+    if (client == CLIENT_GONE) return 0;
     if (!a) {
         struct client *c = client_of(s->service, client);
         a = c ? calloc(1, sizeof *a) : NULL;
@@ -54,15 +78,11 @@ static void forget_told(struct session *s, uint64_t client, int64_t upto) {
 void deliver_detach(struct attachment *a) {
     struct session *s = a->session;
     struct sessions *ss = s->service;
-    struct client *c;
-    HASH_FIND(hh, ss->clients, &a->client, sizeof a->client, c);
+    struct client *c = find_client(ss, a->client);
     forget_told(s, a->client, INT64_MAX);
     DL_DELETE(s->attachments, a);
     DL_DELETE2(c->attachments, a, client_prev, client_next);
-    if (!c->attachments) {
-        HASH_DEL(ss->clients, c);
-        free(c);
-    }
+    if (!c->attachments && c->n_deferred == 0) client_forget(ss, c);
     free(a);
     service_touch(s);
 }
@@ -70,11 +90,8 @@ void deliver_detach(struct attachment *a) {
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
     struct client *c;
     service_enter(ss);
-    while (true) {
-        HASH_FIND(hh, ss->clients, &client, sizeof client, c); // goes with its last attachment
-        if (!c) break;
-        deliver_detach(c->attachments);
-    }
+    while ((c = find_client(ss, client)) && c->attachments) deliver_detach(c->attachments);
+    if (c) client_forget(ss, c); // requests of it still wait: they will find it gone
     service_leave(ss);
 }
 

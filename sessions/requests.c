@@ -95,7 +95,8 @@ static bool must_wait(const struct session *s) {
 
 static void defer(struct session *s, const struct request *r) {
     struct request *copy = request_copy(r);
-    if (!copy) {
+    if (!copy || deliver_defer(s->service, r->client) < 0) {
+        request_free(copy);
         fail_memory(s->service, r);
         return;
     }
@@ -139,16 +140,18 @@ static void submit(struct sessions *ss, const struct request *r) {
     service_leave(ss);
 }
 
-void requests_run_deferred(struct session *s, bool exists) {
+static struct request *take_deferred(struct session *s) {
     struct request *list = s->deferred;
     s->deferred = NULL;
     s->deferred_end = &s->deferred;
-    if (!exists) {
-        requests_run_orphans(s->service, list, NULL);
-        return;
-    }
+    return list;
+}
+
+void requests_run_deferred(struct session *s) {
+    struct request *list = take_deferred(s);
     for (struct request *next; list; list = next) {
         next = list->next;
+        list->client = deliver_resume(s->service, list->client);
         if (s->deleting) // by one of those before it
             defer(s, list);
         else
@@ -157,11 +160,15 @@ void requests_run_deferred(struct session *s, bool exists) {
     }
 }
 
-void requests_run_orphans(struct sessions *ss, struct request *list, const struct err *err) {
+void requests_run_orphans(struct session *orphaned, const struct err *err) {
+    struct sessions *ss = orphaned->service;
+    struct request *list = take_deferred(orphaned);
+    bool on_disk = err && err->code == E_EXISTS;
     for (struct request *next; list; list = next) {
         next = list->next;
+        list->client = deliver_resume(ss, list->client);
         struct session *s = service_find(ss, list->id);
-        if (err)
+        if (err && !on_disk)
             fail(ss, list, "store_failed", "%s", err->text);
         else if (s && must_wait(s))
             defer(s, list);
@@ -169,6 +176,8 @@ void requests_run_orphans(struct sessions *ss, struct request *list, const struc
             run(s, list);
         else if (list->kind == REQUEST_OPEN)
             open_session(ss, list);
+        else if (on_disk)
+            load(ss, list);
         else
             fail_not_found(ss, list);
         request_free(list);

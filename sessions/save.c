@@ -185,7 +185,7 @@ static void saved(struct session *s, const struct session_save *save) {
         deliver_committed(s, p);
     }
     if (save->session_changed) s->changed = true;
-    if (opened) requests_run_deferred(s, true);
+    if (opened) requests_run_deferred(s);
     if (save_wanted(s) && !s->save_due_us) save_soon(s);
 }
 
@@ -265,7 +265,7 @@ static void refused(struct session *s, const struct store_job *job) {
     take_back(s, job);
     if (!s->on_disk) {
         service_drop(s);
-        requests_run_deferred(s, false);
+        requests_run_orphans(s, job->rc == E_EXISTS ? &job->err : NULL);
         return;
     }
     log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,

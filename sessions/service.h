@@ -22,6 +22,7 @@
 struct client {
     uint64_t number;
     struct attachment *attachments;
+    int64_t n_deferred; // requests of it that wait for their session
     UT_hash_handle hh;
 };
 
@@ -71,10 +72,10 @@ void service_store_works(struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
 
 // requests.c
-void requests_run_deferred(struct session *s, bool exists); // s can be asked now, or is gone
-// Of a session that is not there (err NULL) or could not be read; frees them. One of them may open
-// it.
-void requests_run_orphans(struct sessions *ss, struct request *list, const struct err *err);
+void requests_run_deferred(struct session *s); // it can be asked now
+// What waits for one that cannot be asked: it is not there (err NULL; one of them may open it),
+// another has its id (E_EXISTS: that one is on disk), or it could not be read.
+void requests_run_orphans(struct session *orphaned, const struct err *err);
 void requests_list_done(struct sessions *ss, struct store_job *job);
 void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
                    const char *session_id, const char *code, int64_t retry_after_ms,
@@ -103,7 +104,11 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
                              int64_t seq);
 
 // deliver.c
+#define CLIENT_GONE 0 // who asked has left: answers go nowhere, nothing is attached
 int deliver_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
+int deliver_defer(struct sessions *ss, uint64_t client); // a request of it waits. E_NOMEM
+uint64_t deliver_resume(struct sessions *ss,
+                        uint64_t client); // and goes on: the client, or CLIENT_GONE
 void deliver_detach(struct attachment *a);
 void deliver_ready(struct session *s); // on_ready to whom it concerns
 void deliver_accepted(struct session *s, const struct pending *p);

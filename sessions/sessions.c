@@ -105,21 +105,23 @@ static void list_lru(struct session *s) {
     struct sessions *ss = s->service;
     bool can = can_unload(s);
     if (can == s->in_lru) return;
-    if (can)
+    if (can && s->unload) // only its cache's end had to be saved: it is still the next to go
+        DL_PREPEND2(ss->lru, s, lru_prev, lru_next);
+    else if (can)
         DL_APPEND2(ss->lru, s, lru_prev, lru_next);
     else
         DL_DELETE2(ss->lru, s, lru_prev, lru_next);
     ss->n_lru += can ? 1 : -1;
     s->in_lru = can;
-    if (!can) s->unload = false;
 }
 
 void service_used(struct session *s) {
     struct sessions *ss = s->service;
+    s->unload = false;
     if (!s->in_lru) return;
     DL_DELETE2(ss->lru, s, lru_prev, lru_next);
     ss->n_lru--;
-    s->in_lru = s->unload = false;
+    s->in_lru = false;
     service_touch(s); // back in at the end of the list
 }
 
@@ -287,14 +289,11 @@ static void load_done(struct sessions *ss, struct store_job *job) {
     }
     if (rc == 0) {
         service_add(ss, s, s->rec.key);
-        requests_run_deferred(s, true);
+        requests_run_deferred(s);
         service_touch(s);
         return;
     }
-    struct request *waiting = s->deferred;
-    s->deferred = NULL;
-    s->deferred_end = &s->deferred;
-    requests_run_orphans(ss, waiting, rc == E_NOTFOUND ? NULL : &job->err);
+    requests_run_orphans(s, rc == E_NOTFOUND ? NULL : &job->err);
     session_free(s);
 }
 
@@ -313,7 +312,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
             pending_free(p);
         }
         s->delete_it = false;
-        requests_run_deferred(s, true);
+        requests_run_deferred(s);
         service_touch(s);
         return;
     }
@@ -335,7 +334,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
     }
     struct session_view gone = {.id = s->rec.id};
     if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &gone, true);
-    requests_run_deferred(s, false);
+    requests_run_orphans(s, NULL);
     service_touch(s);
 }
 

@@ -281,6 +281,69 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     fx_teardown();
 }
 
+// A page that is reloaded while its session is being read from the disk.
+static void who_left_meanwhile_is_not_attached(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "words");
+    fx_restart();
+    struct sessions_request r = fx_request(2, "attach");
+    sessions_attach(fx.ss, &r, "s", 0);
+    r = fx_request(3, "get");
+    sessions_get(fx.ss, &r, "s", true, 0);
+    sessions_client_gone(fx.ss, 2);
+    fx_settle();
+    assert_int_equal(fx_answer_to("get")->n_turns, 1);
+    assert_int_equal(fx_session("s")->attachments->client, 3);
+    assert_null(fx_session("s")->attachments->next);
+    sessions_client_gone(fx.ss, 3);
+    assert_null(fx_session("s")->attachments);
+    assert_null(fx.ss->clients);
+    fx_teardown();
+}
+
+// The id is on disk already: the opener is told so, the others are not told that there is nothing.
+static void what_waits_for_a_refused_opening_finds_the_older_session(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "words");
+    fx_restart();
+    struct sessions_request r = fx_request(1, "open");
+    struct session_open o = {.id = "s", .sink_len = -1};
+    sessions_open_session(fx.ss, &r, &o);
+    r = fx_request(2, "get");
+    sessions_get(fx.ss, &r, "s", false, 0);
+    r = fx_request(3, "get2");
+    sessions_get(fx.ss, &r, "s", false, 0);
+    fx_settle();
+    assert_string_equal(fx_answer_to("open")->code, "session_exists");
+    assert_int_equal(fx_answer_to("get")->kind, ANSWER_STATE);
+    assert_int_equal(fx_answer_to("get2")->n_turns, 1);
+    fx_teardown();
+}
+
+static void leaving_memory_costs_no_other_session_its_cache(void **state) {
+    char id[16];
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx.o.max_resident_sessions = 3;
+    fx_open();
+    for (int i = 0; i < 4; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1, id);
+        fx_turn(1, id, id);
+        sessions_client_gone(fx.ss, 1);
+        fx_forget_clients();
+        fx_settle();
+    }
+    assert_null(fx_session("s0"));
+    for (int i = 1; i < 4; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        assert_int_equal(session_state(fx_session(id)), SESSION_IDLE);
+    }
+    fx_teardown();
+}
+
 static void closing_ends_the_turn_and_keeps_the_words(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -460,6 +523,9 @@ int main(void) {
         cmocka_unit_test(idle_sessions_lose_their_cache_and_come_back),
         cmocka_unit_test(pressure_evicts_too),
         cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
+        cmocka_unit_test(who_left_meanwhile_is_not_attached),
+        cmocka_unit_test(what_waits_for_a_refused_opening_finds_the_older_session),
+        cmocka_unit_test(leaving_memory_costs_no_other_session_its_cache),
         cmocka_unit_test(closing_ends_the_turn_and_keeps_the_words),
         cmocka_unit_test(deleting_takes_all_traces),
         cmocka_unit_test(what_comes_while_a_session_is_deleted_waits),
