@@ -20,13 +20,15 @@ function licences() {
   const apache = readFileSync(path.join(here, '../LICENSE'), 'utf8').trim();
   const version = (name) => JSON.parse(read(`node_modules/${name}/package.json`)).version;
   const rule = `\n\n${'-'.repeat(78)}\n\n`;
-  return [
-    'The chat page of Parley is under the Apache License 2.0 (the last text below). Its script\nalso holds these works:',
-    `highlight.js ${version('highlight.js')}\n\n${read('node_modules/highlight.js/LICENSE')}`,
-    `marked ${version('marked')}\n\n${read('node_modules/marked/LICENSE')}`,
-    `DOMPurify ${version('dompurify')}\nCopyright 2025 Dr.-Ing. Mario Heiderich, Cure53\nTaken under the Apache License 2.0.`,
-    apache,
-  ].join(rule) + '\n';
+  return (
+    [
+      'The chat page of Parley is under the Apache License 2.0 (the last text below). Its script\nalso holds these works:',
+      `highlight.js ${version('highlight.js')}\n\n${read('node_modules/highlight.js/LICENSE')}`,
+      `marked ${version('marked')}\n\n${read('node_modules/marked/LICENSE')}`,
+      `DOMPurify ${version('dompurify')}\nCopyright 2025 Dr.-Ing. Mario Heiderich, Cure53\nTaken under the Apache License 2.0.`,
+      apache,
+    ].join(rule) + '\n'
+  );
 }
 
 rmSync(out, { recursive: true, force: true });
@@ -53,13 +55,16 @@ await build({
 });
 writeFileSync(path.join(out, 'licenses.txt'), licences());
 // index.html last: make takes it as the sign that the page is whole.
-for (const name of ['favicon.svg', 'boot.js', 'index.html']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
+for (const name of ['favicon.svg', 'boot.js', 'index.html'])
+  copyFileSync(path.join(here, 'src', name), path.join(out, name));
 
 let total = 0;
 for (const name of readdirSync(out).sort()) {
   const bytes = readFileSync(path.join(out, name));
   const packed = gzipSync(bytes, { level: 9 }).length;
   total += packed;
-  console.log(`  ${name.padEnd(14)} ${String(bytes.length).padStart(7)} bytes, ${String(packed).padStart(6)} compressed`);
+  console.log(
+    `  ${name.padEnd(14)} ${String(bytes.length).padStart(7)} bytes, ${String(packed).padStart(6)} compressed`,
+  );
 }
 console.log(`  page           ${total} bytes compressed`);

@@ -4,8 +4,27 @@
 import * as prefs from './prefs.js';
 import { RequestError, Socket } from './socket.js';
 import {
-  addChat, addPending, applyEvent, currentChat, currentSession, isFull, model, pendingAccepted, putSession, runningTurn, select,
-  sessionChanged, sessionRemoved, setChat, setConnection, setList, setListPage, setPending, setTranscript, state, touch,
+  addChat,
+  addPending,
+  applyEvent,
+  currentChat,
+  currentSession,
+  isFull,
+  model,
+  pendingAccepted,
+  putSession,
+  runningTurn,
+  select,
+  sessionChanged,
+  sessionRemoved,
+  setChat,
+  setConnection,
+  setList,
+  setListPage,
+  setPending,
+  setTranscript,
+  state,
+  touch,
 } from './state.js';
 import { toast } from './view/toasts.js';
 
@@ -45,7 +64,12 @@ export function authorise(token) {
 /** @param {any} hello */
 function opened(hello) {
   setConnection({
-    phase: 'open', everOpen: true, message: '', server: hello.server, models: hello.models, limits: hello.limits,
+    phase: 'open',
+    everOpen: true,
+    message: '',
+    server: hello.server,
+    models: hello.models,
+    limits: hello.limits,
     idleEvictionMs: hello.idle_eviction_ms,
   });
   socket.request({ type: 'sessions.watch' }).catch(() => {});
@@ -131,7 +155,9 @@ export function show(id) {
 
 // Transcripts seen before are kept, so that going back costs only what was missed; not without end.
 function forgetSome() {
-  const others = [...state.chats.values()].filter((chat) => chat.id !== state.current && !chat.pending.length);
+  const others = [...state.chats.values()].filter(
+    (chat) => chat.id !== state.current && !chat.pending.length,
+  );
   for (const chat of others.slice(0, -12)) state.chats.delete(chat.id);
 }
 
@@ -152,13 +178,22 @@ async function follow() {
   }
 }
 
-/** Asks for a session's state as a whole. @param {import('./state.js').Chat | undefined} chat @param {number} [last] */
+/**
+ * Asks for a session's state as a whole.
+ * @param {import('./state.js').Chat | undefined} chat
+ * @param {number} [last]
+ */
 async function reload(chat, last = TURNS) {
   if (!chat || chat.local) return;
   chat.opened = true;
   if (chat.phase === 'failed') setChat(chat, { phase: 'loading' });
   try {
-    await socket.request({ type: 'session.get', session: chat.id, attach: true, last: Math.max(last, Math.min(MAX_TURNS, chat.turns.length)) });
+    await socket.request({
+      type: 'session.get',
+      session: chat.id,
+      attach: true,
+      last: Math.max(last, Math.min(MAX_TURNS, chat.turns.length)),
+    });
   } catch (error) {
     lost(chat, error);
   }
@@ -178,7 +213,8 @@ function lost(chat, error) {
 
 export function loadOlder() {
   const chat = currentChat();
-  if (chat?.more && chat.turns.length < MAX_TURNS) return reload(chat, Math.min(MAX_TURNS, Math.max(TURNS, chat.turns.length) * 4));
+  if (chat?.more && chat.turns.length < MAX_TURNS)
+    return reload(chat, Math.min(MAX_TURNS, Math.max(TURNS, chat.turns.length) * 4));
   return Promise.resolve();
 }
 
@@ -200,7 +236,10 @@ async function page(cursor) {
   if (cursor) setList({ phase: 'loading' });
   try {
     const frame = await socket.request({
-      type: 'session.list', limit: PAGE, ...(query ? { query } : {}), ...(cursor ? { cursor } : {}),
+      type: 'session.list',
+      limit: PAGE,
+      ...(query ? { query } : {}),
+      ...(cursor ? { cursor } : {}),
     });
     if (state.list.query === query) setListPage(frame.sessions, frame.cursor, cursor !== null);
   } catch (error) {
@@ -213,7 +252,8 @@ async function page(cursor) {
 
 // --- turns -------------------------------------------------------------------------------------------------------
 
-const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
+const newId = () =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 /** Says something in the session shown, or in a new one. @param {string} content */
 export function send(content) {
@@ -250,7 +290,9 @@ async function deliver(chat, key, content) {
   try {
     if (chat.local) await open(chat);
     const answer = await socket.request(
-      { type: 'turn.start', session: chat.id, input: { content }, queue: true, request_id: key }, { again: true });
+      { type: 'turn.start', session: chat.id, input: { content }, queue: true, request_id: key },
+      { again: true },
+    );
     pendingAccepted(chat, key, answer.turn);
   } catch (error) {
     const code = error instanceof RequestError ? error.code : 'internal';
@@ -264,7 +306,12 @@ function newSessionValues() {
   const known = model();
   const values = /** @type {Record<string, any>} */ ({});
   for (const [name, value] of Object.entries(lengths)) {
-    const most = name === 'session_len' ? known?.max_session_len : name === 'memory_len' ? known?.max_memory_len : undefined;
+    const most =
+      name === 'session_len'
+        ? known?.max_session_len
+        : name === 'memory_len'
+          ? known?.max_memory_len
+          : undefined;
     if (typeof value === 'number') values[name] = most ? Math.min(value, most) : value;
   }
   if (system) values.system = system;
@@ -285,9 +332,13 @@ function open(chat) {
 /** @param {import('./state.js').Chat} chat */
 async function openOnce(chat) {
   try {
-    await socket.request({ type: 'session.open', session: chat.id, ...newSessionValues() }, {
-      again: true, fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
-    });
+    await socket.request(
+      { type: 'session.open', session: chat.id, ...newSessionValues() },
+      {
+        again: true,
+        fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
+      },
+    );
     setChat(chat, { local: false });
   } catch (error) {
     // Said twice over a lost connection: the first one arrived.
@@ -306,16 +357,22 @@ export function stop() {
 /** Ends a running turn or takes a waiting one out of the queue. @param {number} turn */
 export function cancel(turn) {
   const chat = currentChat();
-  if (chat) socket.request({ type: 'turn.cancel', session: chat.id, turn }).catch((error) => toast(sentence(error), 'error'));
+  if (chat)
+    socket
+      .request({ type: 'turn.cancel', session: chat.id, turn })
+      .catch((error) => toast(sentence(error), 'error'));
 }
 
 // --- sessions ----------------------------------------------------------------------------------------------------
 
 /** @param {string} id @param {{title?: string, sampling?: Record<string, any>}} change */
 export function update(id, change) {
-  return socket.request({ type: 'session.update', session: id, ...change }, {
-    fits: (frame) => frame.type === 'session.updated' && frame.session.id === id,
-  });
+  return socket.request(
+    { type: 'session.update', session: id, ...change },
+    {
+      fits: (frame) => frame.type === 'session.updated' && frame.session.id === id,
+    },
+  );
 }
 
 /** @param {string} id @param {string} title '' returns to the automatic one */
@@ -331,9 +388,12 @@ export async function rename(id, title) {
 /** @param {string} id */
 export async function remove(id) {
   try {
-    await socket.request({ type: 'session.close', session: id, delete: true }, {
-      fits: (frame) => frame.type === 'session.closed' && frame.session.id === id,
-    });
+    await socket.request(
+      { type: 'session.close', session: id, delete: true },
+      {
+        fits: (frame) => frame.type === 'session.closed' && frame.session.id === id,
+      },
+    );
     removed(id);
   } catch (error) {
     toast(`The session was not deleted: ${sentence(error)}`, 'error');

@@ -20,7 +20,8 @@ export function h(tag, props, ...children) {
       element.setAttribute(name, String(value));
     else /** @type {any} */ (element)[name] = value;
   }
-  for (const child of children) if (child !== null && child !== undefined && child !== false) element.append(/** @type {any} */ (child));
+  for (const child of children)
+    if (child !== null && child !== undefined && child !== false) element.append(/** @type {any} */ (child));
   return element;
 }
 
@@ -43,14 +44,33 @@ const ICONS = {
   search: ['M17 10.5a6.5 6.5 0 1 1-13 0a6.5 6.5 0 0 1 13 0', 'M15.4 15.4L20 20'],
   send: ['M12 19V5.5', 'M6 11.5l6-6l6 6'],
   stop: ['M7.5 7.5h9v9h-9z'],
-  copy: ['M9 9.5a1.5 1.5 0 0 1 1.5-1.5h8A1.5 1.5 0 0 1 20 9.5v8.500a1.5 1.5 0 0 1-1.5 1.500h-8a1.5 1.5 0 0 1-1.5-1.500z', 'M5.5 15.500A1.5 1.5 0 0 1 4 14V5.500A1.5 1.5 0 0 1 5.5 4H14a1.5 1.5 0 0 1 1.5 1.5'],
+  copy: [
+    'M9 9.5a1.5 1.5 0 0 1 1.5-1.5h8A1.5 1.5 0 0 1 20 9.5v8.500a1.5 1.5 0 0 1-1.5 1.500h-8a1.5 1.5 0 0 1-1.5-1.500z',
+    'M5.5 15.500A1.5 1.5 0 0 1 4 14V5.500A1.5 1.5 0 0 1 5.5 4H14a1.5 1.5 0 0 1 1.5 1.5',
+  ],
   check: ['M5 12.500l4.5 4.500L19 7.5'],
   close: ['M6.5 6.500l11 11', 'M17.5 6.500l-11 11'],
   more: ['M6 12h.01', 'M12 12h.01', 'M18 12h.01'],
   sidebar: ['M6 5h12a2 2 0 0 1 2 2v10a2 2 0 0 1-2 2H6a2 2 0 0 1-2-2V7a2 2 0 0 1 2-2z', 'M9.5 5v14'],
-  sliders: ['M4 8h9', 'M17 8h3', 'M17 8a2 2 0 1 1-4 0a2 2 0 0 1 4 0', 'M4 16h3', 'M11 16h9', 'M11 16a2 2 0 1 1-4 0a2 2 0 0 1 4 0'],
-  keyboard: ['M5 6.500h14a2 2 0 0 1 2 2v7a2 2 0 0 1-2 2H5a2 2 0 0 1-2-2v-7a2 2 0 0 1 2-2z', 'M7 10h.01', 'M11 10h.01', 'M15 10h.01', 'M8 14h8'],
-  pencil: ['M5 19l.8-3.700L16 5.100a1.8 1.8 0 0 1 2.6 0l.3.3a1.8 1.8 0 0 1 0 2.600L8.7 18.200z', 'M14.3 6.800l2.9 2.9'],
+  sliders: [
+    'M4 8h9',
+    'M17 8h3',
+    'M17 8a2 2 0 1 1-4 0a2 2 0 0 1 4 0',
+    'M4 16h3',
+    'M11 16h9',
+    'M11 16a2 2 0 1 1-4 0a2 2 0 0 1 4 0',
+  ],
+  keyboard: [
+    'M5 6.500h14a2 2 0 0 1 2 2v7a2 2 0 0 1-2 2H5a2 2 0 0 1-2-2v-7a2 2 0 0 1 2-2z',
+    'M7 10h.01',
+    'M11 10h.01',
+    'M15 10h.01',
+    'M8 14h8',
+  ],
+  pencil: [
+    'M5 19l.8-3.700L16 5.100a1.8 1.8 0 0 1 2.6 0l.3.3a1.8 1.8 0 0 1 0 2.600L8.7 18.200z',
+    'M14.3 6.800l2.9 2.9',
+  ],
   trash: ['M5 7h14', 'M9.5 7V5h5v2', 'M7 7l.8 12h8.400L17 7', 'M10.5 10.500v5', 'M13.5 10.500v5'],
   download: ['M12 4.500v10', 'M7.5 10.500l4.5 4.500l4.5-4.5', 'M5 19.500h14'],
   down: ['M12 5v13.5', 'M6 12.500l6 6l6-6'],
@@ -81,5 +101,9 @@ export function icon(name) {
  * @param {IconName} name @param {string} label @param {Record<string, any>} [props]
  */
 export function iconButton(name, label, props) {
-  return h('button', { type: 'button', class: 'icon-button', 'aria-label': label, title: label, ...props }, icon(name));
+  return h(
+    'button',
+    { type: 'button', class: 'icon-button', 'aria-label': label, title: label, ...props },
+    icon(name),
+  );
 }

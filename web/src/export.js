@@ -15,14 +15,26 @@ export function toMarkdown(frame) {
   if (frame.more) parts.push('*Earlier turns are left out.*');
   for (const turn of turns) {
     parts.push(`## You\n\n${said(turn.input)}`, `## Assistant\n\n${turn.text}`);
-    if (turn.state === 'done' && turn.finish_reason !== 'eos') parts.push(`*(ended by: ${turn.finish_reason})*`);
+    if (turn.state === 'done' && turn.finish_reason !== 'eos')
+      parts.push(`*(ended by: ${turn.finish_reason})*`);
   }
   return parts.join('\n\n') + '\n';
 }
 
 /** @param {any} frame session.state */
 export const toJson = (frame) =>
-  JSON.stringify({ format: 'parley.session', version: 1, exported_ms: Date.now(), complete: !frame.more, session: frame.session, turns: frame.turns }, null, 2) + '\n';
+  JSON.stringify(
+    {
+      format: 'parley.session',
+      version: 1,
+      exported_ms: Date.now(),
+      complete: !frame.more,
+      session: frame.session,
+      turns: frame.turns,
+    },
+    null,
+    2,
+  ) + '\n';
 
 /** @param {string} name @param {string} type @param {string} text */
 function download(name, type, text) {
@@ -38,7 +50,11 @@ function download(name, type, text) {
 export async function exportSession(id, kind) {
   try {
     const frame = await fetchWhole(id);
-    const stem = (frame.session.title || 'session').replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 60) || 'session';
+    const stem =
+      (frame.session.title || 'session')
+        .replace(/[^\p{L}\p{N}]+/gu, '-')
+        .replace(/^-|-$/g, '')
+        .slice(0, 60) || 'session';
     if (kind === 'json') download(`${stem}.json`, 'application/json', toJson(frame));
     else download(`${stem}.md`, 'text/markdown', toMarkdown(frame));
   } catch (error) {

@@ -16,11 +16,16 @@ import { transcript } from './view/transcript.js';
 
 const app = /** @type {HTMLElement} */ (document.getElementById('app'));
 app.append(
-  sidebar(connectionState, iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
-    iconButton('sliders', 'Settings', { onclick: () => openSettings('page') })),
+  sidebar(
+    connectionState,
+    iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
+    iconButton('sliders', 'Settings', { onclick: () => openSettings('page') }),
+  ),
   h('div', { class: 'scrim', onclick: closeDrawer }),
   h('main', null, header, banner, transcript, composer),
-  toasts, announcer);
+  toasts,
+  announcer,
+);
 
 document.addEventListener('click', (event) => {
   if (/** @type {Element} */ (event.target).closest('[data-toggle=sidebar]')) toggleSessions();

@@ -38,7 +38,9 @@ export class Socket {
     this.attempt = 0;
     this.counter = 0;
     // A start is idempotent by its request_id within the session, over connections: ids must differ between pages.
-    this.prefix = [...crypto.getRandomValues(new Uint8Array(6))].map((b) => b.toString(16).padStart(2, '0')).join('');
+    this.prefix = [...crypto.getRandomValues(new Uint8Array(6))]
+      .map((b) => b.toString(16).padStart(2, '0'))
+      .join('');
     /** @type {Map<string, Request>} */
     this.requests = new Map();
     /** @type {string[]} */
@@ -106,10 +108,16 @@ export class Socket {
     return new Promise((resolve, reject) => {
       /** @type {Request} */
       const request = {
-        key, message: { ...message, request_id: key }, fits: how.fits, again: how.again ?? false, timer: null,
-        resolve, reject: (failure) => reject(new RequestError(failure)),
+        key,
+        message: { ...message, request_id: key },
+        fits: how.fits,
+        again: how.again ?? false,
+        timer: null,
+        resolve,
+        reject: (failure) => reject(new RequestError(failure)),
       };
-      if (!this.ready && !request.again) return request.reject({ code: 'disconnected', message: 'There is no connection to the server.' });
+      if (!this.ready && !request.again)
+        return request.reject({ code: 'disconnected', message: 'There is no connection to the server.' });
       this.requests.set(key, request);
       if (this.ready) this.#sendRequest(request);
     });
@@ -123,7 +131,10 @@ export class Socket {
   /** @param {Request} request */
   #sendRequest(request) {
     clearTimeout(request.timer);
-    request.timer = setTimeout(() => this.#fail(request, { code: 'timeout', message: 'The server did not answer in time.' }), REQUEST_MS);
+    request.timer = setTimeout(
+      () => this.#fail(request, { code: 'timeout', message: 'The server did not answer in time.' }),
+      REQUEST_MS,
+    );
     this.outbox.push(JSON.stringify(request.message));
     this.#pump();
   }
@@ -132,7 +143,10 @@ export class Socket {
   #pump() {
     clearTimeout(this.pumping);
     const now = performance.now();
-    this.allowance = this.rate === Infinity ? Infinity : Math.min(this.rate, this.allowance + ((now - this.allowedAt) / 1000) * this.rate);
+    this.allowance =
+      this.rate === Infinity
+        ? Infinity
+        : Math.min(this.rate, this.allowance + ((now - this.allowedAt) / 1000) * this.rate);
     this.allowedAt = now;
     while (this.ready && this.outbox.length && this.allowance >= 1) {
       this.allowance--;
@@ -155,7 +169,8 @@ export class Socket {
     if (frame.type === 'hello') return this.#hello(frame);
     if (frame.type === 'pong') return undefined;
     if (frame.type === 'error' && frame.code === 'unauthorized') return this.#unauthorized(frame.message);
-    if (frame.type === 'error' && frame.code === 'rate_limited') return this.#sendAgain(frame.retry_after_ms ?? 1000);
+    if (frame.type === 'error' && frame.code === 'rate_limited')
+      return this.#sendAgain(frame.retry_after_ms ?? 1000);
     const request = this.#requestOf(frame);
     if (request) return this.#answer(request, frame);
     return this.options.onFrame(frame);
@@ -239,7 +254,11 @@ export class Socket {
     ws?.close();
     for (const request of this.requests.values()) {
       clearTimeout(request.timer);
-      if (!request.again) this.#fail(request, { code: 'disconnected', message: 'The connection was lost before the server answered.' });
+      if (!request.again)
+        this.#fail(request, {
+          code: 'disconnected',
+          message: 'The connection was lost before the server answered.',
+        });
     }
   }
 

@@ -60,7 +60,11 @@ function notify() {
   for (const [topic, keys] of now) for (const listener of listeners.get(topic) ?? []) listener(keys);
 }
 
-/** Calls listener with the keys (session ids, turn numbers) that changed since. @param {Topic} topic @param {(keys: Set<any>) => void} listener */
+/**
+ * Calls listener with the keys (session ids, turn numbers) that changed since.
+ * @param {Topic} topic
+ * @param {(keys: Set<any>) => void} listener
+ */
 export function subscribe(topic, listener) {
   listeners.set(topic, [...(listeners.get(topic) ?? []), listener]);
 }
@@ -80,7 +84,8 @@ export const currentChat = () => (state.current ? (state.chats.get(state.current
 /** The session shown. @returns {Session | null} */
 export const currentSession = () => (state.current ? (state.sessions.get(state.current) ?? null) : null);
 /** The model that new sessions use, or the named one. @param {string} [name] @returns {Model | null} */
-export const model = (name) => state.connection.models.find((m) => m.name === name) ?? state.connection.models[0] ?? null;
+export const model = (name) =>
+  state.connection.models.find((m) => m.name === name) ?? state.connection.models[0] ?? null;
 /** @param {Chat} chat @param {number} number @returns {Turn | null} */
 export function turnOf(chat, number) {
   for (let i = chat.turns.length - 1; i >= 0; i--) if (chat.turns[i].turn === number) return chat.turns[i];
@@ -90,9 +95,15 @@ export function turnOf(chat, number) {
 export const runningTurn = (chat) => chat?.turns.find((turn) => turn.state === 'running') ?? null;
 /** Whether anything runs, waits or is being sent. @param {Chat | null} chat */
 export const isBusy = (chat) =>
-  !!chat && (chat.turns.some((turn) => turn.state !== 'done') || chat.pending.some((p) => p.phase === 'sending'));
-/** Whether the session's log has no room for another turn. @param {Session | null} session @param {Chat | null} chat */
-export const isFull = (session, chat) => !!session && Math.max(session.n_tokens, chat?.logTokens ?? 0) >= session.session_len - 1;
+  !!chat &&
+  (chat.turns.some((turn) => turn.state !== 'done') || chat.pending.some((p) => p.phase === 'sending'));
+/**
+ * Whether the session's log has no room for another turn.
+ * @param {Session | null} session
+ * @param {Chat | null} chat
+ */
+export const isFull = (session, chat) =>
+  !!session && Math.max(session.n_tokens, chat?.logTokens ?? 0) >= session.session_len - 1;
 
 // --- connection ------------------------------------------------------------------------------------------------
 
@@ -166,7 +177,19 @@ export function select(id) {
 /** @param {string} id @param {boolean} local @returns {Chat} */
 export function addChat(id, local) {
   /** @type {Chat} */
-  const chat = { id, phase: local ? 'ready' : 'loading', local, opened: false, message: '', turns: [], seq: 0, more: false, pending: [], logTokens: 0, generation: 0 };
+  const chat = {
+    id,
+    phase: local ? 'ready' : 'loading',
+    local,
+    opened: false,
+    message: '',
+    turns: [],
+    seq: 0,
+    more: false,
+    pending: [],
+    logTokens: 0,
+    generation: 0,
+  };
   state.chats.set(id, chat);
   touch('chat');
   return chat;
@@ -185,7 +208,14 @@ export function setTranscript(chat, frame) {
   // Reading older turns brings the newer ones again: only what has changed is drawn anew.
   const kept = shown.length > 0 && shown.every((turn) => turnOf(chat, turn.turn));
   for (const turn of chat.turns) touch('turn', turn.turn);
-  Object.assign(chat, { phase: 'ready', local: false, message: '', seq: frame.seq, more: frame.more, logTokens: frame.session.n_tokens });
+  Object.assign(chat, {
+    phase: 'ready',
+    local: false,
+    message: '',
+    seq: frame.seq,
+    more: frame.more,
+    logTokens: frame.session.n_tokens,
+  });
   if (!kept) chat.generation++;
   for (const turn of chat.turns) settlePending(chat, turn);
   putSession(frame.session);
@@ -221,7 +251,8 @@ export function pendingAccepted(chat, key, number) {
   if (!pending) return;
   const turn = turnOf(chat, number);
   if (turn) {
-    if (turn.input.content === undefined && turn.state === 'queued') turn.input = { content: pending.content };
+    if (turn.input.content === undefined && turn.state === 'queued')
+      turn.input = { content: pending.content };
   } else {
     insertTurn(chat, adoptTurn({ turn: number, state: 'queued', input: { content: pending.content } }));
   }

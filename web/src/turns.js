@@ -20,7 +20,12 @@ const SAMPLE_MS = 50;
 /** A turn as the server describes it. @param {any} frame @returns {Turn} */
 export function adoptTurn(frame) {
   return {
-    text: '', finish_reason: null, n_input: 0, n_output: 0, created_ms: 0, progress: null,
+    text: '',
+    finish_reason: null,
+    n_input: 0,
+    n_output: 0,
+    created_ms: 0,
+    progress: null,
     ...frame,
     live: { startedAt: performance.now(), samples: [] },
   };

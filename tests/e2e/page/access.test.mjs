@@ -8,7 +8,9 @@ import { FakeSession } from './fake_session.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
@@ -17,11 +19,19 @@ after(async () => {
 async function check(page, where) {
   // By the debugger, not by a script element: the content policy holds for tests too.
   await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => window.axe.run(document, {
-    runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
-  }));
+  const { violations } = await page.evaluate(() =>
+    window.axe.run(document, {
+      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+    }),
+  );
   const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  assert.deepEqual(grave.map(({ id, nodes }) => `${where}: ${id}: ${nodes.map((n) => `${n.target} ${n.failureSummary}`).join(' | ')}`), []);
+  assert.deepEqual(
+    grave.map(
+      ({ id, nodes }) =>
+        `${where}: ${id}: ${nodes.map((n) => `${n.target} ${n.failureSummary}`).join(' | ')}`,
+    ),
+    [],
+  );
 }
 const calm = { reducedMotion: 'reduce' };
 
@@ -29,7 +39,12 @@ for (const colorScheme of ['light', 'dark']) {
   test(`axe finds nothing serious: ${colorScheme}`, async (t) => {
     const page = await openPage(t, server, { context: await newContext(t, { colorScheme, ...calm }) });
     await check(page, 'empty');
-    for (const text of ['My name is Zora.', 'Make a table of three countries and their capitals.', 'Write hello world in C.']) await ask(page, text);
+    for (const text of [
+      'My name is Zora.',
+      'Make a table of three countries and their capitals.',
+      'Write hello world in C.',
+    ])
+      await ask(page, text);
     await check(page, 'chat');
     await page.hover('.item.current');
     await check(page, 'chat, hovered');
@@ -60,13 +75,20 @@ for (const colorScheme of ['light', 'dark']) {
 
   test(`axe finds nothing serious while it streams, fails and waits: ${colorScheme}`, async (t) => {
     const page = await newPage(t, await newContext(t, { colorScheme, ...calm }));
-    const everything = '# Title\n\n## Sub\n\n> quote\n\n1. a\n2. b\n\n- [x] c\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n`code` [link](https://example.com)\n\n---\n\n' +
-      ['c', 'python', 'json', 'diff', 'sql', 'html', 'bash', 'rust', 'yaml'].map((language) =>
-        `\`\`\`${language}\n# comment\n// comment\n<!-- x -->\n-- x\n@meta class Foo: return "text" + 12\nlet x = null; {"key": true} +added\n-removed\nfn main() -> u8 { println!("x") }\nkey: value\n\`\`\`\n`).join('\n');
+    const everything =
+      '# Title\n\n## Sub\n\n> quote\n\n1. a\n2. b\n\n- [x] c\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n`code` [link](https://example.com)\n\n---\n\n' +
+      ['c', 'python', 'json', 'diff', 'sql', 'html', 'bash', 'rust', 'yaml']
+        .map(
+          (language) =>
+            `\`\`\`${language}\n# comment\n// comment\n<!-- x -->\n-- x\n@meta class Foo: return "text" + 12\nlet x = null; {"key": true} +added\n-removed\nfn main() -> u8 { println!("x") }\nkey: value\n\`\`\`\n`,
+        )
+        .join('\n');
     const fake = await FakeSession.route(page, [['All of it', everything]]);
     await page.goto(`${server.url}/#s=fake`);
     await settled(page, 1);
-    await page.evaluate(() => document.querySelectorAll('.turn').forEach((turn) => turn.classList.add('seen')));
+    await page.evaluate(() =>
+      document.querySelectorAll('.turn').forEach((turn) => turn.classList.add('seen')),
+    );
     await check(page, 'everything');
     fake.begin('Next');
     fake.progress(10, 100);
@@ -88,9 +110,19 @@ test('landmarks, names and the quiet log', async (t) => {
   assert.equal(await page.locator('main').count(), 1);
   assert.equal(await page.locator('nav[aria-label="Sessions"]').count(), 1);
   assert.equal(await page.locator('h1').count(), 1);
-  assert.deepEqual(await page.locator('[role=log]').evaluateAll((all) => all.map((e) => e.getAttribute('aria-live'))), ['off']);
-  assert.deepEqual(await page.locator('article').evaluateAll((all) => all.map((e) => [e.getAttribute('aria-label'), e.hasAttribute('tabindex')])),
-    [['You, message 1', false], ['Assistant, message 2', false]]);
+  assert.deepEqual(
+    await page.locator('[role=log]').evaluateAll((all) => all.map((e) => e.getAttribute('aria-live'))),
+    ['off'],
+  );
+  assert.deepEqual(
+    await page
+      .locator('article')
+      .evaluateAll((all) => all.map((e) => [e.getAttribute('aria-label'), e.hasAttribute('tabindex')])),
+    [
+      ['You, message 1', false],
+      ['Assistant, message 2', false],
+    ],
+  );
   assert.equal(await page.locator('form label[for=message]').innerText(), 'Message');
   assert.equal(await page.locator('.prose').getAttribute('dir'), 'auto');
 });
@@ -103,7 +135,10 @@ test('a reader is told that an answer began and how it ended, not its tokens', a
   await page.evaluate(() => {
     window.heard = [];
     for (const region of document.querySelectorAll('[aria-live=polite], [role=alert]'))
-      new MutationObserver(() => region.textContent && window.heard.push(region.textContent)).observe(region, { childList: true, characterData: true, subtree: true });
+      new MutationObserver(() => region.textContent && window.heard.push(region.textContent)).observe(
+        region,
+        { childList: true, characterData: true, subtree: true },
+      );
   });
   fake.begin('Say three words');
   await page.waitForFunction(() => window.heard.length === 1);
@@ -123,5 +158,7 @@ test('reduced motion stops what moves', async (t) => {
   await page.waitForSelector('.log');
   fake.begin('Hello');
   await page.waitForSelector('.dots');
-  await page.waitForFunction(() => document.getAnimations().every((animation) => animation.playState !== 'running'));
+  await page.waitForFunction(() =>
+    document.getAnimations().every((animation) => animation.playState !== 'running'),
+  );
 });

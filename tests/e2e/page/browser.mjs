@@ -17,7 +17,13 @@ export async function closeBrowser() {
 export async function newContext(t, options = {}) {
   browser ??= await chromium.launch({
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-gpu'],
+    args: [
+      '--no-sandbox',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+      '--disable-gpu',
+    ],
   });
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(30000);
@@ -34,7 +40,8 @@ export async function newPage(t, context, { expected = [] } = {}) {
   };
   page.on('pageerror', (error) => complain(`thrown: ${error.stack ?? error.message}`));
   page.on('console', (message) => {
-    if (message.type() === 'error' || /content security policy|trusted ?type/i.test(message.text())) complain(`console: ${message.text()}`);
+    if (message.type() === 'error' || /content security policy|trusted ?type/i.test(message.text()))
+      complain(`console: ${message.text()}`);
   });
   page.on('dialog', (dialog) => {
     complain(`dialog: ${dialog.message()}`);
@@ -52,7 +59,8 @@ export async function openPage(t, server, { context, hash = '', ...options } = {
   return page;
 }
 
-export const connected = (page) => page.waitForSelector('.connection .dot[data-connection=open]', { state: 'attached' });
+export const connected = (page) =>
+  page.waitForSelector('.connection .dot[data-connection=open]', { state: 'attached' });
 export const sessionOf = (page) => new URL(page.url()).hash.replace('#s=', '');
 
 /** Types a message and sends it with Enter. */
@@ -62,9 +70,14 @@ export async function say(page, text) {
 }
 
 /** Waits until as many turns are done as said and nothing runs. */
-export const settled = (page, turns) => page.waitForFunction((n) =>
-  document.querySelectorAll('.turn[data-state=done]').length >= n &&
-  !document.querySelector('.pending, .turn[data-state=running], .turn[data-state=queued]'), turns, { timeout: 60000 });
+export const settled = (page, turns) =>
+  page.waitForFunction(
+    (n) =>
+      document.querySelectorAll('.turn[data-state=done]').length >= n &&
+      !document.querySelector('.pending, .turn[data-state=running], .turn[data-state=queued]'),
+    turns,
+    { timeout: 60000 },
+  );
 
 /** Says something and waits for the end of the answer; gives its text. */
 export async function ask(page, text) {
@@ -75,10 +88,11 @@ export async function ask(page, text) {
 }
 
 /** Waits until the answer that streams is at least as long. */
-export const streamed = (page, characters) => page.waitForFunction((n) => {
-  const prose = document.querySelector('.turn[data-state=running] .prose');
-  return (prose?.textContent.length ?? 0) >= n;
-}, characters);
+export const streamed = (page, characters) =>
+  page.waitForFunction((n) => {
+    const prose = document.querySelector('.turn[data-state=running] .prose');
+    return (prose?.textContent.length ?? 0) >= n;
+  }, characters);
 
 // The demo model's answers are short. One that goes on to its length limit is there long enough to be met in the middle.
 export const ENDLESS = { ignore_eos: true, temperature: 1, max_tokens: 3000 };

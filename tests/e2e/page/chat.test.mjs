@@ -2,11 +2,25 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
-  ask, closeBrowser, copiedAnswers, ENDLESS, newContext, openPage, prepareSession, say, Server, sessionOf, settled, streamed, turnsOf,
+  ask,
+  closeBrowser,
+  copiedAnswers,
+  ENDLESS,
+  newContext,
+  openPage,
+  prepareSession,
+  say,
+  Server,
+  sessionOf,
+  settled,
+  streamed,
+  turnsOf,
 } from './browser.mjs';
 
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
@@ -22,12 +36,21 @@ test('a message is sent, its answer streams in, and the address keeps the sessio
   const facts = await page.locator('.assistant .facts').last().innerText();
   assert.match(facts, /^\d+ tokens · [\d,.]+ tokens\/s · first after/);
   assert.equal(await page.locator('h1').innerText(), 'My name is Zora.');
-  assert.equal(await page.locator('.item.current').innerText().then((text) => text.trim().split('\n')[0].replace(/,.*/, '')), 'My name is Zora.');
+  assert.equal(
+    await page
+      .locator('.item.current')
+      .innerText()
+      .then((text) => text.trim().split('\n')[0].replace(/,.*/, '')),
+    'My name is Zora.',
+  );
 
   await page.reload();
   await settled(page, 2);
   assert.equal(await page.locator('.user .bubble').first().innerText(), 'My name is Zora.');
-  assert.deepEqual(await copiedAnswers(page), (await turnsOf(server, id)).map((turn) => turn.text));
+  assert.deepEqual(
+    await copiedAnswers(page),
+    (await turnsOf(server, id)).map((turn) => turn.text),
+  );
 });
 
 test('a suggestion starts a session; code is coloured and copied', async (t) => {
@@ -35,11 +58,14 @@ test('a suggestion starts a session; code is coloured and copied', async (t) => 
   await page.click('.suggestion:has-text("hello world")');
   await settled(page, 1);
   assert.equal(await page.locator('.code-language').innerText(), 'C');
-  assert.ok(await page.locator('.code .hljs-keyword').count() > 0);
+  assert.ok((await page.locator('.code .hljs-keyword').count()) > 0);
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
   await page.click('[data-action=copy-code]');
   await page.waitForSelector('[data-action=copy-code].done');
-  assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^#include <stdio.h>[^]*return 0;\n}\n?$/);
+  assert.match(
+    await page.evaluate(() => navigator.clipboard.readText()),
+    /^#include <stdio.h>[^]*return 0;\n}\n?$/,
+  );
 });
 
 test('Stop keeps what was said, and the session goes on', async (t) => {
@@ -111,7 +137,10 @@ test('a message sent while an answer runs waits for it, and can be taken back', 
   await say(page, 'What is my name?');
   await say(page, 'Count to 50.');
   await page.waitForFunction(() => document.querySelectorAll('.turn[data-state=queued]').length === 2);
-  assert.equal(await page.locator('.turn[data-state=queued] .bubble').first().innerText(), 'What is my name?');
+  assert.equal(
+    await page.locator('.turn[data-state=queued] .bubble').first().innerText(),
+    'What is my name?',
+  );
   await page.locator('.turn[data-state=queued] button:has-text("Take back")').last().click();
   await page.waitForFunction(() => document.querySelectorAll('.turn[data-state=queued]').length === 1);
   await page.click('.stop');
@@ -153,17 +182,26 @@ test('Shift+Enter begins a line, a long message folds, and the reader who scroll
     const scroller = document.querySelector('.scroller');
     return scroller.scrollHeight > scroller.clientHeight + 400;
   });
-  assert.ok(await page.evaluate(() => {
-    const scroller = document.querySelector('.scroller');
-    return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
-  }), 'the view follows the answer');
+  assert.ok(
+    await page.evaluate(() => {
+      const scroller = document.querySelector('.scroller');
+      return scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
+    }),
+    'the view follows the answer',
+  );
   await page.hover('.scroller');
   await page.mouse.wheel(0, -300);
   await page.waitForSelector('.jump:visible');
   const top = await page.evaluate(() => document.querySelector('.scroller').scrollTop);
-  const length = await page.locator('.turn .prose').textContent().then((text) => text.length);
+  const length = await page
+    .locator('.turn .prose')
+    .textContent()
+    .then((text) => text.length);
   await streamed(page, length + 200);
-  assert.ok(Math.abs(await page.evaluate(() => document.querySelector('.scroller').scrollTop) - top) < 5, 'the view stays');
+  assert.ok(
+    Math.abs((await page.evaluate(() => document.querySelector('.scroller').scrollTop)) - top) < 5,
+    'the view stays',
+  );
   await page.click('.jump');
   await page.waitForFunction(() => {
     const scroller = document.querySelector('.scroller');
@@ -179,7 +217,10 @@ test('a full session says so and offers a new one', async (t) => {
   await say(page, 'Tell me a story about a hedgehog.');
   await settled(page, 1);
   await page.waitForSelector('.full-notice.full');
-  assert.match(await page.locator('.full-notice').innerText(), /This session is full: all 64 tokens are used/);
+  assert.match(
+    await page.locator('.full-notice').innerText(),
+    /This session is full: all 64 tokens are used/,
+  );
   await page.fill('#message', 'more');
   assert.equal(await page.isDisabled('.send'), true);
   await page.click('.full-notice button');
@@ -201,9 +242,13 @@ test('a message that does not fit is refused at its place with the numbers', asy
 test('where the model’s memory ends is drawn, and the meters tell both lengths', async (t) => {
   const { id } = await prepareSession(t, server, { memory_len: 64, sink_len: 4 });
   const page = await openPage(t, server, { hash: `#s=${id}`, context: await newContext(t) });
-  for (const text of ['My name is Zora.', 'What is 2 + 2?', 'Write hello world in C.', 'Count to 50.']) await ask(page, text);
+  for (const text of ['My name is Zora.', 'What is 2 + 2?', 'Write hello world in C.', 'Count to 50.'])
+    await ask(page, text);
   await page.waitForSelector('.window-line');
   assert.match(await page.locator('.meter-memory').innerText(), /64 \/ 64/);
   const used = (await turnsOf(server, id)).at(-1).usage.log_tokens;
-  assert.match((await page.locator('.meter-session').innerText()).replaceAll(',', ''), new RegExp(`${used} / 4096`));
+  assert.match(
+    (await page.locator('.meter-session').innerText()).replaceAll(',', ''),
+    new RegExp(`${used} / 4096`),
+  );
 });

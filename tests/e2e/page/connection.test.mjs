@@ -4,7 +4,22 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import {
-  ask, closeBrowser, connected, copiedAnswers, ENDLESS, newContext, newPage, openPage, prepareSession, say, Server, sessionOf, settled, streamed, turnsOf, until,
+  ask,
+  closeBrowser,
+  connected,
+  copiedAnswers,
+  ENDLESS,
+  newContext,
+  newPage,
+  openPage,
+  prepareSession,
+  say,
+  Server,
+  sessionOf,
+  settled,
+  streamed,
+  turnsOf,
+  until,
 } from './browser.mjs';
 
 after(closeBrowser);
@@ -104,7 +119,10 @@ test('the page says only what is new: no history goes up, no state comes down tw
   await connected(page);
   await ask(page, 'My name is Zora.');
   await ask(page, 'What is my name?');
-  assert.deepEqual(said.map((message) => message.type), ['hello', 'sessions.watch', 'session.list', 'session.open', 'turn.start', 'turn.start']);
+  assert.deepEqual(
+    said.map((message) => message.type),
+    ['hello', 'sessions.watch', 'session.list', 'session.open', 'turn.start', 'turn.start'],
+  );
   assert.deepEqual(said[5].input, { content: 'What is my name?' });
   // A session left and come back to is caught up with, not read again; a rename of one not shown attaches nothing.
   const id = sessionOf(page);
@@ -118,7 +136,10 @@ test('the page says only what is new: no history goes up, no state comes down tw
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 2);
   await ask(page, 'What is 2 + 2?');
-  assert.deepEqual(said.slice(6).map((message) => message.type), ['session.detach', 'session.update', 'session.attach', 'turn.start']);
+  assert.deepEqual(
+    said.slice(6).map((message) => message.type),
+    ['session.detach', 'session.update', 'session.attach', 'turn.start'],
+  );
   assert.ok(said[8].after > 10, 'from where the page left off');
 });
 
@@ -143,5 +164,8 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
   await page.reload();
   await connected(page);
   await settled(page, 1);
-  assert.equal(await page.evaluate(() => JSON.stringify(Object.entries(localStorage)).includes('correct-horse')), false);
+  assert.equal(
+    await page.evaluate(() => JSON.stringify(Object.entries(localStorage)).includes('correct-horse')),
+    false,
+  );
 });

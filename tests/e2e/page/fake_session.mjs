@@ -2,9 +2,27 @@
 // that no model would say, and for speeds that no machine here reaches.
 
 const MODEL = {
-  name: 'written', family: 'llama', n_params: 1000000, n_vocab: 256, backend: 'test', chat: true, session_len: 1000000, max_session_len: 1000000,
-  memory_len: 1000000, max_memory_len: 1000000, sink_len: 4,
-  sampling: { temperature: 0.7, top_k: 0, top_p: 0.9, min_p: 0, repetition_penalty: 1, presence_penalty: 0, frequency_penalty: 0, max_tokens: 0 },
+  name: 'written',
+  family: 'llama',
+  n_params: 1000000,
+  n_vocab: 256,
+  backend: 'test',
+  chat: true,
+  session_len: 1000000,
+  max_session_len: 1000000,
+  memory_len: 1000000,
+  max_memory_len: 1000000,
+  sink_len: 4,
+  sampling: {
+    temperature: 0.7,
+    top_k: 0,
+    top_p: 0.9,
+    min_p: 0,
+    repetition_penalty: 1,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    max_tokens: 0,
+  },
 };
 
 export class FakeSession {
@@ -20,46 +38,105 @@ export class FakeSession {
     return fake;
   }
 
-  send(frame) { this.socket.send(JSON.stringify(frame)); }
-  event(frame) { this.send({ session: 'fake', seq: ++this.seq, ...frame }); }
+  send(frame) {
+    this.socket.send(JSON.stringify(frame));
+  }
+  event(frame) {
+    this.send({ session: 'fake', seq: ++this.seq, ...frame });
+  }
 
   get session() {
     return {
-      id: 'fake', title: 'Written', auto_title: true, model: 'written', state: 'idle', created_ms: Date.now(), updated_ms: Date.now(),
-      n_turns: this.turns.length, n_tokens: 100, session_len: 1000000, memory_len: 1000000, sink_len: 4, cached_tokens: 100, system: null,
-      sampling: {}, seq: this.seq, turn: null,
+      id: 'fake',
+      title: 'Written',
+      auto_title: true,
+      model: 'written',
+      state: 'idle',
+      created_ms: Date.now(),
+      updated_ms: Date.now(),
+      n_turns: this.turns.length,
+      n_tokens: 100,
+      session_len: 1000000,
+      memory_len: 1000000,
+      sink_len: 4,
+      cached_tokens: 100,
+      system: null,
+      sampling: {},
+      seq: this.seq,
+      turn: null,
     };
   }
 
   #answer({ type, request_id, last }) {
     switch (type) {
       case 'hello':
-        this.send({ type: 'hello', protocol: 'parley.v1', server: { name: 'fake', version: '0' }, models: [MODEL], limits: { messages_per_second: 100 }, idle_eviction_ms: 1000 });
+        this.send({
+          type: 'hello',
+          protocol: 'parley.v1',
+          server: { name: 'fake', version: '0' },
+          models: [MODEL],
+          limits: { messages_per_second: 100 },
+          idle_eviction_ms: 1000,
+        });
         break;
-      case 'sessions.watch': this.send({ type: 'sessions.watching', request_id }); break;
-      case 'session.list': this.send({ type: 'session.list', request_id, sessions: [this.session], cursor: null }); break;
+      case 'sessions.watch':
+        this.send({ type: 'sessions.watching', request_id });
+        break;
+      case 'session.list':
+        this.send({ type: 'session.list', request_id, sessions: [this.session], cursor: null });
+        break;
       case 'session.get': {
         this.reads = (this.reads ?? 0) + 1;
         const first = Math.max(0, this.turns.length - last);
         const turns = this.turns.slice(first).map(([said, answered], i) => ({
-          turn: first + i, state: 'done', input: { content: said }, text: answered, finish_reason: 'eos', n_input: 5, n_output: 20, seed: '1',
-          sampling: {}, created_ms: Date.now(), usage: { input_tokens: 5, output_tokens: 20, log_tokens: 25 },
+          turn: first + i,
+          state: 'done',
+          input: { content: said },
+          text: answered,
+          finish_reason: 'eos',
+          n_input: 5,
+          n_output: 20,
+          seed: '1',
+          sampling: {},
+          created_ms: Date.now(),
+          usage: { input_tokens: 5, output_tokens: 20, log_tokens: 25 },
           timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, tokens_per_second: 1000 },
-          cache: { source: 'kept', kept_tokens: 0, computed_tokens: 5 }, seq_first: first + i, seq_last: first + i,
+          cache: { source: 'kept', kept_tokens: 0, computed_tokens: 5 },
+          seq_first: first + i,
+          seq_last: first + i,
         }));
-        this.send({ type: 'session.state', request_id, session: this.session, turns, seq: this.seq, more: first > 0 });
+        this.send({
+          type: 'session.state',
+          request_id,
+          session: this.session,
+          turns,
+          seq: this.seq,
+          more: first > 0,
+        });
         break;
       }
-      case 'ping': this.send({ type: 'pong', request_id }); break;
+      case 'ping':
+        this.send({ type: 'pong', request_id });
+        break;
     }
   }
 
   begin(said) {
     this.turn = this.turns.length;
     this.turns.push([said, '']);
-    this.event({ type: 'turn.started', turn: this.turn, input: { content: said }, n_input: 5, seed: '1', sampling: {}, created_ms: Date.now() });
+    this.event({
+      type: 'turn.started',
+      turn: this.turn,
+      input: { content: said },
+      n_input: 5,
+      seed: '1',
+      sampling: {},
+      created_ms: Date.now(),
+    });
   }
-  progress(done, total) { this.send({ type: 'turn.progress', session: 'fake', turn: this.turn, done, total }); }
+  progress(done, total) {
+    this.send({ type: 'turn.progress', session: 'fake', turn: this.turn, done, total });
+  }
   delta(text) {
     this.turns[this.turn][1] += text;
     this.event({ type: 'turn.delta', first_seq: this.seq + 1, turn: this.turn, text, ids: [1] });
@@ -68,8 +145,13 @@ export class FakeSession {
   done(finish_reason = 'eos', text = undefined) {
     this.turns[this.turn][1] += text ?? '';
     this.event({
-      type: 'turn.done', turn: this.turn, finish_reason, text, usage: { input_tokens: 5, output_tokens: 20, log_tokens: 125 },
-      timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, tokens_per_second: 1000 }, cache: { source: 'kept', kept_tokens: 100, computed_tokens: 5 },
+      type: 'turn.done',
+      turn: this.turn,
+      finish_reason,
+      text,
+      usage: { input_tokens: 5, output_tokens: 20, log_tokens: 125 },
+      timings: { queue_ms: 0, prefill_ms: 1, first_token_ms: 1, decode_ms: 1, tokens_per_second: 1000 },
+      cache: { source: 'kept', kept_tokens: 100, computed_tokens: 5 },
     });
   }
 }

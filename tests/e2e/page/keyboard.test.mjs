@@ -1,15 +1,32 @@
 // Everything from the keyboard, and in a narrow window.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { ask, closeBrowser, ENDLESS, openPage, prepareSession, say, Server, sessionOf, settled, streamed } from './browser.mjs';
+import {
+  ask,
+  closeBrowser,
+  ENDLESS,
+  openPage,
+  prepareSession,
+  say,
+  Server,
+  sessionOf,
+  settled,
+  streamed,
+} from './browser.mjs';
 
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
 });
-const focused = (page) => page.evaluate(() => document.activeElement?.id || document.activeElement?.className || document.activeElement?.localName);
+const focused = (page) =>
+  page.evaluate(
+    () =>
+      document.activeElement?.id || document.activeElement?.className || document.activeElement?.localName,
+  );
 
 test('a conversation, its list and its settings without a pointer', async (t) => {
   const page = await openPage(t, server);
@@ -73,9 +90,24 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
     if ((await focused(page)) !== 'body') seen.push(name);
     if (name === 'message' || (await focused(page)) === 'message') break;
   }
-  const order = ['Skip to the message field', 'Parley', 'Hide sessions', 'New session', 'Search titles and messages'];
+  const order = [
+    'Skip to the message field',
+    'Parley',
+    'Hide sessions',
+    'New session',
+    'Search titles and messages',
+  ];
   assert.deepEqual(seen.slice(0, order.length), order);
-  for (const control of ['Keyboard shortcuts', 'Settings', 'Settings of this session', 'Session menu', 'Copy message', 'Copy code', 'Code, C', 'Copy answer'])
+  for (const control of [
+    'Keyboard shortcuts',
+    'Settings',
+    'Settings of this session',
+    'Session menu',
+    'Copy message',
+    'Copy code',
+    'Code, C',
+    'Copy answer',
+  ])
     assert.ok(seen.includes(control), `${control} is not reached: ${seen.join(', ')}`);
   assert.equal(await focused(page), 'message');
 
@@ -106,11 +138,26 @@ test('shortcuts can be turned off; Escape still stops', async (t) => {
 });
 
 test('360 px wide: nothing is cut off, the sessions are a drawer, Enter is a new line', async (t) => {
-  const page = await openPage(t, server, { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
-  const overflow = () => page.evaluate(() => [...document.querySelectorAll('body *')].filter((e) => {
-    const box = e.getBoundingClientRect();
-    return box.width && box.height && getComputedStyle(e).visibility === 'visible' && box.right > innerWidth + 1 && !e.closest('pre, .table, #sidebar');
-  }).map((e) => e.className || e.localName));
+  const page = await openPage(t, server, {
+    viewport: { width: 360, height: 640 },
+    hasTouch: true,
+    isMobile: true,
+  });
+  const overflow = () =>
+    page.evaluate(() =>
+      [...document.querySelectorAll('body *')]
+        .filter((e) => {
+          const box = e.getBoundingClientRect();
+          return (
+            box.width &&
+            box.height &&
+            getComputedStyle(e).visibility === 'visible' &&
+            box.right > innerWidth + 1 &&
+            !e.closest('pre, .table, #sidebar')
+          );
+        })
+        .map((e) => e.className || e.localName),
+    );
   assert.deepEqual(await overflow(), []);
   await page.tap('#message');
   await page.keyboard.type('Write hello world');
@@ -142,8 +189,22 @@ test('360 px wide: nothing is cut off, the sessions are a drawer, Enter is a new
   await page.tap('.header [aria-label^="Settings"]');
   await page.waitForSelector('.settings');
   assert.deepEqual(await overflow(), []);
-  assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll('button, a[href], input')].filter((e) => {
-    const box = e.getBoundingClientRect();
-    return box.width && e.checkVisibility({ visibilityProperty: true }) && !e.closest('.choice, p, .skip, .check') && !e.classList.contains('skip') && (box.width < 24 || box.height < 24);
-  }).map((e) => e.outerHTML.slice(0, 80))), [], 'targets of at least 24 px');
+  assert.deepEqual(
+    await page.evaluate(() =>
+      [...document.querySelectorAll('button, a[href], input')]
+        .filter((e) => {
+          const box = e.getBoundingClientRect();
+          return (
+            box.width &&
+            e.checkVisibility({ visibilityProperty: true }) &&
+            !e.closest('.choice, p, .skip, .check') &&
+            !e.classList.contains('skip') &&
+            (box.width < 24 || box.height < 24)
+          );
+        })
+        .map((e) => e.outerHTML.slice(0, 80)),
+    ),
+    [],
+    'targets of at least 24 px',
+  );
 });

@@ -5,7 +5,9 @@ import { closeBrowser, connected, newContext, newPage, Server, settled } from '.
 import { FakeSession } from './fake_session.mjs';
 
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
@@ -13,12 +15,14 @@ after(async () => {
 
 const DOCUMENTS = {
   headings: '# One\n\nText **bold *both* bold** and `code **not bold**`.\n\nTwo\n===\n\nend',
-  lists: '1. one\n2. two\n\n   more of two\n\n3. three\n   - a\n   - b\n\n     para\n\n4. four\n\ntext after\n\n- [x] done\n- [ ] open',
+  lists:
+    '1. one\n2. two\n\n   more of two\n\n3. three\n   - a\n   - b\n\n     para\n\n4. four\n\ntext after\n\n- [x] done\n- [ ] open',
   loose: '- a\n\n- b\n\n- c\n\nnot in it\n\n* d\n* e',
   code: 'Before\n\n```python\ndef f(x):\n\n    return "```"\n\n# end\n```\n\nbetween `a` and\n\n~~~\nplain\n~~~\n\n    indented\n\n    code\n\nafter',
   tables: '| a | b |\n|:--|--:|\n| 1 | 2 |\n| **3** | `4` |\n\ntext\n\n| lonely |\n\nend',
   quotes: '> one\n> two\n\n> three\n>\n> ```c\n> int x;\n> ```\n\nlazy\n> a\nb',
-  references: 'See [later] and [other][x].\n\nText.\n\n[later]: https://a.example/\n[x]: https://b.example/ "title"',
+  references:
+    'See [later] and [other][x].\n\nText.\n\n[later]: https://a.example/\n[x]: https://b.example/ "title"',
   breaks: 'line one\nline two  \nline three\n\n---\n\n***\n\nend \\*not\\* \\_em\\_',
   unclosed: '**bold without end and `code without end\n\n```js\nlet x = 1;',
   html: '<details><summary>x</summary>\n\n**inside**\n\n</details>\n\n<b>bold</b> &amp; &lt;',
@@ -30,7 +34,10 @@ const DOCUMENTS = {
 test('a text that streams ends as the same elements as when it was there before', async (t) => {
   const context = await newContext(t);
   const still = await newPage(t, context);
-  await FakeSession.route(still, Object.values(DOCUMENTS).map((text) => ['say', text]));
+  await FakeSession.route(
+    still,
+    Object.values(DOCUMENTS).map((text) => ['say', text]),
+  );
   await still.goto(`${server.url}/#s=fake`);
   await settled(still, Object.keys(DOCUMENTS).length);
   const wanted = await still.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
@@ -50,18 +57,28 @@ test('a text that streams ends as the same elements as when it was there before'
     }
     await settled(page, wanted.length);
     const got = await page.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
-    Object.keys(DOCUMENTS).forEach((name, i) => assert.equal(got[i], wanted[i], `${name} in pieces of ${size}`));
+    Object.keys(DOCUMENTS).forEach((name, i) =>
+      assert.equal(got[i], wanted[i], `${name} in pieces of ${size}`),
+    );
     await page.close();
   }
 });
 
 test('what Markdown says of order and alignment is kept', async (t) => {
   const page = await newPage(t, await newContext(t));
-  await FakeSession.route(page, [['say', '3. three\n4. four\n\n| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |\n\n![a picture](https://example.com/p.png)']]);
+  await FakeSession.route(page, [
+    [
+      'say',
+      '3. three\n4. four\n\n| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |\n\n![a picture](https://example.com/p.png)',
+    ],
+  ]);
   await page.goto(`${server.url}/#s=fake`);
   await settled(page, 1);
   assert.equal(await page.locator('.prose ol').getAttribute('start'), '3');
-  assert.deepEqual(await page.locator('.prose td').evaluateAll((all) => all.map((cell) => getComputedStyle(cell).textAlign)), ['left', 'right', 'center']);
+  assert.deepEqual(
+    await page.locator('.prose td').evaluateAll((all) => all.map((cell) => getComputedStyle(cell).textAlign)),
+    ['left', 'right', 'center'],
+  );
   assert.equal(await page.locator('.prose a').getAttribute('href'), 'https://example.com/p.png');
   assert.equal(await page.locator('.prose a').innerText(), 'a picture');
 });
@@ -72,25 +89,41 @@ test('while it streams, closed blocks stay the same elements and an open fence g
   await page.goto(`${server.url}/#s=fake`);
   await connected(page);
   await page.waitForSelector('.log');
-  const frame = () => page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+  const frame = () =>
+    page.evaluate(
+      () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))),
+    );
   fake.begin('say');
   fake.delta('First paragraph.\n\nSecond **par');
   await page.waitForSelector('.prose strong');
-  await page.evaluate(() => { window.first = document.querySelector('.prose p'); });
+  await page.evaluate(() => {
+    window.first = document.querySelector('.prose p');
+  });
   fake.delta('agraph**.\n\n```c\nint a;\n');
   await page.waitForSelector('.prose .code');
   assert.equal(await page.locator('.hljs-type').count(), 0, 'colours wait for the closing fence');
-  await page.evaluate(() => { window.code = document.querySelector('.prose code'); });
+  await page.evaluate(() => {
+    window.code = document.querySelector('.prose code');
+  });
   for (let i = 0; i < 50; i++) fake.delta(`int x${i};\n`);
   await page.waitForFunction(() => document.querySelector('.prose code').textContent.includes('x49'));
-  assert.ok(await page.evaluate(() => window.code === document.querySelector('.prose code') && window.first === document.querySelector('.prose p')));
+  assert.ok(
+    await page.evaluate(
+      () =>
+        window.code === document.querySelector('.prose code') &&
+        window.first === document.querySelector('.prose p'),
+    ),
+  );
   fake.delta('```\n\nAfter.');
   await page.waitForSelector('.prose .hljs-type');
   await frame();
   assert.ok(await page.evaluate(() => window.first === document.querySelector('.prose p')));
   fake.done();
   await settled(page, 1);
-  assert.ok(await page.evaluate(() => window.first === document.querySelector('.prose p')), 'nothing was redrawn at the end');
+  assert.ok(
+    await page.evaluate(() => window.first === document.querySelector('.prose p')),
+    'nothing was redrawn at the end',
+  );
 });
 
 test('1,000 tokens a second stream without long frames', async (t) => {
@@ -110,10 +143,15 @@ test('1,000 tokens a second stream without long frames', async (t) => {
     };
     requestAnimationFrame(tick);
     window.tasks = [];
-    new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ type: 'longtask' });
+    new PerformanceObserver((list) =>
+      window.tasks.push(...list.getEntries().map((entry) => entry.duration)),
+    ).observe({ type: 'longtask' });
   });
-  const text = Array.from({ length: 60 }, (_, i) =>
-    `Paragraph ${i} with **bold** words and \`code\` in it, long enough to wrap over a line or two of the column.\n\n- item one\n- item two\n\n\`\`\`c\nint f${i}(void) { return ${i}; }\n\`\`\`\n\n`).join('');
+  const text = Array.from(
+    { length: 60 },
+    (_, i) =>
+      `Paragraph ${i} with **bold** words and \`code\` in it, long enough to wrap over a line or two of the column.\n\n- item one\n- item two\n\n\`\`\`c\nint f${i}(void) { return ${i}; }\n\`\`\`\n\n`,
+  ).join('');
   const tokens = text.match(/[^]{1,4}/g);
   const start = performance.now();
   for (let i = 0; i < tokens.length;) {
@@ -123,9 +161,14 @@ test('1,000 tokens a second stream without long frames', async (t) => {
   }
   fake.done();
   await settled(page, 1);
-  const { frames, tasks } = await page.evaluate(() => ({ frames: window.frames.sort((a, b) => a - b), tasks: window.tasks }));
+  const { frames, tasks } = await page.evaluate(() => ({
+    frames: window.frames.sort((a, b) => a - b),
+    tasks: window.tasks,
+  }));
   const median = frames[frames.length >> 1];
-  t.diagnostic(`${tokens.length} tokens; frames: ${frames.length}, median ${median.toFixed(1)} ms, 99th ${frames[Math.floor(frames.length * 0.99)].toFixed(1)} ms; long tasks: ${tasks.map(Math.round)}`);
+  t.diagnostic(
+    `${tokens.length} tokens; frames: ${frames.length}, median ${median.toFixed(1)} ms, 99th ${frames[Math.floor(frames.length * 0.99)].toFixed(1)} ms; long tasks: ${tasks.map(Math.round)}`,
+  );
   // Frames come at 16.7 ms on an idle machine; the bound leaves room for one that is busy with other things.
   assert.ok(median < 40, `median frame ${median} ms`);
   assert.equal(await page.locator('.prose .code').count(), 60);
@@ -133,7 +176,10 @@ test('1,000 tokens a second stream without long frames', async (t) => {
 
 test('a transcript of 1,000 turns opens at its end and stays quick', async (t) => {
   const page = await newPage(t, await newContext(t));
-  const turns = Array.from({ length: 1000 }, (_, i) => [`Question ${i}?`, `Answer **${i}**.\n\n\`\`\`c\nint x = ${i};\n\`\`\`\n\n- a\n- b`]);
+  const turns = Array.from({ length: 1000 }, (_, i) => [
+    `Question ${i}?`,
+    `Answer **${i}**.\n\n\`\`\`c\nint x = ${i};\n\`\`\`\n\n- a\n- b`,
+  ]);
   const fake = await FakeSession.route(page, turns);
   await page.goto(`${server.url}/#s=fake`);
   await page.waitForSelector('.turn[data-turn="999"] .code');
@@ -146,7 +192,10 @@ test('a transcript of 1,000 turns opens at its end and stays quick', async (t) =
   await settled(page, 1000);
   t.diagnostic(`900 older turns drawn in ${Date.now() - start} ms`);
   assert.equal(await page.locator('.older:visible').count(), 0);
-  assert.deepEqual(await page.locator('.turn').evaluateAll((all) => all.map((turn) => Number(turn.dataset.turn))), turns.map((_, i) => i));
+  assert.deepEqual(
+    await page.locator('.turn').evaluateAll((all) => all.map((turn) => Number(turn.dataset.turn))),
+    turns.map((_, i) => i),
+  );
   await page.focus('#message');
   const typing = Date.now();
   await page.keyboard.type('quick enough to type here');
@@ -204,14 +253,24 @@ test('events seen before change nothing, a missing one is noticed, held-back tex
   fake.begin('say');
   fake.delta('One ');
   fake.seq--;
-  fake.send({ type: 'turn.delta', session: 'fake', seq: ++fake.seq, first_seq: fake.seq, turn: 0, text: 'One ', ids: [1] });
+  fake.send({
+    type: 'turn.delta',
+    session: 'fake',
+    seq: ++fake.seq,
+    first_seq: fake.seq,
+    turn: 0,
+    text: 'One ',
+    ids: [1],
+  });
   fake.delta('two ');
   await page.waitForFunction(() => document.querySelector('.prose')?.textContent.trim() === 'One two');
   fake.turns[0][1] += 'three ';
   fake.seq++; // this one got lost
   assert.equal(fake.reads, 1);
   fake.delta('four ');
-  await page.waitForFunction(() => document.querySelector('.prose')?.textContent.trim() === 'One two three four');
+  await page.waitForFunction(
+    () => document.querySelector('.prose')?.textContent.trim() === 'One two three four',
+  );
   assert.equal(fake.reads, 2);
   fake.begin('again');
   fake.delta('Ends wi');

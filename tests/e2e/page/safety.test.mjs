@@ -5,7 +5,9 @@ import { closeBrowser, connected, newContext, newPage, openPage, say, Server, se
 import { FakeSession } from './fake_session.mjs';
 
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
@@ -42,20 +44,33 @@ async function checkClean(page) {
     const problems = [];
     const log = document.querySelector('.log');
     for (const element of log.querySelectorAll('*')) {
-      if (/^(script|style|iframe|img|form|input|object|embed|link|meta|base|math|video|audio|source)$/i.test(element.localName)) problems.push(element.outerHTML);
-      if (element.namespaceURI === 'http://www.w3.org/2000/svg' && !element.closest('.icon')) problems.push(element.outerHTML);
+      if (
+        /^(script|style|iframe|img|form|input|object|embed|link|meta|base|math|video|audio|source)$/i.test(
+          element.localName,
+        )
+      )
+        problems.push(element.outerHTML);
+      if (element.namespaceURI === 'http://www.w3.org/2000/svg' && !element.closest('.icon'))
+        problems.push(element.outerHTML);
       for (const { name, value } of element.attributes) {
-        if (/^on/i.test(name) || name === 'style' || name === 'srcdoc') problems.push(`${name} in ${element.outerHTML}`);
-        if (/^(href|src|action|formaction)$/i.test(name) && !/^(https?:|mailto:)/i.test(value)) problems.push(`${name}=${value}`);
+        if (/^on/i.test(name) || name === 'style' || name === 'srcdoc')
+          problems.push(`${name} in ${element.outerHTML}`);
+        if (/^(href|src|action|formaction)$/i.test(name) && !/^(https?:|mailto:)/i.test(value))
+          problems.push(`${name}=${value}`);
       }
       if (element.closest('.prose')) {
-        if (element.localName === 'a' && element.hasAttribute('href') && (element.target !== '_blank' || !/noopener/.test(element.rel) || !/noreferrer/.test(element.rel)))
+        if (
+          element.localName === 'a' &&
+          element.hasAttribute('href') &&
+          (element.target !== '_blank' || !/noopener/.test(element.rel) || !/noreferrer/.test(element.rel))
+        )
           problems.push(`link: ${element.outerHTML}`);
         if (element.id || element.hasAttribute('name')) problems.push(`named: ${element.outerHTML}`);
       }
     }
     if ('hacked' in window) problems.push('a script ran');
-    if (document.getElementById('message')?.localName !== 'textarea') problems.push('an element was shadowed');
+    if (document.getElementById('message')?.localName !== 'textarea')
+      problems.push('an element was shadowed');
     return problems;
   });
   assert.deepEqual(found, []);
@@ -65,7 +80,8 @@ async function checkClean(page) {
 function watchRequests(t, page) {
   const elsewhere = [];
   page.on('request', (request) => {
-    if (!request.url().startsWith(server.url) && !/^(data|blob|about):/.test(request.url())) elsewhere.push(request.url());
+    if (!request.url().startsWith(server.url) && !/^(data|blob|about):/.test(request.url()))
+      elsewhere.push(request.url());
   });
   t.after(() => assert.deepEqual(elsewhere, [], 'the page asked other hosts'));
 }
@@ -73,13 +89,17 @@ function watchRequests(t, page) {
 test('an answer that was there before', async (t) => {
   const page = await newPage(t, await newContext(t));
   watchRequests(t, page);
-  await FakeSession.route(page, HOSTILE.map((text, i) => [`say ${i}`, text]));
+  await FakeSession.route(
+    page,
+    HOSTILE.map((text, i) => [`say ${i}`, text]),
+  );
   await page.goto(`${server.url}/#s=fake`);
   await settled(page, HOSTILE.length);
   await checkClean(page);
   const text = await page.locator('.log').textContent();
   assert.match(text, /<img src=x onerror="window.hacked=1">/, 'markup is shown as it was written');
-  for (const link of await page.locator('.prose a[href]').all()) await link.hover({ force: true, timeout: 1000 }).catch(() => {});
+  for (const link of await page.locator('.prose a[href]').all())
+    await link.hover({ force: true, timeout: 1000 }).catch(() => {});
   await checkClean(page);
 });
 
@@ -128,7 +148,13 @@ test('addresses that name no session are no way in', async (t) => {
 test('the page is sent with its policy, and without a frame around it', async () => {
   const answer = await fetch(server.url);
   const policy = answer.headers.get('content-security-policy');
-  for (const part of ["default-src 'none'", "script-src 'self'", "style-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"])
+  for (const part of [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+  ])
     assert.ok(policy.includes(part), part);
   assert.doesNotMatch(policy, /unsafe|https?:/);
   const text = await answer.text();

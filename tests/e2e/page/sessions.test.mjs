@@ -3,11 +3,24 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import {
-  ask, closeBrowser, ENDLESS, newContext, openPage, prepareSession, say, Server, sessionOf, settled, streamed, turnsOf,
+  ask,
+  closeBrowser,
+  ENDLESS,
+  newContext,
+  openPage,
+  prepareSession,
+  say,
+  Server,
+  sessionOf,
+  settled,
+  streamed,
+  turnsOf,
 } from './browser.mjs';
 
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
@@ -28,7 +41,10 @@ test('a second tab shows the same sessions and streams the same answer live', as
   await second.press('#message', 'Escape');
   await settled(first, 1);
   await settled(second, 1);
-  assert.equal(await second.locator('.turn .prose').innerHTML(), await first.locator('.turn .prose').innerHTML());
+  assert.equal(
+    await second.locator('.turn .prose').innerHTML(),
+    await first.locator('.turn .prose').innerHTML(),
+  );
 
   // A session begun in one tab appears in the other; its removal reaches the tab that shows it.
   await second.click('.new-button');
@@ -54,7 +70,10 @@ test('a session is renamed in place, and gets its own title back', async (t) => 
   await page.click('.menu-item:has-text("Rename")');
   await page.keyboard.type('Northern towns');
   await page.keyboard.press('Enter');
-  await page.waitForFunction((s) => document.querySelector(`${s} .item-title`).textContent === 'Northern towns', item(id));
+  await page.waitForFunction(
+    (s) => document.querySelector(`${s} .item-title`).textContent === 'Northern towns',
+    item(id),
+  );
   assert.equal(await page.locator('h1').innerText(), 'Northern towns');
   await page.dblclick('h1');
   await page.keyboard.type('given up');
@@ -63,7 +82,9 @@ test('a session is renamed in place, and gets its own title back', async (t) => 
   await page.dblclick('h1');
   await page.fill('.title-rename', '');
   await page.keyboard.press('Enter');
-  await page.waitForFunction(() => document.querySelector('h1').textContent === 'What is the capital of Norway?');
+  await page.waitForFunction(
+    () => document.querySelector('h1').textContent === 'What is the capital of Norway?',
+  );
 });
 
 test('search finds titles and words of both sides, and Escape brings the list back', async (t) => {
@@ -74,7 +95,11 @@ test('search finds titles and words of both sides, and Escape brings the list ba
   await ask(page, 'What is 17 + 25?');
   const sums = sessionOf(page);
   await page.waitForSelector(item(sums));
-  for (const [query, found, hidden] of [['kenya', id, sums], ['nairo', id, sums], ['17', sums, id]]) {
+  for (const [query, found, hidden] of [
+    ['kenya', id, sums],
+    ['nairo', id, sums],
+    ['17', sums, id],
+  ]) {
     await page.fill('#search', query);
     await page.waitForSelector(item(hidden), { state: 'detached' });
     await page.waitForSelector(item(found));
@@ -122,7 +147,10 @@ test('a long list comes in pages', async (t) => {
     await page.evaluate(() => document.querySelector('.session-list').scrollTo(0, 1e6));
     await page.waitForFunction((most) => document.querySelectorAll('.item').length >= most, n);
   }
-  assert.deepEqual(await page.locator('.item').evaluateAll((all) => all.map((e) => e.dataset.id).sort()), ids.sort());
+  assert.deepEqual(
+    await page.locator('.item').evaluateAll((all) => all.map((e) => e.dataset.id).sort()),
+    ids.sort(),
+  );
 });
 
 test('export gives all that was said, as JSON and as Markdown', async (t) => {
@@ -132,7 +160,10 @@ test('export gives all that was said, as JSON and as Markdown', async (t) => {
   const turns = await turnsOf(server, sessionOf(page));
   const exported = async (entry) => {
     await page.click('.header [aria-label="Session menu"]');
-    const [download] = await Promise.all([page.waitForEvent('download'), page.click(`.menu-item:has-text("${entry}")`)]);
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      page.click(`.menu-item:has-text("${entry}")`),
+    ]);
     return { name: download.suggestedFilename(), text: readFileSync(await download.path(), 'utf8') };
   };
   const json = await exported('JSON');
@@ -142,7 +173,8 @@ test('export gives all that was said, as JSON and as Markdown', async (t) => {
   assert.deepEqual(whole.turns, turns);
   const markdown = await exported('Markdown');
   assert.equal(markdown.name, 'My-name-is-Zora.md');
-  for (const turn of turns) assert.ok(markdown.text.includes(turn.input.content) && markdown.text.includes(turn.text));
+  for (const turn of turns)
+    assert.ok(markdown.text.includes(turn.input.content) && markdown.text.includes(turn.text));
 });
 
 test('a session that fell asleep comes back by itself and says what it cost', async (t) => {

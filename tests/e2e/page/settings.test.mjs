@@ -1,10 +1,23 @@
 // Settings take effect: on the session shown, on new sessions, on the page.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { ask, closeBrowser, newContext, openPage, prepareSession, say, Server, sessionOf, settled, turnsOf } from './browser.mjs';
+import {
+  ask,
+  closeBrowser,
+  newContext,
+  openPage,
+  prepareSession,
+  say,
+  Server,
+  sessionOf,
+  settled,
+  turnsOf,
+} from './browser.mjs';
 
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
@@ -97,7 +110,10 @@ test('new sessions start with the values chosen for them, in this browser from n
   await page.reload();
   await ask(page, 'What is the capital of Norway?');
   const session = await sessionState(sessionOf(page));
-  assert.deepEqual([session.memory_len, session.session_len, session.sink_len, session.system], [128, 512, 2, 'You are terse.\nVery.']);
+  assert.deepEqual(
+    [session.memory_len, session.session_len, session.sink_len, session.system],
+    [128, 512, 2, 'You are terse.\nVery.'],
+  );
   assert.equal(session.sampling.temperature, 0);
   // Shown, not changed, on the session that has them.
   await open(page);

@@ -6,19 +6,27 @@ import { closeBrowser, connected, newContext, newPage, Server } from './browser.
 
 const MOST = 120000;
 let server;
-before(async () => { server = await Server.start(); });
+before(async () => {
+  server = await Server.start();
+});
 after(async () => {
   await closeBrowser();
   await server.stop('SIGKILL');
 });
 
 /** Bytes of an answer's body before any decoding. */
-const fetchRaw = (path, headers = {}) => new Promise((resolve, reject) => {
-  http.get(`${server.url}${path}`, { headers: { 'accept-encoding': 'gzip', ...headers } }, (answer) => {
-    let bytes = 0;
-    answer.on('data', (chunk) => (bytes += chunk.length)).on('end', () => resolve({ bytes, answer })).on('error', reject);
-  }).on('error', reject);
-});
+const fetchRaw = (path, headers = {}) =>
+  new Promise((resolve, reject) => {
+    http
+      .get(`${server.url}${path}`, { headers: { 'accept-encoding': 'gzip', ...headers } }, (answer) => {
+        let bytes = 0;
+        answer
+          .on('data', (chunk) => (bytes += chunk.length))
+          .on('end', () => resolve({ bytes, answer }))
+          .on('error', reject);
+      })
+      .on('error', reject);
+  });
 
 test('all of the page is under 120 kB compressed', async (t) => {
   const page = await newPage(t, await newContext(t));

@@ -23,20 +23,64 @@ import { sanitize } from './sanitize.js';
 const MAX_LENGTH = 50000; // beyond it colours cost more than they help
 
 for (const [name, grammar] of Object.entries({
-  bash, c, cpp, css, diff, go, ini, java, javascript, json, makefile, python, rust, sql, typescript, xml, yaml,
-})) hljs.registerLanguage(name, grammar);
+  bash,
+  c,
+  cpp,
+  css,
+  diff,
+  go,
+  ini,
+  java,
+  javascript,
+  json,
+  makefile,
+  python,
+  rust,
+  sql,
+  typescript,
+  xml,
+  yaml,
+}))
+  hljs.registerLanguage(name, grammar);
 
 /** What stands above a block, for the names that are not their own best spelling. @type {Record<string, string>} */
 const LABELS = {
-  bash: 'Shell', sh: 'Shell', c: 'C', cpp: 'C++', 'c++': 'C++', css: 'CSS', diff: 'Diff', go: 'Go', ini: 'INI', toml: 'TOML',
-  java: 'Java', javascript: 'JavaScript', js: 'JavaScript', json: 'JSON', makefile: 'Makefile', python: 'Python', py: 'Python',
-  rust: 'Rust', rs: 'Rust', sql: 'SQL', typescript: 'TypeScript', ts: 'TypeScript', html: 'HTML', xml: 'XML', yaml: 'YAML', yml: 'YAML',
+  bash: 'Shell',
+  sh: 'Shell',
+  c: 'C',
+  cpp: 'C++',
+  'c++': 'C++',
+  css: 'CSS',
+  diff: 'Diff',
+  go: 'Go',
+  ini: 'INI',
+  toml: 'TOML',
+  java: 'Java',
+  javascript: 'JavaScript',
+  js: 'JavaScript',
+  json: 'JSON',
+  makefile: 'Makefile',
+  python: 'Python',
+  py: 'Python',
+  rust: 'Rust',
+  rs: 'Rust',
+  sql: 'SQL',
+  typescript: 'TypeScript',
+  ts: 'TypeScript',
+  html: 'HTML',
+  xml: 'XML',
+  yaml: 'YAML',
+  yml: 'YAML',
 };
 
 /** @param {string} language as written after the fence */
 export const languageLabel = (language) => LABELS[language.toLowerCase()] ?? (language || 'Text');
 
-/** Colours the code of one element, where its language is known. @param {HTMLElement} code @param {string} language */
+/**
+ * Colours the code of one element, where its language is known.
+ * @param {HTMLElement} code
+ * @param {string} language
+ */
 export function highlight(code, language) {
   const text = code.textContent ?? '';
   if (!language || !hljs.getLanguage(language) || text.length > MAX_LENGTH) return;

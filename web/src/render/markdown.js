@@ -24,7 +24,10 @@ const marked = new Marked({
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
     },
     code({ text, lang }) {
-      const language = (lang ?? '').trim().split(/[\s{,]/)[0].slice(0, 32);
+      const language = (lang ?? '')
+        .trim()
+        .split(/[\s{,]/)[0]
+        .slice(0, 32);
       return `<pre><code class="language-${escape(language)}">${escape(text)}</code></pre>`;
     },
   },
@@ -40,17 +43,34 @@ export function isClosed(token) {
   if (!open) return true;
   const lines = token.raw.trimEnd().split('\n');
   const last = lines[lines.length - 1].trim();
-  return lines.length > 1 && last.length >= open[1].length && last === last[0].repeat(last.length) && last[0] === open[1][0];
+  return (
+    lines.length > 1 &&
+    last.length >= open[1].length &&
+    last === last[0].repeat(last.length) &&
+    last[0] === open[1][0]
+  );
 }
 
-/** A block of code with its language above it and a button that copies it. @param {HTMLElement} pre @param {boolean} colour */
+/**
+ * A block of code with its language above it and a button that copies it.
+ * @param {HTMLElement} pre
+ * @param {boolean} colour
+ */
 function frameCode(pre, colour) {
   const code = /** @type {HTMLElement} */ (pre.querySelector('code'));
   if (!code) return;
   const language = /(?:^|\s)language-(\S+)/.exec(code.className)?.[1] ?? '';
   const label = languageLabel(language);
-  const frame = h('div', { class: 'code' },
-    h('div', { class: 'code-head' }, h('span', { class: 'code-language' }, label), iconButton('copy', 'Copy code', { 'data-action': 'copy-code' })));
+  const frame = h(
+    'div',
+    { class: 'code' },
+    h(
+      'div',
+      { class: 'code-head' },
+      h('span', { class: 'code-language' }, label),
+      iconButton('copy', 'Copy code', { 'data-action': 'copy-code' }),
+    ),
+  );
   pre.replaceWith(frame);
   pre.tabIndex = 0; // it scrolls sideways, so the keyboard must reach it
   pre.setAttribute('role', 'group');

@@ -3,8 +3,30 @@
 import DOMPurify from 'dompurify';
 
 const TAGS = [
-  'a', 'blockquote', 'br', 'code', 'del', 'em', 'h3', 'h4', 'h5', 'h6', 'hr', 'li', 'ol', 'p', 'pre', 'span', 'strong',
-  'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul',
+  'a',
+  'blockquote',
+  'br',
+  'code',
+  'del',
+  'em',
+  'h3',
+  'h4',
+  'h5',
+  'h6',
+  'hr',
+  'li',
+  'ol',
+  'p',
+  'pre',
+  'span',
+  'strong',
+  'table',
+  'tbody',
+  'td',
+  'th',
+  'thead',
+  'tr',
+  'ul',
 ];
 const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start'];
 // What the highlighter and the code renderer set; a class of the page's own would let text pose as the page.
@@ -13,7 +35,11 @@ const CLASS = /^(?:language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
 const purify = DOMPurify(window);
 
 purify.addHook('uponSanitizeAttribute', (_node, data) => {
-  if (data.attrName === 'class') data.attrValue = data.attrValue.split(/\s+/).filter((name) => CLASS.test(name)).join(' ');
+  if (data.attrName === 'class')
+    data.attrValue = data.attrValue
+      .split(/\s+/)
+      .filter((name) => CLASS.test(name))
+      .join(' ');
 });
 purify.addHook('afterSanitizeAttributes', (node) => {
   if (node.nodeName !== 'A') return;
@@ -24,14 +50,18 @@ purify.addHook('afterSanitizeAttributes', (node) => {
 
 /** @param {string} markup @returns {DocumentFragment} */
 export function sanitize(markup) {
-  return /** @type {DocumentFragment} */ (/** @type {unknown} */ (purify.sanitize(markup, {
-    RETURN_DOM_FRAGMENT: true,
-    ALLOWED_TAGS: TAGS,
-    ALLOWED_ATTR: ATTRIBUTES,
-    ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
-    ADD_URI_SAFE_ATTR: ['align', 'start'], // every other attribute's value would have to be an address
-    ALLOW_DATA_ATTR: false,
-    ALLOW_ARIA_ATTR: false,
-    SANITIZE_NAMED_PROPS: true,
-  })));
+  return /** @type {DocumentFragment} */ (
+    /** @type {unknown} */ (
+      purify.sanitize(markup, {
+        RETURN_DOM_FRAGMENT: true,
+        ALLOWED_TAGS: TAGS,
+        ALLOWED_ATTR: ATTRIBUTES,
+        ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+        ADD_URI_SAFE_ATTR: ['align', 'start'], // every other attribute's value would have to be an address
+        ALLOW_DATA_ATTR: false,
+        ALLOW_ARIA_ATTR: false,
+        SANITIZE_NAMED_PROPS: true,
+      })
+    )
+  );
 }

@@ -11,11 +11,14 @@ import { blocksOf, isClosed, renderBlocks } from './markdown.js';
 /** @typedef {{key: string, nodes: ChildNode[]}} Block */
 
 const OPEN_LIMIT = 20000; // an open end longer than this is shown plain until it closes
-const LOOK_AGAIN = 8192;  // ... which is looked for after each so many characters
+const LOOK_AGAIN = 8192; // ... which is looked for after each so many characters
 // What a later line can still reach into, so the block before the last stays open when it is one of these.
 const REACHING = new Set(['list', 'blockquote', 'table', 'html']);
 
-/** An emphasis or a code span that has begun is closed for now: no bare asterisks while it streams. @param {string} raw */
+/**
+ * An emphasis or a code span that has begun is closed for now: no bare asterisks while it streams.
+ * @param {string} raw
+ */
 function mend(raw) {
   if (/^ {0,3}(`{3,}|~{3,})/.test(raw)) return raw;
   const line = raw.slice(raw.lastIndexOf('\n\n') + 1);
@@ -67,8 +70,12 @@ export class MarkdownStream {
     this.shown = this.text.length;
     const tokens = blocksOf(this.text);
     const pieces = [...this.closed, ...this.open.map((block) => block.key)];
-    const same = !this.plain && !this.links && !Object.keys(tokens.links).length &&
-      tokens.length === pieces.length && tokens.every((token, i) => token.raw === pieces[i] && isClosed(token));
+    const same =
+      !this.plain &&
+      !this.links &&
+      !Object.keys(tokens.links).length &&
+      tokens.length === pieces.length &&
+      tokens.every((token, i) => token.raw === pieces[i] && isClosed(token));
     if (!same) this.root.replaceChildren(renderBlocks(tokens, true));
     this.closed = tokens.map((token) => token.raw);
     this.closedEnd = this.text.length;
@@ -97,7 +104,12 @@ export class MarkdownStream {
     let same = 0;
     while (same < keys.length && same < this.open.length && keys[same] === this.open[same].key) same++;
     const old = this.open[same];
-    if (old && same === keys.length - 1 && same === this.open.length - 1 && this.#growCode(drawn[same], old)) {
+    if (
+      old &&
+      same === keys.length - 1 &&
+      same === this.open.length - 1 &&
+      this.#growCode(drawn[same], old)
+    ) {
       old.key = keys[same++];
     } else {
       for (const block of this.open.splice(same)) for (const node of block.nodes) node.remove();
@@ -127,7 +139,7 @@ export class MarkdownStream {
     const text = frame instanceof HTMLElement ? frame.querySelector('code')?.firstChild : null;
     const whole = /** @type {any} */ (token).text;
     if (!(text instanceof Text) || text.nextSibling || !whole.startsWith(text.data)) return false;
-    const language = (/** @type {any} */ (token).lang ?? '').trim();
+    const language = /** @type {any} */ ((token).lang ?? '').trim();
     if (!old.key.slice(0, old.key.indexOf('\n') + 1).includes(language)) return false;
     text.appendData(whole.slice(text.length));
     return true;

@@ -4,7 +4,12 @@ import { plural, words } from '../format.js';
 import { h } from '../dom.js';
 import { currentChat, state, subscribe } from '../state.js';
 
-export const announcer = h('div', { class: 'visually-hidden', role: 'status', 'aria-live': 'polite', id: 'announcer' });
+export const announcer = h('div', {
+  class: 'visually-hidden',
+  role: 'status',
+  'aria-live': 'polite',
+  id: 'announcer',
+});
 
 /** @param {string} text */
 export function announce(text) {
@@ -18,12 +23,18 @@ const said = new Map();
 function endOf(turn) {
   const length = plural(words(turn.text), 'word');
   switch (turn.finish_reason) {
-    case 'cancelled': return `Response stopped, ${length}`;
-    case 'length': return `Response cut off at its length limit, ${length}`;
-    case 'interrupted': return `Response interrupted, ${length}`;
-    case 'deadline': return `Response out of time, ${length}`;
-    case 'error': return `Response failed: ${turn.error?.message ?? 'an error'}`;
-    default: return `Response complete, ${length}`;
+    case 'cancelled':
+      return `Response stopped, ${length}`;
+    case 'length':
+      return `Response cut off at its length limit, ${length}`;
+    case 'interrupted':
+      return `Response interrupted, ${length}`;
+    case 'deadline':
+      return `Response out of time, ${length}`;
+    case 'error':
+      return `Response failed: ${turn.error?.message ?? 'an error'}`;
+    default:
+      return `Response complete, ${length}`;
   }
 }
 
@@ -43,5 +54,6 @@ subscribe('turn', (numbers) => {
 
 subscribe('connection', () => {
   if (state.connection.phase === 'waiting') announce('Connection lost, reconnecting');
-  else if (state.connection.phase === 'open' && announcer.textContent === 'Connection lost, reconnecting') announce('Connected again');
+  else if (state.connection.phase === 'open' && announcer.textContent === 'Connection lost, reconnecting')
+    announce('Connected again');
 });

@@ -10,21 +10,39 @@ import { fullNotice, meters } from './meters.js';
 import { toEnd } from './transcript.js';
 
 const DRAFT_MS = 300;
-const sendButton = h('button', { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send' }, icon('send'));
-const stopButton = h('button', { type: 'button', class: 'stop', 'aria-label': 'Stop', title: 'Stop (Esc)', hidden: true, onclick: stop }, icon('stop'));
+const sendButton = h(
+  'button',
+  { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send' },
+  icon('send'),
+);
+const stopButton = h(
+  'button',
+  { type: 'button', class: 'stop', 'aria-label': 'Stop', title: 'Stop (Esc)', hidden: true, onclick: stop },
+  icon('stop'),
+);
 const hint = h('span', { class: 'composer-hint', id: 'composer-hint' });
 
-export const composer = h('form', {
-  class: 'composer-area', onsubmit(/** @type {Event} */ event) {
-    event.preventDefault();
-    submit();
+export const composer = h(
+  'form',
+  {
+    class: 'composer-area',
+    onsubmit(/** @type {Event} */ event) {
+      event.preventDefault();
+      submit();
+    },
   },
-},
-fullNotice,
-h('div', { class: 'composer', onclick: (/** @type {Event} */ event) => event.target === event.currentTarget && field.focus() },
-  h('label', { for: 'message', class: 'visually-hidden' }, 'Message'),
-  field,
-  h('div', { class: 'composer-bar' }, meters, hint, stopButton, sendButton)));
+  fullNotice,
+  h(
+    'div',
+    {
+      class: 'composer',
+      onclick: (/** @type {Event} */ event) => event.target === event.currentTarget && field.focus(),
+    },
+    h('label', { for: 'message', class: 'visually-hidden' }, 'Message'),
+    field,
+    h('div', { class: 'composer-bar' }, meters, hint, stopButton, sendButton),
+  ),
+);
 
 let shownFor = '';
 /** @type {any} */
@@ -65,7 +83,12 @@ field.addEventListener('input', () => {
 });
 field.addEventListener('keydown', (event) => {
   if (event.isComposing) return;
-  if (event.key === 'Enter' && !event.shiftKey && !event.altKey && (!touchScreen.matches || event.ctrlKey || event.metaKey)) {
+  if (
+    event.key === 'Enter' &&
+    !event.shiftKey &&
+    !event.altKey &&
+    (!touchScreen.matches || event.ctrlKey || event.metaKey)
+  ) {
     event.preventDefault();
     submit();
   } else if (event.key === 'ArrowUp' && !field.value && lastSaid()) {
@@ -102,7 +125,13 @@ subscribe('selection', () => {
   }
   shownFor = id;
   resize();
-  if (!touchScreen.matches && !document.querySelector('dialog[open]') && !document.activeElement?.closest('#sidebar')) field.focus();
+  if (
+    !touchScreen.matches &&
+    !document.querySelector('dialog[open]') &&
+    !document.activeElement?.closest('#sidebar')
+  )
+    field.focus();
 });
-for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'turn'])) subscribe(topic, draw);
+for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'turn']))
+  subscribe(topic, draw);
 field.value = draft('');

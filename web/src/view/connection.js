@@ -9,8 +9,13 @@ import { openDialog } from './dialog.js';
 const GRACE_MS = 700; // a blink is not worth a word
 
 const text = h('span', null);
-export const banner = h('div', { class: 'banner', hidden: true }, h('span', { class: 'spinner', 'aria-hidden': 'true' }), text,
-  h('button', { type: 'button', class: 'link-button', onclick: retryNow }, 'Try now'));
+export const banner = h(
+  'div',
+  { class: 'banner', hidden: true },
+  h('span', { class: 'spinner', 'aria-hidden': 'true' }),
+  text,
+  h('button', { type: 'button', class: 'link-button', onclick: retryNow }, 'Try now'),
+);
 const dot = h('span', { class: 'dot' });
 const words = h('span', null);
 export const connectionState = h('div', { class: 'connection' }, dot, words);
@@ -24,27 +29,59 @@ let dialog = null;
 
 function countdown() {
   const left = Math.ceil((state.connection.retryAt - Date.now()) / 1000);
-  setText(text, left > 1 ? `No connection to the server. Trying again in ${left} s.` : 'No connection to the server. Trying again…');
+  setText(
+    text,
+    left > 1
+      ? `No connection to the server. Trying again in ${left} s.`
+      : 'No connection to the server. Trying again…',
+  );
 }
 
 function askToken() {
   if (dialog) return;
-  const field = h('input', { type: 'password', id: 'token', autocomplete: 'current-password', required: true, value: token(), 'aria-describedby': 'token-problem' });
-  const problem = h('p', { class: 'dialog-text', id: 'token-problem' },
-    token() ? 'The server did not take this token.' : 'This server asks for a token. Whoever runs it can give you one.');
+  const field = h('input', {
+    type: 'password',
+    id: 'token',
+    autocomplete: 'current-password',
+    required: true,
+    value: token(),
+    'aria-describedby': 'token-problem',
+  });
+  const problem = h(
+    'p',
+    { class: 'dialog-text', id: 'token-problem' },
+    token()
+      ? 'The server did not take this token.'
+      : 'This server asks for a token. Whoever runs it can give you one.',
+  );
   dialog = openDialog({
-    title: 'Who are you?', name: 'token-dialog', closable: false, onClose: () => (dialog = null),
-    body: [h('form', {
-      onsubmit(/** @type {Event} */ event) {
-        event.preventDefault();
-        const value = field.value.trim();
-        if (!value) return;
-        dialog?.close();
-        authorise(value);
-      },
-    }, problem, h('label', { for: 'token', class: 'field-label' }, 'Token'), field,
-    h('p', { class: 'field-hint' }, 'Kept in this tab until you close it.'),
-    h('div', { class: 'dialog-actions' }, h('button', { type: 'submit', class: 'button primary' }, 'Connect')))],
+    title: 'Who are you?',
+    name: 'token-dialog',
+    closable: false,
+    onClose: () => (dialog = null),
+    body: [
+      h(
+        'form',
+        {
+          onsubmit(/** @type {Event} */ event) {
+            event.preventDefault();
+            const value = field.value.trim();
+            if (!value) return;
+            dialog?.close();
+            authorise(value);
+          },
+        },
+        problem,
+        h('label', { for: 'token', class: 'field-label' }, 'Token'),
+        field,
+        h('p', { class: 'field-hint' }, 'Kept in this tab until you close it.'),
+        h(
+          'div',
+          { class: 'dialog-actions' },
+          h('button', { type: 'submit', class: 'button primary' }, 'Connect'),
+        ),
+      ),
+    ],
   });
   field.focus();
   field.select();
@@ -52,7 +89,12 @@ function askToken() {
 
 function draw() {
   const { phase, server } = state.connection;
-  const name = { open: 'Connected', connecting: 'Connecting…', waiting: 'Reconnecting…', unauthorized: 'Not authorised' }[phase];
+  const name = {
+    open: 'Connected',
+    connecting: 'Connecting…',
+    waiting: 'Reconnecting…',
+    unauthorized: 'Not authorised',
+  }[phase];
   dot.dataset.connection = phase;
   setText(words, name);
   connectionState.title = server && phase === 'open' ? `${server.name} ${server.version}` : '';

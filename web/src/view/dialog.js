@@ -9,10 +9,17 @@ import { h, iconButton } from '../dom.js';
  */
 export function openDialog({ title, name, body, onClose, closable = true }) {
   const heading = h('h2', { id: `${name}-title` }, title);
-  const dialog = h('dialog', { class: `dialog ${name}`, 'aria-labelledby': `${name}-title` },
-    h('header', { class: 'dialog-head' }, heading,
-      closable && iconButton('close', 'Close', { onclick: () => dialog.close() })),
-    ...body);
+  const dialog = h(
+    'dialog',
+    { class: `dialog ${name}`, 'aria-labelledby': `${name}-title` },
+    h(
+      'header',
+      { class: 'dialog-head' },
+      heading,
+      closable && iconButton('close', 'Close', { onclick: () => dialog.close() }),
+    ),
+    ...body,
+  );
   dialog.addEventListener('close', () => {
     dialog.remove();
     onClose?.();
@@ -31,19 +38,30 @@ export function openDialog({ title, name, body, onClose, closable = true }) {
   return dialog;
 }
 
-/** Asks before something that cannot be undone. @param {{title: string, text: string, action: string}} options @returns {Promise<boolean>} */
+/**
+ * Asks before something that cannot be undone.
+ * @param {{title: string, text: string, action: string}} options
+ * @returns {Promise<boolean>}
+ */
 export function confirmDialog({ title, text, action }) {
   return new Promise((resolve) => {
     let agreed = false;
     const cancel = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, 'Cancel');
-    const agree = h('button', {
-      type: 'button', class: 'button danger', onclick() {
-        agreed = true;
-        dialog.close();
+    const agree = h(
+      'button',
+      {
+        type: 'button',
+        class: 'button danger',
+        onclick() {
+          agreed = true;
+          dialog.close();
+        },
       },
-    }, action);
+      action,
+    );
     const dialog = openDialog({
-      title, name: 'confirm',
+      title,
+      name: 'confirm',
       body: [h('p', { class: 'dialog-text' }, text), h('div', { class: 'dialog-actions' }, cancel, agree)],
       onClose: () => resolve(agreed),
     });

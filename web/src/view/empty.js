@@ -14,11 +14,27 @@ const SUGGESTIONS = [
 ];
 
 export function emptyView() {
-  return h('div', { class: 'empty' },
+  return h(
+    'div',
+    { class: 'empty' },
     h('div', { class: 'empty-mark' }, icon('logo')),
     h('h2', null, 'What shall we talk about?'),
     h('p', { class: 'empty-text' }, 'The server keeps the conversation: close this page, come back, go on.'),
-    h('ul', { class: 'suggestions' }, ...SUGGESTIONS.map(([title, text]) =>
-      h('li', null, h('button', { type: 'button', class: 'suggestion', onclick: () => send(text) },
-        h('span', { class: 'suggestion-title' }, title), h('span', { class: 'suggestion-text' }, text))))));
+    h(
+      'ul',
+      { class: 'suggestions' },
+      ...SUGGESTIONS.map(([title, text]) =>
+        h(
+          'li',
+          null,
+          h(
+            'button',
+            { type: 'button', class: 'suggestion', onclick: () => send(text) },
+            h('span', { class: 'suggestion-title' }, title),
+            h('span', { class: 'suggestion-text' }, text),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -12,28 +12,128 @@ import { h, iconButton } from '../dom.js';
 
 /** @type {Row[]} */
 export const SAMPLING = [
-  { key: 'temperature', label: 'Temperature', hint: 'Higher is more surprising. 0 takes the likeliest token each time.', type: 'number', min: 0, max: 100, step: 0.1 },
-  { key: 'top_p', label: 'Top p', hint: 'Only the likeliest tokens that together have this probability.', type: 'number', min: 0, max: 1, step: 0.05 },
-  { key: 'top_k', label: 'Top k', hint: 'Only this many of the likeliest tokens.', type: 'number', min: 0, max: 1000000, step: 1, whole: true, none: 'off' },
-  { key: 'min_p', label: 'Min p', hint: 'Only tokens this likely, relative to the likeliest.', type: 'number', min: 0, max: 1, step: 0.01, none: 'off' },
-  { key: 'repetition_penalty', label: 'Repetition penalty', hint: 'Above 1: tokens already said become less likely.', type: 'number', min: 0.01, max: 100, step: 0.05 },
-  { key: 'presence_penalty', label: 'Presence penalty', hint: 'Taken off once from every token already said.', type: 'number', min: -100, max: 100, step: 0.1 },
-  { key: 'frequency_penalty', label: 'Frequency penalty', hint: 'Taken off for each time a token was said.', type: 'number', min: -100, max: 100, step: 0.1 },
-  { key: 'max_tokens', label: 'Longest answer', hint: 'In tokens.', type: 'number', min: 0, max: 2147483647, step: 1, whole: true, none: 'no limit' },
+  {
+    key: 'temperature',
+    label: 'Temperature',
+    hint: 'Higher is more surprising. 0 takes the likeliest token each time.',
+    type: 'number',
+    min: 0,
+    max: 100,
+    step: 0.1,
+  },
+  {
+    key: 'top_p',
+    label: 'Top p',
+    hint: 'Only the likeliest tokens that together have this probability.',
+    type: 'number',
+    min: 0,
+    max: 1,
+    step: 0.05,
+  },
+  {
+    key: 'top_k',
+    label: 'Top k',
+    hint: 'Only this many of the likeliest tokens.',
+    type: 'number',
+    min: 0,
+    max: 1000000,
+    step: 1,
+    whole: true,
+    none: 'off',
+  },
+  {
+    key: 'min_p',
+    label: 'Min p',
+    hint: 'Only tokens this likely, relative to the likeliest.',
+    type: 'number',
+    min: 0,
+    max: 1,
+    step: 0.01,
+    none: 'off',
+  },
+  {
+    key: 'repetition_penalty',
+    label: 'Repetition penalty',
+    hint: 'Above 1: tokens already said become less likely.',
+    type: 'number',
+    min: 0.01,
+    max: 100,
+    step: 0.05,
+  },
+  {
+    key: 'presence_penalty',
+    label: 'Presence penalty',
+    hint: 'Taken off once from every token already said.',
+    type: 'number',
+    min: -100,
+    max: 100,
+    step: 0.1,
+  },
+  {
+    key: 'frequency_penalty',
+    label: 'Frequency penalty',
+    hint: 'Taken off for each time a token was said.',
+    type: 'number',
+    min: -100,
+    max: 100,
+    step: 0.1,
+  },
+  {
+    key: 'max_tokens',
+    label: 'Longest answer',
+    hint: 'In tokens.',
+    type: 'number',
+    min: 0,
+    max: 2147483647,
+    step: 1,
+    whole: true,
+    none: 'no limit',
+  },
   { key: 'seed', label: 'Seed', hint: 'The same seed, the same draws.', type: 'seed', none: 'random' },
-  { key: 'stop', label: 'Stop words', hint: 'One on a line, at most four. The answer ends before them.', type: 'lines', none: 'none' },
+  {
+    key: 'stop',
+    label: 'Stop words',
+    hint: 'One on a line, at most four. The answer ends before them.',
+    type: 'lines',
+    none: 'none',
+  },
 ];
 
 /** @type {Row[]} */
 export const MEMORY = [
-  { key: 'memory_len', label: 'Memory', hint: 'How many of the last tokens the model sees at once.', type: 'number', min: 1, step: 1, whole: true },
-  { key: 'session_len', label: 'Session length', hint: 'How many tokens the session may grow to.', type: 'number', min: 2, step: 1, whole: true },
-  { key: 'sink_len', label: 'Sink tokens', hint: 'First tokens that always stay in memory.', type: 'number', min: 0, step: 1, whole: true },
+  {
+    key: 'memory_len',
+    label: 'Memory',
+    hint: 'How many of the last tokens the model sees at once.',
+    type: 'number',
+    min: 1,
+    step: 1,
+    whole: true,
+  },
+  {
+    key: 'session_len',
+    label: 'Session length',
+    hint: 'How many tokens the session may grow to.',
+    type: 'number',
+    min: 2,
+    step: 1,
+    whole: true,
+  },
+  {
+    key: 'sink_len',
+    label: 'Sink tokens',
+    hint: 'First tokens that always stay in memory.',
+    type: 'number',
+    min: 0,
+    step: 1,
+    whole: true,
+  },
 ];
 
 /** What a value must be, or ''. @param {Row} row @param {string} text @param {number} [max] */
 function complaint(row, text, max = row.max) {
-  if (row.type === 'seed') return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'A whole number from 0 on.';
+  if (row.type === 'seed')
+    return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'A whole number from 0 on.';
   if (row.type === 'lines') return text.split('\n').filter(Boolean).length <= 4 ? '' : 'At most four.';
   const value = Number(text);
   if (text.trim() === '' || !Number.isFinite(value)) return 'A number.';
@@ -47,7 +147,9 @@ function complaint(row, text, max = row.max) {
 function shown(value) {
   if (value === undefined || value === null) return '';
   if (Array.isArray(value)) return value.join('\n');
-  return typeof value === 'number' && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : String(value);
+  return typeof value === 'number' && !Number.isInteger(value)
+    ? String(Number(value.toPrecision(6)))
+    : String(value);
 }
 
 /**
@@ -57,21 +159,45 @@ function shown(value) {
  */
 export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   const id = `field-${row.key}`;
-  const common = { id, placeholder: row.none && !fallback ? row.none : shown(fallback), autocomplete: 'off', readOnly, 'aria-describedby': `${id}-hint` };
-  const input = row.type === 'lines'
-    ? h('textarea', { ...common, rows: 2, spellcheck: false })
-    : h('input', { ...common, type: row.type === 'number' ? 'number' : 'text', inputMode: row.whole || row.type === 'seed' ? 'numeric' : 'decimal', step: 'any' });
-  if (row.type === 'number') Object.assign(input, { min: row.min ?? '', max: max ?? '', step: String(row.step ?? 'any') });
+  const common = {
+    id,
+    placeholder: row.none && !fallback ? row.none : shown(fallback),
+    autocomplete: 'off',
+    readOnly,
+    'aria-describedby': `${id}-hint`,
+  };
+  const input =
+    row.type === 'lines'
+      ? h('textarea', { ...common, rows: 2, spellcheck: false })
+      : h('input', {
+          ...common,
+          type: row.type === 'number' ? 'number' : 'text',
+          inputMode: row.whole || row.type === 'seed' ? 'numeric' : 'decimal',
+          step: 'any',
+        });
+  if (row.type === 'number')
+    Object.assign(input, { min: row.min ?? '', max: max ?? '', step: String(row.step ?? 'any') });
   const hint = h('p', { class: 'field-hint', id: `${id}-hint` }, row.hint);
   const reset = iconButton('reset', `Reset ${row.label} to the server's value`, {
-    class: 'icon-button small field-reset', onclick() {
+    class: 'icon-button small field-reset',
+    onclick() {
       input.value = '';
       check();
       input.focus();
     },
   });
-  const element = h('div', { class: 'field' },
-    h('div', { class: 'field-line' }, h('label', { for: id, class: 'field-label' }, row.label), !readOnly && reset, input), hint);
+  const element = h(
+    'div',
+    { class: 'field' },
+    h(
+      'div',
+      { class: 'field-line' },
+      h('label', { for: id, class: 'field-label' }, row.label),
+      !readOnly && reset,
+      input,
+    ),
+    hint,
+  );
 
   /** @param {string} [message] */
   function check(message) {
@@ -86,7 +212,9 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   }
   input.addEventListener('input', () => check());
   return {
-    row, element, input,
+    row,
+    element,
+    input,
     set(value) {
       input.value = shown(value);
       check();

@@ -9,18 +9,27 @@ import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 const title = h('h1', { class: 'title', dir: 'auto' });
 const modelName = h('span', { class: 'model' });
 const menu = iconButton('more', 'Session menu', {
-  'aria-haspopup': 'menu', 'aria-expanded': 'false', onclick() {
+  'aria-haspopup': 'menu',
+  'aria-expanded': 'false',
+  onclick() {
     const session = currentSession();
-    if (session) sessionMenu(menu, session.id, () => renameInPlace(title, session, 'title-rename', () => menu.focus()));
+    if (session)
+      sessionMenu(menu, session.id, () => renameInPlace(title, session, 'title-rename', () => menu.focus()));
   },
 });
-const settings = iconButton('sliders', 'Settings of this session', { onclick: () => openSettings(currentSession() ? 'session' : 'new') });
+const settings = iconButton('sliders', 'Settings of this session', {
+  onclick: () => openSettings(currentSession() ? 'session' : 'new'),
+});
 
-export const header = h('header', { class: 'header' },
+export const header = h(
+  'header',
+  { class: 'header' },
   iconButton('sidebar', 'Show sessions', { 'data-toggle': 'sidebar' }),
   h('div', { class: 'title-box' }, title, modelName),
-  settings, menu,
-  iconButton('plus', 'New session', { class: 'icon-button header-new', onclick: startNew }));
+  settings,
+  menu,
+  iconButton('plus', 'New session', { class: 'icon-button header-new', onclick: startNew }),
+);
 
 title.addEventListener('dblclick', () => {
   const session = currentSession();
@@ -33,7 +42,9 @@ function draw() {
   const name = state.current ? (session ? titleOf(session) : 'New session') : 'New session';
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');
-  modelName.title = known ? `${known.family}, ${parameters(known.n_params)} parameters, ${known.backend}` : '';
+  modelName.title = known
+    ? `${known.family}, ${parameters(known.n_params)} parameters, ${known.backend}`
+    : '';
   menu.hidden = !session;
   const label = session ? 'Settings of this session' : 'Settings of new sessions';
   settings.setAttribute('aria-label', label);
@@ -41,5 +52,6 @@ function draw() {
   const busy = session?.state === 'active' ? '● ' : '';
   document.title = state.current && session ? `${busy}${name} · Parley` : 'Parley';
 }
-for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat'])) subscribe(topic, draw);
+for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat']))
+  subscribe(topic, draw);
 draw();

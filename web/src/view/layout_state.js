@@ -29,7 +29,8 @@ export function applyLayout() {
 /** @param {boolean} [open] */
 export function toggleSessions(open = !sessionsShown()) {
   if (narrow.matches) {
-    if (open && !drawer) opener = document.activeElement instanceof HTMLElement ? document.activeElement : null;
+    if (open && !drawer)
+      opener = document.activeElement instanceof HTMLElement ? document.activeElement : null;
     drawer = open;
   } else {
     setSidebarOpen(open);
@@ -39,7 +40,10 @@ export function toggleSessions(open = !sessionsShown()) {
   if (open && narrow.matches) {
     /** @type {HTMLElement | null} */ (document.querySelector('#sidebar [data-toggle=sidebar]'))?.focus();
   } else if (!open && (!focused || focused === document.body || focused.closest('#sidebar'))) {
-    (narrow.matches && opener ? opener : /** @type {HTMLElement | null} */ (document.querySelector('.header [data-toggle=sidebar]')))?.focus();
+    (narrow.matches && opener
+      ? opener
+      : /** @type {HTMLElement | null} */ (document.querySelector('.header [data-toggle=sidebar]'))
+    )?.focus();
   }
 }
 

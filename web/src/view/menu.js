@@ -17,12 +17,22 @@ export function openMenu(button, label, items) {
     if (wasHere) return;
   }
   const entries = items.map((item) =>
-    h('button', {
-      type: 'button', role: 'menuitem', tabIndex: -1, class: item.danger ? 'menu-item danger' : 'menu-item', onclick() {
-        close(true);
-        item.run();
+    h(
+      'button',
+      {
+        type: 'button',
+        role: 'menuitem',
+        tabIndex: -1,
+        class: item.danger ? 'menu-item danger' : 'menu-item',
+        onclick() {
+          close(true);
+          item.run();
+        },
       },
-    }, icon(item.icon), item.label));
+      icon(item.icon),
+      item.label,
+    ),
+  );
   const menu = h('div', { class: 'menu', role: 'menu', 'aria-label': label }, ...entries);
 
   /** @param {boolean} refocus */

@@ -5,7 +5,12 @@ import { h } from '../dom.js';
 export const touchScreen = matchMedia('(pointer: coarse) and (hover: none)');
 
 export const field = h('textarea', {
-  id: 'message', rows: 1, placeholder: 'Message', autocomplete: 'off', enterKeyHint: touchScreen.matches ? 'enter' : 'send', dir: 'auto',
+  id: 'message',
+  rows: 1,
+  placeholder: 'Message',
+  autocomplete: 'off',
+  enterKeyHint: touchScreen.matches ? 'enter' : 'send',
+  dir: 'auto',
   'aria-describedby': 'composer-hint',
 });
 

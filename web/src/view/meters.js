@@ -11,9 +11,18 @@ const NEAR = 0.85;
 /** @param {string} name @param {string} label */
 function meter(name, label) {
   const fill = h('span', { class: 'meter-fill' });
-  const bar = h('span', { class: 'meter-bar', role: 'meter', 'aria-label': label, 'aria-valuemin': '0' }, fill);
+  const bar = h(
+    'span',
+    { class: 'meter-bar', role: 'meter', 'aria-label': label, 'aria-valuemin': '0' },
+    fill,
+  );
   const value = h('span', { class: 'meter-value' });
-  return { fill, bar, value, element: h('span', { class: `meter ${name}` }, h('span', { class: 'meter-label' }, label), bar, value) };
+  return {
+    fill,
+    bar,
+    value,
+    element: h('span', { class: `meter ${name}` }, h('span', { class: 'meter-label' }, label), bar, value),
+  };
 }
 
 const session = meter('meter-session', 'Session');
@@ -21,7 +30,13 @@ const memory = meter('meter-memory', 'Memory');
 export const meters = h('div', { class: 'meters' }, session.element, memory.element);
 export const fullNotice = h('div', { class: 'full-notice', role: 'status', hidden: true });
 
-/** @param {ReturnType<typeof meter>} m @param {number} value @param {number} most @param {string} words @param {string} hint */
+/**
+ * @param {ReturnType<typeof meter>} m
+ * @param {number} value
+ * @param {number} most
+ * @param {string} words
+ * @param {string} hint
+ */
 function set(m, value, most, words, hint) {
   m.fill.style.width = `${Math.min(100, (value / most) * 100)}%`;
   setText(m.value, `${count(value)} / ${count(most)}`);
@@ -40,11 +55,17 @@ function setNotice(kind, left, most) {
   fullNotice.hidden = !kind;
   fullNotice.className = `full-notice ${kind}`;
   if (!kind) return;
-  fullNotice.replaceChildren(icon('warning'),
-    h('span', null, kind === 'full'
-      ? `This session is full: all ${plural(most, 'token')} are used. It stays here to read; go on in a new one.`
-      : `This session is nearly full: ${plural(left, 'token')} left of ${count(most)}.`),
-    h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session'));
+  fullNotice.replaceChildren(
+    icon('warning'),
+    h(
+      'span',
+      null,
+      kind === 'full'
+        ? `This session is full: all ${plural(most, 'token')} are used. It stays here to read; go on in a new one.`
+        : `This session is nearly full: ${plural(left, 'token')} left of ${count(most)}.`,
+    ),
+    h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session'),
+  );
 }
 
 function draw() {
@@ -59,13 +80,25 @@ function draw() {
   const seen = Math.min(used, window);
   // While it answers the cache grows with the log; the server tells its size between turns.
   const cached = runningTurn(chat) ? seen : Math.min(known?.cached_tokens ?? 0, seen);
-  set(session, used, most, `${count(used)} of ${plural(most, 'token')} used`,
-    `The session's log: ${count(used)} of ${plural(most, 'token')}. When it is full, the session ends.`);
+  set(
+    session,
+    used,
+    most,
+    `${count(used)} of ${plural(most, 'token')} used`,
+    `The session's log: ${count(used)} of ${plural(most, 'token')}. When it is full, the session ends.`,
+  );
   const asleep = used > 0 && cached === 0;
-  set(memory, seen, window, `the model sees ${count(seen)} of at most ${plural(window, 'token')}`,
+  set(
+    memory,
+    seen,
+    window,
+    `the model sees ${count(seen)} of at most ${plural(window, 'token')}`,
     `The model sees the last ${plural(window, 'token')}` +
-    (used > window ? ': what came before has left its memory, not the log.' : '.') +
-    (asleep ? ' The cache is let go: the next message reads them again first.' : ` ${plural(cached, 'token')} are in the cache now.`));
+      (used > window ? ': what came before has left its memory, not the log.' : '.') +
+      (asleep
+        ? ' The cache is let go: the next message reads them again first.'
+        : ` ${plural(cached, 'token')} are in the cache now.`),
+  );
   memory.element.classList.toggle('asleep', asleep);
   memory.element.classList.toggle('near', used >= window * NEAR && !asleep);
   const full = isFull(known, chat);
@@ -73,4 +106,5 @@ function draw() {
   const busy = !!runningTurn(chat);
   setNotice(full && !busy ? 'full' : known && used >= most * NEAR && !busy ? 'near' : '', most - used, most);
 }
-for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'prefs'])) subscribe(topic, draw);
+for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'prefs']))
+  subscribe(topic, draw);

@@ -11,7 +11,11 @@ import { openShortcuts } from './shortcuts.js';
 import { toast } from './toasts.js';
 
 /** @typedef {'session' | 'new' | 'page'} Tab */
-const NAMES = /** @type {Record<Tab, string>} */ ({ session: 'This session', new: 'New sessions', page: 'This page' });
+const NAMES = /** @type {Record<Tab, string>} */ ({
+  session: 'This session',
+  new: 'New sessions',
+  page: 'This page',
+});
 
 /** @type {HTMLDialogElement | null} */
 let open = null;
@@ -23,9 +27,19 @@ export function openSettings(first = 'session') {
   /** @type {Tab[]} */
   const tabs = session ? ['session', 'new', 'page'] : ['new', 'page'];
   const panel = h('div', { class: 'panel', role: 'tabpanel', id: 'settings-panel', tabIndex: -1 });
-  const buttons = tabs.map((tab) => h('button', {
-    type: 'button', role: 'tab', id: `tab-${tab}`, 'aria-controls': 'settings-panel', onclick: () => choose(tab),
-  }, NAMES[tab]));
+  const buttons = tabs.map((tab) =>
+    h(
+      'button',
+      {
+        type: 'button',
+        role: 'tab',
+        id: `tab-${tab}`,
+        'aria-controls': 'settings-panel',
+        onclick: () => choose(tab),
+      },
+      NAMES[tab],
+    ),
+  );
   const strip = h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Settings' }, ...buttons);
   strip.addEventListener('keydown', (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -43,10 +57,17 @@ export function openSettings(first = 'session') {
       button.tabIndex = tabs[i] === tab ? 0 : -1;
     });
     panel.setAttribute('aria-labelledby', `tab-${tab}`);
-    panel.replaceChildren(...(tab === 'session' && session ? sessionPanel(session) : tab === 'new' ? newPanel() : pagePanel()));
+    panel.replaceChildren(
+      ...(tab === 'session' && session ? sessionPanel(session) : tab === 'new' ? newPanel() : pagePanel()),
+    );
     panel.scrollTop = 0;
   }
-  const dialog = openDialog({ title: 'Settings', name: 'settings', body: [strip, panel], onClose: () => (open = null) });
+  const dialog = openDialog({
+    title: 'Settings',
+    name: 'settings',
+    body: [strip, panel],
+    onClose: () => (open = null),
+  });
   open = dialog;
   const wanted = tabs.includes(first) ? first : tabs[0];
   choose(wanted);
@@ -66,27 +87,38 @@ function form(content, { fields, save, clear }) {
     setText(problem, message);
   };
   const saveButton = h('button', { type: 'submit', class: 'button primary' }, 'Save');
-  const element = h('form', {
-    noValidate: true, async onsubmit(/** @type {Event} */ event) {
-      event.preventDefault();
-      fail('');
-      saveButton.disabled = true;
-      try {
-        await save();
-        open?.close();
-        toast('Settings saved.');
-      } catch (error) {
-        const message = error instanceof Error ? error.message : String(error);
-        // The server names the value it refuses.
-        fields.find((field) => message.includes(field.row.key))?.fail(message);
-        fail(message);
-      }
-      saveButton.disabled = false;
+  const element = h(
+    'form',
+    {
+      noValidate: true,
+      async onsubmit(/** @type {Event} */ event) {
+        event.preventDefault();
+        fail('');
+        saveButton.disabled = true;
+        try {
+          await save();
+          open?.close();
+          toast('Settings saved.');
+        } catch (error) {
+          const message = error instanceof Error ? error.message : String(error);
+          // The server names the value it refuses.
+          fields.find((field) => message.includes(field.row.key))?.fail(message);
+          fail(message);
+        }
+        saveButton.disabled = false;
+      },
     },
-  }, ...content, problem, h('div', { class: 'dialog-actions' },
-    h('button', { type: 'button', class: 'button quiet', onclick: clear }, 'Reset all'),
-    h('span', { class: 'spacer' }),
-    h('button', { type: 'button', class: 'button', onclick: () => open?.close() }, 'Cancel'), saveButton));
+    ...content,
+    problem,
+    h(
+      'div',
+      { class: 'dialog-actions' },
+      h('button', { type: 'button', class: 'button quiet', onclick: clear }, 'Reset all'),
+      h('span', { class: 'spacer' }),
+      h('button', { type: 'button', class: 'button', onclick: () => open?.close() }, 'Cancel'),
+      saveButton,
+    ),
+  );
   return [element];
 }
 
@@ -95,7 +127,9 @@ const grid = (fields) => h('div', { class: 'fields' }, ...fields.map((field) => 
 
 /** The values set in fields, without those left to the server. @param {import('./fields.js').Field[]} fields */
 function valuesOf(fields) {
-  return Object.fromEntries(fields.map((field) => [field.row.key, field.get()]).filter(([, value]) => value !== undefined));
+  return Object.fromEntries(
+    fields.map((field) => [field.row.key, field.get()]).filter(([, value]) => value !== undefined),
+  );
 }
 
 /** @param {Record<string, any>} values @param {Record<string, any>} defaults */
@@ -111,83 +145,167 @@ function samplingFields(values, defaults) {
 function sessionPanel(session) {
   const fields = samplingFields(session.sampling, model(session.model)?.sampling ?? {});
   const facts = [
-    ['Model', session.model], ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them sinks`],
-    ['Session length', `${count(session.session_len)} tokens`], ['State', session.state], ['Id', session.id],
+    ['Model', session.model],
+    ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them sinks`],
+    ['Session length', `${count(session.session_len)} tokens`],
+    ['State', session.state],
+    ['Id', session.id],
   ];
-  return form([
-    h('h3', null, 'Sampling'), h('p', { class: 'panel-text' }, 'Empty fields follow the server. Changes hold from the next message on.'), grid(fields),
-    h('h3', null, 'Fixed when the session began'),
-    h('dl', { class: 'facts-list' }, ...facts.flatMap(([name, value]) => [h('dt', null, name), h('dd', null, value)])),
-    h('h4', null, 'System prompt'),
-    session.system ? h('div', { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': 'System prompt' }, session.system) : h('p', { class: 'panel-text' }, 'None.'),
-  ], {
-    fields,
-    async save() {
-      // Values that have no field here (set by a program, say) stay as they are.
-      const others = Object.entries(session.sampling).filter(([key]) => !SAMPLING.some((row) => row.key === key));
-      await update(session.id, { sampling: { ...Object.fromEntries(others), ...valuesOf(fields) } });
+  return form(
+    [
+      h('h3', null, 'Sampling'),
+      h(
+        'p',
+        { class: 'panel-text' },
+        'Empty fields follow the server. Changes hold from the next message on.',
+      ),
+      grid(fields),
+      h('h3', null, 'Fixed when the session began'),
+      h(
+        'dl',
+        { class: 'facts-list' },
+        ...facts.flatMap(([name, value]) => [h('dt', null, name), h('dd', null, value)]),
+      ),
+      h('h4', null, 'System prompt'),
+      session.system
+        ? h(
+            'div',
+            { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': 'System prompt' },
+            session.system,
+          )
+        : h('p', { class: 'panel-text' }, 'None.'),
+    ],
+    {
+      fields,
+      async save() {
+        // Values that have no field here (set by a program, say) stay as they are.
+        const others = Object.entries(session.sampling).filter(
+          ([key]) => !SAMPLING.some((row) => row.key === key),
+        );
+        await update(session.id, { sampling: { ...Object.fromEntries(others), ...valuesOf(fields) } });
+      },
+      clear: () => fields.forEach((field) => field.set(undefined)),
     },
-    clear: () => fields.forEach((field) => field.set(undefined)),
-  });
+  );
 }
 
 function newPanel() {
   const known = model();
   const preset = newSession();
   const sampling = samplingFields(preset.sampling ?? {}, known?.sampling ?? {});
-  const most = /** @type {Record<string, number | undefined>} */ ({ memory_len: known?.max_memory_len, session_len: known?.max_session_len });
+  const most = /** @type {Record<string, number | undefined>} */ ({
+    memory_len: known?.max_memory_len,
+    session_len: known?.max_session_len,
+  });
   const memory = MEMORY.map((row) => {
     const field = makeField(row, { fallback: /** @type {any} */ (known)?.[row.key], max: most[row.key] });
     field.set(/** @type {any} */ (preset)[row.key]);
     return field;
   });
-  const system = h('textarea', { id: 'field-system', rows: 4, placeholder: 'None', value: preset.system ?? '', dir: 'auto' });
-  return form([
-    h('h3', null, 'System prompt'), h('label', { for: 'field-system', class: 'field-hint block' }, 'Said to the model before the first message.'), system,
-    h('h3', null, 'Memory'), grid(memory),
-    h('h3', null, 'Sampling'), h('p', { class: 'panel-text' }, 'Empty fields follow the server.'), grid(sampling),
-  ], {
-    fields: [...sampling, ...memory],
-    save() {
-      const lengths = /** @type {Record<string, number>} */ (valuesOf(memory));
-      const window = lengths.memory_len ?? known?.memory_len ?? Infinity;
-      if ((lengths.sink_len ?? known?.sink_len ?? 0) >= window) throw new Error('sink_len must be smaller than the memory.');
-      const bytes = new TextEncoder().encode(system.value).length;
-      const limit = state.connection.limits.system_bytes ?? Infinity;
-      if (bytes > limit) throw new Error(`The system prompt is too long: ${count(bytes)} bytes of at most ${count(limit)}.`);
-      const set = valuesOf(sampling);
-      setNewSession({
-        ...lengths, ...(system.value.trim() ? { system: system.value } : {}), ...(Object.keys(set).length ? { sampling: set } : {}),
-      });
-      touch('prefs');
-    },
-    clear() {
-      for (const field of [...sampling, ...memory]) field.set(undefined);
-      system.value = '';
-    },
+  const system = h('textarea', {
+    id: 'field-system',
+    rows: 4,
+    placeholder: 'None',
+    value: preset.system ?? '',
+    dir: 'auto',
   });
+  return form(
+    [
+      h('h3', null, 'System prompt'),
+      h(
+        'label',
+        { for: 'field-system', class: 'field-hint block' },
+        'Said to the model before the first message.',
+      ),
+      system,
+      h('h3', null, 'Memory'),
+      grid(memory),
+      h('h3', null, 'Sampling'),
+      h('p', { class: 'panel-text' }, 'Empty fields follow the server.'),
+      grid(sampling),
+    ],
+    {
+      fields: [...sampling, ...memory],
+      save() {
+        const lengths = /** @type {Record<string, number>} */ (valuesOf(memory));
+        const window = lengths.memory_len ?? known?.memory_len ?? Infinity;
+        if ((lengths.sink_len ?? known?.sink_len ?? 0) >= window)
+          throw new Error('sink_len must be smaller than the memory.');
+        const bytes = new TextEncoder().encode(system.value).length;
+        const limit = state.connection.limits.system_bytes ?? Infinity;
+        if (bytes > limit)
+          throw new Error(`The system prompt is too long: ${count(bytes)} bytes of at most ${count(limit)}.`);
+        const set = valuesOf(sampling);
+        setNewSession({
+          ...lengths,
+          ...(system.value.trim() ? { system: system.value } : {}),
+          ...(Object.keys(set).length ? { sampling: set } : {}),
+        });
+        touch('prefs');
+      },
+      clear() {
+        for (const field of [...sampling, ...memory]) field.set(undefined);
+        system.value = '';
+      },
+    },
+  );
 }
 
 function pagePanel() {
-  const themes = ['auto', 'light', 'dark'].map((value) => h('label', { class: 'choice' },
-    h('input', { type: 'radio', name: 'theme', value, checked: theme() === value, onchange: () => setTheme(value) }),
-    h('span', null, value[0].toUpperCase() + value.slice(1))));
+  const themes = ['auto', 'light', 'dark'].map((value) =>
+    h(
+      'label',
+      { class: 'choice' },
+      h('input', {
+        type: 'radio',
+        name: 'theme',
+        value,
+        checked: theme() === value,
+        onchange: () => setTheme(value),
+      }),
+      h('span', null, value[0].toUpperCase() + value.slice(1)),
+    ),
+  );
   const shortcuts = h('input', {
-    type: 'checkbox', id: 'shortcuts-on', checked: shortcutsOn(), onchange: () => setShortcutsOn(shortcuts.checked),
+    type: 'checkbox',
+    id: 'shortcuts-on',
+    checked: shortcutsOn(),
+    onchange: () => setShortcutsOn(shortcuts.checked),
   });
   const { server } = state.connection;
   return [
     h('fieldset', { class: 'choices' }, h('legend', null, 'Colours'), ...themes),
     h('h3', null, 'Keyboard'),
-    h('label', { class: 'check' }, shortcuts, h('span', null, 'Keyboard shortcuts (Esc and Enter always work)')),
-    h('p', null, h('button', {
-      type: 'button', class: 'link-button', onclick() {
-        open?.close();
-        openShortcuts();
-      },
-    }, 'Show all shortcuts')),
+    h(
+      'label',
+      { class: 'check' },
+      shortcuts,
+      h('span', null, 'Keyboard shortcuts (Esc and Enter always work)'),
+    ),
+    h(
+      'p',
+      null,
+      h(
+        'button',
+        {
+          type: 'button',
+          class: 'link-button',
+          onclick() {
+            open?.close();
+            openShortcuts();
+          },
+        },
+        'Show all shortcuts',
+      ),
+    ),
     h('h3', null, 'About'),
-    h('p', { class: 'panel-text' }, server ? `${server.name} ${server.version}. ` : '', 'This page holds work of others: ',
-      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, 'licences'), '.'),
+    h(
+      'p',
+      { class: 'panel-text' },
+      server ? `${server.name} ${server.version}. ` : '',
+      'This page holds work of others: ',
+      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, 'licences'),
+      '.',
+    ),
   ];
 }

@@ -18,28 +18,60 @@ const mac = /Mac|iPhone|iPad/.test(navigator.platform);
  */
 
 /** @param {KeyboardEvent} event */
-const command = (event) => (mac ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey) && !event.altKey;
+const command = (event) =>
+  (mac ? event.metaKey && !event.ctrlKey : event.ctrlKey && !event.metaKey) && !event.altKey;
 /** @param {string} code @param {boolean} shift */
-const pressed = (code, shift) => (/** @type {KeyboardEvent} */ event) => command(event) && event.shiftKey === shift && event.code === code;
+const pressed = (code, shift) => (/** @type {KeyboardEvent} */ event) =>
+  command(event) && event.shiftKey === shift && event.code === code;
 
 const focusField = () => field.focus();
 
 /** @type {Shortcut[]} */
 const SHORTCUTS = [
   { keys: ['Mod', 'Shift', 'O'], label: 'New session', fits: pressed('KeyO', true), run: startNew },
-  { keys: ['Mod', 'K'], label: 'Search sessions', fits: pressed('KeyK', false), run() {
-    if (!sessionsShown()) toggleSessions(true);
-    searchField.focus();
-    searchField.select();
-  } },
-  { keys: ['Mod', 'Shift', 'S'], label: 'Show or hide sessions', fits: (event) => pressed('KeyS', true)(event) || pressed('KeyB', false)(event), run: () => toggleSessions() },
-  { keys: ['Shift', 'Esc'], label: 'Go to the message field', fits: (event) => event.shiftKey && event.key === 'Escape', run: focusField },
-  { keys: ['Mod', 'Shift', 'C'], label: 'Copy the last answer', fits: pressed('KeyC', true), run: () => copyLast('answer') },
-  { keys: ['Mod', 'Shift', ';'], label: 'Copy the last code', fits: pressed('Semicolon', true), run: () => copyLast('code') },
-  { keys: ['Mod', 'Shift', 'Backspace'], label: 'Delete this session', fits: pressed('Backspace', true), run() {
-    const session = currentSession();
-    if (session) askRemove(session.id);
-  } },
+  {
+    keys: ['Mod', 'K'],
+    label: 'Search sessions',
+    fits: pressed('KeyK', false),
+    run() {
+      if (!sessionsShown()) toggleSessions(true);
+      searchField.focus();
+      searchField.select();
+    },
+  },
+  {
+    keys: ['Mod', 'Shift', 'S'],
+    label: 'Show or hide sessions',
+    fits: (event) => pressed('KeyS', true)(event) || pressed('KeyB', false)(event),
+    run: () => toggleSessions(),
+  },
+  {
+    keys: ['Shift', 'Esc'],
+    label: 'Go to the message field',
+    fits: (event) => event.shiftKey && event.key === 'Escape',
+    run: focusField,
+  },
+  {
+    keys: ['Mod', 'Shift', 'C'],
+    label: 'Copy the last answer',
+    fits: pressed('KeyC', true),
+    run: () => copyLast('answer'),
+  },
+  {
+    keys: ['Mod', 'Shift', ';'],
+    label: 'Copy the last code',
+    fits: pressed('Semicolon', true),
+    run: () => copyLast('code'),
+  },
+  {
+    keys: ['Mod', 'Shift', 'Backspace'],
+    label: 'Delete this session',
+    fits: pressed('Backspace', true),
+    run() {
+      const session = currentSession();
+      if (session) askRemove(session.id);
+    },
+  },
   { keys: ['Mod', '/'], label: 'This sheet', fits: pressed('Slash', false), run: openShortcuts },
   { keys: ['Esc'], label: 'Stop the answer' },
   { keys: ['Enter'], label: 'Send' },
@@ -57,12 +89,29 @@ export function openShortcuts() {
     sheet.close();
     return;
   }
-  const on = h('input', { type: 'checkbox', id: 'sheet-shortcuts-on', checked: shortcutsOn(), onchange: () => setShortcutsOn(on.checked) });
+  const on = h('input', {
+    type: 'checkbox',
+    id: 'sheet-shortcuts-on',
+    checked: shortcutsOn(),
+    onchange: () => setShortcutsOn(on.checked),
+  });
   sheet = openDialog({
-    title: 'Keyboard shortcuts', name: 'shortcuts', onClose: () => (sheet = null),
+    title: 'Keyboard shortcuts',
+    name: 'shortcuts',
+    onClose: () => (sheet = null),
     body: [
-      h('ul', { class: 'shortcut-list' }, ...SHORTCUTS.map(({ keys, label }) =>
-        h('li', null, h('span', null, label), h('span', { class: 'keys' }, ...keys.map((key) => h('kbd', null, keyName(key))))))),
+      h(
+        'ul',
+        { class: 'shortcut-list' },
+        ...SHORTCUTS.map(({ keys, label }) =>
+          h(
+            'li',
+            null,
+            h('span', null, label),
+            h('span', { class: 'keys' }, ...keys.map((key) => h('kbd', null, keyName(key)))),
+          ),
+        ),
+      ),
       h('label', { class: 'check' }, on, h('span', null, 'Use the shortcuts with several keys')),
     ],
   });

@@ -14,7 +14,12 @@ import { field } from './message_field.js';
 
 const SEARCH_MS = 150;
 const DOTS = /** @type {Record<string, string>} */ ({
-  active: 'answering now', idle: 'ready, in memory', parked: 'parked in host memory', cold: 'asleep', open: 'new', closed: 'closed',
+  active: 'answering now',
+  idle: 'ready, in memory',
+  parked: 'parked in host memory',
+  cold: 'asleep',
+  open: 'new',
+  closed: 'closed',
 });
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
@@ -27,17 +32,28 @@ class Item {
     this.dot = h('span', { class: 'dot' });
     this.title = h('span', { class: 'item-title', dir: 'auto' });
     this.status = h('span', { class: 'visually-hidden' });
-    this.link = h('a', {
-      class: 'item-link', href: `#s=${encodeURIComponent(id)}`, onclick: (/** @type {MouseEvent} */ event) => {
-        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab or window
-        event.preventDefault();
-        show(id);
-        closeDrawer();
+    this.link = h(
+      'a',
+      {
+        class: 'item-link',
+        href: `#s=${encodeURIComponent(id)}`,
+        onclick: (/** @type {MouseEvent} */ event) => {
+          if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab or window
+          event.preventDefault();
+          show(id);
+          closeDrawer();
+        },
+        ondblclick: () => this.rename(),
       },
-      ondblclick: () => this.rename(),
-    }, this.dot, this.title, this.status);
+      this.dot,
+      this.title,
+      this.status,
+    );
     this.menu = iconButton('more', 'Session menu', {
-      class: 'icon-button small item-menu', 'aria-haspopup': 'menu', 'aria-expanded': 'false', onclick: () => sessionMenu(this.menu, id, () => this.rename()),
+      class: 'icon-button small item-menu',
+      'aria-haspopup': 'menu',
+      'aria-expanded': 'false',
+      onclick: () => sessionMenu(this.menu, id, () => this.rename()),
     });
     this.element = h('li', { class: 'item', 'data-id': id }, this.link, this.menu);
     this.update();
@@ -63,10 +79,23 @@ class Item {
   }
 }
 
-/** Puts a field over an element until Enter, Esc or a click elsewhere. @param {HTMLElement} place @param {Session} session @param {string} name @param {() => void} done */
+/**
+ * Puts a field over an element until Enter, Esc or a click elsewhere.
+ * @param {HTMLElement} place
+ * @param {Session} session
+ * @param {string} name
+ * @param {() => void} done
+ */
 export function renameInPlace(place, session, name, done) {
   let over = false;
-  const input = h('input', { class: name, value: session.title, 'aria-label': 'Title of the session', maxLength: 150, autocomplete: 'off', spellcheck: false });
+  const input = h('input', {
+    class: name,
+    value: session.title,
+    'aria-label': 'Title of the session',
+    maxLength: 150,
+    autocomplete: 'off',
+    spellcheck: false,
+  });
   /** @param {boolean} keep @param {boolean} refocus */
   const finish = (keep, refocus) => {
     if (over) return;
@@ -95,7 +124,8 @@ export function renameInPlace(place, session, name, done) {
 /** @param {string} id */
 export async function askRemove(id) {
   const agreed = await confirmDialog({
-    title: 'Delete this session?', action: 'Delete',
+    title: 'Delete this session?',
+    action: 'Delete',
     text: `“${titleOf(state.sessions.get(id))}” and all its messages will be gone from the server. This cannot be undone.`,
   });
   if (agreed) await remove(id);
@@ -143,15 +173,34 @@ function drawList() {
     if (wanted.at(-1)?.name !== name) wanted.push({ name, ids: [] });
     wanted.at(-1)?.ids.push(id);
   }
-  const focused = document.activeElement instanceof HTMLElement && groups.contains(document.activeElement) ? document.activeElement : null;
-  groups.replaceChildren(...wanted.map(({ name, ids: members }) => {
-    const heading = h('h3', { id: `group-${groupNumber++ % 1000}` }, name);
-    return h('section', { class: 'group' }, heading, h('ul', { 'aria-labelledby': heading.id }, ...members.map((id) => itemOf(id).element)));
-  }));
+  const focused =
+    document.activeElement instanceof HTMLElement && groups.contains(document.activeElement)
+      ? document.activeElement
+      : null;
+  groups.replaceChildren(
+    ...wanted.map(({ name, ids: members }) => {
+      const heading = h('h3', { id: `group-${groupNumber++ % 1000}` }, name);
+      return h(
+        'section',
+        { class: 'group' },
+        heading,
+        h('ul', { 'aria-labelledby': heading.id }, ...members.map((id) => itemOf(id).element)),
+      );
+    }),
+  );
   focused?.focus();
   const empty = !ids.length;
   note.hidden = !empty;
-  setText(note, phase === 'loading' ? 'Loading…' : phase === 'failed' ? 'The list could not be loaded.' : query ? 'Nothing found.' : 'Your sessions will be listed here.');
+  setText(
+    note,
+    phase === 'loading'
+      ? 'Loading…'
+      : phase === 'failed'
+        ? 'The list could not be loaded.'
+        : query
+          ? 'Nothing found.'
+          : 'Your sessions will be listed here.',
+  );
 }
 
 subscribe('list', drawList);
@@ -162,12 +211,20 @@ subscribe('selection', () => {
   for (const item of items.values()) item.update();
 });
 
-new IntersectionObserver((entries) => {
-  if (entries.some((entry) => entry.isIntersecting)) loadMore();
-}, { root: list, rootMargin: '400px' }).observe(sentinel);
+new IntersectionObserver(
+  (entries) => {
+    if (entries.some((entry) => entry.isIntersecting)) loadMore();
+  },
+  { root: list, rootMargin: '400px' },
+).observe(sentinel);
 // A page that did not fill the list leaves the sentinel in sight: no crossing, so look again.
 subscribe('list', () => {
-  if (state.list.cursor && state.list.phase === 'ready' && sentinel.getBoundingClientRect().top < list.getBoundingClientRect().bottom + 400) loadMore();
+  if (
+    state.list.cursor &&
+    state.list.phase === 'ready' &&
+    sentinel.getBoundingClientRect().top < list.getBoundingClientRect().bottom + 400
+  )
+    loadMore();
 });
 
 // --- the search --------------------------------------------------------------------------------------------------
@@ -175,7 +232,12 @@ subscribe('list', () => {
 /** @type {any} */
 let timer = null;
 export const searchField = h('input', {
-  type: 'search', id: 'search', placeholder: 'Search', autocomplete: 'off', spellcheck: false, 'aria-label': 'Search titles and messages',
+  type: 'search',
+  id: 'search',
+  placeholder: 'Search',
+  autocomplete: 'off',
+  spellcheck: false,
+  'aria-label': 'Search titles and messages',
   oninput() {
     clearTimeout(timer);
     timer = setTimeout(() => search(searchField.value.trim()), SEARCH_MS);
@@ -207,20 +269,33 @@ groups.addEventListener('keydown', (event) => {
 
 /** @param {HTMLElement[]} footer */
 export const sidebar = (...footer) =>
-  h('nav', { class: 'sidebar', 'aria-label': 'Sessions', id: 'sidebar' },
-    h('div', { class: 'sidebar-head' },
-      h('a', {
-        class: 'brand', href: './', onclick(/** @type {MouseEvent} */ event) {
-          if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-          event.preventDefault();
-          startNew();
+  h(
+    'nav',
+    { class: 'sidebar', 'aria-label': 'Sessions', id: 'sidebar' },
+    h(
+      'div',
+      { class: 'sidebar-head' },
+      h(
+        'a',
+        {
+          class: 'brand',
+          href: './',
+          onclick(/** @type {MouseEvent} */ event) {
+            if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+            event.preventDefault();
+            startNew();
+          },
         },
-      }, icon('logo'), 'Parley'),
-      iconButton('sidebar', 'Hide sessions', { 'data-toggle': 'sidebar' })),
+        icon('logo'),
+        'Parley',
+      ),
+      iconButton('sidebar', 'Hide sessions', { 'data-toggle': 'sidebar' }),
+    ),
     h('button', { type: 'button', class: 'new-button', onclick: startNew }, icon('plus'), 'New session'),
     h('div', { class: 'search' }, icon('search'), searchField),
     list,
-    h('div', { class: 'sidebar-foot' }, ...footer));
+    h('div', { class: 'sidebar-foot' }, ...footer),
+  );
 
 export function startNew() {
   show(null);

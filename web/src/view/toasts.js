@@ -12,8 +12,12 @@ export const toasts = h('div', { class: 'toasts', role: 'status', 'aria-live': '
 /** @param {string} message @param {'info' | 'error'} [kind] */
 export function toast(message, kind = 'info') {
   for (const shown of toasts.children) if (shown.firstChild?.textContent === message) shown.remove();
-  const element = h('div', { class: `toast toast-${kind}` }, h('span', null, message),
-    iconButton('close', 'Dismiss', { onclick: () => element.remove() }));
+  const element = h(
+    'div',
+    { class: `toast toast-${kind}` },
+    h('span', null, message),
+    iconButton('close', 'Dismiss', { onclick: () => element.remove() }),
+  );
   toasts.append(element);
   while (toasts.children.length > MAX) toasts.firstChild?.remove();
   setTimeout(() => element.remove(), kind === 'error' ? ERROR_MS : INFO_MS);

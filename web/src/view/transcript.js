@@ -15,13 +15,37 @@ const SLICE = 16;
 
 const list = h('div', { class: 'turns' });
 const pendingList = h('div', { class: 'turns' });
-const older = h('button', { type: 'button', class: 'button small older', hidden: true, onclick: older_ }, 'Show earlier messages');
-const oldest = h('p', { class: 'note', hidden: true }, `The page shows the last ${MAX_TURNS} turns. All of them are in the server's database.`);
+const older = h(
+  'button',
+  { type: 'button', class: 'button small older', hidden: true, onclick: older_ },
+  'Show earlier messages',
+);
+const oldest = h(
+  'p',
+  { class: 'note', hidden: true },
+  `The page shows the last ${MAX_TURNS} turns. All of them are in the server's database.`,
+);
 const notice = h('div', { class: 'notice' });
-const log = h('div', { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation' }, older, oldest, list, pendingList);
+const log = h(
+  'div',
+  { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation' },
+  older,
+  oldest,
+  list,
+  pendingList,
+);
 const scroller = h('div', { class: 'scroller' }, notice, log);
-const jump = h('button', { type: 'button', class: 'jump', hidden: true, onclick: () => toEnd(true) }, icon('down'), 'Jump to latest');
-const windowLine = h('div', { class: 'window-line', role: 'note' }, h('span', null, 'Above this, the model no longer remembers'));
+const jump = h(
+  'button',
+  { type: 'button', class: 'jump', hidden: true, onclick: () => toEnd(true) },
+  icon('down'),
+  'Jump to latest',
+);
+const windowLine = h(
+  'div',
+  { class: 'window-line', role: 'note' },
+  h('span', null, 'Above this, the model no longer remembers'),
+);
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
 
@@ -42,21 +66,32 @@ export function toEnd(smoothly = false) {
   pinned = true;
   jump.hidden = true;
   const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
-  scroller.scrollTo({ top: scroller.scrollHeight, behavior: smoothly && !calm && distance() < 4000 ? 'smooth' : 'instant' });
+  scroller.scrollTo({
+    top: scroller.scrollHeight,
+    behavior: smoothly && !calm && distance() < 4000 ? 'smooth' : 'instant',
+  });
 }
 
 let lastTop = 0;
-scroller.addEventListener('scroll', () => {
-  // Growing text moves the end away, not the reader: only a move upwards lets go of it.
-  const up = scroller.scrollTop < lastTop - 1;
-  lastTop = scroller.scrollTop;
-  if (distance() < AT_END) pinned = true;
-  else if (up) pinned = false;
-  jump.hidden = pinned || distance() < AT_END;
-}, { passive: true });
-scroller.addEventListener('wheel', (event) => {
-  if (event.deltaY < 0 && scroller.scrollHeight > scroller.clientHeight) pinned = false;
-}, { passive: true });
+scroller.addEventListener(
+  'scroll',
+  () => {
+    // Growing text moves the end away, not the reader: only a move upwards lets go of it.
+    const up = scroller.scrollTop < lastTop - 1;
+    lastTop = scroller.scrollTop;
+    if (distance() < AT_END) pinned = true;
+    else if (up) pinned = false;
+    jump.hidden = pinned || distance() < AT_END;
+  },
+  { passive: true },
+);
+scroller.addEventListener(
+  'wheel',
+  (event) => {
+    if (event.deltaY < 0 && scroller.scrollHeight > scroller.clientHeight) pinned = false;
+  },
+  { passive: true },
+);
 
 function keepEnd() {
   if (pinned) scroller.scrollTop = scroller.scrollHeight;
@@ -103,7 +138,8 @@ function fillAbove(chat) {
     filling = end > 0;
     if (!filling) return;
     const bottom = distance();
-    for (const turn of chat.turns.slice(Math.max(0, end - SLICE), end).reverse()) addView(turn, list.firstElementChild);
+    for (const turn of chat.turns.slice(Math.max(0, end - SLICE), end).reverse())
+      addView(turn, list.firstElementChild);
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
     setTimeout(slice, 0);
@@ -112,7 +148,10 @@ function fillAbove(chat) {
   setTimeout(slice, 0);
 }
 
-/** Draws what has come at the end, and begins to draw what has come at the start. @param {import('../state.js').Chat} chat */
+/**
+ * Draws what has come at the end, and begins to draw what has come at the start.
+ * @param {import('../state.js').Chat} chat
+ */
 function syncTurns(chat) {
   const first = views.size ? Math.min(...views.keys()) : -1;
   for (const turn of chat.turns) if (!views.has(turn.turn) && turn.turn > first) addView(turn, null);
@@ -137,10 +176,22 @@ function drawNotice() {
   if (!state.current) {
     notice.replaceChildren(emptyView());
   } else if (chat?.phase === 'loading') {
-    notice.replaceChildren(h('p', { class: 'note', role: 'status' }, state.connection.phase === 'open' ? 'Loading…' : 'Waiting for the server…'));
+    notice.replaceChildren(
+      h(
+        'p',
+        { class: 'note', role: 'status' },
+        state.connection.phase === 'open' ? 'Loading…' : 'Waiting for the server…',
+      ),
+    );
   } else if (chat?.phase === 'failed') {
-    notice.replaceChildren(h('div', { class: 'note' }, h('p', null, chat.message),
-      h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New session')));
+    notice.replaceChildren(
+      h(
+        'div',
+        { class: 'note' },
+        h('p', null, chat.message),
+        h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New session'),
+      ),
+    );
   } else {
     notice.replaceChildren();
   }
@@ -180,7 +231,9 @@ function drawPending() {
   if (key === pendingKey) return;
   const grew = (chat?.pending.length ?? 0) > pendingList.childElementCount;
   pendingKey = key;
-  pendingList.replaceChildren(...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Sent as soon as the server is back' : '')));
+  pendingList.replaceChildren(
+    ...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Sent as soon as the server is back' : '')),
+  );
   if (grew) pinned = true;
 }
 
@@ -223,14 +276,18 @@ log.addEventListener('click', (event) => {
   if (!(button instanceof HTMLElement)) return;
   const view = views.get(Number(button.closest('.turn')?.getAttribute('data-turn')));
   const action = button.dataset.action;
-  if (action === 'copy-code') copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
+  if (action === 'copy-code')
+    copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
   else if (action === 'copy-answer' && view?.turn) copyFrom(button, view.turn.text);
-  else if (action === 'copy-message' && view?.turn) copyFrom(button, view.turn.input.content ?? view.turn.input.text ?? '');
+  else if (action === 'copy-message' && view?.turn)
+    copyFrom(button, view.turn.input.content ?? view.turn.input.text ?? '');
 });
 
 /** The newest answer's copy button, or the newest block's of code. @param {'answer' | 'code'} what */
 export function copyLast(what) {
-  const buttons = [...list.querySelectorAll(`[data-action=copy-${what}]`)].filter((b) => !(/** @type {HTMLElement} */ (b).hidden));
+  const buttons = [...list.querySelectorAll(`[data-action=copy-${what}]`)].filter(
+    (b) => !(/** @type {HTMLElement} */ (b).hidden),
+  );
   const last = buttons[buttons.length - 1];
   if (last instanceof HTMLElement) last.click();
   else toast(what === 'code' ? 'There is no code to copy yet.' : 'There is no answer to copy yet.');

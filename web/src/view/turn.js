@@ -14,27 +14,40 @@ const LONG_LINES = 16;
 const LIVE_MS = 250; // how often the live figures change
 
 const ENDS = /** @type {Record<string, string>} */ ({
-  cancelled: 'Stopped', length: 'Reached its length limit', interrupted: 'Interrupted: the server went down',
-  deadline: 'Out of time', error: 'Failed', stop: 'Stop word',
+  cancelled: 'Stopped',
+  length: 'Reached its length limit',
+  interrupted: 'Interrupted: the server went down',
+  deadline: 'Out of time',
+  error: 'Failed',
+  stop: 'Stop word',
 });
 
 /** The text of a message, with a button in it when it is very long. @param {string} text */
 function bubble(text) {
   const body = h('div', { class: 'bubble-text', dir: 'auto' }, text);
-  if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES) return h('div', { class: 'bubble' }, body);
+  if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES)
+    return h('div', { class: 'bubble' }, body);
   body.classList.add('folded');
-  const button = h('button', {
-    type: 'button', class: 'link-button', 'aria-expanded': 'false', onclick() {
-      const folded = body.classList.toggle('folded');
-      button.setAttribute('aria-expanded', String(!folded));
-      button.textContent = folded ? 'Show all' : 'Show less';
+  const button = h(
+    'button',
+    {
+      type: 'button',
+      class: 'link-button',
+      'aria-expanded': 'false',
+      onclick() {
+        const folded = body.classList.toggle('folded');
+        button.setAttribute('aria-expanded', String(!folded));
+        button.textContent = folded ? 'Show all' : 'Show less';
+      },
     },
-  }, 'Show all');
+    'Show all',
+  );
   return h('div', { class: 'bubble' }, body, button);
 }
 
 /** @param {Turn['input']} input @returns {string | null} null: not told yet */
-const said = (input) => input.content ?? input.text ?? (input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
+const said = (input) =>
+  input.content ?? input.text ?? (input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
 
 export class TurnView {
   /** @param {Turn} turn */
@@ -47,8 +60,14 @@ export class TurnView {
     this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
     this.facts = h('div', { class: 'facts' });
     this.foot = h('footer', { class: 'message-foot' }, this.copy, this.facts);
-    this.assistant = h('article', { class: 'message assistant', 'aria-label': `Assistant, message ${2 * turn.turn + 2}` },
-      this.prose, this.waiting, this.problem, this.foot);
+    this.assistant = h(
+      'article',
+      { class: 'message assistant', 'aria-label': `Assistant, message ${2 * turn.turn + 2}` },
+      this.prose,
+      this.waiting,
+      this.problem,
+      this.foot,
+    );
     this.element = h('section', { class: 'turn', 'data-turn': String(turn.turn) }, this.user, this.assistant);
     this.stream = new MarkdownStream(this.prose);
     this.fed = 0;
@@ -95,14 +114,33 @@ export class TurnView {
     const raw = turn.input.content === undefined && text !== null;
     this.user.classList.toggle('raw', raw);
     this.user.replaceChildren(
-      h('div', { class: 'said' },
-        h('div', { class: 'message-foot' }, iconButton('copy', 'Copy message', { 'data-action': 'copy-message' })),
-        bubble(text ?? 'A message is waiting')),
+      h(
+        'div',
+        { class: 'said' },
+        h(
+          'div',
+          { class: 'message-foot' },
+          iconButton('copy', 'Copy message', { 'data-action': 'copy-message' }),
+        ),
+        bubble(text ?? 'A message is waiting'),
+      ),
       ...(raw ? [h('div', { class: 'queued' }, 'Raw input')] : []),
       ...(turn.state === 'queued'
-        ? [h('div', { class: 'queued' }, icon('queue'), 'Waits for the answer above',
-            h('button', { type: 'button', class: 'link-button', onclick: () => cancel(this.number) }, 'Take back'))]
-        : []));
+        ? [
+            h(
+              'div',
+              { class: 'queued' },
+              icon('queue'),
+              'Waits for the answer above',
+              h(
+                'button',
+                { type: 'button', class: 'link-button', onclick: () => cancel(this.number) },
+                'Take back',
+              ),
+            ),
+          ]
+        : []),
+    );
   }
 
   /** @param {Turn} turn */
@@ -113,7 +151,15 @@ export class TurnView {
     const { progress } = turn;
     if (!progress || !progress.total) {
       if (!this.waiting.firstElementChild?.classList.contains('dots'))
-        this.waiting.replaceChildren(h('span', { class: 'dots', role: 'img', 'aria-label': 'Generating' }, h('i', null), h('i', null), h('i', null)));
+        this.waiting.replaceChildren(
+          h(
+            'span',
+            { class: 'dots', role: 'img', 'aria-label': 'Generating' },
+            h('i', null),
+            h('i', null),
+            h('i', null),
+          ),
+        );
       return;
     }
     let bar = this.waiting.querySelector('progress');
@@ -123,13 +169,17 @@ export class TurnView {
     }
     bar.max = progress.total;
     bar.value = progress.done;
-    setText(/** @type {Node} */ (this.waiting.firstChild), `Reading ${count(progress.done)} of ${plural(progress.total, 'token')}`);
+    setText(
+      /** @type {Node} */ (this.waiting.firstChild),
+      `Reading ${count(progress.done)} of ${plural(progress.total, 'token')}`,
+    );
   }
 
   /** @param {Turn} turn */
   #updateProblem(turn) {
     this.problem.hidden = !turn.error;
-    if (turn.error && !this.problem.firstChild) this.problem.append(icon('warning'), h('span', null, turn.error.message || turn.error.code));
+    if (turn.error && !this.problem.firstChild)
+      this.problem.append(icon('warning'), h('span', null, turn.error.message || turn.error.code));
   }
 
   /** @param {Turn} turn */
@@ -153,42 +203,79 @@ export class TurnView {
     if (turn.state === 'done' && turn.timings?.first_token_ms)
       facts.push([`first after ${duration(turn.timings.first_token_ms)}`, firstTokenHint(turn)]);
     if (turn.state === 'done' && turn.cache?.source === 'recomputed')
-      facts.push([`recomputed ${plural(turn.cache.computed_tokens, 'token')}`, 'The cache had been let go: the conversation was read again first', 'fact-cache']);
+      facts.push([
+        `recomputed ${plural(turn.cache.computed_tokens, 'token')}`,
+        'The cache had been let go: the conversation was read again first',
+        'fact-cache',
+      ]);
     const text = facts.map(([fact]) => fact).join(' · ');
     if (text === this.facts.textContent) return;
-    this.facts.replaceChildren(...facts.flatMap(([fact, hint, kind], i) =>
-      [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)]).filter(Boolean));
+    this.facts.replaceChildren(
+      ...facts
+        .flatMap(([fact, hint, kind], i) => [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)])
+        .filter(Boolean),
+    );
   }
 }
 
 /** @param {Turn} turn */
 function firstTokenHint(turn) {
   const t = /** @type {NonNullable<Turn['timings']>} */ (turn.timings);
-  const parts = [`Time to first token. Waited ${duration(t.queue_ms)}, read ${plural(turn.cache?.computed_tokens ?? turn.n_input, 'token')} in ${duration(t.prefill_ms)}`];
-  if (turn.cache?.kept_tokens) parts.push(`${plural(turn.cache.kept_tokens, 'token')} were in memory already`);
+  const parts = [
+    `Time to first token. Waited ${duration(t.queue_ms)}, read ${plural(turn.cache?.computed_tokens ?? turn.n_input, 'token')} in ${duration(t.prefill_ms)}`,
+  ];
+  if (turn.cache?.kept_tokens)
+    parts.push(`${plural(turn.cache.kept_tokens, 'token')} were in memory already`);
   if (turn.created_ms) parts.push(moment(turn.created_ms));
   return parts.join('. ');
 }
 
-/** A message that the server has not taken yet. @param {import('../state.js').Pending} pending @param {string} waitingFor */
+/**
+ * A message that the server has not taken yet.
+ * @param {import('../state.js').Pending} pending
+ * @param {string} waitingFor
+ */
 export function pendingView(pending, waitingFor) {
   const failed = pending.phase === 'failed';
   const buttons = failed
     ? [
         pending.code === 'session_full'
           ? h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session')
-          : h('button', { type: 'button', class: 'button small', onclick: () => resend(pending.key) }, 'Try again'),
-        h('button', {
-          type: 'button', class: 'button small quiet', onclick() {
-            discard(pending.key);
-            writeMessage(pending.content);
+          : h(
+              'button',
+              { type: 'button', class: 'button small', onclick: () => resend(pending.key) },
+              'Try again',
+            ),
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'button small quiet',
+            onclick() {
+              discard(pending.key);
+              writeMessage(pending.content);
+            },
           },
-        }, 'Edit'),
+          'Edit',
+        ),
       ]
     : [];
-  return h('section', { class: 'turn pending', 'data-phase': pending.phase },
-    h('article', { class: 'message user', 'aria-label': 'You, not sent yet' }, h('div', { class: 'said' }, bubble(pending.content)),
-      !failed && waitingFor && h('div', { class: 'queued' }, waitingFor)),
-    failed && h('div', { class: 'problem', role: 'alert' }, icon('warning'), h('span', null, pending.message ?? 'The message was not sent.'),
-      h('div', { class: 'problem-actions' }, ...buttons)));
+  return h(
+    'section',
+    { class: 'turn pending', 'data-phase': pending.phase },
+    h(
+      'article',
+      { class: 'message user', 'aria-label': 'You, not sent yet' },
+      h('div', { class: 'said' }, bubble(pending.content)),
+      !failed && waitingFor && h('div', { class: 'queued' }, waitingFor),
+    ),
+    failed &&
+      h(
+        'div',
+        { class: 'problem', role: 'alert' },
+        icon('warning'),
+        h('span', null, pending.message ?? 'The message was not sent.'),
+        h('div', { class: 'problem-actions' }, ...buttons),
+      ),
+  );
 }
