@@ -27,6 +27,7 @@ struct tweak {
     const char *skip;                      // leave out this tensor
     const char *reshape, *as_i32, *as_f16; // give these another shape or dtype
     const char *change;                    // other content
+    const char *extra;                     // a tensor that no model uses
     bool shards;                           // layer in one file, the rest in another
 };
 
@@ -61,8 +62,8 @@ static bool is(const char *name, const char *wanted) {
 
 // Element i of tensor t is t + i / 1000: every number tells where it is from.
 static void write_tensors(const char *file, size_t first, size_t last, const struct tweak *k) {
-    struct tensor list[N_TINY];
-    size_t n = 0, from[N_TINY];
+    struct tensor list[N_TINY + 1];
+    size_t n = 0, from[N_TINY + 1];
     for (size_t t = first; t < last; t++) {
         if (is(tiny[t].name, k->skip)) continue;
         from[n] = t;
@@ -72,6 +73,11 @@ static void write_tensors(const char *file, size_t first, size_t last, const str
                                                       : DTYPE_F32;
         if (is(tiny[t].name, k->reshape)) list[n].shape[0]++;
         n++;
+    }
+    if (k->extra) {
+        from[n] = N_TINY;
+        list[n++] = (struct tensor){
+            .name = k->extra, .n_dims = 4, .shape = {1, 1, 3, 3}, .dtype = DTYPE_F32};
     }
     struct safetensors_writer *w = NULL;
     struct err err;
@@ -447,6 +453,53 @@ static void names_what_is_wrong(void **state) {
     refuses(&(struct tweak){.config = ",\"head_dim\":1024"}, E_UNSUPPORTED, "even width");
 }
 
+// What was logged at warn while a checkpoint with this tensor loaded.
+static void warning_of(const char *extra, char *out, size_t cap) {
+    struct fake_backend f = fake_backend();
+    char path[200];
+    snprintf(path, sizeof path, "%s", tmp_path(&dir, "stderr"));
+    write_tiny(&(struct tweak){.extra = extra});
+    fflush(stderr);
+    int saved = dup(STDERR_FILENO), fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    assert_true(saved >= 0 && fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    log_set_level(LOG_WARN);
+    struct model *m = load_ok(dir.path, &f, &split_single);
+    log_set_level(LOG_OFF);
+    assert_true(dup2(saved, STDERR_FILENO) >= 0);
+    ssize_t n = pread(fd, out, cap - 1, 0);
+    out[n > 0 ? n : 0] = '\0';
+    close(saved);
+    close(fd);
+    unlink(path);
+    model_free(m);
+}
+
+static void buffers_are_passed_over_and_the_rest_is_named(void **state) {
+    static const char *const buffers[] = {
+        "h.0.attn.bias",
+        "transformer.h.11.attn.masked_bias",
+        "gpt_neox.layers.0.attention.bias",
+        "gpt_neox.layers.0.attention.masked_bias",
+        "gpt_neox.layers.0.attention.rotary_emb.inv_freq",
+        "model.layers.0.self_attn.rotary_emb.inv_freq",
+        "model.rotary_emb.inv_freq",
+        "transformer.h.0.attn.embed_positions",
+        "model.embed_positions.weights",
+    };
+    static const char *const others[] = {"score.weight", "model.layers.0.self_attn.o_proj.scale",
+                                         "model.layers.0.bias"};
+    char text[1000];
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        warning_of(buffers[i], text, sizeof text);
+        if (text[0]) fail_msg("%s", text);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        warning_of(others[i], text, sizeof text);
+        if (!strstr(text, "model.unused_tensors") || !strstr(text, others[i]))
+            fail_msg("%s: '%s'", others[i], text);
+    }
+}
+
 static void refuses_a_split_that_does_not_divide(void **state) {
     struct fake_backend f = fake_backend();
     struct model *m = NULL;
@@ -552,6 +605,7 @@ int main(void) {
         cmocka_unit_test(a_tied_head_is_the_embedding),
         cmocka_unit_test(reports_progress_and_size),
         cmocka_unit_test(names_what_is_wrong),
+        cmocka_unit_test(buffers_are_passed_over_and_the_rest_is_named),
         cmocka_unit_test(refuses_a_split_that_does_not_divide),
         cmocka_unit_test(gives_everything_back_whatever_fails),
         cmocka_unit_test(a_file_cut_while_loading_is_an_error),
