@@ -241,6 +241,15 @@ static int usable_cores(void) {
     return n > THREADS_MAX ? THREADS_MAX : n;
 }
 
+// 0 where the C library does not know it.
+static size_t last_level_cache_bytes(void) {
+    long n = -1;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+#endif
+    return n > 0 ? (size_t)n : 0;
+}
+
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err) {
     *out = NULL;
     if (n_threads < 0 || n_threads > THREADS_MAX)
@@ -251,6 +260,7 @@ int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struc
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_set(err, E_NOMEM, "out of memory for the CPU backend");
     set_kernels(cpu, set);
+    cpu_raw_budget_set(cpu, last_level_cache_bytes());
     cpu->base =
         (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
     cpu->base.n_threads = n_threads ? n_threads : usable_cores();

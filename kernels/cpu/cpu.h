@@ -68,7 +68,7 @@ struct attention_state {
 // --- the inner loops of one instruction set
 // -------------------------------------------------------------
 struct cpu_kernels {
-    int32_t bf16_layout; // how bf16 weights are packed
+    int32_t bf16_layout; // how bf16 weights are packed where memory's rate is the limit
     int32_t row_tile;    // rows of the GEMM's register block
     void (*norm_rows)(enum norm_kind kind, float *y, const float *x, int32_t n, int32_t width,
                       int64_t stride, const float *weight, const float *bias, float eps);
@@ -113,6 +113,9 @@ struct cpu_backend {
         void *data;
         size_t bytes;
     } scratch[THREADS_MAX], shared;
+    // Bytes of bf16 weights that may still be PANEL_BF16 where bf16_layout is PANEL_BF12, and the
+    // largest of them (weight.c, "packed or not"). Set when the backend is opened.
+    size_t raw_left, raw_max;
     char description[64];
 };
 
@@ -123,6 +126,10 @@ static inline struct cpu_backend *cpu_of(struct backend *be) {
 // Makes every worker's scratch, and the shared buffer, at least this large.
 int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes,
                 struct err *err);
+
+// How much of the bf16 weights made from now on stays unpacked, by the size of the last level's
+// cache; 0 packs all (weight.c).
+void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
 
 // Room for `linear` with this weight.
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err);

@@ -58,8 +58,11 @@ static void plan(struct linear_job *job, int workers) {
     job->item_rows = job->n_rows;
     // Few rows stream best from eight panels, but a narrow matrix must come out even between the
     // workers.
-    if (job->n_rows <= LINEAR_FEW_ROWS) unit = job->n_panels >= 8 * wanted ? 8 : 4;
+    bool few = job->n_rows <= LINEAR_FEW_ROWS;
+    if (few) unit = job->n_panels >= 8 * wanted ? 8 : 4;
     job->item_panels = ceil_div(ceil_div(job->n_panels, wanted), unit) * unit;
+    // Rounded down: five items for two workers would take as long as six.
+    if (few && job->item_panels > unit) job->item_panels = job->n_panels / (wanted * unit) * unit;
     if (job->item_panels > LINEAR_GROUP_PANELS) job->item_panels = LINEAR_GROUP_PANELS;
     job->n_panel_items = ceil_div(job->n_panels, job->item_panels);
     int32_t row_items = ceil_div(wanted, job->n_panel_items),

@@ -8,6 +8,9 @@
 // sum). It depends on no other row, so one row alone gives the bits that it gives among 512.
 // Denormals count as zero.
 //
+// PANEL_BF16's tiles are what the multiplier wants and are read where they lie; PANEL_BF12's are
+// widened to the same first.
+//
 // x is split once for a call, by linear_split: [tile of 16 rows][tile of K][3 parts][16 rows][32
 // bf16].
 #if defined(__x86_64__)
@@ -80,8 +83,14 @@ static void configure(int32_t rows, unsigned weight_tile_set) {
     _tile_loadconfig(&config);
 }
 
-// The next tile of a panel's stream as 16 pair rows in `out`.
-VEC_INLINE void widen_tile(struct weight_stream *s, const struct weight *w, uint8_t *out) {
+// The next tile of a panel's stream as 16 pair rows: where it lies, or widened in `out`.
+VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight *w,
+                                    uint8_t *out) {
+    if (w->layout == PANEL_BF16) { // without a prefetch: a tile's load asks for 16 lines at once
+        const uint8_t *tile = s->tile;
+        s->tile += TILE_BYTES;
+        return tile;
+    }
     const __m512i table = bf12_table(*s->base);
     for (int group = 0; group < 4; group++) {
         __m512i raw[4];
@@ -90,6 +99,7 @@ VEC_INLINE void widen_tile(struct weight_stream *s, const struct weight *w, uint
         for (int j = 0; j < 4; j++) _mm512_store_si512(out + group * 256 + j * 64, raw[j]);
     }
     weight_stream_next(s, w);
+    return out;
 }
 
 // --- few rows: up to 16, one tile of x
@@ -97,7 +107,7 @@ VEC_INLINE void widen_tile(struct weight_stream *s, const struct weight *w, uint
 // tiles 0 to 3, x's parts in 4, 5 and 7, weights in 6.
 #define FEW_PANEL(P)                                                                               \
     do {                                                                                           \
-        _tile_loadd(6, wide[P], 64);                                                               \
+        _tile_loadd(6, tile[P], 64);                                                               \
         _tile_dpbf16ps(P, 4, 6);                                                                   \
         _tile_dpbf16ps(P, 5, 6);                                                                   \
         _tile_dpbf16ps(P, 7, 6);                                                                   \
@@ -120,7 +130,8 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
         _tile_loadd(4, x, 64);
         _tile_loadd(5, x + TILE_BYTES, 64);
         _tile_loadd(7, x + 2 * TILE_BYTES, 64);
-        for (int p = 0; p < STREAMS; p++) widen_tile(&s[p], w, wide[p]);
+        const uint8_t *tile[STREAMS];
+        for (int p = 0; p < STREAMS; p++) tile[p] = next_tile(&s[p], w, wide[p]);
         FEW_PANEL(0);
         FEW_PANEL(1);
         FEW_PANEL(2);
@@ -166,32 +177,38 @@ VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, c
     if (rows2 && panels2) _tile_stored(3, s11, 64);
 }
 
-// All panels for one or two tiles of rows, over one block of K.
+// All panels for one or two tiles of rows, over one block of K. weights: each panel's tiles of the
+// block, one behind another.
 VEC_INLINE void row_tiles(const bool rows2, const struct linear_args *a,
                           const struct linear_item *item, int32_t row_tile, int32_t k_tile,
-                          int32_t n_tiles, const uint8_t *weights, float *sums) {
+                          int32_t n_tiles, const uint8_t *const *weights, float *sums) {
     const uint8_t *x0 = split_tile(a, (item->row - a->split_row) / TILE_ROWS + row_tile, k_tile);
     const uint8_t *x1 = x0 + (int64_t)weight_tiles(a->w) * 3 * TILE_BYTES;
     float *s0 = sums + (int64_t)row_tile * item->n_panels * TILE_FLOATS,
           *s1 = s0 + item->n_panels * TILE_FLOATS;
     int32_t p = 0;
     for (; p + 2 <= item->n_panels; p += 2) {
-        const uint8_t *w0 = weights + p * BLOCK_TILES * TILE_BYTES,
-                      *w1 = w0 + BLOCK_TILES * TILE_BYTES;
         float *s00 = s0 + p * TILE_FLOATS, *s10 = s1 + p * TILE_FLOATS;
-        block(rows2, true, x0, x1, w0, w1, n_tiles, s00, s00 + TILE_FLOATS, s10, s10 + TILE_FLOATS);
+        block(rows2, true, x0, x1, weights[p], weights[p + 1], n_tiles, s00, s00 + TILE_FLOATS, s10,
+              s10 + TILE_FLOATS);
     }
-    if (p < item->n_panels) {
-        const uint8_t *w0 = weights + p * BLOCK_TILES * TILE_BYTES;
-        block(rows2, false, x0, x1, w0, w0, n_tiles, s0 + p * TILE_FLOATS, s0, s1 + p * TILE_FLOATS,
-              s0);
-    }
+    if (p < item->n_panels)
+        block(rows2, false, x0, x1, weights[p], weights[p], n_tiles, s0 + p * TILE_FLOATS, s0,
+              s1 + p * TILE_FLOATS, s0);
+}
+
+// The next n tiles of a panel, one behind another: where they lie, or widened in `out`.
+static const uint8_t *next_block(struct weight_stream *s, const struct weight *w, int32_t n,
+                                 uint8_t *out) {
+    const uint8_t *first = next_tile(s, w, out);
+    for (int32_t t = 1; t < n; t++) next_tile(s, w, out + t * TILE_BYTES);
+    return first;
 }
 
 static void many_rows(const struct linear_args *a, const struct linear_item *item, void *scratch) {
     const struct weight *w = a->w;
     struct weight_stream s[LINEAR_GROUP_PANELS];
-    uint8_t *weights = scratch; // [panel][tile][1024]
+    uint8_t *weights = scratch; // [panel][tile][1024], of what is not read in place
     float *sums = (float *)(weights + LINEAR_GROUP_PANELS * BLOCK_TILES *
                                           TILE_BYTES); // [row tile][panel][16][16]
     int32_t row_tiles_n = (item->n_rows + TILE_ROWS - 1) / TILE_ROWS;
@@ -199,12 +216,12 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
     for (int32_t p = 0; p < item->n_panels; p++) weight_stream_open(&s[p], w, item->panel + p);
     for (int32_t k = 0; k < weight_tiles(w); k += BLOCK_TILES) {
         int32_t n = weight_tiles(w) - k < BLOCK_TILES ? weight_tiles(w) - k : BLOCK_TILES;
+        const uint8_t *blocks[LINEAR_GROUP_PANELS];
         for (int32_t p = 0; p < item->n_panels; p++)
-            for (int32_t t = 0; t < n; t++)
-                widen_tile(&s[p], w, weights + (p * BLOCK_TILES + t) * TILE_BYTES);
+            blocks[p] = next_block(&s[p], w, n, weights + p * BLOCK_TILES * TILE_BYTES);
         int32_t r = 0;
-        for (; r + 2 <= row_tiles_n; r += 2) row_tiles(true, a, item, r, k, n, weights, sums);
-        if (r < row_tiles_n) row_tiles(false, a, item, r, k, n, weights, sums);
+        for (; r + 2 <= row_tiles_n; r += 2) row_tiles(true, a, item, r, k, n, blocks, sums);
+        if (r < row_tiles_n) row_tiles(false, a, item, r, k, n, blocks, sums);
     }
     for (int32_t r = 0; r < item->n_rows; r++)
         for (int32_t p = 0; p < item->n_panels; p++)

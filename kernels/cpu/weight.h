@@ -13,7 +13,8 @@
 // within a few powers of two. A packed tile keeps sign and mantissa (8 bits) and a 4-bit code: 0
 // stands for exponent 0 (zero and denormals), c > 0 for exponent base + c. A tile whose exponents
 // do not fit in the 15 codes (about one in twelve where weights are normally distributed) is kept
-// raw. A decode step reads each weight once, so it is as fast as its bytes are few.
+// raw. A decode step reads each weight once, so it is as fast as its bytes are few. A model small
+// enough to stay in the last level's cache is not packed (weight.c): there unpacking is the limit.
 //
 //   data:   int64 offset[n_panels + 1], from data, padded to 64 bytes
 //   panel:  uint8 base[n_tiles] (WEIGHT_RAW_TILE: a raw tile), padded to 64 bytes; then the tiles

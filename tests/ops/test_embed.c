@@ -1,4 +1,5 @@
 // embed (from every packed layout), embed_positions, add, gather_logit_rows, logits_read.
+#include "kernels/cpu/cpu.h"
 #include "tests/ops/ops_fixture.h"
 
 static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t width,
@@ -30,12 +31,19 @@ static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t
     free(table), free(y);
 }
 
-static void embeds(struct backend *be) {
+static void embeds_as_packed(struct backend *be) {
     check_embed(be, DTYPE_F32, 33, 17, 1);
     check_embed(be, DTYPE_F16, 40, 130, 1);
     check_embed(be, DTYPE_BF16, 40, 130, 1);
     check_embed(be, DTYPE_BF16, 130, 63, 1);
     check_embed(be, DTYPE_BF16, 50, 96, 1e-9f); // exponents too far apart for 12 bits
+}
+
+static void embeds(struct backend *be) {
+    cpu_raw_budget_set(cpu_of(be), 0); // bf16 in 12 bits
+    embeds_as_packed(be);
+    cpu_raw_budget_set(cpu_of(be), SIZE_MAX);
+    embeds_as_packed(be);
 }
 
 static void rows(struct backend *be) {

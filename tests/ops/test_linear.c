@@ -1,6 +1,7 @@
 // linear and weight packing: against double precision, for all dtypes, odd shapes, stacked and
 // transposed views; and the numbers contract: a row's bits do not depend on n, on its place, or on
 // the number of threads.
+#include "kernels/cpu/cpu.h"
 #include "tests/ops/ops_fixture.h"
 
 struct matrix {
@@ -66,14 +67,35 @@ static void check_against_double(const struct matrix *m, const float *y, const f
         }
 }
 
+// A weight packed to 12 bits or not, where the set packs at all.
+static struct weight make_weight(struct backend *be, const struct matrix *m, bool packed) {
+    struct weight w;
+    struct err err = {0};
+    cpu_raw_budget_set(cpu_of(be), packed ? 0 : SIZE_MAX);
+    if (be->ops->weight_init(be, &w, m->views, m->n_views, &err) < 0)
+        fail_msg("weight_init: %s", err.text);
+    return w;
+}
+
+// What the layout of bf16 weights is must show in no bit.
+static void check_unpacked(struct backend *be, const struct matrix *m, const float *y,
+                           const float *x, int32_t n, const float *bias) {
+    struct weight w = make_weight(be, m, false);
+    assert_int_equal(w.layout, PANEL_BF16);
+    float *raw = malloc((size_t)n * (size_t)m->rows * sizeof *raw);
+    assert_int_equal(be->ops->linear(be, LINEAR_STORE, raw, x, n, &w, bias), 0);
+    op_same_bits(raw, y, (int64_t)n * m->rows, "unpacked");
+    assert_int_equal(be->ops->linear(be, LINEAR_STORE, raw, x, 1, &w, bias), 0);
+    op_same_bits(raw, y, m->rows, "unpacked row alone");
+    be->ops->weight_release(be, &w);
+    free(raw);
+}
+
 static void check_case(struct backend *be, enum dtype t, int32_t rows, int32_t cols, int32_t n,
                        bool transposed, int n_views, enum spread spread) {
     op_seed((uint64_t)(rows * 1000 + cols * 10 + n));
     struct matrix m = make_matrix(t, rows, cols, transposed, n_views, spread);
-    struct weight w;
-    struct err err = {0};
-    if (be->ops->weight_init(be, &w, m.views, m.n_views, &err) < 0)
-        fail_msg("weight_init: %s", err.text);
+    struct weight w = make_weight(be, &m, true);
     assert_int_equal(w.rows, rows);
     assert_int_equal(w.cols, cols);
     float *x = op_floats((int64_t)n * cols), *bias = op_floats(rows),
@@ -82,6 +104,7 @@ static void check_case(struct backend *be, enum dtype t, int32_t rows, int32_t c
     float *y = malloc(bytes), *added = malloc(bytes), *alone = malloc((size_t)rows * sizeof(float));
     assert_int_equal(be->ops->linear(be, LINEAR_STORE, y, x, n, &w, bias), 0);
     check_against_double(&m, y, NULL, x, n, bias);
+    if (t == DTYPE_BF16) check_unpacked(be, &m, y, x, n, bias);
     memcpy(added, y0, bytes);
     assert_int_equal(be->ops->linear(be, LINEAR_ADD, added, x, n, &w, NULL), 0);
     check_against_double(&m, added, y0, x, n, NULL);
@@ -175,6 +198,36 @@ static void refused(struct backend *be) {
     be->ops->weight_release(be, &w); // nothing to release: no harm
 }
 
+// Which bf16 weights stay unpacked: small ones, while together they take half of the cache.
+static void budget(struct backend *be) {
+    struct cpu_backend *cpu = cpu_of(be);
+    if (cpu->kernels->bf16_layout != PANEL_BF12) return;
+    enum { ROWS = 64, COLS = 64, BYTES = ROWS * COLS * 2 };
+    struct matrix m = make_matrix(DTYPE_BF16, ROWS, COLS, false, 1, NORMAL);
+    struct weight w[10];
+    cpu_raw_budget_set(cpu, 16 * BYTES);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(be->ops->weight_init(be, &w[i], m.views, 1, NULL), 0);
+        assert_int_equal(w[i].layout, i < 8 ? PANEL_BF16 : PANEL_BF12);
+    }
+    be->ops->weight_release(be, &w[9]); // packed: gives nothing back
+    be->ops->weight_release(be, &w[3]);
+    for (int i = 3; i < 10; i += 6) {
+        assert_int_equal(be->ops->weight_init(be, &w[i], m.views, 1, NULL), 0);
+        assert_int_equal(w[i].layout, i == 3 ? PANEL_BF16 : PANEL_BF12);
+    }
+    for (int i = 0; i < 10; i++) be->ops->weight_release(be, &w[i]);
+    cpu_raw_budget_set(cpu, 15 * BYTES); // each is more than a sixteenth
+    assert_int_equal(be->ops->weight_init(be, &w[0], m.views, 1, NULL), 0);
+    assert_int_equal(w[0].layout, PANEL_BF12);
+    be->ops->weight_release(be, &w[0]);
+    free(m.data);
+}
+
+static void test_budget(void **state) {
+    op_each_backend(budget);
+}
+
 static void test_refused(void **state) {
     op_each_backend(refused);
 }
@@ -183,7 +236,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),  cmocka_unit_test(test_row_counts),
         cmocka_unit_test(test_stacks),  cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
