@@ -24,7 +24,7 @@ void engine_options_init(struct engine_options *o) {
     *o = (struct engine_options){
         .device = "cpu",
         .kv_dtype_auto = true,
-        .block_tokens = 32,
+        .block_tokens = 64,
         .max_sequences = 32,
         .max_queued_turns = 256,
         .prefill_chunk_tokens = 256,

@@ -77,7 +77,7 @@ static const struct config_key keys[] = {
           "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the "
           "free "
           "memory."),
-    INT("engine", block_tokens, 8, 256, "32", "Positions in one cache block; a power of two."),
+    INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
     INT("engine", max_queued_turns, 0, 1000000, "256",
         "Turns that may wait for a place; more are answered with overloaded."),

@@ -43,7 +43,7 @@ struct cli_model {
      "Number format of the KV cache; auto is f32 on the CPU.", 0},                                 \
     {"model", "kv_cache_bytes", CONFIG_BYTES, offsetof(T, m.kv_cache_bytes), 0, 1e15, 0, "0",      \
      "Size of the KV cache pool; 0 takes what the work needs.", 0},                                \
-    {"model", "block_tokens", CONFIG_INT, offsetof(T, m.block_tokens), 8, 256, 0, "32",            \
+    {"model", "block_tokens", CONFIG_INT, offsetof(T, m.block_tokens), 8, 256, 0, "64",            \
      "Positions in one cache block; a power of two.", 0},                                          \
     {"model", "prefill_chunk_tokens", CONFIG_INT, offsetof(T, m.prefill_chunk_tokens), 1, 65536, 0, "256", \
      "Most prompt tokens computed in one step.", 0},                                               \
