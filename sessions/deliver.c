@@ -133,7 +133,8 @@ void deliver_committed(struct session *s, struct pending *p) {
     }
     struct session_answer a = {.kind = p->kind == PENDING_CLOSE ? ANSWER_CLOSED : ANSWER_UPDATED,
                                .request_id = p->request_id,
-                               .session_id = s->rec.id};
+                               .session_id = s->rec.id,
+                               .deleted = s->zombie};
     session_view_fill(s, &a.session);
     a.seq = a.session.seq;
     // A client that opened a session and left before its commit gets no answer: there is nobody to

@@ -113,7 +113,7 @@ enum session_answer_kind {
     ANSWER_LIST,      // sessions, cursor
     ANSWER_ACCEPTED,  // session id, turn
     ANSWER_CANCELLING,// session id
-    ANSWER_CLOSED,    // session: to a caller who was not attached
+    ANSWER_CLOSED,    // session, deleted: to a caller who was not attached
     ANSWER_UPDATED,   // session: to a caller who was not attached
 };
 struct session_answer { // borrowed during the callback
@@ -124,7 +124,7 @@ struct session_answer { // borrowed during the callback
     const char *session_id; // of the session spoken of, or NULL
     int64_t retry_after_ms; // 0: none
     struct session_view session;
-    bool reset, more;
+    bool reset, more, deleted;
     int64_t seq, turn;
     const struct turn_view *turns;
     size_t n_turns;

@@ -4,7 +4,6 @@
 #include "ws/connection.h"
 #include "base/log.h"
 #include "ws/outbox.h"
-#include "ws/requests.h"
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -41,12 +40,11 @@ struct connection {
     struct peer *peer;
     struct server *server;
     uint64_t client;
-    char *owner;              // NULL until authorised
-    struct buf rx;            // of the message that is arriving
-    struct outbox outbox;     // answers, and the frame that is half-way out
-    struct outbox changed;    // session.changed, one per session
-    struct requests requests; // that an event will answer
-    struct session **ready;   // sessions with events for us, served in turn
+    char *owner;            // NULL until authorised
+    struct buf rx;          // of the message that is arriving
+    struct outbox outbox;   // answers, and the frame that is half-way out
+    struct outbox changed;  // session.changed, one per session
+    struct session **ready; // sessions with events for us, served in turn
     size_t n_ready, cap_ready;
     double tokens; // of the rate limit's bucket
     int64_t tokens_us, opened_us, waiting_us, changed_us, ready_us, closing_us;
@@ -139,9 +137,7 @@ static int send_event(struct connection *c) {
         drop_ready(c, 0);
         if (session_next_event(s, c->client, EVENT_TEXT_BYTES, &ev) != 1) continue;
         c->ready[c->n_ready++] = s; // at the end: sessions take turns
-        char id[SESSION_REQUEST_ID_MAX + 1];
-        requests_answered(&c->requests, &ev, session_id(s), id);
-        protocol_write_event(server_tx(c->server), &ev, session_id(s), c->server->engine, id);
+        protocol_write_event(server_tx(c->server), &ev, session_id(s), c->server->engine);
         if (ev.kind == EVENT_DELTA && c->ready_us) {
             metric_observe(c->server->metrics.token_to_socket,
                            (double)(server_now_us() - c->ready_us) / 1e6);
@@ -236,11 +232,9 @@ void connection_end(struct connection *c, int code, const char *reason) {
 // Events of s that may be told go into the outbox, joined, as far as it has room.
 static void pull_events(struct connection *c, struct session *s) {
     struct session_event ev;
-    char id[SESSION_REQUEST_ID_MAX + 1];
     while (!c->close_code && c->outbox.bytes < PAUSE_OUTBOX_BYTES &&
            session_next_event(s, c->client, EVENT_TEXT_BYTES, &ev) == 1) {
-        requests_answered(&c->requests, &ev, session_id(s), id);
-        protocol_write_event(server_tx(c->server), &ev, session_id(s), c->server->engine, id);
+        protocol_write_event(server_tx(c->server), &ev, session_id(s), c->server->engine);
         queue_tx(c);
     }
 }
@@ -252,9 +246,8 @@ void connection_answer(struct connection *c, const struct session_answer *a) {
     struct outbox held = {0};
     struct buf *tx = server_tx(c->server);
     if (c->close_code) return;
-    bool deleted = requests_forget(&c->requests, a);
     if (a->kind == ANSWER_ERROR) metric_add(c->server->metrics.errors_out, 1);
-    protocol_write_answer(tx, a, deleted);
+    protocol_write_answer(tx, a);
     if (tx->error || outbox_add(&held, NULL, tx->data + LWS_PRE, tx->len - LWS_PRE) < 0) {
         connection_end(c, CLOSE_INTERNAL, "no memory");
         return;
@@ -351,7 +344,6 @@ static void handle_authorised(struct connection *c, const struct message *m) {
     struct sessions *ss = c->server->sessions;
     struct sessions_request r = {.client = c->client, .owner = c->owner};
     memcpy(r.request_id, m->request_id, sizeof(r.request_id));
-    requests_note(&c->requests, m);
     switch (m->type) {
     case MESSAGE_SESSION_OPEN:
         sessions_open_session(ss, &r, &m->open);
@@ -577,7 +569,6 @@ void connection_close(struct connection *c) {
     buf_release(&c->rx);
     outbox_release(&c->outbox);
     outbox_release(&c->changed);
-    requests_release(&c->requests);
     free(c->ready);
     free(c->owner);
     free(c);

@@ -65,13 +65,11 @@ void protocol_write_pong(struct buf *out, const char *request_id);
 void protocol_write_watching(struct buf *out, const char *request_id);
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms);
-// engine gives alternatives their text. request_id "" for none: an event that answers a request of
-// this client.
+// engine gives alternatives their text.
 void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
-                          const struct engine *engine, const char *request_id);
+                          const struct engine *engine);
 // A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap.
-// deleted: what the caller's session.close asked for (ANSWER_CLOSED).
-void protocol_write_answer(struct buf *out, const struct session_answer *a, bool deleted);
+void protocol_write_answer(struct buf *out, const struct session_answer *a);
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
 void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
                              int64_t total);

@@ -295,13 +295,13 @@ static const char *event_type(enum session_event_kind k) {
 }
 
 void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
-                          const struct engine *engine, const char *request_id) {
+                          const struct engine *engine) {
     struct json_writer w;
     if (ev->kind == EVENT_DELTA) {
         write_delta(out, ev, session, engine);
         return;
     }
-    begin(&w, out, event_type(ev->kind), request_id);
+    begin(&w, out, event_type(ev->kind), ev->request_id);
     bool whole = ev->kind == EVENT_OPENED || ev->kind == EVENT_UPDATED || ev->kind == EVENT_CLOSED;
     if (whole)
         protocol_put_session(&w, "session", &ev->session);
@@ -377,25 +377,24 @@ static void write_about(struct buf *out, const char *type, const struct session_
     json_close(&w, '}');
 }
 
-static void write_with_session(struct buf *out, const char *type, const struct session_answer *a,
-                               bool deleted) {
+static void write_with_session(struct buf *out, const char *type, const struct session_answer *a) {
     struct json_writer w;
     begin(&w, out, type, a->request_id);
     protocol_put_session(&w, "session", &a->session);
     if (a->kind == ANSWER_ATTACHED) json_put_bool(&w, "reset", a->reset);
     json_put_int(&w, "seq", a->session.seq);
-    if (a->kind == ANSWER_CLOSED) json_put_bool(&w, "deleted", deleted);
+    if (a->kind == ANSWER_CLOSED) json_put_bool(&w, "deleted", a->deleted);
     json_close(&w, '}');
 }
 
-void protocol_write_answer(struct buf *out, const struct session_answer *a, bool deleted) {
+void protocol_write_answer(struct buf *out, const struct session_answer *a) {
     switch (a->kind) {
     case ANSWER_ERROR:
         protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
                              a->retry_after_ms);
         return;
     case ANSWER_ATTACHED:
-        write_with_session(out, "session.attached", a, deleted);
+        write_with_session(out, "session.attached", a);
         return;
     case ANSWER_DETACHED:
         write_about(out, "session.detached", a, false);
@@ -413,10 +412,10 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a, bool
         write_about(out, "turn.cancelling", a, false);
         return;
     case ANSWER_CLOSED:
-        write_with_session(out, "session.closed", a, deleted);
+        write_with_session(out, "session.closed", a);
         return;
     case ANSWER_UPDATED:
-        write_with_session(out, "session.updated", a, deleted);
+        write_with_session(out, "session.updated", a);
         return;
     }
 }

@@ -21,6 +21,7 @@ struct fake_event {
     char *text; // DELTA, STARTED's content
     const char *finish;
     bool deleted;
+    struct sessions_request asked; // OPENED, UPDATED, CLOSED: what they answer
 };
 struct attached {
     uint64_t client;
@@ -246,7 +247,7 @@ void sessions_open_session(struct sessions *ss, const struct sessions_request *r
     s->next = ss->first;
     ss->first = s;
     attach(s, r->client, 0);
-    add_event(s, (struct fake_event){.kind = EVENT_OPENED});
+    add_event(s, (struct fake_event){.kind = EVENT_OPENED, .asked = *r});
     changed(s, false);
 }
 void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
@@ -305,7 +306,7 @@ void sessions_update(struct sessions *ss, const struct sessions_request *r, cons
     struct session *s = find(ss, r, id);
     if (!s) return;
     if (title) snprintf(s->title, sizeof(s->title), "%s", title);
-    add_event(s, (struct fake_event){.kind = EVENT_UPDATED});
+    add_event(s, (struct fake_event){.kind = EVENT_UPDATED, .asked = *r});
     changed(s, false);
     struct session_answer a = {.kind = ANSWER_UPDATED, .session_id = s->id};
     fill(s, &a.session);
@@ -317,8 +318,8 @@ void sessions_close_session(struct sessions *ss, const struct sessions_request *
     if (!s) return;
     s->closed = true;
     if (s->running >= 0) end_turn(s, "cancelled");
-    add_event(s, (struct fake_event){.kind = EVENT_CLOSED, .deleted = delete_it});
-    struct session_answer a = {.kind = ANSWER_CLOSED, .session_id = s->id};
+    add_event(s, (struct fake_event){.kind = EVENT_CLOSED, .deleted = delete_it, .asked = *r});
+    struct session_answer a = {.kind = ANSWER_CLOSED, .session_id = s->id, .deleted = delete_it};
     fill(s, &a.session);
     if (!client_of(s, r->client)) answer(ss, r, a);
     changed(s, delete_it);
@@ -382,11 +383,13 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     struct attached *a = client_of(s, client);
     if (!a || a->cursor >= (int64_t)s->n_events) return 0;
     const struct fake_event *e = &s->events[a->cursor++];
-    *out = (struct session_event){.kind = e->kind,
-                                  .seq = a->cursor,
-                                  .first_seq = a->cursor,
-                                  .delta_turn = e->turn,
-                                  .deleted = e->deleted};
+    *out =
+        (struct session_event){.kind = e->kind,
+                               .seq = a->cursor,
+                               .first_seq = a->cursor,
+                               .delta_turn = e->turn,
+                               .request_id = e->asked.client == client ? e->asked.request_id : "",
+                               .deleted = e->deleted};
     fill(s, &out->session);
     out->turn = (struct turn_view){.turn = e->turn,
                                    .state = TURN_DONE,

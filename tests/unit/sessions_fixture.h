@@ -29,7 +29,7 @@ struct seen_answer {
     enum session_answer_kind kind;
     char request_id[64], code[32], message[512], session_id[80], title[256], cursor[64];
     int64_t retry_after_ms, seq, turn, n_tokens, n_turns_total;
-    bool reset, more;
+    bool reset, more, deleted;
     enum session_state state;
     size_t n_turns, n_sessions;
     char ids[16][80];
@@ -164,6 +164,7 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
     s->turn = a->turn;
     s->reset = a->reset;
     s->more = a->more;
+    s->deleted = a->deleted;
     s->n_turns = a->n_turns;
     s->n_sessions = a->n_sessions;
     s->n_tokens = a->session.n_tokens;

@@ -161,13 +161,13 @@ static void a_delta(void **state) {
                                .text_len = 2,
                                .ids = ids,
                                .n_ids = 2};
-    protocol_write_event(&b, &ev, "s", NULL, "");
+    protocol_write_event(&b, &ev, "s", NULL);
     assert_string_equal(written(&b), "{\"type\":\"turn.delta\",\"session\":\"s\",\"seq\":12,"
                                      "\"first_seq\":11,\"turn\":2,\"text\":\"a\\n\","
                                      "\"ids\":[311,7]}");
     buf_reset(&b);
     ev.logprobs = logprobs;
-    protocol_write_event(&b, &ev, "s", NULL, "");
+    protocol_write_event(&b, &ev, "s", NULL);
     assert_non_null(strstr(written(&b), "\"logprobs\":[-0.5,-1.25]}"));
     buf_release(&b);
 }
@@ -190,7 +190,7 @@ static void the_end_of_a_turn(void **state) {
                                              .first_token_us = 5000,
                                              .decode_us = 8000,
                                              .source = CACHE_KEPT}};
-    protocol_write_event(&b, &ev, "s", NULL, "");
+    protocol_write_event(&b, &ev, "s", NULL);
     assert_string_equal(written(&b),
                         "{\"type\":\"turn.done\",\"session\":\"s\",\"seq\":9,\"turn\":1,\"finish_"
                         "reason\":\"eos\",\"text\":\"!\",\"usage\":{\"input_tokens\":14,"
@@ -202,7 +202,7 @@ static void the_end_of_a_turn(void **state) {
     ev.turn.error_code = "internal";
     ev.turn.error_message = "why";
     ev.turn.text_len = 0;
-    protocol_write_event(&b, &ev, "s", NULL, "");
+    protocol_write_event(&b, &ev, "s", NULL);
     assert_non_null(strstr(written(&b), "\"error\":{\"code\":\"internal\",\"message\":\"why\"}}"));
     assert_null(strstr(written(&b), "\"text\""));
     buf_release(&b);
@@ -228,14 +228,14 @@ static void a_state_that_does_not_fit(void **state) {
                                .turns = turns,
                                .n_turns = 64};
     buf_init(&b, 1 << 20);
-    protocol_write_answer(&b, &a, false);
+    protocol_write_answer(&b, &a);
     cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "turns")), 64);
     assert_false(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "more")));
     cJSON_Delete(json);
     buf_release(&b);
     buf_init(&b, 30000);
-    protocol_write_answer(&b, &a, false);
+    protocol_write_answer(&b, &a);
     assert_int_equal(b.error, 0);
     json = json_parse(b.data, b.len, &json_limits_message, &err);
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "turns");

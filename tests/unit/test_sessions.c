@@ -281,6 +281,32 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     fx_teardown();
 }
 
+// Two tabs: an event carries the id of the request that it answers, and for its caller alone.
+static void an_event_answers_its_own_request(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_attach(2, "s", 0);
+    assert_string_equal(fx_follower(2, "s")->last_request_id, "");
+    fx.by_hand = true;
+    struct sessions_request r = fx_request(2, "theirs");
+    sessions_update(fx.ss, &r, "s", "one", NULL);
+    r = fx_request(1, "mine");
+    sessions_update(fx.ss, &r, "s", "two", NULL);
+    fx_settle();
+    struct session_event e;
+    assert_int_equal(session_next_event(fx_session("s"), 1, 64, &e), 1);
+    assert_string_equal(e.request_id, "");
+    assert_int_equal(session_next_event(fx_session("s"), 1, 64, &e), 1);
+    assert_string_equal(e.request_id, "mine");
+    assert_int_equal(session_next_event(fx_session("s"), 2, 64, &e), 1);
+    assert_string_equal(e.request_id, "theirs");
+    sessions_client_gone(fx.ss, 2);
+    fx_close(2, "s", true); // by one who is not attached
+    assert_int_equal(fx_last_answer()->kind, ANSWER_CLOSED);
+    assert_true(fx_last_answer()->deleted);
+    fx_teardown();
+}
+
 // A page that is reloaded while its session is being read from the disk.
 static void who_left_meanwhile_is_not_attached(void **state) {
     fx_setup_file();
@@ -523,6 +549,7 @@ int main(void) {
         cmocka_unit_test(idle_sessions_lose_their_cache_and_come_back),
         cmocka_unit_test(pressure_evicts_too),
         cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
+        cmocka_unit_test(an_event_answers_its_own_request),
         cmocka_unit_test(who_left_meanwhile_is_not_attached),
         cmocka_unit_test(what_waits_for_a_refused_opening_finds_the_older_session),
         cmocka_unit_test(leaving_memory_costs_no_other_session_its_cache),
