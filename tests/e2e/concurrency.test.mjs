@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { scale, Server, unlimited } from './harness.mjs';
+import { few, scale, Server, unlimited } from './harness.mjs';
 
 const sessions = Math.max(8, Math.round(64 * scale));
 const sampling = (i) => ({ max_tokens: 40 + i % 17, ignore_eos: i % 5 !== 0, logprobs: true,
@@ -53,7 +53,7 @@ test('more turns than places: they wait, and all end; more than may wait are tol
 });
 
 test('a long prefill does not stall the streams beside it', async (t) => {
-  const chunk = 128, prompt = 3000, streams = 6;
+  const chunk = few(128), prompt = few(3000), streams = 6;
   const server = await Server.start(t, { args: [...unlimited, '--prefill-chunk-tokens', String(chunk)] });
   const client = await server.connect();
   const all = await Promise.all(Array.from({ length: streams }, () => Follower.open(client)));

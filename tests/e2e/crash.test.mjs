@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { root, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, root, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { Random, seed } from './random.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
@@ -129,7 +129,7 @@ test('SIGTERM: running turns finish, new ones are refused, exit status 0', async
   const client = await server.connect();
   const author = await Follower.open(client);
   const idle = await Follower.open(client);
-  const turn = await author.start('Tell me a story.', { sampling: { max_tokens: 800, ignore_eos: true } });
+  const turn = await author.start('Tell me a story.', { sampling: { max_tokens: few(800), ignore_eos: true } });
   await author.tokens(turn, 5);
   server.process.kill('SIGTERM');
   await until('the drain to begin', async () => (await fetch(`${server.url}/readyz`).catch(() => ({ status: 503 }))).status === 503);
@@ -137,7 +137,7 @@ test('SIGTERM: running turns finish, new ones are refused, exit status 0', async
   assert.deepEqual([refused.type, refused.code], ['error', 'shutting_down']);
   assert.equal((await client.ask({ type: 'session.open' })).code, 'shutting_down');
   const { done, ids } = await author.done(turn);
-  assert.deepEqual([done.finish_reason, ids.length], ['length', 800]);
+  assert.deepEqual([done.finish_reason, ids.length], ['length', few(800)]);
   assert.equal(await client.closed, 1001);
   assert.deepEqual(await server.exited, { code: 0, signal: null });
   const again = await Server.start(t, options);

@@ -12,6 +12,8 @@ export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '
 export const parley = path.resolve(root, process.env.PARLEY ?? 'build/release/parley');
 /** Work left out under the sanitizers, which are ten times slower: loops multiply their count by this. */
 export const scale = Number(process.env.E2E_SCALE ?? (/asan|tsan/.test(parley) ? 0.1 : 1));
+/** As many tokens, or a fifth of them where each takes so much longer. */
+export const few = (n) => (scale < 1 ? Math.ceil(n / 5) : n);
 /** Options of a server whose limits on one client a test may exceed. */
 export const unlimited = ['--messages-per-second', '100000', '--message-burst', '1000000', '--max-connections-per-ip', '4096'];
 const servers = new Set();

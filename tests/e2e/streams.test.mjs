@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, scale, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
-const events = 200; // of the answer that is cut at every place
+const events = few(200); // of the answer that is cut at every place
 const endless = (max_tokens, fields = {}) => ({ max_tokens, ignore_eos: true, temperature: 0.8, seed: '11', logprobs: true, ...fields });
 const server = await Server.start({ after }, { args: unlimited });
-const longPrompt = Array.from({ length: 3000 }, (_, i) => 300 + (i * 131) % 3500);
+const longPrompt = Array.from({ length: few(3000) }, (_, i) => 300 + (i * 131) % 3500);
 
 test('attaching with `after` at every event of an answer, while it runs and when it is over', async () => {
   const author = await Follower.open(await server.connect());
@@ -51,7 +51,7 @@ test('attaching with `after` at every event of an answer, while it runs and when
 test('a reader that drops its connection after every event it gets', async () => {
   const author = await Follower.open(await server.connect());
   const reader = new Follower(author.session);
-  const turn = await author.start('Tell me a long story.', { sampling: endless(Math.round(1200 * Math.max(scale, 0.3))) });
+  const turn = await author.start('Tell me a long story.', { sampling: endless(few(1200)) });
   let drops = 0, early = 0;
   while (!reader.turns.get(turn)?.done) {
     const client = await server.connect();
@@ -69,12 +69,12 @@ test('a reader that drops its connection after every event it gets', async () =>
 });
 
 test('attaching during the prefill, in the middle, after the end, after eviction and after a restart', async (t) => {
-  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--prefill-chunk-tokens', '64',
+  const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--prefill-chunk-tokens', String(few(64)),
     '--max-sequence-idle-microseconds', '700000'] };
   let own = await Server.start(t, options);
   const client = await own.connect();
   const author = await Follower.open(client);
-  const turn = await author.start({ ids: longPrompt }, { sampling: endless(300) });
+  const turn = await author.start({ ids: longPrompt }, { sampling: endless(few(300)) });
   await client.next((frame) => frame.type === 'turn.progress' && frame.done < frame.total);
   assert.equal(author.turns.get(turn).ids.length, 0);
   const readers = { prefill: await Follower.attach(await own.connect(), author.session) };
@@ -83,7 +83,7 @@ test('attaching during the prefill, in the middle, after the end, after eviction
   await author.done(turn);
   readers.end = await Follower.attach(await own.connect(), author.session);
   const whole = transcript(author.turns.get(turn));
-  assert.equal(whole.ids.length, 300);
+  assert.equal(whole.ids.length, few(300));
   for (const [when, reader] of Object.entries(readers))
     assert.deepEqual(transcript(await reader.done(turn)), whole, when);
   await author.wait('the eviction', () => author.evictions[0]);
@@ -135,8 +135,8 @@ test('a place that the server does not know answers with reset, and what follows
 
 test('session.get of a running turn and then its events make the whole answer', async () => {
   const author = await Follower.open(await server.connect());
-  const turn = await author.start('Tell me a story.', { sampling: endless(300) });
-  await author.tokens(turn, 50);
+  const turn = await author.start('Tell me a story.', { sampling: endless(few(300)) });
+  await author.tokens(turn, few(50));
   const client = await server.connect();
   const reader = new Follower(author.session);
   client.listeners.add((frame) => { // listening begins with the answer's seq
@@ -154,20 +154,20 @@ test('session.get of a running turn and then its events make the whole answer', 
 test('a disconnect ends no turn', async () => {
   const client = await server.connect();
   const author = await Follower.open(client);
-  const turn = await author.start('Tell me a story.', { sampling: endless(400) });
+  const turn = await author.start('Tell me a story.', { sampling: endless(few(400)) });
   await author.tokens(turn, 3);
   await client.terminate();
   const reader = await Follower.attach(await server.connect(), author.session);
   const { done, ids } = await reader.done(turn);
-  assert.deepEqual([done.finish_reason, ids.length], ['length', 400]);
+  assert.deepEqual([done.finish_reason, ids.length], ['length', few(400)]);
 });
 
 test('attaching again on the same connection: everything behind `after` comes behind the answer', async () => {
   const client = await server.connect();
   const author = await Follower.open(await server.connect());
-  const turn = await author.start('Tell me a story.', { sampling: endless(400) });
+  const turn = await author.start('Tell me a story.', { sampling: endless(few(400)) });
   await author.tokens(turn, 5);
-  for (let i = 0; i < 40; i++) {
+  for (let i = 0; i < few(40); i++) {
     // The second and third find the first one's events waiting to be sent.
     const first = new Follower(author.session), second = new Follower(author.session), third = new Follower(author.session);
     const answers = [first.attach(client), second.attach(client), third.attach(client)];

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test, { after } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { Server, unlimited } from './harness.mjs';
+import { few, Server, unlimited } from './harness.mjs';
 import { run } from './run.mjs';
 
 const server = await Server.start({ after }, { args: unlimited });
@@ -18,19 +18,19 @@ const state = async (session) => client.ask({ type: 'session.get', session });
 
 test('a second turn is refused while one runs, and changes nothing', async () => {
   const author = await open();
-  const turn = await author.start('Tell me a story.', { sampling: long(300) });
+  const turn = await author.start('Tell me a story.', { sampling: long(few(300)) });
   await author.tokens(turn, 5);
   const answer = await refusal(author.start('Me too!'));
   assert.deepEqual([answer.code, answer.session], ['session_busy', author.session]);
   assert.match(answer.message, /running/);
-  assert.equal((await author.done(turn)).ids.length, 300);
+  assert.equal((await author.done(turn)).ids.length, few(300));
   assert.equal((await state(author.session)).turns.length, 1);
 });
 
 test('queued turns run in their order, and no more of them wait than the limit', async () => {
   const author = await open();
   const limit = client.hello.limits.queued_turns;
-  const first = await author.start('Tell me a story.', { sampling: long(400) });
+  const first = await author.start('Tell me a story.', { sampling: long(few(400)) });
   const waiting = [];
   for (let i = 0; i < limit; i++) waiting.push(await author.start(`Number ${i}.`, { queue: true, sampling: { max_tokens: 5, ignore_eos: true } }));
   const answer = await refusal(author.start('One more.', { queue: true }));
@@ -45,13 +45,13 @@ test('queued turns run in their order, and no more of them wait than the limit',
 
 test('a queued turn that is cancelled never starts; the running one goes on', async () => {
   const author = await open();
-  const running = await author.start('Tell me a story.', { sampling: long(300) });
+  const running = await author.start('Tell me a story.', { sampling: long(few(300)) });
   const waiting = await author.start('And now?', { queue: true });
   await author.wait('the queue', () => author.turns.get(waiting)?.queued);
   await client.ask({ type: 'turn.cancel', session: author.session, turn: waiting });
   const { done, started } = await author.done(waiting);
   assert.deepEqual([done.finish_reason, started], ['cancelled', undefined]);
-  assert.equal((await author.done(running)).ids.length, 300);
+  assert.equal((await author.done(running)).ids.length, few(300));
 });
 
 // --- cancel ------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ test('cancel: in the middle, from another connection, twice; within a step; the 
 
 test('cancel before the first token', async () => {
   const author = await open();
-  const ids = Array.from({ length: 1500 }, (_, i) => 300 + (i * 7) % 3500);
+  const ids = Array.from({ length: few(1500) }, (_, i) => 300 + (i * 7) % 3500);
   const turn = await author.start({ ids }, { sampling: long() });
   await client.ask({ type: 'turn.cancel', session: author.session });
   const { done, ids: generated } = await author.done(turn);
@@ -90,7 +90,7 @@ test('cancel before the first token', async () => {
 test('cancel of another turn than the one that runs does nothing', async () => {
   const author = await open();
   await author.say('Hello!', { sampling: { max_tokens: 3 } });
-  const turn = await author.start('Tell me a story.', { sampling: long(200) });
+  const turn = await author.start('Tell me a story.', { sampling: long(few(200)) });
   await client.ask({ type: 'turn.cancel', session: author.session, turn: turn - 1 });
   assert.equal((await author.done(turn)).done.finish_reason, 'length');
 });
@@ -267,7 +267,7 @@ test('unicode: deltas are whole characters, whatever the tokens are', async () =
     said += piece;
     assert.ok(!piece.includes('\ud800') && Buffer.from(piece, 'utf8').toString('utf8') === piece);
   }
-  const echo = await (await open()).say({ ids }, { sampling: { temperature: 1, seed: '4', max_tokens: 200, ignore_eos: true, logit_bias: Object.fromEntries(ids.map((id) => [id, 20])) } });
+  const echo = await (await open()).say({ ids }, { sampling: { temperature: 1, seed: '4', max_tokens: few(200), ignore_eos: true, logit_bias: Object.fromEntries(ids.map((id) => [id, 20])) } });
   const { text: decoded } = JSON.parse((await run(['tokenize', '--model', 'configs/demo-model', '--decode'], { input: JSON.stringify({ ids: echo.ids }) })).stdout);
   assert.equal(echo.text, decoded);
   assert.ok(said.length > 0);
