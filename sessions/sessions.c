@@ -442,6 +442,10 @@ int sessions_n_running(const struct sessions *ss) {
     return (int)ss->n_active;
 }
 
+bool sessions_settled(const struct sessions *ss) {
+    return ss->n_active == 0 && store_n_waiting(ss->store) == 0;
+}
+
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     bool ok = !ss->store_error[0];
     if (reason) *reason = ok ? NULL : ss->store_error;

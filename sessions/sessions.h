@@ -158,6 +158,8 @@ int64_t sessions_poll(struct sessions *ss);
 // From now on new turns and sessions are refused with shutting_down.
 void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
+// No turn, and every commit has been answered: clients have been told, or are about to be, all there is to tell.
+bool sessions_settled(const struct sessions *ss);
 bool sessions_store_ok(const struct sessions *ss, const char **reason); // the database takes writes (readyz)
 
 struct session_open {

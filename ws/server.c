@@ -269,7 +269,8 @@ static void drain(struct server *s) {
     int64_t now = server_now_us();
     if (s->state == SERVER_DRAINING) {
         int running = sessions_n_running(s->sessions);
-        if (running > 0 && now < s->drain_until_us) return;
+        // A turn that has ended is told of when its record is committed, a little later.
+        if (!sessions_settled(s->sessions) && now < s->drain_until_us) return;
         log_info("server.closing", "turns_cut=%d connections=%zu", running, s->n_connections);
         s->state = SERVER_CLOSING;
         s->close_until_us = now + CLOSE_SECONDS * 1000000;

@@ -145,6 +145,18 @@ test('SIGTERM: running turns finish, new ones are refused, exit status 0', async
   assert.deepEqual(transcript(await reader.done(turn)), transcript(author.turns.get(turn)));
 });
 
+test('SIGTERM at any moment of a turn: its client is told how it ended before the connection closes', async (t) => {
+  for (let i = 0; i < Math.max(5, 20 * scale); i++) {
+    const server = await Server.start(t, { model, args: unlimited });
+    const author = await Follower.open(await server.connect());
+    const turn = await author.start({ ids: [5] }, { sampling: { max_tokens: 100, ignore_eos: true } });
+    await pause(i % 10);
+    server.process.kill('SIGTERM');
+    assert.equal((await author.done(turn)).ids.length, 100);
+    assert.deepEqual(await server.exited, { code: 0, signal: null });
+  }
+});
+
 test('SIGTERM and no time to finish: what ran is recorded as interrupted, with its tokens; exit status 0', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--drain-timeout', '0.3'] };
   const server = await Server.start(t, options);

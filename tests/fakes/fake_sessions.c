@@ -222,6 +222,9 @@ void sessions_drain(struct sessions *ss) {
 int sessions_n_running(const struct sessions *ss) {
     return ss->n_running;
 }
+bool sessions_settled(const struct sessions *ss) {
+    return ss->n_running == 0;
+}
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     *reason = "disk full";
     return !getenv("FAKE_STORE_DOWN");

@@ -353,6 +353,25 @@ static void draining_lets_what_runs_end(void **state) {
     fx_teardown();
 }
 
+// Between a turn's end and its commit nothing runs, but the client has not been told: too early to hang up.
+static void settled_means_that_the_end_has_been_told(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    assert_true(sessions_settled(fx.ss));
+    fx_start(1, "s", "a");
+    fx_settle();
+    assert_false(sessions_settled(fx.ss));
+    while (sessions_n_running(fx.ss)) {
+        fake_step();
+        sessions_poll(fx.ss);
+    }
+    assert_false(sessions_settled(fx.ss));
+    fx_settle();
+    assert_true(sessions_settled(fx.ss));
+    assert_true(fx_follower(1, "s")->turns[0].done);
+    fx_teardown();
+}
+
 static void closing_the_service_interrupts_and_keeps(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -392,6 +411,7 @@ int main(void) {
         cmocka_unit_test(state_and_events_fit_together),
         cmocka_unit_test(long_prefills_say_how_far_they_are),
         cmocka_unit_test(draining_lets_what_runs_end),
+        cmocka_unit_test(settled_means_that_the_end_has_been_told),
         cmocka_unit_test(closing_the_service_interrupts_and_keeps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
