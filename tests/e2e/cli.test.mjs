@@ -30,6 +30,13 @@ const logSoftmax = (row, id) => row[id] - Math.max(...row) - Math.log(row.reduce
 
 // --- help and usage ------------------------------------------------------------------------------------------------
 
+test('a result that cannot be written is a failure', async () => {
+  const wrap = ['sh', '-c', 'exec "$@" > /dev/full', 'sh'];
+  const result = await run(['tokenize', '--model', demo, '--json'], { input: 'hi', wrap });
+  assert.equal(result.code, 1);
+  assert.match(result.stderr, /^parley: cannot write standard output$/m);
+});
+
 test('--help of every command is on standard output, whole and without rubbish', async () => {
   const all = await good(['--help']);
   for (const command of commands) {

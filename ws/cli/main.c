@@ -25,6 +25,13 @@ static void help(FILE *out) {
     fprintf(out, "\n`parley COMMAND --help` lists a command's options. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
 }
 
+// A result that did not reach its file, on a full disk say, is no success.
+static int finish(int status) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    fputs("parley: cannot write standard output\n", stderr);
+    return status == CLI_OK ? CLI_FAILED : status;
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a reader that went away is an error of write(), not our end
     if (argc < 2) {
@@ -40,7 +47,7 @@ int main(int argc, char **argv) {
         return CLI_OK;
     }
     for (int i = 0; i < N_COMMANDS; i++)
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
+        if (!strcmp(argv[1], commands[i].name)) return finish(commands[i].run(argc - 1, argv + 1));
     fprintf(stderr, "parley: '%s' is no command; `parley --help` lists them\n", argv[1]);
     return CLI_USAGE;
 }
