@@ -79,9 +79,9 @@ static const struct config_key keys[] = {
           "memory."),
     INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
-    INT("engine", max_queued_turns, 0, 1000000, "256",
+    INT("engine", max_queued_turns, 0, 65536, "256",
         "Turns that may wait for a place; more are answered with overloaded."),
-    INT("engine", prefill_chunk_tokens, 8, 65536, "256",
+    INT("engine", prefill_chunk_tokens, 8, 8192, "256",
         "Most prompt tokens of one step: the bound on what a long prompt costs everybody else."),
 
     INT("sessions", session_len, 0, 1e9, "0",
