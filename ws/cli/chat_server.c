@@ -2,6 +2,7 @@
 // it broke (attach with the last seq seen).
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/random_id.h"
 #include "ws/cli/chat.h"
 #include "ws/cli/ws_client.h"
 #include <stdlib.h>
@@ -188,24 +189,37 @@ static int take_frame(struct server_peer *p, const cJSON *frame, void (*print)(c
     return 1;
 }
 
-static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
-                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err) {
-    struct server_peer *p = (struct server_peer *)peer;
+// The id makes it safe to say again: a turn that the server has begun is not begun twice.
+static int send_start(struct server_peer *p, const char *text, const char *request_id) {
     struct json_writer w;
-    bool cancelled = false;
     begin(p, &w, "turn.start");
+    json_put_string(&w, "request_id", request_id);
     json_open(&w, "input", '{');
     json_put_string(&w, "content", text);
     json_close(&w, '}');
     put_sampling(&w, p->settings);
-    if (finish(p, &w) < 0) {
-        TRY(reconnect(p, err));
-        TRY(ws_client_send(p->client, p->out.data, p->out.len));
-    }
+    return finish(p, &w);
+}
+
+static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
+                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err) {
+    struct server_peer *p = (struct server_peer *)peer;
+    struct json_writer w;
+    char request_id[RANDOM_ID_LEN + 1];
+    bool cancelled = false;
+    random_id(request_id);
+    // Where the connection has gone meanwhile, the loop finds out.
+    int rc = send_start(p, text, request_id);
+    if (rc < 0 && rc != E_CLOSED) return err_set(err, rc, "the message cannot be sent");
     for (;;) {
         cJSON *frame = NULL;
-        int rc = next_frame(p, &frame, 50000, err);
-        if (rc == E_CLOSED) rc = reconnect(p, err);
+        rc = next_frame(p, &frame, 50000, err);
+        if (rc == E_CLOSED) {
+            TRY(reconnect(p, err));
+            send_start(p, text, request_id); // it may have been lost with the connection
+            cancelled = false;
+            continue;
+        }
         if (rc < 0) return rc;
         if (*interrupted && !cancelled) {
             begin(p, &w, "turn.cancel");
