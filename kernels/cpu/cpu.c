@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #if defined(__x86_64__)
@@ -14,37 +13,6 @@
 
 // --- memory
 // -----------------------------------------------------------------------------------------------
-enum { HUGE_PAGE = 2 << 20 };
-
-static size_t round_up(size_t n, size_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
-// Below half a huge page small pages waste less; both are mapped, so that both are zeroed and freed
-// alike.
-static size_t page_unit(size_t bytes) {
-    return bytes >= HUGE_PAGE / 2 ? HUGE_PAGE : 4096;
-}
-
-void *cpu_pages_alloc(size_t bytes) {
-    size_t unit = page_unit(bytes), size = round_up(bytes ? bytes : 1, unit);
-    if (size < bytes || size > SIZE_MAX / 2) return NULL;
-    // One unit more, so that an aligned stretch lies inside; the rest goes back.
-    size_t slack = unit > 4096 ? unit : 0;
-    char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return NULL;
-    char *aligned = (char *)round_up((size_t)p, unit);
-    if (aligned > p) munmap(p, (size_t)(aligned - p));
-    size_t tail = (size_t)(p + size + slack - (aligned + size));
-    if (tail) munmap(aligned + size, tail);
-    if (slack) madvise(aligned, size, MADV_HUGEPAGE); // advice: without it everything still works
-    return aligned;
-}
-
-void cpu_pages_free(void *p, size_t bytes) {
-    if (p) munmap(p, round_up(bytes ? bytes : 1, page_unit(bytes)));
-}
-
 // mem_free does not know the size: it is kept in a cache line before the memory.
 static int cpu_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
     char *p = bytes <= SIZE_MAX - 64 ? cpu_pages_alloc(bytes + 64) : NULL;
@@ -130,6 +98,7 @@ static void cpu_close(struct backend *be) {
     for (int i = 0; i < THREADS_MAX; i++)
         cpu_pages_free(cpu->scratch[i].data, cpu->scratch[i].bytes);
     cpu_pages_free(cpu->shared.data, cpu->shared.bytes);
+    pages_pool_release(&cpu->weights);
     free(cpu);
 }
 

@@ -6,6 +6,7 @@
 // cpu_kernels.
 #pragma once
 #include "kernels/backend.h"
+#include "kernels/cpu/pages.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/weight.h"
 
@@ -116,6 +117,7 @@ struct cpu_backend {
     // Bytes of bf16 weights that may still be PANEL_BF16 where bf16_layout is PANEL_BF12, and the
     // largest of them (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
+    struct pages_pool weights; // all weights' data
     char description[64];
 };
 
@@ -135,11 +137,6 @@ void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err);
 
 int cpu_attention_reserve(struct cpu_backend *cpu, int32_t head_dim, struct err *err);
-
-// 2 MiB aligned and on huge pages where large: weights and the cache are read end to end, and the
-// hardware's prefetcher stops at every page.
-void *cpu_pages_alloc(size_t bytes); // zeroed; NULL when memory is out
-void cpu_pages_free(void *p, size_t bytes);
 
 // Runs fn over rows [0, n) in chunks, in parallel if rows * work_per_row is worth waking somebody.
 typedef void cpu_rows_fn(void *ctx, int32_t row, int32_t n_rows);

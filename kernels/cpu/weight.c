@@ -194,7 +194,7 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
     w->data = offset;
     threads_for(cpu->threads, n_panels, measure_panel, p);
     w->bytes = (size_t)place_panels(offset, n_panels);
-    w->data = cpu_pages_alloc(w->bytes);
+    w->data = pages_pool_alloc(&cpu->weights, w->bytes);
     if (w->data) memcpy(w->data, offset, ((size_t)n_panels + 1) * sizeof *offset);
     free(offset);
     return 0;
@@ -247,7 +247,7 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
         TRY(alloc_bf12(cpu, &p, err));
     } else {
         w->bytes = plain_bytes(w);
-        w->data = cpu_pages_alloc(w->bytes);
+        w->data = pages_pool_alloc(&cpu->weights, w->bytes);
     }
     if (!w->data) {
         size_t bytes = w->bytes;
@@ -266,7 +266,7 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
 void cpu_weight_release(struct backend *be, struct weight *w) {
     struct cpu_backend *cpu = cpu_of(be);
     if (counts_as_raw(cpu, w)) cpu->raw_left += w->bytes;
-    cpu_pages_free(w->data, w->bytes);
+    pages_pool_free(&cpu->weights, w->data);
     *w = (struct weight){0};
 }
 
