@@ -39,7 +39,10 @@ int main_serve(int argc, char **argv) {
         } else if (!strcmp(argv[i], "--print-config")) {
             print = true;
         } else if (!strcmp(argv[i], "--config")) {
-            i++;
+            if (++i == argc) {
+                config_release(&serve_config_table, &config);
+                return cli_usage(argv[0], "--config takes a file");
+            }
         } else if (strncmp(argv[i], "--config=", 9)) {
             rc = config_arg(&serve_config_table, &config, argc, argv, &i, &err);
             if (rc == 0) rc = err_set(&err, E_INVAL, "'%s' is not understood", argv[i]);

@@ -2,6 +2,7 @@
 #include "engine/model/synth.h"
 #include "ws/cli/cli.h"
 #include <stdlib.h>
+#include <string.h>
 
 struct settings {
     char *like, *config, *out, *tokenizer_from, *dtype;
@@ -20,13 +21,31 @@ static const struct config_key keys[] = {
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
+// The list of shapes, broken where a line would pass 80 columns.
+static void describe(struct buf *out) {
+    size_t column = buf_addz(out, "Writes a random checkpoint in Hugging Face layout. Shapes:\n") < 0;
+    for (const char *name = synth_names(); *name;) {
+        size_t len = strcspn(name, ",");
+        if (column + len + 2 > 80) {
+            buf_addc(out, '\n');
+            column = 0;
+        }
+        buf_addf(out, column ? " %.*s%s" : "%.*s%s", (int)len, name, name[len] ? "," : ".");
+        column += len + 2;
+        name += len;
+        name += strspn(name, ", ");
+    }
+}
+
 int main_synth(int argc, char **argv) {
     struct settings s;
     struct err err = {0};
-    char about[512];
-    snprintf(about, sizeof about, "Writes a random checkpoint in Hugging Face layout.\nShapes: %s.", synth_names());
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "synth (--like NAME | --config FILE) --out DIR", about,
-                                NULL, 0, &n_words);
+    struct buf about;
+    buf_init(&about, 4096);
+    describe(&about);
+    int n_words, rc = cli_parse(&table, &s, argc, argv, "synth (--like NAME | --config FILE) --out DIR",
+                                buf_z(&about), NULL, 0, &n_words);
+    buf_release(&about);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.out[0] || !s.like[0] == !s.config[0]) {
         rc = cli_usage(argv[0], s.out[0] ? "give either --like or --config" : "--out says which folder to write");
