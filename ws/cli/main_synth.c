@@ -9,7 +9,7 @@ struct settings {
     int64_t seed;
 };
 static const struct config_key keys[] = {
-    {"", "like", CONFIG_STRING, offsetof(struct settings, like), 0, 0, 0, "", "A named shape (see below).", 0},
+    {"", "like", CONFIG_STRING, offsetof(struct settings, like), 0, 0, 0, "", "A named shape (see above).", 0},
     {"", "config", CONFIG_STRING, offsetof(struct settings, config), 0, 0, 0, "",
      "A config.json whose shape is taken instead.", 0},
     {"", "out", CONFIG_STRING, offsetof(struct settings, out), 0, 0, 0, "", "Folder to write (required).", 0},
@@ -23,7 +23,7 @@ static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
 // The list of shapes, broken where a line would pass 80 columns.
 static void describe(struct buf *out) {
-    size_t column = buf_addz(out, "Writes a random checkpoint in Hugging Face layout. Shapes:\n") < 0;
+    size_t column = buf_addz(out, "Writes a random checkpoint of one of the shapes below, in Hugging Face layout.\n") < 0;
     for (const char *name = synth_names(); *name;) {
         size_t len = strcspn(name, ",");
         if (column + len + 2 > 80) {
