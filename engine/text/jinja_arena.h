@@ -1,0 +1,17 @@
+// Memory of one chat template, or of one rendering: handed out piece by piece, given back all at
+// once, and capped, so that a hostile template meets a limit and not the machine's end.
+#pragma once
+#include <stddef.h>
+
+struct jinja_chunk;
+struct jinja_arena {
+    struct jinja_chunk *chunks; // the newest first
+    char *at;                   // free bytes of the newest
+    size_t left, used, max;
+    int error; // sticky: E_NOMEM or E_LIMIT
+};
+
+void jinja_arena_init(struct jinja_arena *a, size_t max);
+void jinja_arena_release(struct jinja_arena *a);
+// Zeroed, aligned for anything. NULL: a->error says why.
+void *jinja_arena_get(struct jinja_arena *a, size_t size);

@@ -1,0 +1,83 @@
+// Strings of chat templates in upper and lower case, in lines, and with parts replaced: what filters
+// and methods share.
+#include "engine/text/char_class.h"
+#include "engine/text/jinja_run.h"
+#include <string.h>
+#include <utf8proc.h>
+
+static void add_upper(struct jinja_text *t, uint32_t c, uint8_t origin) {
+    if (c == 0xdf) { // the one letter of common text that becomes two
+        jinja_text_add_char(t, 'S', origin);
+        c = 'S';
+    }
+    jinja_text_add_char(t, (uint32_t)utf8proc_toupper((utf8proc_int32_t)c), origin);
+}
+
+static bool is_cased(uint32_t c) {
+    return utf8proc_isupper((utf8proc_int32_t)c) || utf8proc_islower((utf8proc_int32_t)c) ||
+           utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LT;
+}
+
+// Whether the letter behind c begins a word: in Python's str.title() behind anything that is no
+// letter, in Jinja's filter behind spaces, hyphens and opening brackets.
+static bool ends_word(uint32_t c, enum jinja_case how) {
+    if (how == JINJA_TITLE) return !is_cased(c);
+    return jinja_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
+}
+
+int jinja_cased(struct jinja_run *r, struct jinja_string s, enum jinja_case how,
+                struct jinja_value *out) {
+    struct jinja_text t;
+    bool begins = true;
+    TRY(jinja_spend(r, s.len / 16));
+    jinja_text_init(&t, &r->arena);
+    for (size_t i = 0; i < s.len; i += char_utf8_len(s.s + i)) {
+        uint32_t c = char_decode(s.s + i);
+        if (how == JINJA_UPPER || (how != JINJA_LOWER && begins))
+            add_upper(&t, c, jinja_string_origin(s, i));
+        else
+            jinja_text_add_char(&t, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c),
+                                jinja_string_origin(s, i));
+        begins = how >= JINJA_TITLE && ends_word(c, how);
+    }
+    return jinja_text_take_value(&t, out);
+}
+
+// Python's str.splitlines().
+static bool ends_line(uint32_t c) {
+    return (c >= '\n' && c <= '\r') || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+           c == 0x2029;
+}
+
+bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *line) {
+    size_t from = *at, to = from;
+    while (to < s.len && !ends_line(char_decode(s.s + to))) to += char_utf8_len(s.s + to);
+    *line = jinja_string_sub(s, from, to);
+    *at = to;
+    if (to == s.len) return false;
+    *at += char_utf8_len(s.s + to);
+    if (s.s[to] == '\r' && *at < s.len && s.s[*at] == '\n') ++*at;
+    return true;
+}
+
+int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_string old,
+                  struct jinja_string new, int64_t count, struct jinja_value *out) {
+    struct jinja_text t;
+    size_t at = 0, found;
+    TRY(jinja_spend(r, s.len / 64));
+    jinja_text_init(&t, &r->arena);
+    for (; count != 0 && (found = jinja_string_find(s, old, at)) != SIZE_MAX; count--) {
+        TRY(jinja_spend(r, 1 + new.len / 64));
+        // An empty one is found between all characters, and at both ends.
+        if (old.len == 0 && at > 0) found = at;
+        size_t step = old.len > 0 ? old.len : found < s.len ? char_utf8_len(s.s + found) : 1;
+        jinja_text_add(&t, jinja_string_sub(s, at, found));
+        jinja_text_add(&t, new);
+        if (old.len == 0 && found < s.len)
+            jinja_text_add(&t, jinja_string_sub(s, found, found + step));
+        at = found + step;
+        if (at > s.len) break;
+    }
+    if (at < s.len) jinja_text_add(&t, jinja_string_sub(s, at, s.len));
+    return jinja_text_take_value(&t, out);
+}
