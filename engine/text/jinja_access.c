@@ -57,8 +57,8 @@ int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinj
     const struct jinja_builtin *method = jinja_method_find(v, name);
     if (v->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(v->s));
     if (name.len > 1 && memcmp(name.s, "__", 2) == 0)
-        return jinja_fail(r, E_INVAL, "access to attribute '%.*s' of '%s' object is unsafe",
-                          JINJA_QUOTED(name), jinja_type_name(v));
+        return jinja_undefined(r, out, "access to attribute '%.*s' of '%s' object is unsafe.",
+                               JINJA_QUOTED(name), jinja_type_name(v));
     if (method) return get_method(r, v, method, out);
     TRY(dict_value(r, v, &key, &found));
     if (!found) return no_attr(r, v, name, out);

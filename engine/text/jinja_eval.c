@@ -165,6 +165,12 @@ static int bind(struct jinja_run *r, const struct jinja_node *param, size_t posi
     return jinja_undefined(r, out, "parameter '%.*s' was not provided", JINJA_QUOTED(param->name));
 }
 
+static bool has_param(const struct jinja_node *macro, struct jinja_string name) {
+    const struct jinja_node *p = macro->a;
+    while (p && !jinja_string_equal(p->name, name)) p = p->next;
+    return p;
+}
+
 static int bind_all(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c) {
     size_t n_used = 0, position = 0;
     struct jinja_value v;
@@ -173,11 +179,15 @@ static int bind_all(struct jinja_run *r, const struct jinja_macro *m, const stru
         TRY(jinja_assign(r, r->scope, p->name, v));
     }
     if (n_used == c->n) return 0;
-    for (size_t i = 0; i < c->n; i++)
+    for (size_t i = 0; i < c->n; i++) {
         if (!c->names[i].s && i >= position)
             return jinja_fail(r, E_INVAL, "macro '%.*s' takes not more than %zu argument(s)",
                               JINJA_QUOTED(m->node->name), position);
-    return jinja_fail(r, E_INVAL, "macro '%.*s' takes no such keyword argument",
+        if (c->names[i].s && !has_param(m->node, c->names[i]))
+            return jinja_fail(r, E_INVAL, "macro '%.*s' takes no keyword argument '%.*s'",
+                              JINJA_QUOTED(m->node->name), JINJA_QUOTED(c->names[i]));
+    }
+    return jinja_fail(r, E_INVAL, "macro '%.*s' got an argument twice",
                       JINJA_QUOTED(m->node->name));
 }
 

@@ -90,7 +90,6 @@ JINJA_FN(f_indent) {
         more = jinja_next_line(s, &at, &line);
         bool indents = first ? jinja_want_bool(&a[2], false)
                              : line.len > 0 || jinja_want_bool(&a[3], false);
-        if (!more && !first && (s.len == 0 || s.s[s.len - 1] != '\n')) break;
         TRY(jinja_spend(r, 1 + line.len / 64));
         if (!first) jinja_text_addz(&t, "\n");
         if (indents && by.len > 0) jinja_text_add(&t, by);
@@ -236,8 +235,11 @@ JINJA_FN(f_round) {
         return jinja_fail(r, E_INVAL, "a number is expected, not '%s'", jinja_type_name(&a[0]));
     if (precision < 0 || precision > 15)
         return jinja_fail(r, E_UNSUPPORTED, "round to 0 to 15 digits only");
+    bool common = jinja_string_is(method, "common");
+    *out = a[0];
+    if (common && a[0].kind == JINJA_INT) return 0;
     double v = jinja_as_double(&a[0]), scale = pow(10, (double)precision);
-    if (jinja_string_is(method, "common")) {
+    if (common) {
         snprintf(digits, sizeof digits, "%.*f", (int)precision, v); // exact ties go to even
         *out = jinja_float(strtod(digits, NULL));
     } else if (jinja_string_is(method, "ceil")) {

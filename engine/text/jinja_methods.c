@@ -2,9 +2,25 @@
 // refused, as the sandbox of transformers refuses it.
 #include "engine/text/jinja_run.h"
 
-JINJA_FN(m_refused) {
-    return jinja_fail(r, E_INVAL, "a method that changes a '%s' is unsafe", jinja_type_name(&a[0]));
-}
+// Row by row, since the sentence names the method.
+#define UNSAFE(method, type)                                                                       \
+    JINJA_FN(m_##type##_##method) {                                                                \
+        return jinja_fail(r, E_INVAL,                                                              \
+                          "access to attribute '" #method "' of '" #type "' object is unsafe.");   \
+    }
+UNSAFE(append, list)
+UNSAFE(clear, list)
+UNSAFE(extend, list)
+UNSAFE(insert, list)
+UNSAFE(pop, list)
+UNSAFE(remove, list)
+UNSAFE(reverse, list)
+UNSAFE(sort, list)
+UNSAFE(clear, dict)
+UNSAFE(pop, dict)
+UNSAFE(popitem, dict)
+UNSAFE(setdefault, dict)
+UNSAFE(update, dict)
 
 // --- lists
 
@@ -76,19 +92,19 @@ JINJA_FN(m_cycle) {
 }
 
 const struct jinja_builtin jinja_list_methods[] = {
-    {"append", m_refused, "self *", 1},   {"clear", m_refused, "self *", 1},
+    {"append", m_list_append, "self *", 1},   {"clear", m_list_clear, "self *", 1},
     {"copy", m_copy, "self", 1},          {"count", m_count, "self value", 2},
-    {"extend", m_refused, "self *", 1},   {"index", m_index, "self value", 2},
-    {"insert", m_refused, "self *", 1},   {"pop", m_refused, "self *", 1},
-    {"remove", m_refused, "self *", 1},   {"reverse", m_refused, "self *", 1},
-    {"sort", m_refused, "self *", 1},     {0},
+    {"extend", m_list_extend, "self *", 1},   {"index", m_index, "self value", 2},
+    {"insert", m_list_insert, "self *", 1},   {"pop", m_list_pop, "self *", 1},
+    {"remove", m_list_remove, "self *", 1},   {"reverse", m_list_reverse, "self *", 1},
+    {"sort", m_list_sort, "self *", 1},     {0},
 };
 const struct jinja_builtin jinja_dict_methods[] = {
-    {"clear", m_refused, "self *", 1},    {"copy", m_copy, "self", 1},
+    {"clear", m_dict_clear, "self *", 1},    {"copy", m_copy, "self", 1},
     {"get", m_get, "self key default", 2}, {"items", m_items, "self", 1},
-    {"keys", m_keys, "self", 1},          {"pop", m_refused, "self *", 1},
-    {"popitem", m_refused, "self *", 1},  {"setdefault", m_refused, "self *", 1},
-    {"update", m_refused, "self *", 1},   {"values", m_values, "self", 1},
+    {"keys", m_keys, "self", 1},          {"pop", m_dict_pop, "self *", 1},
+    {"popitem", m_dict_popitem, "self *", 1},  {"setdefault", m_dict_setdefault, "self *", 1},
+    {"update", m_dict_update, "self *", 1},   {"values", m_values, "self", 1},
     {0},
 };
 const struct jinja_builtin jinja_loop_methods[] = {{"cycle", m_cycle, "self *", 1}, {0}};
