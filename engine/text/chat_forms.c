@@ -20,7 +20,7 @@
     "{% set system = messages[0].content %}{% set turns = messages[1:] %}{% endif %}"
 #define NO_SYSTEM                                                                                  \
     "{% if messages[0].role == 'system' %}" RAISE("System role not supported") END                 \
-    "{% set turns = messages %}"
+        "{% set turns = messages %}"
 #define ALTERNATING                                                                                \
     "{% for m in turns %}{% if m.role == 'system' or "                                             \
     "(m.role == 'user') != (loop.index0 % 2 == 0) %}" RAISE(                                       \
@@ -60,35 +60,40 @@
 
 #define LLAMA2                                                                                     \
     SPLIT_SYSTEM ALTERNATING IF_USER                                                               \
-    "{% set words = m.content %}{% if loop.first and system is not none %}"                        \
-    "{% set words = '<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' + words %}" END                    \
-    "{{ bos_token + '[INST] ' + words | trim + ' [/INST]' }}" ELSE                                 \
-    "{{ ' ' + m.content | trim + ' ' + eos_token }}" END END_TURNS
+        "{% set words = m.content %}{% if loop.first and system is not none %}"                    \
+        "{% set words = '<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' + words %}" END                \
+        "{{ bos_token + '[INST] ' + words | trim + ' [/INST]' }}" ELSE                             \
+        "{{ ' ' + m.content | trim + ' ' + eos_token }}" END END_TURNS
 #define HEADER(role) "'<|start_header_id|>' + " role " + '<|end_header_id|>\\n\\n'"
 #define LLAMA3_TURNS                                                                               \
     "{{ " HEADER("m.role") " + m.content | trim + '<|eot_id|>' }}" END_TURNS                       \
-    "{% if add_generation_prompt %}{{ " HEADER("'assistant'") " }}{% endif %}"
+                           "{% if add_generation_prompt %}{{ " HEADER(                             \
+                               "'assistant'") " }}{% endif %}"
 #define LLAMA3_DATED(date)                                                                         \
-    SPLIT_SYSTEM "{{ bos_token + " HEADER("'system'") " + 'Cutting Knowledge Date: December 2023"  \
-    "\\nToday Date: ' + " date " + '\\n\\n' + (system or '') | trim + '<|eot_id|>' }}"             \
-    "{% for m in turns %}" LLAMA3_TURNS
+    SPLIT_SYSTEM "{{ bos_token + " HEADER(                                                         \
+        "'system'") " + 'Cutting Knowledge Date: December 2023"                                    \
+                    "\\nToday Date: ' + " date                                                     \
+                    " + '\\n\\n' + (system or '') | trim + '<|eot_id|>' }}"                        \
+                    "{% for m in turns %}" LLAMA3_TURNS
 
-// --- Mistral, by generation of its tokenizer: where spaces stand, and which turn has the system's words
+// --- Mistral, by generation of its tokenizer: where spaces stand, and which turn has the system's
+// words
 
 #define MISTRAL(open, close, answer)                                                               \
-    ALTERNATING IF_USER "{{ '" open "' + m.content + '" close "' }}" ELSE                          \
-    "{{ " answer " + eos_token }}" END END_TURNS
+    ALTERNATING IF_USER "{{ '" open "' + m.content + '" close "' }}" ELSE "{{ " answer             \
+                        " + eos_token }}" END END_TURNS
 #define MISTRAL_SYSTEM(turn, open, close, answer)                                                  \
-    SPLIT_SYSTEM "{{ bos_token }}" ALTERNATING IF_USER                                             \
-    "{{ '" open "' + (system + '\\n\\n' if loop." turn " and system is not none else '') + "       \
-    "m.content + '" close "' }}" ELSE "{{ " answer " + eos_token }}" END END_TURNS
+    SPLIT_SYSTEM "{{ bos_token }}" ALTERNATING IF_USER "{{ '" open                                 \
+                 "' + (system + '\\n\\n' if loop." turn " and system is not none else '') + "      \
+                 "m.content + '" close "' }}" ELSE "{{ " answer " + eos_token }}" END END_TURNS
 
 // --- others
 
 #define GEMMA                                                                                      \
-    NO_SYSTEM "{{ bos_token }}" ALTERNATING                                                        \
-    "{{ '<start_of_turn>' + ('user' if m.role == 'user' else 'model') + '\\n' + "                  \
-    "m.content | trim + '<end_of_turn>\\n' }}" END_TURNS GENERATE("<start_of_turn>model\\n")
+    NO_SYSTEM                                                                                      \
+        "{{ bos_token }}" ALTERNATING                                                              \
+        "{{ '<start_of_turn>' + ('user' if m.role == 'user' else 'model') + '\\n' + "              \
+        "m.content | trim + '<end_of_turn>\\n' }}" END_TURNS GENERATE("<start_of_turn>model\\n")
 #define PHI3_TURNS                                                                                 \
     "{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}" END_TURNS                           \
     "{{ '<|assistant|>\\n' if add_generation_prompt else eos_token }}"
@@ -97,14 +102,14 @@
         "<|assistant|>\\n")
 #define DEEPSEEK_V2                                                                                \
     "{{ bos_token }}" TURNS IF_SYSTEM "{{ m.content + '\\n\\n' }}" ELIF_USER                       \
-    "{{ 'User: ' + m.content + '\\n\\n' }}" ELSE "{{ 'Assistant: ' + m.content + eos_token }}" END \
-        END_TURNS GENERATE("Assistant:")
+    "{{ 'User: ' + m.content + '\\n\\n' }}" ELSE                                                   \
+    "{{ 'Assistant: ' + m.content + eos_token }}" END END_TURNS GENERATE("Assistant:")
 // The last system message goes in front of everything.
 #define DEEPSEEK_R1                                                                                \
     "{% set ns = namespace(system='') %}" TURNS IF_SYSTEM                                          \
     "{% set ns.system = m.content %}" END END_TURNS "{{ bos_token + ns.system }}" TURNS IF_USER    \
-    "{{ '<｜User｜>' + m.content }}{% elif m.role == 'assistant' %}"                                 \
-    "{{ '<｜Assistant｜>' + m.content.split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}" END         \
+    "{{ '<｜User｜>' + m.content }}{% elif m.role == 'assistant' %}"                             \
+    "{{ '<｜Assistant｜>' + m.content.split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}" END      \
         END_TURNS GENERATE("<｜Assistant｜><think>\\n</think>")
 // Answers behind the last question keep their reasoning; the model asks for the next turn itself.
 #define GLM4                                                                                       \
@@ -118,21 +123,21 @@
     "{{ '<|assistant|>\\n<think>' + thought | trim + '</think>' + "                                \
     "('\\n' if answer else '') + answer }}" END END_TURNS GENERATE("<|assistant|>")
 #define GRANITE                                                                                    \
-    TURNS "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + "                     \
-          "'<|end_of_text|>\\n' }}" END_TURNS                                                      \
-    GENERATE("<|start_of_role|>assistant<|end_of_role|>")
+    TURNS                                                                                          \
+        "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + "                       \
+        "'<|end_of_text|>\\n' }}" END_TURNS GENERATE("<|start_of_role|>assistant<|end_of_role|>")
 #define OPENCHAT                                                                                   \
     "{{ bos_token }}" TURNS                                                                        \
     "{{ 'GPT4 Correct ' + m.role.title() + ': ' + m.content + '<|end_of_turn|>' }}" END_TURNS      \
-    GENERATE("GPT4 Correct Assistant:")
+        GENERATE("GPT4 Correct Assistant:")
 #define COMMAND_R_TURN(role, words)                                                                \
-    "{{ '<|START_OF_TURN_TOKEN|><|" role "_TOKEN|>' + " words " | trim + "                         \
+    "{{ '<|START_OF_TURN_TOKEN|><|" role "_TOKEN|>' + " words " + "                                \
     "'<|END_OF_TURN_TOKEN|>' }}"
 #define COMMAND_R                                                                                  \
     SPLIT_SYSTEM "{{ bos_token }}{% if system is not none %}" COMMAND_R_TURN("SYSTEM", "system")   \
-        END ALTERNATING IF_USER COMMAND_R_TURN("USER", "m.content") ELSE                           \
-            COMMAND_R_TURN("CHATBOT", "m.content") END END_TURNS                                   \
-                GENERATE("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>")
+        END ALTERNATING IF_USER COMMAND_R_TURN("USER", "m.content | trim")                         \
+            ELSE COMMAND_R_TURN("CHATBOT", "m.content | trim")                                     \
+                END END_TURNS GENERATE("<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>")
 
 const struct chat_form chat_forms[] = {
     {"chatml", CHATML},

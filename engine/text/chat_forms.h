@@ -1,5 +1,5 @@
-// The forms of conversation that can be asked for by name, as chat templates of our own: what Parley
-// falls back on where a model's folder has none, and what a user chooses to write instead.
+// The forms of conversation that can be asked for by name, as chat templates of our own: what
+// Parley falls back on where a model's folder has none, and what a user chooses to write instead.
 #pragma once
 #include <stddef.h>
 

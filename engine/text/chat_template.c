@@ -113,7 +113,8 @@ static size_t behind_mark(const struct rendering *w) {
 // --- opening
 
 static bool is_white(const char *s, size_t len) {
-    return jinja_string_strip((struct jinja_string){.s = s, .len = len}, NULL, true, false).len == 0;
+    return jinja_string_strip((struct jinja_string){.s = s, .len = len}, NULL, true, false).len ==
+           0;
 }
 
 // A token that no text is made of: special, eos, or <...> as a whole.

@@ -12,31 +12,35 @@ struct chat_message {
     const char *content; // UTF-8
 };
 
-// override: NULL takes DIR/chat_template.jinja, then chat_template in DIR/tokenizer_config.json; otherwise the name
-// of a built-in form (chat_template_names) or a file with a template.
-// E_NOTFOUND: the folder has none; E_FORMAT, E_LIMIT, E_UNSUPPORTED: the template is broken, too large, or uses a part of
-// Jinja that is left out (engine/text/jinja.h); the sentence says file, line and name.
+// override: NULL takes DIR/chat_template.jinja, then chat_template in DIR/tokenizer_config.json;
+// otherwise the name of a built-in form (chat_template_names) or a file with a template.
+// E_NOTFOUND: the folder has none; E_FORMAT, E_LIMIT, E_UNSUPPORTED: the template is broken, too
+// large, or uses a part of Jinja that is left out (engine/text/jinja.h); the sentence says file,
+// line and name.
 int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
                        const struct tokenizer *t, struct err *err);
 void chat_template_close(struct chat_template *c);
-const char *chat_template_name(const struct chat_template *c); // a built-in form's, or the file it came from
-const char *chat_template_names(void);                         // "chatml, llama2, ..." for --help
-// The token that ends an assistant's turn (<|im_end|>, <|eot_id|>, eos ...): the first one that the template puts behind
-// an assistant's words. -1: none.
+const char *chat_template_name(
+    const struct chat_template *c);    // a built-in form's, or the file it came from
+const char *chat_template_names(void); // "chatml, llama2, ..." for --help
+// The token that ends an assistant's turn (<|im_end|>, <|eot_id|>, eos ...): the first one that the
+// template puts behind an assistant's words. -1: none.
 int32_t chat_template_end_of_turn(const struct chat_template *c);
 // What strftime_now shows; the system's unless set. For tests, before any rendering.
 struct clock;
 void chat_template_set_clock(struct chat_template *c, const struct clock *clock);
 
-// A whole conversation. Either out may be NULL. forge = true parses special tokens inside the messages too, as
-// Hugging Face does (`parley tokenize --chat`); sessions never pass it. E_INVAL: what the template raises, in its own words, an error
-// in it ("line N: ..."), or, unless forge, a system's or user's message that it leaves out. E_LIMIT: it takes too long.
-int chat_template_render(const struct chat_template *c, const struct chat_message *messages, size_t n,
-                         bool add_generation_prompt, bool forge, struct token_list *ids,
+// A whole conversation. Either out may be NULL. forge = true parses special tokens inside the
+// messages too, as Hugging Face does (`parley tokenize --chat`); sessions never pass it. E_INVAL:
+// what the template raises, in its own words, an error in it ("line N: ..."), or, unless forge, a
+// system's or user's message that it leaves out. E_LIMIT: it takes too long.
+int chat_template_render(const struct chat_template *c, const struct chat_message *messages,
+                         size_t n, bool add_generation_prompt, bool forge, struct token_list *ids,
                          struct buf *text, struct err *err);
-// The next turn of a running session: renders [user X][assistant MARK][messages...] with the generation prompt, takes
-// what follows MARK, and drops the end-of-turn token at its start if `last_id`, the log's last token, already is it.
-// E_INVAL where the template changes MARK or writes a new message before it.
-// When the log is empty (last_id < 0), the same as chat_template_render with the generation prompt.
+// The next turn of a running session: renders [user X][assistant MARK][messages...] with the
+// generation prompt, takes what follows MARK, and drops the end-of-turn token at its start if
+// `last_id`, the log's last token, already is it. E_INVAL where the template changes MARK or writes
+// a new message before it. When the log is empty (last_id < 0), the same as chat_template_render
+// with the generation prompt.
 int chat_template_render_next(const struct chat_template *c, const struct chat_message *messages,
                               size_t n, int32_t last_id, struct token_list *ids, struct err *err);

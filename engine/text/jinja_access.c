@@ -1,7 +1,7 @@
 // Parts of a value in a chat template: attributes, elements, slices of strings and lists. What is
 // not there is undefined, with the sentence that Jinja would raise where it is used.
-#include "engine/text/jinja_eval.h"
 #include "engine/text/char_class.h"
+#include "engine/text/jinja_eval.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>

@@ -21,8 +21,8 @@ static int unsupported(struct jinja_run *r, int op, const struct jinja_value *a,
     if (op == '+' && (a->kind == JINJA_STRING || jinja_is_sequence(a)))
         return jinja_fail(r, E_INVAL, "can only concatenate %s (not \"%s\") to %s",
                           jinja_type_name(a), jinja_type_name(b), jinja_type_name(a));
-    return jinja_fail(r, E_INVAL, "unsupported operand type(s) for %s: '%s' and '%s'",
-                      op_name(op), jinja_type_name(a), jinja_type_name(b));
+    return jinja_fail(r, E_INVAL, "unsupported operand type(s) for %s: '%s' and '%s'", op_name(op),
+                      jinja_type_name(a), jinja_type_name(b));
 }
 
 static int too_large(struct jinja_run *r) {
@@ -48,7 +48,8 @@ static int power(struct jinja_run *r, int64_t a, int64_t b, struct jinja_value *
 static int divide(struct jinja_run *r, int op, int64_t a, int64_t b, struct jinja_value *out) {
     if (b == 0)
         return jinja_fail(r, E_INVAL, "%s",
-                          op == '%' ? "integer modulo by zero" : "integer division or modulo by zero");
+                          op == '%' ? "integer modulo by zero"
+                                    : "integer division or modulo by zero");
     if (b == -1) { // INT64_MIN / -1 traps
         int64_t v = 0;
         if (op != '%' && __builtin_sub_overflow((int64_t)0, a, &v)) return too_large(r);
@@ -147,10 +148,8 @@ static int join(struct jinja_run *r, const struct jinja_value *a, const struct j
         return jinja_text_take_value(&t, out);
     }
     TRY(jinja_list_new(r, a->kind, out));
-    for (size_t i = 0; i < a->list->len; i++)
-        TRY(jinja_list_push(r, out->list, a->list->items[i]));
-    for (size_t i = 0; i < b->list->len; i++)
-        TRY(jinja_list_push(r, out->list, b->list->items[i]));
+    for (size_t i = 0; i < a->list->len; i++) TRY(jinja_list_push(r, out->list, a->list->items[i]));
+    for (size_t i = 0; i < b->list->len; i++) TRY(jinja_list_push(r, out->list, b->list->items[i]));
     return 0;
 }
 

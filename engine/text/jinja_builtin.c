@@ -126,8 +126,7 @@ int jinja_want_string(struct jinja_run *r, const struct jinja_value *v, struct j
     return jinja_fail(r, E_INVAL, "a string is expected, not '%s'", jinja_type_name(v));
 }
 
-int jinja_want_int(struct jinja_run *r, const struct jinja_value *v, int64_t absent,
-                   int64_t *out) {
+int jinja_want_int(struct jinja_run *r, const struct jinja_value *v, int64_t absent, int64_t *out) {
     *out = absent;
     if (v->kind == JINJA_ABSENT || v->kind == JINJA_NONE) return 0;
     if (v->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(v->s));

@@ -1,5 +1,5 @@
-// Strings of chat templates in upper and lower case, in lines, and with parts replaced: what filters
-// and methods share.
+// Strings of chat templates in upper and lower case, in lines, without what is at their ends, and
+// with parts replaced: what filters and methods share.
 #include "engine/text/char_class.h"
 #include "engine/text/jinja_run.h"
 #include <string.h>
@@ -58,6 +58,19 @@ bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *lin
     *at += char_utf8_len(s.s + to);
     if (s.s[to] == '\r' && *at < s.len && s.s[*at] == '\n') ++*at;
     return true;
+}
+
+#define MAX_STRIP_CHARS 256 // each character at an end is compared with all of them
+
+int jinja_strip(struct jinja_run *r, struct jinja_string s, const struct jinja_value *chars,
+                bool front, bool back, struct jinja_value *out) {
+    struct jinja_string set = {.s = "", .len = 0};
+    bool given = chars->kind != JINJA_ABSENT && chars->kind != JINJA_NONE;
+    if (given) TRY(jinja_want_string(r, chars, &set));
+    if (set.len > MAX_STRIP_CHARS)
+        return jinja_fail(r, E_LIMIT, "strip takes at most %d characters", MAX_STRIP_CHARS);
+    *out = jinja_str(jinja_string_strip(s, given ? &set : NULL, front, back));
+    return jinja_spend(r, (s.len - out->s.len) / 16 * (1 + set.len / 8));
 }
 
 int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_string old,

@@ -1,6 +1,6 @@
-// Statements of chat templates: see jinja_eval.h. Scopes are Jinja's: a loop's body, a macro, a call
-// or filter block, a block that is set, and `with` have their own, a condition has not; an assignment
-// goes to the innermost, and what a loop's body assigns is gone with the next round.
+// Statements of chat templates: see jinja_eval.h. Scopes are Jinja's: a loop's body, a macro, a
+// call or filter block, a block that is set, and `with` have their own, a condition has not; an
+// assignment goes to the innermost, and what a loop's body assigns is gone with the next round.
 #include "engine/text/jinja_eval.h"
 #include <string.h>
 
@@ -197,8 +197,7 @@ int jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m, const str
     int line = r->line;
     TRY(jinja_enter(r, line));
     TRY(jinja_scope_enter(r, m->scope));
-    if (m->caller)
-        TRY(jinja_assign(r, r->scope, JINJA_LITERAL("caller"), *m->caller));
+    if (m->caller) TRY(jinja_assign(r, r->scope, JINJA_LITERAL("caller"), *m->caller));
     TRY(bind_all(r, m, c));
     TRY(capture(r, m->node->c, out));
     r->scope = scope;

@@ -37,12 +37,9 @@ JINJA_FN(f_title) {
 }
 
 JINJA_FN(f_trim) {
-    struct jinja_string s, chars;
-    bool given = a[1].kind != JINJA_ABSENT && a[1].kind != JINJA_NONE;
+    struct jinja_string s;
     TRY(jinja_to_string(r, &a[0], &s));
-    if (given) TRY(jinja_want_string(r, &a[1], &chars));
-    *out = jinja_str(jinja_string_strip(s, given ? &chars : NULL, true, true));
-    return jinja_spend(r, s.len / 64);
+    return jinja_strip(r, s, &a[1], true, true, out);
 }
 
 JINJA_FN(f_replace) {
@@ -88,8 +85,8 @@ JINJA_FN(f_indent) {
     jinja_text_init(&t, &r->arena);
     for (bool first = true, more = true; more; first = false) {
         more = jinja_next_line(s, &at, &line);
-        bool indents = first ? jinja_want_bool(&a[2], false)
-                             : line.len > 0 || jinja_want_bool(&a[3], false);
+        bool indents =
+            first ? jinja_want_bool(&a[2], false) : line.len > 0 || jinja_want_bool(&a[3], false);
         TRY(jinja_spend(r, 1 + line.len / 64));
         if (!first) jinja_text_addz(&t, "\n");
         if (indents && by.len > 0) jinja_text_add(&t, by);
@@ -195,10 +192,14 @@ JINJA_FN(f_int) {
         f = jinja_as_double(&a[0]);
     else
         known = false;
-    if (a[0].kind == JINJA_INT) *out = a[0];
-    else if (known && whole) *out = jinja_int(i);
-    else if (known && fabs(f) < 9e18) *out = jinja_int((int64_t)f);
-    else *out = a[1].kind == JINJA_ABSENT ? jinja_int(0) : a[1];
+    if (a[0].kind == JINJA_INT)
+        *out = a[0];
+    else if (known && whole)
+        *out = jinja_int(i);
+    else if (known && fabs(f) < 9e18)
+        *out = jinja_int((int64_t)f);
+    else
+        *out = a[1].kind == JINJA_ABSENT ? jinja_int(0) : a[1];
     return 0;
 }
 
@@ -256,8 +257,8 @@ JINJA_FN(f_round) {
 
 // default(value, default_value='', boolean=False)
 JINJA_FN(f_default) {
-    bool missing = a[0].kind == JINJA_UNDEFINED ||
-                   (jinja_want_bool(&a[2], false) && !jinja_truth(&a[0]));
+    bool missing =
+        a[0].kind == JINJA_UNDEFINED || (jinja_want_bool(&a[2], false) && !jinja_truth(&a[0]));
     *out = !missing ? a[0] : a[1].kind == JINJA_ABSENT ? jinja_z("") : a[1];
     return 0;
 }

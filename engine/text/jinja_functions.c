@@ -19,9 +19,9 @@ JINJA_FN(g_range) {
     TRY(jinja_list_new(r, JINJA_LIST, out));
     while (step > 0 ? from < to : from > to) {
         if (out->list->len == MAX_RANGE)
-            return jinja_fail(r, E_LIMIT,
-                              "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
-                              MAX_RANGE);
+            return jinja_fail(
+                r, E_LIMIT, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
+                MAX_RANGE);
         TRY(jinja_list_push(r, out->list, jinja_int(from)));
         if (__builtin_add_overflow(from, step, &from)) break;
     }
@@ -60,8 +60,9 @@ JINJA_FN(g_raise) {
 
 // --- time
 
-static const char months[12][10] = {"January", "February", "March",     "April",   "May",      "June",
-                                    "July",    "August",   "September", "October", "November", "December"};
+static const char months[12][10] = {"January",   "February", "March",    "April",
+                                    "May",       "June",     "July",     "August",
+                                    "September", "October",  "November", "December"};
 static const char days[7][10] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                  "Thursday", "Friday", "Saturday"};
 
@@ -72,9 +73,9 @@ static bool put_time(struct jinja_text *t, const struct tm *now, char letter, bo
     struct {
         char letter;
         int value;
-    } numbers[] = {{'d', now->tm_mday},       {'m', now->tm_mon + 1}, {'H', now->tm_hour},
-                   {'I', hour},               {'M', now->tm_min},     {'S', now->tm_sec},
-                   {'y', now->tm_year % 100}};
+    } numbers[] = {
+        {'d', now->tm_mday}, {'m', now->tm_mon + 1}, {'H', now->tm_hour},      {'I', hour},
+        {'M', now->tm_min},  {'S', now->tm_sec},     {'y', now->tm_year % 100}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (numbers[i].letter != letter) continue;
         if (bare)
@@ -114,7 +115,10 @@ static bool put_time(struct jinja_text *t, const struct tm *now, char letter, bo
 }
 
 static bool put_times(struct jinja_text *t, const struct tm *now, char letter) {
-    const char *parts = letter == 'F' ? "Y-m-d" : letter == 'T' ? "H:M:S" : letter == 'D' ? "m/d/y" : "";
+    const char *parts = letter == 'F'   ? "Y-m-d"
+                        : letter == 'T' ? "H:M:S"
+                        : letter == 'D' ? "m/d/y"
+                                        : "";
     for (const char *p = parts; *p; p++)
         if (!put_time(t, now, *p, false)) jinja_text_addf(t, "%c", *p);
     return *parts;

@@ -280,7 +280,8 @@ static int read_raw(struct lexer *l, size_t open) {
 
 static size_t next_tag(const struct lexer *l, size_t at) {
     for (; at + 1 < l->text.len; at++)
-        if (l->text.s[at] == '{' && strchr("{%#", l->text.s[at + 1]) && l->text.s[at + 1]) return at;
+        if (l->text.s[at] == '{' && strchr("{%#", l->text.s[at + 1]) && l->text.s[at + 1])
+            return at;
     return l->text.len;
 }
 

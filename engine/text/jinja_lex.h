@@ -2,8 +2,8 @@
 // newline behind a block tag and the white space before one are not part of the text (trim_blocks,
 // lstrip_blocks), nor is a newline at the end.
 #pragma once
-#include "engine/text/jinja_text.h"
 #include "base/err.h"
+#include "engine/text/jinja_text.h"
 
 enum jinja_token_kind {
     JINJA_T_TEXT,

@@ -146,8 +146,7 @@ static int extreme(struct jinja_run *r, const struct jinja_value *a, bool most,
                    struct jinja_value *out) {
     struct jinja_list *l;
     TRY(jinja_items(r, &a[0], &l));
-    if (l->len == 0)
-        return jinja_undefined(r, out, "No aggregated item, sequence was empty.");
+    if (l->len == 0) return jinja_undefined(r, out, "No aggregated item, sequence was empty.");
     TRY(sorted(r, l, &a[2], &a[1], most, out));
     *out = out->list->items[0];
     return 0;

@@ -1,5 +1,5 @@
-// Methods of lists, dicts and loops in chat templates: Python's. What would change a list or dict is
-// refused, as the sandbox of transformers refuses it.
+// Methods of lists, dicts and loops in chat templates: Python's. What would change a list or dict
+// is refused, as the sandbox of transformers refuses it.
 #include "engine/text/jinja_run.h"
 
 // Row by row, since the sentence names the method.
@@ -92,19 +92,30 @@ JINJA_FN(m_cycle) {
 }
 
 const struct jinja_builtin jinja_list_methods[] = {
-    {"append", m_list_append, "self *", 1},   {"clear", m_list_clear, "self *", 1},
-    {"copy", m_copy, "self", 1},          {"count", m_count, "self value", 2},
-    {"extend", m_list_extend, "self *", 1},   {"index", m_index, "self value", 2},
-    {"insert", m_list_insert, "self *", 1},   {"pop", m_list_pop, "self *", 1},
-    {"remove", m_list_remove, "self *", 1},   {"reverse", m_list_reverse, "self *", 1},
-    {"sort", m_list_sort, "self *", 1},     {0},
+    {"append", m_list_append, "self *", 1},
+    {"clear", m_list_clear, "self *", 1},
+    {"copy", m_copy, "self", 1},
+    {"count", m_count, "self value", 2},
+    {"extend", m_list_extend, "self *", 1},
+    {"index", m_index, "self value", 2},
+    {"insert", m_list_insert, "self *", 1},
+    {"pop", m_list_pop, "self *", 1},
+    {"remove", m_list_remove, "self *", 1},
+    {"reverse", m_list_reverse, "self *", 1},
+    {"sort", m_list_sort, "self *", 1},
+    {0},
 };
 const struct jinja_builtin jinja_dict_methods[] = {
-    {"clear", m_dict_clear, "self *", 1},    {"copy", m_copy, "self", 1},
-    {"get", m_get, "self key default", 2}, {"items", m_items, "self", 1},
-    {"keys", m_keys, "self", 1},          {"pop", m_dict_pop, "self *", 1},
-    {"popitem", m_dict_popitem, "self *", 1},  {"setdefault", m_dict_setdefault, "self *", 1},
-    {"update", m_dict_update, "self *", 1},   {"values", m_values, "self", 1},
+    {"clear", m_dict_clear, "self *", 1},
+    {"copy", m_copy, "self", 1},
+    {"get", m_get, "self key default", 2},
+    {"items", m_items, "self", 1},
+    {"keys", m_keys, "self", 1},
+    {"pop", m_dict_pop, "self *", 1},
+    {"popitem", m_dict_popitem, "self *", 1},
+    {"setdefault", m_dict_setdefault, "self *", 1},
+    {"update", m_dict_update, "self *", 1},
+    {"values", m_values, "self", 1},
     {0},
 };
 const struct jinja_builtin jinja_loop_methods[] = {{"cycle", m_cycle, "self *", 1}, {0}};

@@ -40,8 +40,8 @@ bool jinja_parser_take(struct jinja_parser *p, const char *what) {
 
 int jinja_parser_want(struct jinja_parser *p, const char *what) {
     static const char *const kinds[] = {
-        [JINJA_T_TEXT] = "text",  [JINJA_T_PRINT] = "'{{'",      [JINJA_T_PRINT_END] = "'}}'",
-        [JINJA_T_TAG] = "'{%'",   [JINJA_T_TAG_END] = "'%}'",    [JINJA_T_STRING] = "a string",
+        [JINJA_T_TEXT] = "text",    [JINJA_T_PRINT] = "'{{'",     [JINJA_T_PRINT_END] = "'}}'",
+        [JINJA_T_TAG] = "'{%'",     [JINJA_T_TAG_END] = "'%}'",   [JINJA_T_STRING] = "a string",
         [JINJA_T_INT] = "a number", [JINJA_T_FLOAT] = "a number", [JINJA_T_END] = "the end"};
     if (jinja_parser_take(p, what)) return 0;
     if (kinds[p->at->kind])
@@ -242,11 +242,11 @@ static int parse_statement(struct jinja_parser *p, struct jinja_node **out) {
     static const struct {
         const char *name;
         int (*parse)(struct jinja_parser *p, struct jinja_node *n);
-    } tags[] = {{"if", parse_if},         {"for", parse_for},
-                {"set", parse_set},       {"macro", parse_macro},
-                {"call", parse_call},     {"filter", parse_filter_block},
-                {"with", parse_with},     {"generation", parse_generation},
-                {"break", parse_jump},    {"continue", parse_jump}};
+    } tags[] = {{"if", parse_if},      {"for", parse_for},
+                {"set", parse_set},    {"macro", parse_macro},
+                {"call", parse_call},  {"filter", parse_filter_block},
+                {"with", parse_with},  {"generation", parse_generation},
+                {"break", parse_jump}, {"continue", parse_jump}};
     TRY(jinja_parser_enter(p));
     TRY(jinja_parser_new(p, JINJA_N_IF, out));
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
@@ -256,9 +256,9 @@ static int parse_statement(struct jinja_parser *p, struct jinja_node **out) {
         return 0;
     }
     if (p->at->kind != JINJA_T_NAME) return jinja_parser_want(p, "a tag's name");
-    bool is_end = p->at->s.len > 2 && (memcmp(p->at->s.s, "end", 3) == 0 ||
-                                       memcmp(p->at->s.s, "els", 3) == 0 ||
-                                       memcmp(p->at->s.s, "eli", 3) == 0);
+    bool is_end = p->at->s.len > 2 &&
+                  (memcmp(p->at->s.s, "end", 3) == 0 || memcmp(p->at->s.s, "els", 3) == 0 ||
+                   memcmp(p->at->s.s, "eli", 3) == 0);
     return jinja_parser_fail(p, is_end ? E_FORMAT : E_UNSUPPORTED, "%s '%.*s'",
                              is_end ? "unexpected" : "no tag named", JINJA_QUOTED(p->at->s));
 }

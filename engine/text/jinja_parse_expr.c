@@ -128,8 +128,8 @@ static int parse_args(struct jinja_parser *p, struct jinja_node **out) {
             return jinja_parser_fail(p, E_UNSUPPORTED,
                                      "arguments unpacked with * are not supported");
         TRY(jinja_parser_new(p, JINJA_N_ARG, out));
-        bool named = p->at->kind == JINJA_T_NAME && p->at[1].kind == JINJA_T_OP &&
-                     p->at[1].op == '=';
+        bool named =
+            p->at->kind == JINJA_T_NAME && p->at[1].kind == JINJA_T_OP && p->at[1].op == '=';
         if (named) {
             (*out)->name = p->at->s;
             p->at += 2;

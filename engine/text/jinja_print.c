@@ -23,8 +23,7 @@ void jinja_print_double(struct jinja_text *to, double v) {
     digits[n] = 0;
     if (s[0] == '-') jinja_text_addz(to, "-");
     if (exponent < -4 || exponent >= 16) {
-        jinja_text_addf(to, "%c%s%s%s", digits[0], n > 1 ? "." : "", digits + 1,
-                        strchr(s, 'e'));
+        jinja_text_addf(to, "%c%s%s%s", digits[0], n > 1 ? "." : "", digits + 1, strchr(s, 'e'));
     } else if (exponent < 0) {
         jinja_text_addz(to, "0.");
         jinja_text_repeat(to, '0', (size_t)(-exponent - 1));

@@ -1,5 +1,6 @@
-// One rendering of a chat template as it goes on: its bounds, its names, and how built-in functions,
-// filters, tests and methods are called. Internal to the jinja_* files; jinja.h is the door.
+// One rendering of a chat template as it goes on: its bounds, its names, and how built-in
+// functions, filters, tests and methods are called. Internal to the jinja_* files; jinja.h is the
+// door.
 #pragma once
 #include "base/err.h"
 #include "engine/text/jinja_text.h"
@@ -23,9 +24,9 @@ struct jinja_run {
     struct jinja_text *out;    // where output goes: the text, or what a macro or block gathers
     size_t output_max;
     int64_t steps_left;
-    int depth;    // of expressions, statements and macros inside one another
-    int line;     // of what runs now, for sentences
-    struct tm now; // what strftime_now shows
+    int depth;                // of expressions, statements and macros inside one another
+    int line;                 // of what runs now, for sentences
+    struct tm now;            // what strftime_now shows
     struct err *err, own_err; // err: the caller's, or own_err
 };
 
@@ -57,7 +58,8 @@ struct jinja_builtin {
 
 // The tables; a name of NULL ends one. Find: NULL where there is none.
 extern const struct jinja_builtin jinja_filters[], jinja_list_filters[], jinja_tests[],
-    jinja_functions[], jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[], jinja_loop_methods[];
+    jinja_functions[], jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[],
+    jinja_loop_methods[];
 const struct jinja_builtin *jinja_builtin_find(const struct jinja_builtin *table,
                                                struct jinja_string name);
 const struct jinja_builtin *jinja_filter_find(struct jinja_string name);
@@ -87,6 +89,9 @@ int jinja_cased(struct jinja_run *r, struct jinja_string s, enum jinja_case how,
                 struct jinja_value *out);
 // The line at *at without its end, which *at steps over; false behind the last.
 bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *line);
+// strip(chars): *chars may be absent or none.
+int jinja_strip(struct jinja_run *r, struct jinja_string s, const struct jinja_value *chars,
+                bool front, bool back, struct jinja_value *out);
 int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_string old,
                   struct jinja_string new, int64_t count, struct jinja_value *out);
 bool jinja_want_bool(const struct jinja_value *v, bool absent);

@@ -6,22 +6,14 @@
 
 // --- the ends of strings
 
-static int strip(struct jinja_run *r, const struct jinja_value *a, bool front, bool back,
-                 struct jinja_value *out) {
-    struct jinja_string chars;
-    bool given = a[1].kind != JINJA_ABSENT && a[1].kind != JINJA_NONE;
-    if (given) TRY(jinja_want_string(r, &a[1], &chars));
-    *out = jinja_str(jinja_string_strip(a[0].s, given ? &chars : NULL, front, back));
-    return jinja_spend(r, a[0].s.len / 64);
-}
 JINJA_FN(m_strip) {
-    return strip(r, a, true, true, out);
+    return jinja_strip(r, a[0].s, &a[1], true, true, out);
 }
 JINJA_FN(m_lstrip) {
-    return strip(r, a, true, false, out);
+    return jinja_strip(r, a[0].s, &a[1], true, false, out);
 }
 JINJA_FN(m_rstrip) {
-    return strip(r, a, false, true, out);
+    return jinja_strip(r, a[0].s, &a[1], false, true, out);
 }
 
 // With one string or any of a tuple's.
@@ -109,7 +101,6 @@ static int split_at_back(struct jinja_run *r, struct jinja_string s, struct jinj
                          int64_t max, struct jinja_list *l) {
     size_t found;
     for (; max != 0 && (found = jinja_string_find_last(s, at)) != SIZE_MAX; max--) {
-        TRY(jinja_spend(r, (s.len - found) / 16));
         TRY(push_part(r, l, s, found + at.len, s.len));
         s.len = found;
     }
@@ -125,7 +116,7 @@ static int split(struct jinja_run *r, const struct jinja_value *a, bool back,
     TRY(jinja_want_int(r, &a[2], -1, &max));
     if (!words) TRY(jinja_want_string(r, &a[1], &at));
     if (!words && at.len == 0) return jinja_fail(r, E_INVAL, "empty separator");
-    TRY(jinja_spend(r, a[0].s.len / 64));
+    TRY(jinja_spend(r, words ? a[0].s.len / 16 : jinja_search_cost(a[0].s, at)));
     TRY(jinja_list_new(r, JINJA_LIST, out));
     struct jinja_list *l = out->list;
     if (!back) return words ? split_words(r, a[0].s, max, l) : split_at(r, a[0].s, at, max, l);
@@ -162,7 +153,7 @@ static int partition(struct jinja_run *r, const struct jinja_value *a, bool back
     struct jinja_string s = a[0].s, at;
     TRY(jinja_want_string(r, &a[1], &at));
     if (at.len == 0) return jinja_fail(r, E_INVAL, "empty separator");
-    TRY(jinja_spend(r, s.len / 16));
+    TRY(jinja_spend(r, jinja_search_cost(s, at)));
     TRY(jinja_list_new(r, JINJA_TUPLE, out));
     size_t found = back ? jinja_string_find_last(s, at) : jinja_string_find(s, at, 0);
     size_t first = found != SIZE_MAX ? found : back ? 0 : s.len;
@@ -184,10 +175,10 @@ static int find(struct jinja_run *r, const struct jinja_value *a, bool back,
                 struct jinja_value *out) {
     struct jinja_string s = a[0].s, needle;
     TRY(jinja_want_string(r, &a[1], &needle));
-    TRY(jinja_spend(r, s.len / 16));
+    TRY(jinja_spend(r, jinja_search_cost(s, needle)));
     size_t at = back ? jinja_string_find_last(s, needle) : jinja_string_find(s, needle, 0);
-    *out = jinja_int(at == SIZE_MAX ? -1
-                                    : (int64_t)jinja_string_n_chars(jinja_string_sub(s, 0, at)));
+    *out =
+        jinja_int(at == SIZE_MAX ? -1 : (int64_t)jinja_string_n_chars(jinja_string_sub(s, 0, at)));
     return 0;
 }
 JINJA_FN(m_find) {
@@ -335,8 +326,9 @@ JINJA_FN(m_format) {
         if (name.len > 0 && memchr(name.s, ':', name.len))
             return jinja_fail(r, E_UNSUPPORTED, "format() knows {}, {0} and {name} only");
         const struct jinja_value *v = field(c, name, &next);
-        if (!v) return jinja_fail(r, E_INVAL, "format() has no argument for '%.*s'",
-                                  JINJA_QUOTED(name));
+        if (!v)
+            return jinja_fail(r, E_INVAL, "format() has no argument for '%.*s'",
+                              JINJA_QUOTED(name));
         TRY(jinja_print(r, v, false, &t));
         i = end;
     }
@@ -351,8 +343,8 @@ static int pad(struct jinja_run *r, const struct jinja_value *a, bool front, boo
     TRY(jinja_want_int(r, &a[1], 0, &width));
     if (width > 1 << 20) return jinja_fail(r, E_LIMIT, "more than %d characters wide", 1 << 20);
     TRY(jinja_spend(r, s.len / 64 + (width > 0 ? (size_t)width / 64 : 0)));
-    size_t more = width > n ? (size_t)(width - n) : 0, sign = zero && s.len > 0 &&
-                                                             (*s.s == '-' || *s.s == '+');
+    size_t more = width > n ? (size_t)(width - n) : 0,
+           sign = zero && s.len > 0 && (*s.s == '-' || *s.s == '+');
     jinja_text_init(&t, &r->arena);
     jinja_text_add(&t, jinja_string_sub(s, 0, sign));
     if (front) jinja_text_repeat(&t, zero ? '0' : ' ', more);

@@ -1,5 +1,5 @@
-// Strings of a chat template: a builder that carries the origin of every byte along, and the ways in
-// which strings are cut, searched and compared. Positions are bytes unless a name says chars.
+// Strings of a chat template: a builder that carries the origin of every byte along, and the ways
+// in which strings are cut, searched and compared. Positions are bytes unless a name says chars.
 #pragma once
 #include "engine/text/jinja_value.h"
 
@@ -26,7 +26,11 @@ int jinja_string_order(struct jinja_string a, struct jinja_string b);
 struct jinja_string jinja_string_sub(struct jinja_string s, size_t from, size_t to);
 // Where needle begins at or behind from; SIZE_MAX: nowhere.
 size_t jinja_string_find(struct jinja_string s, struct jinja_string needle, size_t from);
+// Takes the product of both lengths at worst: spend jinja_search_cost first.
 size_t jinja_string_find_last(struct jinja_string s, struct jinja_string needle);
+static inline size_t jinja_search_cost(struct jinja_string s, struct jinja_string needle) {
+    return s.len / 64 * (1 + needle.len / 64);
+}
 bool jinja_string_starts(struct jinja_string s, struct jinja_string with);
 bool jinja_string_ends(struct jinja_string s, struct jinja_string with);
 size_t jinja_string_n_chars(struct jinja_string s);

@@ -264,8 +264,7 @@ int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct j
     if (jinja_is_sequence(a) && a->kind == b->kind)
         return lists_order(r, a->list, b->list, op, out);
     const struct jinja_value *u = a->kind == JINJA_UNDEFINED ? a : b;
-    if (u->kind == JINJA_UNDEFINED)
-        return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(u->s));
+    if (u->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(u->s));
     return jinja_fail(r, E_INVAL, "'%s' not supported between instances of '%s' and '%s'", op,
                       jinja_type_name(a), jinja_type_name(b));
 }
@@ -291,8 +290,7 @@ int jinja_contains(struct jinja_run *r, const struct jinja_value *container,
     case JINJA_LIST:
     case JINJA_TUPLE:
         TRY(jinja_items(r, container, &l));
-        for (size_t i = 0; i < l->len && !*out; i++)
-            TRY(jinja_equal(r, &l->items[i], item, out));
+        for (size_t i = 0; i < l->len && !*out; i++) TRY(jinja_equal(r, &l->items[i], item, out));
         return 0;
     default:
         return jinja_fail(r, E_INVAL, "argument of type '%s' is not iterable",

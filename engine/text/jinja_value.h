@@ -1,7 +1,7 @@
 // What a chat template computes with: Python's values as far as templates use them. Strings know of
 // each byte where it came from, so that what a person typed is still known as such after the
-// template has trimmed, cut and joined it. Everything lies in the arena of one rendering; values are
-// never changed after they were made (namespaces excepted), so parts are shared freely.
+// template has trimmed, cut and joined it. Everything lies in the arena of one rendering; values
+// are never changed after they were made (namespaces excepted), so parts are shared freely.
 #pragma once
 #include "engine/text/jinja_arena.h"
 #include <stdbool.h>

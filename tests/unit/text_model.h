@@ -85,3 +85,30 @@ static inline int text_model_open(struct tokenizer **t, const struct text_model 
     buf_release(&json);
     return rc;
 }
+
+// A tokenizer in which all end-of-turn tokens exist.
+static inline struct tokenizer *text_model_open_ends(void) {
+    static const char *const ends[] = {"<s>",
+                                       "</s>",
+                                       "<|im_end|>",
+                                       "<|eot_id|>",
+                                       "<end_of_turn>",
+                                       "<|end|>",
+                                       "<|user|>",
+                                       "<|end_of_text|>",
+                                       "<|end_of_turn|>",
+                                       "<｜end▁of▁sentence｜>",
+                                       "<|END_OF_TURN_TOKEN|>"};
+    struct buf added;
+    struct err err;
+    struct tokenizer *t;
+    buf_init(&added, 1 << 16);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        buf_addf(&added, "%s{\"id\":%zu,\"content\":\"%s\",\"special\":true}", i ? "," : "",
+                 256 + i, ends[i]);
+    struct text_model m = {.added = added.data,
+                           .config = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}"};
+    if (text_model_open(&t, &m, &err) < 0) abort();
+    buf_release(&added);
+    return t;
+}
