@@ -54,7 +54,8 @@ void json_put_text(struct json_writer *w, const char *key, const char *s, size_t
 void json_put_int(struct json_writer *w, const char *key, int64_t v);
 // "123": exact for readers that keep numbers as doubles.
 void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v);
-// The shortest decimal that reads back as the same float: 0.7, where json_put_double shows 0.699999988.
+// The shortest decimal that reads back as the same float: 0.7, where json_put_double shows
+// 0.699999988.
 void json_put_float(struct json_writer *w, const char *key, float v);
 void json_put_double(struct json_writer *w, const char *key, double v); // nine digits, as %.9g
 void json_put_bool(struct json_writer *w, const char *key, bool v);

@@ -1,14 +1,16 @@
 // The engine: the only door to models, text, cache and kernels.
 //
-// An engine is one instance: a model replica with its own thread, scheduler and cache. Its unit of work is a
-// turn on a sequence: "make the cache of sequence S match this token log, then generate". Resume, recompute,
-// rewind and plain continuation are that one idempotent call: what the cache already holds of the log is
-// kept, what contradicts it is cut, what is missing is computed, in chunks, under the window rule. The caller
-// owns the log (token ids); the engine owns the cache and forgets it when told, or when memory is short.
+// An engine is one instance: a model replica with its own thread, scheduler and cache. Its unit of
+// work is a turn on a sequence: "make the cache of sequence S match this token log, then generate".
+// Resume, recompute, rewind and plain continuation are that one idempotent call: what the cache
+// already holds of the log is kept, what contradicts it is cut, what is missing is computed, in
+// chunks, under the window rule. The caller owns the log (token ids); the engine owns the cache and
+// forgets it when told, or when memory is short.
 //
-// Threads: engine_open/close and every engine_turn_* / engine_sequence_* / engine_poll call come from one thread,
-// the owner's (the net thread of a server, main in a tool); none of them waits for a step, except
-// engine_wait and engine_close. The text functions may be called from any thread at any time.
+// Threads: engine_open/close and every engine_turn_* / engine_sequence_* / engine_poll call come
+// from one thread, the owner's (the net thread of a server, main in a tool); none of them waits for
+// a step, except engine_wait and engine_close. The text functions may be called from any thread at
+// any time.
 #pragma once
 #include "base/buf.h"
 #include "base/dtype.h"
@@ -23,50 +25,57 @@ struct engine;
 struct metrics;
 
 struct engine_options {
-    const char *model_dir;      // borrowed until engine_open returns, as all strings here
-    const char *chat_template;  // NULL: the model's own; else a built-in form's name or a file
-    const char *device;         // "cpu"
-    const char *isa;            // NULL or "auto"
-    int32_t n_threads;          // 0: all cores
-    enum dtype kv_dtype;        // of the cache
-    bool kv_dtype_auto;         // the backend's choice: F32 on the CPU
-    int64_t kv_cache_bytes;     // size of the pool; 0: enough for max_sequences full windows, at most half of free memory
-    int32_t block_tokens;       // positions per cache block: a power of two, 8 .. 256
-    int32_t default_memory_len; // 0: what the model was trained for
-    int32_t max_sequences;      // turns that run at once; more wait in the queue
-    int32_t max_queued_turns;   // more are refused with E_BUSY
-    int32_t prefill_chunk_tokens; // most prompt tokens of one step: the bound on what a long prompt costs others
-    int64_t max_session_len;    // no turn's log may be longer; 0: the model's max_positions
-    // Called on the engine's thread when events wait after there were none. May be NULL (engine_wait polls).
+    const char *model_dir;     // borrowed until engine_open returns, as all strings here
+    const char *chat_template; // NULL: the model's own; else a built-in form's name or a file
+    const char *device;        // "cpu"
+    const char *isa;           // NULL or "auto"
+    int32_t n_threads;         // 0: all cores
+    enum dtype kv_dtype;       // of the cache
+    bool kv_dtype_auto;        // the backend's choice: F32 on the CPU
+    int64_t kv_cache_bytes; // size of the pool; 0: enough for max_sequences full windows, at most
+                            // half of free memory
+    int32_t block_tokens;   // positions per cache block: a power of two, 8 .. 256
+    int32_t default_memory_len;   // 0: what the model was trained for
+    int32_t max_sequences;        // turns that run at once; more wait in the queue
+    int32_t max_queued_turns;     // more are refused with E_BUSY
+    int32_t prefill_chunk_tokens; // most prompt tokens of one step: the bound on what a long prompt
+                                  // costs others
+    int64_t max_session_len;      // no turn's log may be longer; 0: the model's max_positions
+    // Called on the engine's thread when events wait after there were none. May be NULL
+    // (engine_wait polls).
     void (*wake)(void *ctx);
     void *wake_ctx;
-    void (*progress)(void *ctx, int64_t done, int64_t total); // bytes loaded; on the caller's thread
+    void (*progress)(void *ctx, int64_t done,
+                     int64_t total); // bytes loaded; on the caller's thread
     void *progress_ctx;
-    struct metrics *metrics;    // may be NULL
+    struct metrics *metrics; // may be NULL
 };
 void engine_options_init(struct engine_options *o);
 
 // Loads the model and starts the thread. On failure *err says what is missing and what would help.
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err);
-// Begins the end without waiting: turns that run or wait end with finish reason "shutdown" within one step, and
-// new ones are refused with E_CLOSED. Poll until every turn's ENGINE_DONE has come, then close. For an orderly end.
+// Begins the end without waiting: turns that run or wait end with finish reason "shutdown" within
+// one step, and new ones are refused with E_CLOSED. Poll until every turn's ENGINE_DONE has come,
+// then close. For an orderly end.
 void engine_stop(struct engine *e);
 // engine_stop, then drops the events that nobody polled, joins the thread and frees. NULL is fine.
 void engine_close(struct engine *e);
 
-struct engine_info { // constant after opening; strings owned by the engine
-    const char *model_name;    // the folder's last part
+struct engine_info {        // constant after opening; strings owned by the engine
+    const char *model_name; // the folder's last part
     const char *family;
-    const char *fingerprint;   // equal models give equal strings
-    const char *chat_template; // name of the form, or NULL: chat turns are refused with template_error
+    const char *fingerprint; // equal models give equal strings
+    const char
+        *chat_template; // name of the form, or NULL: chat turns are refused with template_error
     const char *template_error;
-    const char *tokenizer;     // NULL: text turns are refused, ids only
-    const char *backend;       // "cpu: AVX-512, 2 threads"
+    const char *tokenizer; // NULL: text turns are refused, ids only
+    const char *backend;   // "cpu: AVX-512, 2 threads"
     int32_t n_vocab;
-    int32_t end_of_turn;       // -1 where the template has none
+    int32_t end_of_turn; // -1 where the template has none
     int64_t n_params, weight_bytes;
-    int64_t max_session_len;   // hard bound of a log
-    int32_t default_memory_len, max_memory_len; // the latter: what the pool can hold for one sequence
+    int64_t max_session_len; // hard bound of a log
+    int32_t default_memory_len,
+        max_memory_len; // the latter: what the pool can hold for one sequence
     int32_t block_tokens, n_blocks;
     int64_t block_bytes;
     enum dtype kv_dtype;
@@ -74,30 +83,37 @@ struct engine_info { // constant after opening; strings owned by the engine
 };
 const struct engine_info *engine_info(const struct engine *e);
 
-// --- turns ------------------------------------------------------------------------------------------------
+// --- turns
+// ------------------------------------------------------------------------------------------------
 
 struct engine_turn {
-    uint64_t sequence;    // the owner's number for the session, never 0; the cache is kept under it
-    uint64_t turn;        // the owner's number for this turn; comes back in every event
-    int32_t *ids;         // the whole log, its new input at the end; taken (free()d by the engine) when submit returns 0
-    int64_t n_ids;        // >= 1
-    int64_t n_input;      // how many at the end are new in this turn (for usage; 0 continues without input)
+    uint64_t sequence; // the owner's number for the session, never 0; the cache is kept under it
+    uint64_t turn;     // the owner's number for this turn; comes back in every event
+    int32_t *ids;  // the whole log, its new input at the end; taken (free()d by the engine) when
+                   // submit returns 0
+    int64_t n_ids; // >= 1
+    int64_t
+        n_input; // how many at the end are new in this turn (for usage; 0 continues without input)
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
-    int64_t session_len;  // the log never grows past it
+    int64_t session_len;          // the log never grows past it
     struct sampling_params sampling;
-    // Called on the engine's thread with the logits (n_vocab) f32 at each position computed for this turn, in
-    // ascending order: those of position p predict token p + 1. NULL: only what sampling needs is computed.
+    // Called on the engine's thread with the logits (n_vocab) f32 at each position computed for
+    // this turn, in ascending order: those of position p predict token p + 1. NULL: only what
+    // sampling needs is computed.
     void (*on_logits)(void *ctx, int64_t position, const float *logits);
     void *on_logits_ctx;
-    bool score_only;      // no token is drawn: the turn is done when the log has been computed
+    bool score_only; // no token is drawn: the turn is done when the log has been computed
 };
-// Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence is under way;
-// E_CLOSED: after engine_stop. Without sampling.has_seed a seed is drawn and written to *turn.
-// E_FULL: the log leaves no room to generate below session_len; E_NOMEM: one sequence of this shape can never fit the pool.
+// Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence
+// is under way; E_CLOSED: after engine_stop. Without sampling.has_seed a seed is drawn and written
+// to *turn. E_FULL: the log leaves no room to generate below session_len; E_NOMEM: one sequence of
+// this shape can never fit the pool.
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err);
-// Ends the turn within one step, whatever it waits for; its ENGINE_DONE says "cancelled". Unknown: ignored.
+// Ends the turn within one step, whatever it waits for; its ENGINE_DONE says "cancelled". Unknown:
+// ignored.
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
-// Drops the cache of an idle sequence (ENGINE_RELEASED follows); after its turn if one is running. Unknown: ignored.
+// Drops the cache of an idle sequence (ENGINE_RELEASED follows); after its turn if one is running.
+// Unknown: ignored.
 void engine_sequence_release(struct engine *e, uint64_t sequence);
 
 enum engine_event_kind {
@@ -107,11 +123,19 @@ enum engine_event_kind {
     ENGINE_DONE,     // the turn ended; text holds what was still held back
     ENGINE_RELEASED, // the sequence's cache is gone; why says how
 };
-enum engine_finish { FINISH_EOS, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_DEADLINE, FINISH_ERROR,
-                     FINISH_SHUTDOWN };
-const char *engine_finish_name(enum engine_finish f); // "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
+enum engine_finish {
+    FINISH_EOS,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CANCELLED,
+    FINISH_DEADLINE,
+    FINISH_ERROR,
+    FINISH_SHUTDOWN
+};
+const char *engine_finish_name(
+    enum engine_finish f); // "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
 enum engine_cache_source { CACHE_NONE, CACHE_KEPT, CACHE_RECOMPUTED }; // NONE: a first turn
-const char *engine_cache_source_name(enum engine_cache_source s);      // "none", "kept", "recomputed"
+const char *engine_cache_source_name(enum engine_cache_source s); // "none", "kept", "recomputed"
 enum engine_release { RELEASE_ASKED, RELEASE_PRESSURE };
 
 #define ENGINE_EVENT_TEXT 232
@@ -123,53 +147,59 @@ struct engine_alternative {
 struct engine_event {
     enum engine_event_kind kind;
     uint64_t sequence, turn;
-    int64_t time_us;     // monotonic, when it happened on the engine's thread
+    int64_t time_us; // monotonic, when it happened on the engine's thread
     // ENGINE_TOKEN. id is -1 in a continuation that only carries text too long for one event.
     int32_t id;
     float logprob;
     int32_t n_alternatives;
     struct engine_alternative alternatives[SAMPLING_MAX_TOP_LOGPROBS];
-    // ENGINE_TOKEN and ENGINE_DONE: whole UTF-8 that may be shown now (stop strings held back and cut out).
+    // ENGINE_TOKEN and ENGINE_DONE: whole UTF-8 that may be shown now (stop strings held back and
+    // cut out).
     uint32_t text_len;
     char text[ENGINE_EVENT_TEXT];
     // ENGINE_STARTED, PROGRESS
-    int64_t n_cached, n_done, n_total; // tokens of the log in the cache; computed so far; to compute
+    int64_t n_cached, n_done,
+        n_total; // tokens of the log in the cache; computed so far; to compute
     enum engine_cache_source source;
     // ENGINE_DONE
     enum engine_finish finish;
-    int32_t error_code;          // with FINISH_ERROR: an E_*; the sentence is in text
+    int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first sampled token to the last
     int64_t n_prefilled, n_generated;        // tokens computed before the first draw; tokens drawn
     // ENGINE_RELEASED
     enum engine_release why;
-    int32_t blocks;              // STARTED, DONE, RELEASED: cache blocks that the sequence holds (held)
+    int32_t blocks; // STARTED, DONE, RELEASED: cache blocks that the sequence holds (held)
 };
 // 1 with an event, 0 when none waits. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);
-int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us); // waits; negative: for ever
+int engine_wait(struct engine *e, struct engine_event *out,
+                int64_t timeout_us); // waits; negative: for ever
 
 struct engine_load { // a snapshot for metrics, admission and the page; any thread
     int32_t running, queued, sequences; // turns running and waiting; sequences with a cache
-    int32_t blocks_free, blocks_total, blocks_idle; // idle: held by sequences without a turn, evictable
+    int32_t blocks_free, blocks_total,
+        blocks_idle; // idle: held by sequences without a turn, evictable
     int64_t steps, step_us_ewma;
-    int64_t heartbeat_us;               // monotonic time of the engine loop's last turn-round (liveness)
+    int64_t heartbeat_us; // monotonic time of the engine loop's last turn-round (liveness)
 };
 void engine_load(const struct engine *e, struct engine_load *out);
 
-// --- text (any thread) --------------------------------------------------------------------------------------
+// --- text (any thread)
+// --------------------------------------------------------------------------------------
 
 struct engine_message {
     const char *role, *content;
 };
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
-// Ids that continue a log whose last id is last_id (-1: empty) by these messages and the generation prompt.
+// Ids that continue a log whose last id is last_id (-1: empty) by these messages and the generation
+// prompt.
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
                        int32_t last_id, struct token_list *out, struct err *err);
 // A whole conversation; either out may be NULL. forge as in engine/text/chat_template.h.
 int engine_render_chat(const struct engine *e, const struct engine_message *messages, size_t n,
-                       bool add_generation_prompt, bool forge, struct token_list *ids, struct buf *text,
-                       struct err *err);
+                       bool add_generation_prompt, bool forge, struct token_list *ids,
+                       struct buf *text, struct err *err);
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err);
 // The bytes of one token, borrowed (for showing alternatives); NULL when out of range.

@@ -1,12 +1,15 @@
-// The op table: everything that forward (engine/run/forward.c) asks of a device. One table per backend;
-// `cpu` is the default and the reference. All calls come from the engine's thread, none allocates while
-// serving, none reads configuration, none waits for the device except `logits_read`.
+// The op table: everything that forward (engine/run/forward.c) asks of a device. One table per
+// backend; `cpu` is the default and the reference. All calls come from the engine's thread, none
+// allocates while serving, none reads configuration, none waits for the device except
+// `logits_read`.
 //
-// Contract on numbers, for every backend that calls itself exact (the CPU always): a row's result depends
-// on that row, its sequence's cache and the weights alone. Not on how many rows share the call, not on
-// which rows, not on the number of threads. Each output's sum over K runs in one fixed order, in F32.
+// Contract on numbers, for every backend that calls itself exact (the CPU always): a row's result
+// depends on that row, its sequence's cache and the weights alone. Not on how many rows share the
+// call, not on which rows, not on the number of threads. Each output's sum over K runs in one fixed
+// order, in F32.
 //
-// Activations are buffers of `act_dtype` (F32 on the CPU), row-major, rows packed unless a stride is given.
+// Activations are buffers of `act_dtype` (F32 on the CPU), row-major, rows packed unless a stride
+// is given.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -18,7 +21,8 @@
 struct backend;
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
-// A stored (out, in) matrix has row_stride = in, col_stride = 1; a Conv1D's (in, out) the other way round.
+// A stored (out, in) matrix has row_stride = in, col_stride = 1; a Conv1D's (in, out) the other way
+// round.
 struct tensor_view {
     const void *data;
     enum dtype dtype;
@@ -26,8 +30,8 @@ struct tensor_view {
     int64_t row_stride, col_stride;
 };
 
-// A matrix W (rows, cols) made ready for `linear` (y = x W^T) and, if tied, `embed`. The layout of data is
-// the backend's own.
+// A matrix W (rows, cols) made ready for `linear` (y = x W^T) and, if tied, `embed`. The layout of
+// data is the backend's own.
 struct weight {
     void *data;
     size_t bytes;
@@ -36,9 +40,9 @@ struct weight {
     int32_t layout; // backend's
 };
 
-// The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers and
-// n_kv_heads heads of this rank. The layout inside a block is the backend's own; blocks are contiguous, so
-// that copying one is one copy of block_bytes.
+// The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
+// and n_kv_heads heads of this rank. The layout inside a block is the backend's own; blocks are
+// contiguous, so that copying one is one copy of block_bytes.
 struct kv_store {
     void *data;         // (n_blocks, block_bytes)
     size_t block_bytes; // set by kv_store_init
@@ -47,9 +51,9 @@ struct kv_store {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-// In words, x the input: silu x sigmoid(x); gelu x Phi(x) by erf; gelu_tanh its tanh form; quick_gelu
-// x sigmoid(1.702 x); relu2 relu(x)^2; relu6 min(relu(x), 6); leaky_relu 0.01 x below zero; mish
-// x tanh(ln(1 + e^x)); linear x itself.
+// In words, x the input: silu x sigmoid(x); gelu x Phi(x) by erf; gelu_tanh its tanh form;
+// quick_gelu x sigmoid(1.702 x); relu2 relu(x)^2; relu6 min(relu(x), 6); leaky_relu 0.01 x below
+// zero; mish x tanh(ln(1 + e^x)); linear x itself.
 enum activation {
     ACT_SILU,
     ACT_GELU,
@@ -65,53 +69,62 @@ enum activation {
     ACT_LINEAR,
     ACT_COUNT
 };
-enum rope_style { ROPE_HALF, ROPE_INTERLEAVED }; // pairs (i, i + rot/2) as in NeoX and Llama, or (2i, 2i+1)
-enum linear_mode { LINEAR_STORE, LINEAR_ADD };   // y = ... or y += ...
+enum rope_style {
+    ROPE_HALF,
+    ROPE_INTERLEAVED
+}; // pairs (i, i + rot/2) as in NeoX and Llama, or (2i, 2i+1)
+enum linear_mode { LINEAR_STORE, LINEAR_ADD }; // y = ... or y += ...
 
 struct attention_args {
     int32_t layer;
     int32_t n_heads, n_kv_heads, head_dim; // of this rank
     float scale;                           // on q.k, usually head_dim^-0.5
-    int32_t window;                        // the model's own sliding window in this layer, 0 for none
-    const float *alibi_slopes;             // (n_heads), device memory, or NULL
+    int32_t window;            // the model's own sliding window in this layer, 0 for none
+    const float *alibi_slopes; // (n_heads), device memory, or NULL
 };
 
 struct backend_ops {
     const char *name; // "cpu"
 
-    // --- memory -------------------------------------------------------------------------------------
-    int (*mem_alloc)(struct backend *be, size_t bytes, void **out, struct err *err); // 64-byte aligned
+    // --- memory
+    // -------------------------------------------------------------------------------------
+    int (*mem_alloc)(struct backend *be, size_t bytes, void **out,
+                     struct err *err); // 64-byte aligned
     void (*mem_free)(struct backend *be, void *p);
     int (*mem_write)(struct backend *be, void *dst, const void *host_src, size_t bytes);
     int (*mem_read)(struct backend *be, void *host_dst, const void *src, size_t bytes);
 
-    // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and lays them out
-    // for `linear`. All parts share dtype and cols. The views may be unmapped afterwards.
-    int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts, int n_parts,
-                       struct err *err);
+    // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and lays
+    // them out for `linear`. All parts share dtype and cols. The views may be unmapped afterwards.
+    int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
+                       int n_parts, struct err *err);
     void (*weight_release)(struct backend *be, struct weight *w);
 
-    // dtype, n_layers ... n_blocks are set by the caller; fills data and block_bytes. kv_block_bytes says
-    // what one block would take, before anything is allocated.
+    // dtype, n_layers ... n_blocks are set by the caller; fills data and block_bytes.
+    // kv_block_bytes says what one block would take, before anything is allocated.
     size_t (*kv_block_bytes)(struct backend *be, const struct kv_store *shape);
     int (*kv_store_init)(struct backend *be, struct kv_store *kv, struct err *err);
     void (*kv_store_release)(struct backend *be, struct kv_store *kv);
     int (*kv_block_copy)(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
 
-    // --- one step -----------------------------------------------------------------------------------
-    // Called once before the ops of a step; a device copies what it needs of *b. b stays valid until step_end.
+    // --- one step
+    // ----------------------------------------------------------------------------------- Called
+    // once before the ops of a step; a device copies what it needs of *b. b stays valid until
+    // step_end.
     int (*step_begin)(struct backend *be, const struct batch *b);
     int (*step_end)(struct backend *be);
 
     // y (n, w->cols) = scale * W[ids[i]], ids = the batch's.
-    int (*embed)(struct backend *be, void *y, const struct batch *b, const struct weight *w, float scale);
-    // y (n, cols) += table[positions[i] + offset], table (table_rows, cols) f32. Learned or sinusoidal positions.
+    int (*embed)(struct backend *be, void *y, const struct batch *b, const struct weight *w,
+                 float scale);
+    // y (n, cols) += table[positions[i] + offset], table (table_rows, cols) f32. Learned or
+    // sinusoidal positions.
     int (*embed_positions)(struct backend *be, void *y, const struct batch *b, const float *table,
                            int32_t cols, int32_t offset);
-    // y (n, width) = norm(x). RMS: x * rsqrt(mean(x^2) + eps) * w. Layer: (x - mean) * rsqrt(var + eps) * w + b.
-    // weight, bias (width) f32; bias may be NULL. y may be x.
-    int (*norm)(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n, int32_t width,
-                const float *weight, const float *bias, float eps);
+    // y (n, width) = norm(x). RMS: x * rsqrt(mean(x^2) + eps) * w. Layer: (x - mean) * rsqrt(var +
+    // eps) * w + b. weight, bias (width) f32; bias may be NULL. y may be x.
+    int (*norm)(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
+                int32_t width, const float *weight, const float *bias, float eps);
     // y (n, w->rows) =|+= x (n, w->cols) W^T + bias; bias (rows) f32 or NULL. y must not overlap x.
     int (*linear)(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                   const struct weight *w, const float *bias);
@@ -120,34 +133,40 @@ struct backend_ops {
     int (*qk_norm)(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
                    int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
     // cos_sin (n, rot_dim): cos of angles 0..rot/2-1, then their sines, for this step's positions.
-    // angle_i = position * inv_freq[i], computed in F32 as Hugging Face does; both scaled by `scale`.
-    int (*rope_angles)(struct backend *be, float *cos_sin, const struct batch *b, const float *inv_freq,
-                       int32_t rot_dim, float scale);
+    // angle_i = position * inv_freq[i], computed in F32 as Hugging Face does; both scaled by
+    // `scale`.
+    int (*rope_angles)(struct backend *be, float *cos_sin, const struct batch *b,
+                       const float *inv_freq, int32_t rot_dim, float scale);
     // Rotates the first rot_dim of each q and k head in place.
     int (*rope)(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
                 int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
     // Stores the batch's k and v (from qkv, k already rotated) in the cache.
     int (*kv_write)(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                     const struct batch *b, int32_t n_heads);
-    // out (n, n_heads * head_dim): softmax(scale * q.k + alibi) v over what each row sees (kv_visible), all
-    // of it already in the cache. Key positions are walked in ascending order in runs aligned to absolute
-    // multiples of a constant, so that the order of the sum never depends on chunking or batch.
+    // out (n, n_heads * head_dim): softmax(scale * q.k + alibi) v over what each row sees
+    // (kv_visible), all of it already in the cache. Key positions are walked in ascending order in
+    // runs aligned to absolute multiples of a constant, so that the order of the sum never depends
+    // on chunking or batch.
     int (*attention)(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
                      const struct batch *b, const struct attention_args *args);
-    // gated: y (n, width) = act(x[:, 0:width]) * x[:, width:2*width], x (n, 2*width); else y = act(x), x (n, width).
-    int (*activate)(struct backend *be, enum activation act, bool gated, void *y, const void *x, int32_t n,
-                    int32_t width);
+    // gated: y (n, width) = act(x[:, 0:width]) * x[:, width:2*width], x (n, 2*width); else y =
+    // act(x), x (n, width).
+    int (*activate)(struct backend *be, enum activation act, bool gated, void *y, const void *x,
+                    int32_t n, int32_t width);
     int (*add)(struct backend *be, void *y, const void *x, int64_t n_elements); // y += x
     // y (b->n_logits, width) = x[b->logit_rows]
-    int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b, int32_t width);
+    int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
+                             int32_t width);
     // Copies logits (n, vocab) f32 to host memory and waits until they are there.
-    int (*logits_read)(struct backend *be, float *host, const void *logits, int32_t n, int32_t vocab);
+    int (*logits_read)(struct backend *be, float *host, const void *logits, int32_t n,
+                       int32_t vocab);
 
-    // --- optional fusions: NULL = forward composes the ops above; results must be the same bits ---------
-    // qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
-    int (*qkv_finish)(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,
-                      const struct batch *b, int32_t layer, int32_t n_heads, int32_t rot_dim,
-                      const float *cos_sin, const float *q_weight, const float *k_weight, float eps);
+    // --- optional fusions: NULL = forward composes the ops above; results must be the same bits
+    // --------- qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
+    int (*qkv_finish)(struct backend *be, enum rope_style style, void *qkv,
+                      const struct kv_store *kv, const struct batch *b, int32_t layer,
+                      int32_t n_heads, int32_t rot_dim, const float *cos_sin, const float *q_weight,
+                      const float *k_weight, float eps);
 
     void (*close)(struct backend *be);
 };
@@ -161,6 +180,7 @@ struct backend {
 };
 
 // The CPU backend (kernels/cpu). n_threads 0: one per core that this process may use, at most 64.
-// isa NULL or "auto": the best that the processor has; else "portable", "avx2", "avx512", "amx": refused with
-// E_UNSUPPORTED where the processor lacks it. Different isa give different bits; one isa always the same.
+// isa NULL or "auto": the best that the processor has; else "portable", "avx2", "avx512", "amx":
+// refused with E_UNSUPPORTED where the processor lacks it. Different isa give different bits; one
+// isa always the same.
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err);

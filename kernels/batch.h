@@ -1,6 +1,6 @@
-// One step's work: ragged tokens of many sequences, each with its position and its map of cache blocks.
-// Plain data, built by engine/run/batch.c, read by every kernel. All arrays are owned by the builder and
-// stay put until the step is over.
+// One step's work: ragged tokens of many sequences, each with its position and its map of cache
+// blocks. Plain data, built by engine/run/batch.c, read by every kernel. All arrays are owned by
+// the builder and stay put until the step is over.
 #pragma once
 #include "kernels/kv_map.h"
 #include <stdint.h>
@@ -13,11 +13,11 @@ struct batch_seq {
 };
 
 struct batch {
-    int32_t n_rows;             // tokens in this step
+    int32_t n_rows; // tokens in this step
     int32_t n_seqs;
-    int32_t n_logits;           // rows whose logits are wanted
-    const int32_t *ids;         // (n_rows)
-    const int32_t *positions;   // (n_rows) absolute: index in the token log
-    const int32_t *logit_rows;  // (n_logits) ascending row numbers
+    int32_t n_logits;             // rows whose logits are wanted
+    const int32_t *ids;           // (n_rows)
+    const int32_t *positions;     // (n_rows) absolute: index in the token log
+    const int32_t *logit_rows;    // (n_logits) ascending row numbers
     const struct batch_seq *seqs; // (n_seqs)
 };

@@ -1,11 +1,11 @@
-// Where the keys and values of one position lie. Shared by the cache that fills the map (kvcache/) and
-// by every attention kernel that reads through it (C and CUDA).
+// Where the keys and values of one position lie. Shared by the cache that fills the map (kvcache/)
+// and by every attention kernel that reads through it (C and CUDA).
 //
-// A sequence's cache is a list of fixed-size blocks: first the blocks that hold the sink positions, then a
-// ring of blocks for the window. A block holds `block_tokens` consecutive positions; position p lives in
-// logical block p / block_tokens, and a logical block past the sinks takes the ring slot
-// (logical - n_sink_blocks) % n_ring_blocks. Nothing is ever moved: when the window has passed a block, its
-// slot is given a fresh block.
+// A sequence's cache is a list of fixed-size blocks: first the blocks that hold the sink positions,
+// then a ring of blocks for the window. A block holds `block_tokens` consecutive positions;
+// position p lives in logical block p / block_tokens, and a logical block past the sinks takes the
+// ring slot (logical - n_sink_blocks) % n_ring_blocks. Nothing is ever moved: when the window has
+// passed a block, its slot is given a fresh block.
 #pragma once
 #include "base/dtype.h"
 #include <stdint.h>
@@ -24,15 +24,16 @@ static inline int32_t kv_map_slot(const struct kv_map *m, int64_t position) {
     return (int32_t)(m->n_sink_blocks + (logical - m->n_sink_blocks) % m->n_ring_blocks);
 }
 
-// What the token at position t sees: positions [sink_first, sink_end) and [first, t], both ascending, the
-// first run possibly empty (sink_first >= sink_end).
+// What the token at position t sees: positions [sink_first, sink_end) and [first, t], both
+// ascending, the first run possibly empty (sink_first >= sink_end).
 struct kv_span {
     int64_t sink_first, sink_end, first;
 };
 
-// The window rule: t sees p when p <= t and (p < sink_len or p > t - (memory_len - sink_len)), and, where
-// the model itself has a sliding window (window > 0), also p > t - window.
-static inline struct kv_span kv_visible(int64_t t, int64_t memory_len, int64_t sink_len, int64_t window) {
+// The window rule: t sees p when p <= t and (p < sink_len or p > t - (memory_len - sink_len)), and,
+// where the model itself has a sliding window (window > 0), also p > t - window.
+static inline struct kv_span kv_visible(int64_t t, int64_t memory_len, int64_t sink_len,
+                                        int64_t window) {
     struct kv_span s;
     s.sink_first = window > 0 && t - window + 1 > 0 ? t - window + 1 : 0;
     s.sink_end = sink_len < t + 1 ? sink_len : t + 1;

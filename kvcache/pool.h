@@ -1,5 +1,6 @@
-// The block pool of one instance: which cache blocks are free, and how many sequences hold each. Pure bookkeeping;
-// the bytes are the backend's (struct kv_store). Engine thread only. O(1), no allocation after init.
+// The block pool of one instance: which cache blocks are free, and how many sequences hold each.
+// Pure bookkeeping; the bytes are the backend's (struct kv_store). Engine thread only. O(1), no
+// allocation after init.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -1,22 +1,26 @@
-// One sequence's keys and values: sink blocks, then a ring of blocks for the window (kernels/kv_map.h has the
-// arithmetic). The ring is long enough for the window plus one prefill chunk of slack, so that a chunk's first
-// token still finds all it may see when the chunk's last token has been written. Engine thread only.
+// One sequence's keys and values: sink blocks, then a ring of blocks for the window
+// (kernels/kv_map.h has the arithmetic). The ring is long enough for the window plus one prefill
+// chunk of slack, so that a chunk's first token still finds all it may see when the chunk's last
+// token has been written. Engine thread only.
 #pragma once
 #include "kernels/kv_map.h"
 #include "kvcache/pool.h"
 
 struct kv_ring {
     struct kv_pool *pool;
-    struct kv_map map;   // map.blocks is owned here
-    int32_t *blocks;     // = map.blocks
+    struct kv_map map; // map.blocks is owned here
+    int32_t *blocks;   // = map.blocks
     int32_t memory_len, sink_len;
-    int64_t n_tokens;    // positions [0, n_tokens) have been written (those the window passed are gone)
-    int32_t n_held;      // blocks held now
-    int64_t first_lost;  // smallest position at or past the sinks that is still held; where the window has never moved: sink blocks' end
+    int64_t
+        n_tokens;   // positions [0, n_tokens) have been written (those the window passed are gone)
+    int32_t n_held; // blocks held now
+    int64_t first_lost; // smallest position at or past the sinks that is still held; where the
+                        // window has never moved: sink blocks' end
 };
 
-// Blocks that a sequence with this shape holds at most: the bound that sessions are promised, and what admission
-// reserves. n_tokens: how long its log may become. chunk_tokens: most tokens written in one step.
+// Blocks that a sequence with this shape holds at most: the bound that sessions are promised, and
+// what admission reserves. n_tokens: how long its log may become. chunk_tokens: most tokens written
+// in one step.
 int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
                            int32_t block_tokens, int64_t n_tokens);
 
@@ -24,12 +28,14 @@ int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, in
                  int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err);
 void kv_ring_release(struct kv_ring *r); // gives every block back
 
-// Makes room for positions [n_tokens, n_tokens + n): gives back what the window has passed, takes fresh blocks,
-// replaces shared ones (copy on write, through `copy`, which may be NULL while nothing is shared). All or
-// nothing: E_NOMEM leaves the ring as it was. n <= chunk_tokens.
-int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t dst, int32_t src), void *ctx);
+// Makes room for positions [n_tokens, n_tokens + n): gives back what the window has passed, takes
+// fresh blocks, replaces shared ones (copy on write, through `copy`, which may be NULL while
+// nothing is shared). All or nothing: E_NOMEM leaves the ring as it was. n <= chunk_tokens.
+int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t dst, int32_t src),
+                   void *ctx);
 void kv_ring_commit(struct kv_ring *r, int32_t n); // the n positions have been written
-// Cuts the sequence to n positions. 0 when what is left is complete; KV_GONE (positive) when the window had moved on and
-// positions that [0, n) still needs are gone: the ring is then empty (n_tokens 0) and the log must be recomputed.
+// Cuts the sequence to n positions. 0 when what is left is complete; KV_GONE (positive) when the
+// window had moved on and positions that [0, n) still needs are gone: the ring is then empty
+// (n_tokens 0) and the log must be recomputed.
 enum { KV_GONE = 1 };
 int kv_ring_truncate(struct kv_ring *r, int64_t n);

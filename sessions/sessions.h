@@ -1,12 +1,14 @@
 // The session service: conversations that outlive their connections, their cache and the process.
 //
-// Everything here runs on one thread, the net thread. Calls never wait: what needs the database or the engine is
-// answered later through the callbacks. Answers and events of one session reach one client in order.
+// Everything here runs on one thread, the net thread. Calls never wait: what needs the database or
+// the engine is answered later through the callbacks. Answers and events of one session reach one
+// client in order.
 //
-// Events are pulled, not pushed: a client that attached is told once that something is there (on_ready) and takes what
-// follows its own cursor when its socket has room (session_next_event). So a slow reader costs no memory, joined
-// deltas need no extra code, and attaching with `after` is only a cursor. What the client is told of is committed first
-// where promise 1 of the design says so (everything but turn.delta).
+// Events are pulled, not pushed: a client that attached is told once that something is there
+// (on_ready) and takes what follows its own cursor when its socket has room (session_next_event).
+// So a slow reader costs no memory, joined deltas need no extra code, and attaching with `after` is
+// only a cursor. What the client is told of is committed first where promise 1 of the design says
+// so (everything but turn.delta).
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -19,31 +21,41 @@ struct metrics;
 #define SESSION_REQUEST_ID_MAX 128
 
 struct sessions_options {
-    const char *db_path;                      // SQLite file; ":memory:" keeps nothing
-    int64_t max_sequence_idle_microseconds;   // end of turn to eviction
+    const char *db_path;                          // SQLite file; ":memory:" keeps nothing
+    int64_t max_sequence_idle_microseconds;       // end of turn to eviction
     int32_t default_memory_len, default_sink_len; // 0 memory_len: the engine's
-    int64_t default_session_len;              // 0: the engine's max_session_len
-    int32_t max_queued_turns;                 // behind the running one, per session
-    int32_t max_resident_sessions;            // session objects in memory without a client or a turn; more are unloaded
-    int64_t commit_interval_us;               // how long streamed tokens may wait for their commit
-    struct sampling_params sampling;          // server's defaults with the model's suggestions already applied
-    const char *build;                        // this program's version, for the record; NULL: "unknown"
-    const struct clock *clock;                // NULL: clock_system
+    int64_t default_session_len;                  // 0: the engine's max_session_len
+    int32_t max_queued_turns;                     // behind the running one, per session
+    int32_t max_resident_sessions; // session objects in memory without a client or a turn; more are
+                                   // unloaded
+    int64_t commit_interval_us;    // how long streamed tokens may wait for their commit
+    struct sampling_params
+        sampling;              // server's defaults with the model's suggestions already applied
+    const char *build;         // this program's version, for the record; NULL: "unknown"
+    const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;
-    // The net thread's wake-up: called from the store's thread when sessions_poll has work. (The engine's own wake-up is
-    // given to engine_open and should lead to sessions_poll too.)
+    // The net thread's wake-up: called from the store's thread when sessions_poll has work. (The
+    // engine's own wake-up is given to engine_open and should lead to sessions_poll too.)
     void (*wake)(void *ctx);
     void *wake_ctx;
 };
 
-// A caller's address: where an answer goes. owner is the authorised name ("local" on loopback without tokens).
+// A caller's address: where an answer goes. owner is the authorised name ("local" on loopback
+// without tokens).
 struct sessions_request {
-    uint64_t client;   // the connection's number; never reused
-    const char *owner; // borrowed during the call
+    uint64_t client;                             // the connection's number; never reused
+    const char *owner;                           // borrowed during the call
     char request_id[SESSION_REQUEST_ID_MAX + 1]; // "" for none
 };
 
-enum session_state { SESSION_OPEN, SESSION_ACTIVE, SESSION_IDLE, SESSION_PARKED, SESSION_COLD, SESSION_CLOSED };
+enum session_state {
+    SESSION_OPEN,
+    SESSION_ACTIVE,
+    SESSION_IDLE,
+    SESSION_PARKED,
+    SESSION_COLD,
+    SESSION_CLOSED
+};
 const char *session_state_name(enum session_state s);
 
 struct session_view { // one session as it is shown; strings borrowed during the callback
@@ -84,16 +96,25 @@ struct turn_view {
     const char *error_code, *error_message; // NULL: none
 };
 
-enum session_event_kind { EVENT_OPENED, EVENT_UPDATED, EVENT_CLOSED, EVENT_QUEUED, EVENT_STARTED, EVENT_DELTA, EVENT_DONE,
-                          EVENT_EVICTED };
+enum session_event_kind {
+    EVENT_OPENED,
+    EVENT_UPDATED,
+    EVENT_CLOSED,
+    EVENT_QUEUED,
+    EVENT_STARTED,
+    EVENT_DELTA,
+    EVENT_DONE,
+    EVENT_EVICTED
+};
 struct session_event { // pointers borrowed until the next call on this session
     enum session_event_kind kind;
-    int64_t seq, first_seq; // first_seq < seq only for joined deltas
+    int64_t seq, first_seq;      // first_seq < seq only for joined deltas
     struct session_view session; // OPENED, UPDATED, CLOSED
     struct turn_view turn;       // QUEUED, STARTED, DONE (text: only what DONE adds to the deltas)
-    const char *request_id;      // of the reader's own request that this event answers (open, update, close); "" otherwise
-    bool deleted;                // CLOSED
-    const char *reason;          // EVICTED: "idle", "pressure"
+    const char *request_id; // of the reader's own request that this event answers (open, update,
+                            // close); "" otherwise
+    bool deleted;           // CLOSED
+    const char *reason;     // EVICTED: "idle", "pressure"
     // DELTA
     int64_t delta_turn;
     const char *text;
@@ -106,15 +127,15 @@ struct session_event { // pointers borrowed until the next call on this session
 };
 
 enum session_answer_kind {
-    ANSWER_ERROR,     // code, message
-    ANSWER_ATTACHED,  // session, reset
-    ANSWER_DETACHED,  // session id
-    ANSWER_STATE,     // session, turns
-    ANSWER_LIST,      // sessions, cursor
-    ANSWER_ACCEPTED,  // session id, turn
-    ANSWER_CANCELLING,// session id
-    ANSWER_CLOSED,    // session, deleted: to a caller who was not attached
-    ANSWER_UPDATED,   // session: to a caller who was not attached
+    ANSWER_ERROR,      // code, message
+    ANSWER_ATTACHED,   // session, reset
+    ANSWER_DETACHED,   // session id
+    ANSWER_STATE,      // session, turns
+    ANSWER_LIST,       // sessions, cursor
+    ANSWER_ACCEPTED,   // session id, turn
+    ANSWER_CANCELLING, // session id
+    ANSWER_CLOSED,     // session, deleted: to a caller who was not attached
+    ANSWER_UPDATED,    // session: to a caller who was not attached
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -139,52 +160,68 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     // Events of s wait for a client that has taken all there were.
     void (*on_ready)(void *ctx, uint64_t client, struct session *s);
     // Prefill progress: transient, to attached clients.
-    void (*on_progress)(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done, int64_t total);
-    // s is about to leave memory or was deleted: drop every pointer to it (its clients were detached).
+    void (*on_progress)(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done,
+                        int64_t total);
+    // s is about to leave memory or was deleted: drop every pointer to it (its clients were
+    // detached).
     void (*on_gone)(void *ctx, uint64_t client, struct session *s);
     // For watchers: a session of owner changed (removed: only view->id is set).
     void (*on_changed)(void *ctx, const char *owner, const struct session_view *view, bool removed);
 };
 
-// Opens or creates the database (migrating it forward), marks turns that were cut off as interrupted (their tokens
-// kept) and starts the store thread. Errors name the file: locked, read-only, corrupt, newer than this program, not a database.
+// Opens or creates the database (migrating it forward), marks turns that were cut off as
+// interrupted (their tokens kept) and starts the store thread. Errors name the file: locked,
+// read-only, corrupt, newer than this program, not a database.
 int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err);
-// Turns still running are recorded as interrupted with the tokens they have; everything is committed; joins the store.
+// Turns still running are recorded as interrupted with the tokens they have; everything is
+// committed; joins the store.
 void sessions_close(struct sessions *ss);
-// Takes in what the engine and the store have to say and runs timers. Call after each wake-up. Returns microseconds until the
-// next timer, -1 when there is none.
+// Takes in what the engine and the store have to say and runs timers. Call after each wake-up.
+// Returns microseconds until the next timer, -1 when there is none.
 int64_t sessions_poll(struct sessions *ss);
 // From now on new turns and sessions are refused with shutting_down.
 void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
-// No turn, and every commit has been answered: clients have been told, or are about to be, all there is to tell.
+// No turn, and every commit has been answered: clients have been told, or are about to be, all
+// there is to tell.
 bool sessions_settled(const struct sessions *ss);
-bool sessions_store_ok(const struct sessions *ss, const char **reason); // the database takes writes (readyz)
+bool sessions_store_ok(const struct sessions *ss,
+                       const char **reason); // the database takes writes (readyz)
 
 struct session_open {
-    const char *id;     // NULL: drawn
-    const char *model;  // NULL or the engine's model name
+    const char *id;      // NULL: drawn
+    const char *model;   // NULL or the engine's model name
     int64_t session_len; // 0: default; likewise below (sink_len -1)
     int64_t memory_len, sink_len;
-    const char *system, *title;  // NULL: none
-    const char *sampling;        // JSON object text or NULL; checked here
+    const char *system, *title; // NULL: none
+    const char *sampling;       // JSON object text or NULL; checked here
 };
-// Each is answered exactly once: by on_answer, or by the event that the protocol names (the caller is attached first).
-void sessions_open_session(struct sessions *ss, const struct sessions_request *r, const struct session_open *o);
-void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t after /* -1: now */);
+// Each is answered exactly once: by on_answer, or by the event that the protocol names (the caller
+// is attached first).
+void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
+                           const struct session_open *o);
+void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t after /* -1: now */);
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
-void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool attach, int64_t last);
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query, int64_t limit, const char *cursor);
-void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id, const char *title /* NULL: keep */,
-                     const char *sampling /* NULL: keep */);
-void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id, bool delete_it);
+void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
+                  bool attach, int64_t last);
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
+                   int64_t limit, const char *cursor);
+void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     const char *title /* NULL: keep */, const char *sampling /* NULL: keep */);
+void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
+                            bool delete_it);
 void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         const struct turn_input *input, const char *sampling /* JSON or NULL */, bool queue);
-void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id, int64_t turn /* -1: any */);
+                         const struct turn_input *input, const char *sampling /* JSON or NULL */,
+                         bool queue);
+void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
+                          int64_t turn /* -1: any */);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
 
-// The next event of s after the client's cursor; moves the cursor past it. 1 with an event, 0 when there is none that may
-// be told yet (on_ready will come). max_text bounds a joined delta's text in bytes (at least one token is given).
-int session_next_event(struct session *s, uint64_t client, size_t max_text, struct session_event *out);
+// The next event of s after the client's cursor; moves the cursor past it. 1 with an event, 0 when
+// there is none that may be told yet (on_ready will come). max_text bounds a joined delta's text in
+// bytes (at least one token is given).
+int session_next_event(struct session *s, uint64_t client, size_t max_text,
+                       struct session_event *out);
 const char *session_id(const struct session *s);

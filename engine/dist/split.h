@@ -1,5 +1,6 @@
-// Who owns what when several ranks share a model: pure arithmetic, no communication. Tensor parallel ranks own
-// contiguous heads and contiguous slices of the feed-forward; pipeline ranks own contiguous layers.
+// Who owns what when several ranks share a model: pure arithmetic, no communication. Tensor
+// parallel ranks own contiguous heads and contiguous slices of the feed-forward; pipeline ranks own
+// contiguous layers.
 #pragma once
 #include "base/err.h"
 #include <stdint.h>
@@ -14,10 +15,12 @@ struct range {
     int32_t first, count;
 };
 
-// E_INVAL with a sentence when the sizes do not divide (heads by tp, key/value heads by tp or tp by them).
+// E_INVAL with a sentence when the sizes do not divide (heads by tp, key/value heads by tp or tp by
+// them).
 int split_check(const struct split *s, int32_t n_layers, int32_t n_heads, int32_t n_kv_heads,
                 int32_t ffn_width, struct err *err);
 struct range split_layers(const struct split *s, int32_t n_layers);
-struct range split_heads(const struct split *s, int32_t n_heads);       // query heads of this rank
-struct range split_kv_heads(const struct split *s, int32_t n_kv_heads); // at least one: shared where tp > heads
-struct range split_even(const struct split *s, int32_t n);              // ffn rows, vocabulary rows
+struct range split_heads(const struct split *s, int32_t n_heads); // query heads of this rank
+struct range split_kv_heads(const struct split *s,
+                            int32_t n_kv_heads);           // at least one: shared where tp > heads
+struct range split_even(const struct split *s, int32_t n); // ffn rows, vocabulary rows

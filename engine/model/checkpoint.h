@@ -1,20 +1,24 @@
-// All tensors of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json
-// lists (plain file names in the same folder, every one present, every listed tensor where the index says).
+// All tensors of a Hugging Face folder: model.safetensors, or the shards that
+// model.safetensors.index.json lists (plain file names in the same folder, every one present, every
+// listed tensor where the index says).
 #pragma once
 #include "engine/model/safetensors.h"
 
 struct checkpoint;
 
-// A folder with only pytorch_model.bin is E_UNSUPPORTED with a sentence that says how to convert it.
+// A folder with only pytorch_model.bin is E_UNSUPPORTED with a sentence that says how to convert
+// it.
 int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *err);
 void checkpoint_close(struct checkpoint *c); // unmaps
-// Finds `name`, or name with the prefix "model." or "transformer." added or removed. NULL if absent.
+// Finds `name`, or name with the prefix "model." or "transformer." added or removed. NULL if
+// absent.
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name);
 size_t checkpoint_count(const struct checkpoint *c);
 const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i);
-size_t checkpoint_index(const struct checkpoint *c, const struct tensor *t); // checkpoint_at(c, index) is t
+size_t checkpoint_index(const struct checkpoint *c,
+                        const struct tensor *t); // checkpoint_at(c, index) is t
 void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
 // safetensors_read and safetensors_check_unchanged, of the file that t is in and of all files.
-int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out, size_t n,
-                    struct err *err);
+int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
+                    size_t n, struct err *err);
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err);

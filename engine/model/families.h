@@ -31,7 +31,8 @@ struct family_tensors {
     const char *attn_norm, *ffn_norm;
     const char *q, *k, *v, *q_norm, *k_norm, *o;
     const char *qkv;  // q, k and v in one tensor; then q, k and v are NULL
-    bool qkv_by_head; // its rows: q, k, v of the first head, q, k, v of the second ...; else all q first
+    bool qkv_by_head; // its rows: q, k, v of the first head, q, k, v of the second ...; else all q
+                      // first
     bool conv1d;      // the layers' matrices are stored (inputs, outputs)
     const char *gate, *up, *down;
 };

@@ -4,8 +4,8 @@
 
 struct json_writer;
 
-// Writes into a JSON object that the caller has open: family, the switches in which families differ, sizes, token ids, sampling
-// suggestions, tensors (number, bytes, by dtype), bytes of cache for a token, memory for some
-// numbers of sessions, which tokenizer and chat template files are there, fingerprint. On failure
-// the writer's buffer is as it was.
+// Writes into a JSON object that the caller has open: family, the switches in which families
+// differ, sizes, token ids, sampling suggestions, tensors (number, bytes, by dtype), bytes of cache
+// for a token, memory for some numbers of sessions, which tokenizer and chat template files are
+// there, fingerprint. On failure the writer's buffer is as it was.
 int model_inspect(const char *dir, struct json_writer *w, struct err *err);

@@ -1,50 +1,54 @@
-// A loaded model: configuration plus the weights of this rank on a backend. Read-only after loading.
+// A loaded model: configuration plus the weights of this rank on a backend. Read-only after
+// loading.
 #pragma once
 #include "engine/dist/split.h"
 #include "engine/model/model_config.h"
 #include "kernels/backend.h"
 
-struct norm_weights { // device f32; NULL where the family has none
+struct norm_weights {     // device f32; NULL where the family has none
     float *weight, *bias; // (width)
 };
 
 struct layer_weights {
     struct norm_weights attn_norm, ffn_norm;
-    struct weight qkv;      // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank
+    struct weight
+        qkv; // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank
     float *qkv_bias;        // (rows) or NULL
     float *q_norm, *k_norm; // (head_dim) or NULL
     struct weight o;        // (width, heads * head_dim)
     float *o_bias;          // (width) or NULL; on tp rank 0 only
     struct weight up;       // gated: (2 * ffn, width), gate rows then up rows; else (ffn, width)
     float *up_bias;
-    struct weight down;     // (width, ffn)
+    struct weight down; // (width, ffn)
     float *down_bias;
 };
 
 struct model {
     struct model_config config;
     struct split split;
-    struct backend *backend;      // borrowed
-    int32_t first_layer, n_layers; // of this rank
+    struct backend *backend;                            // borrowed
+    int32_t first_layer, n_layers;                      // of this rank
     int32_t n_heads, n_kv_heads, ffn_width, vocab_rows; // of this rank
-    struct weight embed;          // (vocab, embed_width); on every rank that embeds
-    float *position_table;        // (max_positions + offset, width) or NULL
+    struct weight embed;               // (vocab, embed_width); on every rank that embeds
+    float *position_table;             // (max_positions + offset, width) or NULL
     struct weight embed_in, embed_out; // OPT-350m's projections; data NULL where absent
     struct norm_weights embed_norm, final_norm;
-    struct weight head;           // (vocab rows of this rank, width); when tied, a copy of embed's struct
+    struct weight head; // (vocab rows of this rank, width); when tied, a copy of embed's struct
     bool head_is_embed;
     float *head_bias;
     float *inv_freq, *alibi_slopes; // device copies
-    struct layer_weights *layers; // (n_layers)
+    struct layer_weights *layers;   // (n_layers)
     size_t weight_bytes;
-    char fingerprint[33];         // fingerprint.h: equal models, equal text
+    char fingerprint[33]; // fingerprint.h: equal models, equal text
 };
 
-// progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's presence, shape
-// and dtype is checked before the first byte is read. Tensors are read (not touched in the mapping, so that a
-// file cut short meanwhile is E_CORRUPT, not a signal) into one staging area, packed, and the area is freed: memory
-// holds the weights once. A rank reads its own slices only.
-// The fault names itself: a missing tensor (E_NOTFOUND), a wrong shape (E_FORMAT), no memory (E_NOMEM, with need).
-int model_load(struct model **out, const char *model_dir, struct backend *be, const struct split *split,
-               void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, struct err *err);
+// progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's
+// presence, shape and dtype is checked before the first byte is read. Tensors are read (not touched
+// in the mapping, so that a file cut short meanwhile is E_CORRUPT, not a signal) into one staging
+// area, packed, and the area is freed: memory holds the weights once. A rank reads its own slices
+// only. The fault names itself: a missing tensor (E_NOTFOUND), a wrong shape (E_FORMAT), no memory
+// (E_NOMEM, with need).
+int model_load(struct model **out, const char *model_dir, struct backend *be,
+               const struct split *split, void (*progress)(void *ctx, int64_t done, int64_t total),
+               void *ctx, struct err *err);
 void model_free(struct model *m);

@@ -1,5 +1,6 @@
-// Every switch in which decoder families differ, in one plain struct. A family is a row in families.c that
-// says how its config.json sets the switches and what its tensors are called; forward reads only this.
+// Every switch in which decoder families differ, in one plain struct. A family is a row in
+// families.c that says how its config.json sets the switches and what its tensors are called;
+// forward reads only this.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -15,42 +16,45 @@ enum norm_placement { NORM_PRE, NORM_POST }; // before or after each sub-layer's
 enum position_kind { POSITION_LEARNED, POSITION_SINUSOIDAL, POSITION_ROTARY, POSITION_ALIBI };
 
 struct model_config {
-    char family[32];        // model_type: "llama", "qwen3" ...
-    enum dtype dtype;       // of the stored weights, as the config says (tensors may differ)
+    char family[32];  // model_type: "llama", "qwen3" ...
+    enum dtype dtype; // of the stored weights, as the config says (tensors may differ)
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
-    int32_t max_positions;  // trained length; a hard bound for learned and sinusoidal positions
+    int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
 
     enum norm_kind norm;
     enum norm_placement norm_placement;
     float norm_eps;
     bool norm_bias;
-    bool embed_norm;        // a norm right behind the embedding (BLOOM)
-    bool final_norm;        // a norm before the head
-    bool qk_norm;           // RMS norm of each q and k head (Qwen3)
+    bool embed_norm; // a norm right behind the embedding (BLOOM)
+    bool final_norm; // a norm before the head
+    bool qk_norm;    // RMS norm of each q and k head (Qwen3)
 
     enum position_kind positions;
-    int32_t position_offset; // added to the index in the log before the table look-up (OPT, XGLM: 2)
+    int32_t
+        position_offset; // added to the index in the log before the table look-up (OPT, XGLM: 2)
     enum rope_style rope_style;
-    int32_t rot_dim;         // rotated width of a head
-    float inv_freq[MODEL_MAX_ROT / 2]; // (rot_dim / 2), scaling (linear, llama3, yarn) already applied
-    float rope_scale;        // on cos and sin (yarn's attention factor), else 1
+    int32_t rot_dim; // rotated width of a head
+    float inv_freq[MODEL_MAX_ROT /
+                   2]; // (rot_dim / 2), scaling (linear, llama3, yarn) already applied
+    float rope_scale;  // on cos and sin (yarn's attention factor), else 1
 
     enum activation activation;
     bool gated;
     bool qkv_bias, o_bias, ffn_bias, head_bias;
-    bool parallel_residual;  // y = x + attention(n1(x)) + ffn(n2(x))
-    bool shared_norm;        // with parallel_residual: n2 is n1 (GPT-J)
-    bool normed_residual;    // pre-norm: what is added to is the normed stream (a variant of BLOOM)
+    bool parallel_residual; // y = x + attention(n1(x)) + ffn(n2(x))
+    bool shared_norm;       // with parallel_residual: n2 is n1 (GPT-J)
+    bool normed_residual;   // pre-norm: what is added to is the normed stream (a variant of BLOOM)
     float embed_scale;
-    int32_t embed_width;     // width of the embedding; differs from width where it is projected (OPT-350m)
+    int32_t
+        embed_width; // width of the embedding; differs from width where it is projected (OPT-350m)
     bool tied_head;
-    float attention_scale;   // on q.k
-    bool scale_by_layer;     // layer n (from 0) has a 1 / (n + 1) of it (a variant of GPT-2)
+    float attention_scale; // on q.k
+    bool scale_by_layer;   // layer n (from 0) has a 1 / (n + 1) of it (a variant of GPT-2)
 
-    int32_t sliding_window;        // 0 for none
-    int32_t first_windowed_layer;  // layers below attend to everything (Qwen2's max_window_layers)
+    int32_t sliding_window;       // 0 for none
+    int32_t first_windowed_layer; // layers below attend to everything (Qwen2's max_window_layers)
 
-    int32_t bos_id;                // -1 where there is none
+    int32_t bos_id; // -1 where there is none
     int32_t eos_ids[MODEL_MAX_EOS];
     int32_t n_eos;
     // generation_config.json's suggestions; negative where it says nothing
@@ -58,9 +62,10 @@ struct model_config {
     int32_t top_k;
 };
 
-// Reads DIR/config.json (transformers 4 and 5: torch_dtype|dtype, rope_theta+rope_scaling|rope_parameters) and
-// DIR/generation_config.json. Every number is range-checked and cross-checked (heads divide, sizes multiply
-// without overflow); a value that would change the result and is not understood is E_UNSUPPORTED by name.
+// Reads DIR/config.json (transformers 4 and 5: torch_dtype|dtype,
+// rope_theta+rope_scaling|rope_parameters) and DIR/generation_config.json. Every number is
+// range-checked and cross-checked (heads divide, sizes multiply without overflow); a value that
+// would change the result and is not understood is E_UNSUPPORTED by name.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err);
 // The same of one config.json alone, without suggestions.
 int model_config_load_file(struct model_config *c, const char *config_path, struct err *err);

@@ -1,9 +1,11 @@
-// One .safetensors file, mapped read-only, with every field of its header checked before anything is used:
-// sizes, known dtypes, shapes whose bytes equal their range, ranges in order without hole or overlap, nothing
-// past the end, no duplicate names. A hostile file costs bounded time and memory and names its fault.
+// One .safetensors file, mapped read-only, with every field of its header checked before anything
+// is used: sizes, known dtypes, shapes whose bytes equal their range, ranges in order without hole
+// or overlap, nothing past the end, no duplicate names. A hostile file costs bounded time and
+// memory and names its fault.
 //
-// A file that somebody truncates while it is mapped kills whoever touches the lost pages (SIGBUS). tensor.data
-// is therefore for tests and tools; a server reads with safetensors_read, where a lost page is an error.
+// A file that somebody truncates while it is mapped kills whoever touches the lost pages (SIGBUS).
+// tensor.data is therefore for tests and tools; a server reads with safetensors_read, where a lost
+// page is an error.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -26,21 +28,27 @@ struct safetensors; // one file
 int safetensors_open(struct safetensors **out, const char *path, struct err *err);
 void safetensors_close(struct safetensors *f);
 size_t safetensors_count(const struct safetensors *f);
-const struct tensor *safetensors_at(const struct safetensors *f, size_t i);              // in file order
-const struct tensor *safetensors_find(const struct safetensors *f, const char *name);    // NULL if absent
-const char *safetensors_metadata(const struct safetensors *f, const char *key);          // NULL if absent
-void safetensors_forget(const struct safetensors *f, const struct tensor *t); // its pages may leave memory
+const struct tensor *safetensors_at(const struct safetensors *f, size_t i); // in file order
+const struct tensor *safetensors_find(const struct safetensors *f,
+                                      const char *name);                        // NULL if absent
+const char *safetensors_metadata(const struct safetensors *f, const char *key); // NULL if absent
+void safetensors_forget(const struct safetensors *f,
+                        const struct tensor *t); // its pages may leave memory
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.
-int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out, size_t n,
-                     struct err *err);
-// E_CORRUPT when size or time of change differ from what they were at open: what was read may be a mixture.
+int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out,
+                     size_t n, struct err *err);
+// E_CORRUPT when size or time of change differ from what they were at open: what was read may be a
+// mixture.
 int safetensors_check_unchanged(const struct safetensors *f, struct err *err);
 
-// Writing, streamed: declare every tensor, then write their bytes in order. The bytes go to PATH.partial, which
-// takes the name PATH when it is finished: a file under its own name is always whole.
+// Writing, streamed: declare every tensor, then write their bytes in order. The bytes go to
+// PATH.partial, which takes the name PATH when it is finished: a file under its own name is always
+// whole.
 struct safetensors_writer;
-int safetensors_create(struct safetensors_writer **out, const char *path, const struct tensor *tensors,
-                       size_t n, struct err *err); // data pointers are ignored; writes the header
+int safetensors_create(struct safetensors_writer **out, const char *path,
+                       const struct tensor *tensors, size_t n,
+                       struct err *err); // data pointers are ignored; writes the header
 int safetensors_write(struct safetensors_writer *w, const void *bytes, size_t n, struct err *err);
-int safetensors_finish(struct safetensors_writer *w, struct err *err); // E_INVAL if bytes are missing; frees w always
-void safetensors_abort(struct safetensors_writer *w);                  // frees w, removes the file
+int safetensors_finish(struct safetensors_writer *w,
+                       struct err *err); // E_INVAL if bytes are missing; frees w always
+void safetensors_abort(struct safetensors_writer *w); // frees w, removes the file

@@ -1,13 +1,15 @@
-// Random checkpoints of any shape: what benchmarks and tests run on when the real weights are not at hand.
+// Random checkpoints of any shape: what benchmarks and tests run on when the real weights are not
+// at hand.
 #pragma once
 #include "base/err.h"
 #include <stdint.h>
 
-// like: a named shape ("llama-1b", "llama-8b", "qwen3-0.6b", "demo", ...; synth_names) or NULL with config_path, a
-// config.json whose shape is taken. Writes out_dir/config.json, generation_config.json and model.safetensors
-// (sharded past 4 GiB), values normal with a scale that keeps activations near one, norms near one; streamed, so
-// memory does not hold the model. tokenizer_from: a folder whose tokenizer files are copied, or NULL. Same seed,
-// same bytes. A folder that holds a model already is E_EXISTS; after a failure nothing of the checkpoint is left.
+// like: a named shape ("llama-1b", "llama-8b", "qwen3-0.6b", "demo", ...; synth_names) or NULL with
+// config_path, a config.json whose shape is taken. Writes out_dir/config.json,
+// generation_config.json and model.safetensors (sharded past 4 GiB), values normal with a scale
+// that keeps activations near one, norms near one; streamed, so memory does not hold the model.
+// tokenizer_from: a folder whose tokenizer files are copied, or NULL. Same seed, same bytes. A
+// folder that holds a model already is E_EXISTS; after a failure nothing of the checkpoint is left.
 struct synth_options {
     const char *like, *config_path, *out_dir, *tokenizer_from;
     const char *dtype; // NULL: the shape's own; "bf16", "f16", "f32"

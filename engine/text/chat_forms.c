@@ -91,9 +91,9 @@
 
 #define GEMMA                                                                                      \
     NO_SYSTEM                                                                                      \
-        "{{ bos_token }}" ALTERNATING                                                              \
-        "{{ '<start_of_turn>' + ('user' if m.role == 'user' else 'model') + '\\n' + "              \
-        "m.content | trim + '<end_of_turn>\\n' }}" END_TURNS GENERATE("<start_of_turn>model\\n")
+    "{{ bos_token }}" ALTERNATING                                                                  \
+    "{{ '<start_of_turn>' + ('user' if m.role == 'user' else 'model') + '\\n' + "                  \
+    "m.content | trim + '<end_of_turn>\\n' }}" END_TURNS GENERATE("<start_of_turn>model\\n")
 #define PHI3_TURNS                                                                                 \
     "{{ '<|' + m.role + '|>\\n' + m.content + '<|end|>\\n' }}" END_TURNS                           \
     "{{ '<|assistant|>\\n' if add_generation_prompt else eos_token }}"
@@ -124,8 +124,8 @@
     "('\\n' if answer else '') + answer }}" END END_TURNS GENERATE("<|assistant|>")
 #define GRANITE                                                                                    \
     TURNS                                                                                          \
-        "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + "                       \
-        "'<|end_of_text|>\\n' }}" END_TURNS GENERATE("<|start_of_role|>assistant<|end_of_role|>")
+    "{{ '<|start_of_role|>' + m.role + '<|end_of_role|>' + m.content + "                           \
+    "'<|end_of_text|>\\n' }}" END_TURNS GENERATE("<|start_of_role|>assistant<|end_of_role|>")
 #define OPENCHAT                                                                                   \
     "{{ bos_token }}" TURNS                                                                        \
     "{{ 'GPT4 Correct ' + m.role.title() + ': ' + m.content + '<|end_of_turn|>' }}" END_TURNS      \

@@ -1,6 +1,7 @@
-// Token ids to text as they are sampled: feed() gives out only whole UTF-8 characters and keeps the rest;
-// flush() at the end of a turn gives out what is left with U+FFFD for what never became a character.
-// For any ids, the concatenation of feed()s and flush() equals tokenizer_decode(skip_special = true).
+// Token ids to text as they are sampled: feed() gives out only whole UTF-8 characters and keeps the
+// rest; flush() at the end of a turn gives out what is left with U+FFFD for what never became a
+// character. For any ids, the concatenation of feed()s and flush() equals
+// tokenizer_decode(skip_special = true).
 #pragma once
 #include "engine/text/tokenizer.h"
 

@@ -1,8 +1,9 @@
-// Text to token ids and back, from a model folder's own tokenizer files. Read-only after opening: any
-// number of threads may use one tokenizer at once. Lengths are size_t throughout; input must be valid UTF-8.
+// Text to token ids and back, from a model folder's own tokenizer files. Read-only after opening:
+// any number of threads may use one tokenizer at once. Lengths are size_t throughout; input must be
+// valid UTF-8.
 //
-// Time is linear in the input's length whatever the text: a merge queue, not a rescan, inside a word, and
-// pre-tokeniser patterns that cannot backtrack without bound.
+// Time is linear in the input's length whatever the text: a merge queue, not a rescan, inside a
+// word, and pre-tokeniser patterns that cannot backtrack without bound.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -11,36 +12,40 @@
 
 struct tokenizer;
 
-// Reads DIR/tokenizer.json (byte-level BPE in this version) and DIR/tokenizer_config.json, special_tokens_map.json
-// where present. E_NOTFOUND without a tokenizer, E_UNSUPPORTED naming the part of it that is unknown, E_FORMAT.
+// Reads DIR/tokenizer.json (byte-level BPE in this version) and DIR/tokenizer_config.json,
+// special_tokens_map.json where present. E_NOTFOUND without a tokenizer, E_UNSUPPORTED naming the
+// part of it that is unknown, E_FORMAT.
 int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err);
 void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t); // highest id + 1, added tokens included
 
-// Bytes of the text in which added tokens are not looked for: what a user typed must not forge them. Runs of white
-// space that a tokenizer has as added tokens (GPT-NeoX) are words and forge nothing: those are found everywhere.
+// Bytes of the text in which added tokens are not looked for: what a user typed must not forge
+// them. Runs of white space that a tokenizer has as added tokens (GPT-NeoX) are words and forge
+// nothing: those are found everywhere.
 struct text_span {
     size_t from, to; // [from, to)
 };
 struct encode_options {
-    bool no_special;                // look for no added special tokens at all
-    const struct text_span *plain;  // ascending, disjoint
+    bool no_special;               // look for no added special tokens at all
+    const struct text_span *plain; // ascending, disjoint
     size_t n_plain;
 };
-// Appends the ids of text to *out. opt may be NULL (special tokens recognised everywhere). Adds no bos or eos.
+// Appends the ids of text to *out. opt may be NULL (special tokens recognised everywhere). Adds no
+// bos or eos.
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
                      const struct encode_options *opt, struct token_list *out, struct err *err);
-// Appends the text of ids as the tokenizer's own decoder makes it, special tokens kept unless skip_special;
-// bytes that are not UTF-8 become U+FFFD. E_INVAL names an id outside the vocabulary.
+// Appends the text of ids as the tokenizer's own decoder makes it, special tokens kept unless
+// skip_special; bytes that are not UTF-8 become U+FFFD. E_INVAL names an id outside the vocabulary.
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                      struct buf *out, struct err *err);
 
-// The bytes that a token stands for in running text (not always whole UTF-8), borrowed. NULL for an id
-// outside the vocabulary.
+// The bytes that a token stands for in running text (not always whole UTF-8), borrowed. NULL for an
+// id outside the vocabulary.
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-int32_t tokenizer_find(const struct tokenizer *t, const char *content); // an added or vocabulary token's id, or -1
+int32_t tokenizer_find(const struct tokenizer *t,
+                       const char *content); // an added or vocabulary token's id, or -1
 // The strings that tokenizer_config.json names, for templates; "" where absent.
 const char *tokenizer_bos(const struct tokenizer *t);
 const char *tokenizer_eos(const struct tokenizer *t);

@@ -84,8 +84,7 @@ static void configure(int32_t rows, unsigned weight_tile_set) {
 }
 
 // The next tile of a panel's stream as 16 pair rows: where it lies, or widened in `out`.
-VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight *w,
-                                    uint8_t *out) {
+VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight *w, uint8_t *out) {
     if (w->layout == PANEL_BF16) { // without a prefetch: a tile's load asks for 16 lines at once
         const uint8_t *tile = s->tile;
         s->tile += TILE_BYTES;

@@ -7,7 +7,7 @@
 static const struct family {
     const char *name;
     bool loaded;
-} families[] = {{"llama", true}, {"mistral", true}, {"qwen2", true},     {"qwen3", true},
+} families[] = {{"llama", true}, {"mistral", true}, {"qwen2", true},    {"qwen3", true},
                 {"gpt2", false}, {"gptj", true},    {"gpt_neox", true}, {"bloom", false},
                 {"opt", false},  {"xglm", false}};
 enum { N_FAMILIES = sizeof families / sizeof *families, N_TOKENS = 96 };

@@ -397,14 +397,16 @@ static void help_is_laid_out_for_80_columns(void **state) {
 }
 
 static void help_plain(const struct config_table *t, const void *settings, FILE *out) {
-    static const struct config_key key = {"", "json", CONFIG_BOOL, 0, 0, 0, NULL, "off", "Print JSON.", 0};
+    static const struct config_key key = {"",   "json", CONFIG_BOOL,   0, 0, 0,
+                                          NULL, "off",  "Print JSON.", 0};
     static const struct config_table plain = {&key, 1};
     config_help(&plain, out);
 }
 
 static void help_of_keys_without_a_section_has_a_heading(void **state) {
-    assert_string_equal(written_by(help_plain), "Options:\n"
-                                                "  --[no-]json               Print JSON. (default off)\n");
+    assert_string_equal(written_by(help_plain),
+                        "Options:\n"
+                        "  --[no-]json               Print JSON. (default off)\n");
 }
 
 static void the_written_file_has_every_key_and_reads_back(void **state) {

@@ -160,7 +160,8 @@ static void floats_are_as_short_as_they_can_be(void **state) {
     static const struct {
         float v;
         const char *want;
-    } cases[] = {{0.7f, "0.7"}, {1, "1"}, {-2.5f, "-2.5"}, {0, "0"}, {1e-8f, "1e-08"}, {INFINITY, "null"}};
+    } cases[] = {{0.7f, "0.7"}, {1, "1"},         {-2.5f, "-2.5"},
+                 {0, "0"},      {1e-8f, "1e-08"}, {INFINITY, "null"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_put_float(&w, NULL, cases[i].v);
         assert_string_equal(again(), cases[i].want);

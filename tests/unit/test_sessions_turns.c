@@ -353,7 +353,8 @@ static void draining_lets_what_runs_end(void **state) {
     fx_teardown();
 }
 
-// Between a turn's end and its commit nothing runs, but the client has not been told: too early to hang up.
+// Between a turn's end and its commit nothing runs, but the client has not been told: too early to
+// hang up.
 static void settled_means_that_the_end_has_been_told(void **state) {
     fx_setup_memory();
     fx_open_session(1, "s");

@@ -292,17 +292,16 @@ static void test_linear_time(void **state) {
 #define TOKEN(id, content, flags) "{\"id\":" id ",\"content\":\"" content "\"" flags "}"
 
 static void test_added_token_flags(void **state) {
-    struct text_model m =
-        {.added =
-             TOKEN("256", "<x>", ",\"special\":true") "," TOKEN("257", "<xy>", "") "," TOKEN(
-                 "258", "[L]",
-                 ",\"lstrip\":true") "," TOKEN("259", "[R]",
-                                               ",\"rstrip\":true") "," TOKEN("260", "word",
-                                                                             ",\"single_word\":"
-                                                                             "true") "," TOKEN("26"
-                                                                                               "1",
-                                                                                               "<x",
-                                                                                               "")};
+    struct text_model m = {
+        .added = TOKEN("256", "<x>", ",\"special\":true") "," TOKEN("257", "<xy>", "") "," TOKEN(
+            "258", "[L]",
+            ",\"lstrip\":true") "," TOKEN("259", "[R]",
+                                          ",\"rstrip\":true") "," TOKEN("260", "word",
+                                                                        ",\"single_word\":"
+                                                                        "true") "," TOKEN("26"
+                                                                                          "1",
+                                                                                          "<x",
+                                                                                          "")};
     struct tokenizer *t = open_model(&m);
     assert_string_equal(encoded(t, "a<x>b", NULL), "97 256 98");
     assert_string_equal(encoded(t, "<x><xy><xz", NULL), "256 257 261 122"); // the longest wins

@@ -1,4 +1,5 @@
-// Who a terminal chat talks to, as a table: a running server (chat_server.c) or an engine of its own (chat_engine.c).
+// Who a terminal chat talks to, as a table: a running server (chat_server.c) or an engine of its
+// own (chat_engine.c).
 #pragma once
 #include "base/err.h"
 #include "engine/engine.h"
@@ -21,12 +22,13 @@ struct chat_stats { // of the last answer
 
 struct chat_peer;
 struct chat_peer_ops {
-    // Says one message and prints the answer as it comes through print(); returns when the answer has ended. When
-    // *interrupted becomes nonzero the answer is stopped. E_CLOSED: the peer is gone for good.
+    // Says one message and prints the answer as it comes through print(); returns when the answer
+    // has ended. When *interrupted becomes nonzero the answer is stopped. E_CLOSED: the peer is
+    // gone for good.
     int (*say)(struct chat_peer *p, const char *text, void (*print)(const char *text, size_t len),
                const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
-    int (*renew)(struct chat_peer *p, struct err *err);  // starts a new session
-    const char *(*describe)(struct chat_peer *p);        // "demo-model at ws://..., session 8c6f..."
+    int (*renew)(struct chat_peer *p, struct err *err); // starts a new session
+    const char *(*describe)(struct chat_peer *p);       // "demo-model at ws://..., session 8c6f..."
     void (*close)(struct chat_peer *p);
 };
 struct chat_peer {

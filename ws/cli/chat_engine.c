@@ -17,7 +17,8 @@ static int render(struct engine_peer *p, const char *text, struct err *err) {
     struct engine_message messages[2] = {{"system", p->settings->system}, {"user", text}};
     bool first = p->log.len == 0 && p->settings->system[0];
     int32_t last = p->log.len ? p->log.ids[p->log.len - 1] : -1;
-    return engine_render_turn(p->engine, first ? messages : messages + 1, first ? 2 : 1, last, &p->log, err);
+    return engine_render_turn(p->engine, first ? messages : messages + 1, first ? 2 : 1, last,
+                              &p->log, err);
 }
 
 static int submit(struct engine_peer *p, size_t n_before, struct err *err) {
@@ -40,8 +41,8 @@ static int submit(struct engine_peer *p, size_t n_before, struct err *err) {
     return rc;
 }
 
-static void fill_stats(const struct engine_peer *p, const struct engine_event *done, int64_t first_us,
-                       struct chat_stats *stats) {
+static void fill_stats(const struct engine_peer *p, const struct engine_event *done,
+                       int64_t first_us, struct chat_stats *stats) {
     stats->n_tokens = done->n_generated;
     stats->log_tokens = (int64_t)p->log.len;
     stats->session_len = engine_info(p->engine)->max_session_len;
@@ -52,7 +53,8 @@ static void fill_stats(const struct engine_peer *p, const struct engine_event *d
 }
 
 static int engine_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
-                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err) {
+                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats,
+                      struct err *err) {
     struct engine_peer *p = (struct engine_peer *)peer;
     struct engine_event ev;
     size_t n_before = p->log.len;
@@ -75,7 +77,8 @@ static int engine_say(struct chat_peer *peer, const char *text, void (*print)(co
             return err_set(err, E_NOMEM, "no memory for the conversation");
     } while (rc == 0 || ev.kind != ENGINE_DONE);
     fill_stats(p, &ev, ev.queue_us + ev.prefill_us, stats);
-    if (ev.finish == FINISH_ERROR) return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+    if (ev.finish == FINISH_ERROR)
+        return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
     return 0;
 }
 
@@ -97,7 +100,8 @@ static void engine_peer_close(struct chat_peer *peer) {
     free(p);
 }
 
-static const struct chat_peer_ops ops = {engine_say, engine_renew, engine_describe, engine_peer_close};
+static const struct chat_peer_ops ops = {engine_say, engine_renew, engine_describe,
+                                         engine_peer_close};
 
 int chat_engine_open(struct chat_peer **out, const struct chat_settings *s, struct err *err) {
     struct engine_peer *p = calloc(1, sizeof *p);

@@ -1,5 +1,5 @@
-// A chat with a running server over parley.v1: the session lives there, and a lost connection is taken up again where
-// it broke (attach with the last seq seen).
+// A chat with a running server over parley.v1: the session lives there, and a lost connection is
+// taken up again where it broke (attach with the last seq seen).
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/random_id.h"
@@ -16,10 +16,10 @@ struct server_peer {
     char token[1024];
     char session[72];
     char description[512];
-    int64_t seq;          // last event seen
+    int64_t seq; // last event seen
     int64_t session_len;
     int64_t turn_started_us;
-    struct buf out;       // the frame being written
+    struct buf out; // the frame being written
 };
 
 static void begin(struct server_peer *p, struct json_writer *w, const char *type) {
@@ -97,7 +97,8 @@ static int connect_and_greet(struct server_peer *p, struct err *err) {
     TRY(ws_client_open(&p->client, p->settings->url, p->token[0] ? p->token : NULL, err));
     TRY(await(p, "hello", &hello, err));
     const cJSON *model = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(hello, "models"), 0);
-    snprintf(p->description, sizeof p->description, "%s at %s", text_of(model, "name"), p->settings->url);
+    snprintf(p->description, sizeof p->description, "%s at %s", text_of(model, "name"),
+             p->settings->url);
     cJSON_Delete(hello);
     return 0;
 }
@@ -171,8 +172,9 @@ static void take_done(struct server_peer *p, const cJSON *frame, struct chat_sta
 }
 
 // 1 when the turn has ended, 0 to go on, negative for an error that the server sent.
-static int take_frame(struct server_peer *p, const cJSON *frame, void (*print)(const char *, size_t),
-                      struct chat_stats *stats, struct err *err) {
+static int take_frame(struct server_peer *p, const cJSON *frame,
+                      void (*print)(const char *, size_t), struct chat_stats *stats,
+                      struct err *err) {
     const char *type = text_of(frame, "type"), *text = text_of(frame, "text");
     int64_t seq = (int64_t)number_of(frame, "seq");
     if (!strcmp(type, "error")) return err_set(err, E_DENIED, "%s", text_of(frame, "message"));
@@ -202,7 +204,8 @@ static int send_start(struct server_peer *p, const char *text, const char *reque
 }
 
 static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
-                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err) {
+                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats,
+                      struct err *err) {
     struct server_peer *p = (struct server_peer *)peer;
     struct json_writer w;
     char request_id[RANDOM_ID_LEN + 1];
@@ -261,8 +264,10 @@ static int read_token(struct server_peer *p, const char *path, struct err *err) 
             len -= (size_t)(colon + 1 - line);
             line = colon + 1;
         }
-        if (len == 0 || len >= sizeof p->token) rc = err_set(err, E_FORMAT, "%s holds no token", path);
-        else snprintf(p->token, sizeof p->token, "%.*s", (int)len, line);
+        if (len == 0 || len >= sizeof p->token)
+            rc = err_set(err, E_FORMAT, "%s holds no token", path);
+        else
+            snprintf(p->token, sizeof p->token, "%.*s", (int)len, line);
     }
     buf_release(&b);
     return rc;

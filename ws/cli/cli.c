@@ -1,4 +1,5 @@
-// Shared by the commands: option tables, model options to an engine, standard input, the progress bar.
+// Shared by the commands: option tables, model options to an engine, standard input, the progress
+// bar.
 #include "ws/cli/cli.h"
 #include "base/log.h"
 #include <errno.h>
@@ -8,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-int cli_parse(const struct config_table *t, void *settings, int argc, char **argv, const char *usage,
-              const char *about, char **words, int max_words, int *n_words) {
+int cli_parse(const struct config_table *t, void *settings, int argc, char **argv,
+              const char *usage, const char *about, char **words, int max_words, int *n_words) {
     struct err err = {0};
     *n_words = 0;
     if (config_init(t, settings, &err) < 0) return cli_fail(&err);
@@ -48,7 +49,8 @@ int cli_fail(const struct err *err) {
     return CLI_FAILED;
 }
 
-int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences, struct err *err) {
+int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences,
+                    struct err *err) {
     if (!m->model[0]) return err_set(err, E_INVAL, CLI_NO_MODEL);
     struct engine_options o;
     log_set_level(LOG_WARN); // a tool's stderr is for people: only a server tells its life
@@ -146,8 +148,10 @@ int cli_parse_ids(const char *text, struct token_list *out, struct err *err) {
         errno = 0;
         long v = strtol(p, &end, 10);
         if (end == p || errno || v < 0 || v > INT32_MAX || (*end && *end != ','))
-            return err_set(err, E_INVAL, "--ids takes token ids with commas between, not '%.40s'", p);
-        if (token_list_push(out, (int32_t)v) < 0) return err_set(err, E_NOMEM, "no memory for the ids");
+            return err_set(err, E_INVAL, "--ids takes token ids with commas between, not '%.40s'",
+                           p);
+        if (token_list_push(out, (int32_t)v) < 0)
+            return err_set(err, E_NOMEM, "no memory for the ids");
         p = *end ? end + 1 : end;
     }
     return 0;
@@ -164,7 +168,8 @@ void cli_progress(void *ctx, int64_t done, int64_t total) {
     memset(bar, '#', (size_t)filled);
     memset(bar + filled, '.', (size_t)(40 - filled));
     bar[40] = 0;
-    fprintf(stderr, "\r%s [%s] %3d%%%s", (const char *)ctx, bar, percent, percent == 100 ? "\r\033[K" : "");
+    fprintf(stderr, "\r%s [%s] %3d%%%s", (const char *)ctx, bar, percent,
+            percent == 100 ? "\r\033[K" : "");
     if (percent == 100) last = -1;
 }
 

@@ -1,5 +1,6 @@
-// What the commands of `parley` share: options from tables, an engine on a model folder, input, progress, exit codes.
-// Only main*.c files of this folder include it; they may see every layer (STYLE: layers).
+// What the commands of `parley` share: options from tables, an engine on a model folder, input,
+// progress, exit codes. Only main*.c files of this folder include it; they may see every layer
+// (STYLE: layers).
 #pragma once
 #include "base/config.h"
 #include "engine/engine.h"
@@ -12,12 +13,14 @@ struct cli_command {
     int (*run)(int argc, char **argv); // argv[0] is the command's name; returns the exit status
 };
 
-// Parses argv[1..] by the table into settings (initialised here, config_release is the caller's). Words that are
-// no options go to words (at most max_words), *n_words counts them. Returns CLI_PARSED; CLI_HELP_SHOWN after
-// --help; or, after saying why on stderr, an exit status. Except for CLI_PARSED the settings are released.
+// Parses argv[1..] by the table into settings (initialised here, config_release is the caller's).
+// Words that are no options go to words (at most max_words), *n_words counts them. Returns
+// CLI_PARSED; CLI_HELP_SHOWN after
+// --help; or, after saying why on stderr, an exit status. Except for CLI_PARSED the settings are
+// released.
 enum { CLI_PARSED = 0, CLI_HELP_SHOWN = -1 };
-int cli_parse(const struct config_table *t, void *settings, int argc, char **argv, const char *usage,
-              const char *about, char **words, int max_words, int *n_words);
+int cli_parse(const struct config_table *t, void *settings, int argc, char **argv,
+              const char *usage, const char *about, char **words, int max_words, int *n_words);
 // `return cli_usage("generate", "--ids and --prompt exclude each other");`
 int cli_usage(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI_FAILED
@@ -31,33 +34,120 @@ struct cli_model {
 };
 #define CLI_KV_DTYPES "auto|f32|f16|bf16"
 #define CLI_MODEL_KEYS(T, m)                                                                       \
-    {"model", "model", CONFIG_STRING, offsetof(T, m.model), 0, 0, 0, "", "Model folder (required).", 0}, \
-    {"model", "chat_template", CONFIG_STRING, offsetof(T, m.chat_template), 0, 0, 0, "",           \
-     "Built-in form or template file to use instead of the model's own.", 0},                      \
-    {"model", "device", CONFIG_STRING, offsetof(T, m.device), 0, 0, 0, "cpu", "Where to run.", 0}, \
-    {"model", "isa", CONFIG_STRING, offsetof(T, m.isa), 0, 0, 0, "auto",                           \
-     "CPU instruction set: auto, portable, avx2, avx512 or amx.", 0},                              \
-    {"model", "threads", CONFIG_INT, offsetof(T, m.threads), 0, 64, 0, "0",                        \
-     "CPU threads; 0 takes every core.", 0},                                                       \
-    {"model", "kv_dtype", CONFIG_CHOICE, offsetof(T, m.kv_dtype), 0, 0, CLI_KV_DTYPES, "auto",     \
-     "Number format of the KV cache; auto is f32 on the CPU.", 0},                                 \
-    {"model", "kv_cache_bytes", CONFIG_BYTES, offsetof(T, m.kv_cache_bytes), 0, 1e15, 0, "0",      \
-     "Size of the KV cache pool; 0 takes what the work needs.", 0},                                \
-    {"model", "block_tokens", CONFIG_INT, offsetof(T, m.block_tokens), 8, 256, 0, "64",            \
-     "Positions in one cache block; a power of two.", 0},                                          \
-    {"model", "prefill_chunk_tokens", CONFIG_INT, offsetof(T, m.prefill_chunk_tokens), 1, 65536, 0, "256", \
-     "Most prompt tokens computed in one step.", 0},                                               \
-    {"model", "memory_len", CONFIG_INT, offsetof(T, m.memory_len), 0, 1e9, 0, "0",                 \
-     "Tokens whose keys and values are kept; 0 keeps all of the session.", 0},                     \
-    {"model", "sink_len", CONFIG_INT, offsetof(T, m.sink_len), -1, 1e9, 0, "-1",                   \
-     "First tokens that always stay visible; -1: 4, or 0 when memory_len is not over 4.", 0},      \
-    {"model", "session_len", CONFIG_INT, offsetof(T, m.session_len), 0, 1e9, 0, "0",               \
-     "Most tokens of one session; 0: what the work needs.", 0}
+    {                                                                                              \
+        "model",                                                                                   \
+        "model",                                                                                   \
+        CONFIG_STRING,                                                                             \
+        offsetof(T, m.model),                                                                      \
+        0,                                                                                         \
+        0,                                                                                         \
+        0,                                                                                         \
+        "",                                                                                        \
+        "Model folder (required).",                                                                \
+        0},                                                                                        \
+        {"model",                                                                                  \
+         "chat_template",                                                                          \
+         CONFIG_STRING,                                                                            \
+         offsetof(T, m.chat_template),                                                             \
+         0,                                                                                        \
+         0,                                                                                        \
+         0,                                                                                        \
+         "",                                                                                       \
+         "Built-in form or template file to use instead of the model's own.",                      \
+         0},                                                                                       \
+        {"model", "device", CONFIG_STRING, offsetof(T, m.device), 0,                               \
+         0,       0,        "cpu",         "Where to run.",       0},                              \
+        {"model",                                                                                  \
+         "isa",                                                                                    \
+         CONFIG_STRING,                                                                            \
+         offsetof(T, m.isa),                                                                       \
+         0,                                                                                        \
+         0,                                                                                        \
+         0,                                                                                        \
+         "auto",                                                                                   \
+         "CPU instruction set: auto, portable, avx2, avx512 or amx.",                              \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "threads",                                                                                \
+         CONFIG_INT,                                                                               \
+         offsetof(T, m.threads),                                                                   \
+         0,                                                                                        \
+         64,                                                                                       \
+         0,                                                                                        \
+         "0",                                                                                      \
+         "CPU threads; 0 takes every core.",                                                       \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "kv_dtype",                                                                               \
+         CONFIG_CHOICE,                                                                            \
+         offsetof(T, m.kv_dtype),                                                                  \
+         0,                                                                                        \
+         0,                                                                                        \
+         CLI_KV_DTYPES,                                                                            \
+         "auto",                                                                                   \
+         "Number format of the KV cache; auto is f32 on the CPU.",                                 \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "kv_cache_bytes",                                                                         \
+         CONFIG_BYTES,                                                                             \
+         offsetof(T, m.kv_cache_bytes),                                                            \
+         0,                                                                                        \
+         1e15,                                                                                     \
+         0,                                                                                        \
+         "0",                                                                                      \
+         "Size of the KV cache pool; 0 takes what the work needs.",                                \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "block_tokens",                                                                           \
+         CONFIG_INT,                                                                               \
+         offsetof(T, m.block_tokens),                                                              \
+         8,                                                                                        \
+         256,                                                                                      \
+         0,                                                                                        \
+         "64",                                                                                     \
+         "Positions in one cache block; a power of two.",                                          \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "prefill_chunk_tokens",                                                                   \
+         CONFIG_INT,                                                                               \
+         offsetof(T, m.prefill_chunk_tokens),                                                      \
+         1,                                                                                        \
+         65536,                                                                                    \
+         0,                                                                                        \
+         "256",                                                                                    \
+         "Most prompt tokens computed in one step.",                                               \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "memory_len",                                                                             \
+         CONFIG_INT,                                                                               \
+         offsetof(T, m.memory_len),                                                                \
+         0,                                                                                        \
+         1e9,                                                                                      \
+         0,                                                                                        \
+         "0",                                                                                      \
+         "Tokens whose keys and values are kept; 0 keeps all of the session.",                     \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "sink_len",                                                                               \
+         CONFIG_INT,                                                                               \
+         offsetof(T, m.sink_len),                                                                  \
+         -1,                                                                                       \
+         1e9,                                                                                      \
+         0,                                                                                        \
+         "-1",                                                                                     \
+         "First tokens that always stay visible; -1: 4, or 0 when memory_len is not over 4.",      \
+         0},                                                                                       \
+    {                                                                                              \
+        "model", "session_len", CONFIG_INT, offsetof(T, m.session_len), 0, 1e9, 0, "0",            \
+            "Most tokens of one session; 0: what the work needs.", 0                               \
+    }
 
 #define CLI_NO_MODEL "--model says which model folder to use"
 // Opens the model for n_sequences turns at once; a progress bar on a terminal's stderr.
-int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences, struct err *err);
-// memory_len, sink_len and session_len of a turn on that engine: the options, or what they default to.
+int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences,
+                    struct err *err);
+// memory_len, sink_len and session_len of a turn on that engine: the options, or what they default
+// to.
 void cli_turn_window(const struct cli_model *m, const struct engine *e, struct engine_turn *turn);
 
 // Options of every command that draws tokens, as they were written: an empty one was not given.
@@ -66,34 +156,31 @@ struct cli_sampling {
     char *frequency_penalty, *min_tokens, *seed, *stop;
 };
 #define CLI_SAMPLING_KEY(T, m, name, metavar, help)                                                \
-    {"sampling", #name, CONFIG_STRING, offsetof(T, m.name), 0, 0, metavar, "", help, 0}
+    { "sampling", #name, CONFIG_STRING, offsetof(T, m.name), 0, 0, metavar, "", help, 0 }
 #define CLI_SAMPLING_KEYS(T, m)                                                                    \
-    CLI_SAMPLING_KEY(T, m, temperature, "X",                                                       \
-                     "0 is greedy; 0 to 100."),                                                    \
-    CLI_SAMPLING_KEY(T, m, top_k, "N",                                                             \
-                     "Keep the N likeliest tokens; 0 keeps all."),                                 \
-    CLI_SAMPLING_KEY(T, m, top_p, "X",                                                             \
-                     "Keep the likeliest tokens that together have this probability; 1 keeps all."),\
-    CLI_SAMPLING_KEY(T, m, min_p, "X",                                                             \
-                     "Drop tokens below this share of the likeliest one's probability."),          \
-    CLI_SAMPLING_KEY(T, m, repetition_penalty, "X",                                                \
-                     "Over 1 makes repeating less likely."),                                       \
-    CLI_SAMPLING_KEY(T, m, presence_penalty, "X",                                                  \
-                     "Taken once from tokens already generated."),                                 \
-    CLI_SAMPLING_KEY(T, m, frequency_penalty, "X",                                                 \
-                     "Taken from tokens already generated, times their count."),                   \
-    CLI_SAMPLING_KEY(T, m, min_tokens, "N",                                                        \
-                     "No end of sequence before this many tokens."),                               \
-    CLI_SAMPLING_KEY(T, m, seed, "N",                                                              \
-                     "64-bit seed of the draws; without it one is drawn."),                        \
-    CLI_SAMPLING_KEY(T, m, stop, "TEXT",                                                           \
-                     "Stop before this text appears.")
-// Puts what was given over what *p already holds; E_INVAL names the option that cannot be (wrong usage).
+    CLI_SAMPLING_KEY(T, m, temperature, "X", "0 is greedy; 0 to 100."),                            \
+        CLI_SAMPLING_KEY(T, m, top_k, "N", "Keep the N likeliest tokens; 0 keeps all."),           \
+        CLI_SAMPLING_KEY(                                                                          \
+            T, m, top_p, "X",                                                                      \
+            "Keep the likeliest tokens that together have this probability; 1 keeps all."),        \
+        CLI_SAMPLING_KEY(T, m, min_p, "X",                                                         \
+                         "Drop tokens below this share of the likeliest one's probability."),      \
+        CLI_SAMPLING_KEY(T, m, repetition_penalty, "X", "Over 1 makes repeating less likely."),    \
+        CLI_SAMPLING_KEY(T, m, presence_penalty, "X",                                              \
+                         "Taken once from tokens already generated."),                             \
+        CLI_SAMPLING_KEY(T, m, frequency_penalty, "X",                                             \
+                         "Taken from tokens already generated, times their count."),               \
+        CLI_SAMPLING_KEY(T, m, min_tokens, "N", "No end of sequence before this many tokens."),    \
+        CLI_SAMPLING_KEY(T, m, seed, "N", "64-bit seed of the draws; without it one is drawn."),   \
+        CLI_SAMPLING_KEY(T, m, stop, "TEXT", "Stop before this text appears.")
+// Puts what was given over what *p already holds; E_INVAL names the option that cannot be (wrong
+// usage).
 int cli_sampling_apply(const struct cli_sampling *s, struct sampling_params *p, struct err *err);
 
 int cli_read_stdin(struct buf *out, struct err *err); // all of it, at most 64 MiB
 int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
-void cli_progress(void *ctx /* const char *label */, int64_t done, int64_t total); // bar, if stderr is a terminal
+void cli_progress(void *ctx /* const char *label */, int64_t done,
+                  int64_t total);   // bar, if stderr is a terminal
 void cli_print_json(struct buf *b); // a line on stdout; releases b
 
 int main_serve(int argc, char **argv);

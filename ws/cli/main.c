@@ -1,4 +1,5 @@
-// parley: one program, one command each. This file only finds the command; main_<command>.c does the work.
+// parley: one program, one command each. This file only finds the command; main_<command>.c does
+// the work.
 #include "ws/cli/cli.h"
 #include "ws/version.h"
 #include <signal.h>
@@ -19,10 +20,12 @@ static const struct cli_command commands[] = {
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void help(FILE *out) {
-    fprintf(out, "usage: parley COMMAND [OPTIONS]\n\nA chat engine whose unit of service is the session.\n\n");
+    fprintf(out, "usage: parley COMMAND [OPTIONS]\n\nA chat engine whose unit of service is the "
+                 "session.\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n`parley COMMAND --help` lists a command's options. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
+    fprintf(out, "\n`parley COMMAND --help` lists a command's options. Exit status: 0 done, 1 "
+                 "failed, 2 wrong usage.\n");
 }
 
 // A result that did not reach its file, on a full disk say, is no success.

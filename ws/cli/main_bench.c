@@ -1,5 +1,5 @@
-// parley bench: prefill and decode rates of a model on this machine, and how near decode comes to the rate at which the
-// machine can read memory at all, measured in the same run.
+// parley bench: prefill and decode rates of a model on this machine, and how near decode comes to
+// the rate at which the machine can read memory at all, measured in the same run.
 #include "base/clock.h"
 #include "base/json.h"
 #include "ws/cli/cli.h"
@@ -17,20 +17,22 @@ struct settings {
     bool json;
 };
 static const struct config_key keys[] = {
-    {"bench", "prompt_tokens", CONFIG_INT, offsetof(struct settings, prompt_tokens), 1, 1e7, 0, "512",
-     "Tokens of the prefill measured.", 0},
-    {"bench", "decode_tokens", CONFIG_INT, offsetof(struct settings, decode_tokens), 2, 1e7, 0, "128",
-     "Tokens generated in each decode measured.", 0},
+    {"bench", "prompt_tokens", CONFIG_INT, offsetof(struct settings, prompt_tokens), 1, 1e7, 0,
+     "512", "Tokens of the prefill measured.", 0},
+    {"bench", "decode_tokens", CONFIG_INT, offsetof(struct settings, decode_tokens), 2, 1e7, 0,
+     "128", "Tokens generated in each decode measured.", 0},
     {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, 1024, 0, "8",
      "Sessions that decode together in the last part.", 0},
     {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
      "Runs of each part; medians are reported.", 0},
-    {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
+    {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
+     0},
     CLI_MODEL_KEYS(struct settings, model),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-// --- the ceiling: how fast all threads together can read memory that no cache holds -----------------------------
+// --- the ceiling: how fast all threads together can read memory that no cache holds
+// -----------------------------
 
 struct reader {
     pthread_t thread;
@@ -39,8 +41,8 @@ struct reader {
     uint64_t sum;
 };
 
-// A thread reads several stretches side by side, as the kernels do: one stream does not fill what a core can have on
-// its way from memory, and the share of such a ceiling would flatter.
+// A thread reads several stretches side by side, as the kernels do: one stream does not fill what a
+// core can have on its way from memory, and the share of such a ceiling would flatter.
 enum { STREAMS = 8, LINE_WORDS = 8 /* 64 bytes */, AHEAD_WORDS = 32 * LINE_WORDS };
 
 static void *read_words(void *arg) {
@@ -72,19 +74,22 @@ static double read_ceiling(int n_threads) {
         int started = 0;
         int64_t start = clock_mono_us(&clock_system);
         for (int i = 0; i < n_threads; i++) {
-            readers[i] = (struct reader){.words = (const uint64_t *)(void *)memory + n * (size_t)i, .n = n};
+            readers[i] =
+                (struct reader){.words = (const uint64_t *)(void *)memory + n * (size_t)i, .n = n};
             if (pthread_create(&readers[i].thread, NULL, read_words, &readers[i])) break;
             started++;
         }
         for (int i = 0; i < started; i++) pthread_join(readers[i].thread, NULL);
-        double rate = (double)started * (double)n * 8 / (double)(clock_mono_us(&clock_system) - start) / 1e3;
+        double rate =
+            (double)started * (double)n * 8 / (double)(clock_mono_us(&clock_system) - start) / 1e3;
         if (rate > best) best = rate;
     }
     munmap(memory, BYTES);
     return best;
 }
 
-// --- turns ----------------------------------------------------------------------------------------------------
+// --- turns
+// ----------------------------------------------------------------------------------------------------
 
 struct bench {
     const struct settings *settings;
@@ -114,7 +119,8 @@ static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
     return rc;
 }
 
-// Waits for n turns. *prefill_us: the last one's; *decode_us: from the first sampled token to the last, over all.
+// Waits for n turns. *prefill_us: the last one's; *decode_us: from the first sampled token to the
+// last, over all.
 static int finish(struct bench *b, int n, int64_t *prefill_us, int64_t *decode_us) {
     struct engine_event ev;
     int64_t first = 0, last = 0;
@@ -142,14 +148,15 @@ static int compare(const void *a, const void *b) {
 
 enum part { PREFILL, DECODE, TOGETHER };
 
-// One run of a part in tokens/s. A prefill ends with the first token drawn; a decode begins there, because the tokens
-// drawn from the prompts' last rows are the prefill's work.
+// One run of a part in tokens/s. A prefill ends with the first token drawn; a decode begins there,
+// because the tokens drawn from the prompts' last rows are the prefill's work.
 static int run(struct bench *b, enum part part, int64_t n_decode, double *out) {
     const struct settings *s = b->settings;
     int n = part == TOGETHER ? (int)s->sequences : 1;
     int64_t prefill_us = 0, decode_us = 0;
     for (int i = 0; i < n; i++)
-        TRY(submit(b, part == PREFILL ? s->prompt_tokens : CONTEXT_TOKENS, part == PREFILL ? 1 : n_decode));
+        TRY(submit(b, part == PREFILL ? s->prompt_tokens : CONTEXT_TOKENS,
+                   part == PREFILL ? 1 : n_decode));
     TRY(finish(b, n, &prefill_us, &decode_us));
     *out = part == PREFILL ? (double)s->prompt_tokens * 1e6 / (double)prefill_us
                            : (double)(n * (n_decode - 1)) * 1e6 / (double)decode_us;
@@ -169,16 +176,22 @@ static int measure(struct bench *b, enum part part, double *out) {
 
 static void report(const struct settings *s, const struct engine_info *info, const double rate[3],
                    double ceiling) {
-    // One decoded token reads every weight once and what the cache holds by then (half the run on average).
-    double kv = (double)info->block_bytes / info->block_tokens * (CONTEXT_TOKENS + (double)s->decode_tokens / 2);
+    // One decoded token reads every weight once and what the cache holds by then (half the run on
+    // average).
+    double kv = (double)info->block_bytes / info->block_tokens *
+                (CONTEXT_TOKENS + (double)s->decode_tokens / 2);
     double bytes = (double)info->weight_bytes + kv;
     double gbs = bytes * rate[DECODE] / 1e9;
     if (!s->json) {
-        printf("%s on %s, %.2f GB of weights\n", info->model_name, info->backend, (double)info->weight_bytes / 1e9);
-        printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens, rate[PREFILL]);
-        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s that memory gives\n",
+        printf("%s on %s, %.2f GB of weights\n", info->model_name, info->backend,
+               (double)info->weight_bytes / 1e9);
+        printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
+               rate[PREFILL]);
+        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
+               "that memory gives\n",
                (long long)s->decode_tokens, rate[DECODE], gbs, 100 * gbs / ceiling, ceiling);
-        printf("  %lld sessions together     %10.1f tokens/s\n", (long long)s->sequences, rate[TOGETHER]);
+        printf("  %lld sessions together     %10.1f tokens/s\n", (long long)s->sequences,
+               rate[TOGETHER]);
         return;
     }
     struct buf out;
@@ -209,9 +222,11 @@ int main_bench(int argc, char **argv) {
     struct bench b = {.settings = &s};
     struct err err = {0};
     double rate[3];
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
-                                "Measures prefill, decode and sessions decoding together; medians of --repeat runs.",
-                                NULL, 0, &n_words);
+    int n_words,
+        rc = cli_parse(
+            &table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
+            "Measures prefill, decode and sessions decoding together; medians of --repeat runs.",
+            NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0]) {
         config_release(&table, &s);
@@ -221,7 +236,8 @@ int main_bench(int argc, char **argv) {
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
     double ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
     TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
-    for (enum part part = PREFILL; part <= TOGETHER; part++) TRY_GOTO(out, measure(&b, part, &rate[part]));
+    for (enum part part = PREFILL; part <= TOGETHER; part++)
+        TRY_GOTO(out, measure(&b, part, &rate[part]));
     report(&s, engine_info(b.engine), rate, ceiling);
 out:
     if (b.engine) engine_close(b.engine);

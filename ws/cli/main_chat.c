@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 static const struct config_key keys[] = {
-    {"chat", "url", CONFIG_STRING, offsetof(struct chat_settings, url), 0, 0, 0, "ws://127.0.0.1:8080/ws",
-     "Server to talk to.", 0},
+    {"chat", "url", CONFIG_STRING, offsetof(struct chat_settings, url), 0, 0, 0,
+     "ws://127.0.0.1:8080/ws", "Server to talk to.", 0},
     {"chat", "session", CONFIG_STRING, offsetof(struct chat_settings, session), 0, 0, 0, "",
      "Go on with this session of the server; without it a new one is opened.", 0},
     {"chat", "token_file", CONFIG_STRING, offsetof(struct chat_settings, token_file), 0, 0, 0, "",
@@ -23,14 +23,17 @@ static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
 static volatile sig_atomic_t interrupted;
 
-static void on_interrupt(int signal_number) { interrupted = 1; }
+static void on_interrupt(int signal_number) {
+    interrupted = 1;
+}
 
 static void print(const char *text, size_t len) {
     fwrite(text, 1, len, stdout);
     fflush(stdout);
 }
 
-// One line without its newline, free() it; NULL at the end of input. A terminal gets editing and history.
+// One line without its newline, free() it; NULL at the end of input. A terminal gets editing and
+// history.
 static char *read_line(bool terminal) {
     if (terminal) {
         char *line = readline("> ");
@@ -64,8 +67,10 @@ static int command(struct chat_peer *peer, const char *line) {
     if (line[0] != '/') return 0;
     if (!strcmp(line, "/quit") || !strcmp(line, "/exit")) return -1;
     if (!strcmp(line, "/new")) {
-        if (peer->ops->renew(peer, &err) < 0) cli_fail(&err);
-        else puts("A new session.\n");
+        if (peer->ops->renew(peer, &err) < 0)
+            cli_fail(&err);
+        else
+            puts("A new session.\n");
     } else if (!strcmp(line, "/info")) {
         printf("%s\n\n", peer->ops->describe(peer));
     } else if (!strcmp(line, "/help")) {
@@ -107,9 +112,10 @@ int main_chat(int argc, char **argv) {
     struct chat_settings s;
     struct chat_peer *peer = NULL;
     struct err err = {0};
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
-                                "Reads lines from a terminal or a pipe and prints the answers.", NULL, 0,
-                                &n_words);
+    int n_words, rc = cli_parse(&table, &s, argc, argv,
+                                "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
+                                "Reads lines from a terminal or a pipe and prints the answers.",
+                                NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     struct sampling_params given; // checked before anything is loaded or connected
     sampling_params_init(&given);
@@ -119,7 +125,8 @@ int main_chat(int argc, char **argv) {
     }
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);
-    TRY_GOTO(out, s.model.model[0] ? chat_engine_open(&peer, &s, &err) : chat_server_open(&peer, &s, &err));
+    TRY_GOTO(out, s.model.model[0] ? chat_engine_open(&peer, &s, &err)
+                                   : chat_server_open(&peer, &s, &err));
     rc = converse(peer, &err);
     peer->ops->close(peer);
 out:

@@ -13,7 +13,8 @@ struct settings {
     bool ignore_eos, json, chat;
 };
 static const struct config_key keys[] = {
-    {"prompt", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "", "Prompt as token ids: 1,2,3.", 0},
+    {"prompt", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
+     "Prompt as token ids: 1,2,3.", 0},
     {"prompt", "prompt", CONFIG_STRING, offsetof(struct settings, prompt), 0, 0, 0, "",
      "Prompt as text, special tokens recognised; - reads standard input.", 0},
     {"prompt", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
@@ -119,8 +120,8 @@ int main_generate(int argc, char **argv) {
     enum engine_finish finish = FINISH_ERROR;
     int n_words, rc = cli_parse(&table, &s, argc, argv,
                                 "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
-                                "Continues a prompt once. Without sampling options it is greedy.", NULL, 0,
-                                &n_words);
+                                "Continues a prompt once. Without sampling options it is greedy.",
+                                NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0] || !s.ids[0] == !s.prompt[0]) {
         rc = cli_usage(argv[0], s.model.model[0] ? "give either --ids or --prompt" : CLI_NO_MODEL);
@@ -145,8 +146,10 @@ int main_generate(int argc, char **argv) {
     TRY_GOTO(out, prompt_ids(&s, e, &ids, &err));
     cli_turn_window(&s.model, e, &turn);
     TRY_GOTO(out, run_turn(&s, e, &turn, &ids, &r, &finish, &err));
-    if (s.json) print_result(&r, finish);
-    else putchar('\n');
+    if (s.json)
+        print_result(&r, finish);
+    else
+        putchar('\n');
 out:
     if (e) engine_close(e);
     token_list_release(&ids);

@@ -9,14 +9,16 @@ struct settings {
     bool json;
 };
 static const struct config_key keys[] = {
-    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "", "Model folder (required).", 0},
+    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
+     "Model folder (required).", 0},
     {"", "chat_template", CONFIG_STRING, offsetof(struct settings, chat_template), 0, 0, 0, "",
      "Built-in form or template file instead of the model's own.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-// A folder without a usable tokenizer or template is still worth inspecting: the reason is part of the answer.
+// A folder without a usable tokenizer or template is still worth inspecting: the reason is part of
+// the answer.
 static void put_text(const struct settings *s, struct json_writer *w) {
     struct tokenizer *t = NULL;
     struct chat_template *c = NULL;
@@ -26,9 +28,11 @@ static void put_text(const struct settings *s, struct json_writer *w) {
         return;
     }
     json_put_string(w, "tokenizer", tokenizer_description(t));
-    if (chat_template_open(&c, s->model, s->chat_template[0] ? s->chat_template : NULL, t, &err) < 0)
+    if (chat_template_open(&c, s->model, s->chat_template[0] ? s->chat_template : NULL, t, &err) <
+        0)
         json_put_string(w, "chat_template_error", err.text);
-    else json_put_string(w, "chat_template", chat_template_name(c));
+    else
+        json_put_string(w, "chat_template", chat_template_name(c));
     chat_template_close(c);
     tokenizer_close(t);
 }
@@ -50,9 +54,12 @@ static void print_value(const cJSON *item, int depth) {
         puts(cJSON_IsTrue(item) ? "yes" : "no");
     } else if (cJSON_IsArray(item)) {
         cJSON_ArrayForEach(child, item) {
-            if (cJSON_IsNumber(child)) printf("%.15g ", child->valuedouble);
-            else if (cJSON_IsString(child)) printf("%s ", child->valuestring);
-            else if (cJSON_IsObject(child)) print_row(child);
+            if (cJSON_IsNumber(child))
+                printf("%.15g ", child->valuedouble);
+            else if (cJSON_IsString(child))
+                printf("%s ", child->valuestring);
+            else if (cJSON_IsObject(child))
+                print_row(child);
         }
         putchar('\n');
     } else if (cJSON_IsObject(item)) {
@@ -72,10 +79,11 @@ int main_inspect(int argc, char **argv) {
     struct json_writer w;
     struct err err = {0};
     char *word = NULL;
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "inspect --model DIR [--json]",
-                                "Shows a model folder's family, sizes, number formats, tokenizer, chat "
-                                "template and memory need.",
-                                &word, 1, &n_words);
+    int n_words,
+        rc = cli_parse(&table, &s, argc, argv, "inspect --model DIR [--json]",
+                       "Shows a model folder's family, sizes, number formats, tokenizer, chat "
+                       "template and memory need.",
+                       &word, 1, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model[0] && word) config_set(&table, &s, "model", word, &err);
     if (!s.model[0]) {
@@ -92,8 +100,10 @@ int main_inspect(int argc, char **argv) {
         cli_print_json(&out);
     } else {
         cJSON *root = json_parse(buf_z(&out), out.len, &json_limits_file, &err);
-        if (root) print_value(root, 0);
-        else rc = err.code;
+        if (root)
+            print_value(root, 0);
+        else
+            rc = err.code;
         cJSON_Delete(root);
     }
 done:

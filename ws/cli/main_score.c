@@ -9,14 +9,15 @@ struct settings {
     char *ids, *logits;
 };
 static const struct config_key keys[] = {
-    {"score", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "", "Token ids: 1,2,3 (required).", 0},
+    {"score", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
+     "Token ids: 1,2,3 (required).", 0},
     {"score", "logits", CONFIG_STRING, offsetof(struct settings, logits), 0, 0, 0, "",
      "Safetensors file to write: `logits` (n_tokens, vocab) f32.", 0},
     CLI_MODEL_KEYS(struct settings, model),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-struct scoring { // filled on the engine's thread, read after its last event
+struct scoring {                       // filled on the engine's thread, read after its last event
     struct safetensors_writer *writer; // NULL: only the sum is wanted
     const int32_t *ids;
     int64_t n_ids, n_vocab;
@@ -38,13 +39,14 @@ static void take_logits(void *ctx, int64_t position, const float *logits) {
 
 static int score(struct engine *e, const struct cli_model *model, struct token_list *ids,
                  struct scoring *s, struct err *err) {
-    struct engine_turn turn = {.sequence = 1, .turn = 1, .score_only = true, .on_logits = take_logits,
-                               .on_logits_ctx = s};
+    struct engine_turn turn = {
+        .sequence = 1, .turn = 1, .score_only = true, .on_logits = take_logits, .on_logits_ctx = s};
     sampling_params_init(&turn.sampling);
     cli_turn_window(model, e, &turn);
     struct token_list copy;
     token_list_init(&copy);
-    if (token_list_append(&copy, ids->ids, ids->len) < 0) return err_set(err, E_NOMEM, "no memory for the ids");
+    if (token_list_append(&copy, ids->ids, ids->len) < 0)
+        return err_set(err, E_NOMEM, "no memory for the ids");
     turn.ids = copy.ids;
     turn.n_ids = turn.n_input = (int64_t)copy.len;
     int rc = engine_turn_submit(e, &turn, err);
@@ -55,7 +57,8 @@ static int score(struct engine *e, const struct cli_model *model, struct token_l
     struct engine_event ev;
     do TRY(engine_wait(e, &ev, -1));
     while (ev.kind != ENGINE_DONE);
-    if (ev.finish == FINISH_ERROR) return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+    if (ev.finish == FINISH_ERROR)
+        return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
     if (s->rc < 0) *err = s->err;
     return s->rc;
 }
@@ -66,13 +69,15 @@ int main_score(int argc, char **argv) {
     struct token_list ids;
     struct scoring scoring = {0};
     struct err err = {0};
-    int n_words, rc = cli_parse(&table, &s, argc, argv,
-                                "score --model DIR --ids 1,2,3 [--logits OUT.safetensors] [OPTIONS]",
-                                "Computes a token sequence and writes the logits at each position.", NULL,
-                                0, &n_words);
+    int n_words,
+        rc = cli_parse(&table, &s, argc, argv,
+                       "score --model DIR --ids 1,2,3 [--logits OUT.safetensors] [OPTIONS]",
+                       "Computes a token sequence and writes the logits at each position.", NULL, 0,
+                       &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0] || !s.ids[0]) {
-        rc = cli_usage(argv[0], s.model.model[0] ? "--ids gives at least one token id" : CLI_NO_MODEL);
+        rc = cli_usage(argv[0],
+                       s.model.model[0] ? "--ids gives at least one token id" : CLI_NO_MODEL);
         config_release(&table, &s);
         return rc;
     }
@@ -83,7 +88,9 @@ int main_score(int argc, char **argv) {
     scoring.n_ids = (int64_t)ids.len;
     scoring.n_vocab = engine_info(e)->n_vocab;
     if (s.logits[0]) {
-        struct tensor t = {.name = "logits", .dtype = DTYPE_F32, .n_dims = 2,
+        struct tensor t = {.name = "logits",
+                           .dtype = DTYPE_F32,
+                           .n_dims = 2,
                            .shape = {scoring.n_ids, scoring.n_vocab},
                            .bytes = ids.len * (size_t)scoring.n_vocab * sizeof(float)};
         TRY_GOTO(out, safetensors_create(&scoring.writer, s.logits, &t, 1, &err));

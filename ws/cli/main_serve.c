@@ -1,4 +1,5 @@
-// parley serve: the server. Options come from the command line, the environment, a file, and their defaults, in this order.
+// parley serve: the server. Options come from the command line, the environment, a file, and their
+// defaults, in this order.
 #include "ws/cli/cli.h"
 #include "ws/serve.h"
 #include "ws/serve_config.h"
@@ -16,8 +17,10 @@ static const char *config_path(int argc, char **argv) {
 
 static void help(void) {
     puts("usage: parley serve [--config FILE] [OPTIONS]\n\n"
-         "Serves a model: the chat page, WebSocket sessions at /ws, /healthz, /readyz, /metrics, /config.\n"
-         "Every key of the file is an option of the same name; PARLEY_NAME in the environment sets it too.\n\n"
+         "Serves a model: the chat page, WebSocket sessions at /ws, /healthz, /readyz, /metrics, "
+         "/config.\n"
+         "Every key of the file is an option of the same name; PARLEY_NAME in the environment sets "
+         "it too.\n\n"
          "  --config FILE        ini file with any of the keys below\n"
          "  --print-config       write the configuration in force as an ini file and exit\n");
     config_help(&serve_config_table, stdout);
@@ -52,8 +55,10 @@ int main_serve(int argc, char **argv) {
             }
         }
     }
-    if (print) config_write_ini(&serve_config_table, &config, stdout);
-    else rc = serve_run(&config, &err);
+    if (print)
+        config_write_ini(&serve_config_table, &config, stdout);
+    else
+        rc = serve_run(&config, &err);
 out:
     config_release(&serve_config_table, &config);
     return rc < 0 ? cli_fail(&err) : CLI_OK;

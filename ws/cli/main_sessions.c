@@ -1,5 +1,5 @@
-// parley sessions: what a database holds, for people and programs. Reading goes on beside a running server; removing
-// needs the database to itself.
+// parley sessions: what a database holds, for people and programs. Reading goes on beside a running
+// server; removing needs the database to itself.
 #include "base/json.h"
 #include "sessions/archive.h"
 #include "ws/cli/cli.h"
@@ -13,11 +13,14 @@ struct settings {
     bool json;
 };
 static const struct config_key keys[] = {
-    {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db", "Database file.", 0},
+    {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
+     "Database file.", 0},
     {"", "query", CONFIG_STRING, offsetof(struct settings, query), 0, 0, "WORDS", "",
      "list: only sessions that hold all of these words.", 0},
-    {"", "limit", CONFIG_INT, offsetof(struct settings, limit), 0, 1e9, 0, "0", "list: at most so many; 0 is all.", 0},
-    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "list, show: print JSON.", 0},
+    {"", "limit", CONFIG_INT, offsetof(struct settings, limit), 0, 1e9, 0, "0",
+     "list: at most so many; 0 is all.", 0},
+    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
+     "list, show: print JSON.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -40,8 +43,8 @@ static int list_one(void *ctx, const char *owner, const struct session_view *vie
         protocol_put_session(l->w, NULL, view);
     } else {
         format_time(view->updated_ms, when);
-        printf("%-32s  %s  %5lld turns  %7lld tokens  %s\n", view->id, when, (long long)view->n_turns,
-               (long long)view->n_tokens, view->title);
+        printf("%-32s  %s  %5lld turns  %7lld tokens  %s\n", view->id, when,
+               (long long)view->n_turns, (long long)view->n_tokens, view->title);
     }
     return 0;
 }
@@ -58,8 +61,10 @@ static int list(const struct settings *s, struct archive *a, struct err *err) {
     json_close(&w, ']');
     json_close(&w, '}');
     if (rc == 0 && out.error) rc = err_set(err, out.error, "the list is too long to hold");
-    if (rc == 0 && s->json) cli_print_json(&out);
-    else buf_release(&out);
+    if (rc == 0 && s->json)
+        cli_print_json(&out);
+    else
+        buf_release(&out);
     if (rc == 0 && !s->json && l.n == 0) puts("no sessions");
     return rc;
 }
@@ -76,8 +81,10 @@ static void show_turn(const struct stored_turn *stored) {
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
     printf(", ended by %s\n", t.finish_reason ? t.finish_reason : "nothing yet");
-    if (t.input.kind == INPUT_IDS) printf("> (%zu token ids)\n", t.input.n_ids);
-    else printf("> %.*s\n", (int)t.input.text_len, t.input.text);
+    if (t.input.kind == INPUT_IDS)
+        printf("> (%zu token ids)\n", t.input.n_ids);
+    else
+        printf("> %.*s\n", (int)t.input.text_len, t.input.text);
     printf("%.*s\n", (int)t.text_len, t.text);
     if (t.error_message) printf("(error: %s)\n", t.error_message);
 }
@@ -104,8 +111,8 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
         json_close(&w, '}');
         cli_print_json(&out);
     } else {
-        printf("%s: %s\n%s, %lld turns, %lld of %lld tokens, memory %d with %d sinks\n", view.id, view.title,
-               view.model, (long long)view.n_turns, (long long)view.n_tokens,
+        printf("%s: %s\n%s, %lld turns, %lld of %lld tokens, memory %d with %d sinks\n", view.id,
+               view.title, view.model, (long long)view.n_turns, (long long)view.n_tokens,
                (long long)view.session_len, view.memory_len, view.sink_len);
         if (view.system) printf("system: %s\n", view.system);
         for (size_t i = 0; i < stored->n_turns; i++) show_turn(&stored->turns[i]);
@@ -120,8 +127,10 @@ static int export(struct archive *a, const char *id, struct err *err) {
     TRY(archive_load(a, id, &stored, err));
     buf_init(&out, (size_t)1 << 31);
     int rc = archive_export(stored, &out);
-    if (rc < 0) err_set(err, rc, "session %s is too large to export", id);
-    else cli_print_json(&out);
+    if (rc < 0)
+        err_set(err, rc, "session %s is too large to export", id);
+    else
+        cli_print_json(&out);
     if (rc < 0) buf_release(&out);
     stored_session_free(stored);
     return rc;
@@ -131,7 +140,7 @@ static int run(const struct settings *s, const char *verb, const char *id, struc
     struct archive *a;
     if (!strcmp(verb, "rm")) return archive_remove(s->db, id, err);
     TRY(archive_open(&a, s->db, err));
-    int rc = !strcmp(verb, "list") ? list(s, a, err)
+    int rc = !strcmp(verb, "list")   ? list(s, a, err)
              : !strcmp(verb, "show") ? show(s, a, id, err)
                                      : export(a, id, err);
     archive_close(a);
@@ -142,12 +151,14 @@ int main_sessions(int argc, char **argv) {
     struct settings s;
     struct err err = {0};
     char *words[2] = {NULL, NULL};
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "sessions list|show|export|rm [SESSION] --db FILE [--json]",
-                                "list    all sessions, newest first\n"
-                                "show    one session's turns\n"
-                                "export  one session with everything recorded, as JSON\n"
-                                "rm      remove one session for good (not while a server runs on the database)",
-                                words, 2, &n_words);
+    int n_words,
+        rc = cli_parse(
+            &table, &s, argc, argv, "sessions list|show|export|rm [SESSION] --db FILE [--json]",
+            "list    all sessions, newest first\n"
+            "show    one session's turns\n"
+            "export  one session with everything recorded, as JSON\n"
+            "rm      remove one session for good (not while a server runs on the database)",
+            words, 2, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     const char *verb = words[0] ? words[0] : "";
     bool is_list = !strcmp(verb, "list");

@@ -9,21 +9,27 @@ struct settings {
     int64_t seed;
 };
 static const struct config_key keys[] = {
-    {"", "like", CONFIG_STRING, offsetof(struct settings, like), 0, 0, 0, "", "A named shape (see above).", 0},
+    {"", "like", CONFIG_STRING, offsetof(struct settings, like), 0, 0, 0, "",
+     "A named shape (see above).", 0},
     {"", "config", CONFIG_STRING, offsetof(struct settings, config), 0, 0, 0, "",
      "A config.json whose shape is taken instead.", 0},
-    {"", "out", CONFIG_STRING, offsetof(struct settings, out), 0, 0, 0, "", "Folder to write (required).", 0},
+    {"", "out", CONFIG_STRING, offsetof(struct settings, out), 0, 0, 0, "",
+     "Folder to write (required).", 0},
     {"", "tokenizer_from", CONFIG_STRING, offsetof(struct settings, tokenizer_from), 0, 0, 0, "",
      "Copy the tokenizer of this folder.", 0},
     {"", "dtype", CONFIG_STRING, offsetof(struct settings, dtype), 0, 0, 0, "",
      "bf16, f16 or f32; without it the shape's own.", 0},
-    {"", "seed", CONFIG_INT, offsetof(struct settings, seed), 0, 9e15, 0, "1", "Same seed, same bytes.", 0},
+    {"", "seed", CONFIG_INT, offsetof(struct settings, seed), 0, 9e15, 0, "1",
+     "Same seed, same bytes.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
 // The list of shapes, broken where a line would pass 80 columns.
 static void describe(struct buf *out) {
-    size_t column = buf_addz(out, "Writes a random checkpoint of one of the shapes below, in Hugging Face layout.\n") < 0;
+    size_t column =
+        buf_addz(
+            out,
+            "Writes a random checkpoint of one of the shapes below, in Hugging Face layout.\n") < 0;
     for (const char *name = synth_names(); *name;) {
         size_t len = strcspn(name, ",");
         if (column + len + 2 > 80) {
@@ -43,12 +49,14 @@ int main_synth(int argc, char **argv) {
     struct buf about;
     buf_init(&about, 4096);
     describe(&about);
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "synth (--like NAME | --config FILE) --out DIR",
-                                buf_z(&about), NULL, 0, &n_words);
+    int n_words,
+        rc = cli_parse(&table, &s, argc, argv, "synth (--like NAME | --config FILE) --out DIR",
+                       buf_z(&about), NULL, 0, &n_words);
     buf_release(&about);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.out[0] || !s.like[0] == !s.config[0]) {
-        rc = cli_usage(argv[0], s.out[0] ? "give either --like or --config" : "--out says which folder to write");
+        rc = cli_usage(argv[0], s.out[0] ? "give either --like or --config"
+                                         : "--out says which folder to write");
     } else {
         struct synth_options o = {.like = s.like[0] ? s.like : NULL,
                                   .config_path = s.config[0] ? s.config : NULL,

@@ -1,4 +1,5 @@
-// parley tokenize: text to ids, ids to text, conversations to both. Loads the tokenizer only, not the weights.
+// parley tokenize: text to ids, ids to text, conversations to both. Loads the tokenizer only, not
+// the weights.
 #include "base/json.h"
 #include "engine/text/chat_template.h"
 #include "ws/cli/cli.h"
@@ -9,16 +10,20 @@ struct settings {
     bool json, decode, special, chat;
 };
 static const struct config_key keys[] = {
-    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "", "Model folder (required).", 0},
+    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
+     "Model folder (required).", 0},
     {"", "decode", CONFIG_BOOL, offsetof(struct settings, decode), 0, 0, 0, "off",
      "Read {\"ids\":[...]}, print {\"text\":\"...\"}.", 0},
     {"", "special", CONFIG_BOOL, offsetof(struct settings, special), 0, 0, 0, "on",
      "Recognise special tokens in the text; --no-special takes it as text only.", 0},
     {"", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
-     "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print {\"text\",\"ids\"}.", 0},
+     "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
+     "{\"text\",\"ids\"}.",
+     0},
     {"", "chat_template", CONFIG_STRING, offsetof(struct settings, chat_template), 0, 0, 0, "",
      "With --chat: a built-in form or a template file instead of the model's own.", 0},
-    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print {\"ids\":[...]}.", 0},
+    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
+     "Print {\"ids\":[...]}.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -55,7 +60,8 @@ static int read_ids(const cJSON *root, struct token_list *ids, struct err *err) 
         double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v)
             return err_set(err, E_FORMAT, "\"ids\" takes token ids only");
-        if (token_list_push(ids, (int32_t)v) < 0) return err_set(err, E_NOMEM, "no memory for the ids");
+        if (token_list_push(ids, (int32_t)v) < 0)
+            return err_set(err, E_NOMEM, "no memory for the ids");
     }
     return 0;
 }
@@ -115,9 +121,10 @@ static int chat(const struct settings *s, const struct tokenizer *t, const struc
     if (!root) return err->code;
     TRY_GOTO(out, json_get_bool(root, "add_generation_prompt", &prompt, err));
     TRY_GOTO(out, read_messages(root, &messages, &n, err));
-    TRY_GOTO(out, chat_template_open(&template, s->model, s->chat_template[0] ? s->chat_template : NULL,
-                                     t, err));
-    TRY_GOTO(out, chat_template_render(template, messages, n, prompt, s->special, &ids, &text, err));
+    TRY_GOTO(out, chat_template_open(&template, s->model,
+                                     s->chat_template[0] ? s->chat_template : NULL, t, err));
+    TRY_GOTO(out,
+             chat_template_render(template, messages, n, prompt, s->special, &ids, &text, err));
     json_writer_init(&w, out);
     json_open(&w, NULL, '{');
     json_put_text(&w, "text", buf_z(&text), text.len);
@@ -138,8 +145,8 @@ int main_tokenize(int argc, char **argv) {
     struct buf in, out;
     struct err err = {0};
     int n_words, rc = cli_parse(&table, &s, argc, argv, "tokenize --model DIR [--json] < TEXT",
-                                "Reads standard input, prints token ids; or the other way round.", NULL,
-                                0, &n_words);
+                                "Reads standard input, prints token ids; or the other way round.",
+                                NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model[0] || (s.decode && s.chat)) {
         rc = cli_usage(argv[0], s.model[0] ? "--decode and --chat exclude each other"
@@ -152,8 +159,10 @@ int main_tokenize(int argc, char **argv) {
     TRY_GOTO(done, tokenizer_open(&t, s.model, &err));
     TRY_GOTO(done, cli_read_stdin(&in, &err));
     TRY_GOTO(done, (s.decode ? decode : s.chat ? chat : encode)(&s, t, &in, &out, &err));
-    if (out.error) rc = err_set(&err, out.error, "no memory for the result");
-    else cli_print_json(&out);
+    if (out.error)
+        rc = err_set(&err, out.error, "no memory for the result");
+    else
+        cli_print_json(&out);
 done:
     tokenizer_close(t);
     buf_release(&in);

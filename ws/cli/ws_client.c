@@ -1,5 +1,5 @@
-// The connection's thread owns the libwebsockets context; the caller's side touches only the queues and
-// lws_cancel_service, the one call that other threads may make.
+// The connection's thread owns the libwebsockets context; the caller's side touches only the queues
+// and lws_cancel_service, the one call that other threads may make.
 #include "ws/cli/ws_client.h"
 #include "base/buf.h"
 #include "base/queue.h"
@@ -25,7 +25,7 @@ struct ws_client {
     struct frame sending;
     char *token;
     char reason[256];
-    enum status status;  // client's thread
+    enum status status; // client's thread
     atomic_bool stop;
 };
 
@@ -64,21 +64,29 @@ static int add_token(struct ws_client *c, struct lws *wsi, void *in, size_t len)
     int n = snprintf(value, sizeof value, "Bearer %s", c->token);
     unsigned char **p = in;
     return n >= (int)sizeof value ||
-           lws_add_http_header_by_token(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, (unsigned char *)value, n, p, *p + len);
+           lws_add_http_header_by_token(wsi, WSI_TOKEN_HTTP_AUTHORIZATION, (unsigned char *)value,
+                                        n, p, *p + len);
 }
 
-static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in, size_t len) {
+static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                    size_t len) {
     struct ws_client *c = lws_context_user(lws_get_context(wsi));
     switch (reason) {
-    case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER: return add_token(c, wsi, in, len) ? -1 : 0;
-    case LWS_CALLBACK_CLIENT_ESTABLISHED: settle(c, OPEN); return 0;
-    case LWS_CALLBACK_CLIENT_RECEIVE: return receive(c, wsi, in, len);
-    case LWS_CALLBACK_CLIENT_WRITEABLE: return send_next(c, wsi);
+    case LWS_CALLBACK_CLIENT_APPEND_HANDSHAKE_HEADER:
+        return add_token(c, wsi, in, len) ? -1 : 0;
+    case LWS_CALLBACK_CLIENT_ESTABLISHED:
+        settle(c, OPEN);
+        return 0;
+    case LWS_CALLBACK_CLIENT_RECEIVE:
+        return receive(c, wsi, in, len);
+    case LWS_CALLBACK_CLIENT_WRITEABLE:
+        return send_next(c, wsi);
     case LWS_CALLBACK_EVENT_WAIT_CANCELLED:
         if (c->status == OPEN && c->wsi) lws_callback_on_writable(c->wsi);
         return 0;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
-        snprintf(c->reason, sizeof c->reason, "%.*s", in ? (int)len : 0, in ? (const char *)in : "");
+        snprintf(c->reason, sizeof c->reason, "%.*s", in ? (int)len : 0,
+                 in ? (const char *)in : "");
         c->wsi = NULL;
         settle(c, GONE);
         return 0;
@@ -86,7 +94,8 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
         c->wsi = NULL;
         settle(c, GONE);
         return 0;
-    default: return 0;
+    default:
+        return 0;
     }
 }
 
@@ -108,15 +117,24 @@ static int connect_to(struct ws_client *c, const char *url, struct err *err) {
     const char *scheme, *host, *rest;
     int port, rc = 0;
     if (!copy) return err_set(err, E_NOMEM, "no memory to connect");
-    if (lws_parse_uri(copy, &scheme, &host, &port, &rest) || (strcmp(scheme, "ws") && strcmp(scheme, "wss"))) {
-        rc = err_set(err, E_INVAL, "'%s' is not a WebSocket address such as ws://127.0.0.1:8080/ws", url);
+    if (lws_parse_uri(copy, &scheme, &host, &port, &rest) ||
+        (strcmp(scheme, "ws") && strcmp(scheme, "wss"))) {
+        rc = err_set(err, E_INVAL, "'%s' is not a WebSocket address such as ws://127.0.0.1:8080/ws",
+                     url);
         goto out;
     }
     snprintf(path, sizeof path, "/%s", rest);
-    struct lws_client_connect_info info = {.context = c->context, .address = host, .port = port, .path = path,
-                                           .host = host, .origin = NULL, .protocol = protocols[0].name,
-                                           .local_protocol_name = protocols[0].name, .pwsi = &c->wsi,
-                                           .ssl_connection = strcmp(scheme, "wss") ? 0 : LCCSCF_USE_SSL};
+    struct lws_client_connect_info info = {.context = c->context,
+                                           .address = host,
+                                           .port = port,
+                                           .path = path,
+                                           .host = host,
+                                           .origin = NULL,
+                                           .protocol = protocols[0].name,
+                                           .local_protocol_name = protocols[0].name,
+                                           .pwsi = &c->wsi,
+                                           .ssl_connection =
+                                               strcmp(scheme, "wss") ? 0 : LCCSCF_USE_SSL};
     char host_header[300];
     snprintf(host_header, sizeof host_header, "%s:%d", host, port);
     info.host = host_header;
@@ -141,8 +159,11 @@ int ws_client_open(struct ws_client **out, const char *url, const char *token, s
     TRY_GOTO(free_in, queue_init(&c->out, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
     TRY_GOTO(free_out, queue_init(&c->opened, sizeof status, 1, NULL, NULL, err));
     lws_set_log_level(0, NULL);
-    struct lws_context_creation_info info = {.port = CONTEXT_PORT_NO_LISTEN, .protocols = protocols,
-                                             .gid = (gid_t)-1, .uid = (uid_t)-1, .user = c,
+    struct lws_context_creation_info info = {.port = CONTEXT_PORT_NO_LISTEN,
+                                             .protocols = protocols,
+                                             .gid = (gid_t)-1,
+                                             .uid = (uid_t)-1,
+                                             .user = c,
                                              .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT};
     c->context = lws_create_context(&info);
     if (!c->context) {
@@ -202,8 +223,10 @@ int ws_client_send(struct ws_client *c, const char *text, size_t len) {
     if (!f.text) return E_NOMEM;
     memcpy(f.text + LWS_PRE, text, len);
     int rc = queue_push(&c->out, &f);
-    if (rc < 0) free(f.text);
-    else lws_cancel_service(c->context);
+    if (rc < 0)
+        free(f.text);
+    else
+        lws_cancel_service(c->context);
     return rc;
 }
 
