@@ -521,7 +521,8 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
                                .clock = ss->clock,
                                .metrics = o->metrics,
                                .wake = o->wake,
-                               .wake_ctx = o->wake_ctx};
+                               .wake_ctx = o->wake_ctx,
+                               .run_ahead = o->run_ahead};
     struct store_start start;
     int rc;
     TRY_GOTO(free, check_options(o, ss->info, err));

@@ -29,6 +29,7 @@ struct sessions_options {
     int32_t max_resident_sessions; // session objects in memory without a client or a turn; more are
                                    // unloaded
     int64_t commit_interval_us;    // how long streamed tokens may wait for their commit
+    bool run_ahead;                // the store's thread asks for thread_run_ahead
     struct sampling_params
         sampling;              // server's defaults with the model's suggestions already applied
     const char *build;         // this program's version, for the record; NULL: "unknown"

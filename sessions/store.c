@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/queue.h"
+#include "base/thread_priority.h"
 #include "sessions/store_db.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@ struct store {
     struct store_job *backlog, **backlog_end;
     size_t n_waiting;
     struct metric *m_commit, *m_wal, *m_errors;
+    bool run_ahead;
 };
 
 struct store_job *store_job_new(enum store_job_kind kind, int64_t key) {
@@ -147,7 +149,8 @@ static void tend_log(struct store *st, bool idle) {
 static void *store_main(void *arg) {
     struct store *st = arg;
     struct store_job *jobs[GROUP_JOBS];
-    bool tended = true; // the log has been seen to since the last job
+    if (st->run_ahead) (void)thread_run_ahead(); // where it is denied, commits wait for a core
+    bool tended = true;                          // the log has been seen to since the last job
     for (bool stop = false; !stop;) {
         int got = queue_pop(&st->jobs, &jobs[0], tended ? -1 : IDLE_US);
         if (got < 0) break;
@@ -198,6 +201,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     struct store *st = calloc(1, sizeof *st);
     if (!st) return err_set(err, E_NOMEM, "no memory for the store");
     st->clock = o->clock;
+    st->run_ahead = o->run_ahead;
     st->backlog_end = &st->backlog;
     st->db.lock_fd = -1;
     int rc;

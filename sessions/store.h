@@ -76,6 +76,7 @@ struct store_options {
     struct metrics *metrics;
     void (*wake)(void *ctx); // on the store's thread: answers wait
     void *wake_ctx;
+    bool run_ahead; // as in sessions_options
 };
 struct store_start { // what the service needs to know at its start
     int64_t next_key;

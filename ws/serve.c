@@ -1,6 +1,7 @@
 // Wiring. See serve.h.
 #include "ws/serve.h"
 #include "base/log.h"
+#include "base/thread_priority.h"
 #include "ws/server.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -69,6 +70,7 @@ static int open_sessions(struct serving *v, struct err *err) {
         .max_queued_turns = (int32_t)c->max_queued_turns_per_session,
         .max_resident_sessions = (int32_t)c->max_resident_sessions,
         .commit_interval_us = c->commit_interval_us,
+        .run_ahead = c->run_ahead,
         .sampling = info->suggested,
         .metrics = v->metrics,
         .wake = server_wake,
@@ -103,6 +105,8 @@ static void say_hello(const struct serving *v) {
 
 static int run(struct serving *v, struct err *err) {
     TRY(server_listen(v->server, v->engine, v->sessions, &v->hello, err));
+    if (v->config->run_ahead && thread_run_ahead() < 0)
+        log_debug("server.ordinary_priority", "reason=denied");
     say_hello(v);
     if (server_run(v->server) == 0) return 0;
     return err_set(err, E_CANCELLED,

@@ -62,6 +62,10 @@ static const struct config_key keys[] = {
     FLOAT("server", drain_timeout, 0, 86400, "30",
           "Seconds that running turns get to finish after SIGTERM; what still runs is recorded as "
           "interrupted."),
+    {"server", "run_ahead", CONFIG_BOOL, AT(run_ahead), 0, 0, NULL, "on",
+     "Let the threads of connections and database run ahead of those that compute, so that a token "
+     "does not wait for a core; where the system allows it (root, CAP_SYS_NICE, an rtprio limit).",
+     0},
     CHOICE("server", log_level, SERVE_LOG_LEVELS, "info",
            "Least severity that is logged. Words of users are never logged at info or above."),
 

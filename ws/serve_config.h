@@ -15,6 +15,7 @@ struct serve_config {
     int64_t max_connections, max_connections_per_ip;
     int64_t max_message_bytes, messages_per_second, message_burst;
     double ping_interval, slow_reader_timeout, hello_timeout, drain_timeout; // seconds
+    bool run_ahead;
     int log_level;
     // engine
     char *model, *chat_template, *device, *isa;

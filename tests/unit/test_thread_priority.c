@@ -1,0 +1,50 @@
+// Running ahead: either the thread has the policy afterwards and its children do not, or it is told
+// that it may not.
+#include "base/err.h"
+#include "base/thread_priority.h"
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static int policy(void) {
+    return sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+}
+
+static void *child_policy(void *arg) {
+    *(int *)arg = policy();
+    return NULL;
+}
+
+static void *run_ahead(void *arg) {
+    int *seen = arg; // {result, own policy, a started thread's policy}
+    pthread_t child;
+    seen[0] = thread_run_ahead();
+    seen[1] = policy();
+    if (pthread_create(&child, NULL, child_policy, &seen[2]) == 0) pthread_join(child, NULL);
+    return NULL;
+}
+
+static void a_thread_runs_ahead_or_is_told(void **state) {
+    pthread_t thread;
+    int seen[3] = {-1, -1, -1};
+    assert_int_equal(pthread_create(&thread, NULL, run_ahead, seen), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(seen[2], SCHED_OTHER);
+    assert_int_equal(policy(), SCHED_OTHER); // only the thread that asked
+    if (seen[0] == 0) {
+        assert_int_equal(seen[1], SCHED_RR);
+    } else {
+        assert_int_equal(seen[0], E_DENIED);
+        assert_int_equal(seen[1], SCHED_OTHER);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_thread_runs_ahead_or_is_told)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
