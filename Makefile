@@ -92,7 +92,7 @@ check-asan: ## unit, golden and end-to-end tests under AddressSanitizer and Unde
 check-tsan: ## the threaded tests under ThreadSanitizer
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=tsan all tests
-	@tests/run.sh build/tsan unit golden e2e
+	@tests/run.sh build/tsan threads e2e-threads
 bench: all ## the figures of the README's table, beside llama.cpp
 	@tests/bench/run.sh $(PARLEY)
 format: ## clang-format on every source file

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the suites named and ends with `N passed, N failed`. Logs stay in BUILD/test-logs; those of failures are shown.
-# usage: tests/run.sh BUILD unit|ops|golden|layers|e2e|page ...
+# usage: tests/run.sh BUILD unit|ops|golden|layers|threads|e2e|e2e-threads|page ...
+# threads, e2e-threads: what several threads do at once, for ThreadSanitizer; the rest only runs slower under it.
 # A program that crashes, times out or says nothing counts as a failure of its own: silence never passes.
 set -u
 build=$1
@@ -21,14 +22,15 @@ count() { # count NAME STATUS PASSED FAILED LOG
         tail -n 60 "$5" | sed 's/^/        /'
     fi
 }
-cmocka() { # every program of one folder of tests
-    local program log status
-    for program in "$build"/tests/"$1"/test_*; do
-        [ -x "$program" ] && [ ! -d "$program" ] || continue
-        log=$logs/$1-$(basename "$program").log
+cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests, or all of them
+    local program log status folder=$1
+    shift
+    for program in $(if [ $# = 0 ]; then ls "$build/tests/$folder"/test_*; else printf "$build/tests/$folder/test_%s\n" "$@"; fi); do
+        case $program in *.o | *.d) continue ;; esac
+        log=$logs/$folder-$(basename "$program").log
         timeout "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1
         status=$?
-        count "$1/$(basename "$program")" $status "$(grep -c '^\[       OK \]' "$log")" \
+        count "$folder/$(basename "$program")" $status "$(grep -c '^\[       OK \]' "$log")" \
             "$(grep '^\[  FAILED  \] [^0-9]' "$log" | sort -u | wc -l)" "$log" # named again at the end
     done
 }
@@ -44,6 +46,10 @@ node_tests() { # node_tests NAME FILE...
 for suite in "$@"; do
     case $suite in
     unit | ops | golden) cmocka "$suite" ;;
+    threads) cmocka unit queue log metrics threads thread_priority engine store sessions sessions_turns ;;
+    e2e-threads)
+        for name in concurrency streams turns crash; do node_tests "e2e/$name" "tests/e2e/$name.test.mjs"; done
+        ;;
     layers)
         tests/check_layers.sh >"$logs/layers.log" 2>&1
         status=$?
