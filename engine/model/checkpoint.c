@@ -5,6 +5,8 @@
 // cache, whose folders REPO/snapshots/REVISION hold nothing but links to REPO/blobs.
 #include "engine/model/checkpoint.h"
 #include "base/json.h"
+#include "engine/model/ft_checkpoint.h"
+#include "engine/model/ft_folder.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -21,6 +23,7 @@ struct checkpoint {
     struct safetensors **files; // (n_files)
     char **file_names;          // (n_files), without the folder
     size_t n_files;
+    struct ft_checkpoint *ft;      // instead of files
     const struct tensor **tensors; // (n), sorted by name
     size_t n;
 };
@@ -115,11 +118,13 @@ static int compare_tensors(const void *a, const void *b) {
 static int build_table(struct checkpoint *c, struct err *err) {
     size_t n = 0;
     for (size_t i = 0; i < c->n_files; i++) n += safetensors_count(c->files[i]);
+    if (c->ft) n = ft_checkpoint_count(c->ft);
     c->tensors = calloc(n + 1, sizeof *c->tensors);
     if (!c->tensors) return err_set(err, E_NOMEM, "%s: no memory for %zu tensors", c->dir, n);
     for (size_t i = 0; i < c->n_files; i++)
         for (size_t k = 0; k < safetensors_count(c->files[i]); k++)
             c->tensors[c->n++] = safetensors_at(c->files[i], k);
+    for (size_t i = 0; c->ft && i < n; i++) c->tensors[c->n++] = ft_checkpoint_at(c->ft, i);
     qsort(c->tensors, c->n, sizeof *c->tensors, compare_tensors);
     for (size_t i = 1; i < c->n; i++)
         if (strcmp(c->tensors[i - 1]->name, c->tensors[i]->name) == 0)
@@ -188,13 +193,18 @@ done:
 
 int checkpoint_open(struct checkpoint **out, const char *model_dir, struct err *err) {
     int rc;
+    char ft_dir[PATH_MAX];
+    bool is_ft;
     struct checkpoint *c = calloc(1, sizeof *c);
     if (c) c->dir = strdup(model_dir);
     if (!c || !c->dir) {
         rc = err_set(err, E_NOMEM, "no memory to open %s", model_dir);
         goto fail;
     }
-    if (file_exists(model_dir, SINGLE_NAME))
+    TRY_GOTO(fail, ft_folder_find(ft_dir, model_dir, &is_ft, err));
+    if (is_ft)
+        TRY_GOTO(fail, ft_checkpoint_open(&c->ft, ft_dir, err));
+    else if (file_exists(model_dir, SINGLE_NAME))
         TRY_GOTO(fail, add_file(c, SINGLE_NAME, false, err));
     else if (file_exists(model_dir, INDEX_NAME))
         TRY_GOTO(fail, open_index(c, err));
@@ -214,6 +224,7 @@ void checkpoint_close(struct checkpoint *c) {
         safetensors_close(c->files[i]);
         free(c->file_names[i]);
     }
+    ft_checkpoint_close(c->ft);
     free(c->files);
     free(c->file_names);
     free(c->tensors);
@@ -271,12 +282,18 @@ void checkpoint_forget(const struct checkpoint *c, const struct tensor *t) {
 
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err) {
+    if (c->ft) return ft_checkpoint_read(c->ft, t, offset, out, n, err);
     const struct safetensors *f = file_of(c, t);
     if (!f) return err_set(err, E_INTERNAL, "the tensor '%s' is not of this checkpoint", t->name);
     return safetensors_read(f, t, offset, out, n, err);
 }
 
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err) {
+    if (c->ft) return ft_checkpoint_check_unchanged(c->ft, err);
     for (size_t i = 0; i < c->n_files; i++) TRY(safetensors_check_unchanged(c->files[i], err));
     return 0;
+}
+
+int32_t checkpoint_ft_ranks(const struct checkpoint *c) {
+    return c->ft ? ft_checkpoint_ranks(c->ft) : 0;
 }

@@ -1,6 +1,7 @@
 // All tensors of a Hugging Face folder: model.safetensors, or the shards that
 // model.safetensors.index.json lists (plain file names in the same folder, every one present, every
-// listed tensor where the index says).
+// listed tensor where the index says). Or those of a FasterTransformer folder (ft_checkpoint.h),
+// whose tensors have no data to look at: they are read.
 #pragma once
 #include "engine/model/safetensors.h"
 
@@ -22,3 +23,5 @@ void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err);
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err);
+// Ranks that a FasterTransformer folder was written for, 0 for Hugging Face's.
+int32_t checkpoint_ft_ranks(const struct checkpoint *c);

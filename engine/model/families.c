@@ -4,6 +4,7 @@
 // differs from family to family: that is what the weights were trained with.
 #include "engine/model/families.h"
 #include "base/json.h"
+#include "engine/model/ft_layout.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -422,6 +423,10 @@ const struct family *family_find(const char *model_type) {
     for (size_t i = 0; i < N_FAMILIES; i++)
         if (strcmp(families[i].model_type, model_type) == 0) return &families[i];
     return NULL;
+}
+
+const struct family_tensors *family_tensors_of(const struct model_config *c) {
+    return c->format == FORMAT_FASTERTRANSFORMER ? &ft_tensors : family_find(c->family)->tensors;
 }
 
 char *family_names(char out[FAMILY_NAMES_MAX]) {

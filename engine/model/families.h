@@ -53,6 +53,8 @@ struct family {
 };
 
 const struct family *family_find(const char *model_type); // NULL if unknown
+// What the tensors of a model are called in its folder, of Hugging Face or of FasterTransformer.
+const struct family_tensors *family_tensors_of(const struct model_config *c);
 // "llama, mistral, ..." for the sentence that refuses another. Returns out.
 #define FAMILY_NAMES_MAX 256
 char *family_names(char out[FAMILY_NAMES_MAX]);

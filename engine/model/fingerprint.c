@@ -64,6 +64,7 @@ static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
     // Switches that came later count when they are on, so that older models keep their
     // fingerprints.
     if (c->scale_by_layer) ok = ok && feed(h, "scale_by_layer", 14);
+    if (c->int8) ok = ok && feed(h, "int8", 4);
     if (c->normed_residual) ok = ok && feed(h, "normed_residual", 15);
     return ok && feed_f32(h, c->rope_scale) && feed_f32(h, c->norm_eps) &&
            feed_f32(h, c->embed_scale) && feed_f32(h, c->attention_scale);

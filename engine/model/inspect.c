@@ -3,9 +3,11 @@
 #include "base/json.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
-#include "engine/model/model_config.h"
+#include "engine/model/model.h"
+#include "engine/model/text_files.h"
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 // The memory table answers "how many sessions fit": for chats of up to this many tokens.
@@ -32,6 +34,13 @@ static const char *const activation_words[] = {[ACT_SILU] = "silu",
                                                [ACT_MISH] = "mish",
                                                [ACT_LINEAR] = "linear"};
 
+static void put_format(struct json_writer *w, const struct model_config *c,
+                       const struct checkpoint *cp) {
+    bool ft = c->format == FORMAT_FASTERTRANSFORMER;
+    json_put_string(w, "format", ft ? "fastertransformer" : "hugging_face");
+    if (ft) json_put_int(w, "tensor_parallel", checkpoint_ft_ranks(cp));
+}
+
 static void put_shape(struct json_writer *w, const struct model_config *c) {
     json_put_int(w, "n_params", model_config_n_params(c));
     json_put_int(w, "n_layers", c->n_layers);
@@ -47,7 +56,7 @@ static void put_shape(struct json_writer *w, const struct model_config *c) {
 static void put_switches(struct json_writer *w, const struct model_config *c) {
     json_put_string(w, "norm", norm_words[c->norm]);
     json_put_string(w, "norm_placement", placement_words[c->norm_placement]);
-    json_put_double(w, "norm_eps", c->norm_eps);
+    json_put_float(w, "norm_eps", c->norm_eps);
     json_put_bool(w, "norm_bias", c->norm_bias);
     json_put_bool(w, "embed_norm", c->embed_norm);
     json_put_bool(w, "final_norm", c->final_norm);
@@ -58,8 +67,8 @@ static void put_switches(struct json_writer *w, const struct model_config *c) {
         json_open(w, "rope", '{');
         json_put_string(w, "style", rope_words[c->rope_style]);
         json_put_int(w, "rot_dim", c->rot_dim);
-        json_put_double(w, "scale", c->rope_scale);
-        json_put_double(w, "lowest_frequency", c->inv_freq[c->rot_dim / 2 - 1]);
+        json_put_float(w, "scale", c->rope_scale);
+        json_put_float(w, "lowest_frequency", c->inv_freq[c->rot_dim / 2 - 1]);
         json_close(w, '}');
     }
     json_put_string(w, "activation", activation_words[c->activation]);
@@ -71,17 +80,17 @@ static void put_switches(struct json_writer *w, const struct model_config *c) {
     json_put_bool(w, "parallel_residual", c->parallel_residual);
     json_put_bool(w, "shared_norm", c->shared_norm);
     json_put_bool(w, "normed_residual", c->normed_residual);
-    json_put_double(w, "attention_scale", c->attention_scale);
+    json_put_float(w, "attention_scale", c->attention_scale);
     json_put_bool(w, "scale_by_layer", c->scale_by_layer);
-    json_put_double(w, "embed_scale", c->embed_scale);
+    json_put_float(w, "embed_scale", c->embed_scale);
     json_put_int(w, "embed_width", c->embed_width);
     json_put_bool(w, "tied_head", c->tied_head);
     json_put_int(w, "sliding_window", c->sliding_window);
     json_put_int(w, "first_windowed_layer", c->first_windowed_layer);
 }
 
-static void put_suggestion(struct json_writer *w, const char *key, double v) {
-    if (v >= 0) json_put_double(w, key, v);
+static void put_suggestion(struct json_writer *w, const char *key, float v) {
+    if (v >= 0) json_put_float(w, key, v);
 }
 
 static void put_tokens(struct json_writer *w, const struct model_config *c) {
@@ -145,6 +154,36 @@ static void put_memory(struct json_writer *w, const struct model_config *c, int6
     json_close(w, ']');
 }
 
+// Bytes of all tensors with the matrices in 8 bits; -1 where a tensor is missing or wrong, and
+// *why.
+static int64_t int8_bytes(const struct model_config *c, struct checkpoint *cp, struct err *why) {
+    size_t n = checkpoint_count(cp);
+    uint8_t *roles = calloc(n + 1, sizeof *roles);
+    int64_t bytes = roles ? 0 : err_set(why, E_NOMEM, "no memory for %zu tensors", n);
+    if (roles && model_tensor_roles(c, cp, roles, why) < 0) bytes = -1;
+    for (size_t i = 0; i < n && bytes >= 0; i++) {
+        const struct tensor *t = checkpoint_at(cp, i);
+        bool matrix = roles[i] == TENSOR_MATRIX || roles[i] == TENSOR_TURNED;
+        int64_t values = (int64_t)(t->bytes / dtype_size(t->dtype));
+        int64_t scales = matrix && t->dtype != DTYPE_I8 ? t->shape[roles[i] == TENSOR_TURNED] : 0;
+        if (roles[i] != TENSOR_UNUSED)
+            bytes += matrix ? values + scales * (int64_t)sizeof(float) : (int64_t)t->bytes;
+    }
+    free(roles);
+    return bytes;
+}
+
+static void put_weights(struct json_writer *w, const struct model_config *c,
+                        struct checkpoint *cp) {
+    struct err why = {0};
+    int64_t bytes = int8_bytes(c, cp, &why);
+    json_put_string(w, "weight_dtype", c->int8 ? "int8" : dtype_name(c->dtype));
+    if (bytes >= 0)
+        json_put_int(w, "weight_bytes_int8", bytes);
+    else
+        json_put_string(w, "weights_error", why.text);
+}
+
 // --- files beside the weights ---
 
 static bool holds(const char *dir, const char *name) {
@@ -153,17 +192,12 @@ static bool holds(const char *dir, const char *name) {
            access(path, R_OK) == 0;
 }
 
-static const char *tokenizer_file(const char *dir) {
-    if (holds(dir, "tokenizer.json")) return "tokenizer.json";
-    if (holds(dir, "tokenizer.model")) return "tokenizer.model";
-    return holds(dir, "vocab.json") && holds(dir, "merges.txt") ? "vocab.json" : NULL;
-}
-
 static const char *template_file(const char *dir) {
     char path[PATH_MAX];
     if (holds(dir, "chat_template.jinja")) return "chat_template.jinja";
     if (!holds(dir, "tokenizer_config.json")) return NULL;
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    if ((size_t)snprintf(path, sizeof path, "%s/tokenizer_config.json", dir) >= sizeof path)
+        return NULL;
     // A broken file is the tokenizer's to report; here it holds no template.
     cJSON *json = json_parse_file(path, &json_limits_file, NULL);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
@@ -175,19 +209,22 @@ static const char *template_file(const char *dir) {
 int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
     struct model_config c;
     struct checkpoint *cp = NULL;
-    char fingerprint[FINGERPRINT_LEN + 1];
+    char fingerprint[FINGERPRINT_LEN + 1], text[PATH_MAX];
     TRY(model_config_load(&c, dir, err));
+    TRY(text_files_dir(text, dir, err));
     TRY(checkpoint_open(&cp, dir, err));
     int rc = fingerprint_compute(fingerprint, &c, cp, err);
     if (rc == 0) {
         json_put_string(w, "family", c.family);
+        put_format(w, &c, cp);
         json_put_string(w, "dtype", dtype_name(c.dtype));
         put_shape(w, &c);
         put_switches(w, &c);
         put_tokens(w, &c);
+        put_weights(w, &c, cp);
         put_memory(w, &c, put_tensors(w, cp));
-        json_put_string(w, "tokenizer_file", tokenizer_file(dir));
-        json_put_string(w, "chat_template_file", template_file(dir));
+        json_put_string(w, "tokenizer_file", text_files_tokenizer(text));
+        json_put_string(w, "chat_template_file", template_file(text));
         json_put_string(w, "fingerprint", fingerprint);
     }
     checkpoint_close(cp);

@@ -1,48 +1,19 @@
 // Parts of tensors onto the backend. See loader.h.
 #include "engine/model/loader.h"
-#include <stdio.h>
+#include "kernels/int8.h"
+#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 #define STAGING_ALIGNMENT 64
 
-// The tensor's row that is the part's row r.
-static int32_t tensor_row(const struct part *p, int32_t r) {
-    return p->group ? p->first + r / p->group * p->stride + r % p->group : r;
-}
-
 // --- finding and checking ---
-
-static int check_shape(const struct tensor *t, const struct part *p, struct err *err) {
-    int n_dims = p->n_cols ? 2 : 1;
-    int32_t rows = p->transposed ? p->n_cols : p->n_rows;
-    int32_t cols = p->transposed ? p->n_rows : p->n_cols;
-    if (t->n_dims == n_dims && t->shape[0] == rows && (n_dims == 1 || t->shape[1] == cols))
-        return 0;
-    char has[128] = "";
-    for (int d = 0, at = 0; d < t->n_dims && at < 100; d++)
-        at += snprintf(has + at, sizeof has - (size_t)at, "%s%lld", d ? ", " : "",
-                       (long long)t->shape[d]);
-    if (n_dims == 1)
-        return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d)", t->name, has,
-                       rows);
-    return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d, %d)", t->name, has,
-                   rows, cols);
-}
 
 static int find_part(struct loader *l, int32_t layer, const struct part *p, const char *suffix,
                      const struct tensor **out, struct err *err) {
-    char name[TENSOR_NAME_MAX];
-    const struct tensor *t =
-        checkpoint_find(l->cp, family_tensor_name(name, l->names, layer, p->stem, suffix));
-    if (!t) return err_set(err, E_NOTFOUND, "the tensor '%s' is missing", name);
-    TRY(check_shape(t, p, err));
-    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16)
-        return err_set(err, E_UNSUPPORTED,
-                       "the tensor '%s' is stored as %s; known are f32, f16, bf16", t->name,
-                       dtype_name(t->dtype));
-    l->used[checkpoint_index(l->cp, t)] = true;
-    *out = t;
+    TRY(part_find(p, l->cp, l->names, layer, suffix, l->m->config.int8, out, err));
+    uint8_t *role = &l->roles[checkpoint_index(l->cp, *out)];
+    if (*role == TENSOR_UNUSED) *role = TENSOR_KEPT;
     return 0;
 }
 
@@ -101,7 +72,7 @@ static int read_part(struct loader *l, const struct tensor *t, const struct part
     int32_t end = p->rows.first + p->rows.count;
     for (int32_t r = p->rows.first, n; r < end; r += n) {
         n = p->group && p->group - r % p->group < end - r ? p->group - r % p->group : end - r;
-        size_t from = (size_t)tensor_row(p, r) * row;
+        size_t from = (size_t)part_tensor_row(p, r) * row;
         TRY(checkpoint_read(l->cp, t, from, to, (size_t)n * row, err));
         to = (char *)to + (size_t)n * row;
     }
@@ -110,10 +81,19 @@ static int read_part(struct loader *l, const struct tensor *t, const struct part
 
 // --- matrices ---
 
+static void to_f32(float *out, const void *in, enum dtype dtype, size_t n) {
+    const uint16_t *half = in;
+    if (dtype == DTYPE_F32) memcpy(out, in, n * sizeof *out);
+    if (dtype == DTYPE_BF16)
+        for (size_t i = 0; i < n; i++) out[i] = bf16_to_f32(half[i]);
+    if (dtype == DTYPE_F16)
+        for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(half[i]);
+}
+
 // The first element of the slice in what is staged, and the strides from there on.
 static struct tensor_view view_of(const struct tensor *t, const struct part *p,
                                   const char *staged) {
-    size_t skip = (size_t)(p->transposed ? tensor_row(p, p->rows.first) : p->cols.first);
+    size_t skip = (size_t)(p->transposed ? part_tensor_row(p, p->rows.first) : p->cols.first);
     return (struct tensor_view){
         .data = staged + skip * dtype_size(t->dtype),
         .dtype = t->dtype,
@@ -124,55 +104,133 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
     };
 }
 
-static int pack_matrix(struct loader *l, struct weight *w, const struct part *parts, int n,
-                       const struct tensor *const *tensors, struct err *err) {
+// One matrix on its way: its tensors, and what lies where in the staging area.
+struct matrix {
+    struct part parts[LOADER_MAX_PARTS];
+    const struct tensor *tensors[LOADER_MAX_PARTS], *scales[LOADER_MAX_PARTS]; // scales: of I8
+    int n;
+    bool quantize; // on the way
+};
+
+static int64_t n_values(const struct part *p) {
+    return (int64_t)p->rows.count * p->cols.count;
+}
+
+static size_t aligned(size_t bytes) {
+    return (bytes + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+}
+
+// The tensors as they are read; beside them the integers and scales, and a row in F32.
+static size_t matrix_room(const struct matrix *m) {
+    size_t room = 0;
+    for (int i = 0; i < m->n; i++) {
+        const struct part *p = &m->parts[i];
+        room += staged_room(m->tensors[i], p);
+        if (m->scales[i] || m->quantize) room += 2 * aligned((size_t)p->n_rows * sizeof(float));
+        if (m->quantize) room += aligned((size_t)n_values(p));
+    }
+    return room + (m->quantize ? (size_t)m->parts[0].n_cols * sizeof(float) : 0);
+}
+
+// A part's rows of "STEM.weight_scale" to *at, which moves on.
+static int read_scales(struct loader *l, const struct matrix *m, int i, char **at,
+                       struct tensor_view *v, struct err *err) {
+    struct part p = m->parts[i];
+    float *values = (float *)(void *)*at;
+    p.n_cols = 0;
+    p.transposed = false;
+    *at += aligned((size_t)p.n_rows * sizeof(float));
+    TRY(read_part(l, m->scales[i], &p, *at, err));
+    to_f32(values, *at, m->scales[i]->dtype, (size_t)p.rows.count);
+    *at += aligned((size_t)p.n_rows * sizeof(float));
+    for (int32_t r = 0; r < p.rows.count; r++)
+        if (!(values[r] >= 0 && values[r] < INFINITY))
+            return err_set(err, E_FORMAT, "the tensor '%s' holds a scale of %g", m->scales[i]->name,
+                           (double)values[r]);
+    v->scales = values;
+    return 0;
+}
+
+// Turns a view into integers and scales at *at, which moves on.
+static int quantize_view(const struct matrix *m, int i, char **at, struct tensor_view *v,
+                         struct err *err) {
+    float *scales = (float *)(void *)*at;
+    *at += 2 * aligned((size_t)m->parts[i].n_rows * sizeof(float));
+    int8_t *q = (int8_t *)*at;
+    *at += aligned((size_t)(v->rows * v->cols));
+    float *work = (float *)(void *)*at;
+    for (int64_t r = 0; r < v->rows; r++)
+        if (int8_quantize_row(v, r, q + r * v->cols, 1, work, &scales[r]) < 0)
+            return err_set(err, E_UNSUPPORTED,
+                           "the tensor '%s' holds a value that is infinite or no number; 8 bits "
+                           "with a scale cannot say that",
+                           m->tensors[i]->name);
+    *v = (struct tensor_view){q, DTYPE_I8, v->rows, v->cols, v->cols, 1, scales};
+    return 0;
+}
+
+static int pack_matrix(struct loader *l, struct weight *w, const struct part *parts,
+                       struct matrix *m, struct err *err) {
     struct tensor_view views[LOADER_MAX_PARTS];
     struct backend *be = l->m->backend;
-    size_t room = 0, at = 0, bytes = 0;
-    for (int i = 0; i < n; i++) room += staged_room(tensors[i], &parts[i]);
+    size_t room = matrix_room(m), at = 0, bytes = 0;
     TRY(stage(l, room, err));
-    for (int i = 0; i < n; i++) {
-        const struct part *p = &parts[i];
+    for (int i = 0; i < m->n; i++) {
+        const struct part *p = &m->parts[i];
         // Stored the other way round, every part of a tensor needs all that is read of it.
-        bool staged = i > 0 && p->transposed && tensors[i] == tensors[i - 1];
-        if (!staged && i > 0) at += staged_room(tensors[i - 1], &parts[i - 1]);
-        if (!staged) TRY(read_part(l, tensors[i], p, l->staging + at, err));
-        views[i] = view_of(tensors[i], p, l->staging + at);
-        bytes += slice_bytes(tensors[i], p);
+        bool staged = i > 0 && p->transposed && m->tensors[i] == m->tensors[i - 1];
+        if (!staged && i > 0) at += staged_room(m->tensors[i - 1], &m->parts[i - 1]);
+        if (!staged) TRY(read_part(l, m->tensors[i], p, l->staging + at, err));
+        views[i] = view_of(m->tensors[i], p, l->staging + at);
+        bytes += slice_bytes(m->tensors[i], &parts[i]);
+    }
+    char *rest = l->staging + at + staged_room(m->tensors[m->n - 1], &m->parts[m->n - 1]);
+    for (int i = 0; i < m->n; i++) {
+        if (m->scales[i]) TRY(read_scales(l, m, i, &rest, &views[i], err));
+        if (!m->quantize) continue;
+        TRY(quantize_view(m, i, &rest, &views[i], err));
+        views[i].data = (const int8_t *)views[i].data + parts[i].cols.first;
+        views[i].cols = parts[i].cols.count;
     }
     struct weight packed = {0};
-    TRY(be->ops->weight_init(be, &packed, views, n, err));
+    TRY(be->ops->weight_init(be, &packed, views, m->n, err));
     *w = packed;
     l->m->weight_bytes += w->bytes;
     loader_step(l, bytes);
     return 0;
 }
 
+static int find_scales(struct loader *l, int32_t layer, struct matrix *m, int i, struct err *err) {
+    struct part p = m->parts[i];
+    p.n_cols = 0;
+    p.transposed = false;
+    return find_part(l, layer, &p, "weight_scale", &m->scales[i], err);
+}
+
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err) {
-    const struct tensor *tensors[LOADER_MAX_PARTS];
+    struct matrix m = {.n = n};
     for (int i = 0; i < n; i++) {
-        TRY(find_part(l, layer, &parts[i], "weight", &tensors[i], err));
-        if (tensors[i]->dtype != tensors[0]->dtype)
+        m.parts[i] = parts[i];
+        TRY(find_part(l, layer, &parts[i], "weight", &m.tensors[i], err));
+        if (m.tensors[i]->dtype != m.tensors[0]->dtype)
             return err_set(err, E_UNSUPPORTED,
                            "the tensors '%s' (%s) and '%s' (%s) must be of one dtype",
-                           tensors[0]->name, dtype_name(tensors[0]->dtype), tensors[i]->name,
-                           dtype_name(tensors[i]->dtype));
-        if (w && !l->packing) l->total += (int64_t)slice_bytes(tensors[i], &parts[i]);
+                           m.tensors[0]->name, dtype_name(m.tensors[0]->dtype), m.tensors[i]->name,
+                           dtype_name(m.tensors[i]->dtype));
+        if (m.tensors[i]->dtype == DTYPE_I8) TRY(find_scales(l, layer, &m, i, err));
+        if (w && !l->packing) l->total += (int64_t)slice_bytes(m.tensors[i], &parts[i]);
     }
-    return w && l->packing ? pack_matrix(l, w, parts, n, tensors, err) : 0;
+    for (int i = 0; i < n && !parts[0].looked_up; i++)
+        l->roles[checkpoint_index(l->cp, m.tensors[i])] =
+            parts[i].transposed ? TENSOR_TURNED : TENSOR_MATRIX;
+    m.quantize = l->int8 && m.tensors[0]->dtype != DTYPE_I8 && !parts[0].looked_up;
+    // A row's scale is that of the whole row, whichever columns are this rank's.
+    for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);
+    return w && l->packing ? pack_matrix(l, w, parts, &m, err) : 0;
 }
 
 // --- vectors: norms and biases, f32 on the device ---
-
-static void to_f32(float *out, const void *in, enum dtype dtype, size_t n) {
-    const uint16_t *half = in;
-    if (dtype == DTYPE_F32) memcpy(out, in, n * sizeof *out);
-    if (dtype == DTYPE_BF16)
-        for (size_t i = 0; i < n; i++) out[i] = bf16_to_f32(half[i]);
-    if (dtype == DTYPE_F16)
-        for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(half[i]);
-}
 
 int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err) {
     void *p = NULL;
@@ -230,6 +288,9 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err) {
     const struct tensor *t;
     TRY(find_part(l, -1, p, "weight", &t, err));
+    if (t->dtype == DTYPE_I8)
+        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is a table and cannot be of 8 bits",
+                       t->name);
     if (out && !l->packing) l->total += (int64_t)slice_bytes(t, p);
     return out && l->packing ? pack_vector(l, out, p, 1, &t, err) : 0;
 }

@@ -5,6 +5,7 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/families.h"
 #include "engine/model/model.h"
+#include "engine/model/parts.h"
 
 #define LOADER_MAX_PARTS 3 // of a stacked matrix: q, k, v
 
@@ -12,8 +13,9 @@ struct loader {
     struct model *m; // whose weight_bytes grow
     const struct family_tensors *names;
     struct checkpoint *cp;
-    bool packing; // second walk
-    bool *used;   // (tensors of the checkpoint)
+    bool packing;   // second walk
+    bool int8;      // matrices that are multiplied become 8-bit integers (kernels/int8.h)
+    uint8_t *roles; // (tensors of the checkpoint) enum tensor_role; first walk
     char *staging;
     size_t staging_bytes;
     int64_t done, total;
@@ -21,20 +23,10 @@ struct loader {
     void *ctx;
 };
 
-// A tensor as the model has it, and the slice of it that is this rank's.
-struct part {
-    const char *stem;
-    int32_t n_rows, n_cols;  // of the tensor; n_cols 0: a vector of n_rows
-    struct range rows, cols; // rows are numbered within the part
-    // A tensor that holds several parts (q, k and v): the part's row r is the tensor's row
-    // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
-    int32_t first, group, stride;
-    bool transposed; // stored as (n_cols, n_rows); then the slice lies within one group
-};
-
 // In the first walk: finds and checks, adds the slices' bytes to total. In the second: reads and
 // packs. What goes to w, out NULL is another rank's, to be checked only. The fault names the
-// tensor. n parts, one above the other: the tensors "STEM.weight".
+// tensor. n parts, one above the other: the tensors "STEM.weight", and for those of 8 bits
+// "STEM.weight_scale".
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err);
 // n vectors one behind the other, f32 on the device: the tensors "STEM.suffix". The parts may be

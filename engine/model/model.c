@@ -10,28 +10,16 @@
 #include "engine/model/positions.h"
 #include <stdlib.h>
 
-static struct range whole(int32_t n) {
-    return (struct range){0, n};
-}
-
-static struct part whole_part(const char *stem, int32_t n_rows, int32_t n_cols) {
-    return (struct part){stem, n_rows, n_cols, whole(n_rows), whole(n_cols), 0, 0, 0, false};
-}
-
-static struct range heads_rows(struct range heads, int32_t head_dim) {
-    return (struct range){heads.first * head_dim, heads.count * head_dim};
-}
-
 static int load_head_norm(struct loader *l, float **out, int32_t layer, const char *stem,
                           struct err *err) {
-    struct part p = whole_part(stem, l->m->config.head_dim, 0);
+    struct part p = part_whole(stem, l->m->config.head_dim, 0);
     return loader_vector(l, out, layer, &p, 1, "weight", err);
 }
 
 static int load_norm(struct loader *l, struct norm_weights *w, int32_t layer, const char *stem,
                      struct err *err) {
     const struct model_config *c = &l->m->config;
-    struct part p = whole_part(stem, c->width, 0);
+    struct part p = part_whole(stem, c->width, 0);
     TRY(loader_vector(l, w ? &w->weight : NULL, layer, &p, 1, "weight", err));
     if (!c->norm_bias) return 0;
     return loader_vector(l, w ? &w->bias : NULL, layer, &p, 1, "bias", err);
@@ -39,41 +27,14 @@ static int load_norm(struct loader *l, struct norm_weights *w, int32_t layer, co
 
 // --- the walk ---
 
-// A matrix of a layer that is a tensor of its own.
-static struct part layer_part(const struct loader *l, const char *stem, int32_t n_rows,
-                              int32_t n_cols, struct range rows, struct range cols) {
-    return (struct part){stem, n_rows, n_cols, rows, cols, .transposed = l->names->conv1d};
-}
-
-static void qkv_parts(const struct loader *l, struct part parts[3]) {
-    const struct model_config *c = &l->m->config;
-    const struct family_tensors *t = l->names;
-    int32_t d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d;
-    struct range q_rows = heads_rows(split_heads(&l->m->split, c->n_heads), d);
-    struct range kv_rows = heads_rows(split_kv_heads(&l->m->split, c->n_kv_heads), d);
-    const char *const stems[] = {t->q, t->k, t->v};
-    for (int32_t i = 0, at = 0; i < 3; i++) {
-        int32_t n = i == 0 ? q : kv;
-        parts[i] = layer_part(l, stems[i], n, c->width, i == 0 ? q_rows : kv_rows, whole(c->width));
-        if (t->qkv) {
-            parts[i].stem = t->qkv;
-            parts[i].n_rows = q + 2 * kv;
-            parts[i].first = t->qkv_by_head ? i * d : at;
-            parts[i].group = t->qkv_by_head ? d : n;
-            parts[i].stride = 3 * d;
-        }
-        at += n;
-    }
-}
-
 static int load_attention(struct loader *l, struct layer_weights *w, int32_t layer,
                           struct err *err) {
     const struct model_config *c = &l->m->config;
     const struct family_tensors *t = l->names;
     struct part qkv[3];
-    qkv_parts(l, qkv);
-    const struct part o =
-        layer_part(l, t->o, c->width, c->n_heads * c->head_dim, whole(c->width), qkv[0].rows);
+    parts_qkv(c, t, &l->m->split, qkv);
+    const struct part o = part_of_layer(t, t->o, c->width, c->n_heads * c->head_dim,
+                                        range_whole(c->width), qkv[0].rows);
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed: one of them adds it
     TRY(load_norm(l, w ? &w->attn_norm : NULL, layer, t->attn_norm, err));
     TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, 3, err));
@@ -90,10 +51,10 @@ static int load_ffn(struct loader *l, struct layer_weights *w, int32_t layer, st
     const struct model_config *c = &l->m->config;
     const struct family_tensors *t = l->names;
     struct range mine = split_even(&l->m->split, c->ffn_width);
-    struct range all = whole(c->width);
-    const struct part ups[] = {layer_part(l, t->gate, c->ffn_width, c->width, mine, all),
-                               layer_part(l, t->up, c->ffn_width, c->width, mine, all)};
-    const struct part down = layer_part(l, t->down, c->width, c->ffn_width, all, mine);
+    struct range all = range_whole(c->width);
+    const struct part ups[] = {part_of_layer(t, t->gate, c->ffn_width, c->width, mine, all),
+                               part_of_layer(t, t->up, c->ffn_width, c->width, mine, all)};
+    const struct part down = part_of_layer(t, t->down, c->width, c->ffn_width, all, mine);
     const struct part *up = c->gated ? ups : ups + 1;
     int n_up = c->gated ? 2 : 1;
     bool adds_bias = l->m->split.tp_rank == 0;
@@ -110,8 +71,8 @@ static int load_ffn(struct loader *l, struct layer_weights *w, int32_t layer, st
 // rank, out on the last.
 static int load_projections(struct loader *l, bool first, bool last, struct err *err) {
     const struct model_config *c = &l->m->config;
-    const struct part in = whole_part(l->names->embed_in, c->width, c->embed_width);
-    const struct part out = whole_part(l->names->embed_out, c->embed_width, c->width);
+    const struct part in = part_whole(l->names->embed_in, c->width, c->embed_width);
+    const struct part out = part_whole(l->names->embed_out, c->embed_width, c->width);
     if (c->embed_width == c->width) return 0;
     TRY(loader_matrix(l, first ? &l->m->embed_in : NULL, -1, &in, 1, err));
     return loader_matrix(l, last ? &l->m->embed_out : NULL, -1, &out, 1, err);
@@ -121,7 +82,7 @@ static int load_projections(struct loader *l, bool first, bool last, struct err 
 static int load_positions(struct loader *l, bool first, struct err *err) {
     const struct model_config *c = &l->m->config;
     int32_t rows = c->max_positions + c->position_offset;
-    const struct part table = whole_part(l->names->positions, rows, c->width);
+    const struct part table = part_whole(l->names->positions, rows, c->width);
     if (c->positions != POSITION_LEARNED) return 0;
     return loader_table(l, first ? &l->m->position_table : NULL, &table, err);
 }
@@ -133,8 +94,9 @@ static int load_ends(struct loader *l, struct err *err) {
     const struct model_config *c = &m->config;
     bool first = m->split.pp_rank == 0, last = m->split.pp_rank == m->split.pp_size - 1;
     struct range rows = split_even(&m->split, c->vocab_size);
-    const struct part embed = whole_part(l->names->embed, c->vocab_size, c->embed_width);
+    struct part embed = part_whole(l->names->embed, c->vocab_size, c->embed_width);
     struct part head = embed;
+    embed.looked_up = !c->tied_head;
     if (!c->tied_head) head.stem = l->names->head;
     head.rows = rows;
     m->head_is_embed = c->tied_head && first && last && rows.count == c->vocab_size;
@@ -230,7 +192,7 @@ static void report_unused(const struct loader *l) {
     char quoted[TENSOR_NAME_MAX];
     for (size_t i = 0; i < checkpoint_count(l->cp); i++) {
         const char *name = checkpoint_at(l->cp, i)->name;
-        if (l->used[i] || is_derived(l->m, l->names, name)) continue;
+        if (l->roles[i] != TENSOR_UNUSED || is_derived(l->m, l->names, name)) continue;
         if (n++ == 0) first = name;
     }
     if (n > 0)
@@ -260,11 +222,12 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     TRY(model_config_load(&m->config, model_dir, err));
     TRY(prepare(m, err));
     TRY(checkpoint_open(&l->cp, model_dir, err));
-    l->names = family_find(m->config.family)->tensors;
-    l->used = calloc(checkpoint_count(l->cp) + 1, sizeof *l->used);
-    if (!l->used) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);
+    l->names = family_tensors_of(&m->config);
+    l->roles = calloc(checkpoint_count(l->cp) + 1, sizeof *l->roles);
+    if (!l->roles) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);
     TRY(walk(l, err));
     report_unused(l);
+    m->config.int8 = m->config.int8 || l->int8;
     l->packing = true;
     loader_step(l, 0);
     TRY(walk(l, err));
@@ -273,18 +236,30 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     return checkpoint_check_unchanged(l->cp, err);
 }
 
+int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,
+                       struct err *err) {
+    struct model m = {.config = *c, .split = split_single};
+    struct loader l = {.m = &m, .cp = cp, .names = family_tensors_of(c), .roles = roles};
+    memset(roles, TENSOR_UNUSED, checkpoint_count(cp));
+    int rc = prepare(&m, err);
+    if (rc == 0) rc = walk(&l, err);
+    free(m.layers);
+    return rc;
+}
+
 int model_load(struct model **out, const char *model_dir, struct backend *be,
-               const struct split *split, void (*progress)(void *ctx, int64_t done, int64_t total),
-               void *ctx, struct err *err) {
+               const struct split *split, bool int8,
+               void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
+               struct err *err) {
     struct model *m = calloc(1, sizeof *m);
     if (!m) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);
     m->backend = be;
     m->split = *split;
-    struct loader l = {.m = m, .progress = progress, .ctx = ctx};
+    struct loader l = {.m = m, .int8 = int8, .progress = progress, .ctx = ctx};
     struct err why = {0};
     int rc = load(&l, model_dir, &why);
     loader_unstage(&l);
-    free(l.used);
+    free(l.roles);
     checkpoint_close(l.cp);
     if (rc == 0) {
         *out = m;

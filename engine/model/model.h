@@ -2,6 +2,7 @@
 // loading.
 #pragma once
 #include "engine/dist/split.h"
+#include "engine/model/checkpoint.h"
 #include "engine/model/model_config.h"
 #include "kernels/backend.h"
 
@@ -47,8 +48,21 @@ struct model {
 // in the mapping, so that a file cut short meanwhile is E_CORRUPT, not a signal) into one staging
 // area, packed, and the area is freed: memory holds the weights once. A rank reads its own slices
 // only. The fault names itself: a missing tensor (E_NOTFOUND), a wrong shape (E_FORMAT), no memory
-// (E_NOMEM, with need).
+// (E_NOMEM, with need). int8: matrices that linear multiplies by become 8-bit integers with a scale
+// for each output (kernels/int8.h); those that are stored so are taken so in any case.
 int model_load(struct model **out, const char *model_dir, struct backend *be,
-               const struct split *split, void (*progress)(void *ctx, int64_t done, int64_t total),
-               void *ctx, struct err *err);
+               const struct split *split, bool int8,
+               void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
+               struct err *err);
 void model_free(struct model *m);
+
+// What a model does with the tensors of its checkpoint.
+enum tensor_role {
+    TENSOR_UNUSED,
+    TENSOR_KEPT,   // norms, biases, tables, an embedding that is looked up only
+    TENSOR_MATRIX, // multiplied by, stored (outputs, inputs): 8 bits are for these
+    TENSOR_TURNED, // the same, stored (inputs, outputs)
+};
+// roles: (checkpoint_count(cp)). Every tensor is checked as by model_load, none is read.
+int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,
+                       struct err *err);

@@ -6,6 +6,8 @@
 #include "engine/model/model_config.h"
 #include "base/json.h"
 #include "engine/model/families.h"
+#include "engine/model/ft_checkpoint.h"
+#include "engine/model/ft_folder.h"
 #include "engine/model/rope.h"
 #include <limits.h>
 #include <math.h>
@@ -13,14 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-// Beyond any model, and small enough that the products below stay far from overflow:
-// rows * width * layers is at most 2^(26 + 20 + 12).
-#define MAX_LAYERS 4096
-#define MAX_HEADS 65536
-#define MAX_HEAD_DIM 1024
-#define MAX_FFN (1 << 24)
-#define MAX_QKV_ROWS (1 << 26)
-#define MAX_VOCAB (1 << 26)
 #define MAX_COMPUTED_TABLE (1 << 28) // values; of sinusoidal positions, which no file has to hold
 
 static const struct json_limits config_limits = {4 << 20, 16, 100000};
@@ -70,34 +64,36 @@ static int require_i32(const cJSON *json, const char *key, int32_t max, int32_t 
 static int read_heads(struct model_config *c, const struct family *f, const cJSON *json,
                       struct err *err) {
     const struct family_keys *k = f->keys;
-    TRY(require_i32(json, k->n_heads, MAX_HEADS, &c->n_heads, err));
+    TRY(require_i32(json, k->n_heads, MODEL_MAX_HEADS, &c->n_heads, err));
     c->n_kv_heads = c->n_heads;
     if (k->n_kv_heads && f->kv_heads_required)
-        TRY(require_i32(json, k->n_kv_heads, MAX_HEADS, &c->n_kv_heads, err));
+        TRY(require_i32(json, k->n_kv_heads, MODEL_MAX_HEADS, &c->n_kv_heads, err));
     else if (k->n_kv_heads)
-        TRY(read_i32(json, k->n_kv_heads, MAX_HEADS, &c->n_kv_heads, err));
+        TRY(read_i32(json, k->n_kv_heads, MODEL_MAX_HEADS, &c->n_kv_heads, err));
     if (c->n_heads % c->n_kv_heads != 0)
         return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->n_heads, c->n_heads,
                        k->n_kv_heads, c->n_kv_heads);
     // null means what the shape gives, even where the class has a default of its own.
     if (k->head_dim && cJSON_GetObjectItemCaseSensitive(json, k->head_dim)) c->head_dim = 0;
-    if (k->head_dim) TRY(read_i32(json, k->head_dim, MAX_HEAD_DIM, &c->head_dim, err));
+    if (k->head_dim) TRY(read_i32(json, k->head_dim, MODEL_MAX_HEAD_DIM, &c->head_dim, err));
     if (c->head_dim != 0) return 0;
     if (c->width % c->n_heads != 0)
         return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->width, c->width,
                        k->n_heads, c->n_heads);
     c->head_dim = c->width / c->n_heads;
-    return c->head_dim <= MAX_HEAD_DIM ? 0
-                                       : err_set(err, E_UNSUPPORTED, "heads of %d; the limit is %d",
-                                                 c->head_dim, MAX_HEAD_DIM);
+    return c->head_dim <= MODEL_MAX_HEAD_DIM
+               ? 0
+               : err_set(err, E_UNSUPPORTED, "heads of %d; the limit is %d", c->head_dim,
+                         MODEL_MAX_HEAD_DIM);
 }
 
 static int read_ffn_width(struct model_config *c, const struct family_keys *k, const cJSON *json,
                           struct err *err) {
     c->ffn_width = 4 * c->width;
     if (!k->ffn_width) return 0;
-    if (!k->ffn_width_optional) return require_i32(json, k->ffn_width, MAX_FFN, &c->ffn_width, err);
-    return read_i32(json, k->ffn_width, MAX_FFN, &c->ffn_width, err);
+    if (!k->ffn_width_optional)
+        return require_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->ffn_width, err);
+    return read_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->ffn_width, err);
 }
 
 // Where the family has a length of its own, a file need not say it.
@@ -111,13 +107,13 @@ static int read_max_positions(struct model_config *c, const struct family_keys *
 static int read_shape(struct model_config *c, const struct family *f, const cJSON *json,
                       struct err *err) {
     const struct family_keys *k = f->keys;
-    TRY(require_i32(json, "vocab_size", MAX_VOCAB, &c->vocab_size, err));
-    TRY(require_i32(json, k->n_layers, MAX_LAYERS, &c->n_layers, err));
+    TRY(require_i32(json, "vocab_size", MODEL_MAX_VOCAB, &c->vocab_size, err));
+    TRY(require_i32(json, k->n_layers, MODEL_MAX_LAYERS, &c->n_layers, err));
     TRY(require_i32(json, k->width, MODEL_MAX_WIDTH, &c->width, err));
     TRY(read_ffn_width(c, k, json, err));
     TRY(read_max_positions(c, k, json, err));
     TRY(read_heads(c, f, json, err));
-    if (((int64_t)c->n_heads + 2 * (int64_t)c->n_kv_heads) * c->head_dim > MAX_QKV_ROWS)
+    if (((int64_t)c->n_heads + 2 * (int64_t)c->n_kv_heads) * c->head_dim > MODEL_MAX_QKV_ROWS)
         return err_set(err, E_LIMIT, "%d heads of %d are more than a matrix may have rows",
                        c->n_heads, c->head_dim);
     c->embed_width = c->width;
@@ -181,10 +177,33 @@ static int read_dtype(struct model_config *c, const cJSON *json, struct err *err
                    name);
 }
 
+// How `parley quantize` says what it has done; other methods are refused by their names.
+static int read_quantization(struct model_config *c, const cJSON *json, struct err *err) {
+    const cJSON *q = cJSON_GetObjectItemCaseSensitive(json, "quantization_config");
+    const char *method = NULL;
+    int64_t bits = 8;
+    if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
+    if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is no object");
+    TRY(json_get_string(q, "quant_method", &method, err));
+    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
+    if (!method)
+        return err_set(err, E_UNSUPPORTED,
+                       "'quantization_config' names no 'quant_method'; known is " MODEL_INT8_METHOD
+                       ", which parley quantize writes");
+    if (strcmp(method, MODEL_INT8_METHOD) != 0 || bits != 8)
+        return err_set(
+            err, E_UNSUPPORTED,
+            "'quantization_config' asks for '%.60s' with %d bits; known is " MODEL_INT8_METHOD
+            " with 8, which parley quantize writes",
+            method, (int)bits);
+    c->int8 = true;
+    return 0;
+}
+
 // Keys that would change the result and that no family here knows what to do with.
 static int refuse_unknown(const cJSON *json, struct err *err) {
-    static const char *const keys[] = {"quantization_config", "compression_config",
-                                       "is_encoder_decoder", "add_cross_attention"};
+    static const char *const keys[] = {"compression_config", "is_encoder_decoder",
+                                       "add_cross_attention"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, keys[i]);
         if (item && !cJSON_IsNull(item) && !cJSON_IsFalse(item))
@@ -302,6 +321,7 @@ static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     c->temperature = c->top_p = c->repetition_penalty = -1;
     c->top_k = -1;
     TRY(refuse_unknown(json, err));
+    TRY(read_quantization(c, json, err));
     TRY(rename_keys(json, f, err));
     TRY(read_shape(c, f, json, err));
     TRY(read_numbers(c, f, json, err));
@@ -332,16 +352,20 @@ int model_config_load_file(struct model_config *c, const char *config_path, stru
     return read_file(c, config_path, read_config, err);
 }
 
+static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct err *err) {
+    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
+    return err_set(err, E_LIMIT, "the path %.300s... is too long", dir);
+}
+
+// config.json or config.ini, and the suggestions beside it, which have the last word on token ids.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err) {
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/generation_config.json", model_dir) >= sizeof path)
-        return err_set(err, E_LIMIT, "the path %.300s... is too long", model_dir);
-    bool generation = access(path, F_OK) == 0;
-    snprintf(path, sizeof path, "%s/config.json", model_dir);
-    TRY(read_file(c, path, read_config, err));
-    if (!generation) return 0;
-    snprintf(path, sizeof path, "%s/generation_config.json", model_dir);
-    return read_file(c, path, read_generation, err);
+    char config[PATH_MAX], generation[PATH_MAX], ft_dir[PATH_MAX];
+    bool is_ft;
+    TRY(ft_folder_find(ft_dir, model_dir, &is_ft, err));
+    TRY(path_in(config, model_dir, "config.json", err));
+    TRY(path_in(generation, is_ft ? ft_dir : model_dir, "generation_config.json", err));
+    TRY(is_ft ? ft_model_config_load(c, ft_dir, err) : read_file(c, config, read_config, err));
+    return access(generation, F_OK) == 0 ? read_file(c, generation, read_generation, err) : 0;
 }
 
 int32_t model_config_window(const struct model_config *c, int32_t layer) {

@@ -10,14 +10,29 @@
 
 #define MODEL_MAX_EOS 8
 #define MODEL_MAX_ROT 512
+// Beyond any model, and small enough that their products stay far from overflow:
+// rows * width * layers is at most 2^(26 + 20 + 12).
 #define MODEL_MAX_WIDTH (1 << 20)
+#define MODEL_MAX_LAYERS 4096
+#define MODEL_MAX_HEADS 65536
+#define MODEL_MAX_HEAD_DIM 1024
+#define MODEL_MAX_FFN (1 << 24)
+#define MODEL_MAX_QKV_ROWS (1 << 26)
+#define MODEL_MAX_VOCAB (1 << 26)
+#define MODEL_INT8_METHOD "parley_int8" // quantization_config's quant_method of `parley quantize`
 
+enum model_format { // of the folder: how its tensors are called and lie
+    FORMAT_HUGGING_FACE,
+    FORMAT_FASTERTRANSFORMER
+};
 enum norm_placement { NORM_PRE, NORM_POST }; // before or after each sub-layer's residual add
 enum position_kind { POSITION_LEARNED, POSITION_SINUSOIDAL, POSITION_ROTARY, POSITION_ALIBI };
 
 struct model_config {
-    char family[32];  // model_type: "llama", "qwen3" ...
+    char family[32]; // model_type: "llama", "qwen3" ...; of config.ini, the section: "gpt", "gptj"
+    enum model_format format;
     enum dtype dtype; // of the stored weights, as the config says (tensors may differ)
+    bool int8;        // matrices as 8-bit integers with a scale for each output (kernels/int8.h)
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
 
@@ -63,7 +78,8 @@ struct model_config {
 };
 
 // Reads DIR/config.json (transformers 4 and 5: torch_dtype|dtype,
-// rope_theta+rope_scaling|rope_parameters) and DIR/generation_config.json. Every number is
+// rope_theta+rope_scaling|rope_parameters), or DIR/N-gpu/config.ini (ft_folder.h), and
+// generation_config.json beside it. Every number is
 // range-checked and cross-checked (heads divide, sizes multiply without overflow); a value that
 // would change the result and is not understood is E_UNSUPPORTED by name.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err);

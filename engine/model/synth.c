@@ -10,6 +10,7 @@
 #include "engine/model/safetensors.h"
 #include "engine/model/synth_shapes.h"
 #include "engine/model/synth_values.h"
+#include "engine/model/text_files.h"
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -272,22 +273,10 @@ static int check_space(const struct plan *p, struct err *err) {
 }
 
 static int copy_tokenizer(const char *from, const char *to, struct err *err) {
-    static const char *const names[] = {
-        "tokenizer.json", "tokenizer_config.json",   "tokenizer.model",   "vocab.json",
-        "merges.txt",     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja",
-    };
-    int n = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[PATH_MAX];
-        struct buf bytes;
-        TRY(path_in(path, from, names[i], err));
-        if (access(path, F_OK) < 0) continue;
-        int rc = buf_read_file(&bytes, path, (size_t)256 << 20, err);
-        if (rc == 0) rc = write_text(to, names[i], &bytes, err);
-        buf_release(&bytes);
-        if (rc < 0) return rc;
-        n++;
-    }
+    int n;
+    char dir[PATH_MAX];
+    TRY(text_files_dir(dir, from, err));
+    TRY(text_files_copy(dir, to, &n, err));
     return n > 0 ? 0 : err_set(err, E_NOTFOUND, "%s holds no tokenizer", from);
 }
 

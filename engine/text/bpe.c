@@ -10,19 +10,19 @@
 
 struct bpe_symbol {
     int32_t id;
-    uint32_t rank; // of the pair that this symbol and the next one form
+    uint32_t rank;  // of the pair that this symbol and the next one form
+    int32_t merged; // what the pair becomes
     uint32_t prev, next;
 };
 
 int bpe_init(struct bpe *b, uint32_t n_merges, struct err *err) {
-    *b = (struct bpe){.cap_merges = n_merges};
+    *b = (struct bpe){0};
     size_t cap = 16;
     while (cap / 2 <= n_merges) cap *= 2;
     b->mask = cap - 1;
     b->merges = malloc(cap * sizeof *b->merges);
-    b->merged = malloc((n_merges + (size_t)1) * sizeof *b->merged);
     int rc = hash_seed(&b->seed);
-    if (!b->merges || !b->merged) rc = E_NOMEM;
+    if (!b->merges) rc = E_NOMEM;
     if (rc < 0) return err_set(err, rc, "no table for %u merges", n_merges);
     for (size_t i = 0; i < cap; i++) b->merges[i].rank = NO_RANK;
     return 0;
@@ -30,7 +30,6 @@ int bpe_init(struct bpe *b, uint32_t n_merges, struct err *err) {
 
 void bpe_release(struct bpe *b) {
     free(b->merges);
-    free(b->merged);
     string_table_release(&b->words);
     *b = (struct bpe){0};
 }
@@ -46,34 +45,47 @@ static struct merge_slot *find_merge(const struct bpe *b, int32_t left, int32_t 
     return &b->merges[i];
 }
 
-static uint32_t rank_of(const struct bpe *b, int32_t left, int32_t right) {
-    return find_merge(b, left, right)->rank;
+void bpe_add_ranked_merge(struct bpe *b, uint32_t rank, int32_t left, int32_t right,
+                          int32_t merged) {
+    *find_merge(b, left, right) = (struct merge_slot){pair_of(left, right), rank, merged};
 }
 
 void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t merged) {
-    *find_merge(b, left, right) = (struct merge_slot){pair_of(left, right), b->n_merges};
-    b->merged[b->n_merges++] = merged;
+    bpe_add_ranked_merge(b, b->n_merges++, left, right, merged);
 }
 
 // --- short words
 // ------------------------------------------------------------------------------------------
 
+struct short_pairs {
+    uint32_t ranks[SHORT_WORD]; // of the pair that begins at each symbol
+    int32_t merged[SHORT_WORD];
+};
+
+static void look_up(const struct bpe *b, const int32_t *ids, size_t i, struct short_pairs *p) {
+    const struct merge_slot *slot = find_merge(b, ids[i], ids[i + 1]);
+    p->ranks[i] = slot->rank;
+    p->merged[i] = slot->merged;
+}
+
 // Joins within ids[n] and returns how many are left.
 static size_t merge_short(const struct bpe *b, int32_t *ids, size_t n) {
-    uint32_t ranks[SHORT_WORD]; // ranks[i]: of the pair ids[i], ids[i + 1]
-    for (size_t i = 0; i + 1 < n; i++) ranks[i] = rank_of(b, ids[i], ids[i + 1]);
+    struct short_pairs p;
+    for (size_t i = 0; i + 1 < n; i++) look_up(b, ids, i, &p);
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)
-            if (ranks[i] < ranks[best]) best = i;
-        if (ranks[best] == NO_RANK) break;
-        ids[best] = b->merged[ranks[best]];
+            if (p.ranks[i] < p.ranks[best]) best = i;
+        if (p.ranks[best] == NO_RANK) break;
+        ids[best] = p.merged[best];
         n--;
         memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
-        if (best + 1 < n)
-            memmove(ranks + best + 1, ranks + best + 2, (n - best - 2) * sizeof *ranks);
-        if (best + 1 < n) ranks[best] = rank_of(b, ids[best], ids[best + 1]);
-        if (best > 0) ranks[best - 1] = rank_of(b, ids[best - 1], ids[best]);
+        if (best + 1 < n) {
+            memmove(p.ranks + best + 1, p.ranks + best + 2, (n - best - 2) * sizeof *p.ranks);
+            memmove(p.merged + best + 1, p.merged + best + 2, (n - best - 2) * sizeof *p.merged);
+            look_up(b, ids, best, &p);
+        }
+        if (best > 0) look_up(b, ids, best - 1, &p);
     }
     return n;
 }
@@ -119,7 +131,9 @@ static uint64_t heap_pop(struct bpe_scratch *s) {
 
 static int scratch_reserve(struct bpe_scratch *s, size_t n) {
     if (n <= s->cap_symbols) return 0;
-    bpe_scratch_release(s); // nothing in it is worth copying
+    free(s->symbols); // nothing in it is worth copying
+    free(s->heap);
+    s->cap_symbols = 0;
     s->symbols = malloc(n * sizeof *s->symbols);
     s->heap = malloc(n * sizeof *s->heap);
     if (!s->symbols || !s->heap) return E_NOMEM;
@@ -127,17 +141,23 @@ static int scratch_reserve(struct bpe_scratch *s, size_t n) {
     return 0;
 }
 
-// Symbols of the word's bytes and the heap of all pairs; the last symbol is its own sentinel: rank
-// NO_RANK.
-static void fill(const struct bpe *b, const char *word, size_t len, struct bpe_scratch *s) {
+static void rank_pair(const struct bpe *b, struct bpe_symbol *symbol, int32_t next_id,
+                      struct merge_halves *halves) {
+    const struct merge_slot *slot = find_merge(b, symbol->id, next_id);
+    symbol->rank = slot->rank;
+    symbol->merged = slot->merged;
+    if (halves && slot->rank != NO_RANK)
+        halves[slot->merged] = (struct merge_halves){symbol->id, next_id};
+}
+
+// Symbols and the heap of all pairs; the last symbol is its own sentinel: rank NO_RANK.
+static void fill(const struct bpe *b, const int32_t *ids, size_t len, struct bpe_scratch *s) {
     s->n_heap = 0;
     for (size_t i = 0; i < len; i++) {
         struct bpe_symbol *symbol = &s->symbols[i];
-        symbol->id = b->byte_ids[(unsigned char)word[i]];
-        symbol->prev = (uint32_t)i - 1;
-        symbol->next = (uint32_t)i + 1;
-        symbol->rank =
-            i + 1 < len ? rank_of(b, symbol->id, b->byte_ids[(unsigned char)word[i + 1]]) : NO_RANK;
+        *symbol = (struct bpe_symbol){
+            .id = ids[i], .rank = NO_RANK, .prev = (uint32_t)i - 1, .next = (uint32_t)i + 1};
+        if (i + 1 < len) rank_pair(b, symbol, ids[i + 1], s->halves);
         if (symbol->rank != NO_RANK) s->heap[s->n_heap++] = (uint64_t)symbol->rank << 32 | i;
     }
     for (size_t i = s->n_heap / 4 + 1; i-- > 0;)
@@ -145,30 +165,30 @@ static void fill(const struct bpe *b, const char *word, size_t len, struct bpe_s
 }
 
 // The pair that begins at position i has changed.
-static int rank_pair(const struct bpe *b, struct bpe_scratch *s, uint32_t i, size_t len) {
+static int pair_changed(const struct bpe *b, struct bpe_scratch *s, uint32_t i, size_t len) {
     struct bpe_symbol *symbol = &s->symbols[i];
-    symbol->rank =
-        symbol->next < len ? rank_of(b, symbol->id, s->symbols[symbol->next].id) : NO_RANK;
+    symbol->rank = NO_RANK;
+    if (symbol->next < len) rank_pair(b, symbol, s->symbols[symbol->next].id, s->halves);
     return symbol->rank == NO_RANK ? 0 : heap_push(s, (uint64_t)symbol->rank << 32 | i);
 }
 
-static int encode_long(const struct bpe *b, const char *word, size_t len, struct bpe_scratch *s,
-                       struct token_list *out) {
+static int merge_long(const struct bpe *b, const int32_t *ids, size_t len, struct bpe_scratch *s,
+                      struct token_list *out) {
     TRY(scratch_reserve(s, len));
-    fill(b, word, len, s);
+    fill(b, ids, len, s);
     while (s->n_heap > 0) {
         uint64_t key = heap_pop(s);
         uint32_t i = (uint32_t)key, rank = (uint32_t)(key >> 32);
         struct bpe_symbol *left = &s->symbols[i];
         if (left->rank != rank) continue; // superseded
         struct bpe_symbol *right = &s->symbols[left->next];
-        left->id = b->merged[rank];
+        left->id = left->merged;
         left->next = right->next;
         right->rank = NO_RANK; // it is gone: its keys in the heap count no more
         if (left->next < len) s->symbols[left->next].prev = i;
-        TRY(rank_pair(b, s, i, len));
         if (left->prev < len)
-            TRY(rank_pair(b, s, left->prev, len)); // the first one's prev is UINT32_MAX
+            TRY(pair_changed(b, s, left->prev, len)); // the first one's prev is UINT32_MAX
+        TRY(pair_changed(b, s, i, len));
     }
     for (uint32_t i = 0; i < len; i = s->symbols[i].next)
         TRY(token_list_push(out, s->symbols[i].id));
@@ -178,23 +198,63 @@ static int encode_long(const struct bpe *b, const char *word, size_t len, struct
 // --- words
 // ------------------------------------------------------------------------------------------------
 
+int32_t *bpe_first_symbols(struct bpe_scratch *s, size_t n) {
+    if (n <= s->cap_first) return s->first;
+    free(s->first);
+    s->first = malloc(n * sizeof *s->first);
+    s->cap_first = s->first ? n : 0;
+    return s->first;
+}
+
+int bpe_merge(const struct bpe *b, int32_t *symbols, size_t n, struct bpe_scratch *s,
+              struct token_list *out) {
+    if (n > SHORT_WORD || s->halves) return merge_long(b, symbols, n, s, out);
+    return token_list_append(out, symbols, merge_short(b, symbols, n));
+}
+
 static int encode_by_merges(const struct bpe *b, const char *word, size_t len,
                             struct bpe_scratch *s, struct token_list *out) {
-    if (len > SHORT_WORD) return encode_long(b, word, len, s, out);
-    int32_t ids[SHORT_WORD];
+    int32_t few[SHORT_WORD], *ids = len > SHORT_WORD ? bpe_first_symbols(s, len) : few;
+    if (!ids) return E_NOMEM;
     for (size_t i = 0; i < len; i++) ids[i] = b->byte_ids[(unsigned char)word[i]];
-    return token_list_append(out, ids, merge_short(b, ids, len));
+    return bpe_merge(b, ids, len, s, out);
+}
+
+static int encode_word(const struct bpe *b, const struct vocab *v, const char *word, size_t len,
+                       struct bpe_scratch *s, struct token_list *out) {
+    int32_t id = string_table_find(&b->words, v->arena.data, word, len);
+    return id >= 0 ? token_list_push(out, id) : encode_by_merges(b, word, len, s, out);
 }
 
 int bpe_encode(const struct bpe *b, const struct vocab *v, const char *word, size_t len,
                struct bpe_scratch *s, struct token_list *out) {
-    int32_t id = string_table_find(&b->words, v->arena.data, word, len);
-    return id >= 0 ? token_list_push(out, id) : encode_by_merges(b, word, len, s, out);
+    struct cached_word *c;
+    if (!s->cache || len > CACHED_WORD_MAX_BYTES) return encode_word(b, v, word, len, s, out);
+    if (word_cache_find(s->cache, word, len, &c)) return token_list_append(out, c->ids, c->n);
+    size_t before = out->len;
+    TRY(encode_word(b, v, word, len, s, out));
+    word_cache_fill(c, len, out, before);
+    return 0;
+}
+
+void bpe_scratch_keep_words(struct bpe_scratch *s, size_t text_len) {
+    if (text_len >= WORD_CACHE_MIN_TEXT) s->cache = calloc(WORD_CACHE_SIZE, sizeof *s->cache);
+}
+
+int bpe_scratch_keep_halves(struct bpe_scratch *s, int32_t n_ids) {
+    if (!s->halves) s->halves = malloc((size_t)n_ids * sizeof *s->halves);
+    if (!s->halves) return E_NOMEM;
+    for (int32_t i = 0; i < n_ids; i++) s->halves[i].left = NO_HALF;
+    return 0;
 }
 
 void bpe_scratch_release(struct bpe_scratch *s) {
     free(s->symbols);
     free(s->heap);
+    free(s->first);
+    free(s->halves);
+    free(s->cache);
+    token_list_release(&s->joined);
     *s = (struct bpe_scratch){0};
 }
 

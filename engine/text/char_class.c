@@ -1,5 +1,6 @@
 // See char_class.h. Categories come from utf8proc (Unicode 15); ASCII never asks it.
 #include "engine/text/char_class.h"
+#include <string.h>
 #include <utf8proc.h>
 
 bool char_is_space(uint32_t c) {
@@ -37,6 +38,24 @@ bool char_is_numeric(uint32_t c) {
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
     return category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_NL ||
            category == UTF8PROC_CATEGORY_NO;
+}
+
+bool char_is_punctuation(uint32_t c) {
+    if (c < 0x80)
+        return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') ||
+               (c >= '{' && c <= '~');
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO;
+}
+
+const char *char_find(const char *text, size_t len, const char *needle, size_t needle_len) {
+    const char *end = text + len;
+    while ((size_t)(end - text) >= needle_len) {
+        text = memchr(text, *needle, (size_t)(end - text) - needle_len + 1);
+        if (!text || memcmp(text, needle, needle_len) == 0) return text;
+        text++;
+    }
+    return NULL;
 }
 
 uint32_t char_decode(const char *s) {

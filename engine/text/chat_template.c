@@ -332,7 +332,7 @@ static int check_written(const struct rendering *w, const struct message *m, siz
 // The text from `from` on as ids; what messages brought is plain unless forge.
 static int encode(const struct chat_template *c, const struct rendering *w, size_t from, bool forge,
                   struct token_list *ids, struct err *err) {
-    struct encode_options opt = {0};
+    struct encode_options opt = {.continues = from > 0};
     struct text_span *plain = NULL;
     size_t n = 0, len = w->text.len;
     for (size_t i = from; i < len && !forge; i++)

@@ -59,7 +59,14 @@ int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinj
     if (name.len > 1 && memcmp(name.s, "__", 2) == 0)
         return jinja_undefined(r, out, "access to attribute '%.*s' of '%s' object is unsafe.",
                                JINJA_QUOTED(name), jinja_type_name(v));
+    if (method && jinja_is_markup(v))
+        return jinja_fail(r, E_UNSUPPORTED, "methods of a string marked as safe are not supported");
     if (method) return get_method(r, v, method, out);
+    if (v->kind == JINJA_TUPLE && v->list->is == JINJA_GROUP &&
+        (jinja_string_is(name, "grouper") || jinja_string_is(name, "list"))) {
+        *out = v->list->items[jinja_string_is(name, "list")];
+        return 0;
+    }
     TRY(dict_value(r, v, &key, &found));
     if (!found) return no_attr(r, v, name, out);
     *out = *found;
@@ -87,7 +94,9 @@ static int get_index(struct jinja_run *r, const struct jinja_value *v, int64_t i
         return 0;
     }
     size_t from = jinja_string_offset(v->s, (size_t)at);
+    bool markup = v->markup; // *out may be where v is
     *out = jinja_str(jinja_string_sub(v->s, from, from + char_utf8_len(v->s.s + from)));
+    out->markup = markup;
     return 0;
 }
 
@@ -101,8 +110,9 @@ int jinja_get_item(struct jinja_run *r, const struct jinja_value *v, const struc
         *out = *found;
         return 0;
     }
-    if ((key->kind == JINJA_INT || key->kind == JINJA_BOOL) &&
-        (v->kind == JINJA_STRING || jinja_is_sequence(v)))
+    bool indexed = v->kind == JINJA_STRING || jinja_is_plain(v) ||
+                   (jinja_is_sequence(v) && v->list->is == JINJA_RANGE);
+    if ((key->kind == JINJA_INT || key->kind == JINJA_BOOL) && indexed)
         return get_index(r, v, key->kind == JINJA_INT ? key->i : key->b, out);
     if (key->kind == JINJA_STRING) return jinja_get_attr(r, v, key->s, out);
     struct jinja_string shown;
@@ -166,13 +176,20 @@ static int slice_string(struct jinja_run *r, struct jinja_string s, const struct
 int jinja_get_slice(struct jinja_run *r, const struct jinja_value *v,
                     const struct jinja_value bounds[3], struct jinja_value *out) {
     struct slice cut;
-    if (v->kind == JINJA_STRING) return slice_string(r, v->s, bounds, out);
+    if (v->kind == JINJA_STRING) {
+        bool markup = v->markup; // *out may be where v is
+        TRY(slice_string(r, v->s, bounds, out));
+        out->markup = markup;
+        return 0;
+    }
     if (v->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(v->s));
-    if (!jinja_is_sequence(v))
+    if (!jinja_is_sequence(v) || v->list->is >= JINJA_VIEW)
         return jinja_fail(r, E_INVAL, "'%s' object is not subscriptable", jinja_type_name(v));
-    TRY(slice_of(r, bounds, v->list->len, &cut));
+    const struct jinja_list *l = v->list; // *out may be where v is
+    TRY(slice_of(r, bounds, l->len, &cut));
     TRY(jinja_list_new(r, v->kind, out));
+    out->list->is = l->is == JINJA_RANGE ? JINJA_RANGE : JINJA_PLAIN;
     for (int64_t i = 0; i < cut.n; i++)
-        TRY(jinja_list_push(r, out->list, v->list->items[cut.from + i * cut.step]));
+        TRY(jinja_list_push(r, out->list, l->items[cut.from + i * cut.step]));
     return 0;
 }

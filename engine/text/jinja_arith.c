@@ -18,7 +18,7 @@ static int unsupported(struct jinja_run *r, int op, const struct jinja_value *a,
                        const struct jinja_value *b) {
     const struct jinja_value *u = a->kind == JINJA_UNDEFINED ? a : b;
     if (u->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(u->s));
-    if (op == '+' && (a->kind == JINJA_STRING || jinja_is_sequence(a)))
+    if (op == '+' && (a->kind == JINJA_STRING || jinja_is_plain(a)))
         return jinja_fail(r, E_INVAL, "can only concatenate %s (not \"%s\") to %s",
                           jinja_type_name(a), jinja_type_name(b), jinja_type_name(a));
     return jinja_fail(r, E_INVAL, "unsupported operand type(s) for %s: '%s' and '%s'", op_name(op),
@@ -89,8 +89,20 @@ static int of_ints(struct jinja_run *r, int op, int64_t a, int64_t b, struct jin
     return 0;
 }
 
+// % and //, rounded as Python rounds them: zeros keep their sign.
+static double divide_floats(int op, double a, double b) {
+    double rest = fmod(a, b), whole = (a - rest) / b, down;
+    if (rest != 0 && (rest < 0) != (b < 0)) {
+        rest += b;
+        whole -= 1;
+    }
+    if (op == '%') return rest != 0 ? rest : copysign(0, b);
+    if (whole == 0) return copysign(0, a / b);
+    down = floor(whole);
+    return whole - down > 0.5 ? down + 1 : down;
+}
+
 static int of_floats(struct jinja_run *r, int op, double a, double b, struct jinja_value *out) {
-    double rest;
     if (b == 0 && op != '+' && op != '-' && op != '*' && op != JINJA_OP('*', '*'))
         return jinja_fail(r, E_INVAL, "%s",
                           op == '/' ? "float division by zero"
@@ -109,12 +121,14 @@ static int of_floats(struct jinja_run *r, int op, double a, double b, struct jin
         *out = jinja_float(a / b);
         return 0;
     case JINJA_OP('*', '*'):
+        if (a == 0 && b < 0)
+            return jinja_fail(r, E_INVAL, "0.0 cannot be raised to a negative power");
         *out = jinja_float(pow(a, b));
+        if (isfinite(a) && isfinite(b) && !isfinite(out->f)) // or complex
+            return jinja_fail(r, E_UNSUPPORTED, "a power that is no finite number");
         return 0;
     default:
-        rest = fmod(a, b);
-        if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-        *out = jinja_float(op == '%' ? rest : floor((a - rest) / b + 0.5));
+        *out = jinja_float(divide_floats(op, a, b));
         return 0;
     }
 }
@@ -130,10 +144,10 @@ static int repeat(struct jinja_run *r, const struct jinja_value *v, int64_t n,
         }
         return jinja_text_take_value(&t, out);
     }
+    const struct jinja_list *l = v->list; // *out may be where v is
     TRY(jinja_list_new(r, v->kind, out));
-    for (; n > 0 && v->list->len > 0; n--)
-        for (size_t i = 0; i < v->list->len; i++)
-            TRY(jinja_list_push(r, out->list, v->list->items[i]));
+    for (; n > 0 && l->len > 0; n--)
+        for (size_t i = 0; i < l->len; i++) TRY(jinja_list_push(r, out->list, l->items[i]));
     return 0;
 }
 
@@ -147,9 +161,10 @@ static int join(struct jinja_run *r, const struct jinja_value *a, const struct j
         jinja_text_add(&t, b->s);
         return jinja_text_take_value(&t, out);
     }
+    const struct jinja_list *first = a->list, *second = b->list; // *out may be where a is
     TRY(jinja_list_new(r, a->kind, out));
-    for (size_t i = 0; i < a->list->len; i++) TRY(jinja_list_push(r, out->list, a->list->items[i]));
-    for (size_t i = 0; i < b->list->len; i++) TRY(jinja_list_push(r, out->list, b->list->items[i]));
+    for (size_t i = 0; i < first->len; i++) TRY(jinja_list_push(r, out->list, first->items[i]));
+    for (size_t i = 0; i < second->len; i++) TRY(jinja_list_push(r, out->list, second->items[i]));
     return 0;
 }
 
@@ -193,8 +208,12 @@ int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,
     if (whole_a && whole_b) return of_ints(r, op, x, y, out);
     if (jinja_is_number(a) && jinja_is_number(b))
         return of_floats(r, op, jinja_as_double(a), jinja_as_double(b), out);
-    bool many_a = a->kind == JINJA_STRING || jinja_is_sequence(a),
-         many_b = b->kind == JINJA_STRING || jinja_is_sequence(b);
+    bool many_a = a->kind == JINJA_STRING || jinja_is_plain(a),
+         many_b = b->kind == JINJA_STRING || jinja_is_plain(b);
+    if (jinja_is_markup(a) || (jinja_is_markup(b) && op != '%'))
+        return jinja_fail(r, E_UNSUPPORTED,
+                          "'%s' with a string marked as safe, which escapes the other one",
+                          op_name(op));
     if (op == '+' && many_a && a->kind == b->kind) return join(r, a, b, out);
     if (op == '*' && many_a && whole_b) return repeat(r, a, y, out);
     if (op == '*' && whole_a && many_b) return repeat(r, b, x, out);

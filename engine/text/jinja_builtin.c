@@ -43,7 +43,7 @@ const struct jinja_builtin *jinja_method_find(const struct jinja_value *v,
         return jinja_builtin_find(jinja_str_methods, name);
     case JINJA_LIST:
     case JINJA_TUPLE:
-        return jinja_builtin_find(jinja_list_methods, name);
+        return jinja_is_plain(v) ? jinja_builtin_find(jinja_list_methods, name) : NULL;
     case JINJA_DICT:
         return jinja_builtin_find(jinja_dict_methods, name);
     case JINJA_LOOP:
@@ -111,8 +111,11 @@ int jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b,
         if (a[i].kind == JINJA_ABSENT)
             return jinja_fail(r, E_INVAL, "%s() missing the argument '%.*s'", b->name,
                               JINJA_QUOTED(p.names[i]));
-    TRY(jinja_spend(r, 1));
-    return b->fn(r, a, c, out);
+    bool markup = self && jinja_is_markup(self); // *out may be where self is
+    TRY(jinja_spend(r, 1 + c->n));
+    TRY(b->fn(r, a, c, out));
+    if (markup && out->kind == JINJA_STRING) out->markup = true;
+    return 0;
 }
 
 // --- kinds of arguments

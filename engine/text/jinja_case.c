@@ -1,21 +1,77 @@
 // Strings of chat templates in upper and lower case, in lines, without what is at their ends, and
 // with parts replaced: what filters and methods share.
 #include "engine/text/char_class.h"
+#include "engine/text/jinja_case_tables.h"
 #include "engine/text/jinja_run.h"
 #include <string.h>
 #include <utf8proc.h>
 
-static void add_upper(struct jinja_text *t, uint32_t c, uint8_t origin) {
-    if (c == 0xdf) { // the one letter of common text that becomes two
-        jinja_text_add_char(t, 'S', origin);
-        c = 'S';
+static const struct jinja_capital *capital_of(uint32_t c) {
+    size_t low = 0, high = jinja_n_capitals;
+    while (c >= 0x80 && low < high) {
+        size_t middle = (low + high) / 2;
+        if (jinja_capitals[middle].letter == c) return &jinja_capitals[middle];
+        if (jinja_capitals[middle].letter < c)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    jinja_text_add_char(t, (uint32_t)utf8proc_toupper((utf8proc_int32_t)c), origin);
+    return NULL;
+}
+
+// title: as the first letter of a word whose others are small.
+static void add_upper(struct jinja_text *t, uint32_t c, bool title, uint8_t origin) {
+    const struct jinja_capital *row = capital_of(c);
+    for (size_t k = 0; row && k < 3; k++) {
+        uint16_t part = title ? row->title[k] : row->upper[k];
+        if (part) jinja_text_add_char(t, part, origin);
+    }
+    if (row) return;
+    utf8proc_int32_t letter = (utf8proc_int32_t)c;
+    letter = title ? utf8proc_totitle(letter) : utf8proc_toupper(letter);
+    jinja_text_add_char(t, (uint32_t)letter, origin);
 }
 
 static bool is_cased(uint32_t c) {
     return utf8proc_isupper((utf8proc_int32_t)c) || utf8proc_islower((utf8proc_int32_t)c) ||
            utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LT;
+}
+
+// Characters that stand within words without being letters: accents, apostrophes, full stops ...
+static bool is_between(uint32_t c) {
+    switch (utf8proc_category((utf8proc_int32_t)c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+        return true;
+    default:
+        return c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x387 || c == 0x2018 ||
+               c == 0x2019 || c == 0x2024 || c == 0x2027 || c == 0x55f || c == 0x5f4;
+    }
+}
+
+// The small form of a capital sigma at i: another one where it ends a word.
+static uint32_t small_sigma(struct jinja_string s, size_t i) {
+    const char *p = s.s + i, *end = s.s + s.len, *start;
+    uint32_t c = 0;
+    bool before = false;
+    while (p > s.s && is_between(c = char_decode_back(p, &start))) p = start;
+    if (p > s.s) before = is_cased(c);
+    for (p = s.s + i + 2; p < end && is_between(c = char_decode(p));) p += char_utf8_len(p);
+    return before && !(p < end && is_cased(c)) ? 0x3c2 : 0x3c3;
+}
+
+static void add_lower(struct jinja_text *t, struct jinja_string s, size_t i) {
+    uint32_t c = char_decode(s.s + i);
+    uint8_t origin = jinja_string_origin(s, i);
+    if (c == 0x3a3) {
+        jinja_text_add_char(t, small_sigma(s, i), origin);
+        return;
+    }
+    jinja_text_add_char(t, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c), origin);
+    if (c == 0x130) jinja_text_add_char(t, 0x307, origin); // an i keeps the capital's dot
 }
 
 // Whether the letter behind c begins a word: in Python's str.title() behind anything that is no
@@ -34,13 +90,22 @@ int jinja_cased(struct jinja_run *r, struct jinja_string s, enum jinja_case how,
     for (size_t i = 0; i < s.len; i += char_utf8_len(s.s + i)) {
         uint32_t c = char_decode(s.s + i);
         if (how == JINJA_UPPER || (how != JINJA_LOWER && begins))
-            add_upper(&t, c, jinja_string_origin(s, i));
+            add_upper(&t, c, how == JINJA_CAPITALIZE || how == JINJA_TITLE,
+                      jinja_string_origin(s, i));
         else
-            jinja_text_add_char(&t, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c),
-                                jinja_string_origin(s, i));
+            add_lower(&t, s, i);
         begins = how >= JINJA_TITLE && ends_word(c, how);
     }
     return jinja_text_take_value(&t, out);
+}
+
+bool jinja_is_alpha(uint32_t c) {
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool jinja_is_alnum(uint32_t c) {
+    return jinja_is_alpha(c) || char_is_numeric(c);
 }
 
 // Python's str.splitlines().

@@ -8,7 +8,7 @@
 
 int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out) {
     size_t n = 0;
-    for (const struct jinja_scope *s = r->scope; s; s = s->parent)
+    for (const struct jinja_scope *s = r->scope; s; s = s->parent, n++)
         for (const struct jinja_var *v = s->vars; v; v = v->next, n++) {
             if (!jinja_string_equal(v->name, name)) continue;
             *out = v->value;
@@ -154,6 +154,7 @@ static int define(struct jinja_run *r, const struct jinja_node *n, bool is_calle
 // The argument for a parameter: by position, by name, its default. *n_used counts those taken.
 static int bind(struct jinja_run *r, const struct jinja_node *param, size_t position,
                 const struct jinja_call *c, size_t *n_used, struct jinja_value *out) {
+    TRY(jinja_spend(r, c->n / 4));
     for (size_t i = 0; i < c->n; i++) {
         bool here = c->names[i].s ? jinja_string_equal(c->names[i], param->name) : i == position;
         if (!here) continue;
@@ -183,6 +184,7 @@ static int bind_all(struct jinja_run *r, const struct jinja_macro *m, const stru
         if (!c->names[i].s && i >= position)
             return jinja_fail(r, E_INVAL, "macro '%.*s' takes not more than %zu argument(s)",
                               JINJA_QUOTED(m->node->name), position);
+        TRY(jinja_spend(r, position / 4));
         if (c->names[i].s && !has_param(m->node, c->names[i]))
             return jinja_fail(r, E_INVAL, "macro '%.*s' takes no keyword argument '%.*s'",
                               JINJA_QUOTED(m->node->name), JINJA_QUOTED(c->names[i]));
@@ -252,24 +254,39 @@ static int set_loop(struct jinja_run *r, const struct round *now) {
     return jinja_dict_setz(r, d, "depth0", jinja_int(0));
 }
 
+// What a filtered loop goes on with: where it has several names, a tuple of their values.
+static int as_bound(struct jinja_run *r, const struct jinja_node *target, struct jinja_value v,
+                    struct jinja_value *out) {
+    struct jinja_list *l;
+    *out = v;
+    if (target->kind != JINJA_N_TUPLE || v.kind == JINJA_TUPLE) return 0;
+    TRY(jinja_items(r, &v, &l));
+    TRY(jinja_list_new(r, JINJA_TUPLE, out));
+    for (size_t i = 0; i < l->len; i++) TRY(jinja_list_push(r, out->list, l->items[i]));
+    return 0;
+}
+
 // The items for which the loop's own condition holds.
 static int filtered(struct jinja_run *r, const struct jinja_node *n, struct jinja_list **items) {
     struct jinja_scope *scope = r->scope;
-    struct jinja_value kept, keep;
+    struct jinja_value kept, keep, v;
     TRY(jinja_list_new(r, JINJA_LIST, &kept));
     for (size_t i = 0; i < (*items)->len; i++) {
         TRY(jinja_scope_enter(r, scope));
         TRY(assign_target(r, n->a, &(*items)->items[i]));
         TRY(jinja_eval(r, n->filter, &keep));
-        if (jinja_truth(&keep)) TRY(jinja_list_push(r, kept.list, (*items)->items[i]));
+        if (!jinja_truth(&keep)) continue;
+        TRY(as_bound(r, n->a, (*items)->items[i], &v));
+        TRY(jinja_list_push(r, kept.list, v));
     }
     r->scope = scope;
     *items = kept.list;
     return 0;
 }
 
+// *whole: some round came to the end of the body.
 static int exec_rounds(struct jinja_run *r, const struct jinja_node *n,
-                       const struct jinja_list *items) {
+                       const struct jinja_list *items, bool *whole) {
     struct jinja_scope *scope = r->scope;
     struct round now = {.items = items};
     TRY(jinja_dict_new(r, &now.loop));
@@ -282,6 +299,7 @@ static int exec_rounds(struct jinja_run *r, const struct jinja_node *n,
         int rc = jinja_exec(r, n->c);
         r->scope = scope;
         if (rc < 0) return rc;
+        if (rc == 0) *whole = true;
         if (rc == JINJA_BREAK) break;
     }
     return 0;
@@ -294,7 +312,9 @@ static int exec_for(struct jinja_run *r, const struct jinja_node *n) {
     r->line = n->line;
     TRY(jinja_items(r, &v, &items));
     if (n->filter) TRY(filtered(r, n, &items));
-    if (items->len > 0) return exec_rounds(r, n, items);
+    bool whole = false; // Jinja runs `else` too where each round was left by break or continue
+    if (items->len > 0) TRY(exec_rounds(r, n, items, &whole));
+    if (whole) return 0;
     struct jinja_scope *scope = r->scope;
     TRY(jinja_scope_enter(r, scope));
     int rc = jinja_exec(r, n->d);

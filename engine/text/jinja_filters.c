@@ -1,6 +1,8 @@
 // Filters on single values of chat templates; those on lists are in jinja_list_filters.c.
 #include "engine/text/char_class.h"
 #include "engine/text/jinja_eval.h"
+#include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +11,14 @@
 // --- strings
 
 JINJA_FN(f_string) {
-    out->kind = JINJA_STRING;
+    *out = jinja_z("");
     return jinja_to_string(r, &a[0], &out->s);
+}
+
+JINJA_FN(f_safe) {
+    TRY(f_string(r, a, c, out));
+    out->markup = true;
+    return 0;
 }
 
 static int cased(struct jinja_run *r, const struct jinja_value *v, enum jinja_case how,
@@ -57,6 +65,10 @@ JINJA_FN(f_escape) {
     static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     struct jinja_string s;
     struct jinja_text t;
+    if (jinja_is_markup(&a[0])) { // escaped or safe as it is
+        *out = a[0];
+        return 0;
+    }
     TRY(jinja_to_string(r, &a[0], &s));
     TRY(jinja_spend(r, s.len / 64));
     jinja_text_init(&t, &r->arena);
@@ -67,7 +79,9 @@ JINJA_FN(f_escape) {
         else
             jinja_text_add(&t, jinja_string_sub(s, i, i + 1));
     }
-    return jinja_text_take_value(&t, out);
+    TRY(jinja_text_take_value(&t, out));
+    out->markup = true;
+    return 0;
 }
 
 // indent(s, width=4, first=False, blank=False): a line without words stays empty unless blank.
@@ -76,12 +90,13 @@ JINJA_FN(f_indent) {
     struct jinja_text t;
     int64_t width = 4;
     size_t at = 0;
-    TRY(jinja_to_string(r, &a[0], &s));
+    TRY(jinja_want_string(r, &a[0], &s));
     if (a[1].kind == JINJA_STRING)
         by = a[1].s;
     else
         TRY(jinja_want_int(r, &a[1], 4, &width));
     if (width > 1024) return jinja_fail(r, E_LIMIT, "indent by more than 1024");
+    if (s.len > 0 && s.s[s.len - 1] == '\r') s.len--; // Jinja puts a newline behind s first
     jinja_text_init(&t, &r->arena);
     for (bool first = true, more = true; more; first = false) {
         more = jinja_next_line(s, &at, &line);
@@ -105,7 +120,7 @@ JINJA_FN(f_truncate) {
     struct jinja_string s, end = JINJA_LITERAL("...");
     struct jinja_text t;
     int64_t length, leeway;
-    TRY(jinja_to_string(r, &a[0], &s));
+    TRY(jinja_want_string(r, &a[0], &s));
     TRY(jinja_want_int(r, &a[1], 255, &length));
     TRY(jinja_want_int(r, &a[4], 5, &leeway));
     if (a[3].kind != JINJA_ABSENT) TRY(jinja_want_string(r, &a[3], &end));
@@ -147,7 +162,7 @@ JINJA_FN(f_wordcount) {
     TRY(jinja_to_string(r, &a[0], &s));
     TRY(jinja_spend(r, s.len / 16));
     for (size_t i = 0; i < s.len; i += char_utf8_len(s.s + i)) {
-        bool word = char_is_word(char_decode(s.s + i));
+        bool word = s.s[i] == '_' || jinja_is_alnum(char_decode(s.s + i)); // Python's \\w
         n += word && !inside;
         inside = word;
     }
@@ -158,62 +173,81 @@ JINJA_FN(f_wordcount) {
 JINJA_FN(f_format) {
     struct jinja_value args;
     TRY(jinja_list_new(r, JINJA_TUPLE, &args));
-    for (size_t i = 0; i < c->n; i++) TRY(jinja_list_push(r, args.list, c->args[i]));
+    for (size_t i = 0; i < c->n; i++) {
+        if (c->names[i].s)
+            return jinja_fail(r, E_UNSUPPORTED, "format takes arguments by position only");
+        TRY(jinja_list_push(r, args.list, c->args[i]));
+    }
     TRY(f_string(r, a, c, out));
     return jinja_binary(r, '%', out, &args, out);
 }
 
 // --- numbers
 
-static bool number_of(struct jinja_string s, double *f, int64_t *i, bool *whole, int base) {
+struct number {
+    bool known, whole;
+    int64_t i; // where whole
+    double f;
+};
+
+// What Python's int() and float() make of a string: underscores stand between digits.
+static int number_of(struct jinja_run *r, struct jinja_string s, int base, struct number *out) {
     char digits[64], *end;
     size_t n = 0;
+    *out = (struct number){0};
+    TRY(jinja_spend(r, s.len / 16));
     s = jinja_string_strip(s, NULL, true, true);
-    for (size_t k = 0; k < s.len && n + 1 < sizeof digits; k++)
-        if (s.s[k] != '_') digits[n++] = s.s[k];
+    if (s.len == 0 || s.len >= sizeof digits) return 0;
+    for (size_t k = 0; k < s.len; k++) {
+        if (s.s[k] != '_')
+            digits[n++] = s.s[k];
+        else if (k == 0 || k + 1 == s.len || !isalnum((unsigned char)s.s[k - 1]) ||
+                 !isalnum((unsigned char)s.s[k + 1]))
+            return 0;
+    }
     digits[n] = 0;
-    if (n == 0 || s.len >= sizeof digits) return false;
-    *i = strtoll(digits, &end, base);
-    *whole = *end == 0;
-    *f = strtod(digits, &end);
-    return *whole || (*end == 0 && !strpbrk(digits, "xXpP"));
+    errno = 0;
+    out->i = strtoll(digits, &end, base);
+    out->whole = *end == 0 && end != digits;
+    if (out->whole && errno) return jinja_fail(r, E_LIMIT, "a whole number past 64 bits");
+    out->f = strtod(digits, &end);
+    out->known = out->whole || (*end == 0 && end != digits && !strpbrk(digits, "xXpP("));
+    return 0;
 }
 
 // int(value, default=0, base=10)
 JINJA_FN(f_int) {
-    double f = 0;
-    int64_t i = 0, base;
-    bool whole = false, known = true;
+    struct number n = {0};
+    int64_t base;
     TRY(jinja_want_int(r, &a[2], 10, &base));
-    if (base != 0 && (base < 2 || base > 36)) return jinja_fail(r, E_INVAL, "no base for int");
+    if (base < 2 || base > 36)
+        return jinja_fail(r, E_UNSUPPORTED, "int of base %lld", (long long)base);
+    if (a[0].kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(a[0].s));
     if (a[0].kind == JINJA_STRING)
-        known = number_of(a[0].s, &f, &i, &whole, (int)base);
+        TRY(number_of(r, a[0].s, (int)base, &n));
     else if (jinja_is_number(&a[0]))
-        f = jinja_as_double(&a[0]);
-    else
-        known = false;
+        n = (struct number){.known = true, .f = jinja_as_double(&a[0])};
+    if (n.known && !n.whole && isfinite(n.f) && fabs(n.f) >= 9.2e18 && a[0].kind != JINJA_INT)
+        return jinja_fail(r, E_LIMIT, "a whole number past 64 bits");
     if (a[0].kind == JINJA_INT)
         *out = a[0];
-    else if (known && whole)
-        *out = jinja_int(i);
-    else if (known && fabs(f) < 9e18)
-        *out = jinja_int((int64_t)f);
+    else if (n.known && n.whole)
+        *out = jinja_int(n.i);
+    else if (n.known && isfinite(n.f))
+        *out = jinja_int((int64_t)n.f);
     else
         *out = a[1].kind == JINJA_ABSENT ? jinja_int(0) : a[1];
     return 0;
 }
 
 JINJA_FN(f_float) {
-    double f = 0;
-    int64_t i;
-    bool whole, known = true;
+    struct number n = {0};
+    if (a[0].kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(a[0].s));
     if (a[0].kind == JINJA_STRING)
-        known = number_of(a[0].s, &f, &i, &whole, 10);
+        TRY(number_of(r, a[0].s, 10, &n));
     else if (jinja_is_number(&a[0]))
-        f = jinja_as_double(&a[0]);
-    else
-        known = false;
-    *out = known ? jinja_float(f) : a[1].kind == JINJA_ABSENT ? jinja_float(0) : a[1];
+        n = (struct number){.known = true, .f = jinja_as_double(&a[0])};
+    *out = n.known ? jinja_float(n.f) : a[1].kind == JINJA_ABSENT ? jinja_float(0) : a[1];
     return 0;
 }
 
@@ -221,7 +255,7 @@ JINJA_FN(f_abs) {
     struct jinja_value zero = jinja_int(0);
     if (!jinja_is_number(&a[0]))
         return jinja_fail(r, E_INVAL, "bad operand type for abs(): '%s'", jinja_type_name(&a[0]));
-    *out = a[0];
+    *out = a[0].kind == JINJA_BOOL ? jinja_int(a[0].b) : a[0];
     return jinja_as_double(&a[0]) < 0 ? jinja_binary(r, '-', &zero, &a[0], out) : 0;
 }
 
@@ -237,16 +271,16 @@ JINJA_FN(f_round) {
     if (precision < 0 || precision > 15)
         return jinja_fail(r, E_UNSUPPORTED, "round to 0 to 15 digits only");
     bool common = jinja_string_is(method, "common");
-    *out = a[0];
-    if (common && a[0].kind == JINJA_INT) return 0;
+    *out = a[0].kind == JINJA_BOOL ? jinja_int(a[0].b) : a[0];
+    if (common && out->kind == JINJA_INT) return 0;
     double v = jinja_as_double(&a[0]), scale = pow(10, (double)precision);
     if (common) {
         snprintf(digits, sizeof digits, "%.*f", (int)precision, v); // exact ties go to even
         *out = jinja_float(strtod(digits, NULL));
     } else if (jinja_string_is(method, "ceil")) {
-        *out = jinja_float(ceil(v * scale) / scale);
+        *out = jinja_float((ceil(v * scale) + 0.0) / scale); // whole numbers have no -0
     } else if (jinja_string_is(method, "floor")) {
-        *out = jinja_float(floor(v * scale) / scale);
+        *out = jinja_float((floor(v * scale) + 0.0) / scale);
     } else {
         return jinja_fail(r, E_INVAL, "method must be common, ceil or floor");
     }
@@ -273,19 +307,23 @@ JINJA_FN(f_length) {
         return jinja_spend(r, a[0].s.len / 64);
     case JINJA_LIST:
     case JINJA_TUPLE:
+        if (a[0].list->is == JINJA_GENERATOR) break;
         *out = jinja_int((int64_t)a[0].list->len);
         return 0;
     case JINJA_DICT:
         *out = jinja_int((int64_t)a[0].dict->len);
         return 0;
     default:
-        return jinja_fail(r, E_INVAL, "object of type '%s' has no len()", jinja_type_name(&a[0]));
+        break;
     }
+    return jinja_fail(r, E_INVAL, "object of type '%s' has no len()", jinja_type_name(&a[0]));
 }
 
 JINJA_FN(f_attr) {
     struct jinja_string name;
     TRY(jinja_want_string(r, &a[1], &name));
+    if (a[0].kind == JINJA_DICT && !jinja_method_find(&a[0], name)) // its keys are no attributes
+        return jinja_undefined(r, out, "'dict object' has no attribute '%.*s'", JINJA_QUOTED(name));
     return jinja_get_attr(r, &a[0], name, out);
 }
 
@@ -307,7 +345,7 @@ const struct jinja_builtin jinja_filters[] = {
     {"lower", f_lower, "s", 1},
     {"replace", f_replace, "s old new count", 3},
     {"round", f_round, "value precision method", 1},
-    {"safe", f_string, "value", 1},
+    {"safe", f_safe, "value", 1},
     {"string", f_string, "value", 1},
     {"title", f_title, "s", 1},
     {"tojson", jinja_to_json, "value ensure_ascii indent separators sort_keys", 1},

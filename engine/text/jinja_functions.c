@@ -16,7 +16,7 @@ JINJA_FN(g_range) {
         from = 0;
     }
     if (step == 0) return jinja_fail(r, E_INVAL, "range() arg 3 must not be zero");
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, JINJA_RANGE, out));
     while (step > 0 ? from < to : from > to) {
         if (out->list->len == MAX_RANGE)
             return jinja_fail(
@@ -55,6 +55,8 @@ JINJA_FN(g_namespace) {
 JINJA_FN(g_raise) {
     struct jinja_string s;
     TRY(jinja_to_string(r, &a[0], &s));
+    if (s.len == 0 || s.s[0] == '\0')
+        return jinja_fail(r, E_INVAL, "the template raises an exception and does not say why");
     return err_set(r->err, E_INVAL, "%.*s", (int)(s.len < 4096 ? s.len : 4096), s.s);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define MAX_BRACKETS 128
+#define MAX_NAME 255 // names are compared one by one, and counted as one step
 
 struct lexer {
     struct jinja_string text;
@@ -121,6 +122,8 @@ static const char *unescape(struct lexer *l, struct jinja_text *t) {
         for (int i = 0; i < 3 && peek(l, 0) >= '0' && peek(l, 0) <= '7'; i++)
             code = code * 8 + (uint32_t)(l->text.s[l->at++] - '0');
         jinja_text_add_char(t, code, 0);
+    } else if (c == 'N' || (unsigned char)c >= 0x80) { // there Python sees more than characters
+        return "a backslash before N or a character beyond ASCII is not supported";
     } else if (c != '\n') { // Python keeps the backslash of what it does not know
         jinja_text_addz(t, "\\");
         l->at--;
@@ -159,10 +162,13 @@ static bool is_name(int c) {
     return is_digit(c) || c == '_' || c >= 0x80 || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-static int read_number(struct lexer *l) {
+// Behind a dot it is an index: a.0.1 has two of them.
+static int read_number(struct lexer *l, bool after_dot) {
     size_t start = l->at;
     enum jinja_token_kind kind = JINJA_T_INT;
-    while (is_name(peek(l, 0)) && (peek(l, 0) | 32) != 'e') l->at++;
+    bool whole = after_dot || (peek(l, 0) == '0' && (peek(l, 1) | 32) == 'x');
+    while (is_name(peek(l, 0)) && (whole || (peek(l, 0) | 32) != 'e')) l->at++;
+    if (whole) return push(l, kind, 0, jinja_string_sub(l->text, start, l->at), start);
     if (peek(l, 0) == '.' && is_digit(peek(l, 1))) {
         kind = JINJA_T_FLOAT;
         for (l->at++; is_digit(peek(l, 0)) || peek(l, 0) == '_';) l->at++;
@@ -175,6 +181,23 @@ static int read_number(struct lexer *l) {
         }
     }
     return push(l, kind, 0, jinja_string_sub(l->text, start, l->at), start);
+}
+
+// A character beyond ASCII is part of a name if it is part of a word.
+static int read_name(struct lexer *l) {
+    size_t start = l->at;
+    while (is_name(peek(l, 0))) {
+        const char *c = l->text.s + l->at;
+        if (peek(l, 0) >= 0x80 && !char_is_word(char_decode(c))) break;
+        l->at += char_utf8_len(c);
+    }
+    if (l->at == start)
+        return err_set(l->err, E_FORMAT, "line %d: a character that is part of no name",
+                       line_of(l, start));
+    if (l->at - start > MAX_NAME)
+        return err_set(l->err, E_LIMIT, "line %d: a name of more than %d bytes", line_of(l, start),
+                       MAX_NAME);
+    return push(l, JINJA_T_NAME, 0, jinja_string_sub(l->text, start, l->at), start);
 }
 
 static int read_operator(struct lexer *l) {
@@ -217,10 +240,9 @@ static int read_inside(struct lexer *l, const char *close, bool trims, size_t op
             return err_set(l->err, E_FORMAT, "line %d: a tag is not closed by '%s'",
                            line_of(l, open), close);
         if (is_digit(c)) {
-            TRY(read_number(l));
+            TRY(read_number(l, start > 0 && l->text.s[start - 1] == '.'));
         } else if (is_name(c)) {
-            while (is_name(peek(l, 0))) l->at++;
-            TRY(push(l, JINJA_T_NAME, 0, jinja_string_sub(l->text, start, l->at), start));
+            TRY(read_name(l));
         } else if (c == '\'' || c == '"') {
             TRY(read_string(l));
         } else {

@@ -88,6 +88,9 @@ JINJA_FN(f_list) {
     struct jinja_list *l;
     TRY(jinja_items(r, &a[0], &l));
     *out = (struct jinja_value){.kind = JINJA_LIST, .list = l};
+    if (l->is == JINJA_PLAIN) return 0;
+    TRY(jinja_list_new(r, JINJA_LIST, out));
+    for (size_t i = 0; i < l->len; i++) TRY(jinja_list_push(r, out->list, l->items[i]));
     return 0;
 }
 
@@ -101,6 +104,8 @@ JINJA_FN(f_first) {
 
 JINJA_FN(f_last) {
     struct jinja_list *l;
+    if (jinja_is_sequence(&a[0]) && a[0].list->is == JINJA_GENERATOR)
+        return jinja_fail(r, E_INVAL, "'generator' object is not reversible");
     TRY(jinja_items(r, &a[0], &l));
     if (l->len == 0) return jinja_undefined(r, out, "No last item, sequence was empty.");
     *out = l->items[l->len - 1];
@@ -111,8 +116,9 @@ JINJA_FN(f_reverse) {
     static const struct jinja_value back[3] = {{0}, {0}, {.kind = JINJA_INT, .i = -1}};
     struct jinja_list *l;
     if (a[0].kind == JINJA_STRING) return jinja_get_slice(r, &a[0], back, out);
+    bool lazy = !jinja_is_sequence(&a[0]) || a[0].list->is != JINJA_GENERATOR;
     TRY(jinja_items(r, &a[0], &l));
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, lazy ? JINJA_GENERATOR : JINJA_PLAIN, out));
     for (size_t i = l->len; i-- > 0;) TRY(jinja_list_push(r, out->list, l->items[i]));
     return 0;
 }
@@ -167,7 +173,7 @@ JINJA_FN(f_unique) {
     bool known;
     TRY(jinja_items(r, &a[0], &l));
     TRY(jinja_list_new(r, JINJA_LIST, &seen));
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, JINJA_GENERATOR, out));
     for (size_t i = 0; i < l->len; i++) {
         TRY(key_of(r, &l->items[i], &a[2], &a[1], &key));
         TRY(jinja_contains(r, &seen, &key, &known));
@@ -201,7 +207,7 @@ JINJA_FN(f_batch) {
     TRY(jinja_items(r, &a[0], &l));
     TRY(jinja_want_int(r, &a[1], 1, &width));
     if (width < 1) return jinja_fail(r, E_INVAL, "batch needs a positive number");
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, JINJA_GENERATOR, out));
     for (size_t i = 0; i < l->len;) {
         TRY(jinja_list_new(r, JINJA_LIST, &row));
         for (int64_t n = 0; n < width && i < l->len; n++)
@@ -231,7 +237,9 @@ static int pairs_of(struct jinja_run *r, const struct jinja_value *v, struct jin
 }
 
 JINJA_FN(f_items) {
-    return pairs_of(r, &a[0], out);
+    TRY(pairs_of(r, &a[0], out));
+    out->list->is = JINJA_GENERATOR;
+    return 0;
 }
 
 // dictsort(value, case_sensitive=False, by='key', reverse=False)
@@ -252,26 +260,30 @@ static int group_from(struct jinja_run *r, const struct jinja_list *l, size_t *i
                       const struct jinja_value *a, struct jinja_value *out) {
     struct jinja_value first, key, list, shown;
     bool same = true;
-    TRY(key_of(r, &l->items[*i], &a[1], &a[2], &first));
-    TRY(part_of(r, &l->items[*i], &a[1], &shown));
+    TRY(key_of(r, &l->items[*i], &a[1], &a[3], &first));
+    shown = l->items[*i];
+    if (a[1].kind != JINJA_NONE) TRY(part_of(r, &shown, &a[1], &shown));
     TRY(jinja_list_new(r, JINJA_LIST, &list));
     while (same) {
         TRY(jinja_list_push(r, list.list, l->items[(*i)++]));
         if (*i == l->len) break;
-        TRY(key_of(r, &l->items[*i], &a[1], &a[2], &key));
+        TRY(key_of(r, &l->items[*i], &a[1], &a[3], &key));
         TRY(jinja_equal(r, &key, &first, &same));
     }
     TRY(jinja_list_new(r, JINJA_TUPLE, out));
+    out->list->is = JINJA_GROUP;
     TRY(jinja_list_push(r, out->list, shown));
     return jinja_list_push(r, out->list, list);
 }
 
-// groupby(value, attribute, case_sensitive=False): sorted, as (grouper, list) tuples
+// groupby(value, attribute, default=None, case_sensitive=False): sorted, as (grouper, list) tuples
 JINJA_FN(f_groupby) {
     struct jinja_value by_key, group;
     struct jinja_list *l;
+    if (a[2].kind != JINJA_ABSENT && a[2].kind != JINJA_NONE)
+        return jinja_fail(r, E_UNSUPPORTED, "groupby with a default is not supported");
     TRY(jinja_items(r, &a[0], &l));
-    TRY(sorted(r, l, &a[1], &a[2], false, &by_key));
+    TRY(sorted(r, l, &a[1], &a[3], false, &by_key));
     TRY(jinja_list_new(r, JINJA_LIST, out));
     for (size_t i = 0; i < by_key.list->len;) {
         TRY(group_from(r, by_key.list, &i, a, &group));
@@ -283,6 +295,7 @@ JINJA_FN(f_groupby) {
 // --- filters and tests by name
 
 static struct jinja_call rest_of(const struct jinja_call *c, size_t skip) {
+    if (skip == 0) return *c; // which may have none at all
     return (struct jinja_call){c->args + skip, c->names + skip, c->n - skip};
 }
 
@@ -299,7 +312,7 @@ JINJA_FN(f_map) {
     const struct jinja_value *attribute = named(c, "attribute"), *missing = named(c, "default");
     const struct jinja_builtin *filter = NULL;
     TRY(jinja_items(r, &a[0], &l));
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, JINJA_GENERATOR, out));
     if (!attribute && (c->n == 0 || c->args[0].kind != JINJA_STRING))
         return jinja_fail(r, E_INVAL, "map requires a filter argument");
     if (!attribute && !(filter = jinja_filter_find(c->args[0].s)))
@@ -324,7 +337,7 @@ static int choose(struct jinja_run *r, const struct jinja_value *a, const struct
     const struct jinja_builtin *test = NULL;
     size_t skip = by_attribute;
     TRY(jinja_items(r, &a[0], &l));
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, JINJA_GENERATOR, out));
     if (c->n < skip) return jinja_fail(r, E_INVAL, "an attribute's name is missing");
     if (c->n > skip) {
         if (c->args[skip].kind != JINJA_STRING ||
@@ -361,7 +374,7 @@ const struct jinja_builtin jinja_list_filters[] = {
     {"batch", f_batch, "value linecount fill_with", 2},
     {"dictsort", f_dictsort, "value case_sensitive by reverse", 1},
     {"first", f_first, "seq", 1},
-    {"groupby", f_groupby, "value attribute case_sensitive", 2},
+    {"groupby", f_groupby, "value attribute default case_sensitive", 2},
     {"items", f_items, "value", 1},
     {"join", f_join, "value d attribute", 1},
     {"last", f_last, "seq", 1},

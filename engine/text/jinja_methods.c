@@ -60,16 +60,20 @@ JINJA_FN(m_get) {
 }
 
 JINJA_FN(m_items) {
-    return jinja_filter_find(JINJA_LITERAL("items"))->fn(r, a, c, out);
+    TRY(jinja_filter_find(JINJA_LITERAL("items"))->fn(r, a, c, out));
+    out->list->is = JINJA_VIEW;
+    return 0;
 }
 
 JINJA_FN(m_keys) {
     out->kind = JINJA_LIST;
-    return jinja_items(r, &a[0], &out->list);
+    TRY(jinja_items(r, &a[0], &out->list));
+    out->list->is = JINJA_VIEW;
+    return 0;
 }
 
 JINJA_FN(m_values) {
-    TRY(jinja_list_new(r, JINJA_LIST, out));
+    TRY(jinja_lazy_new(r, JINJA_VIEW, out));
     for (size_t i = 0; i < a[0].dict->len; i++)
         TRY(jinja_list_push(r, out->list, a[0].dict->pairs[i].value));
     return 0;

@@ -186,7 +186,9 @@ static int parse_macro(struct jinja_parser *p, struct jinja_node *n) {
     TRY(jinja_parser_name(p, &n->name));
     TRY(jinja_parse_params(p, &n->a));
     p->n_loops = 0;
+    p->n_macros++;
     TRY(parse_to_end(p, "endmacro", &n->c));
+    p->n_macros--;
     p->n_loops = n_loops;
     return 0;
 }
@@ -200,7 +202,9 @@ static int parse_call(struct jinja_parser *p, struct jinja_node *n) {
     if (n->b->kind != JINJA_N_CALL)
         return jinja_parser_fail(p, E_FORMAT, "a call block needs a call");
     p->n_loops = 0;
+    p->n_macros++;
     TRY(parse_to_end(p, "endcall", &n->c));
+    p->n_macros--;
     p->n_loops = n_loops;
     return 0;
 }

@@ -14,7 +14,7 @@ int jinja_parse(struct jinja_node **out, struct jinja_arena *a, struct jinja_str
 struct jinja_parser {
     const struct jinja_token *at;
     struct jinja_arena *arena;
-    int depth, n_loops; // n_loops: break and continue want one
+    int depth, n_loops, n_macros; // around this place: break and continue want a loop
     struct err *err;
 };
 int jinja_parser_fail(struct jinja_parser *p, int code, const char *fmt, ...)

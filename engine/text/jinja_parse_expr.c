@@ -89,6 +89,9 @@ static int parse_name(struct jinja_parser *p, struct jinja_node *n) {
         n->value = words[i].kind == JINJA_NONE ? jinja_none() : jinja_bool(words[i].b);
         return 0;
     }
+    if (p->n_macros > 0 && (jinja_string_is(name, "varargs") || jinja_string_is(name, "kwargs")))
+        return jinja_parser_fail(p, E_UNSUPPORTED, "'%.*s' in a macro is not supported",
+                                 JINJA_QUOTED(name));
     n->kind = JINJA_N_NAME;
     n->name = name;
     return 0;

@@ -116,6 +116,8 @@ int jinja_print(struct jinja_run *r, const struct jinja_value *v, bool repr,
         jinja_print_double(to, v->f);
         break;
     case JINJA_STRING:
+        if (repr && v->markup)
+            return jinja_fail(r, E_UNSUPPORTED, "a string marked as safe inside a list");
         if (repr)
             print_quoted(v->s, to);
         else
@@ -123,6 +125,8 @@ int jinja_print(struct jinja_run *r, const struct jinja_value *v, bool repr,
         break;
     case JINJA_LIST:
     case JINJA_TUPLE:
+        if (!jinja_is_plain(v))
+            return jinja_fail(r, E_UNSUPPORTED, "a '%s' has no text", jinja_type_name(v));
         TRY(print_list(r, v, to));
         break;
     case JINJA_DICT:
@@ -201,6 +205,8 @@ static int json_key(struct jinja_run *r, const struct jinja_value *key,
         json_string(key->s, style->ascii, to);
         return 0;
     }
+    if (key->kind == JINJA_TUPLE)
+        return jinja_fail(r, E_INVAL, "keys must be str, int, float, bool or None, not tuple");
     jinja_text_addz(to, "\"");
     TRY(json_value(r, key, style, 0, to));
     jinja_text_addz(to, "\"");
@@ -264,13 +270,14 @@ static int json_value(struct jinja_run *r, const struct jinja_value *v,
         return 0;
     case JINJA_LIST:
     case JINJA_TUPLE:
+        if (!jinja_is_plain(v)) break;
         return json_list(r, v->list, style, depth, to);
     case JINJA_DICT:
         return json_dict(r, v->dict, style, depth, to);
     default:
-        return jinja_fail(r, E_INVAL, "Object of type %s is not JSON serializable",
-                          jinja_type_name(v));
+        break;
     }
+    return jinja_fail(r, E_INVAL, "Object of type %s is not JSON serializable", jinja_type_name(v));
 }
 
 // tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
@@ -282,6 +289,7 @@ int jinja_to_json(struct jinja_run *r, const struct jinja_value *a, const struct
                                .comma = JINJA_LITERAL(", "),
                                .colon = JINJA_LITERAL(": ")};
     TRY(jinja_want_int(r, &a[2], -1, &style.indent));
+    if (style.indent < 0 && a[2].kind == JINJA_INT) style.indent = 0; // new lines all the same
     if (style.indent > 64) return jinja_fail(r, E_LIMIT, "tojson indents by at most 64");
     if (style.indent >= 0) style.comma = JINJA_LITERAL(",");
     if (a[3].kind != JINJA_ABSENT && a[3].kind != JINJA_NONE) {

@@ -87,6 +87,8 @@ int jinja_want_int(struct jinja_run *r, const struct jinja_value *v, int64_t abs
 enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_CAPITALIZE, JINJA_TITLE, JINJA_TITLE_FILTER };
 int jinja_cased(struct jinja_run *r, struct jinja_string s, enum jinja_case how,
                 struct jinja_value *out);
+bool jinja_is_alpha(uint32_t c); // Python's str.isalpha, str.isalnum of one character
+bool jinja_is_alnum(uint32_t c);
 // The line at *at without its end, which *at steps over; false behind the last.
 bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *line);
 // strip(chars): *chars may be absent or none.

@@ -1,5 +1,6 @@
 // Methods of strings in chat templates: Python's.
 #include "engine/text/char_class.h"
+#include "engine/text/jinja_case_tables.h"
 #include "engine/text/jinja_run.h"
 #include <string.h>
 #include <utf8proc.h>
@@ -204,15 +205,11 @@ JINJA_FN(m_count) {
     return 0;
 }
 
-static bool is_alpha(uint32_t c) {
-    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
-    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
 static bool is_digit(uint32_t c) {
-    return utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND;
-}
-static bool is_alnum(uint32_t c) {
-    return is_alpha(c) || char_is_numeric(c);
+    if (utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_ND) return true;
+    for (size_t i = 0; i < jinja_n_digits && jinja_digits[i].from <= c; i++)
+        if (c <= jinja_digits[i].to) return true;
+    return false;
 }
 
 static int all_are(struct jinja_run *r, struct jinja_string s, bool (*is)(uint32_t),
@@ -225,13 +222,13 @@ static int all_are(struct jinja_run *r, struct jinja_string s, bool (*is)(uint32
     return 0;
 }
 JINJA_FN(m_isalpha) {
-    return all_are(r, a[0].s, is_alpha, out);
+    return all_are(r, a[0].s, jinja_is_alpha, out);
 }
 JINJA_FN(m_isdigit) {
     return all_are(r, a[0].s, is_digit, out);
 }
 JINJA_FN(m_isalnum) {
-    return all_are(r, a[0].s, is_alnum, out);
+    return all_are(r, a[0].s, jinja_is_alnum, out);
 }
 JINJA_FN(m_isspace) {
     return all_are(r, a[0].s, jinja_is_space, out);
@@ -325,6 +322,7 @@ JINJA_FN(m_format) {
         struct jinja_string name = jinja_string_sub(s, i + 1, end);
         if (name.len > 0 && memchr(name.s, ':', name.len))
             return jinja_fail(r, E_UNSUPPORTED, "format() knows {}, {0} and {name} only");
+        TRY(jinja_spend(r, c->n / 4));
         const struct jinja_value *v = field(c, name, &next);
         if (!v)
             return jinja_fail(r, E_INVAL, "format() has no argument for '%.*s'",

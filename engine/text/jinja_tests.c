@@ -46,7 +46,13 @@ JINJA_FN(t_mapping) {
 // An undefined value counts as an empty one.
 JINJA_FN(t_iterable) {
     return answer(out, a[0].kind == JINJA_STRING || a[0].kind == JINJA_DICT ||
-                           a[0].kind == JINJA_UNDEFINED || jinja_is_sequence(&a[0]));
+                           a[0].kind == JINJA_UNDEFINED || a[0].kind == JINJA_LOOP ||
+                           jinja_is_sequence(&a[0]));
+}
+JINJA_FN(t_sequence) { // has a length and elements
+    if (jinja_is_sequence(&a[0])) return answer(out, a[0].list->is < JINJA_VIEW);
+    if (a[0].kind == JINJA_LOOP) return answer(out, false);
+    return t_iterable(r, a, c, out);
 }
 JINJA_FN(t_callable) {
     return answer(out, a[0].kind == JINJA_MACRO || a[0].kind == JINJA_METHOD ||
@@ -93,29 +99,29 @@ JINJA_FN(t_in) {
 // Python's `is`: equal, and of one kind, which for lists and dicts means the very same.
 JINJA_FN(t_sameas) {
     bool same = false;
-    if (a[0].kind != a[1].kind) return answer(out, false);
+    if (a[0].kind != a[1].kind || a[0].kind == JINJA_UNDEFINED) return answer(out, false);
     if (jinja_is_sequence(&a[0])) return answer(out, a[0].list == a[1].list);
     if (a[0].kind == JINJA_DICT) return answer(out, a[0].dict == a[1].dict);
     TRY(jinja_equal(r, &a[0], &a[1], &same));
     return answer(out, same);
 }
 
-static int remainder_is(struct jinja_run *r, const struct jinja_value *v, int64_t by, bool zero,
+static int remainder_is(struct jinja_run *r, const struct jinja_value *v, int64_t by, int64_t want,
                         struct jinja_value *out) {
     struct jinja_value divisor = jinja_int(by), rest;
     TRY(jinja_binary(r, '%', v, &divisor, &rest));
-    return answer(out, jinja_truth(&rest) != zero);
+    return answer(out, jinja_is_number(&rest) && jinja_as_double(&rest) == (double)want);
 }
 JINJA_FN(t_odd) {
-    return remainder_is(r, &a[0], 2, false, out);
+    return remainder_is(r, &a[0], 2, 1, out);
 }
 JINJA_FN(t_even) {
-    return remainder_is(r, &a[0], 2, true, out);
+    return remainder_is(r, &a[0], 2, 0, out);
 }
 JINJA_FN(t_divisibleby) {
     int64_t by;
     TRY(jinja_want_int(r, &a[1], 0, &by));
-    return remainder_is(r, &a[0], by, true, out);
+    return remainder_is(r, &a[0], by, 0, out);
 }
 
 // --- strings and names
@@ -180,7 +186,7 @@ const struct jinja_builtin jinja_tests[] = {
     {"number", t_number, "value", 1},
     {"odd", t_odd, "value", 1},
     {"sameas", t_sameas, "value other", 2},
-    {"sequence", t_iterable, "value", 1},
+    {"sequence", t_sequence, "value", 1},
     {"string", t_string, "value", 1},
     {"test", t_test, "value", 1},
     {"true", t_true, "value", 1},

@@ -73,6 +73,7 @@ int jinja_text_take(struct jinja_text *t, struct jinja_string *out) {
 
 int jinja_text_take_value(struct jinja_text *t, struct jinja_value *out) {
     out->kind = JINJA_STRING;
+    out->markup = false;
     return jinja_text_take(t, &out->s);
 }
 

@@ -11,6 +11,8 @@ struct jinja_value jinja_z(const char *zstring) {
 }
 
 const char *jinja_type_name(const struct jinja_value *v) {
+    static const char *const lists[] = {
+        [JINJA_RANGE] = "range", [JINJA_VIEW] = "dict_view", [JINJA_GENERATOR] = "generator"};
     static const char *const names[] = {
         [JINJA_ABSENT] = "Undefined",
         [JINJA_UNDEFINED] = "Undefined",
@@ -28,11 +30,20 @@ const char *jinja_type_name(const struct jinja_value *v) {
         [JINJA_METHOD] = "builtin_function_or_method",
         [JINJA_FUNCTION] = "function",
     };
+    if (jinja_is_sequence(v) && !jinja_is_plain(v)) return lists[v->list->is];
     return names[v->kind];
 }
 
 bool jinja_is_sequence(const struct jinja_value *v) {
     return v->kind == JINJA_LIST || v->kind == JINJA_TUPLE;
+}
+
+bool jinja_is_plain(const struct jinja_value *v) {
+    return jinja_is_sequence(v) && v->list->is <= JINJA_GROUP;
+}
+
+bool jinja_is_markup(const struct jinja_value *v) {
+    return v->kind == JINJA_STRING && v->markup;
 }
 
 bool jinja_is_number(const struct jinja_value *v) {
@@ -59,7 +70,7 @@ bool jinja_truth(const struct jinja_value *v) {
         return v->s.len > 0;
     case JINJA_LIST:
     case JINJA_TUPLE:
-        return v->list->len > 0;
+        return v->list->len > 0 || v->list->is == JINJA_GENERATOR;
     case JINJA_DICT:
         return v->dict->len > 0;
     default:
@@ -73,6 +84,12 @@ int jinja_list_new(struct jinja_run *r, enum jinja_kind kind, struct jinja_value
     out->kind = kind;
     out->list = jinja_arena_get(&r->arena, sizeof *out->list);
     return out->list ? 0 : r->arena.error;
+}
+
+int jinja_lazy_new(struct jinja_run *r, enum jinja_list_is is, struct jinja_value *out) {
+    TRY(jinja_list_new(r, JINJA_LIST, out));
+    out->list->is = is;
+    return 0;
 }
 
 int jinja_dict_new(struct jinja_run *r, struct jinja_value *out) {
@@ -113,22 +130,33 @@ int jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d, const struct
     *out = NULL;
     TRY(jinja_spend(r, d->len / 4));
     for (size_t i = 0; i < d->len && !*out; i++) {
-        bool same;
-        if (d->pairs[i].key.kind == JINJA_STRING && key->kind == JINJA_STRING)
-            same = jinja_string_equal(d->pairs[i].key.s, key->s);
-        else
-            TRY(jinja_equal(r, &d->pairs[i].key, key, &same));
+        const struct jinja_value *other = &d->pairs[i].key;
+        bool same = false;
+        if (other->kind != JINJA_STRING || key->kind != JINJA_STRING) {
+            TRY(jinja_equal(r, other, key, &same));
+        } else if (other->s.len == key->s.len) { // long ones may share all but their ends
+            TRY(jinja_spend(r, key->s.len / 64));
+            same = jinja_string_equal(other->s, key->s);
+        }
         if (same) *out = &d->pairs[i].value;
     }
+    return 0;
+}
+
+static int check_hashable(struct jinja_run *r, const struct jinja_value *key) {
+    TRY(jinja_spend(r, 1));
+    if (key->kind == JINJA_LIST || key->kind == JINJA_DICT)
+        return jinja_fail(r, E_INVAL, "unhashable type: '%s'", jinja_type_name(key));
+    for (size_t i = 0; key->kind == JINJA_TUPLE && i < key->list->len; i++)
+        TRY(check_hashable(r, &key->list->items[i]));
     return 0;
 }
 
 int jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
                    struct jinja_value v) {
     const struct jinja_value *old;
-    if (key.kind == JINJA_LIST || key.kind == JINJA_DICT)
-        return jinja_fail(r, E_INVAL, "unhashable type: '%s'", jinja_type_name(&key));
-    TRY(jinja_spend(r, 1));
+    TRY(check_hashable(r, &key));
+    TRY(nest(r, &d->depth, &key));
     TRY(nest(r, &d->depth, &v));
     TRY(jinja_dict_get(r, d, &key, &old));
     if (old) {
@@ -149,6 +177,10 @@ int jinja_items(struct jinja_run *r, const struct jinja_value *v, struct jinja_l
     struct jinja_value l;
     if (jinja_is_sequence(v)) {
         *out = v->list;
+        if (v->list->is == JINJA_GENERATOR && v->list->used)
+            return jinja_fail(r, E_UNSUPPORTED,
+                              "a generator is gone through twice: |list makes it a list");
+        v->list->used = true;
         return 0;
     }
     TRY(jinja_list_new(r, JINJA_LIST, &l));
@@ -179,6 +211,16 @@ static int lists_equal(struct jinja_run *r, const struct jinja_list *a, const st
     for (size_t i = 0; i < a->len && *out; i++)
         TRY(jinja_equal(r, &a->items[i], &b->items[i], out));
     return 0;
+}
+
+static int sequences_equal(struct jinja_run *r, const struct jinja_value *a,
+                           const struct jinja_value *b, bool *out) {
+    *out = a->list == b->list;
+    if (*out) return 0;
+    if (a->list->is == JINJA_VIEW && b->list->is == JINJA_VIEW)
+        return jinja_fail(r, E_UNSUPPORTED, "views of dicts are not compared");
+    bool both = jinja_is_plain(a) ? jinja_is_plain(b) : a->list->is == b->list->is;
+    return both && a->list->is != JINJA_GENERATOR ? lists_equal(r, a->list, b->list, out) : 0;
 }
 
 static int dicts_equal(struct jinja_run *r, const struct jinja_dict *a, const struct jinja_dict *b,
@@ -213,7 +255,7 @@ int jinja_equal(struct jinja_run *r, const struct jinja_value *a, const struct j
         return 0;
     case JINJA_LIST:
     case JINJA_TUPLE:
-        return lists_equal(r, a->list, b->list, out);
+        return sequences_equal(r, a, b, out);
     case JINJA_DICT:
         return dicts_equal(r, a->dict, b->dict, out);
     case JINJA_NAMESPACE:
@@ -261,7 +303,7 @@ int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct j
         *out = jinja_string_order(a->s, b->s);
         return 0;
     }
-    if (jinja_is_sequence(a) && a->kind == b->kind)
+    if (jinja_is_plain(a) && jinja_is_plain(b) && a->kind == b->kind)
         return lists_order(r, a->list, b->list, op, out);
     const struct jinja_value *u = a->kind == JINJA_UNDEFINED ? a : b;
     if (u->kind == JINJA_UNDEFINED) return jinja_fail(r, E_INVAL, "%.*s", JINJA_QUOTED(u->s));

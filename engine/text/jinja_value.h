@@ -38,10 +38,21 @@ enum jinja_kind {
     JINJA_FUNCTION
 };
 
+// What a list or tuple is in Python. Those that are none there are gone through and asked for what
+// they can tell, and refused where Python would show or compare the object itself.
+enum jinja_list_is {
+    JINJA_PLAIN,
+    JINJA_GROUP,    // one of groupby's tuples: has grouper and list
+    JINJA_RANGE,    // has elements and a length
+    JINJA_VIEW,     // keys(), values(), items(): has a length
+    JINJA_GENERATOR // what filters give item by item: true whatever is in it, and empty afterwards
+};
 struct jinja_list {
     struct jinja_value *items;
     size_t len, cap;
     int depth; // of lists and dicts inside: bounded, since printing and comparing recurse
+    enum jinja_list_is is;
+    bool used; // a generator that was gone through
 };
 struct jinja_dict { // in the order of insertion, as Python's
     struct jinja_pair *pairs;
@@ -58,6 +69,7 @@ struct jinja_builtin; // jinja_run.h
 
 struct jinja_value {
     enum jinja_kind kind;
+    bool markup; // a string that `safe` or `escape` gave: Jinja escapes what is added to it
     union {
         bool b;
         int64_t i;
@@ -97,12 +109,16 @@ struct jinja_value jinja_z(const char *zstring); // borrows it
 
 const char *jinja_type_name(const struct jinja_value *v); // Python's: "str", "NoneType"
 bool jinja_is_sequence(const struct jinja_value *v);      // a list or a tuple
-bool jinja_is_number(const struct jinja_value *v);        // bool included
-double jinja_as_double(const struct jinja_value *v);      // of a number
+bool jinja_is_plain(const struct jinja_value *v);         // one that is a list or a tuple in Python
+bool jinja_is_markup(const struct jinja_value *v);
+bool jinja_is_number(const struct jinja_value *v);   // bool included
+double jinja_as_double(const struct jinja_value *v); // of a number
 bool jinja_truth(const struct jinja_value *v);
 
 // 0 or E_LIMIT, E_NOMEM, as everything below that takes the run.
 int jinja_list_new(struct jinja_run *r, enum jinja_kind kind, struct jinja_value *out);
+// As jinja_list_new, for a list that is none in Python.
+int jinja_lazy_new(struct jinja_run *r, enum jinja_list_is is, struct jinja_value *out);
 int jinja_list_push(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
 int jinja_dict_new(struct jinja_run *r, struct jinja_value *out);
 int jinja_dict_set(struct jinja_run *r, struct jinja_dict *d, struct jinja_value key,
@@ -122,6 +138,8 @@ int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct j
 int jinja_contains(struct jinja_run *r, const struct jinja_value *container,
                    const struct jinja_value *item, bool *out);
 // What a loop goes through: lists and tuples themselves, a dict's keys, a string's characters.
+// E_UNSUPPORTED for a generator that was gone through before: what is left of it depends on how far
+// that went.
 int jinja_items(struct jinja_run *r, const struct jinja_value *v, struct jinja_list **out);
 // str(v); with quotes and escapes where repr is set.
 struct jinja_text;

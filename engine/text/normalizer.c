@@ -1,158 +1,84 @@
-// See normalizer.h. ASCII is its own normal form and no mark's second half, so text is copied up to
-// the last ASCII character before a stretch without any, and only that stretch goes through the
-// tables.
+// See normalizer.h.
 #include "engine/text/normalizer.h"
-#include "engine/text/char_class.h"
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
-#define MAX_DECOMPOSED 32 // one character becomes at most 18 (U+FDFA under NFKC)
-
-struct codepoints {
-    utf8proc_int32_t *at;
-    size_t len, cap;
-};
-
-static int reserve(struct codepoints *c, size_t more) {
-    if (c->len + more <= c->cap) return 0;
-    size_t cap = 2 * c->cap + more;
-    utf8proc_int32_t *at = realloc(c->at, cap * sizeof *at);
-    if (!at) return E_NOMEM;
-    c->at = at;
-    c->cap = cap;
-    return 0;
-}
-
-static unsigned combining_class(utf8proc_int32_t c) {
-    return (unsigned)utf8proc_get_property(c)->combining_class;
-}
-
-// Stable sort by combining class: by insertion while that is short, by counting otherwise.
-static int sort_marks(utf8proc_int32_t *marks, size_t n) {
-    if (n <= 16) {
-        for (size_t i = 1; i < n; i++) {
-            utf8proc_int32_t mark = marks[i];
-            size_t j = i;
-            for (; j > 0 && combining_class(marks[j - 1]) > combining_class(mark); j--)
-                marks[j] = marks[j - 1];
-            marks[j] = mark;
-        }
-        return 0;
+void normalizer_release(struct normalizer *n) {
+    for (int i = 0; i < NORMALIZER_MAX_STEPS; i++) { // a step that failed half-way is not counted
+        struct normalize_step *s = &n->steps[i];
+        pattern_release(&s->pattern);
+        free(s->content);
+        charsmap_release(&s->charsmap);
     }
-    utf8proc_int32_t *sorted = malloc(n * sizeof *sorted);
-    if (!sorted) return E_NOMEM;
-    size_t at[257] = {0};
-    for (size_t i = 0; i < n; i++) at[combining_class(marks[i]) + 1]++;
-    for (int c = 0; c < 256; c++) at[c + 1] += at[c];
-    for (size_t i = 0; i < n; i++) sorted[at[combining_class(marks[i])]++] = marks[i];
-    memcpy(marks, sorted, n * sizeof *sorted);
-    free(sorted);
-    return 0;
+    *n = (struct normalizer){0};
 }
 
-static int reorder(struct codepoints *c) {
-    for (size_t i = 0, from; i < c->len; i++) {
-        if (combining_class(c->at[i]) == 0) continue;
-        for (from = i; i < c->len && combining_class(c->at[i]) != 0;) i++;
-        TRY(sort_marks(c->at + from, i - from));
+static int replace(const struct normalize_step *s, struct rewrite *r, struct err *err) {
+    struct matcher m;
+    TRY(matcher_init(&m, &s->pattern, r->len, err));
+    struct match_walk walk = {.matcher = &m, .text = r->text, .len = r->len};
+    size_t from, to, content_len = strlen(s->content);
+    int rc;
+    while ((rc = match_walk_next(&walk, &from, &to, err)) > 0) {
+        TRY_GOTO(out, rewrite_copy(r, from - r->done));
+        TRY_GOTO(out, rewrite_put(r, to - from, s->content, content_len));
     }
-    return 0;
+out:
+    matcher_release(&m);
+    return rc;
 }
 
-static int normalize_stretch(enum normal_form form, const char *s, size_t len, struct codepoints *c,
-                             struct buf *out) {
-    bool compose = form == NORMAL_NFC || form == NORMAL_NFKC;
-    int options = UTF8PROC_STABLE | (compose ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
-    if (form == NORMAL_NFKC || form == NORMAL_NFKD) options |= UTF8PROC_COMPAT;
-    c->len = 0;
-    int boundary = 0;
-    for (const char *end = s + len; s < end; s += char_utf8_len(s)) {
-        TRY(reserve(c, MAX_DECOMPOSED));
-        utf8proc_ssize_t n = utf8proc_decompose_char(
-            (utf8proc_int32_t)char_decode(s), c->at + c->len, MAX_DECOMPOSED, options, &boundary);
-        if (n < 0 || n > MAX_DECOMPOSED) return E_INTERNAL;
-        c->len += (size_t)n;
+static int apply_step(const struct normalize_step *s, struct rewrite *r, struct err *err) {
+    switch (s->kind) {
+    case NORMALIZE_NFC:
+    case NORMALIZE_NFD:
+    case NORMALIZE_NFKC:
+    case NORMALIZE_NFKD:
+        return normal_form_apply((enum normal_form)(s->kind - NORMALIZE_NFC), r);
+    case NORMALIZE_STRIP:
+        return normalize_strip(s, r);
+    case NORMALIZE_PREPEND:
+        return r->len ? rewrite_put(r, 0, s->content, strlen(s->content)) : 0;
+    case NORMALIZE_REPLACE:
+        return replace(s, r, err);
+    case NORMALIZE_CHARSMAP:
+        return normalize_charsmap(s, r);
+    case NORMALIZE_SENTENCEPIECE:
+        return normalize_sentencepiece(s, r);
+    default:
+        return normalize_chars(s->kind, r);
     }
-    TRY(reorder(c));
-    utf8proc_ssize_t n = (utf8proc_ssize_t)c->len;
-    if (compose) n = utf8proc_normalize_utf32(c->at, n, options);
-    if (n < 0) return E_INTERNAL;
-    for (utf8proc_ssize_t i = 0; i < n; i++) {
-        utf8proc_uint8_t utf8[4];
-        utf8proc_ssize_t size = utf8proc_encode_char(c->at[i], utf8);
-        TRY(buf_add(out, utf8, (size_t)size));
-    }
-    return 0;
-}
-
-// The borders of the spans, in order, that still wait to be moved.
-struct borders {
-    struct text_span *spans;
-    size_t next, n; // two for each span
-};
-
-static size_t *border(struct borders *b) {
-    return b->next % 2 ? &b->spans[b->next / 2].to : &b->spans[b->next / 2].from;
-}
-
-// Bytes [from, to) were copied to out_from.
-static void move_copied(struct borders *b, size_t from, size_t to, size_t out_from) {
-    for (; b->next < b->n && *border(b) <= to; b->next++) *border(b) = *border(b) - from + out_from;
-}
-
-// Bytes [from, to) have become [out_from, out_to), nobody knows which from which.
-static void move_changed(struct borders *b, size_t to, size_t out_from, size_t out_to) {
-    for (; b->next < b->n && *border(b) < to; b->next++)
-        *border(b) = b->next % 2 ? out_to : out_from;
-}
-
-static int apply_form(enum normal_form form, const char *text, size_t len, struct buf *out,
-                      struct text_span *spans, size_t n_spans) {
-    struct borders borders = {.spans = spans, .n = 2 * n_spans};
-    struct codepoints c = {0};
-    int rc = 0;
-    for (size_t i = 0, ascii, end; i < len && rc == 0; i = end) {
-        for (ascii = i; ascii < len && (unsigned char)text[ascii] < 0x80;) ascii++;
-        for (end = ascii; end < len && (unsigned char)text[end] >= 0x80;) end++;
-        // The last ASCII character may take the marks behind it.
-        size_t copied = ascii > i && ascii < len ? ascii - 1 : ascii;
-        move_copied(&borders, i, copied, out->len);
-        rc = buf_add(out, text + i, copied - i);
-        if (rc < 0 || copied == end) continue;
-        size_t before = out->len;
-        rc = normalize_stretch(form, text + copied, end - copied, &c, out);
-        if (rc < 0) break;
-        if (copied < ascii &&
-            out->data[before] == text[copied]) { // it took none: its border stands
-            move_copied(&borders, copied, ascii, before);
-            before++;
-        }
-        move_changed(&borders, end, before, out->len);
-        move_copied(&borders, end, end, out->len);
-    }
-    move_copied(&borders, len, len, out->len);
-    free(c.at);
-    return rc < 0 ? rc : buf_reserve(out, 0);
 }
 
 int normalizer_apply(const struct normalizer *n, const char *text, size_t len, struct buf *out,
-                     struct text_span *spans, size_t n_spans, struct err *err) {
+                     struct text_span *spans, size_t n_spans, bool *at_start, struct err *err) {
+    struct err why = {0};
     struct buf input;
-    buf_init(&input, SIZE_MAX);
+    size_t given = len;
     int rc = 0;
-    for (int i = 0; i < n->n_forms && rc == 0; i++) {
-        if (i > 0) { // the last form's result is the next one's input
+    buf_init(&input, SIZE_MAX);
+    bool start = at_start ? *at_start : true;
+    for (int i = 0; i < n->n_steps && rc == 0; i++) {
+        if (i > 0) { // the last step's result is the next one's input
             struct buf swap = input;
             input = *out;
             *out = swap;
             text = buf_z(&input);
             len = input.len;
         }
-        out->max = SIZE_MAX;
+        struct rewrite r;
+        out->max = NORMALIZED_MAX_BYTES;
         buf_reset(out);
-        rc = apply_form(n->forms[i], text, len, out, spans, n_spans);
+        rewrite_init(&r, text, len, out, spans, n_spans);
+        r.at_start = start;
+        rc = apply_step(&n->steps[i], &r, &why);
+        if (rc == 0) rc = rewrite_end(&r);
+        start = r.at_start;
     }
+    if (at_start) *at_start = start;
     buf_release(&input);
-    return rc < 0 ? err_set(err, rc, "the text of %zu bytes cannot be normalised", len) : 0;
+    if (rc == 0) return 0;
+    if (why.code) return err_set(err, rc, "%s", why.text);
+    return err_set(err, rc, "the text of %zu bytes cannot be normalised: %s", given,
+                   rc == E_LIMIT ? "it becomes too long" : "no memory");
 }

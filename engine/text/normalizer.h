@@ -1,19 +1,61 @@
-// Unicode normalisation forms over utf8proc's tables. Linear in the text: a text of nothing but
-// combining marks, which makes utf8proc's own reordering quadratic, is sorted here.
+// What becomes of a text before it is cut into words: a chain of steps, each of which rewrites what
+// the one before it left. Linear in the text. Read-only after building.
 #pragma once
-#include "engine/text/tokenizer.h"
+#include "engine/text/charsmap.h"
+#include "engine/text/normal_form.h"
+#include "engine/text/pattern.h"
+#include "engine/text/user_symbols.h"
 
-#define NORMALIZER_MAX_FORMS 8
+#define NORMALIZER_MAX_STEPS 16
+// Positions in a text are 32-bit numbers behind this point, and a Replace may make every character
+// a sentence.
+#define NORMALIZED_MAX_BYTES ((size_t)1 << 31)
 
-enum normal_form { NORMAL_NFC, NORMAL_NFD, NORMAL_NFKC, NORMAL_NFKD };
-
-struct normalizer {
-    enum normal_form forms[NORMALIZER_MAX_FORMS]; // applied in order
-    int n_forms;
+enum normalize_kind {
+    NORMALIZE_NFC, // the forms, in the order of enum normal_form
+    NORMALIZE_NFD,
+    NORMALIZE_NFKC,
+    NORMALIZE_NFKD,
+    NORMALIZE_LOWERCASE,     // each character by itself
+    NORMALIZE_STRIP,         // white space on the left, the right
+    NORMALIZE_DROP_MARKS,    // categories Mn, Mc, Me
+    NORMALIZE_DROP_ACCENTS,  // Mn only
+    NORMALIZE_NMT,           // control characters go, what separates becomes a space
+    NORMALIZE_BERT_CLEAN,    // the like, as BERT has it
+    NORMALIZE_BERT_CHINESE,  // spaces around ideographs
+    NORMALIZE_BYTE_ALPHABET, // each byte as a character of byte_alphabet.h
+    NORMALIZE_PREPEND,       // content in front of a text that is not empty
+    NORMALIZE_REPLACE,       // matches of the pattern by content
+    NORMALIZE_CHARSMAP,      // as Hugging Face tokenizers applies it
+    NORMALIZE_SENTENCEPIECE  // as SentencePiece does, with its white space rules
 };
 
+struct normalize_step {
+    enum normalize_kind kind;
+    bool left, right;                   // STRIP
+    struct pattern pattern;             // REPLACE
+    char *content;                      // REPLACE, PREPEND
+    struct charsmap charsmap;           // CHARSMAP, SENTENCEPIECE; without units: none
+    const struct user_symbols *symbols; // SENTENCEPIECE: left as they are; borrowed, may be NULL
+    bool prefix_first_only;             // no dummy prefix behind an added token
+    bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
+};
+struct normalizer {
+    struct normalize_step steps[NORMALIZER_MAX_STEPS]; // applied in order
+    int n_steps;
+};
+
+void normalizer_release(struct normalizer *n);
 // Replaces *out by the normalised text. spans (ascending, disjoint, of text) are moved to where
 // their bytes went; where a border falls inside characters that were joined or reordered, the span
-// grows to hold them all.
+// grows to hold them all. *at_start (NULL: true): whether the text begins where the user's begins;
+// becomes false where its first bytes have become nothing.
 int normalizer_apply(const struct normalizer *n, const char *text, size_t len, struct buf *out,
-                     struct text_span *spans, size_t n_spans, struct err *err);
+                     struct text_span *spans, size_t n_spans, bool *at_start, struct err *err);
+
+// The steps that know characters (normalize_chars.c) and those of the charsmap
+// (normalize_charsmap.c).
+int normalize_chars(enum normalize_kind kind, struct rewrite *r);
+int normalize_strip(const struct normalize_step *s, struct rewrite *r);
+int normalize_charsmap(const struct normalize_step *s, struct rewrite *r);
+int normalize_sentencepiece(const struct normalize_step *s, struct rewrite *r);

@@ -1,82 +1,61 @@
 // See pre_tokenizer.h. Nothing is collected between the steps: each piece goes on to the next step
 // as soon as its end is known, so memory does not grow with the text.
 #include "engine/text/pre_tokenizer.h"
+#include "engine/text/byte_alphabet.h"
 #include "engine/text/char_class.h"
-#include "engine/text/onig_pattern.h"
-#include <stdlib.h>
 #include <string.h>
 
 // --- building
 // ---------------------------------------------------------------------------------------------
 
-static int compile(struct pre_step *step, const char *pattern, struct err *err) {
-    struct buf translated;
-    buf_init(&translated, 64 * ONIG_PATTERN_MAX);
-    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
-    int rc = onig_pattern_translate(pattern, &translated, err), code;
-    if (rc == 0 && !context)
-        rc = err_set(err, E_NOMEM, "no memory for the pattern '%.60s'", pattern);
-    if (rc < 0) goto out;
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    PCRE2_SIZE at;
-    step->code = pcre2_compile((PCRE2_SPTR)buf_z(&translated), translated.len,
-                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &at, context);
-    if (!step->code) {
-        char why[128];
-        pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
-        rc = err_set(err, E_UNSUPPORTED, "pattern '%.60s' is not understood: %s", pattern, why);
-        goto out;
+struct pre_step *pre_tokenizer_add_step(struct pre_tokenizer *p, enum pre_kind kind,
+                                        struct err *err) {
+    if (p->n_steps == PRE_MAX_STEPS) {
+        err_set(err, E_LIMIT, "pre_tokenizer: more than %d steps", PRE_MAX_STEPS);
+        return NULL;
     }
-    step->jit =
-        pcre2_jit_compile(step->code, PCRE2_JIT_COMPLETE) == 0; // without it: the same, slower
-out:
-    pcre2_compile_context_free(context);
-    buf_release(&translated);
-    return rc;
+    struct pre_step *step = &p->steps[p->n_steps++];
+    *step = (struct pre_step){.kind = kind};
+    return step;
 }
 
 int pre_tokenizer_add(struct pre_tokenizer *p, enum pre_kind kind, const char *pattern,
                       enum pre_behavior behavior, bool invert, struct err *err) {
-    if (p->n_steps == PRE_MAX_STEPS)
-        return err_set(err, E_LIMIT, "pre_tokenizer: more than %d steps", PRE_MAX_STEPS);
-    struct pre_step *step = &p->steps[p->n_steps];
-    *step = (struct pre_step){.kind = kind, .behavior = behavior, .invert = invert};
-    if (kind == PRE_PATTERN) TRY(compile(step, pattern, err));
-    if (kind == PRE_LITERAL) {
-        step->literal_len = strlen(pattern);
-        if (step->literal_len == 0)
-            return err_set(err, E_FORMAT, "pre_tokenizer: Split by an empty string");
-        step->literal = strdup(pattern);
-        if (!step->literal) return err_set(err, E_NOMEM, "no memory for a pre-tokeniser");
-    }
-    p->n_steps++;
-    return 0;
+    struct pre_step *step = pre_tokenizer_add_step(p, kind, err);
+    if (!step) return E_LIMIT;
+    step->behavior = behavior;
+    step->invert = invert;
+    if (!pattern) return 0;
+    int rc = kind == PRE_PATTERN ? pattern_regex(&step->pattern, pattern, err)
+                                 : pattern_literal(&step->pattern, pattern, err);
+    if (rc < 0) p->n_steps--; // there is nothing to release in it
+    return rc;
 }
 
 void pre_tokenizer_release(struct pre_tokenizer *p) {
-    for (int i = 0; i < p->n_steps; i++) {
-        pcre2_code_free(p->steps[i].code);
-        free(p->steps[i].literal);
-    }
+    for (int i = 0; i < p->n_steps; i++) pattern_release(&p->steps[i].pattern);
     *p = (struct pre_tokenizer){0};
 }
 
 // --- one step's cutting
 // -----------------------------------------------------------------------------------
 
-static int run_step(struct pre_run *r, int i, const char *text, size_t len);
+static int run_step(struct pre_run *r, int i, const char *text, size_t len, bool at_start);
 
 // Receives a text's matches and gaps in order, and passes on pieces as the behaviour shapes them.
 struct cutter {
     struct pre_run *run;
     int step;
     const char *text;
+    bool at_start;
     size_t from, to; // a piece that may still grow
     bool holding, held_match, last_match;
 };
 
 static int pass_on(struct cutter *c, size_t from, size_t to) {
-    return from == to ? 0 : run_step(c->run, c->step + 1, c->text + from, to - from);
+    return from == to
+               ? 0
+               : run_step(c->run, c->step + 1, c->text + from, to - from, c->at_start && from == 0);
 }
 
 static int release_held(struct cutter *c) {
@@ -121,65 +100,30 @@ static int cut(struct cutter *c, size_t from, size_t to, bool match) {
     return 0;
 }
 
-// 1 with the match in *from, *to; 0: none.
-static int match_pattern(struct pre_run *r, int i, const char *text, size_t len, size_t start,
-                         size_t *from, size_t *to) {
-    const struct pre_step *step = &r->pre->steps[i];
-    pcre2_match_data *data = r->matches[i];
-    PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    int rc = PCRE2_ERROR_JIT_STACKLIMIT;
-    if (step->jit) rc = pcre2_jit_match(step->code, subject, len, start, 0, data, r->limits);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) // the interpreter keeps its state on the heap
-        rc = pcre2_match(step->code, subject, len, start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data,
-                         r->limits);
-    if (rc == PCRE2_ERROR_NOMATCH) return 0;
-    if (rc == PCRE2_ERROR_NOMEMORY)
-        return err_set(r->err, E_NOMEM, "no memory for a pre-tokeniser's match");
-    if (rc < 0)
-        return err_set(r->err, E_LIMIT,
-                       "the tokenizer's pattern backtracks too far in this text (PCRE2 code %d)",
-                       rc);
-    *from = pcre2_get_ovector_pointer(data)[0];
-    *to = pcre2_get_ovector_pointer(data)[1];
-    return 1;
-}
-
 static int cut_by_pattern(struct cutter *c, size_t len) {
-    size_t start = 0, done = 0, from = 0, to = 0;
-    bool matched = false;
-    int rc = 0;
-    while (start <= len &&
-           (rc = match_pattern(c->run, c->step, c->text, len, start, &from, &to)) > 0) {
-        // An empty match right behind the last one is none: look on from the next character.
-        if (from == to && matched && to == done) {
-            start = to < len ? to + char_utf8_len(c->text + to) : len + 1;
-            continue;
-        }
+    struct match_walk walk = {.matcher = &c->run->matchers[c->step], .text = c->text, .len = len};
+    size_t done = 0, from, to;
+    int rc;
+    while ((rc = match_walk_next(&walk, &from, &to, c->run->err)) > 0) {
         if (done < from) TRY(cut(c, done, from, false));
         TRY(cut(c, from, to, true));
-        matched = true;
-        start = done = to;
+        done = to;
     }
     TRY(rc);
     return done < len ? cut(c, done, len, false) : 0;
 }
 
-static int cut_by_literal(struct cutter *c, size_t len) {
-    const struct pre_step *step = &c->run->pre->steps[c->step];
-    const char *end = c->text + len, *p = c->text, *found;
-    while ((found = memmem(p, (size_t)(end - p), step->literal, step->literal_len))) {
-        if (p < found) TRY(cut(c, (size_t)(p - c->text), (size_t)(found - c->text), false));
-        p = found + step->literal_len;
-        TRY(cut(c, (size_t)(found - c->text), (size_t)(p - c->text), true));
-    }
-    return p < end ? cut(c, (size_t)(p - c->text), len, false) : 0;
+static bool is_match(enum pre_kind kind, uint32_t c) {
+    return kind == PRE_NUMERIC       ? char_is_numeric(c)
+           : kind == PRE_WHITE_SPACE ? char_is_space(c)
+                                     : char_is_punctuation(c);
 }
 
-static int cut_by_numeric(struct cutter *c, size_t len) {
+static int cut_by_character(struct cutter *c, enum pre_kind kind, size_t len) {
     size_t done = 0;
     for (size_t i = 0, n; i < len; i += n) {
         n = char_utf8_len(c->text + i);
-        if (!char_is_numeric(char_decode(c->text + i))) continue;
+        if (!is_match(kind, char_decode(c->text + i))) continue;
         if (done < i) TRY(cut(c, done, i, false));
         TRY(cut(c, i, i + n, true));
         done = i + n;
@@ -187,31 +131,106 @@ static int cut_by_numeric(struct cutter *c, size_t len) {
     return done < len ? cut(c, done, len, false) : 0;
 }
 
-static int prefix_space(struct pre_run *r, int i, const char *text, size_t len) {
-    if (*text == ' ') return run_step(r, i + 1, text, len);
-    struct buf *b = &r->prefixed[i];
-    buf_reset(b);
-    buf_addc(b, ' ');
-    if (buf_add(b, text, len) < 0)
-        return err_set(r->err, b->error, "no memory for a piece of %zu bytes", len);
-    return run_step(r, i + 1, b->data, b->len);
+static int cut_words(struct cutter *c, size_t len) {
+    enum { SPACE, WORD, OTHER } run = SPACE, kind;
+    size_t done = 0;
+    for (size_t i = 0; i < len; i += char_utf8_len(c->text + i)) {
+        uint32_t at = char_decode(c->text + i);
+        kind = char_is_space(at) ? SPACE : char_is_word(at) ? WORD : OTHER;
+        if (kind == run) continue;
+        if (run != SPACE) TRY(pass_on(c, done, i));
+        done = i;
+        run = kind;
+    }
+    return run == SPACE ? 0 : pass_on(c, done, len);
 }
 
-static int run_step(struct pre_run *r, int i, const char *text, size_t len) {
+static int cut_by_length(struct cutter *c, size_t length, size_t len) {
+    size_t done = 0, n = 0;
+    for (size_t i = 0; i < len; i += char_utf8_len(c->text + i), n++) {
+        if (n < length) continue;
+        TRY(pass_on(c, done, i));
+        done = i;
+        n = 0;
+    }
+    return pass_on(c, done, len);
+}
+
+// --- steps that rewrite a piece
+
+static int no_memory(struct pre_run *r, int i, size_t len) {
+    return err_set(r->err, r->changed[i].error, "no memory for a piece of %zu bytes", len);
+}
+
+static int prefix_space(struct pre_run *r, int i, const char *text, size_t len, bool at_start) {
+    if (*text == ' ') return run_step(r, i + 1, text, len, at_start);
+    struct buf *b = &r->changed[i];
+    buf_reset(b);
+    buf_addc(b, ' ');
+    if (buf_add(b, text, len) < 0) return no_memory(r, i, len);
+    return run_step(r, i + 1, b->data, b->len, at_start);
+}
+
+static int byte_alphabet(struct pre_run *r, int i, const char *text, size_t len, bool at_start) {
+    struct buf *b = &r->changed[i];
+    buf_reset(b);
+    for (size_t k = 0; k < len; k++) {
+        char c[2];
+        size_t n = byte_alphabet_encode((unsigned char)text[k], c);
+        if (buf_add(b, c, n) < 0) return no_memory(r, i, len);
+    }
+    return run_step(r, i + 1, b->data, b->len, at_start);
+}
+
+static int metaspace(struct pre_run *r, int i, const char *text, size_t len, bool at_start) {
+    const struct pre_step *step = &r->pre->steps[i];
+    const char *symbol = step->pattern.literal, *end = text + len, *space;
+    size_t size = step->pattern.literal_len;
+    struct buf *b = &r->changed[i];
+    bool starts = *text == ' ' || (len >= size && memcmp(text, symbol, size) == 0);
+    buf_reset(b);
+    if (!starts &&
+        (step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && at_start)))
+        buf_add(b, symbol, size);
+    for (; (space = memchr(text, ' ', (size_t)(end - text))); text = space + 1) {
+        buf_add(b, text, (size_t)(space - text));
+        buf_add(b, symbol, size);
+    }
+    if (buf_add(b, text, (size_t)(end - text)) < 0) return no_memory(r, i, len);
+    if (!step->split) return run_step(r, i + 1, b->data, b->len, at_start);
+    for (const char *from = b->data, *to; from < b->data + b->len; from = to) {
+        size_t left = (size_t)(b->data + b->len - from);
+        to = left > 1 ? char_find(from + 1, left - 1, symbol, size) : NULL;
+        if (!to) to = from + left;
+        TRY(run_step(r, i + 1, from, (size_t)(to - from), at_start && from == b->data));
+    }
+    return 0;
+}
+
+static int run_step(struct pre_run *r, int i, const char *text, size_t len, bool at_start) {
     if (i == r->pre->n_steps) return r->word(r->ctx, text, len);
-    struct cutter c = {.run = r, .step = i, .text = text};
-    switch (r->pre->steps[i].kind) {
+    const struct pre_step *step = &r->pre->steps[i];
+    struct cutter c = {.run = r, .step = i, .text = text, .at_start = at_start};
+    switch (step->kind) {
     case PRE_PATTERN:
+    case PRE_LITERAL:
         TRY(cut_by_pattern(&c, len));
         break;
-    case PRE_LITERAL:
-        TRY(cut_by_literal(&c, len));
-        break;
     case PRE_NUMERIC:
-        TRY(cut_by_numeric(&c, len));
+    case PRE_WHITE_SPACE:
+    case PRE_PUNCTUATION:
+        TRY(cut_by_character(&c, step->kind, len));
         break;
+    case PRE_WORDS:
+        return cut_words(&c, len);
+    case PRE_FIXED_LENGTH:
+        return cut_by_length(&c, step->length, len);
     case PRE_PREFIX_SPACE:
-        return prefix_space(r, i, text, len);
+        return prefix_space(r, i, text, len, at_start);
+    case PRE_METASPACE:
+        return metaspace(r, i, text, len, at_start);
+    case PRE_BYTE_ALPHABET:
+        return byte_alphabet(r, i, text, len, at_start);
     }
     return release_held(&c);
 }
@@ -222,34 +241,24 @@ static int run_step(struct pre_run *r, int i, const char *text, size_t len) {
 int pre_run_init(struct pre_run *r, const struct pre_tokenizer *p, size_t text_len,
                  pre_word_fn word, void *ctx, struct err *err) {
     *r = (struct pre_run){.pre = p, .word = word, .ctx = ctx, .err = err};
-    bool ok = (r->limits = pcre2_match_context_create(NULL)) != NULL;
-    for (int i = 0; i < p->n_steps; i++) {
-        buf_init(&r->prefixed[i], text_len + PRE_MAX_STEPS); // each step may add one space
-        if (p->steps[i].kind != PRE_PATTERN) continue;
-        r->matches[i] = pcre2_match_data_create(1, NULL);
-        ok = ok && r->matches[i];
+    int rc = 0;
+    for (int i = 0; i < p->n_steps && rc == 0; i++) {
+        buf_init(&r->changed[i],
+                 16 * text_len + 1024); // sane chains make a text three times as long
+        rc = matcher_init(&r->matchers[i], &p->steps[i].pattern, text_len, err);
     }
-    if (!ok) {
-        pre_run_release(r);
-        return err_set(err, E_NOMEM, "no memory for the pre-tokeniser");
-    }
-    // A sane pattern steps back over a run of spaces once; one that takes the text apart again and
-    // again meets this bound instead of the end of time.
-    size_t steps = 1000000 + 64 * (text_len < UINT32_MAX / 128 ? text_len : UINT32_MAX / 128);
-    pcre2_set_match_limit(r->limits, (uint32_t)steps);
-    pcre2_set_heap_limit(r->limits, 262144); // KiB, of the interpreter
-    return 0;
+    if (rc < 0) pre_run_release(r);
+    return rc;
 }
 
 void pre_run_release(struct pre_run *r) {
     for (int i = 0; i < PRE_MAX_STEPS; i++) {
-        pcre2_match_data_free(r->matches[i]);
-        buf_release(&r->prefixed[i]);
+        matcher_release(&r->matchers[i]);
+        buf_release(&r->changed[i]);
     }
-    pcre2_match_context_free(r->limits);
     *r = (struct pre_run){0};
 }
 
-int pre_run(struct pre_run *r, const char *text, size_t len) {
-    return len ? run_step(r, 0, text, len) : 0;
+int pre_run(struct pre_run *r, const char *text, size_t len, bool at_start) {
+    return len ? run_step(r, 0, text, len, at_start) : 0;
 }

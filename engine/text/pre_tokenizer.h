@@ -2,11 +2,8 @@
 // each of which cuts every piece that the step before it left. Read-only after building; the calls'
 // memory is a pre_run.
 #pragma once
-#define PCRE2_CODE_UNIT_WIDTH 8
 #include "base/buf.h"
-#include "base/err.h"
-#include <pcre2.h>
-#include <stdbool.h>
+#include "engine/text/pattern.h"
 
 #define PRE_MAX_STEPS 16
 
@@ -14,28 +11,41 @@ enum pre_kind {
     PRE_PATTERN,     // a regular expression
     PRE_LITERAL,     // a fixed string
     PRE_NUMERIC,     // single characters of the Unicode categories Nd, Nl, No
-    PRE_PREFIX_SPACE // cuts nothing: a piece that does not begin with a space gets one
+    PRE_WHITE_SPACE, // single characters
+    PRE_PUNCTUATION, // single characters: ASCII's and the Unicode categories P
+    PRE_WORDS,       // cuts into runs of word characters and runs of others; white space is dropped
+    PRE_FIXED_LENGTH, // cuts into pieces of n characters
+    PRE_PREFIX_SPACE, // cuts nothing: a piece that does not begin with a space gets one
+    PRE_METASPACE, // spaces become the pattern, one may be put in front, and a piece begins at each
+    PRE_BYTE_ALPHABET // cuts nothing: each byte as a character of byte_alphabet.h
 };
 // What becomes of a match and of the text between matches (Hugging Face's SplitDelimiterBehavior).
 enum pre_behavior { PRE_ISOLATED, PRE_REMOVED, PRE_WITH_PREVIOUS, PRE_WITH_NEXT, PRE_CONTIGUOUS };
+
+// Where Metaspace puts its symbol in front of a piece that does not begin with it.
+enum pre_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
 struct pre_step {
     enum pre_kind kind;
     enum pre_behavior behavior;
     bool invert; // what lies between matches counts as the match
-    pcre2_code *code;
-    bool jit;
-    char *literal;
-    size_t literal_len;
+    struct pattern pattern;
+    size_t length;            // FIXED_LENGTH
+    enum pre_prepend prepend; // METASPACE: FIRST is the piece at the start of the text
+    bool split;               // METASPACE
 };
 struct pre_tokenizer {
     struct pre_step steps[PRE_MAX_STEPS];
     int n_steps;
 };
 
-// Appends a step. pattern: an Oniguruma pattern (PRE_PATTERN) or the string (PRE_LITERAL).
+// Appends a step. pattern: an Oniguruma pattern (PRE_PATTERN) or a string (PRE_LITERAL,
+// PRE_METASPACE).
 int pre_tokenizer_add(struct pre_tokenizer *p, enum pre_kind kind, const char *pattern,
                       enum pre_behavior behavior, bool invert, struct err *err);
+// Appends a step and gives it to the caller to fill in; NULL with *err when there are too many.
+struct pre_step *pre_tokenizer_add_step(struct pre_tokenizer *p, enum pre_kind kind,
+                                        struct err *err);
 void pre_tokenizer_release(struct pre_tokenizer *p);
 
 // Takes one word; a negative code ends the run and becomes its result.
@@ -46,12 +56,12 @@ struct pre_run {
     pre_word_fn word;
     void *ctx;
     struct err *err;
-    pcre2_match_context *limits;
-    pcre2_match_data *matches[PRE_MAX_STEPS];
-    struct buf prefixed[PRE_MAX_STEPS];
+    struct matcher matchers[PRE_MAX_STEPS];
+    struct buf changed[PRE_MAX_STEPS]; // a piece as a step has rewritten it
 };
 // text_len bounds the texts that the run will see: it sets how far a pattern may backtrack.
 int pre_run_init(struct pre_run *r, const struct pre_tokenizer *p, size_t text_len,
                  pre_word_fn word, void *ctx, struct err *err);
 void pre_run_release(struct pre_run *r);
-int pre_run(struct pre_run *r, const char *text, size_t len); // valid UTF-8
+// Valid UTF-8. at_start: it begins where the user's text begins.
+int pre_run(struct pre_run *r, const char *text, size_t len, bool at_start);

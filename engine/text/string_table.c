@@ -1,6 +1,7 @@
 // See string_table.h. Words are short: the hash reads up to 16 bytes with two loads and no loop.
 #include "engine/text/string_table.h"
 #include "base/err.h"
+#include "engine/text/word_cache.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -9,28 +10,12 @@ int hash_seed(uint64_t *seed) {
     return getrandom(seed, sizeof *seed, 0) == sizeof *seed ? 0 : E_IO;
 }
 
-static uint64_t load(const char *s, size_t len) { // up to 8 bytes; the same bytes, the same number
-    uint64_t v = 0;
-    if (len >= 8) {
-        memcpy(&v, s, 8);
-    } else if (len >= 4) {
-        uint32_t low, high;
-        memcpy(&low, s, 4);
-        memcpy(&high, s + len - 4, 4);
-        v = (uint64_t)high << 32 | low;
-    } else if (len > 0) {
-        v = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[len / 2] << 8 |
-            (unsigned char)s[len - 1];
-    }
-    return v;
-}
-
 static uint64_t hash_bytes(const char *s, size_t len, uint64_t seed) {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xc2b2ae3d27d4eb4fu;
     uint64_t h = seed ^ hash_mix(len ^ k0, k1 ^ seed);
     for (; len > 16; s += 16, len -= 16)
-        h = hash_mix(load(s, 8) ^ k0 ^ h, load(s + 8, 8) ^ k1 ^ seed);
-    uint64_t a = load(s, len), b = len > 8 ? load(s + len - 8, 8) : 0;
+        h = hash_mix(word_load(s, 8) ^ k0 ^ h, word_load(s + 8, 8) ^ k1 ^ seed);
+    uint64_t a = word_load(s, len), b = len > 8 ? word_load(s + len - 8, 8) : 0;
     return hash_mix(a ^ k0 ^ h, b ^ k1 ^ seed);
 }
 

@@ -2,38 +2,119 @@
 // text; what lies between them is normalised, searched for the added tokens that are to be found
 // after normalising, cut into words, and each word is encoded by itself. See README.md.
 #include "engine/text/tokenizer.h"
+#include "base/json.h"
 #include "base/utf8.h"
 #include "engine/text/tokenizer_file.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 // Positions inside a word are 32-bit numbers, and normalising may make a text eleven times as long.
 #define ENCODE_MAX_BYTES (128u << 20)
 
-int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err) {
+static int new_tokenizer(struct tokenizer **out, struct err *err) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) return err_set(err, E_NOMEM, "no memory for a tokenizer");
+    added_tokens_init(&(*out)->added);
+    added_tokens_init(&(*out)->added_normalized);
+    return 0;
+}
+
+// Gives the tokenizer out, or frees what a failed reader has left.
+static int finish_opening(struct tokenizer **out, int rc) {
+    if (rc >= 0) return 0;
+    tokenizer_close(*out);
     *out = NULL;
-    struct tokenizer *t = calloc(1, sizeof *t);
-    if (!t) return err_set(err, E_NOMEM, "no memory for a tokenizer");
-    added_tokens_init(&t->added);
-    added_tokens_init(&t->added_normalized);
-    int rc = tokenizer_read(t, model_dir, err);
-    if (rc < 0)
-        tokenizer_close(t);
-    else
-        *out = t;
     return rc;
+}
+
+int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err) {
+    TRY(new_tokenizer(out, err));
+    return finish_opening(out, tokenizer_read_folder(*out, model_dir, err));
+}
+
+int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err) {
+    struct err local = {0};
+    if (!err) err = &local; // the code of a failed parse comes through it
+    *out = NULL;
+    cJSON *root = json_parse(json, len, &json_limits_file, err);
+    if (!root) return err->code;
+    int rc = new_tokenizer(out, err);
+    if (rc == 0) rc = finish_opening(out, tokenizer_read_json(*out, root, err));
+    cJSON_Delete(root);
+    return rc;
+}
+
+int tokenizer_open_model(struct tokenizer **out, const char *bytes, size_t len, struct err *err) {
+    struct model_options options = {0};
+    TRY(new_tokenizer(out, err));
+    return finish_opening(out, tokenizer_read_model(*out, bytes, len, &options, err));
 }
 
 void tokenizer_close(struct tokenizer *t) {
     if (!t) return;
     vocab_release(&t->vocab);
     bpe_release(&t->bpe);
+    bpe_chars_release(&t->chars);
+    unigram_release(&t->unigram);
+    pieces_release(&t->pieces);
+    bpe_pieces_release(&t->piece_bpe);
     pre_tokenizer_release(&t->pre);
+    normalizer_release(&t->normalizer);
+    decoder_release(&t->decoder);
     added_tokens_release(&t->added);
     added_tokens_release(&t->added_normalized);
     free(t->bos);
     free(t->eos);
     free(t);
+}
+
+// --- what all readers end with
+
+static int set_bytes(struct tokenizer *t, struct err *err) {
+    struct buf bytes;
+    int rc = 0;
+    buf_init(&bytes, SIZE_MAX);
+    for (int32_t id = 0; id < t->vocab.n_ids && rc == 0; id++) {
+        const struct token *token = vocab_token(&t->vocab, id);
+        if (!token) continue;
+        buf_reset(&bytes);
+        rc = decoder_token_bytes(&t->decoder, vocab_content(&t->vocab, token), token->content_len,
+                                 &bytes, err);
+        if (rc == 0) rc = vocab_set_bytes(&t->vocab, id, buf_z(&bytes), bytes.len, err);
+    }
+    buf_release(&bytes);
+    return rc;
+}
+
+static const char *kind_name(enum tokenizer_kind kind) {
+    switch (kind) {
+    case TOKENIZER_BYTE_BPE:
+        return "byte-level BPE";
+    case TOKENIZER_CHAR_BPE:
+        return "BPE";
+    case TOKENIZER_UNIGRAM:
+        return "Unigram";
+    case TOKENIZER_PIECE_BPE:
+        return "SentencePiece BPE";
+    case TOKENIZER_PIECE_UNIGRAM:
+        return "SentencePiece Unigram";
+    }
+    return "";
+}
+
+int tokenizer_finish(struct tokenizer *t, struct err *err) {
+    int n = t->vocab.n_tokens;
+    char count[32];
+    if (n < 1000)
+        snprintf(count, sizeof count, "%d", n);
+    else if (n < 1000000)
+        snprintf(count, sizeof count, "%d,%03d", n / 1000, n % 1000);
+    else
+        snprintf(count, sizeof count, "%d,%03d,%03d", n / 1000000, n / 1000 % 1000, n % 1000);
+    snprintf(t->description, sizeof t->description, "%s, %s tokens", kind_name(t->kind), count);
+    bool has_bytes = decoder_is_byte_level(&t->decoder) || t->pieces.kinds;
+    return has_bytes ? 0 : set_bytes(t, err);
 }
 
 // --- encoding
@@ -47,13 +128,37 @@ struct encoding {
     struct err *err;
     struct pre_run pre;
     struct bpe_scratch scratch;
-    struct buf normal;       // the piece at hand, normalised
-    struct text_span *moved; // the plain spans in it
+    struct unigram_scratch unigram;
+    struct buf normal;         // the piece at hand, normalised
+    struct text_span *moved;   // the plain spans in it
+    const char *piece;         // normalised
+    struct plain_cursor plain; // its spans; words come in order
 };
+
+static int encode_pieces(struct encoding *e, const char *word, size_t len) {
+    const struct tokenizer *t = e->t;
+    // Only SentencePiece's own models ask for plain spans, and there a word is (a part of) the
+    // piece as it stands.
+    struct piece_word w = {word, len, 0, NULL, 0};
+    if (t->pieces.kinds)
+        w = (struct piece_word){word, len, (size_t)(word - e->piece), e->plain.spans, e->plain.n};
+    return t->kind == TOKENIZER_PIECE_BPE
+               ? bpe_pieces_encode(&t->piece_bpe, &t->vocab, &t->pieces, &w, &e->scratch, e->out)
+               : unigram_encode(&t->unigram, &t->vocab, &w, &e->unigram, e->out);
+}
 
 static int encode_word(void *ctx, const char *word, size_t len) {
     struct encoding *e = ctx;
-    int rc = bpe_encode(&e->t->bpe, &e->t->vocab, word, len, &e->scratch, e->out);
+    const struct tokenizer *t = e->t;
+    int rc = t->kind == TOKENIZER_BYTE_BPE
+                 ? bpe_encode(&t->bpe, &t->vocab, word, len, &e->scratch, e->out)
+             : t->kind == TOKENIZER_CHAR_BPE
+                 ? bpe_chars_encode(&t->chars, &t->vocab, word, len, &e->scratch, e->out)
+                 : encode_pieces(e, word, len);
+    if (rc == E_INVAL)
+        return err_set(e->err, E_INVAL,
+                       "the vocabulary lacks a character of '%.*s' and has no unknown token",
+                       len < 40 ? (int)len : 40, word);
     return rc < 0 ? err_set(e->err, rc, "no memory to encode a word of %zu bytes", len) : 0;
 }
 
@@ -64,12 +169,15 @@ static int push_added(struct encoding *e, const struct added_token *token) {
 
 // A piece between raw added tokens; plain spans relative to it.
 static int encode_piece(struct encoding *e, const char *text, size_t len,
-                        const struct text_span *plain, size_t n_plain) {
+                        const struct text_span *plain, size_t n_plain, bool at_start) {
     struct added_scan scan;
     struct added_match m;
+    e->piece = text;
+    e->plain = (struct plain_cursor){plain, n_plain};
     added_scan_init(&scan, &e->t->added_normalized, text, len, plain, n_plain, e->opt.no_special);
     while (added_scan_next(&scan, &m))
-        TRY(m.token ? push_added(e, m.token) : pre_run(&e->pre, text + m.from, m.to - m.from));
+        TRY(m.token ? push_added(e, m.token)
+                    : pre_run(&e->pre, text + m.from, m.to - m.from, at_start && m.from == 0));
     return 0;
 }
 
@@ -99,13 +207,14 @@ static int encode_text(struct encoding *e, const char *text, size_t len) {
         }
         const char *piece = text + m.from;
         size_t piece_len = m.to - m.from, n_plain = spans_within(e, m.from, m.to, &first);
-        if (e->t->normalizer.n_forms) {
+        bool at_start = m.from == 0 && !e->opt.continues;
+        if (e->t->normalizer.n_steps) {
             TRY(normalizer_apply(&e->t->normalizer, piece, piece_len, &e->normal, e->moved, n_plain,
-                                 e->err));
+                                 &at_start, e->err));
             piece = buf_z(&e->normal);
             piece_len = e->normal.len;
         }
-        TRY(encode_piece(e, piece, piece_len, e->moved, n_plain));
+        TRY(encode_piece(e, piece, piece_len, e->moved, n_plain, at_start));
     }
     return 0;
 }
@@ -136,11 +245,13 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
     int rc = e.opt.n_plain && !e.moved
                  ? err_set(err, E_NOMEM, "no memory for %zu spans", e.opt.n_plain)
                  : 0;
+    bpe_scratch_keep_words(&e.scratch, len);
     if (rc == 0) rc = pre_run_init(&e.pre, &t->pre, len, encode_word, &e, err);
     if (rc == 0) rc = encode_text(&e, text, len);
     if (rc < 0) out->len = before;
     pre_run_release(&e.pre);
     bpe_scratch_release(&e.scratch);
+    unigram_scratch_release(&e.unigram);
     buf_release(&e.normal);
     free(e.moved);
     return rc;
@@ -151,20 +262,25 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
 
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                      struct buf *out, struct err *err) {
-    struct buf bytes; // of all tokens together: a character may be spread over several
-    buf_init(&bytes, SIZE_MAX);
+    struct decoding d = {0};
+    size_t before = out->len;
     int rc = 0;
+    decoding_start(&d, &t->decoder);
     for (size_t i = 0; i < n && rc == 0; i++) {
         const struct token *token = vocab_token(&t->vocab, ids[i]);
         if (!token)
             rc = err_set(err, E_INVAL, "token id %d is outside the vocabulary", ids[i]);
-        else if (!skip_special || !(token->flags & TOKEN_SPECIAL))
-            if ((rc = buf_add(&bytes, vocab_bytes(&t->vocab, token), token->bytes_len)) < 0)
-                err_set(err, rc, "no memory for the text of %zu tokens", n);
+        else if ((!skip_special || !(token->flags & TOKEN_SPECIAL)) &&
+                 (rc = decoding_token(&d, &t->vocab, token, out)) < 0)
+            err_set(err, rc, "no room for the text of %zu tokens", n);
     }
-    if (rc == 0 && (rc = utf8_sanitize(out, buf_z(&bytes), bytes.len)) < 0)
+    if (rc == 0 && (rc = decoding_end(&d, out)) < 0)
         err_set(err, rc, "no room for the text of %zu tokens", n);
-    buf_release(&bytes);
+    if (rc < 0 && out->len > before) {
+        out->len = before;
+        out->data[before] = '\0';
+    }
+    decoding_release(&d);
     return rc;
 }
 

@@ -12,10 +12,15 @@
 
 struct tokenizer;
 
-// Reads DIR/tokenizer.json (byte-level BPE in this version) and DIR/tokenizer_config.json,
-// special_tokens_map.json where present. E_NOTFOUND without a tokenizer, E_UNSUPPORTED naming the
-// part of it that is unknown, E_FORMAT.
+// Reads the first that the folder has of: tokenizer.json; a SentencePiece model (tokenizer.model,
+// sentencepiece.bpe.model, spiece.model); vocab.json with merges.txt. Beside them
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json where present. E_NOTFOUND
+// without a tokenizer, E_UNSUPPORTED naming the part of it that is unknown, E_FORMAT.
 int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err);
+// The same from memory: the text of a tokenizer.json; the bytes of a SentencePiece model by itself,
+// which knows no special tokens in text, as SentencePiece has it.
+int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err);
+int tokenizer_open_model(struct tokenizer **out, const char *bytes, size_t len, struct err *err);
 void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t); // highest id + 1, added tokens included
@@ -27,7 +32,8 @@ struct text_span {
     size_t from, to; // [from, to)
 };
 struct encode_options {
-    bool no_special;               // look for no added special tokens at all
+    bool no_special; // look for no added special tokens at all
+    bool continues; // an earlier text: what only a text's start gets (a space in front) is left out
     const struct text_span *plain; // ascending, disjoint
     size_t n_plain;
 };

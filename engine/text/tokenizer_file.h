@@ -1,30 +1,89 @@
-// The tokenizer's inside, shared by the reader of its files (tokenizer_json.c) and its use
-// (tokenizer.c).
+// The tokenizer's inside, shared by the readers of its files (tokenizer_json.c and its parts,
+// tokenizer_model.c, tokenizer_folder.c) and its use (tokenizer.c).
 #pragma once
 #include "engine/text/added_tokens.h"
-#include "engine/text/bpe.h"
+#include "engine/text/bpe_chars.h"
+#include "engine/text/bpe_pieces.h"
+#include "engine/text/decoder.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/vocab.h"
+#include "engine/text/unigram.h"
+
+enum tokenizer_kind {
+    TOKENIZER_BYTE_BPE,     // words as bytes, bpe.h
+    TOKENIZER_CHAR_BPE,     // bpe_chars.h
+    TOKENIZER_UNIGRAM,      // unigram.h
+    TOKENIZER_PIECE_BPE,    // SentencePiece's: bpe_pieces.h
+    TOKENIZER_PIECE_UNIGRAM // unigram.h, by SentencePiece's rules
+};
 
 struct tokenizer {
+    enum tokenizer_kind kind;
     struct vocab vocab;
     struct added_tokens added;            // found in the text as it came
     struct normalizer normalizer;         // then each piece between them is normalised,
     struct added_tokens added_normalized; // searched for these,
     struct pre_tokenizer pre;             // cut into words,
-    struct bpe bpe;                       // and encoded
+    struct bpe bpe;                       // and encoded by the one that kind names
+    struct bpe_chars chars;
+    struct unigram unigram;
+    struct pieces pieces; // of SentencePiece
+    struct bpe_pieces piece_bpe;
+    struct decoder decoder;
     char *bos, *eos;
     char description[64];
 };
 
-// Fills the zeroed *t from the model folder; what is in it after a failure, tokenizer_close frees.
-int tokenizer_read(struct tokenizer *t, const char *model_dir, struct err *err);
-// The steps of a pre_tokenizer or normalizer value of tokenizer.json; NULL and null have none.
+// Each fills the zeroed *t; what is in it after a failure, tokenizer_close frees.
 struct cJSON;
-int tokenizer_read_pre(struct pre_tokenizer *p, const struct cJSON *json, struct err *err);
+int tokenizer_read_folder(struct tokenizer *t, const char *model_dir, struct err *err);
+int tokenizer_read_json(struct tokenizer *t, const struct cJSON *root, struct err *err);
+struct model_options { // what the files beside a SentencePiece model say of it
+    const struct cJSON
+        *added; // a list as tokenizer.json's added_tokens, or NULL: the model's own alone
+    const char *const
+        *special; // contents of further special tokens, in the order in which new ones get ids
+    size_t n_special;
+    bool known; // there are such files: control pieces are special tokens, found in text
+    bool prefix_first_only; // "legacy": false
+    bool no_prefix;         // "add_prefix_space": false
+    bool xglm;              // ids as XGLMTokenizer counts them
+};
+int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,
+                         const struct model_options *o, struct err *err);
+// After the vocabulary and the decoder are there: the bytes of each token, and the description.
+int tokenizer_finish(struct tokenizer *t, struct err *err);
+
+// --- parts of a tokenizer.json
+
+#define TOKENIZER_MAX_NESTING 8
+
+// NULL and null have no steps. *byte_level: the last step is ByteLevel, so words are to be read as
+// bytes.
+int tokenizer_read_pre(struct pre_tokenizer *p, const struct cJSON *json, bool *byte_level,
+                       struct err *err);
 int tokenizer_read_normalizer(struct normalizer *n, const struct cJSON *json, struct err *err);
+int tokenizer_read_decoder(struct decoder *d, const struct cJSON *json, struct err *err);
+int tokenizer_read_added(struct tokenizer *t, const struct cJSON *list, struct err *err);
+int tokenizer_token_id(const struct cJSON *item, int32_t *id, const char *content, struct err *err);
+// The Unigram model's part; the rest of the vocabulary is made as for BPE.
+int tokenizer_read_unigram(struct tokenizer *t, const struct cJSON *model,
+                           const struct cJSON *added, struct err *err);
+
 // E_UNSUPPORTED for a key of obj that is not among the known ones (ends with NULL).
 int tokenizer_known_keys(const struct cJSON *obj, const char *where, const char *const *known,
                          struct err *err);
+int tokenizer_type_of(const struct cJSON *json, const char *where, const char **type,
+                      struct err *err);
+// {"Regex": ...} or {"String": ...} under "pattern": one of the two is set.
+int tokenizer_read_pattern(const struct cJSON *json, const char *where, const char **regex,
+                           const char **string, struct err *err);
+bool tokenizer_is_character(const char *s); // one, no more
+struct tokenizer_metaspace {
+    const char *replacement;
+    enum pre_prepend prepend;
+    bool split;
+};
+int tokenizer_read_metaspace(const struct cJSON *json, const char *where,
+                             struct tokenizer_metaspace *m, struct err *err);

@@ -1,20 +1,10 @@
-// Reads a model folder's tokenizer.json (Hugging Face tokenizers' own format) and the names of its
-// special tokens. Every value that would change a result and is not handled is refused by its name.
+// Reads a tokenizer.json (Hugging Face tokenizers' own format): its model, its added tokens, and
+// the parts that tokenizer_pre.c, tokenizer_normalizer.c and tokenizer_decoder.c read. Every value
+// that would change a result and is not handled is refused by its name.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int token_id(const cJSON *item, int32_t *id, const char *content, struct err *err) {
-    double v = item ? item->valuedouble : NAN;
-    if (!cJSON_IsNumber(item) || !(v >= 0 && v < INT32_MAX) || v != floor(v))
-        return err_set(err, E_FORMAT, "the id of token '%.40s' is not a non-negative integer",
-                       content);
-    *id = (int32_t)v;
-    return 0;
-}
 
 // --- added tokens
 // -----------------------------------------------------------------------------------------
@@ -27,7 +17,7 @@ static int read_added_token(struct tokenizer *t, const cJSON *json, struct err *
     TRY(tokenizer_known_keys(json, "added_tokens", keys, err));
     TRY(json_get_string(json, "content", &content, err));
     if (!*content) return err_set(err, E_FORMAT, "added_tokens: a token without content");
-    TRY(token_id(cJSON_GetObjectItemCaseSensitive(json, "id"), &token.id, content, err));
+    TRY(tokenizer_token_id(cJSON_GetObjectItemCaseSensitive(json, "id"), &token.id, content, err));
     TRY(json_get_bool(json, "special", &token.special, err));
     TRY(json_get_bool(json, "single_word", &token.single_word, err));
     TRY(json_get_bool(json, "lstrip", &token.lstrip, err));
@@ -40,8 +30,8 @@ static int read_added_token(struct tokenizer *t, const cJSON *json, struct err *
     struct buf form;
     buf_init(&form, SIZE_MAX);
     int rc = 0;
-    if (normalized && t->normalizer.n_forms)
-        rc = normalizer_apply(&t->normalizer, content, strlen(content), &form, NULL, 0, err);
+    if (normalized && t->normalizer.n_steps)
+        rc = normalizer_apply(&t->normalizer, content, strlen(content), &form, NULL, 0, NULL, err);
     else
         rc = buf_addz(&form, content);
     if (rc == 0)
@@ -55,7 +45,7 @@ static int read_added_token(struct tokenizer *t, const cJSON *json, struct err *
 }
 
 // Special ones first: where normalising makes two contents equal, the first one entered is found.
-static int read_added_tokens(struct tokenizer *t, const cJSON *list, struct err *err) {
+int tokenizer_read_added(struct tokenizer *t, const cJSON *list, struct err *err) {
     const cJSON *item;
     for (int pass = 0; pass < 2; pass++) {
         cJSON_ArrayForEach(item, list) {
@@ -77,18 +67,24 @@ struct id_range {
 
 static int count_id(struct id_range *r, const cJSON *item, const char *content, struct err *err) {
     int32_t id = 0;
-    TRY(token_id(item, &id, content, err));
+    TRY(tokenizer_token_id(item, &id, content, err));
     if (id > r->highest) r->highest = id;
     r->n++;
     return 0;
 }
 
-// Ids may have holes, but the table of tokens must stay in proportion to the file.
+// Room for the model's vocabulary, an object of ids or an array whose indices are ids, and the
+// added tokens. Ids may have holes, but the table of tokens must stay in proportion to the file.
 static int make_vocab(struct tokenizer *t, const cJSON *vocab, const cJSON *added,
                       struct err *err) {
     struct id_range range = {.highest = -1};
     const cJSON *item;
-    cJSON_ArrayForEach(item, vocab) TRY(count_id(&range, item, item->string, err));
+    if (cJSON_IsArray(vocab)) {
+        cJSON_ArrayForEach(item, vocab) range.n++;
+        range.highest = (int32_t)range.n - 1; // the JSON reader's own limits are far below 2^31
+    } else {
+        cJSON_ArrayForEach(item, vocab) TRY(count_id(&range, item, item->string, err));
+    }
     cJSON_ArrayForEach(item, added) {
         if (!cJSON_IsObject(item))
             return err_set(err, E_FORMAT, "added_tokens: an item is not an object");
@@ -98,10 +94,7 @@ static int make_vocab(struct tokenizer *t, const cJSON *vocab, const cJSON *adde
     if ((size_t)range.highest > 2 * range.n + 65536)
         return err_set(err, E_LIMIT, "token id %d in a vocabulary of %zu tokens", range.highest,
                        range.n);
-    TRY(vocab_init(&t->vocab, range.highest + 1, range.n, err));
-    cJSON_ArrayForEach(item, vocab)
-        TRY(vocab_add(&t->vocab, item->string, (int32_t)item->valuedouble, TOKEN_MODEL, err));
-    return 0;
+    return vocab_init(&t->vocab, range.highest + 1, range.n, err);
 }
 
 struct merge_text {
@@ -130,11 +123,20 @@ static int split_merge(const cJSON *item, struct merge_text *m, struct err *err)
     return 0;
 }
 
-static int add_merge(struct tokenizer *t, const struct merge_text *m, struct buf *joined,
-                     struct err *err) {
+// What the model says beside its vocabulary.
+struct bpe_options {
+    const char *prefix, *suffix, *unk;
+    bool fuse_unk, byte_fallback, ignore_merges;
+};
+
+static int add_merge(struct tokenizer *t, struct bpe *bpe, const struct merge_text *m,
+                     size_t prefix_len, struct buf *joined, struct err *err) {
+    if (m->right_len < prefix_len)
+        return err_set(err, E_FORMAT, "merge '%.*s' + '%.40s' lacks the prefix",
+                       m->left_len < 40 ? (int)m->left_len : 40, m->left, m->right);
     buf_reset(joined);
     buf_add(joined, m->left, m->left_len);
-    if (buf_add(joined, m->right, m->right_len) < 0)
+    if (buf_add(joined, m->right + prefix_len, m->right_len - prefix_len) < 0)
         return err_set(err, joined->error, "no memory for a merge of %zu bytes",
                        m->left_len + m->right_len);
     int32_t left = vocab_find(&t->vocab, m->left, m->left_len);
@@ -142,33 +144,32 @@ static int add_merge(struct tokenizer *t, const struct merge_text *m, struct buf
     int32_t merged = vocab_find(&t->vocab, buf_z(joined), joined->len);
     if (left < 0 || right < 0 || merged < 0 || !m->left_len || !m->right_len)
         return err_set(err, E_FORMAT,
-                       "merge '%.40s' + '%.40s' names a token that is not in the vocabulary",
-                       m->left, m->right);
-    bpe_add_merge(&t->bpe, left, right, merged);
+                       "merge '%.*s' + '%.40s' names a token that is not in the vocabulary",
+                       m->left_len < 40 ? (int)m->left_len : 40, m->left, m->right);
+    bpe_add_merge(bpe, left, right, merged);
     return 0;
 }
 
-static int read_merges(struct tokenizer *t, const cJSON *merges, struct err *err) {
+static int read_merges(struct tokenizer *t, struct bpe *bpe, const cJSON *merges,
+                       const char *prefix, struct err *err) {
     uint32_t n = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, merges) n++;
-    TRY(bpe_init(&t->bpe, n, err));
+    TRY(bpe_init(bpe, n, err));
     struct buf joined;
     struct merge_text m = {0};
     int rc = 0;
     buf_init(&joined, SIZE_MAX);
     cJSON_ArrayForEach(item, merges) {
         TRY_GOTO(out, split_merge(item, &m, err));
-        TRY_GOTO(out, add_merge(t, &m, &joined, err));
+        TRY_GOTO(out, add_merge(t, bpe, &m, strlen(prefix), &joined, err));
     }
 out:
     buf_release(&joined);
     return rc;
 }
 
-// unk_token, fuse_unk and byte_fallback speak of bytes that the vocabulary lacks: bpe_finish sees
-// that it lacks none, so they change nothing.
-static int read_bpe(struct tokenizer *t, const cJSON *model, const cJSON *added, struct err *err) {
+static int read_bpe_options(const cJSON *model, struct bpe_options *o, struct err *err) {
     static const char *const keys[] = {"type",
                                        "dropout",
                                        "unk_token",
@@ -180,56 +181,128 @@ static int read_bpe(struct tokenizer *t, const cJSON *model, const cJSON *added,
                                        "vocab",
                                        "merges",
                                        NULL};
-    const cJSON *vocab = NULL, *merges = NULL;
-    const char *prefix = "", *suffix = "";
     double dropout = 0;
-    bool ignore_merges = false;
+    *o = (struct bpe_options){.prefix = "", .suffix = ""};
     TRY(tokenizer_known_keys(model, "model", keys, err));
     TRY(json_get_double(model, "dropout", 0, 1, &dropout, err));
     if (dropout > 0)
         return err_set(err, E_UNSUPPORTED, "model.dropout %g: encoding must not be random",
                        dropout);
-    TRY(json_get_string(model, "continuing_subword_prefix", &prefix, err));
-    TRY(json_get_string(model, "end_of_word_suffix", &suffix, err));
-    if (*prefix)
-        return err_set(err, E_UNSUPPORTED, "model.continuing_subword_prefix '%.20s'", prefix);
-    if (*suffix) return err_set(err, E_UNSUPPORTED, "model.end_of_word_suffix '%.20s'", suffix);
-    TRY(json_get_bool(model, "ignore_merges", &ignore_merges, err));
+    TRY(json_get_string(model, "continuing_subword_prefix", &o->prefix, err));
+    TRY(json_get_string(model, "end_of_word_suffix", &o->suffix, err));
+    if (strlen(o->prefix) > BPE_AFFIX_MAX || strlen(o->suffix) > BPE_AFFIX_MAX)
+        return err_set(err, E_LIMIT, "model.%s is longer than %d bytes",
+                       strlen(o->prefix) > BPE_AFFIX_MAX ? "continuing_subword_prefix"
+                                                         : "end_of_word_suffix",
+                       BPE_AFFIX_MAX);
+    TRY(json_get_string(model, "unk_token", &o->unk, err));
+    TRY(json_get_bool(model, "fuse_unk", &o->fuse_unk, err));
+    TRY(json_get_bool(model, "byte_fallback", &o->byte_fallback, err));
+    TRY(json_get_bool(model, "ignore_merges", &o->ignore_merges, err));
+    return 0;
+}
+
+static int copy(char **out, const char *s, struct err *err) {
+    *out = s && *s ? strdup(s) : NULL;
+    return !s || !*s || *out ? 0 : err_set(err, E_NOMEM, "no memory for the model's options");
+}
+
+// Words are bytes where ByteLevel is the last that is done to them: every byte has a token there
+// (bpe_finish sees to it), so unk_token, fuse_unk and byte_fallback, which speak of what the
+// vocabulary lacks, change nothing.
+static int read_bpe(struct tokenizer *t, const cJSON *model, const cJSON *added, bool byte_level,
+                    struct err *err) {
+    struct bpe_options o;
+    const cJSON *vocab = NULL, *merges = NULL, *item;
+    TRY(read_bpe_options(model, &o, err));
     TRY(json_get_object(model, "vocab", &vocab, err));
     TRY(json_get_array(model, "merges", &merges, err));
     if (!vocab || !merges)
         return err_set(err, E_FORMAT, "model has no %s", vocab ? "merges" : "vocab");
     TRY(make_vocab(t, vocab, added, err));
-    TRY(read_merges(t, merges, err));
-    TRY(bpe_finish(&t->bpe, &t->vocab, ignore_merges, err));
-    return read_added_tokens(t, added, err);
+    cJSON_ArrayForEach(item, vocab)
+        TRY(vocab_add(&t->vocab, item->string, (int32_t)item->valuedouble, TOKEN_MODEL, err));
+    t->kind = byte_level && !*o.prefix && !*o.suffix ? TOKENIZER_BYTE_BPE : TOKENIZER_CHAR_BPE;
+    if (t->kind == TOKENIZER_BYTE_BPE) {
+        TRY(read_merges(t, &t->bpe, merges, "", err));
+        return bpe_finish(&t->bpe, &t->vocab, o.ignore_merges, err);
+    }
+    if (byte_level && !pre_tokenizer_add_step(&t->pre, PRE_BYTE_ALPHABET, err)) return E_LIMIT;
+    TRY(copy(&t->chars.prefix, o.prefix, err));
+    TRY(copy(&t->chars.suffix, o.suffix, err));
+    TRY(copy(&t->chars.unk, o.unk, err));
+    t->chars.fuse_unk = o.fuse_unk;
+    t->chars.ignore_merges = o.ignore_merges;
+    TRY(read_merges(t, &t->chars.bpe, merges, o.prefix, err));
+    return bpe_chars_finish(&t->chars, &t->vocab, o.byte_fallback, err);
 }
 
-static int read_model(struct tokenizer *t, const cJSON *root, struct err *err) {
+// --- Unigram
+
+// [["piece", score], ...]
+static int read_pieces(struct tokenizer *t, const cJSON *vocab, double *scores, struct err *err) {
+    int32_t id = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, vocab) {
+        const cJSON *content = cJSON_IsArray(item) ? item->child : NULL,
+                    *score = content ? content->next : NULL;
+        if (!cJSON_IsString(content) || !cJSON_IsNumber(score) || score->next)
+            return err_set(err, E_FORMAT, "model.vocab: item %d is not a piece and its score", id);
+        scores[id] = score->valuedouble;
+        TRY(vocab_add(&t->vocab, content->valuestring, id++, TOKEN_MODEL, err));
+    }
+    return 0;
+}
+
+static int read_unigram(struct tokenizer *t, const cJSON *model, const cJSON *added,
+                        bool byte_level, struct err *err) {
+    static const char *const keys[] = {"type", "unk_id", "vocab", "byte_fallback", NULL};
+    const cJSON *vocab = NULL;
+    int64_t unk_id = -1;
+    bool byte_fallback = false;
+    TRY(tokenizer_known_keys(model, "model", keys, err));
+    TRY(json_get_int(model, "unk_id", 0, INT32_MAX, &unk_id, err));
+    TRY(json_get_bool(model, "byte_fallback", &byte_fallback, err));
+    TRY(json_get_array(model, "vocab", &vocab, err));
+    if (!vocab) return err_set(err, E_FORMAT, "model has no vocab");
+    if (unk_id >= cJSON_GetArraySize(vocab))
+        return err_set(err, E_FORMAT, "model.unk_id %lld is not in the vocabulary",
+                       (long long)unk_id);
+    if (byte_level && !pre_tokenizer_add_step(&t->pre, PRE_BYTE_ALPHABET, err)) return E_LIMIT;
+    TRY(make_vocab(t, vocab, added, err));
+    double *scores = malloc((size_t)t->vocab.n_ids * sizeof *scores);
+    if (!scores) return err_set(err, E_NOMEM, "no memory for %d scores", t->vocab.n_ids);
+    int rc = read_pieces(t, vocab, scores, err);
+    if (rc < 0) {
+        free(scores);
+        return rc;
+    }
+    t->kind = TOKENIZER_UNIGRAM;
+    return unigram_init(&t->unigram, &t->vocab, scores, (int32_t)unk_id, byte_fallback, err);
+}
+
+static int read_model(struct tokenizer *t, const cJSON *root, bool byte_level, struct err *err) {
     const cJSON *model = NULL, *added = NULL;
     const char *type = NULL;
     TRY(json_get_object(root, "model", &model, err));
     TRY(json_get_array(root, "added_tokens", &added, err));
     if (!model) return err_set(err, E_FORMAT, "no model");
     TRY(json_get_string(model, "type", &type, err));
-    // Files from before `type` existed are recognised by their merges, as Hugging Face does.
+    // Files from before `type` existed are recognised by what they have, as Hugging Face does.
     if (!type && cJSON_HasObjectItem(model, "merges")) type = "BPE";
-    if (type && strcmp(type, "BPE") == 0) return read_bpe(t, model, added, err);
-    return err_set(err, E_UNSUPPORTED, "model of type '%.40s' is not supported", type ? type : "");
+    if (!type && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(model, "vocab"))) type = "Unigram";
+    if (type && strcmp(type, "BPE") == 0)
+        TRY(read_bpe(t, model, added, byte_level, err));
+    else if (type && strcmp(type, "Unigram") == 0)
+        TRY(read_unigram(t, model, added, byte_level, err));
+    else
+        return err_set(err, E_UNSUPPORTED, "model of type '%.40s' is not supported",
+                       type ? type : "");
+    return tokenizer_read_added(t, added, err);
 }
 
 // --- the other parts
 // --------------------------------------------------------------------------------------
-
-static int read_decoder(const cJSON *root, struct err *err) {
-    const cJSON *decoder = NULL;
-    const char *type = "";
-    TRY(json_get_object(root, "decoder", &decoder, err));
-    if (!decoder) return err_set(err, E_UNSUPPORTED, "no decoder: only ByteLevel is supported");
-    TRY(json_get_string(decoder, "type", &type, err));
-    if (strcmp(type, "ByteLevel") == 0) return 0; // its options say nothing about decoding
-    return err_set(err, E_UNSUPPORTED, "decoder '%.60s' is not supported", type);
-}
 
 // Post-processors add bos and eos and move offsets; encoding here does neither, so knowing their
 // names is enough.
@@ -253,91 +326,23 @@ static int read_post_processor(const cJSON *json, int depth, struct err *err) {
 }
 
 // truncation and padding are batch habits of whoever saved the file; no text here is cut or filled.
-static int read_root(struct tokenizer *t, const cJSON *root, struct err *err) {
+int tokenizer_read_json(struct tokenizer *t, const cJSON *root, struct err *err) {
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",
         "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
     const char *version = "1.0";
+    bool byte_level;
     if (!cJSON_IsObject(root)) return err_set(err, E_FORMAT, "not an object");
     TRY(tokenizer_known_keys(root, "top level", keys, err));
     TRY(json_get_string(root, "version", &version, err));
     if (strcmp(version, "1.0") != 0) return err_set(err, E_UNSUPPORTED, "version '%.20s'", version);
     TRY(tokenizer_read_normalizer(&t->normalizer,
                                   cJSON_GetObjectItemCaseSensitive(root, "normalizer"), err));
-    TRY(tokenizer_read_pre(&t->pre, cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer"), err));
-    TRY(read_decoder(root, err));
+    TRY(tokenizer_read_pre(&t->pre, cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer"),
+                           &byte_level, err));
+    TRY(tokenizer_read_decoder(&t->decoder, cJSON_GetObjectItemCaseSensitive(root, "decoder"),
+                               err));
     TRY(read_post_processor(cJSON_GetObjectItemCaseSensitive(root, "post_processor"), 0, err));
-    return read_model(t, root, err);
-}
-
-// --- files
-// ------------------------------------------------------------------------------------------------
-
-// Puts the file's name before the sentence that a reader of its contents left.
-static int in_file(struct err *err, const char *path, int rc) {
-    if (rc < 0 && err) {
-        struct err inner = *err;
-        err_set(err, rc, "%s: %.380s", path, inner.text);
-    }
-    return rc;
-}
-
-static int read_tokenizer_json(struct tokenizer *t, const char *model_dir, struct err *err) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/tokenizer.json", model_dir) >= (int)sizeof path)
-        return err_set(err, E_INVAL, "the model folder's name is too long");
-    cJSON *root = json_parse_file(path, &json_limits_file, err);
-    if (!root) return err->code;
-    int rc = in_file(err, path, read_root(t, root, err));
-    cJSON_Delete(root);
-    return rc;
-}
-
-// A special token's name: a string, or an object with its content.
-static int read_name(const cJSON *root, const char *key, char **out, struct err *err) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(root, key);
-    if (*out || !item || cJSON_IsNull(item)) return 0;
-    if (cJSON_IsObject(item)) item = cJSON_GetObjectItemCaseSensitive(item, "content");
-    if (!cJSON_IsString(item))
-        return err_set(err, E_FORMAT, "%s is neither a string nor an added token", key);
-    *out = strdup(item->valuestring);
-    return *out ? 0 : err_set(err, E_NOMEM, "no memory for %s", key);
-}
-
-static int read_names(struct tokenizer *t, const char *model_dir, const char *name,
-                      struct err *err) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", model_dir, name) >= (int)sizeof path)
-        return err_set(err, E_INVAL, "the model folder's name is too long");
-    struct err why = {0};
-    cJSON *root = json_parse_file(path, &json_limits_file, &why);
-    if (!root && why.code == E_NOTFOUND) return 0; // both files are optional
-    if (!root) return err_set(err, why.code, "%s", why.text);
-    int rc = cJSON_IsObject(root) ? 0 : err_set(err, E_FORMAT, "not an object");
-    if (rc == 0) rc = read_name(root, "bos_token", &t->bos, err);
-    if (rc == 0) rc = read_name(root, "eos_token", &t->eos, err);
-    cJSON_Delete(root);
-    return in_file(err, path, rc);
-}
-
-static void describe(struct tokenizer *t) {
-    int n = t->vocab.n_tokens;
-    char count[32];
-    if (n < 1000)
-        snprintf(count, sizeof count, "%d", n);
-    else if (n < 1000000)
-        snprintf(count, sizeof count, "%d,%03d", n / 1000, n % 1000);
-    else
-        snprintf(count, sizeof count, "%d,%03d,%03d", n / 1000000, n / 1000 % 1000, n % 1000);
-    snprintf(t->description, sizeof t->description, "byte-level BPE, %s tokens", count);
-}
-
-int tokenizer_read(struct tokenizer *t, const char *model_dir, struct err *err) {
-    struct err local = {0};
-    if (!err) err = &local; // the code of a failed parse comes through it
-    TRY(read_tokenizer_json(t, model_dir, err));
-    TRY(read_names(t, model_dir, "tokenizer_config.json", err));
-    TRY(read_names(t, model_dir, "special_tokens_map.json", err));
-    describe(t);
-    return 0;
+    TRY(read_model(t, root, byte_level, err));
+    return tokenizer_finish(t, err);
 }

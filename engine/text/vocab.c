@@ -62,8 +62,24 @@ int vocab_add(struct vocab *v, const char *content, int32_t id, unsigned flags, 
     return 0;
 }
 
+int vocab_set_bytes(struct vocab *v, int32_t id, const char *bytes, size_t len, struct err *err) {
+    struct token *t = &v->tokens[id];
+    t->bytes = t->content;
+    t->bytes_len = t->content_len;
+    if (len == t->content_len && memcmp(vocab_content(v, t), bytes, len) == 0) return 0;
+    t->bytes = (uint32_t)v->arena.len;
+    t->bytes_len = (uint32_t)len;
+    int rc = buf_add(&v->arena, bytes, len);
+    return rc < 0 ? err_set(err, rc, "no memory for the vocabulary's bytes") : 0;
+}
+
 int32_t vocab_find(const struct vocab *v, const char *content, size_t len) {
     return string_table_find(&v->by_content, v->arena.data, content, len);
+}
+
+int32_t vocab_find_model(const struct vocab *v, const char *content, size_t len) {
+    int32_t id = vocab_find(v, content, len);
+    return id >= 0 && v->tokens[id].flags & TOKEN_MODEL ? id : -1;
 }
 
 const struct token *vocab_token(const struct vocab *v, int64_t id) {

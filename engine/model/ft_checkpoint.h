@@ -1,0 +1,31 @@
+// The arrays of a FasterTransformer folder as tensors: those of several ranks are one tensor each,
+// merged while reading, so that nobody else sees how many ranks the files were written for.
+//
+// Every file of the model must be there and have exactly the size that config.ini gives it, except
+// that the embedding (and a head) may have rows past the vocabulary, which Megatron pads; they are
+// left out. There are thousands of files, so none is kept open: each is opened for a read, and must
+// still be the file that was examined first.
+#pragma once
+#include "engine/model/ft_config.h"
+#include "engine/model/safetensors.h"
+
+struct ft_checkpoint;
+
+// ft_dir as ft_folder_find gives it.
+int ft_checkpoint_open(struct ft_checkpoint **out, const char *ft_dir, struct err *err);
+void ft_checkpoint_close(struct ft_checkpoint *c);
+const struct ft_config *ft_checkpoint_config(const struct ft_checkpoint *c);
+int32_t ft_checkpoint_ranks(const struct ft_checkpoint *c); // that the files are for
+size_t ft_checkpoint_count(const struct ft_checkpoint *c);
+const struct tensor *ft_checkpoint_at(const struct ft_checkpoint *c, size_t i); // data is NULL
+// As safetensors_read and safetensors_check_unchanged.
+int ft_checkpoint_read(const struct ft_checkpoint *c, const struct tensor *t, size_t offset,
+                       void *out, size_t n, struct err *err);
+int ft_checkpoint_check_unchanged(const struct ft_checkpoint *c, struct err *err);
+
+// Whether the head is the embedding: there is no file of it, or that is a copy of the embedding,
+// either way round (FasterTransformer's converter of BLOOM transposes it). Reads both to the end.
+int ft_checkpoint_head_is_embed(const struct ft_checkpoint *c, bool *out, struct err *err);
+
+// Switches of the folder, tied_head included.
+int ft_model_config_load(struct model_config *out, const char *ft_dir, struct err *err);

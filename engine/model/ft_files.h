@@ -1,0 +1,48 @@
+// The files of a FasterTransformer folder: where they are, what they were when they were examined,
+// and the struct that ft_checkpoint.c fills and ft_read.c reads. Nobody else includes this.
+#pragma once
+#include "engine/model/ft_checkpoint.h"
+#include "engine/model/ft_layout.h"
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct ft_file { // as it was when it was examined
+    dev_t dev;
+    ino_t ino;
+    off_t size;
+    struct timespec mtime;
+};
+
+struct ft_files {
+    char *dir;
+    int32_t n_ranks;
+    struct ft_file *list; // (n)
+    size_t n, cap;
+};
+
+struct ft_entry {
+    struct ft_array array;
+    struct tensor tensor;
+    size_t first_file; // of files.list: rank 0's, the others' follow
+};
+
+struct ft_checkpoint {
+    struct ft_config config;
+    struct ft_files files;
+    bool has_head;            // a file of its own
+    struct ft_entry *entries; // (n)
+    size_t n, cap;
+};
+
+int ft_files_path(const struct ft_files *f, char out[PATH_MAX], const struct ft_array *a,
+                  int32_t rank, struct err *err);
+// Examines a file and keeps what it found. E_NOTFOUND names it.
+int ft_files_add(struct ft_files *f, const char *path, int64_t *size, struct err *err);
+// E_CORRUPT when it is no longer what it was.
+int ft_files_check(const struct ft_files *f, size_t file, const char *path, struct err *err);
+// As ft_files_check, of the file that is opened; the descriptor or an error.
+int ft_files_open(const struct ft_files *f, size_t file, const char *path, struct err *err);
+// Values of a line that one file has.
+int64_t ft_files_piece(const struct ft_files *f, const struct ft_array *a);
+void ft_files_release(struct ft_files *f);

@@ -1,0 +1,75 @@
+// See ft_folder.h.
+#include "engine/model/ft_folder.h"
+#include "engine/model/ft_config.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SAID_FOLDERS 8 // in the sentence that asks which
+
+static bool holds(const char *dir, const char *name) {
+    char path[PATH_MAX];
+    return (size_t)snprintf(path, sizeof path, "%s/%s", dir, name) < sizeof path &&
+           access(path, F_OK) == 0;
+}
+
+// N of "N-gpu".
+static int32_t ranks_of(const char *name) {
+    char *end;
+    if (*name < '1' || *name > '9') return 0;
+    long n = strtol(name, &end, 10);
+    return strcmp(end, "-gpu") == 0 && n <= FT_MAX_RANKS ? (int32_t)n : 0;
+}
+
+int32_t ft_folder_ranks(const char *ft_dir) {
+    char real[PATH_MAX];
+    const char *slash = realpath(ft_dir, real) ? strrchr(real, '/') : NULL;
+    return slash ? ranks_of(slash + 1) : 0;
+}
+
+static int compare_ranks(const void *a, const void *b) {
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+// The N of every N-gpu with a config.ini in it, rising; at most FT_MAX_RANKS of them.
+static int list_folders(const char *dir, int32_t list[FT_MAX_RANKS]) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    if (!d) return 0;
+    for (struct dirent *e; n < FT_MAX_RANKS && (e = readdir(d));) {
+        char sub[PATH_MAX];
+        int32_t ranks = ranks_of(e->d_name);
+        if (ranks == 0 || (size_t)snprintf(sub, sizeof sub, "%s/%s", dir, e->d_name) >= sizeof sub)
+            continue;
+        if (holds(sub, "config.ini")) list[n++] = ranks;
+    }
+    closedir(d);
+    qsort(list, (size_t)n, sizeof *list, compare_ranks);
+    return n;
+}
+
+static int ask_which(const char *dir, const int32_t *list, int n, struct err *err) {
+    char names[32 * SAID_FOLDERS] = "";
+    for (int i = 0, at = 0; i < n && i < SAID_FOLDERS; i++)
+        at += snprintf(names + at, sizeof names - (size_t)at, "%s%d-gpu", i ? ", " : "", list[i]);
+    return err_set(err, E_INVAL, "%.200s holds %s%s: say which, as in %.100s/%d-gpu", dir, names,
+                   n > SAID_FOLDERS ? ", ..." : "", dir, list[0]);
+}
+
+int ft_folder_find(char out[PATH_MAX], const char *dir, bool *found, struct err *err) {
+    int32_t list[FT_MAX_RANKS];
+    *found = false;
+    if (holds(dir, "model.safetensors") || holds(dir, "model.safetensors.index.json")) return 0;
+    bool here = holds(dir, "config.ini");
+    int n = here ? 0 : list_folders(dir, list);
+    if (!here && n == 0) return 0;
+    if (n > 1) return ask_which(dir, list, n, err);
+    int len = here ? snprintf(out, PATH_MAX, "%s", dir)
+                   : snprintf(out, PATH_MAX, "%s/%d-gpu", dir, list[0]);
+    if (len >= PATH_MAX) return err_set(err, E_LIMIT, "the path %.300s... is too long", dir);
+    *found = true;
+    return 0;
+}

@@ -1,0 +1,83 @@
+// See parts.h.
+#include "engine/model/parts.h"
+#include <stdio.h>
+
+struct range range_whole(int32_t n) {
+    return (struct range){0, n};
+}
+
+struct part part_whole(const char *stem, int32_t n_rows, int32_t n_cols) {
+    return (struct part){.stem = stem,
+                         .n_rows = n_rows,
+                         .n_cols = n_cols,
+                         .rows = range_whole(n_rows),
+                         .cols = range_whole(n_cols)};
+}
+
+struct part part_of_layer(const struct family_tensors *names, const char *stem, int32_t n_rows,
+                          int32_t n_cols, struct range rows, struct range cols) {
+    return (struct part){stem, n_rows, n_cols, rows, cols, .transposed = names->conv1d};
+}
+
+int32_t part_tensor_row(const struct part *p, int32_t r) {
+    return p->group ? p->first + r / p->group * p->stride + r % p->group : r;
+}
+
+static struct range heads_rows(struct range heads, int32_t head_dim) {
+    return (struct range){heads.first * head_dim, heads.count * head_dim};
+}
+
+void parts_qkv(const struct model_config *c, const struct family_tensors *names,
+               const struct split *split, struct part parts[3]) {
+    int32_t d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d;
+    struct range q_rows = heads_rows(split_heads(split, c->n_heads), d);
+    struct range kv_rows = heads_rows(split_kv_heads(split, c->n_kv_heads), d);
+    struct range cols = range_whole(c->width);
+    const char *const stems[] = {names->q, names->k, names->v};
+    for (int32_t i = 0, at = 0; i < 3; i++) {
+        int32_t n = i == 0 ? q : kv;
+        parts[i] = part_of_layer(names, stems[i], n, c->width, i == 0 ? q_rows : kv_rows, cols);
+        if (names->qkv) {
+            parts[i].stem = names->qkv;
+            parts[i].n_rows = q + 2 * kv;
+            parts[i].first = names->qkv_by_head ? i * d : at;
+            parts[i].group = names->qkv_by_head ? d : n;
+            parts[i].stride = 3 * d;
+        }
+        at += n;
+    }
+}
+
+static int check_shape(const struct tensor *t, const struct part *p, struct err *err) {
+    int n_dims = p->n_cols ? 2 : 1;
+    int32_t rows = p->transposed ? p->n_cols : p->n_rows;
+    int32_t cols = p->transposed ? p->n_rows : p->n_cols;
+    if (t->n_dims == n_dims && t->shape[0] == rows && (n_dims == 1 || t->shape[1] == cols))
+        return 0;
+    char has[128] = "";
+    for (int d = 0, at = 0; d < t->n_dims && at < 100; d++)
+        at += snprintf(has + at, sizeof has - (size_t)at, "%s%lld", d ? ", " : "",
+                       (long long)t->shape[d]);
+    if (n_dims == 1)
+        return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d)", t->name, has,
+                       rows);
+    return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d, %d)", t->name, has,
+                   rows, cols);
+}
+
+int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
+              int32_t layer, const char *suffix, bool int8, const struct tensor **out,
+              struct err *err) {
+    char name[TENSOR_NAME_MAX];
+    const struct tensor *t =
+        checkpoint_find(cp, family_tensor_name(name, names, layer, p->stem, suffix));
+    if (!t) return err_set(err, E_NOTFOUND, "the tensor '%s' is missing", name);
+    TRY(check_shape(t, p, err));
+    bool is_int8 = int8 && t->dtype == DTYPE_I8 && p->n_cols > 0;
+    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16 && !is_int8)
+        return err_set(err, E_UNSUPPORTED,
+                       "the tensor '%s' is stored as %s; known are f32, f16, bf16", t->name,
+                       dtype_name(t->dtype));
+    *out = t;
+    return 0;
+}

@@ -1,0 +1,35 @@
+// Where a matrix of the model lies in the tensors of a checkpoint: which rows of which tensor,
+// stored which way round. The loader reads by it what is this rank's; export, all of it.
+#pragma once
+#include "engine/dist/split.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/families.h"
+
+// A tensor as the model has it, and the slice of it that is this rank's.
+struct part {
+    const char *stem;
+    int32_t n_rows, n_cols;  // of the tensor; n_cols 0: a vector of n_rows
+    struct range rows, cols; // rows are numbered within the part
+    // A tensor that holds several parts (q, k and v): the part's row r is the tensor's row
+    // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
+    int32_t first, group, stride;
+    bool transposed; // stored as (n_cols, n_rows); then the slice lies within one group
+    bool looked_up;  // an embedding that is no head: its rows are read, nothing is multiplied by it
+};
+
+struct range range_whole(int32_t n);
+// All of a tensor that stands by itself, stored (rows, cols).
+struct part part_whole(const char *stem, int32_t n_rows, int32_t n_cols);
+// A slice of a matrix of a layer that is a tensor of its own.
+struct part part_of_layer(const struct family_tensors *names, const char *stem, int32_t n_rows,
+                          int32_t n_cols, struct range rows, struct range cols);
+// The rank's rows of q, k and v, whether they are three tensors or one.
+void parts_qkv(const struct model_config *c, const struct family_tensors *names,
+               const struct split *split, struct part parts[3]);
+// The tensor's row that is the part's row r.
+int32_t part_tensor_row(const struct part *p, int32_t r);
+// The tensor "STEM.suffix" that the part lies in: present, of that shape, of a dtype that weights
+// have; with int8, a matrix may be of I8 too.
+int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
+              int32_t layer, const char *suffix, bool int8, const struct tensor **out,
+              struct err *err);

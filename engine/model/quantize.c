@@ -1,0 +1,320 @@
+// A checkpoint in 8 bits. See quantize.h.
+#include "engine/model/quantize.h"
+#include "base/buf.h"
+#include "base/json.h"
+#include "engine/model/model.h"
+#include "engine/model/text_files.h"
+#include "kernels/int8.h"
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#ifndef QUANTIZE_BLOCK_BYTES // tests take less, so that a small tensor is several blocks
+#define QUANTIZE_BLOCK_BYTES ((size_t)8 << 20)
+#endif
+
+struct job {
+    const struct quantize_options *o;
+    struct model_config config;
+    struct checkpoint *cp;
+    struct buf config_json;
+    uint8_t *roles;             // (tensors of cp)
+    struct tensor *tensors;     // (n) as written; names of scales are owned
+    const struct tensor **from; // (n) the tensor of cp; NULL: scales, of the one before
+    size_t n;
+    struct safetensors_writer *writer;
+    struct quantize_result result;
+    int64_t done;
+    char dir[PATH_MAX]; // out_dir.partial
+    char *in;           // blocks as read, as integers, a row in F32, a matrix's scales
+    int8_t *q;
+    float *work, *scales;
+};
+
+// --- files ---
+
+static int path_in(char path[PATH_MAX], const char *dir, const char *name, struct err *err) {
+    if ((size_t)snprintf(path, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
+    return err_set(err, E_LIMIT, "the path %.200s/%s is too long", dir, name);
+}
+
+static int write_file(const struct job *j, const char *name, const void *bytes, size_t n,
+                      struct err *err) {
+    char path[PATH_MAX];
+    TRY(path_in(path, j->dir, name, err));
+    FILE *f = fopen(path, "wb");
+    if (!f) return err_errno(err, "cannot create %s", path);
+    bool ok = fwrite(bytes, 1, n, f) == n;
+    if (fclose(f) != 0 || !ok) return err_errno(err, "cannot write %s", path);
+    return 0;
+}
+
+static int copy_files(const struct job *j, struct err *err) {
+    static const char suggestions[] = "generation_config.json";
+    char path[PATH_MAX];
+    struct buf bytes;
+    TRY(text_files_copy(j->o->model_dir, j->dir, NULL, err));
+    TRY(path_in(path, j->o->model_dir, suggestions, err));
+    if (access(path, F_OK) < 0) return 0;
+    int rc = buf_read_file(&bytes, path, (size_t)4 << 20, err);
+    if (rc == 0) rc = write_file(j, suggestions, bytes.data, bytes.len, err);
+    buf_release(&bytes);
+    return rc;
+}
+
+// The text as it is, with one key more in front of the closing brace: nothing that we do not know
+// of is lost. It has been parsed as an object before.
+static int write_config(const struct job *j, struct err *err) {
+    static const char key[] = ",\n  \"quantization_config\": {\n    \"quant_method\": "
+                              "\"" MODEL_INT8_METHOD "\",\n    \"bits\": 8,\n    \"scales\": "
+                              "\"one for each output\"\n  }\n}\n";
+    struct buf out;
+    buf_init(&out, (size_t)8 << 20);
+    size_t end = j->config_json.len;
+    while (end > 0 && j->config_json.data[end - 1] != '}') end--;
+    if (end > 0) end--;
+    while (end > 0 && isspace((unsigned char)j->config_json.data[end - 1])) end--;
+    int rc = buf_add(&out, j->config_json.data, end);
+    if (rc == 0) rc = buf_addz(&out, key);
+    rc = rc < 0 ? err_set(err, rc, "config.json is too large")
+                : write_file(j, "config.json", out.data, out.len, err);
+    buf_release(&out);
+    return rc;
+}
+
+static int read_config(struct job *j, struct err *err) {
+    char path[PATH_MAX];
+    TRY(path_in(path, j->o->model_dir, "config.json", err));
+    if (access(path, F_OK) < 0)
+        return err_errno(err, "quantize takes folders of Hugging Face: cannot read %s", path);
+    buf_release(&j->config_json);
+    TRY(buf_read_file(&j->config_json, path, (size_t)4 << 20, err));
+    TRY(model_config_load(&j->config, j->o->model_dir, err));
+    cJSON *json = json_parse(buf_z(&j->config_json), j->config_json.len, &json_limits_file, err);
+    if (!json) return err ? err->code : E_FORMAT;
+    bool has = cJSON_GetObjectItemCaseSensitive(json, "quantization_config") != NULL;
+    cJSON_Delete(json);
+    if (!has) return 0;
+    return err_set(err, E_UNSUPPORTED, "%s has a quantization_config already", path);
+}
+
+// --- which tensors ---
+
+static int plan(struct job *j, struct err *err) {
+    size_t n = checkpoint_count(j->cp);
+    j->roles = calloc(n + 1, sizeof *j->roles);
+    j->tensors = calloc(2 * n + 1, sizeof *j->tensors);
+    j->from = calloc(2 * n + 1, sizeof *j->from);
+    if (!j->roles || !j->tensors || !j->from)
+        return err_set(err, E_NOMEM, "no memory for %zu tensors", n);
+    TRY(model_tensor_roles(&j->config, j->cp, j->roles, err));
+    for (size_t i = 0; i < n; i++) {
+        const struct tensor *t = checkpoint_at(j->cp, i);
+        if (j->roles[i] == TENSOR_UNUSED) continue;
+        struct tensor *to = &j->tensors[j->n];
+        j->from[j->n++] = t;
+        *to = *t;
+        j->result.bytes_before += (int64_t)t->bytes;
+        if (j->roles[i] != TENSOR_KEPT) {
+            struct tensor *scales = &j->tensors[j->n++];
+            to->dtype = DTYPE_I8;
+            to->bytes = t->bytes / dtype_size(t->dtype);
+            *scales = (struct tensor){.dtype = DTYPE_F32, .n_dims = 1};
+            scales->shape[0] = t->shape[j->roles[i] == TENSOR_TURNED];
+            scales->bytes = (size_t)scales->shape[0] * sizeof(float);
+            char *name = NULL;
+            if (asprintf(&name, "%s_scale", t->name) < 0)
+                return err_set(err, E_NOMEM, "no memory for a tensor's name");
+            scales->name = name;
+            j->result.bytes_after += (int64_t)scales->bytes;
+            j->result.n_matrices++;
+        }
+        j->result.bytes_after += (int64_t)to->bytes;
+    }
+    return 0;
+}
+
+static int check_space(const struct job *j, struct err *err) {
+    struct statvfs s;
+    if (statvfs(j->dir, &s) < 0) return err_errno(err, "cannot examine %s", j->dir);
+    uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
+    if (room >= (uint64_t)j->result.bytes_after) return 0;
+    return err_set(err, E_FULL, "%s has room for %llu MiB; the weights take %lld", j->dir,
+                   (unsigned long long)(room >> 20), (long long)(j->result.bytes_after >> 20) + 1);
+}
+
+// --- the weights ---
+
+static int step(struct job *j, size_t bytes, struct err *err) {
+    j->done += (int64_t)bytes;
+    if (j->o->progress) j->o->progress(j->o->progress_ctx, j->done, j->result.bytes_before);
+    if (j->o->stop && *j->o->stop) return err_set(err, E_CANCELLED, "interrupted");
+    return 0;
+}
+
+static int copy_tensor(struct job *j, const struct tensor *t, struct err *err) {
+    for (size_t at = 0, n; at < t->bytes; at += n) {
+        n = t->bytes - at < QUANTIZE_BLOCK_BYTES ? t->bytes - at : QUANTIZE_BLOCK_BYTES;
+        TRY(checkpoint_read(j->cp, t, at, j->in, n, err));
+        TRY(safetensors_write(j->writer, j->in, n, err));
+        TRY(step(j, n, err));
+    }
+    return 0;
+}
+
+// One output of a block of them: its integers in q, q_stride apart.
+static int quantize_row(struct job *j, const struct tensor *t, const struct tensor_view *v,
+                        int64_t row, int8_t *q, int64_t q_stride, float *scale, struct err *err) {
+    if (int8_quantize_row(v, row, q, q_stride, j->work, scale) == 0) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "the tensor '%s' holds a value that is infinite or no number; 8 bits with a "
+                   "scale cannot say that",
+                   t->name);
+}
+
+// Stored (outputs, inputs): rows go by in blocks.
+static int quantize_matrix(struct job *j, const struct tensor *t, struct err *err) {
+    int64_t cols = t->shape[1];
+    size_t row = (size_t)cols * dtype_size(t->dtype);
+    int64_t each = row < QUANTIZE_BLOCK_BYTES ? (int64_t)(QUANTIZE_BLOCK_BYTES / row) : 1;
+    for (int64_t r = 0, n; r < t->shape[0]; r += n) {
+        n = t->shape[0] - r < each ? t->shape[0] - r : each;
+        TRY(checkpoint_read(j->cp, t, (size_t)r * row, j->in, (size_t)n * row, err));
+        struct tensor_view v = {j->in, t->dtype, n, cols, cols, 1, NULL};
+        for (int64_t i = 0; i < n; i++)
+            TRY(quantize_row(j, t, &v, i, j->q + i * cols, 1, &j->scales[r + i], err));
+        TRY(safetensors_write(j->writer, j->q, (size_t)(n * cols), err));
+        TRY(step(j, (size_t)n * row, err));
+    }
+    return safetensors_write(j->writer, j->scales, (size_t)t->shape[0] * sizeof(float), err);
+}
+
+// Stored (inputs, outputs): an output needs all of it.
+static int quantize_turned(struct job *j, const struct tensor *t, struct err *err) {
+    int64_t cols = t->shape[0], rows = t->shape[1];
+    TRY(checkpoint_read(j->cp, t, 0, j->in, t->bytes, err));
+    struct tensor_view v = {j->in, t->dtype, rows, cols, 1, rows, NULL};
+    for (int64_t r = 0; r < rows; r++)
+        TRY(quantize_row(j, t, &v, r, j->q + r, rows, &j->scales[r], err));
+    TRY(safetensors_write(j->writer, j->q, (size_t)(rows * cols), err));
+    TRY(step(j, t->bytes, err));
+    return safetensors_write(j->writer, j->scales, (size_t)rows * sizeof(float), err);
+}
+
+// The largest that any tensor needs.
+static int make_buffers(struct job *j, struct err *err) {
+    size_t in = QUANTIZE_BLOCK_BYTES, q = 1, work = 1, scales = 1;
+    for (size_t i = 0; i < checkpoint_count(j->cp); i++) {
+        const struct tensor *t = checkpoint_at(j->cp, i);
+        if (j->roles[i] != TENSOR_MATRIX && j->roles[i] != TENSOR_TURNED) continue;
+        bool turned = j->roles[i] == TENSOR_TURNED;
+        size_t n_in = (size_t)t->shape[!turned], n_out = (size_t)t->shape[turned];
+        size_t row = n_in * dtype_size(t->dtype), block = turned ? t->bytes : row;
+        if (block > in) in = block;
+        if (n_in > work) work = n_in;
+        if (n_out > scales) scales = n_out;
+    }
+    q = in; // a value has two bytes at least: there is room for more
+    j->in = malloc(in);
+    j->q = malloc(q);
+    j->work = malloc(work * sizeof *j->work);
+    j->scales = malloc(scales * sizeof *j->scales);
+    if (j->in && j->q && j->work && j->scales) return 0;
+    return err_set(err, E_NOMEM, "no memory for a block of %zu bytes", in);
+}
+
+static int write_weights(struct job *j, struct err *err) {
+    char path[PATH_MAX];
+    TRY(make_buffers(j, err));
+    TRY(path_in(path, j->dir, "model.safetensors", err));
+    TRY(safetensors_create(&j->writer, path, j->tensors, j->n, err));
+    for (size_t i = 0; i < j->n; i++) {
+        const struct tensor *t = j->from[i];
+        if (!t) continue; // scales: written with the matrix before them
+        uint8_t role = j->roles[checkpoint_index(j->cp, t)];
+        TRY(role == TENSOR_KEPT     ? copy_tensor(j, t, err)
+            : role == TENSOR_MATRIX ? quantize_matrix(j, t, err)
+                                    : quantize_turned(j, t, err));
+    }
+    struct safetensors_writer *w = j->writer;
+    j->writer = NULL;
+    TRY(safetensors_finish(w, err));
+    return checkpoint_check_unchanged(j->cp, err);
+}
+
+// --- the folder ---
+
+static int make_folder(struct job *j, struct err *err) {
+    const char *out = j->o->out_dir;
+    size_t len = strlen(out);
+    while (len > 1 && out[len - 1] == '/') len--;
+    if ((size_t)snprintf(j->dir, sizeof j->dir, "%.*s.partial", (int)len, out) >= sizeof j->dir)
+        return err_set(err, E_LIMIT, "the path %.200s... is too long", out);
+    if (access(out, F_OK) == 0)
+        return err_set(err, E_EXISTS, "%s exists already and is not overwritten", out);
+    if (mkdir(j->dir, 0777) == 0) return 0;
+    int rc = errno == EEXIST
+                 ? err_set(err, E_EXISTS, "%s exists, what a killed run left: remove it", j->dir)
+                 : err_errno(err, "cannot create %s", j->dir);
+    j->dir[0] = '\0';
+    return rc;
+}
+
+// All that is in the folder is ours: it was made above.
+static void remove_folder(const struct job *j) {
+    char path[PATH_MAX];
+    DIR *d = opendir(j->dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' && path_in(path, j->dir, e->d_name, NULL) == 0) unlink(path);
+    if (d) closedir(d);
+    rmdir(j->dir);
+}
+
+static int write_folder(struct job *j, struct err *err) {
+    TRY(check_space(j, err));
+    TRY(write_config(j, err));
+    TRY(copy_files(j, err));
+    TRY(write_weights(j, err));
+    if (rename(j->dir, j->o->out_dir) < 0) return err_errno(err, "cannot name %s", j->o->out_dir);
+    return 0;
+}
+
+static int run(struct job *j, struct err *err) {
+    TRY(read_config(j, err));
+    TRY(checkpoint_open(&j->cp, j->o->model_dir, err));
+    TRY(plan(j, err));
+    TRY(make_folder(j, err));
+    int rc = write_folder(j, err);
+    if (rc == 0) return 0;
+    if (j->writer) safetensors_abort(j->writer);
+    remove_folder(j);
+    return rc;
+}
+
+int quantize_write(const struct quantize_options *o, struct quantize_result *out, struct err *err) {
+    struct job *j = calloc(1, sizeof *j);
+    if (!j) return err_set(err, E_NOMEM, "no memory to quantise %s", o->model_dir);
+    j->o = o;
+    buf_init(&j->config_json, 1);
+    int rc = run(j, err);
+    *out = j->result;
+    for (size_t i = 0; i < j->n; i++)
+        if (!j->from[i]) free((char *)(uintptr_t)j->tensors[i].name);
+    free(j->tensors);
+    free(j->from);
+    free(j->roles);
+    free(j->in);
+    free(j->q);
+    free(j->work);
+    free(j->scales);
+    buf_release(&j->config_json);
+    checkpoint_close(j->cp);
+    free(j);
+    return rc;
+}

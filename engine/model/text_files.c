@@ -1,0 +1,73 @@
+// See text_files.h.
+#include "engine/model/text_files.h"
+#include "base/buf.h"
+#include "engine/model/ft_folder.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define FILE_MAX_BYTES ((size_t)256 << 20)
+
+static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct err *err) {
+    if ((size_t)snprintf(out, PATH_MAX, "%s/%s", dir, name) < PATH_MAX) return 0;
+    return err_set(err, E_LIMIT, "the path %.300s/%.60s is too long", dir, name);
+}
+
+static bool holds(const char *dir, const char *name) {
+    char path[PATH_MAX];
+    return path_in(path, dir, name, NULL) == 0 && access(path, R_OK) == 0;
+}
+
+const char *text_files_tokenizer(const char *dir) {
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model",
+                                        "sentencepiece.bpe.model", "spiece.model"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (holds(dir, names[i])) return names[i];
+    return holds(dir, "vocab.json") && holds(dir, "merges.txt") ? "vocab.json" : NULL;
+}
+
+int text_files_dir(char out[PATH_MAX], const char *model_dir, struct err *err) {
+    char weights[PATH_MAX];
+    bool found;
+    TRY(ft_folder_find(weights, model_dir, &found, err));
+    if (found && !text_files_tokenizer(weights)) {
+        TRY(path_in(out, weights, "..", err));
+        if (text_files_tokenizer(out)) return 0;
+    }
+    if ((size_t)snprintf(out, PATH_MAX, "%s", found ? weights : model_dir) < PATH_MAX) return 0;
+    return err_set(err, E_LIMIT, "the path %.300s is too long", model_dir);
+}
+
+static int copy_file(const char *from, const char *to, struct err *err) {
+    struct buf bytes;
+    int rc = buf_read_file(&bytes, from, FILE_MAX_BYTES, err);
+    FILE *f = rc == 0 ? fopen(to, "wbe") : NULL;
+    if (rc == 0 && !f) rc = err_errno(err, "cannot create %s", to);
+    if (f) {
+        size_t put = fwrite(buf_z(&bytes), 1, bytes.len, f);
+        if (fclose(f) != 0 || put != bytes.len) rc = err_errno(err, "cannot write %s", to);
+    }
+    buf_release(&bytes);
+    return rc;
+}
+
+int text_files_copy(const char *from, const char *to, int *n, struct err *err) {
+    static const char *const names[] = {
+        "tokenizer.json",    "tokenizer_config.json",
+        "tokenizer.model",   "sentencepiece.bpe.model",
+        "spiece.model",      "vocab.json",
+        "merges.txt",        "special_tokens_map.json",
+        "added_tokens.json", "chat_template.jinja",
+    };
+    int copied = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char source[PATH_MAX], target[PATH_MAX];
+        TRY(path_in(source, from, names[i], err));
+        TRY(path_in(target, to, names[i], err));
+        if (access(source, F_OK) < 0) continue;
+        TRY(copy_file(source, target, err));
+        copied++;
+    }
+    if (n) *n = copied;
+    return 0;
+}

@@ -1,0 +1,25 @@
+// Byte-pair encoding as SentencePiece has it: two neighbours join where what they spell is a piece,
+// the best score first. No list of merges is published: it is made here, from every way of cutting
+// a piece in two.
+#pragma once
+#include "engine/text/bpe.h"
+#include "engine/text/pieces.h"
+
+struct bpe_pieces {
+    struct bpe bpe;
+    int32_t ascii[128]; // first symbol of each character
+    struct string_table
+        strange;             // characters that are no piece but part of one: symbols from n_ids on
+    uint32_t *strange_chars; // [n_strange] their code points
+    int32_t n_strange;
+    struct buf arena; // of strange
+    bool cuts;        // as in bpe_chars.h
+};
+
+void bpe_pieces_release(struct bpe_pieces *b);
+// E_NOMEM, E_LIMIT.
+int bpe_pieces_init(struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
+                    struct err *err);
+int bpe_pieces_encode(const struct bpe_pieces *b, const struct vocab *v, const struct pieces *p,
+                      const struct piece_word *word, struct bpe_scratch *s,
+                      struct token_list *out); // E_NOMEM

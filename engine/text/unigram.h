@@ -1,0 +1,39 @@
+// Unigram language model (Kudo 2018): of all ways to write a word as pieces, the one whose scores
+// add up highest, found by Viterbi's algorithm. It exists twice, and both are kept:
+// tokenizer.json's sums are doubles, SentencePiece's floats, and the last bit decides between
+// equals.
+#pragma once
+#include "engine/text/pieces.h"
+
+struct unigram {
+    struct trie trie; // of all pieces that text can be made of
+    double *scores;   // [n_ids]
+    double unk_score; // of one character that no piece covers
+    int32_t unk_id;   // -1: such a character is an error
+    bool byte_fallback;
+    int32_t byte_ids[256];       // -1 where there is none
+    const struct pieces *pieces; // SentencePiece's rules hold; borrowed. NULL: tokenizer.json's
+    float max_score; // of the normal pieces, or FLT_MIN, where SentencePiece begins to look, if all
+                     // are below zero
+};
+struct unigram_node {
+    double score;  // of the best way here
+    uint32_t from; // where its last piece begins; NOT_REACHED
+    int32_t id;
+};
+struct unigram_scratch { // zero before the first use
+    struct unigram_node *nodes;
+    size_t cap;
+    struct token_list path;
+};
+
+void unigram_release(struct unigram *u);
+// tokenizer.json's: scores [n_ids] is taken. E_NOMEM, E_LIMIT for a piece that is too long.
+int unigram_init(struct unigram *u, const struct vocab *v, double *scores, int32_t unk_id,
+                 bool byte_fallback, struct err *err);
+int unigram_init_pieces(struct unigram *u, const struct vocab *v, const struct pieces *p,
+                        struct err *err);
+// E_NOMEM; E_INVAL for a character that no piece covers where there is no unknown piece.
+int unigram_encode(const struct unigram *u, const struct vocab *v, const struct piece_word *word,
+                   struct unigram_scratch *s, struct token_list *out);
+void unigram_scratch_release(struct unigram_scratch *s);

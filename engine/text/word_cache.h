@@ -1,0 +1,62 @@
+// What short words have become within one call: most words of a text come again, and one look at
+// memory that is still warm costs less than a search in the vocabulary, let alone merging.
+// Direct-mapped: a word that falls on another's place replaces it, so nothing grows and no text
+// makes it slow.
+#pragma once
+#include "engine/text/string_table.h"
+#include "engine/text/token_list.h"
+#include <stdbool.h>
+#include <string.h>
+
+#define CACHED_WORD_MAX_BYTES 16
+#define CACHED_WORD_MAX_IDS 5
+#define WORD_CACHE_SIZE 8192 // of 40 bytes: stays in the second level of the processor's caches
+#define WORD_CACHE_MIN_TEXT 32768 // bytes of a text that is worth clearing one
+
+struct cached_word {
+    uint64_t head, tail; // the word's first and last eight bytes, which overlap; of a shorter one
+                         // what word_load makes
+    uint8_t len, n;      // bytes, 0: nothing here; ids
+    int32_t ids[CACHED_WORD_MAX_IDS];
+};
+
+// Up to eight bytes as one number, different ones for different bytes of the same length.
+static inline uint64_t word_load(const char *s, size_t len) {
+    uint64_t v = 0;
+    if (len >= 8) {
+        memcpy(&v, s, 8);
+    } else if (len >= 4) {
+        uint32_t low, high;
+        memcpy(&low, s, 4);
+        memcpy(&high, s + len - 4, 4);
+        v = (uint64_t)high << 32 | low;
+    } else if (len > 0) {
+        v = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[len / 2] << 8 |
+            (unsigned char)s[len - 1];
+    }
+    return v;
+}
+
+// The place of a word of 1 to CACHED_WORD_MAX_BYTES bytes; true where it is there. Otherwise the
+// place is made its own, to be filled by word_cache_fill or left empty.
+static inline bool word_cache_find(struct cached_word *cache, const char *word, size_t len,
+                                   struct cached_word **place) {
+    uint64_t head = word_load(word, len), tail = len > 8 ? word_load(word + len - 8, 8) : 0;
+    uint64_t hash = hash_mix(head ^ 0x9e3779b97f4a7c15u, tail ^ 0xc2b2ae3d27d4eb4fu ^ len);
+    struct cached_word *c = *place = &cache[hash % WORD_CACHE_SIZE];
+    if (c->len == len && c->head == head && c->tail == tail) return true;
+    c->head = head;
+    c->tail = tail;
+    c->len = 0;
+    return false;
+}
+
+// The word has become the last ids of out, from `before` on.
+static inline void word_cache_fill(struct cached_word *c, size_t len, const struct token_list *out,
+                                   size_t before) {
+    size_t n = out->len - before;
+    if (n > CACHED_WORD_MAX_IDS) return;
+    for (size_t i = 0; i < n; i++) c->ids[i] = out->ids[before + i];
+    c->n = (uint8_t)n;
+    c->len = (uint8_t)len;
+}
