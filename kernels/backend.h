@@ -28,6 +28,9 @@ struct tensor_view {
     enum dtype dtype;
     int64_t rows, cols; // of the matrix as used: rows = outputs, cols = inputs
     int64_t row_stride, col_stride;
+    // DTYPE_I8 only, else NULL: (rows) of the view; element (r, c) stands for scales[r] times the
+    // integer, which is in -127 .. 127.
+    const float *scales;
 };
 
 // A matrix W (rows, cols) made ready for `linear` (y = x W^T) and, if tied, `embed`. The layout of
@@ -38,6 +41,7 @@ struct weight {
     enum dtype dtype;
     int32_t rows, cols;
     int32_t layout; // backend's
+    float *scales;  // DTYPE_I8: (rows), the backend's memory; else NULL
 };
 
 // The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
@@ -73,7 +77,22 @@ enum rope_style {
     ROPE_HALF,
     ROPE_INTERLEAVED
 }; // pairs (i, i + rot/2) as in NeoX and Llama, or (2i, 2i+1)
-enum linear_mode { LINEAR_STORE, LINEAR_ADD }; // y = ... or y += ...
+// y = ..., y += ..., or y = ... as F32 whatever act_dtype is (logits)
+enum linear_mode { LINEAR_STORE, LINEAR_ADD, LINEAR_STORE_F32 };
+
+// The largest step that will ever come, for a device that makes room beforehand.
+struct step_limits {
+    int32_t max_rows, max_seqs;            // tokens, sequences
+    int64_t max_map;                       // entries of all sequences' kv_maps together
+    int32_t n_heads, n_kv_heads, head_dim; // of this rank
+    int32_t vocab;
+};
+
+// From step_begin: the step has been launched already, from a recording of its like. No op is to be
+// called; what its ops would have left in their buffers is there.
+enum { STEP_REPLAYED = 1 };
+// From a fusion: it does not take this shape, nothing has been done.
+enum { OP_DECLINED = 1 };
 
 struct attention_args {
     int32_t layer;
@@ -93,9 +112,18 @@ struct backend_ops {
     void (*mem_free)(struct backend *be, void *p);
     int (*mem_write)(struct backend *be, void *dst, const void *host_src, size_t bytes);
     int (*mem_read)(struct backend *be, void *host_dst, const void *src, size_t bytes);
+    // Of a device with memory of its own; NULL: it uses the host's.
+    int (*mem_info)(struct backend *be, size_t *free_bytes, size_t *total_bytes);
+    // Bytes per second that it reads its memory at, measured on the spot; NULL: as the host's.
+    int (*read_rate)(struct backend *be, double *out, struct err *err);
+    // Host memory that logits_read fills fastest; NULL: any will do.
+    int (*host_alloc)(struct backend *be, size_t bytes, void **out, struct err *err);
+    void (*host_free)(struct backend *be, void *p);
 
     // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and lays
     // them out for `linear`. All parts share dtype and cols. The views may be unmapped afterwards.
+    // dtype is F32, F16, BF16 or, for weights of 8 bits with one scale for each output, I8: linear
+    // then is y = scales[r] * sum of x[k] times the integers, with x as it is (kernels/int8.h).
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
     void (*weight_release)(struct backend *be, struct weight *w);
@@ -108,11 +136,18 @@ struct backend_ops {
     int (*kv_block_copy)(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
 
     // --- one step
-    // ----------------------------------------------------------------------------------- Called
-    // once before the ops of a step; a device copies what it needs of *b. b stays valid until
-    // step_end.
-    int (*step_begin)(struct backend *be, const struct batch *b);
-    int (*step_end)(struct backend *be);
+    // -----------------------------------------------------------------------------------
+    // Once, after the weights and the cache, before the first step; NULL: nothing to prepare.
+    int (*step_reserve)(struct backend *be, const struct step_limits *l, struct err *err);
+    // Once before the ops of a step; a device copies what it needs of *b. b stays valid until
+    // step_end. *run is what the ops are to be given: b, or b filled up with rows that belong to
+    // nobody to a width that the device keeps recordings of (then n_rows = n_logits, and the host
+    // arrays still have b's length). STEP_REPLAYED: see above.
+    int (*step_begin)(struct backend *be, const struct batch *b, const struct batch **run);
+    // After a step's ops, before logits_read: a device that recorded them launches them now. Not
+    // after STEP_REPLAYED.
+    int (*step_launch)(struct backend *be);
+    int (*step_end)(struct backend *be); // always, also after a failure
 
     // y (n, w->cols) = scale * W[ids[i]], ids = the batch's.
     int (*embed)(struct backend *be, void *y, const struct batch *b, const struct weight *w,
@@ -161,12 +196,24 @@ struct backend_ops {
     int (*logits_read)(struct backend *be, float *host, const void *logits, int32_t n,
                        int32_t vocab);
 
+    // --- optional: NULL where tokens are drawn by the host. draw: the token of each of the first n
+    // wanted rows by b->draws, from logits (n, vocab). draws_read: what came of it, waiting for it.
+    int (*draw)(struct backend *be, const float *logits, const struct batch *b, int32_t n,
+                int32_t vocab);
+    int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
+
     // --- optional fusions: NULL = forward composes the ops above; results must be the same bits
     // --------- qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
     int (*qkv_finish)(struct backend *be, enum rope_style style, void *qkv,
                       const struct kv_store *kv, const struct batch *b, int32_t layer,
                       int32_t n_heads, int32_t rot_dim, const float *cos_sin, const float *q_weight,
                       const float *k_weight, float eps);
+
+    // y (n, w->rows, half of that if gated) = act(linear): linear, rounded to act_dtype, then
+    // activate. OP_DECLINED: not for this shape, compose it.
+    int (*linear_activate)(struct backend *be, void *y, const void *x, int32_t n,
+                           const struct weight *w, const float *bias, enum activation act,
+                           bool gated);
 
     void (*close)(struct backend *be);
 };
@@ -184,3 +231,15 @@ struct backend {
 // refused with E_UNSUPPORTED where the processor lacks it. Different isa give different bits; one
 // isa always the same.
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err);
+
+// The CUDA backend (kernels/cuda), where the build has it (PARLEY_CUDA). compute is the act_dtype:
+// weights of another 16-bit or 32-bit type are converted to it as they are loaded. deterministic:
+// it keeps the contract on numbers above, bit for bit on one kind of GPU, at a cost in speed.
+// E_NOTFOUND: no such GPU; E_UNSUPPORTED: no code for it in this program.
+struct backend_cuda_options {
+    int device;
+    enum dtype compute; // F32, F16, BF16
+    bool deterministic;
+};
+int backend_cuda_open(struct backend **out, const struct backend_cuda_options *o, struct err *err);
+int backend_cuda_count(void); // GPUs that the driver shows; 0 without a driver

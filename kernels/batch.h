@@ -12,12 +12,26 @@ struct batch_seq {
     struct kv_map map;
 };
 
+// How the token behind a wanted row is drawn, where the device does it (kernels/backend.h, draw):
+// the part of a turn's sampling parameters that needs nothing but the row's logits. u is the draw's
+// random number.
+enum draw_kind { DRAW_NONE, DRAW_GREEDY, DRAW_SAMPLE };
+struct batch_draw {
+    int32_t kind, top_k;                // top_k 0: off
+    float temperature, top_p, min_p, u; // SAMPLE only
+};
+struct batch_drawn {
+    int32_t id;    // -1: not drawn, the host does it from the logits
+    float logprob; // the model's own
+};
+
 struct batch {
     int32_t n_rows; // tokens in this step
     int32_t n_seqs;
-    int32_t n_logits;             // rows whose logits are wanted
-    const int32_t *ids;           // (n_rows)
-    const int32_t *positions;     // (n_rows) absolute: index in the token log
-    const int32_t *logit_rows;    // (n_logits) ascending row numbers
-    const struct batch_seq *seqs; // (n_seqs)
+    int32_t n_logits;               // rows whose logits are wanted
+    const int32_t *ids;             // (n_rows)
+    const int32_t *positions;       // (n_rows) absolute: index in the token log
+    const int32_t *logit_rows;      // (n_logits) ascending row numbers
+    const struct batch_seq *seqs;   // (n_seqs)
+    const struct batch_draw *draws; // (n_logits), or NULL: the device draws none
 };

@@ -10,6 +10,12 @@
 #include "base/dtype.h"
 #include <stdint.h>
 
+#ifdef __CUDACC__ // the device follows the same arithmetic
+#define KV_MAP_FN __host__ __device__ static inline
+#else
+#define KV_MAP_FN static inline
+#endif
+
 struct kv_map {
     const int32_t *blocks; // (n_sink_blocks + n_ring_blocks) pool block ids; -1 where none is held
     int32_t n_sink_blocks;
@@ -18,7 +24,7 @@ struct kv_map {
 };
 
 // Index into blocks[] of the block that holds position p.
-static inline int32_t kv_map_slot(const struct kv_map *m, int64_t position) {
+KV_MAP_FN int32_t kv_map_slot(const struct kv_map *m, int64_t position) {
     int64_t logical = position / m->block_tokens;
     if (logical < m->n_sink_blocks) return (int32_t)logical;
     return (int32_t)(m->n_sink_blocks + (logical - m->n_sink_blocks) % m->n_ring_blocks);
@@ -32,8 +38,8 @@ struct kv_span {
 
 // The window rule: t sees p when p <= t and (p < sink_len or p > t - (memory_len - sink_len)), and,
 // where the model itself has a sliding window (window > 0), also p > t - window.
-static inline struct kv_span kv_visible(int64_t t, int64_t memory_len, int64_t sink_len,
-                                        int64_t window) {
+KV_MAP_FN struct kv_span kv_visible(int64_t t, int64_t memory_len, int64_t sink_len,
+                                    int64_t window) {
     struct kv_span s;
     s.sink_first = window > 0 && t - window + 1 > 0 ? t - window + 1 : 0;
     s.sink_end = sink_len < t + 1 ? sink_len : t + 1;

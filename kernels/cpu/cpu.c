@@ -1,5 +1,6 @@
 // Opening the CPU backend: which instruction set, how many workers, the op table.
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/int8_rows.h"
 #include "kernels/cpu/linear_amx.h"
 #include <sched.h>
 #include <stdio.h>
@@ -78,7 +79,11 @@ void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_
 
 // --- the rest of the table
 // --------------------------------------------------------------------------------
-static int cpu_step_begin(struct backend *be, const struct batch *b) {
+static int cpu_step_begin(struct backend *be, const struct batch *b, const struct batch **run) {
+    *run = b;
+    return 0;
+}
+static int cpu_step_launch(struct backend *be) {
     return 0;
 }
 static int cpu_step_end(struct backend *be) {
@@ -115,6 +120,7 @@ static const struct backend_ops cpu_ops = {
     .kv_store_release = cpu_kv_store_release,
     .kv_block_copy = cpu_kv_block_copy,
     .step_begin = cpu_step_begin,
+    .step_launch = cpu_step_launch,
     .step_end = cpu_step_end,
     .embed = cpu_embed,
     .embed_positions = cpu_embed_positions,
@@ -157,6 +163,13 @@ static bool have_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+// AMX-INT8 (bit 25) and VNNI came with AMX-BF16 so far; without them AVX-512 does.
+static bool have_amx_int8(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 25 & 1) &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
 // The processor's bits (leaf 7, edx: 24 AMX-TILE, 22 AMX-BF16), and the kernel's leave to use the 8
 // KiB of tile registers, which it wants to be asked for: it grows what is saved of every thread.
 static bool have_amx(void) {
@@ -194,11 +207,30 @@ static int pick_isa(const struct isa **out, const char *name, struct err *err) {
     return err_set(err, E_UNSUPPORTED, "this build does not have the instruction set '%s'", name);
 }
 
+#if defined(__x86_64__)
+// The instructions for dot products of bytes came apart from the sets and change no bit.
+static void set_int8_kernels(struct cpu_backend *cpu, const struct isa *isa) {
+    if (isa->kernels == &cpu_kernels_avx512 && __builtin_cpu_supports("avx512vnni")) {
+        cpu->table.int8_split = int8_vnni512_split;
+        cpu->table.int8_item = int8_vnni512_item;
+    }
+    if (isa->kernels == &cpu_kernels_avx2 && __builtin_cpu_supports("avxvnni")) {
+        cpu->table.int8_split = int8_vnni256_split;
+        cpu->table.int8_item = int8_vnni256_item;
+    }
+}
+#endif
+
 static void set_kernels(struct cpu_backend *cpu, const struct isa *isa) {
     cpu->table = *isa->kernels;
     cpu->kernels = &cpu->table;
 #if defined(__x86_64__)
+    set_int8_kernels(cpu, isa);
     if (!isa->amx) return;
+    if (have_amx_int8()) {
+        cpu->table.int8_split = int8_amx_split;
+        cpu->table.int8_item = int8_amx_item;
+    }
     cpu->table.linear_split = amx_linear_split;
     cpu->table.linear_item_split = amx_linear_item;
 #endif

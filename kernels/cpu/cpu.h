@@ -19,8 +19,8 @@ struct linear_args {
     int32_t n;
     const struct weight *w;
     const float *bias; // (w->rows) or NULL
-    void *split_x;     // AMX only: x as three bf16 parts in tile order (linear_amx.c),
-    int32_t split_row; // from this row on
+    void *split_x;     // x prepared: as three bf16 parts in tile order (linear_amx.c), or for 8-bit
+    int32_t split_row; // weights as integers (linear_int8.inc); from this row on
 };
 
 // A block of the result: rows [row, row + n_rows) of y, panels [panel, panel + n_panels) of the
@@ -80,6 +80,9 @@ struct cpu_kernels {
                               void *scratch);
     void (*linear_split)(const struct linear_args *a, int32_t row,
                          int32_t n_rows); // row: from split_row
+    // 8-bit weights: as the pair above, x in integers. All sets give the same bits.
+    void (*int8_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
+    void (*int8_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
     void (*rope_rows)(enum rope_style style, float *qk, int32_t n, int64_t stride, int32_t n_heads,
                       int32_t head_dim, int32_t rot_dim, const float *cos_sin);
     void (*kv_put)(const struct kv_store *kv, int32_t block, int32_t layer, int32_t slot,

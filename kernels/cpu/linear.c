@@ -3,14 +3,17 @@
 //
 // Bytes moved: W once (n <= 512) and x once for each item. Few rows are bound by the memory's read
 // rate, many by the multipliers; README.md has the rates measured.
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/int8_rows.h"
 
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
     size_t floats =
         (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
         (size_t)LINEAR_FEW_ROWS * LINEAR_ROW_FLOATS;
     size_t split = 0;
-    if (cpu->kernels->linear_split)
+    if (w->dtype == DTYPE_I8)
+        split = INT8_HEADER_BYTES +
+                (size_t)LINEAR_BLOCK_ROWS * ((size_t)weight_int8_tiles(w) + 1) * INT8_TILE_K * 4;
+    else if (cpu->kernels->linear_split)
         split = (size_t)LINEAR_BLOCK_ROWS * (size_t)weight_tiles(w) * WEIGHT_TILE_K * 3 *
                 sizeof(uint16_t);
     return cpu_reserve(cpu, floats * sizeof(float), split, err);
@@ -19,7 +22,8 @@ int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct e
 struct linear_job {
     struct linear_args args;
     struct cpu_backend *cpu;
-    bool split;          // x goes through linear_split
+    void (*split)(const struct linear_args *a, int32_t row, int32_t n_rows); // of x; NULL: as it is
+    void (*item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
     int32_t row, n_rows; // this pass
     int32_t item_rows;   // rows and panels of an item
     int32_t item_panels;
@@ -37,13 +41,12 @@ static void run_item(void *ctx, int index, int worker) {
         .n_panels =
             job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
     };
-    (job->split ? job->cpu->kernels->linear_item_split : job->cpu->kernels->linear_item)(
-        &job->args, &item, job->cpu->scratch[worker].data);
+    job->item(&job->args, &item, job->cpu->scratch[worker].data);
 }
 
 static void run_split(void *ctx, int32_t row, int32_t n_rows) {
     const struct linear_job *job = ctx;
-    job->cpu->kernels->linear_split(&job->args, row, n_rows);
+    job->split(&job->args, row, n_rows);
 }
 
 static int32_t ceil_div(int32_t a, int32_t b) {
@@ -71,12 +74,25 @@ static void plan(struct linear_job *job, int workers) {
         job->item_rows = ceil_div(ceil_div(job->n_rows, row_items), tile) * tile;
 }
 
+static void pick_loops(struct linear_job *job) {
+    const struct cpu_kernels *k = job->cpu->kernels;
+    enum dtype t = job->args.w->dtype;
+    job->item = k->linear_item;
+    if (t == DTYPE_I8) {
+        job->split = k->int8_split;
+        job->item = k->int8_item;
+    } else if (t == DTYPE_BF16 && k->linear_split) {
+        job->split = k->linear_split;
+        job->item = k->linear_item_split;
+    }
+}
+
 int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                const struct weight *w, const float *bias) {
     struct cpu_backend *cpu = cpu_of(be);
     struct linear_job job = {.args = {mode, y, x, n, w, bias, cpu->shared.data, 0}, .cpu = cpu};
     job.n_panels = weight_panels(w);
-    job.split = cpu->kernels->linear_split && w->dtype == DTYPE_BF16;
+    pick_loops(&job);
     int workers = threads_count(cpu->threads);
     // A matrix that one core has done with in the time of a hand-over.
     bool small = (int64_t)w->rows * w->cols * n < 32768;

@@ -22,6 +22,9 @@ typedef __m512 vf;
 enum { VL = 8 };
 typedef __m256 vf;
 #else
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16)));
 #endif
@@ -176,6 +179,59 @@ VEC_INLINE vf v_pair_odd(vmask raw) {
 VEC_INLINE vmask v_load_pairs(const void *p) {
     return *(const vi_unaligned *)p;
 }
+
+// --- integers: 4 bytes a lane
+typedef uint16_t vu16 __attribute__((vector_size(sizeof(vf)))); // the same register by halves
+VEC_INLINE void v_store_i32(int32_t *p, vmask v) {
+    *(vi_unaligned *)p = v;
+}
+// The same four bytes in every lane.
+VEC_INLINE vmask v_set1_quad(const void *p) {
+    int32_t quad;
+    memcpy(&quad, p, sizeof quad);
+    return quad - (vmask){0};
+}
+// To the nearest integer, ties to even; what is out of range, and NaN, is some integer.
+VEC_INLINE vmask v_nearest(vf v) {
+#if defined(__AVX512F__)
+    return (vmask)_mm512_cvtps_epi32(v);
+#elif defined(__AVX2__)
+    return (vmask)_mm256_cvtps_epi32(v);
+#elif defined(__SSE2__)
+    return (vmask)_mm_cvtps_epi32((__m128)v);
+#else
+    vmask out;
+    for (int i = 0; i < VL; i++)
+        out[i] = v[i] >= -2147483648.0f && v[i] < 2147483648.0f ? (int32_t)rintf(v[i]) : INT32_MIN;
+    return out;
+#endif
+}
+// In each 16 bits the upper byte.
+VEC_INLINE vmask v_shift_right16_8(vmask v) {
+    return (vmask)((vu16)v >> 8);
+}
+// The sum of a lane's two products of signed 16-bit halves.
+VEC_INLINE vmask v_madd16(vmask a, vmask b) {
+#if defined(__AVX512F__)
+    return (vmask)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+    return (vmask)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+    return (vmask)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+    return ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+// sum + a lane's four products of unsigned bytes (a) and signed bytes (b).
+#if defined(__AVX512VNNI__)
+VEC_INLINE vmask v_dot8(vmask sum, vmask a, vmask b) {
+    return (vmask)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+}
+#elif defined(__AVXVNNI__)
+VEC_INLINE vmask v_dot8(vmask sum, vmask a, vmask b) {
+    return (vmask)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
+}
+#endif
 
 VEC_INLINE vf v_load_as(enum dtype t, const void *p, int64_t i) {
     if (t == DTYPE_F16) return v_load_f16((const uint16_t *)p + i);

@@ -152,6 +152,27 @@ static void pack_plain_panel(void *ctx, int panel, int worker) {
     }
 }
 
+// The integers q as q + 128, quads of K together; what the matrix does not have is q = 0.
+static void pack_int8_panel(void *ctx, int panel, int worker) {
+    const struct pack *p = ctx;
+    const struct weight *w = p->w;
+    uint8_t *to = (uint8_t *)(uintptr_t)weight_panel(w, panel);
+    for (int32_t k = 0; k < w->cols; k += INT8_TILE_K, to += INT8_TILE_BYTES) {
+        int n = w->cols - k < INT8_TILE_K ? w->cols - k : INT8_TILE_K;
+        for (int o = 0; o < WEIGHT_PANEL; o++) {
+            int64_t row = (int64_t)panel * WEIGHT_PANEL + o;
+            uint8_t q[INT8_TILE_K] = {0};
+            if (row < w->rows) fetch_row(p, row, k, n, q);
+            for (int quad = 0; quad < INT8_TILE_K / 4; quad++)
+                for (int i = 0; i < 4; i++) to[quad * 64 + o * 4 + i] = q[quad * 4 + i] ^ 0x80;
+        }
+    }
+    for (int o = 0; o < WEIGHT_PANEL; o++) {
+        int64_t row = (int64_t)panel * WEIGHT_PANEL + o, at = row;
+        if (row < w->rows) w->scales[row] = part_of(p, &at)->scales[at];
+    }
+}
+
 // Places the panels one behind another; returns the whole size. offset[i + 1] holds panel i's size.
 static int64_t place_panels(int64_t *offset, int32_t n_panels) {
     offset[0] = (int64_t)(((size_t)n_panels + 1) * sizeof *offset + 63) & ~INT64_C(63);
@@ -163,7 +184,7 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
                        struct err *err) {
     if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
     enum dtype t = parts[0].dtype;
-    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16)
+    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && t != DTYPE_I8)
         return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the CPU",
                        dtype_name(t));
     *rows = 0;
@@ -171,6 +192,8 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
         if (parts[i].dtype != t)
             return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s",
                            dtype_name(t), dtype_name(parts[i].dtype));
+        if (t == DTYPE_I8 && !parts[i].scales)
+            return err_set(err, E_INVAL, "part %d of a weight of 8 bits has no scales", i);
         if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
             return err_set(
                 err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
@@ -215,6 +238,9 @@ void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
 }
 
 static size_t plain_bytes(const struct weight *w) {
+    if (w->layout == PANEL_I8)
+        return (size_t)weight_panels(w) *
+               ((size_t)weight_int8_tiles(w) * INT8_TILE_BYTES + WEIGHT_PANEL * sizeof(float));
     return (size_t)weight_panels(w) * (size_t)weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
            dtype_size(w->dtype);
 }
@@ -222,6 +248,7 @@ static size_t plain_bytes(const struct weight *w) {
 static enum weight_layout pick_layout(const struct cpu_backend *cpu, const struct weight *w) {
     if (w->dtype == DTYPE_F32) return PANEL_F32;
     if (w->dtype == DTYPE_F16) return PANEL_F16;
+    if (w->dtype == DTYPE_I8) return PANEL_I8;
     size_t bytes = plain_bytes(w);
     bool raw = bytes <= cpu->raw_max && bytes <= cpu->raw_left;
     return raw ? PANEL_BF16 : (enum weight_layout)cpu->kernels->bf16_layout;
@@ -255,8 +282,11 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
         return err_set(err, E_NOMEM, "out of memory for a weight of %zu bytes", bytes);
     }
     if (counts_as_raw(cpu, w)) cpu->raw_left -= w->bytes;
+    if (w->layout == PANEL_I8)
+        w->scales = (float *)(uintptr_t)weight_panel(w, weight_panels(w)); // behind the last one
     threads_for(cpu->threads, weight_panels(w),
-                w->layout == PANEL_BF12   ? pack_bf12_panel
+                w->layout == PANEL_I8     ? pack_int8_panel
+                : w->layout == PANEL_BF12 ? pack_bf12_panel
                 : w->layout == PANEL_BF16 ? pack_bf16_panel
                                           : pack_plain_panel,
                 &p);
@@ -309,6 +339,8 @@ void weight_row(const struct weight *w, int32_t row, float *out) {
             out[k] = ((const float *)p)[k * WEIGHT_PANEL + lane];
         else if (w->layout == PANEL_F16)
             out[k] = f16_to_f32(((const uint16_t *)p)[k * WEIGHT_PANEL + lane]);
+        else if (w->layout == PANEL_I8)
+            out[k] = w->scales[row] * (float)(p[k / 4 * 64 + lane * 4 + k % 4] - 128);
         else
             out[k] =
                 bf16_to_f32(((const uint16_t *)p)[k / 2 * 2 * WEIGHT_PANEL + 2 * lane + k % 2]);

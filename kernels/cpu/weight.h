@@ -21,10 +21,13 @@
 //   packed tile, 768 bytes: 4 groups of 4 pair rows: 64 bytes of codes, 4 x 32 bytes of signs and
 //           mantissas; a group's 32 16-bit words of codes hold row j's code in bits [4j, 4j + 4)
 //   raw tile, 1024 bytes: 16 pair rows of 16 pairs, as PANEL_BF16
+//
+// PANEL_I8: [panel][k / 4][16][4], the integer q as q + 128 (linear_int8.inc says why); K is filled
+// up to 64, a tile of AMX, with q = 0. Behind the last panel lie the scales of all panels' outputs.
 #pragma once
 #include "kernels/backend.h"
 
-enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12 };
+enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12, PANEL_I8 };
 
 enum {
     WEIGHT_PANEL = 16,
@@ -32,6 +35,8 @@ enum {
     WEIGHT_PACKED_BYTES = 768,
     WEIGHT_RAW_BYTES = 1024,
     WEIGHT_RAW_TILE = 255,
+    INT8_TILE_K = 64,
+    INT8_TILE_BYTES = INT8_TILE_K * WEIGHT_PANEL,
 };
 
 static inline int32_t weight_panels(const struct weight *w) {
@@ -41,6 +46,9 @@ static inline int32_t weight_panels(const struct weight *w) {
 static inline int32_t weight_tiles(const struct weight *w) {
     return (w->cols + WEIGHT_TILE_K - 1) / WEIGHT_TILE_K;
 }
+static inline int32_t weight_int8_tiles(const struct weight *w) {
+    return (w->cols + INT8_TILE_K - 1) / INT8_TILE_K;
+}
 static inline int64_t weight_header_bytes(const struct weight *w) {
     return (weight_tiles(w) + 63) & ~63;
 }
@@ -48,6 +56,8 @@ static inline int64_t weight_header_bytes(const struct weight *w) {
 static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel) {
     const uint8_t *data = w->data;
     if (w->layout == PANEL_BF12) return data + ((const int64_t *)w->data)[panel];
+    if (w->layout == PANEL_I8)
+        return data + (int64_t)panel * weight_int8_tiles(w) * INT8_TILE_BYTES;
     return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
                       (int64_t)dtype_size(w->dtype);
 }

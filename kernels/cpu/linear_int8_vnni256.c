@@ -1,0 +1,16 @@
+// linear for 8-bit weights with AVX-VNNI (Alder Lake, Zen 5 and on). See linear_int8.inc.
+#if defined(__x86_64__)
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+#include "kernels/cpu/linear_finish.inc"
+#define INT8_VNNI 1
+#include "kernels/cpu/linear_int8.inc"
+
+void int8_vnni256_item(const struct linear_args *a, const struct linear_item *item, void *scratch) {
+    int8_item(a, item, scratch);
+}
+void int8_vnni256_split(const struct linear_args *a, int32_t row, int32_t n_rows) {
+    int8_split(a, row, n_rows);
+}
+#endif

@@ -1,0 +1,33 @@
+// Attention of one step: rows that are alone in their sequence go to the decode kernel, the others
+// in tiles to the prefill kernel; what one of them does not cover goes to the simple kernel.
+#include "kernels/cuda/backend_cuda.h"
+
+int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
+                      const struct batch *b, const struct attention_args *args) {
+    struct cuda_backend *cuda = cuda_of(be);
+    const struct cuda_step *s = &cuda->step;
+    const struct cuda_attention a = {
+        .out = out,
+        .qkv = qkv,
+        .dtype = be->act_dtype,
+        .kv = cuda_kv_of(kv),
+        .b = s->b,
+        .layer = args->layer,
+        .n_heads = args->n_heads,
+        .scale = args->scale,
+        .window = args->window,
+        .alibi_slopes = args->alibi_slopes,
+        .n_decode = s->n_decode,
+        .n_tiles = s->n_tiles,
+        .max_position = s->max_position,
+        .work = cuda->attention_work,
+        .work_bytes = cuda->attention_work_bytes,
+        .deterministic = cuda->deterministic,
+    };
+    // Where the same bits are asked for, every row goes to the simple kernel: the decode kernel's
+    // differ between a chunk of 5 and one of 65 tokens (tests/golden, invariants in bf16).
+    int rc = cuda->deterministic ? CUDA_NOT_MINE : 0;
+    if (rc == 0 && a.n_decode) rc = cuda_attention_decode(&a, cuda->stream);
+    if (rc == 0 && a.n_tiles) rc = cuda_attention_prefill(&a, cuda->stream);
+    return rc == CUDA_NOT_MINE ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
+}

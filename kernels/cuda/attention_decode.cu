@@ -1,0 +1,648 @@
+// Attention of single rows over the block ring: out (row, n_heads * head_dim) = softmax(scale q.k +
+// alibi) v over what each row sees. bf16 and f16, head_dim a multiple of 8 up to 256.
+//
+// Bound by reading the cache once: bytes = visible keys * n_kv_heads * head_dim * 2 * sizeof(T) for
+// each row, all query heads of a group share what is read. To expect: 80 to 90 % of the read
+// ceiling where all rows together see more than some 50 MB; a lone short row takes 3 microseconds
+// of latency.
+//
+//   - What a row sees is a list of runs of 16 keys at absolute multiples of 16: those that its
+//   sinks
+//     lie in, then its window's, ascending. The list is cut into splits. (row, kv head, up to 16 of
+//     its query heads, split) is an item; a fixed number of blocks takes the items in turn, so the
+//     grid is the same for all positions and a recorded graph serves any.
+//   - How long a split is depends on the list's length alone if bits must not depend on company;
+//     otherwise a full batch gets longer ones.
+//   - In an item, the 4 warps take runs in turn, each with a queue of asynchronous copies of its
+//   own
+//     into shared memory: no barrier until the item's end. Eight neighbouring lanes copy 128 bytes
+//     of one key: with less, L2 is busier with requests than memory with bytes. q is the tensor
+//     core's A (mma.cuh), K is B as it lies; V's rows of two keys are interleaved in registers.
+//     16-byte words are swizzled so that eight lanes read from all banks.
+//   - Probabilities enter the product as two T, value and remainder: 16 bits of them, not 8.
+//   - The warps' parts are merged in order, then the splits' parts in order by the block that comes
+//     last. That block is found by a counter, so which one it is changes nothing.
+//   - Keys of earlier steps are fetched before the predecessor has ended (pdl.cuh).
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/pdl.cuh"
+#include <math.h>
+
+namespace {
+
+constexpr int WARPS = 4, THREADS = WARPS * 32, RUN = 16, STAGES = 2, MAX_SPLITS = 64;
+constexpr int SPLIT_RUNS = 16; // at least
+constexpr int VIEWS = 64;      // that are kept in shared memory
+constexpr float LOG2E = 1.4426950408889634f;
+
+struct decode {
+    struct cuda_attention a;
+    int32_t n_rows;    // decode rows, or rows of tiles
+    int32_t first_row; // of this launch, where work space allows only so many at a time
+    bool tiles;        // rows come from the tiles
+    int32_t n_chunks;  // of at most 8 * HALVES query heads, of each kv head
+    int32_t *counters; // (n_rows, n_kv_heads, n_chunks), zero before and after
+};
+
+// Runs of a split of a list of n runs, by the list alone. One split for short lists: merging would
+// take longer.
+__host__ __device__ __forceinline__ int split_runs(int n) {
+    int runs = SPLIT_RUNS;
+    if (n <= runs + 1) return runs + 1;
+    while (runs * MAX_SPLITS < n) runs *= 2;
+    return runs;
+}
+
+__device__ __forceinline__ int row_at(const struct decode &j, int i) {
+    if (!j.tiles) return j.a.b.decode_rows[i];
+    struct cuda_tile tile = j.a.b.tiles[(j.first_row + i) / CUDA_TILE_ROWS];
+    int at = (j.first_row + i) % CUDA_TILE_ROWS;
+    return at < tile.n_rows ? tile.row + at : -1;
+}
+
+// What a row sees: [sink_first, sink_end) and [first, position] (kv_map.h has the rule), and the
+// runs that these lie in.
+struct view {
+    int32_t row, position, sink_first, sink_end, first;
+    int32_t fresh; // positions from here on are written in this step
+    int32_t sink_run, n_sink_runs, window_run, n_runs;
+    struct cuda_seq seq;
+};
+
+__device__ __forceinline__ struct view view_of(const struct decode &j, int row) {
+    struct view v;
+    v.row = row;
+    v.n_runs = 0;
+    int32_t s = row < 0 ? -1 : j.a.b.row_seq[row];
+    if (s < 0) return v;
+    v.seq = j.a.b.seqs[s];
+    v.position = j.a.b.positions[row];
+    v.fresh = j.a.b.positions[v.seq.first_row];
+    int32_t t = v.position, window = j.a.window;
+    v.sink_first = window > 0 ? max(t - window + 1, 0) : 0;
+    v.sink_end = min(v.seq.sink_len, t + 1);
+    v.first = max(max(t - (v.seq.memory_len - v.seq.sink_len) + 1, v.sink_end), v.sink_first);
+    v.window_run = v.first / RUN;
+    v.sink_run = v.sink_first / RUN;
+    v.n_sink_runs = v.sink_first < v.sink_end
+                        ? max(min((v.sink_end + RUN - 1) / RUN, v.window_run) - v.sink_run, 0)
+                        : 0;
+    v.n_runs = v.n_sink_runs + max(t / RUN + 1 - v.window_run, 0);
+    return v;
+}
+
+__device__ __forceinline__ int position_of(const struct view &v, int run) {
+    return (run < v.n_sink_runs ? v.sink_run + run : v.window_run + run - v.n_sink_runs) * RUN;
+}
+__device__ __forceinline__ bool sees(const struct view &v, int p) {
+    return (p >= v.first && p <= v.position) || (p >= v.sink_first && p < v.sink_end);
+}
+__device__ __forceinline__ bool sees_whole_run(const struct view &v, int p) {
+    return (p >= v.first && p + RUN - 1 <= v.position) ||
+           (p >= v.sink_first && p + RUN <= v.sink_end);
+}
+
+// Softmax under way for one query head: the largest score so far (in powers of two), and the sum.
+template <int HALVES> struct progress { float top[HALVES], sum[HALVES]; };
+
+template <int WIDE, int HALVES> // WIDE: head_dim / 64, rounded up
+struct shape {
+    static constexpr int row = WIDE * 128; // bytes of a key, or value, in shared memory
+    static constexpr int values = RUN * row, run = 2 * values; // a run: keys, then values
+    static constexpr int heads = 8 * HALVES;
+    static constexpr int pitch = WIDE * 64 + 2; // floats of a head's part: sums, top, sum
+    static constexpr size_t queue_bytes = (size_t)STAGES * WARPS * run;
+    static constexpr size_t part_bytes = (size_t)WARPS * heads * pitch * sizeof(float);
+    static constexpr size_t bytes = queue_bytes > part_bytes ? queue_bytes : part_bytes;
+};
+
+// --- one item
+// ------------------------------------------------------------------------------------------------
+struct item {
+    struct view v;
+    int32_t slot, kv_head, chunk, split, n_splits;
+    int32_t begin, end; // runs
+};
+
+// Queues the copies of the run at position p, whose first key is at `from`, its value `values`
+// bytes further: lane l copies word l % 8 of rows l / 8, l / 8 + 4, ... Word w of key r goes to
+// place w ^ (4 if r is odd) of its 128 bytes, of value r to w ^ (r & 6).
+template <int WIDE>
+__device__ __forceinline__ void request(const struct decode &j, const struct item &it, int p,
+                                        const char *from, int64_t values, uint32_t to) {
+    using S = shape<WIDE, 1>;
+    const int lane = (int)threadIdx.x % 32, r = lane / 8, w = lane % 8, dim = j.a.kv.head_dim;
+    const int row_bytes = dim * 2;
+    const bool whole = sees_whole_run(it.v, p);
+    const uint32_t key_to = to + (uint32_t)(r * S::row + (w ^ (r & 1) << 2) * 16);
+    const uint32_t value_to = to + (uint32_t)(S::values + r * S::row + (w ^ (r & 2)) * 16);
+    from += r * row_bytes + w * 16;
+#pragma unroll
+    for (int i = 0; i < RUN / 4; i++) {
+        // Values out of sight must be zeros: there may be anything, and 0 times anything is not 0.
+        bool held = whole || sees(it.v, p + i * 4 + r);
+#pragma unroll
+        for (int c = 0; c < WIDE; c++) {
+            bool in_row = (c * 8 + w) * 8 < dim;
+            copy_async(key_to + (uint32_t)(i * 4 * S::row + c * 128), from + c * 128, in_row);
+            copy_async((value_to ^ (i % 2 ? 64u : 0u)) + (uint32_t)(i * 4 * S::row + c * 128),
+                       from + values + c * 128, in_row && held);
+        }
+        from += 4 * row_bytes;
+    }
+}
+
+__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// The scores of 16 keys for this lane's heads g (+ 8): score[octet][c] as the product leaves them.
+template <typename T, int WIDE, int HALVES>
+__device__ __forceinline__ void score_run(float (&score)[2][4],
+                                          const uint32_t (&q)[2 * WIDE][HALVES][4], uint32_t from) {
+    using S = shape<WIDE, HALVES>;
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    from += (uint32_t)(g * S::row + (t ^ (g & 1) << 2) * 16);
+#pragma unroll
+    for (int o = 0; o < 2; o++) {
+#pragma unroll
+        for (int c = 0; c < 2 * WIDE; c++) {
+            uint4 k =
+                load_shared((from ^ (c % 2 ? 64u : 0u)) + (uint32_t)(o * 8 * S::row + c / 2 * 128));
+            const uint32_t zero = 0;
+            uint32_t a0[4] = {q[c][0][0], HALVES > 1 ? q[c][HALVES - 1][0] : zero, q[c][0][1],
+                              HALVES > 1 ? q[c][HALVES - 1][1] : zero};
+            uint32_t a1[4] = {q[c][0][2], HALVES > 1 ? q[c][HALVES - 1][2] : zero, q[c][0][3],
+                              HALVES > 1 ? q[c][HALVES - 1][3] : zero};
+            mma(score[o], a0, k.x, k.y, T());
+            mma(score[o], a1, k.z, k.w, T());
+        }
+    }
+}
+
+// Adds the 16 keys' values, weighted. A lane's columns 2t, 2t+1 of product j are dimensions 8 * 2t
+// + j and 8 * (2t + 1) + j of each 64.
+template <typename T, int WIDE, int HALVES>
+__device__ __forceinline__ void add_values(float (&out)[WIDE][8][4], const float (&p)[2][4],
+                                           uint32_t from) {
+    using S = shape<WIDE, HALVES>;
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    from += (uint32_t)(S::values + 2 * t * S::row + (g ^ 2 * t) * 16);
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float a = p[i / 2][i % 2 * 2], b = p[i / 2][i % 2 * 2 + 1];
+        high[i] = pack2<T>(a, b);
+        float2 r = unpack2(high[i], T());
+        low[i] = pack2<T>(a - r.x, b - r.y);
+        if (HALVES == 1 && i % 2 == 1) high[i] = low[i] = 0;
+    }
+#pragma unroll
+    for (int c = 0; c < WIDE; c++) {
+        uint4 v[4];
+#pragma unroll
+        for (int o = 0; o < 4; o++)
+            v[o] = load_shared(from + (uint32_t)((o / 2 * 8 + o % 2) * S::row + c * 128));
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t half = i % 2 ? 0x7632 : 0x5410;
+            uint32_t b0 = __byte_perm(word_of(v[0], i / 2), word_of(v[1], i / 2), half);
+            uint32_t b1 = __byte_perm(word_of(v[2], i / 2), word_of(v[3], i / 2), half);
+            mma(out[c][i], high, b0, b1, T());
+            mma(out[c][i], low, b0, b1, T());
+        }
+    }
+}
+
+// Scores to probabilities of this run, and what was summed before scaled to the new top.
+template <int WIDE, int HALVES>
+__device__ __forceinline__ void softmax_run(const struct decode &j, const struct item &it,
+                                            float (&score)[2][4], float (&out)[WIDE][8][4],
+                                            struct progress<HALVES> &done, int p,
+                                            const float (&slope)[HALVES]) {
+    const int t = (int)threadIdx.x % 4;
+    const bool whole = sees_whole_run(it.v, p);
+    bool moved = false;
+    float factor[HALVES];
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        float top = done.top[h];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = p + i / 2 * 8 + 2 * t + i % 2;
+            float &s = score[i / 2][h * 2 + i % 2];
+            s *= j.a.scale * LOG2E;
+            if (j.a.alibi_slopes) s += slope[h] * (float)(at - it.v.position);
+            if (!whole && !sees(it.v, at)) s = -INFINITY;
+            top = fmaxf(top, s);
+        }
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+        top = fmaxf(top,
+                    __shfl_xor_sync(0xffffffffu, top, 2)); // finite: a run has a key that is seen
+        factor[h] = power_of_two(done.top[h] - top);
+        moved |= top != done.top[h];
+        done.top[h] = top;
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float &s = score[i / 2][h * 2 + i % 2];
+            s = power_of_two(s - top);
+            sum += s;
+        }
+        done.sum[h] = done.sum[h] * factor[h] + sum;
+    }
+    if (!__any_sync(0xffffffffu, moved)) return;
+#pragma unroll
+    for (int c = 0; c < WIDE; c++) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+#pragma unroll
+            for (int h = 0; h < HALVES; h++)
+                out[c][i][2 * h] *= factor[h], out[c][i][2 * h + 1] *= factor[h];
+        }
+    }
+}
+
+// Sums `n` parts of a head, part i at parts + i * stride, in ascending order: the value of
+// dimension d, and (by reference) the top and the sum that go with it.
+__device__ __forceinline__ float merge(const float *parts, int n, int64_t stride, int pitch, int d,
+                                       float &top, float &sum) {
+    top = -INFINITY;
+    for (int i = 0; i < n; i++) top = fmaxf(top, __ldcg(parts + i * stride + pitch - 2));
+    float value = 0.0f;
+    sum = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < n; i++) {
+        const float *part = parts + i * stride;
+        float factor = power_of_two(__ldcg(part + pitch - 2) - top);
+        value += factor * __ldcg(part + d);
+        sum += factor * __ldcg(part + pitch - 1);
+    }
+    return value;
+}
+
+// The same over the warps' parts in shared memory.
+__device__ __forceinline__ float merge_shared(const float *parts, int n, int stride, int pitch,
+                                              int d, float &top, float &sum) {
+    top = -INFINITY;
+    for (int i = 0; i < n; i++) top = fmaxf(top, parts[i * stride + pitch - 2]);
+    float value = 0.0f;
+    sum = 0.0f;
+    for (int i = 0; i < n; i++) {
+        const float *part = parts + i * stride;
+        float factor = power_of_two(part[pitch - 2] - top);
+        value += factor * part[d];
+        sum += factor * part[pitch - 1];
+    }
+    return value;
+}
+
+// The warps' parts become the item's: the row's output, or a part in the work space; and there, by
+// the block that finds all splits done, the row's output.
+template <typename T, int WIDE, int HALVES>
+__device__ __forceinline__ void finish(const struct decode &j, const struct item &it, char *shared,
+                                       const float (&out)[WIDE][8][4],
+                                       struct progress<HALVES> &done) {
+    using S = shape<WIDE, HALVES>;
+    __shared__ bool last;
+    const struct cuda_attention &a = j.a;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              t = lane % 4, dim = a.kv.head_dim;
+    const int group = a.n_heads / a.kv.n_kv_heads;
+    const int n_heads = min(group - it.chunk * S::heads, S::heads);
+    const int first_head = it.kv_head * group + it.chunk * S::heads;
+    float *parts = (float *)shared; // (WARPS, heads, pitch): the queues are empty by now
+    copy_wait<0>();
+    __syncthreads();
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        float *part = parts + (warp * S::heads + h * 8 + g) * S::pitch;
+        done.sum[h] += __shfl_xor_sync(0xffffffffu, done.sum[h], 1);
+        done.sum[h] += __shfl_xor_sync(0xffffffffu, done.sum[h], 2);
+#pragma unroll
+        for (int c = 0; c < WIDE; c++) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                part[c * 64 + 16 * t + i] = out[c][i][2 * h];
+                part[c * 64 + 16 * t + 8 + i] = out[c][i][2 * h + 1];
+            }
+        }
+        if (t == 0) part[S::pitch - 2] = done.top[h], part[S::pitch - 1] = done.sum[h];
+    }
+    __syncthreads();
+    int64_t unit = ((int64_t)it.slot * a.kv.n_kv_heads + it.kv_head) * j.n_chunks + it.chunk;
+    const int held = min(group, S::heads); // heads of a part in the work space
+    float *work = (float *)a.work + unit * MAX_SPLITS * held * S::pitch;
+    T *to = (T *)a.out + ((int64_t)it.v.row * a.n_heads + first_head) * dim;
+    for (int i = (int)threadIdx.x; i < n_heads * dim; i += THREADS) {
+        int head = i / dim, d = i % dim;
+        float top, sum;
+        float value = merge_shared(parts + head * S::pitch, WARPS, S::heads * S::pitch, S::pitch, d,
+                                   top, sum);
+        if (it.n_splits == 1) {
+            to[i] = from_float<T>(value / sum);
+            continue;
+        }
+        float *part = work + (it.split * held + head) * S::pitch;
+        __stcg(part + d, value);
+        if (d == 0) __stcg(part + S::pitch - 2, top), __stcg(part + S::pitch - 1, sum);
+    }
+    if (it.n_splits > 1) {
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        __syncthreads();
+        if (threadIdx.x == 0) last = atomicAdd(j.counters + unit, 1) == it.n_splits - 1;
+        __syncthreads();
+        if (last) {
+            asm volatile("fence.acq_rel.gpu;" ::: "memory");
+            for (int i = (int)threadIdx.x; i < n_heads * dim; i += THREADS) {
+                float top, sum;
+                float value = merge(work + i / dim * S::pitch, it.n_splits,
+                                    (int64_t)held * S::pitch, S::pitch, i % dim, top, sum);
+                to[i] = from_float<T>(value / sum);
+            }
+            if (threadIdx.x == 0) j.counters[unit] = 0;
+        }
+    }
+    __syncthreads(); // the next item's copies overwrite the parts
+}
+
+template <typename T, int WIDE, int HALVES>
+__device__ __forceinline__ void attend(const struct decode &j, const struct item &it, char *shared,
+                                       bool &waited) {
+    using S = shape<WIDE, HALVES>;
+    const struct cuda_attention &a = j.a;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              t = lane % 4;
+    const int dim = a.kv.head_dim, group = a.n_heads / a.kv.n_kv_heads;
+    const struct cuda_kv &kv = a.kv;
+    // The copies land 128-byte aligned: the swizzle works on the address's bits.
+    const uint32_t queue = shared_address(shared) + (uint32_t)(warp * S::run);
+    constexpr uint32_t stage_bytes = WARPS * S::run;
+    const int row_bytes = dim * (int)sizeof(T);
+    const int64_t values = (int64_t)kv.n_kv_heads * kv.block_tokens * row_bytes;
+    const char *head = (const char *)kv.data + a.layer * (int64_t)kv.layer_bytes +
+                       (int64_t)it.kv_head * kv.block_tokens * row_bytes;
+    // The next run to queue; its block is looked up a turn before it is wanted. Blocks lie in a
+    // ring: a step along it needs no division.
+    const int shift = 31 - __clz(kv.block_tokens), in_block = kv.block_tokens - 1;
+    const int32_t *ring = a.b.maps + it.v.seq.map + it.v.seq.n_sink_blocks;
+    int ahead = it.begin + warp, logical = -1, slot = 0, block = 0;
+    auto look_up = [&] {
+        int now = position_of(it.v, ahead) >> shift;
+        if (now == logical) return;
+        int passed = now - logical;
+        if (now < it.v.seq.n_sink_blocks)
+            slot = now - it.v.seq.n_sink_blocks; // before the ring
+        else if (logical >= it.v.seq.n_sink_blocks && passed < it.v.seq.n_ring_blocks)
+            slot +=
+                slot + passed < it.v.seq.n_ring_blocks ? passed : passed - it.v.seq.n_ring_blocks;
+        else
+            slot = (now - it.v.seq.n_sink_blocks) % it.v.seq.n_ring_blocks;
+        logical = now;
+        block = ring[slot];
+    };
+    if (ahead < it.end) look_up();
+    auto queue_next = [&](int stage) {
+        if (ahead < it.end) {
+            int p = position_of(it.v, ahead);
+            const char *from = head + block * (int64_t)kv.block_bytes + (p & in_block) * row_bytes;
+            if (!waited && p + RUN > it.v.fresh) {
+                pdl_wait();
+                waited = true;
+            }
+            request<WIDE>(j, it, p, from, values, queue + (uint32_t)stage * stage_bytes);
+            ahead += WARPS;
+            if (ahead < it.end) look_up();
+        }
+        copy_commit();
+    };
+#pragma unroll
+    for (int stage = 0; stage < STAGES; stage++) queue_next(stage);
+    if (!waited) pdl_wait();
+    waited = true;
+
+    uint32_t q[2 * WIDE][HALVES][4];
+    float slope[HALVES];
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        int in_group = it.chunk * S::heads + h * 8 + g, head = it.kv_head * group + in_group;
+        const T *from =
+            (const T *)a.qkv + ((int64_t)it.v.row * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
+        slope[h] = a.alibi_slopes && in_group < group ? a.alibi_slopes[head] * LOG2E : 0.0f;
+#pragma unroll
+        for (int c = 0; c < 2 * WIDE; c++) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (in_group < group && (t + 4 * c) * 8 < dim)
+                v = *(const uint4 *)(from + (t + 4 * c) * 8);
+            q[c][h][0] = v.x, q[c][h][1] = v.y, q[c][h][2] = v.z, q[c][h][3] = v.w;
+        }
+    }
+
+    float out[WIDE][8][4] = {};
+    struct progress<HALVES> done;
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) done.top[h] = -INFINITY, done.sum[h] = 0.0f;
+    int stage = 0;
+    for (int run = it.begin + warp; run < it.end; run += WARPS) {
+        copy_wait<STAGES - 1>();
+        __syncwarp(); // other lanes' copies
+        float score[2][4] = {};
+        score_run<T, WIDE, HALVES>(score, q, queue + (uint32_t)stage * stage_bytes);
+        softmax_run<WIDE, HALVES>(j, it, score, out, done, position_of(it.v, run), slope);
+        add_values<T, WIDE, HALVES>(out, score, queue + (uint32_t)stage * stage_bytes);
+        __syncwarp(); // all lanes have read
+        queue_next(stage);
+        if (++stage == STAGES) stage = 0;
+    }
+    finish<T, WIDE, HALVES>(j, it, shared, out, done);
+}
+
+// Splits of all rows if none has fewer than `least` runs; for one warp.
+__device__ __forceinline__ int count_splits(const struct decode &j, const int *runs, int least) {
+    int n = 0;
+    for (int i = (int)threadIdx.x; i < j.n_rows; i += 32) {
+        int each = max(split_runs(runs[i]), least);
+        n += (runs[i] + each - 1) / each;
+    }
+    for (int step = 16; step > 0; step /= 2) n += __shfl_xor_sync(0xffffffffu, n, step);
+    return n;
+}
+
+// The least length of a split with which the items fill the blocks best: whole waves, but few of
+// them, since each item costs some microseconds to begin and to end.
+__device__ int fill(const struct decode &j, const int *runs, int units) {
+    int total = 0, best = 1 << 20; // one split for each row
+    for (int i = (int)threadIdx.x; i < j.n_rows; i += 32) total += runs[i];
+    for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
+    float most = -INFINITY; // a lone row fills little and is split all the same
+    for (int waves = 1; waves <= 6; waves++) {
+        // So many items at most, since a row's last split may be short.
+        int room = waves * (int)gridDim.x / units - j.n_rows;
+        if (room <= 0) continue;
+        int least = (total + room - 1) / room;
+        float items = (float)count_splits(j, runs, least) * (float)units / (float)gridDim.x;
+        float score = items / ceilf(items) - 0.15f * (float)waves;
+        if (score > most) most = score, best = least;
+    }
+    return best;
+}
+
+template <typename T, int WIDE, int HALVES>
+__global__ void __launch_bounds__(THREADS, WIDE == 1   ? 4
+                                           : WIDE == 2 ? 3
+                                                       : 1)
+    decode_kernel(const __grid_constant__ struct decode j) {
+    extern __shared__ __align__(128) char shared[];
+    using S = shape<WIDE, HALVES>;
+    int *ends = (int *)(shared + S::bytes); // (n_rows) splits of all rows up to each
+    __shared__ struct view views[VIEWS];
+    pdl_trigger();
+    for (int i = (int)threadIdx.x; i < j.n_rows; i += THREADS) {
+        struct view v = view_of(j, row_at(j, i));
+        ends[i] = v.n_runs;
+        if (i < VIEWS) views[i] = v;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) { // the number of runs, then where each row's splits end
+        int units = j.a.kv.n_kv_heads * j.n_chunks,
+            least = j.a.deterministic ? 0 : fill(j, ends, units);
+        int carry = 0;
+        for (int at = 0; at < j.n_rows; at += 32) {
+            int i = at + (int)threadIdx.x, n = i < j.n_rows ? ends[i] : 0;
+            n = (n + max(split_runs(n), least) - 1) / max(split_runs(n), least);
+            for (int step = 1; step < 32; step *= 2) {
+                int other = __shfl_up_sync(0xffffffffu, n, step);
+                if ((int)threadIdx.x >= step) n += other;
+            }
+            if (i < j.n_rows) ends[i] = carry + n;
+            carry += __shfl_sync(0xffffffffu, n, 31);
+        }
+    }
+    __syncthreads();
+
+    int units = j.a.kv.n_kv_heads * j.n_chunks;
+    int n_items = ends[j.n_rows - 1] * units;
+    bool waited = false;
+    for (int at = (int)blockIdx.x; at < n_items; at += (int)gridDim.x) {
+        struct item it;
+        int low = 0, high = j.n_rows - 1; // the row: the first with ends > at / units
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (ends[middle] > at / units)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        int before = low ? ends[low - 1] : 0;
+        it.slot = low;
+        it.n_splits = ends[low] - before;
+        int in_row = at - before * units, unit = in_row / it.n_splits;
+        it.split = in_row % it.n_splits;
+        it.kv_head = unit / j.n_chunks;
+        it.chunk = unit % j.n_chunks;
+        it.v = low < VIEWS ? views[low] : view_of(j, row_at(j, low));
+        int each = (it.v.n_runs + it.n_splits - 1) / it.n_splits;
+        // With n = ceil(runs / most) splits of ceil(runs / n), none is empty.
+        it.begin = it.split * each;
+        it.end = min(it.begin + each, it.v.n_runs);
+        attend<T, WIDE, HALVES>(j, it, shared, waited);
+    }
+    if (!waited) pdl_wait();
+}
+
+int multiprocessors(void) {
+    static int n;
+    int device = 0;
+    if (n == 0 &&
+        (cudaGetDevice(&device) != cudaSuccess ||
+         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
+        n = 1;
+    return n;
+}
+
+template <typename T, int WIDE, int HALVES> void launch(struct decode &j, cudaStream_t stream) {
+    using S = shape<WIDE, HALVES>;
+    auto kernel = decode_kernel<T, WIDE, HALVES>;
+    int group = j.a.n_heads / j.a.kv.n_kv_heads;
+    j.n_chunks = (group + S::heads - 1) / S::heads;
+    size_t bytes = S::bytes + (size_t)j.n_rows * sizeof(int);
+    static size_t raised; // as asked for so far; a failure shows at the launch
+    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               (int)bytes) == cudaSuccess)
+        raised = bytes;
+    int64_t items = (int64_t)j.n_rows * j.a.kv.n_kv_heads * j.n_chunks *
+                    (j.a.max_position <= SPLIT_RUNS * RUN ? 1 : MAX_SPLITS);
+    int64_t blocks = (int64_t)multiprocessors() * (WIDE == 1 ? 4 : WIDE == 2 ? 3 : 1);
+    pdl_launch(kernel, dim3((unsigned)(items < blocks ? items : blocks)), dim3(THREADS), bytes,
+               stream, j);
+}
+
+template <typename T, int WIDE> void launch_wide(struct decode &j, cudaStream_t stream) {
+    if (j.a.n_heads / j.a.kv.n_kv_heads <= 8)
+        launch<T, WIDE, 1>(j, stream);
+    else
+        launch<T, WIDE, 2>(j, stream);
+}
+
+template <typename T> void launch_typed(struct decode &j, cudaStream_t stream) {
+    int wide = (j.a.kv.head_dim + 63) / 64;
+    if (wide <= 1)
+        launch_wide<T, 1>(j, stream);
+    else if (wide == 2)
+        launch_wide<T, 2>(j, stream);
+    else if (wide == 3)
+        launch_wide<T, 3>(j, stream);
+    else
+        launch_wide<T, 4>(j, stream);
+}
+
+// Of one row: the parts of every head at every split, and a counter for each group of heads.
+size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
+    int group = n_heads / n_kv_heads, heads = group <= 8 ? 8 : 16;
+    size_t units = (size_t)n_kv_heads * (size_t)((group + heads - 1) / heads);
+    size_t pitch = (size_t)((head_dim + 63) / 64) * 64 + 2;
+    size_t held = (size_t)(group < heads ? group : heads);
+    return units * ((size_t)MAX_SPLITS * held * pitch * sizeof(float) + sizeof(int));
+}
+
+bool covers(const struct cuda_attention *a) {
+    return (a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16) && a->kv.dtype == a->dtype &&
+           a->kv.head_dim % 8 == 0 && a->kv.head_dim <= 256 && a->kv.block_tokens % RUN == 0 &&
+           a->n_heads % a->kv.n_kv_heads == 0;
+}
+
+int launch_rows(const struct cuda_attention *a, bool tiles, int n, cudaStream_t stream) {
+    size_t one = row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
+    int at_once = (int)min((size_t)1024, a->work_bytes / one);
+    if (!covers(a) || at_once < 1 || (!tiles && n > at_once)) return CUDA_NOT_MINE;
+    for (int first = 0; first < n; first += at_once) {
+        struct decode j = {};
+        j.a = *a;
+        j.n_rows = min(at_once, n - first);
+        j.first_row = first;
+        j.tiles = tiles;
+        // From the end, so that they are the same words for every number of rows.
+        int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
+        int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
+        j.counters = (int32_t *)((char *)a->work + a->work_bytes / 4 * 4) - at_once * units;
+        if (a->dtype == DTYPE_BF16)
+            launch_typed<__nv_bfloat16>(j, stream);
+        else
+            launch_typed<__half>(j, stream);
+    }
+    return cuda_launched("attention_decode");
+}
+
+} // namespace
+
+size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
+                                 int32_t head_dim) {
+    return (size_t)max_rows * row_bytes(n_heads, n_kv_heads, head_dim);
+}
+
+int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
+    return launch_rows(a, false, a->n_decode, stream);
+}
+
+int cuda_attention_rows_of_tiles(const struct cuda_attention *a, cudaStream_t stream) {
+    return launch_rows(a, true, a->n_tiles * CUDA_TILE_ROWS, stream);
+}

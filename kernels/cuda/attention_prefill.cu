@@ -1,0 +1,345 @@
+// Attention of tiles of rows over the block ring: for rows of one sequence with consecutive
+// positions, out = softmax(scale q.k + alibi) v over what each row sees. bf16 and f16, head_dim a
+// multiple of 16 up to 256.
+//
+// Bound by the tensor cores: 4 * keys * head_dim operations for each (row, head). mma.sync with 16
+// query rows a warp is held back by shared memory (each word of K and V feeds one product a warp):
+// expect some 300 TFLOP/s at head_dim 128 for long chunks, a few percent of a prefill's time.
+//
+//   - A block takes 64 query rows of one kv head: (token, head of the group) pairs, tokens
+//   outermost, so
+//     that a group's heads share the keys and values in shared memory and a short tile wastes
+//     little.
+//   - Keys come in runs of 64 at absolute multiples of 64, in ascending order: first those that
+//   sinks
+//     lie in, then the window's. K and V each have two buffers, filled by asynchronous copies while
+//     the other is worked on. What no row of the block may see is not read (its block may be gone).
+//   - Online softmax in F32 (Dao et al., FlashAttention-2); the scores' registers become the
+//     probabilities' operand as they are.
+//   - 16-byte words of a row of shared memory are swizzled by the row's number: the 8 rows that
+//     ldmatrix takes at once lie in different banks.
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/pdl.cuh"
+#include <math.h>
+
+namespace {
+
+constexpr int WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16, KEYS = 64;
+constexpr float LOG2E = 1.4426950408889634f;
+
+template <int DIM> struct shape {         // DIM: head_dim rounded up to 64, 128 or 256
+    static constexpr int words = DIM / 8; // of 16 bytes in a row of shared memory
+    static constexpr size_t buffer_bytes = (size_t)KEYS * DIM * 2;
+    static constexpr size_t bytes = 4 * buffer_bytes; // K, K, V, V
+};
+
+// What a query row sees: [sink_first, sink_end) and [first, position].
+struct sight {
+    int32_t position, sink_first, sink_end, first;
+};
+
+__device__ __forceinline__ struct sight sight_of(const struct cuda_seq &s, int32_t t,
+                                                 int32_t window) {
+    struct sight v;
+    v.position = t;
+    v.sink_first = window > 0 ? max(t - window + 1, 0) : 0;
+    v.sink_end = min(s.sink_len, t + 1);
+    v.first = max(max(t - (s.memory_len - s.sink_len) + 1, v.sink_end), v.sink_first);
+    return v;
+}
+
+__device__ __forceinline__ bool sees(const struct sight &v, int p) {
+    return (p >= v.sink_first && p < v.sink_end) || (p >= v.first && p <= v.position);
+}
+
+// Byte offset in shared memory of 16-byte word w of row r.
+template <int DIM> __device__ __forceinline__ uint32_t swizzled(int r, int w) {
+    return (uint32_t)(r * shape<DIM>::words + (w ^ (r & 7))) * 16;
+}
+
+struct span { // of runs of KEYS keys
+    int32_t begin, end;
+};
+
+// The runs that the block's rows see, as a list: [0, sinks.end - sinks.begin) of the sinks, then
+// the window's.
+struct runs {
+    struct span sinks, window;
+};
+
+__device__ __forceinline__ struct runs runs_of(const struct sight &oldest,
+                                               const struct sight &newest) {
+    struct runs r;
+    r.window = {oldest.first / KEYS, newest.position / KEYS + 1};
+    r.sinks = {oldest.sink_first / KEYS, (newest.sink_end + KEYS - 1) / KEYS};
+    if (oldest.sink_first >= newest.sink_end) r.sinks = {0, 0};
+    if (r.sinks.end > r.window.begin) r.sinks.end = max(r.window.begin, r.sinks.begin);
+    return r;
+}
+
+// Queues the copies of one run's K and V into their buffers; zeros for keys out of sight.
+template <int DIM>
+__device__ __forceinline__ void request(const struct cuda_attention &a, const struct cuda_seq &seq,
+                                        int kv_head, const struct sight &oldest,
+                                        const struct sight &newest, int run, uint32_t k_to,
+                                        uint32_t v_to) {
+    constexpr int words = shape<DIM>::words, step = THREADS / words; // rows apart
+    const struct cuda_kv &kv = a.kv;
+    const int r0 = (int)threadIdx.x / words, w = (int)threadIdx.x % words, p0 = run * KEYS;
+    const int row_bytes = kv.head_dim * 2;
+    const bool in_row = w * 8 < kv.head_dim;
+    const int64_t values = (int64_t)kv.n_kv_heads * kv.block_tokens * row_bytes;
+    const char *head = (const char *)kv.data + a.layer * (int64_t)kv.layer_bytes +
+                       (int64_t)kv_head * kv.block_tokens * row_bytes + w * 16;
+    // May be seen by some row: between the oldest's first and the newest's last of either part.
+    auto held = [&](int p) {
+        return (p >= oldest.sink_first && p < newest.sink_end) ||
+               (p >= oldest.first && p <= newest.position);
+    };
+    if (kv.block_tokens % KEYS == 0) { // one block, which some row sees
+        bool whole = (p0 >= oldest.first && p0 + KEYS - 1 <= newest.position) ||
+                     (p0 >= oldest.sink_first && p0 + KEYS <= newest.sink_end);
+        const char *from = head + kv_block(a.b, seq, p0) * (int64_t)kv.block_bytes +
+                           (p0 % kv.block_tokens + r0) * row_bytes;
+        if (!in_row) from = head;
+#pragma unroll
+        for (int i = 0; i < KEYS / step; i++) {
+            bool valid = in_row && (whole || held(p0 + r0 + i * step));
+            uint32_t to = swizzled<DIM>(r0 + i * step, w);
+            copy_async(k_to + to, from, valid);
+            copy_async(v_to + to, from + values, valid);
+            from += step * row_bytes;
+        }
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS / step; i++) {
+        int p = p0 + r0 + i * step;
+        bool valid = in_row && held(p);
+        const char *from = head;
+        if (valid)
+            from +=
+                kv_block(a.b, seq, p) * (int64_t)kv.block_bytes + p % kv.block_tokens * row_bytes;
+        uint32_t to = swizzled<DIM>(r0 + i * step, w);
+        copy_async(k_to + to, from, valid);
+        copy_async(v_to + to, from + values, valid);
+    }
+}
+
+template <typename T, int DIM>
+__global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
+    prefill_kernel(const __grid_constant__ struct cuda_attention a, int m_blocks) {
+    using S = shape<DIM>;
+    extern __shared__ __align__(128) char shared[];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              t = lane % 4;
+    const int dim = a.kv.head_dim, group = a.n_heads / a.kv.n_kv_heads;
+    pdl_trigger();
+    // Heads innermost, so that blocks with the same keys run together; the last tokens, which see
+    // most, first.
+    const int kv_head = (int)blockIdx.x % a.kv.n_kv_heads, at = (int)blockIdx.x / a.kv.n_kv_heads;
+    const int m_block = m_blocks - 1 - at % m_blocks;
+    const struct cuda_tile tile = a.b.tiles[a.n_tiles - 1 - at / m_blocks];
+    const int n_rows = tile.n_rows * group; // query rows of this kv head
+    pdl_wait();
+    if (tile.seq < 0 || m_block * ROWS >= n_rows) return;
+    const struct cuda_seq seq = a.b.seqs[tile.seq];
+    const int first_position = a.b.positions[tile.row];
+
+    // This lane's two rows, and the block's first and last token.
+    const int last_row = min(m_block * ROWS + ROWS, n_rows) - 1;
+    const struct sight oldest = sight_of(seq, first_position + m_block * ROWS / group, a.window);
+    const struct sight newest = sight_of(seq, first_position + last_row / group, a.window);
+    struct sight mine[2];
+    float slope[2];
+    const T *q_from[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = min(m_block * ROWS + warp * 16 + h * 8 + g, last_row);
+        int token = row / group, head = kv_head * group + row % group;
+        mine[h] = sight_of(seq, first_position + token, a.window);
+        slope[h] = a.alibi_slopes ? a.alibi_slopes[head] * LOG2E : 0.0f;
+        q_from[h] = (const T *)a.qkv +
+                    ((int64_t)(tile.row + token) * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
+    }
+
+    const uint32_t k_buffer = shared_address(shared), v_buffer = k_buffer + 2 * S::buffer_bytes;
+    const struct runs runs = runs_of(oldest, newest);
+    const int n_sinks = runs.sinks.end - runs.sinks.begin;
+    const int n_runs = n_sinks + runs.window.end - runs.window.begin;
+    auto run_at = [&](int i) {
+        return i < n_sinks ? runs.sinks.begin + i : runs.window.begin + i - n_sinks;
+    };
+    request<DIM>(a, seq, kv_head, oldest, newest, run_at(0), k_buffer, v_buffer);
+    copy_commit();
+
+    // Q stays in registers as A: words 2 of 16 k in the order in which ldmatrix gives K.
+    uint32_t q[DIM / 16][4];
+#pragma unroll
+    for (int c = 0; c < DIM / 16; c++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int at = c * 16 + i / 2 * 8 + 2 * t;
+            q[c][i] = at < dim ? *(const uint32_t *)(q_from[i % 2] + at) : 0;
+        }
+    }
+
+    float out[DIM / 8][4] = {};
+    float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+    for (int i = 0; i < n_runs; i++) {
+        const int run = run_at(i), buffer = i % 2;
+        if (i + 1 < n_runs)
+            request<DIM>(a, seq, kv_head, oldest, newest, run_at(i + 1),
+                         k_buffer + (uint32_t)((1 - buffer) * S::buffer_bytes),
+                         v_buffer + (uint32_t)((1 - buffer) * S::buffer_bytes));
+        copy_commit();
+        copy_wait<1>();
+        __syncthreads();
+        const uint32_t k = k_buffer + (uint32_t)(buffer * S::buffer_bytes);
+        const uint32_t v = v_buffer + (uint32_t)(buffer * S::buffer_bytes);
+
+        float score[KEYS / 8][4] = {};
+#pragma unroll
+        for (int c = 0; c < DIM / 16; c++) {
+#pragma unroll
+            for (int n = 0; n < KEYS / 16; n++) {
+                // Matrices: keys 0-7 and k 0-7, keys 0-7 and k 8-15, keys 8-15 likewise.
+                uint32_t b[4];
+                load_matrices(
+                    b, k + swizzled<DIM>(n * 16 + lane / 16 * 8 + lane % 8, c * 2 + lane / 8 % 2));
+                mma(score[2 * n], q[c], b[0], b[1], T());
+                mma(score[2 * n + 1], q[c], b[2], b[3], T());
+            }
+        }
+
+        const int p0 = run * KEYS;
+        const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
+                              (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
+        // Scores in powers of two: score * unit.
+        const float unit = a.alibi_slopes ? 1.0f : a.scale * LOG2E;
+        if (a.alibi_slopes) {
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    int p = p0 + n * 8 + 2 * t + e % 2;
+                    score[n][e] = score[n][e] * (a.scale * LOG2E) +
+                                  slope[e / 2] * (float)(p - mine[e / 2].position);
+                }
+            }
+        }
+        if (!all_seen) {
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    if (!sees(mine[e / 2], p0 + n * 8 + 2 * t + e % 2)) score[n][e] = -INFINITY;
+                }
+            }
+        }
+        float factor[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float high = top[h];
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++)
+                high = fmaxf(high, fmaxf(score[n][2 * h], score[n][2 * h + 1]));
+            high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
+            high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
+            // A row may see nothing of its first runs.
+            float from = high == -INFINITY ? 0.0f : high * unit;
+            factor[h] = power_of_two(top[h] * unit - from);
+            top[h] = high;
+            float part = 0.0f;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++) {
+                    score[n][e] = power_of_two(__fmaf_rn(score[n][e], unit, -from));
+                    part += score[n][e];
+                }
+            }
+            sum[h] = sum[h] * factor[h] + part;
+        }
+#pragma unroll
+        for (int d = 0; d < DIM / 8; d++) {
+            out[d][0] *= factor[0], out[d][1] *= factor[0];
+            out[d][2] *= factor[1], out[d][3] *= factor[1];
+        }
+
+#pragma unroll
+        for (int n = 0; n < KEYS / 16; n++) {
+            uint32_t p[4] = {pack2<T>(score[2 * n][0], score[2 * n][1]),
+                             pack2<T>(score[2 * n][2], score[2 * n][3]),
+                             pack2<T>(score[2 * n + 1][0], score[2 * n + 1][1]),
+                             pack2<T>(score[2 * n + 1][2], score[2 * n + 1][3])};
+#pragma unroll
+            for (int d = 0; d < DIM / 16; d++) {
+                // Matrices: keys 0-7 and 8-15 of dimensions 0-7, then of dimensions 8-15.
+                uint32_t b[4];
+                load_matrices_transposed(b,
+                                         v + swizzled<DIM>(n * 16 + lane % 16, d * 2 + lane / 16));
+                mma(out[2 * d], p, b[0], b[1], T());
+                mma(out[2 * d + 1], p, b[2], b[3], T());
+            }
+        }
+        __syncthreads(); // the buffer is filled again next
+    }
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
+        sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
+        int row = m_block * ROWS + warp * 16 + h * 8 + g;
+        if (row > last_row) continue;
+        T *to =
+            (T *)a.out +
+            ((int64_t)(tile.row + row / group) * a.n_heads + kv_head * group + row % group) * dim;
+        float inverse = 1.0f / sum[h];
+#pragma unroll
+        for (int d = 0; d < DIM / 8; d++) {
+            int at = d * 8 + 2 * t;
+            if (at < dim)
+                *(uint32_t *)(to + at) =
+                    pack2<T>(out[d][2 * h] * inverse, out[d][2 * h + 1] * inverse);
+        }
+    }
+}
+
+template <typename T, int DIM> void launch(const struct cuda_attention *a, cudaStream_t stream) {
+    auto kernel = prefill_kernel<T, DIM>;
+    static bool raised; // a failure shows at the launch
+    if (!raised)
+        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      (int)shape<DIM>::bytes) == cudaSuccess;
+    int group = a->n_heads / a->kv.n_kv_heads;
+    int m_blocks = (CUDA_TILE_ROWS * group + ROWS - 1) / ROWS;
+    pdl_launch(kernel, dim3((unsigned)(a->n_tiles * a->kv.n_kv_heads * m_blocks)), dim3(THREADS),
+               shape<DIM>::bytes, stream, *a, m_blocks);
+}
+
+template <typename T> void launch_typed(const struct cuda_attention *a, cudaStream_t stream) {
+    int dim = a->kv.head_dim;
+    if (dim <= 64)
+        launch<T, 64>(a, stream);
+    else if (dim <= 128)
+        launch<T, 128>(a, stream);
+    else
+        launch<T, 256>(a, stream);
+}
+
+} // namespace
+
+int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream) {
+    if (a->n_tiles == 0) return 0;
+    // One order of each sum for decode rows and tiles: the decode kernel does both.
+    if (a->deterministic) return cuda_attention_rows_of_tiles(a, stream);
+    if ((a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) || a->kv.dtype != a->dtype ||
+        a->kv.head_dim % 16 != 0 || a->kv.head_dim > 256 || a->n_heads % a->kv.n_kv_heads != 0)
+        return CUDA_NOT_MINE;
+    if (a->dtype == DTYPE_BF16)
+        launch_typed<__nv_bfloat16>(a, stream);
+    else
+        launch_typed<__half>(a, stream);
+    return cuda_launched("attention_prefill");
+}

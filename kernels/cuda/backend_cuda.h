@@ -1,0 +1,70 @@
+// The host's side of the CUDA backend: what its files share. One stream carries everything, so ops
+// run in the order in which they were called; the engine's thread is the only caller.
+#pragma once
+#include "kernels/cuda/cublas.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/step.h"
+
+enum { CUDA_STAGING_BYTES = 16 << 20, CUDA_MAX_SHAPES = 64 };
+
+struct cuda_backend {
+    struct backend base; // first: a struct backend * is a struct cuda_backend *
+    int device;
+    cudaStream_t stream;
+    bool deterministic;
+    struct cuda_step step;
+    struct cublas blas;
+    // Where weights pass through on their way in: two halves of pinned memory, one being filled
+    // while the other is copied. Given back when the first step is prepared.
+    struct cuda_staging {
+        char *pinned[2];
+        void *device[2];
+        cudaEvent_t copied[2];
+        int next;
+    } staging;
+    // Shapes of the weights made so far, each once, with one weight of it to measure on.
+    struct cuda_linear shapes[CUDA_MAX_SHAPES];
+    int n_shapes;
+    int32_t kv_blocks; // of the cache made last: block ids are below
+    void *attention_work;
+    size_t attention_work_bytes;
+    struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
+    void *draw_work;
+    char description[160];
+};
+
+static inline struct cuda_backend *cuda_of(struct backend *be) {
+    return (struct cuda_backend *)be;
+}
+
+// 0, or E_DEVICE after the log has been told what failed.
+int cuda_check(cudaError_t rc, const char *what);
+#define CUDA_TRY(call) TRY(cuda_check(call, #call))
+
+void cuda_close(struct cuda_backend *cuda);
+
+// Device memory; E_NOMEM says how much was asked for and how much there is.
+int cuda_alloc(void **out, size_t bytes, struct err *err);
+
+// The ops, one file each or, where they only unpack and launch, ops.c.
+int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
+                     int n_parts, struct err *err);
+void cuda_weight_release(struct backend *be, struct weight *w);
+void cuda_draws_release(struct cuda_backend *cuda);
+void cuda_staging_release(struct cuda_backend *cuda);
+size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *shape);
+int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
+void cuda_kv_store_release(struct backend *be, struct kv_store *kv);
+int cuda_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
+int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                   const struct weight *w, const float *bias);
+int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
+                            const struct weight *w, const float *bias, enum activation act,
+                            bool gated);
+struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct weight *w);
+int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
+                      const struct batch *b, const struct attention_args *args);
+
+struct cuda_kv cuda_kv_of(const struct kv_store *kv);
+
+extern const struct backend_ops cuda_ops;

@@ -1,0 +1,208 @@
+// The launchers of the CUDA kernels: raw pointers, dimensions, a stream. This header is all that a
+// kernel file needs to know of Parley, and all that the host's side (*.c here) knows of kernels.
+//
+// Every launcher returns 0 or E_DEVICE (the launch was refused; cuda_launch_failed has said why in
+// the log), and CUDA_NOT_MINE where it says so: a shape that this kernel does not cover, nothing
+// was launched, the caller takes the simple one. None allocates, synchronises or reads
+// configuration.
+//
+// Recorded steps. A decode step is recorded once as a graph and launched again with other contents,
+// so a launcher's grid, pointers and branches may depend on what is in its arguments, never on what
+// lies in device memory (positions, lengths, block ids): kernels read those through struct
+// cuda_batch, whose pointers stay the same from step to step.
+//
+// Dtypes. Activations and weights have one dtype T (`dtype`: F32, F16 or BF16) unless a weight is
+// quantised; sums are F32; what leaves a kernel is rounded to T once. Biases, norms' weights,
+// cosines and slopes are F32.
+#pragma once
+#include "base/dtype.h"
+#include "base/err.h"
+#include "kernels/backend.h"
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CUDA_NOT_MINE = 1 };
+
+// 0, or E_DEVICE after saying which launch failed and why. For the end of every launcher:
+//     return cuda_launched("norm");
+int cuda_launched(const char *what);
+
+// Whether the program holds code for the current device.
+bool cuda_has_code(void);
+
+// --- the step, in device memory
+// ------------------------------------------------------------------------------------------------
+
+enum { CUDA_TILE_ROWS = 64 }; // rows of one sequence that a prefill tile has at most
+
+struct cuda_seq { // kernels/batch.h's struct batch_seq, flattened
+    int32_t first_row, n_rows;
+    int32_t memory_len, sink_len;
+    int32_t n_sink_blocks, n_ring_blocks, block_tokens;
+    int32_t map; // its blocks are maps[map ...]; kv_map.h has the arithmetic
+};
+
+struct cuda_tile { // rows [row, row + n_rows) of sequence seq, at most CUDA_TILE_ROWS
+    int32_t seq, row, n_rows, reserved;
+};
+
+// Passed to kernels by value. All int32_t, in one allocation, 16-byte aligned each.
+struct cuda_batch {
+    const int32_t *ids;       // (n_rows)
+    const int32_t *positions; // (n_rows)
+    // (n_rows) the row's sequence. -1: the row only fills a recorded width up; compute what you
+    // like for it (its inputs are finite), but write nothing to the cache.
+    const int32_t *row_seq;
+    const int32_t *logit_rows; // (n_logits)
+    const struct cuda_seq *seqs;
+    const int32_t *maps;
+    // Attention's work: rows that are their sequence's only one in this step go to the decode
+    // kernel, the others in tiles to the prefill kernel. n_decode and n_tiles come as arguments.
+    const int32_t *decode_rows;    // (n_decode) row numbers; -1: nothing to do
+    const struct cuda_tile *tiles; // (n_tiles)
+};
+
+// --- linear
+// ------------------------------------------------------------------------------------------------
+// A weight on the device is row-major: element (row, col) at w[row * ld + col], rows 16-byte
+// aligned, the columns from cols to ld zero. x (n, cols) and y (n, rows) are packed, so their rows
+// are 16-byte aligned only where cols (rows) is a multiple of 16 / sizeof(T): wide loads need that
+// check.
+struct cuda_linear {
+    void *y;
+    const void *x;
+    const void *w;
+    const float *scale; // of a quantised weight, (rows); else NULL
+    const float *bias;  // (rows) or NULL
+    int32_t n, rows, cols, ld;
+    enum dtype dtype;   // of x, and of y unless y_f32
+    enum dtype w_dtype; // = dtype, or DTYPE_I8 ...: y = scale[row] * (x . w[row])
+    bool y_f32;         // y is F32: logits
+    bool add;           // y += , read in y's dtype, added in F32, rounded once
+    // --- fused, all optional; zero means none. The rounding to T happens where the separate ops
+    // would have done it, so that fused and unfused agree.
+    // x is normed on the way in: x' = round(norm(x)), norm_weight (cols) not NULL.
+    enum norm_kind norm;
+    const float *norm_weight, *norm_bias;
+    float norm_eps;
+    // y (n, rows / 2) = act(round(row r)) * round(row r + rows / 2) if gated, else y (n, rows) =
+    // act(round(..)).
+    bool activate, gated;
+    enum activation act;
+};
+
+// Narrow: n <= 16, bound by reading w once. CUDA_NOT_MINE for what it does not cover.
+int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
+// Any shape, F32 sums in one fixed order for each output whatever n is: the reference, and what
+// runs where cuBLASLt is missing. Ignores nothing: CUDA_NOT_MINE where something fused is asked
+// for.
+int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
+
+// --- cache and attention
+// ------------------------------------------------------------------------------------------------
+// Layer l's part of block b is at data + l * layer_bytes + b * block_bytes: K (n_kv_heads,
+// block_tokens, head_dim), then V likewise. K after rotation. One layer's parts lie together:
+// attention reads those of all blocks, and few pages are found faster than many.
+struct cuda_kv {
+    void *data;
+    size_t layer_bytes, block_bytes;
+    enum dtype dtype;
+    int32_t n_layers, n_kv_heads, head_dim, block_tokens;
+};
+
+struct cuda_attention {
+    void *out; // (n_rows, n_heads * head_dim)
+    const void
+        *qkv; // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q rotated, k and v in the cache
+    enum dtype dtype;
+    struct cuda_kv kv;
+    struct cuda_batch b;
+    int32_t layer, n_heads;
+    float scale;
+    int32_t window;            // the model's own; 0 for none
+    const float *alibi_slopes; // (n_heads) or NULL; adds slope * (key position - row position)
+    int32_t n_decode, n_tiles;
+    // A power of two: no decode row of this step sees a key at or past this position's run, that
+    // is, row positions are < max_position. The decode kernel's grid may depend on it.
+    int32_t max_position;
+    // Where splits leave their parts: cuda_attention_work_bytes(max decode rows, ...) bytes, zeros
+    // before the first launch.
+    void *work;
+    size_t work_bytes;
+    // The same bits whatever the batch, the chunks and the history: every sum in an order that
+    // depends on absolute positions alone, the same for decode rows and tiles.
+    bool deterministic;
+};
+
+size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
+                                 int32_t head_dim);
+// n_decode rows of b.decode_rows. CUDA_NOT_MINE for what it does not cover.
+int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream);
+// n_tiles tiles of b.tiles. CUDA_NOT_MINE likewise.
+int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream);
+// The same by the decode kernel, row by row: where tiles and decode rows must give the same bits.
+int cuda_attention_rows_of_tiles(const struct cuda_attention *a, cudaStream_t stream);
+// Any shape and dtype, one block for each (row, head), keys in ascending order: rows is the list of
+// n rows, or NULL for rows 0 .. n - 1. The reference.
+int cuda_attention_simple(const struct cuda_attention *a, const int32_t *rows, int32_t n,
+                          cudaStream_t stream);
+
+// k and v of qkv's rows into the cache; q, k normed first if q_weight, rotated if rot_dim.
+struct cuda_kv_write {
+    void *qkv; // q (and k) are written back normed and rotated
+    enum dtype dtype;
+    struct cuda_kv kv;
+    struct cuda_batch b;
+    int32_t n_rows, layer, n_heads;
+    bool store; // false: norm and rotate only
+    enum rope_style style;
+    int32_t rot_dim;
+    const float *cos_sin;             // (n_rows, rot_dim)
+    const float *q_weight, *k_weight; // (head_dim) or NULL
+    float eps;
+};
+int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
+
+// --- the rest; what each does is in kernels/backend.h
+// ------------------------------------------------------------------------------------------------
+int cuda_embed(void *y, enum dtype dtype, const int32_t *ids, int32_t n, const void *w,
+               const float *scale_of_row, enum dtype w_dtype, int32_t rows, int32_t cols,
+               int32_t ld, float scale, cudaStream_t stream);
+int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, int32_t n,
+                         const float *table, int32_t cols, int32_t offset, cudaStream_t stream);
+int cuda_norm(enum norm_kind kind, void *y, const void *x, enum dtype dtype, int32_t n,
+              int32_t width, int64_t stride, const float *weight, const float *bias, float eps,
+              cudaStream_t stream);
+int cuda_rope_angles(float *cos_sin, const int32_t *positions, int32_t n, const float *inv_freq,
+                     int32_t rot_dim, float scale, cudaStream_t stream);
+int cuda_activate(enum activation act, bool gated, void *y, const void *x, enum dtype dtype,
+                  int32_t n, int32_t width, cudaStream_t stream);
+int cuda_add(void *y, const void *x, enum dtype dtype, int64_t n_elements, cudaStream_t stream);
+// y (n, width) = or += bias (width) in every row.
+int cuda_add_bias(void *y, enum dtype dtype, const float *bias, int32_t n, int32_t width, bool add,
+                  cudaStream_t stream);
+int cuda_gather(void *y, const void *x, enum dtype dtype, const int32_t *rows, int32_t n,
+                int32_t width, cudaStream_t stream);
+// Reads all of data (a multiple of 16 bytes) for nothing; out is any word of device memory.
+int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t stream);
+// Tokens from logits (n, vocab), draws (n) in device memory: out (n). work: cuda_draw_work_bytes.
+size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab);
+int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
+              int32_t n, int32_t vocab, void *work, cudaStream_t stream);
+// dst (rows, ld) = scale[row] * src (rows, ld) of 8 bits; ld a multiple of 16.
+int cuda_widen(void *dst, enum dtype dtype, const void *src, const float *scale, int32_t rows,
+               int32_t ld, cudaStream_t stream);
+// dst (rows, ld of dst_dtype)[r][c] = src[r * row_stride + c * col_stride], for r < rows, c < cols.
+int cuda_convert(void *dst, enum dtype dst_dtype, int64_t ld, const void *src, enum dtype src_dtype,
+                 int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                 cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif

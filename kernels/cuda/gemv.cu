@@ -1,0 +1,345 @@
+// linear for few rows: y (n, rows) =|+= x (n, cols) W^T + bias, n <= 32, W row-major (rows, ld) in
+// bf16, f16 or int8 with a scale for each row.
+//
+// Bound by reading W once: bytes = rows * ld * sizeof(W), everything else is small. What is reached
+// is in README.md.
+//
+//   - A block takes 8 rows of W, or 16 or 32, whole. Its 8 warps split K: warp w takes the steps w,
+//     w + 8, ... of 128 bytes of each row.
+//   - Each thread has a queue of 16-byte copies into shared memory that nobody else reads
+//     (cp.async), so having 200 KB in flight on a multiprocessor takes neither registers nor
+//     barriers. The queue is filled before the predecessor in the stream has ended (pdl.cuh).
+//   - The products run on the tensor cores (mma.cuh), x as A, W as B: for one row most of their
+//   work
+//     is wasted, and costs nothing, since they wait for memory. What a lane copies is what it
+//     needs.
+//   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
+//     order. It depends on cols and W's dtype, on nothing else: a row's bits are the same for any n
+//     and any company.
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/pdl.cuh"
+
+namespace {
+
+constexpr int WARPS = 8, THREADS = WARPS * 32, STEP_BYTES = 128;
+constexpr int STAGE_BYTES = THREADS * 2 * 16; // of one group
+constexpr int BLOCKS_MOST = 4;
+
+struct gemv {
+    struct cuda_linear a;
+    int32_t n_groups; // of 8 rows of W; gated: of 4 rows and the 4 that they gate
+    int32_t stages;   // of the queue
+    bool x_shared;    // x is copied to shared memory first
+};
+
+template <typename T, typename W, int GROUPS, int HALVES> struct shape {
+    static constexpr int chunk = 16 / (int)sizeof(W);        // elements of a 16-byte copy
+    static constexpr int step = STEP_BYTES / (int)sizeof(W); // k of a step
+    static constexpr int words = chunk / 2;                  // of x that face a copy of W
+    static constexpr int tiles = (HALVES + 1) / 2;           // of 16 rows of x
+    static constexpr int sum_bytes = WARPS * GROUPS * HALVES * 64 * (int)sizeof(float);
+};
+
+// The row of W that column g of group `group` stands for.
+template <bool GATED>
+__device__ __forceinline__ int row_of(const struct cuda_linear &a, int group, int g) {
+    if (!GATED) return min(group * 8 + g, a.rows - 1);
+    int half = a.rows / 2, row = min(group * 4 + g % 4, half - 1);
+    return g < 4 ? row : half + row;
+}
+
+// x's words that face this lane's copies of one step: rows g, g + 8, ..., k from `k` on.
+template <typename T, int HALVES, int WORDS>
+__device__ __forceinline__ void load_x(uint32_t (&x)[2][HALVES][WORDS], const struct cuda_linear &a,
+                                       const T *from, int k, int g) {
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+#pragma unroll
+            for (int w = 0; w < WORDS; w += 4) {
+                int at = k + c * 4 * WORDS * 2 + w * 2, row = h * 8 + g;
+                uint4 v = make_uint4(0, 0, 0, 0);
+                if (row < a.n && at < a.cols) v = *(const uint4 *)(from + row * a.cols + at);
+                x[c][h][w] = v.x, x[c][h][w + 1] = v.y, x[c][h][w + 2] = v.z, x[c][h][w + 3] = v.w;
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// One copy of W (this lane's 16 bytes) against the words of x that face it.
+template <typename T, typename W, int HALVES, int WORDS>
+__device__ __forceinline__ void multiply(float (&sum)[(HALVES + 1) / 2][4], uint4 w,
+                                         const uint32_t (&x)[HALVES][WORDS]) {
+#pragma unroll
+    for (int m = 0; m < WORDS / 2; m++) { // products of 16 k
+        uint32_t b0, b1;
+        if (sizeof(W) == 1) {
+            b0 = widen_low(word_of(w, m), T());
+            b1 = widen_high(word_of(w, m), T());
+        } else {
+            b0 = word_of(w, 2 * m);
+            b1 = word_of(w, 2 * m + 1);
+        }
+#pragma unroll
+        for (int tile = 0; tile < (HALVES + 1) / 2; tile++) {
+            constexpr bool whole = HALVES > 1;
+            uint32_t a[4] = {x[2 * tile][2 * m], whole ? x[whole ? 2 * tile + 1 : 0][2 * m] : 0,
+                             x[2 * tile][2 * m + 1],
+                             whole ? x[whole ? 2 * tile + 1 : 0][2 * m + 1] : 0};
+            mma(sum[tile], a, b0, b1, T());
+        }
+    }
+}
+
+// Rounded to T, as the separate op's result would be.
+template <typename T> __device__ __forceinline__ float rounded(float v) {
+    return to_float(from_float<T>(v));
+}
+
+// The 8 warps' sums of output `row` (column `col` of the pass) for row i of x, and what belongs to
+// a linear: scale, bias.
+template <int GROUPS, int HALVES>
+__device__ __forceinline__ float total(const float *sums, const struct cuda_linear &a, int group,
+                                       int col, int i, int row) {
+    float v = 0.0f;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++)
+        v += sums[(((w * GROUPS + group) * HALVES + i / 8) * 8 + i % 8) * 8 + col];
+    if (a.scale) v *= a.scale[row];
+    if (a.bias) v += a.bias[row];
+    return v;
+}
+
+// The block's outputs, one thread each.
+template <typename T, int GROUPS, int HALVES, bool GATED>
+__device__ __forceinline__ void finish(const float *sums, const struct cuda_linear &a,
+                                       int first_group) {
+    constexpr int each = GATED ? 4 : 8, cols = GROUPS * each; // outputs of a group, of the block
+    int width = GATED ? a.rows / 2 : a.rows;
+    for (int o = (int)threadIdx.x; o < a.n * cols; o += THREADS) {
+        int i = o / cols, group = o % cols / each, col = o % each;
+        int row = (first_group + group) * each + col;
+        if (row >= width) continue;
+        int64_t at = (int64_t)i * width + row;
+        float v = total<GROUPS, HALVES>(sums, a, group, col, i, row);
+        if (GATED) {
+            float up = total<GROUPS, HALVES>(sums, a, group, col + 4, i, row + width);
+            v = activated(a.act, rounded<T>(v)) * rounded<T>(up);
+        } else if (a.activate) {
+            v = activated(a.act, rounded<T>(v));
+        }
+        if (a.y_f32)
+            ((float *)a.y)[at] = a.add ? ((float *)a.y)[at] + v : v;
+        else
+            ((T *)a.y)[at] = from_float<T>(a.add ? to_float(((T *)a.y)[at]) + v : v);
+    }
+}
+
+// Waits until at most stages - 1 of this thread's groups of copies are under way.
+__device__ __forceinline__ void wait_for_oldest(int stages) {
+    switch (stages) {
+    case 12:
+        copy_wait<11>();
+        break;
+    case 8:
+        copy_wait<7>();
+        break;
+    case 6:
+        copy_wait<5>();
+        break;
+    case 4:
+        copy_wait<3>();
+        break;
+    case 3:
+        copy_wait<2>();
+        break;
+    default:
+        copy_wait<1>();
+    }
+}
+
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED>
+__global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
+                                           : HALVES == 2 ? (GROUPS == 1 ? 3 : 2)
+                                                         : BLOCKS_MOST / GROUPS + (GROUPS == 2))
+    gemv_kernel(const __grid_constant__ struct gemv j) {
+    using S = shape<T, W, GROUPS, HALVES>;
+    extern __shared__ __align__(16) char shared[];
+    const struct cuda_linear &a = j.a;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              t = lane % 4;
+    pdl_trigger();
+
+    const int first_group = (int)blockIdx.x * GROUPS;
+    const int k0 = warp * S::step + t * S::chunk;
+    int n_steps = ((a.cols + S::step - 1) / S::step - warp + WARPS - 1) / WARPS; // this warp's
+    uint32_t queue = shared_address(shared) + threadIdx.x * 16;
+    float *sums = (float *)(shared + j.stages * GROUPS * STAGE_BYTES);
+
+    // The rows, at this lane's next k to be fetched.
+    const W *row[GROUPS];
+    int ahead = k0;
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++)
+        row[group] = (const W *)a.w + (int64_t)row_of<GATED>(a, first_group + group, g) * a.ld + k0;
+    auto request = [&](int stage) {
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++) {
+            uint32_t to = queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES);
+            bool held = first_group + group < j.n_groups;
+            copy_async(to, row[group], held && ahead < a.cols);
+            copy_async(to + THREADS * 16, row[group] + 4 * S::chunk,
+                       held && ahead + 4 * S::chunk < a.cols);
+            row[group] += WARPS * S::step;
+        }
+        ahead += WARPS * S::step;
+        copy_commit();
+    };
+    for (int stage = 0; stage < j.stages; stage++) request(stage);
+    pdl_wait();
+    const T *x_from = (const T *)a.x;
+    if (j.x_shared) {
+        T *to = (T *)((char *)sums + S::sum_bytes);
+        for (int i = (int)threadIdx.x * 8; i < a.n * a.cols; i += THREADS * 8)
+            *(uint4 *)(to + i) = *(const uint4 *)(x_from + i);
+        __syncthreads();
+        x_from = to;
+    }
+
+    uint32_t x[2][HALVES][S::words], next[2][HALVES][S::words];
+    load_x<T>(next, a, x_from, k0, g);
+    float sum[GROUPS][S::tiles][4] = {};
+    int stage = 0;
+    for (int step = 0; step < n_steps; step++) {
+        memcpy(x, next, sizeof x);
+        load_x<T>(next, a, x_from, k0 + (step + 1) * WARPS * S::step, g);
+        wait_for_oldest(j.stages);
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+#pragma unroll
+            for (int group = 0; group < GROUPS; group++) {
+                uint4 w = load_shared(
+                    queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES + c * THREADS * 16));
+                multiply<T, W, HALVES>(sum[group], w, x[c]);
+            }
+        }
+        request(stage);
+        if (++stage == j.stages) stage = 0;
+    }
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++) {
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            float *to = sums + (((warp * GROUPS + group) * HALVES + h) * 8 + g) * 8 + 2 * t;
+            if (h * 8 + g < a.n)
+                *(float2 *)to =
+                    make_float2(sum[group][h / 2][h % 2 * 2], sum[group][h / 2][h % 2 * 2 + 1]);
+        }
+    }
+    __syncthreads();
+    finish<T, GROUPS, HALVES, GATED>(sums, a, first_group);
+}
+
+int multiprocessors(void) {
+    static int n;
+    int device = 0;
+    if (n == 0 &&
+        (cudaGetDevice(&device) != cudaSuccess ||
+         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
+        n = 1;
+    return n;
+}
+
+// How a launch is cut: groups for each block, and blocks that fit on a multiprocessor together.
+struct cut {
+    int groups, blocks;
+};
+
+// Best is one wave that fills the chip: blocks go wherever there is room, so that a few large ones
+// end up unevenly. Next best are many waves. More rows of W in a block read x less often, and give
+// the widening of int8 more to do at once. The weights of these were found by measuring.
+struct cut cut_of(const struct gemv &j, bool int8) {
+    static const struct cut cuts[] = {{4, 2}, {2, 2}, {2, 3}, {1, 3}, {1, 4}};
+    struct cut best = cuts[0];
+    float most = 0.0f;
+    int n_cuts = int8 || j.a.n > 16 ? 1 : j.a.n > 8 ? 2 : 5; // the rest lacks registers
+    for (int i = 0; i < n_cuts; i++) {
+        struct cut c = cuts[i];
+        int blocks = (j.n_groups + c.groups - 1) / c.groups;
+        float waves = (float)blocks / (float)(multiprocessors() * c.blocks);
+        if (waves > 1.0f && c.groups == 1) continue;
+        float score = waves <= 1.0f ? waves : waves / (waves + 0.5f);
+        score /= 1.0f + 0.15f * (float)j.a.n / (float)c.groups;
+        if (score > most) most = score, best = c;
+    }
+    return best;
+}
+
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED>
+void launch(struct gemv j, int blocks, cudaStream_t stream) {
+    using S = shape<T, W, GROUPS, HALVES>;
+    auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED>;
+    // Shared memory of a multiprocessor, less what the system takes of it for each block.
+    int room = (228 * 1024) / blocks - 1024;
+    j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
+    int bytes = j.stages * GROUPS * STAGE_BYTES + S::sum_bytes;
+    int64_t x_bytes = (int64_t)j.a.n * j.a.cols * (int)sizeof(T);
+    j.x_shared = x_bytes <= room - bytes;
+    if (j.x_shared) bytes += (int)x_bytes;
+    static int raised; // as asked for so far; a failure shows at the launch
+    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               bytes) == cudaSuccess)
+        raised = bytes;
+    pdl_launch(kernel, dim3((unsigned)((j.n_groups + GROUPS - 1) / GROUPS)), dim3(THREADS),
+               (size_t)bytes, stream, j);
+}
+
+template <typename T, typename W, int GROUPS>
+void launch_for_rows(const struct gemv &j, int blocks, cudaStream_t stream) {
+    bool gated = j.a.activate && j.a.gated;
+    constexpr int G = GROUPS;
+    if (j.a.n <= 8)
+        gated ? launch<T, W, G, 1, true>(j, blocks, stream)
+              : launch<T, W, G, 1, false>(j, blocks, stream);
+    else if (j.a.n <= 16)
+        gated ? launch<T, W, G, 2, true>(j, blocks, stream)
+              : launch<T, W, G, 2, false>(j, blocks, stream);
+    else
+        gated ? launch<T, W, G, 4, true>(j, blocks, stream)
+              : launch<T, W, G, 4, false>(j, blocks, stream);
+}
+
+template <typename T, typename W> void launch_typed(const struct gemv &j, cudaStream_t stream) {
+    struct cut c = cut_of(j, sizeof(W) == 1);
+    if (c.groups == 4)
+        launch_for_rows<T, W, 4>(j, c.blocks, stream);
+    else if (c.groups == 2)
+        launch_for_rows<T, W, 2>(j, c.blocks, stream);
+    else
+        launch_for_rows<T, W, 1>(j, c.blocks, stream);
+}
+
+} // namespace
+
+int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
+    bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
+    bool gated = a->activate && a->gated;
+    if (!half || a->n < 1 || a->n > 32 || a->cols % 8 != 0 || a->norm_weight ||
+        (a->w_dtype != a->dtype && a->w_dtype != DTYPE_I8) ||
+        (a->w_dtype == DTYPE_I8 && a->ld % 16 != 0) || (gated && a->rows % 2 != 0))
+        return CUDA_NOT_MINE;
+    struct gemv j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0, false};
+    if (a->dtype == DTYPE_BF16)
+        a->w_dtype == DTYPE_I8 ? launch_typed<__nv_bfloat16, int8_t>(j, stream)
+                               : launch_typed<__nv_bfloat16, __nv_bfloat16>(j, stream);
+    else
+        a->w_dtype == DTYPE_I8 ? launch_typed<__half, int8_t>(j, stream)
+                               : launch_typed<__half, __half>(j, stream);
+    return cuda_launched("gemv");
+}

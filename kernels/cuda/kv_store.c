@@ -1,0 +1,60 @@
+// The cache arena on the GPU: layer after layer, in a layer block after block, K (n_kv_heads,
+// block_tokens, head_dim), then V. Attention reads all blocks of one layer: were a block's layers
+// together, each 16 KB would be in a page of its own, and finding pages would take longer than
+// reading them.
+#include "kernels/cuda/backend_cuda.h"
+
+struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
+    size_t part = kv->block_bytes / (size_t)kv->n_layers;
+    return (struct cuda_kv){.data = kv->data,
+                            .layer_bytes = part * (size_t)kv->n_blocks,
+                            .block_bytes = part,
+                            .dtype = kv->dtype,
+                            .n_layers = kv->n_layers,
+                            .n_kv_heads = kv->n_kv_heads,
+                            .head_dim = kv->head_dim,
+                            .block_tokens = kv->block_tokens};
+}
+
+size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *kv) {
+    size_t values = (size_t)kv->n_kv_heads * 2 * (size_t)kv->head_dim * (size_t)kv->block_tokens;
+    return ((values * dtype_size(kv->dtype) + 255) & ~(size_t)255) * (size_t)kv->n_layers;
+}
+
+int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
+    struct cuda_backend *cuda = cuda_of(be);
+    kv->data = NULL;
+    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16)
+        return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the GPU",
+                       dtype_name(kv->dtype));
+    if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 ||
+        kv->block_tokens < 1 || (kv->block_tokens & (kv->block_tokens - 1)))
+        return err_set(err, E_INVAL,
+                       "a cache of %d blocks of %d tokens, %d layers, %d heads of %d is not valid",
+                       kv->n_blocks, kv->block_tokens, kv->n_layers, kv->n_kv_heads, kv->head_dim);
+    if (kv->head_dim > 1024)
+        return err_set(err, E_UNSUPPORTED, "heads of %d dimensions are not supported on the GPU",
+                       kv->head_dim);
+    kv->block_bytes = cuda_kv_block_bytes(be, kv);
+    cuda->kv_blocks = kv->n_blocks;
+    return cuda_alloc(&kv->data, kv->block_bytes * (size_t)kv->n_blocks, err);
+}
+
+void cuda_kv_store_release(struct backend *be, struct kv_store *kv) {
+    cudaStreamSynchronize(cuda_of(be)->stream);
+    cudaFree(kv->data);
+    kv->data = NULL;
+}
+
+int cuda_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src) {
+    if (dst < 0 || dst >= kv->n_blocks || src < 0 || src >= kv->n_blocks) return E_INVAL;
+    if (dst == src) return 0;
+    CUDA_TRY(cudaSetDevice(cuda_of(be)->device)); // as in cuda_step_begin
+    struct cuda_kv c = cuda_kv_of(kv);
+    char *base = kv->data;
+    CUDA_TRY(cudaMemcpy2DAsync(base + (size_t)dst * c.block_bytes, c.layer_bytes,
+                               base + (size_t)src * c.block_bytes, c.layer_bytes, c.block_bytes,
+                               (size_t)kv->n_layers, cudaMemcpyDeviceToDevice,
+                               cuda_of(be)->stream));
+    return 0;
+}

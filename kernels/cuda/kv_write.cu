@@ -1,0 +1,78 @@
+// What happens to q, k and v between their projection and attention, in one pass: RMS norm of each
+// q and k head, rotation, and the store into the cache. A warp for each (row, head), the head in
+// shared memory as F32; values are rounded to T where the separate ops would have stored them, so
+// any division into calls gives the same bits.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pdl.cuh"
+
+enum { WARPS = 4 };
+
+template <typename T> __device__ __forceinline__ float rounded(float v) {
+    return to_float(from_float<T>(v));
+}
+
+template <typename T>
+__device__ void norm_head(float *head, int32_t dim, const float *weight, float eps, int32_t lane) {
+    float sum = 0.0f;
+    for (int32_t i = lane; i < dim; i += 32) sum += head[i] * head[i];
+    float scale = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
+    for (int32_t i = lane; i < dim; i += 32) head[i] = rounded<T>(head[i] * scale * weight[i]);
+    __syncwarp();
+}
+
+template <typename T>
+__device__ void rotate_head(float *head, enum rope_style style, int32_t rot_dim,
+                            const float *cos_sin, int32_t lane) {
+    int32_t half = rot_dim / 2;
+    for (int32_t i = lane; i < half; i += 32) {
+        int32_t at = style == ROPE_INTERLEAVED ? 2 * i : i;
+        int32_t to = style == ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
+        float a = head[at], b = head[to], c = cos_sin[i], s = cos_sin[half + i];
+        head[at] = rounded<T>(a * c - b * s);
+        head[to] = rounded<T>(b * c + a * s);
+    }
+    __syncwarp();
+}
+
+// Heads are numbered q, k, v, as they lie in qkv.
+template <typename T>
+__global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) {
+    extern __shared__ float heads[];
+    int32_t dim = a.kv.head_dim, n_kv = a.kv.n_kv_heads, n_qk = a.n_heads + n_kv;
+    int32_t n_all = n_qk + n_kv, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int32_t row = blockIdx.x, h = blockIdx.y * WARPS + warp;
+    float *head = heads + warp * dim;
+    pdl_trigger();
+    pdl_wait();
+    if (h >= n_all) return;
+    T *x = (T *)a.qkv + ((int64_t)row * n_all + h) * dim;
+    for (int32_t i = lane; i < dim; i += 32) head[i] = to_float(x[i]);
+    __syncwarp();
+    bool changed = h < n_qk && (a.q_weight || a.rot_dim > 0);
+    if (h < n_qk && a.q_weight)
+        norm_head<T>(head, dim, h < a.n_heads ? a.q_weight : a.k_weight, a.eps, lane);
+    if (h < n_qk && a.rot_dim > 0)
+        rotate_head<T>(head, a.style, a.rot_dim, a.cos_sin + (int64_t)row * a.rot_dim, lane);
+    if (changed)
+        for (int32_t i = lane; i < dim; i += 32) x[i] = from_float<T>(head[i]);
+    int32_t seq = a.store ? a.b.row_seq[row] : -1;
+    if (h < a.n_heads || seq < 0) return;
+    const struct cuda_seq s = a.b.seqs[seq];
+    int32_t position = a.b.positions[row], kv_head = (h - a.n_heads) % n_kv;
+    int32_t block = kv_block(a.b, s, position), slot = position % s.block_tokens;
+    if (block < 0) return;
+    int64_t at = ((int64_t)(h >= n_qk) * n_kv + kv_head) * s.block_tokens + slot;
+    void *to =
+        (char *)a.kv.data + (size_t)a.layer * a.kv.layer_bytes + (size_t)block * a.kv.block_bytes;
+    for (int32_t i = lane; i < dim; i += 32)
+        store_from_float(to, a.kv.dtype, at * dim + i, head[i]);
+}
+
+int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream) {
+    if (a->n_rows == 0) return 0;
+    int32_t heads = a->n_heads + 2 * a->kv.n_kv_heads;
+    dim3 grid((unsigned)a->n_rows, (unsigned)((heads + WARPS - 1) / WARPS));
+    size_t shared = WARPS * (size_t)a->kv.head_dim * sizeof(float);
+    DISPATCH(a->dtype, pdl_launch(kv_write_kernel<T>, grid, dim3(WARPS * 32), shared, stream, *a));
+    return cuda_launched("kv_write");
+}

@@ -1,0 +1,65 @@
+// Which kernel multiplies: narrow batches are bound by reading the weights and have kernels of
+// their own, wide ones go to cuBLASLt, and what neither takes goes to the simple one. Where the
+// same bits are asked for whatever the batch, everything goes to the one kernel whose sums know
+// nothing of n.
+#include "kernels/cuda/backend_cuda.h"
+
+// What the narrow kernel takes at once, and up to where it is the faster one.
+enum { NARROW_ROWS = 32 };
+
+// Any number of rows through the narrow kernel, whose sums know nothing of n.
+static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
+    size_t x_row = (size_t)a.cols * dtype_size(a.dtype);
+    size_t y_row = (size_t)a.rows / (a.activate && a.gated ? 2 : 1) *
+                   dtype_size(a.y_f32 ? DTYPE_F32 : a.dtype);
+    int32_t n = a.n;
+    for (int32_t row = 0; row < n; row += a.n) {
+        a.n = n - row < NARROW_ROWS ? n - row : NARROW_ROWS;
+        int rc = cuda_gemv(&a, stream);
+        if (rc != 0) return rc; // the first says it for all
+        a.x = (const char *)a.x + (size_t)a.n * x_row;
+        a.y = (char *)a.y + (size_t)a.n * y_row;
+    }
+    return 0;
+}
+
+static struct cuda_linear describe(const struct cuda_backend *cuda, void *y, const void *x,
+                                   int32_t n, const struct weight *w, const float *bias) {
+    struct cuda_linear a = cuda_linear_of(cuda, w);
+    a.y = y;
+    a.x = x;
+    a.n = n;
+    a.bias = bias;
+    return a;
+}
+
+int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                   const struct weight *w, const float *bias) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_linear a = describe(cuda, y, x, n, w, bias);
+    a.add = mode == LINEAR_ADD;
+    a.y_f32 = mode == LINEAR_STORE_F32;
+    int rc = CUDA_NOT_MINE;
+    if (n == 0) return 0;
+    if (cuda->deterministic)
+        rc = linear_by_rows(a, cuda->stream);
+    else if (n <= NARROW_ROWS)
+        rc = cuda_gemv(&a, cuda->stream);
+    if (rc == CUDA_NOT_MINE && !cuda->deterministic)
+        rc = cublas_linear(&cuda->blas, &a, cuda->stream);
+    return rc == CUDA_NOT_MINE ? cuda_linear_simple(&a, cuda->stream) : rc;
+}
+
+int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
+                            const struct weight *w, const float *bias, enum activation act,
+                            bool gated) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_linear a = describe(cuda, y, x, n, w, bias);
+    a.activate = true;
+    a.act = act;
+    a.gated = gated;
+    if (n == 0) return 0;
+    int rc = CUDA_NOT_MINE;
+    if (n <= NARROW_ROWS || cuda->deterministic) rc = linear_by_rows(a, cuda->stream);
+    return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
+}

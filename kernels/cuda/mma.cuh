@@ -1,0 +1,113 @@
+// The tensor cores' m16n8k16 product and the asynchronous copies, as PTX names them.
+//
+// Who holds what in a warp, with g = lane / 4 and t = lane % 4:
+//     A (16 rows, 16 k)   a[0]: row g, k 2t and 2t+1       a[1]: row g + 8, the same k
+//                         a[2]: row g, k 2t+8 and 2t+9     a[3]: row g + 8, the same k
+//     B (16 k, 8 columns) b[0]: k 2t and 2t+1, column g    b[1]: k 2t+8 and 2t+9, column g
+//     C (16 rows, 8)      c[0], c[1]: row g, columns 2t and 2t+1      c[2], c[3]: row g + 8
+// A sum does not mind the order of k, as long as A and B agree: a lane that holds 8 k in a row (16
+// bytes) of A's row g and of B's column g may call the first four of them k 2t, 2t+1, 2t+8, 2t+9 of
+// one product and the last four those of the next. So fragments are loaded straight from row-major
+// memory, 16 bytes a lane. Rows do not touch each other: a row's sum is the same bits whatever the
+// other rows hold.
+#pragma once
+#include "kernels/cuda/device.cuh"
+
+__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                    __nv_bfloat16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                    __half) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *p) {
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+// 16 bytes into shared memory, or zeros (and nothing read) where !valid. Past L1.
+__device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool valid) {
+    int bytes = valid ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(bytes)
+                 : "memory");
+}
+__device__ __forceinline__ void copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits until at most `pending` of this thread's groups are under way.
+template <int pending> __device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+__device__ __forceinline__ uint4 load_shared(uint32_t from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+// Four 8x8 matrices of 16-bit elements; lanes 8i .. 8i+7 give the addresses of the rows of matrix
+// i. A lane gets row g, elements 2t and 2t+1 of each; transposed: rows 2t and 2t+1, element g.
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint32_t from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// Two F32 as a register of two T, the first in the low half.
+template <typename T> __device__ __forceinline__ uint32_t pack2(float a, float b);
+template <> __device__ __forceinline__ uint32_t pack2<__nv_bfloat16>(float a, float b) {
+    __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
+    return *(uint32_t *)&v;
+}
+template <> __device__ __forceinline__ uint32_t pack2<__half>(float a, float b) {
+    __half2 v = __floats2half2_rn(a, b);
+    return *(uint32_t *)&v;
+}
+__device__ __forceinline__ float2 unpack2(uint32_t v, __nv_bfloat16) {
+    return __bfloat1622float2(*(__nv_bfloat162 *)&v);
+}
+__device__ __forceinline__ float2 unpack2(uint32_t v, __half) {
+    return __half22float2(*(__half2 *)&v);
+}
+
+// int8 to T, exactly, two at a time in two to three operations. bf16 holds integers up to 256:
+// 0x4300 with a byte's low 7 bits as mantissa is 128 + those bits, and 0x4300 with its sign bit is
+// 128 or 256; their difference is the byte. f16 holds 1024 + byte as 0x6400 with the byte.
+template <int selector> __device__ __forceinline__ uint32_t widened(uint32_t four, __nv_bfloat16) {
+    uint32_t v = __byte_perm(four, 0x43434343u, selector), low = v & 0xff7fff7fu,
+             high = v & 0xff80ff80u;
+    __nv_bfloat162 d = __hsub2(*(__nv_bfloat162 *)&low, *(__nv_bfloat162 *)&high);
+    return *(uint32_t *)&d;
+}
+template <int selector> __device__ __forceinline__ uint32_t widened(uint32_t four, __half) {
+    uint32_t v = __byte_perm(four ^ 0x80808080u, 0x64646464u, selector), bias = 0x64806480u;
+    __half2 d = __hsub2(*(__half2 *)&v, *(__half2 *)&bias);
+    return *(uint32_t *)&d;
+}
+template <typename T> __device__ __forceinline__ uint32_t widen_low(uint32_t four, T t) {
+    return widened<0x4140>(four, t);
+}
+template <typename T> __device__ __forceinline__ uint32_t widen_high(uint32_t four, T t) {
+    return widened<0x4342>(four, t);
+}
+// 2^x, two units in the last place off at most, no special case for tiny results.
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}

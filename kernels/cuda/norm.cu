@@ -1,0 +1,90 @@
+// y = norm(x), a block for each row: RMS or layer norm, sums in F32 in an order that follows from
+// the width alone. Bound by latency in a decode step (one row), by bytes in a prefill: a row is
+// read once and kept in registers where it fits, 2 rows of T move through memory.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pdl.cuh"
+
+namespace {
+
+// Each thread keeps VEC neighbouring values. width is a multiple of VEC, at most VEC * blockDim.x.
+template <typename T>
+__global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width, int64_t stride,
+                            const float *weight, const float *bias, float eps) {
+    constexpr int VEC = 16 / (int)sizeof(T);
+    int32_t at = (int32_t)threadIdx.x * VEC;
+    bool mine = at < width;
+    float v[VEC], w[VEC], b[VEC];
+    pdl_trigger();
+    for (int i = 0; i < VEC; i++) { // constants: before the wait
+        w[i] = mine ? weight[at + i] : 0.0f;
+        b[i] = mine && bias ? bias[at + i] : 0.0f;
+    }
+    pdl_wait();
+    alignas(16) T raw[VEC];
+    if (mine) *(uint4 *)raw = *(const uint4 *)(x + blockIdx.x * stride + at);
+    float mean = 0.0f, sum = 0.0f;
+    for (int i = 0; i < VEC; i++) v[i] = mine ? to_float(raw[i]) : 0.0f;
+    if (kind == NORM_LAYER) {
+        for (int i = 0; i < VEC; i++) sum += v[i];
+        mean = block_sum(sum) / (float)width;
+        sum = 0.0f;
+    }
+    for (int i = 0; i < VEC && mine; i++) sum += (v[i] - mean) * (v[i] - mean);
+    float scale = 1.0f / sqrtf(block_sum(sum) / (float)width + eps);
+    for (int i = 0; i < VEC; i++) {
+        float r = (v[i] - mean) * scale * w[i];
+        raw[i] = from_float<T>(bias ? r + b[i] : r);
+    }
+    if (mine) *(uint4 *)(y + blockIdx.x * stride + at) = *(const uint4 *)raw;
+}
+
+// Any width.
+template <typename T>
+__global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t width,
+                                int64_t stride, const float *weight, const float *bias, float eps) {
+    x += blockIdx.x * stride;
+    y += blockIdx.x * stride;
+    float mean = 0.0f, sum = 0.0f;
+    if (kind == NORM_LAYER) {
+        for (int32_t i = threadIdx.x; i < width; i += blockDim.x) sum += to_float(x[i]);
+        mean = block_sum(sum) / (float)width;
+        sum = 0.0f;
+    }
+    for (int32_t i = threadIdx.x; i < width; i += blockDim.x) {
+        float d = to_float(x[i]) - mean;
+        sum += d * d;
+    }
+    float scale = 1.0f / sqrtf(block_sum(sum) / (float)width + eps);
+    for (int32_t i = threadIdx.x; i < width; i += blockDim.x) {
+        float v = (to_float(x[i]) - mean) * scale * weight[i];
+        y[i] = from_float<T>(bias ? v + bias[i] : v);
+    }
+}
+
+template <typename T>
+void launch(enum norm_kind kind, T *y, const T *x, int32_t n, int32_t width, int64_t stride,
+            const float *weight, const float *bias, float eps, cudaStream_t stream) {
+    constexpr int VEC = 16 / (int)sizeof(T);
+    bool whole = width % VEC == 0 && stride % VEC == 0 && width <= VEC * 1024 &&
+                 (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
+    if (whole) {
+        dim3 block((unsigned)((width / VEC + 31) / 32 * 32));
+        pdl_launch(norm_kernel<T>, dim3((unsigned)n), block, 0, stream, kind, y, x, width, stride,
+                   weight, bias, eps);
+        return;
+    }
+    int32_t threads = (width / 4 + 31) / 32 * 32;
+    norm_any_kernel<T><<<n, threads<32 ? 32 : threads> 1024 ? 1024 : threads, 0, stream>>>(
+        kind, y, x, width, stride, weight, bias, eps);
+}
+
+} // namespace
+
+int cuda_norm(enum norm_kind kind, void *y, const void *x, enum dtype dtype, int32_t n,
+              int32_t width, int64_t stride, const float *weight, const float *bias, float eps,
+              cudaStream_t stream) {
+    if (n == 0) return 0;
+    DISPATCH(dtype,
+             launch<T>(kind, (T *)y, (const T *)x, n, width, stride, weight, bias, eps, stream));
+    return cuda_launched("norm");
+}

@@ -1,0 +1,214 @@
+// Weights onto the device: row-major, rows padded with zeros to 16 bytes, in the dtype that the
+// model computes in. The views lie in the loader's staging area; they pass through two pinned
+// buffers, one filled while the other is copied, and only what needs another dtype or order goes
+// over a kernel.
+#include "kernels/cuda/backend_cuda.h"
+#include <string.h>
+
+// --- staging
+// ---------------------------------------------------------------------------------------------
+
+static int staging_init(struct cuda_backend *cuda, struct err *err) {
+    struct cuda_staging *g = &cuda->staging;
+    for (int i = 0; i < 2 && !g->copied[1]; i++) {
+        if (cudaHostAlloc((void **)&g->pinned[i], CUDA_STAGING_BYTES, cudaHostAllocDefault))
+            return err_set(err, E_NOMEM, "no pinned memory for %d bytes", CUDA_STAGING_BYTES);
+        TRY(cuda_alloc(&g->device[i], CUDA_STAGING_BYTES, err));
+        CUDA_TRY(cudaEventCreateWithFlags(&g->copied[i], cudaEventDisableTiming));
+    }
+    return 0;
+}
+
+void cuda_staging_release(struct cuda_backend *cuda) {
+    struct cuda_staging *g = &cuda->staging;
+    for (int i = 0; i < 2; i++) {
+        if (g->copied[i]) {
+            cudaEventSynchronize(g->copied[i]);
+            cudaEventDestroy(g->copied[i]);
+        }
+        if (g->pinned[i]) cudaFreeHost(g->pinned[i]);
+        cudaFree(g->device[i]);
+    }
+    *g = (struct cuda_staging){0};
+}
+
+// --- one view
+// ---------------------------------------------------------------------------------------------
+
+struct lines { // a view as lines of contiguous elements: its rows, or its columns if transposed
+    const char *data;
+    int64_t n, length, stride; // lines; elements of each; elements from one to the next
+    bool down;                 // lines are columns of the matrix
+    int64_t scattered;         // 0, or the distance of a line's elements
+};
+
+static struct lines lines_of(const struct tensor_view *v) {
+    if (v->dtype == DTYPE_I8 && v->col_stride != 1)
+        return (struct lines){v->data, v->rows, v->cols, v->row_stride, false, v->col_stride};
+    bool down = v->col_stride != 1;
+    return (struct lines){v->data,
+                          down ? v->cols : v->rows,
+                          down ? v->rows : v->cols,
+                          down ? v->col_stride : v->row_stride,
+                          down,
+                          0};
+}
+
+// Lines [first, first + n), elements [from, from + length) of each, packed into the pinned half.
+static void pack(char *to, const struct lines *l, int64_t first, int64_t n, int64_t from,
+                 int64_t length, size_t size) {
+    const char *src = l->data + (size_t)(first * l->stride + from) * size;
+    if (l->scattered) { // 8 bits are not turned on the way: rows are put together here
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < length; j++)
+                to[i * length + j] = l->data[(first + i) * l->stride + (from + j) * l->scattered];
+        return;
+    }
+    if (l->stride == length) {
+        memcpy(to, src, (size_t)(n * length) * size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + (size_t)(i * length) * size, src + (size_t)(i * l->stride) * size,
+               (size_t)length * size);
+}
+
+// One piece: to row `row`, column `col` of w and onwards.
+static int send(struct cuda_backend *cuda, const struct weight *w, const struct lines *l,
+                enum dtype dtype, int64_t row, int64_t first, int64_t n, int64_t from,
+                int64_t length) {
+    struct cuda_staging *g = &cuda->staging;
+    int i = g->next;
+    g->next = 1 - i;
+    size_t size = dtype_size(dtype), out = dtype_size(w->dtype), ld = (size_t)w->layout;
+    size_t row0 = (size_t)(row + (l->down ? from : first)), col0 = (size_t)(l->down ? first : from);
+    char *dst = (char *)w->data + (row0 * ld + col0) * out;
+    CUDA_TRY(cudaEventSynchronize(g->copied[i]));
+    pack(g->pinned[i], l, first, n, from, length, size);
+    if (dtype == w->dtype && !l->down) {
+        CUDA_TRY(cudaMemcpy2DAsync(dst, ld * out, g->pinned[i], (size_t)length * size,
+                                   (size_t)length * size, (size_t)n, cudaMemcpyHostToDevice,
+                                   cuda->stream));
+    } else {
+        CUDA_TRY(cudaMemcpyAsync(g->device[i], g->pinned[i], (size_t)(n * length) * size,
+                                 cudaMemcpyHostToDevice, cuda->stream));
+        TRY(cuda_convert(dst, w->dtype, (int64_t)ld, g->device[i], dtype, l->down ? length : n,
+                         l->down ? n : length, l->down ? 1 : length, l->down ? length : 1,
+                         cuda->stream));
+    }
+    return cuda_check(cudaEventRecord(g->copied[i], cuda->stream), "cudaEventRecord");
+}
+
+static int send_view(struct cuda_backend *cuda, const struct weight *w, const struct tensor_view *v,
+                     int64_t row) {
+    struct lines l = lines_of(v);
+    int64_t room = (int64_t)(CUDA_STAGING_BYTES / dtype_size(v->dtype));
+    int64_t length = l.length < room ? l.length : room, step = room / length;
+    for (int64_t first = 0; first < l.n; first += step)
+        for (int64_t from = 0; from < l.length; from += length) {
+            int64_t n = l.n - first < step ? l.n - first : step;
+            int64_t part = l.length - from < length ? l.length - from : length;
+            TRY(send(cuda, w, &l, v->dtype, row, first, n, from, part));
+        }
+    return 0;
+}
+
+// --- a weight
+// ---------------------------------------------------------------------------------------------
+
+static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *rows,
+                       struct err *err) {
+    if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
+    enum dtype t = parts[0].dtype;
+    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && t != DTYPE_I8)
+        return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the GPU",
+                       dtype_name(t));
+    *rows = 0;
+    for (int i = 0; i < n_parts; i++) {
+        if (parts[i].dtype != t)
+            return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s",
+                           dtype_name(t), dtype_name(parts[i].dtype));
+        if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
+            return err_set(
+                err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
+                (long long)parts[i].rows, (long long)parts[i].cols, (long long)parts[0].cols);
+        *rows += parts[i].rows;
+    }
+    if (parts[0].cols > INT32_MAX / 64 || *rows > INT32_MAX / 64)
+        return err_set(err, E_LIMIT, "a weight of %lld x %lld is too large", (long long)*rows,
+                       (long long)parts[0].cols);
+    return 0;
+}
+
+struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct weight *w) {
+    return (struct cuda_linear){.w = w->data,
+                                .scale = w->scales,
+                                .rows = w->rows,
+                                .cols = w->cols,
+                                .ld = w->layout,
+                                .dtype = cuda->base.act_dtype,
+                                .w_dtype = w->dtype};
+}
+
+static void note_shape(struct cuda_backend *cuda, const struct weight *w) {
+    for (int i = 0; i < cuda->n_shapes; i++)
+        if (cuda->shapes[i].rows == w->rows && cuda->shapes[i].cols == w->cols) return;
+    if (w->dtype != cuda->base.act_dtype) return; // no product of cuBLASLt's
+    if (cuda->n_shapes < CUDA_MAX_SHAPES) cuda->shapes[cuda->n_shapes++] = cuda_linear_of(cuda, w);
+}
+
+static void forget_shape(struct cuda_backend *cuda, const struct weight *w) {
+    for (int i = 0; i < cuda->n_shapes; i++)
+        if (cuda->shapes[i].w == w->data) cuda->shapes[i] = cuda->shapes[--cuda->n_shapes];
+}
+
+// Data, and of 8-bit weights the scales.
+static int fill(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
+                int n_parts, struct err *err) {
+    bool scaled = w->dtype == DTYPE_I8;
+    TRY(cuda_alloc(&w->data, w->bytes, err));
+    if (scaled) TRY(cuda_alloc((void **)&w->scales, (size_t)w->rows * sizeof(float), err));
+    if (w->layout != w->cols) CUDA_TRY(cudaMemsetAsync(w->data, 0, w->bytes, cuda->stream));
+    for (int64_t i = 0, row = 0; i < n_parts; row += parts[i++].rows) {
+        TRY(send_view(cuda, w, &parts[i], row));
+        if (!scaled) continue;
+        CUDA_TRY(cudaMemcpyAsync(w->scales + row, parts[i].scales,
+                                 (size_t)parts[i].rows * sizeof(float), cudaMemcpyHostToDevice,
+                                 cuda->stream));
+        CUDA_TRY(cudaStreamSynchronize(cuda->stream)); // the view's scales go away
+    }
+    return 0;
+}
+
+int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
+                     int n_parts, struct err *err) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct err why = {0};
+    int64_t rows = 0;
+    *w = (struct weight){0};
+    TRY(check_parts(parts, n_parts, &rows, err));
+    TRY(staging_init(cuda, err));
+    w->dtype = parts[0].dtype == DTYPE_I8 ? DTYPE_I8 : be->act_dtype;
+    w->rows = (int32_t)rows;
+    w->cols = (int32_t)parts[0].cols;
+    int32_t unit = (int32_t)(16 / dtype_size(w->dtype));
+    w->layout = (w->cols + unit - 1) / unit * unit; // from row to row
+    w->bytes = (size_t)rows * (size_t)w->layout * dtype_size(w->dtype);
+    int rc = fill(cuda, w, parts, n_parts, &why);
+    if (rc < 0) {
+        cudaStreamSynchronize(cuda->stream);
+        cudaFree(w->data);
+        cudaFree(w->scales);
+        *w = (struct weight){0};
+        return err_set(err, rc, "%s", why.code ? why.text : "the GPU took no weight");
+    }
+    note_shape(cuda, w);
+    return 0;
+}
+
+void cuda_weight_release(struct backend *be, struct weight *w) {
+    if (w->data) forget_shape(cuda_of(be), w);
+    cudaFree(w->data);
+    cudaFree(w->scales);
+    *w = (struct weight){0};
+}
