@@ -3,6 +3,9 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "engine/device.h"
+#include "engine/model/ft_folder.h"
+#include "engine/model/text_files.h"
 #include "engine/run/engine_internal.h"
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +19,8 @@ enum {
     IDLE_ROUND_US = 500000, // how often an idle engine shows that it is alive
     MAX_KNOWN_IDLE = 16384, // sequences with a cache and no turn: beyond it, new ones are refused
     MAX_CHUNK_TOKENS = 8192,
+    CPU_CHUNK_TOKENS = 256, // where nobody says: what others wait for while a long prompt comes in
+    GPU_CHUNK_TOKENS = 2048,
     MAX_SEQUENCES = 4096,
     MAX_QUEUED = 65536,
 };
@@ -27,7 +32,6 @@ void engine_options_init(struct engine_options *o) {
         .block_tokens = 64,
         .max_sequences = 32,
         .max_queued_turns = 256,
-        .prefill_chunk_tokens = 256,
     };
 }
 
@@ -39,13 +43,14 @@ static int check_range(const char *name, int64_t value, int64_t min, int64_t max
 
 static int options_check(const struct engine_options *o, struct err *err) {
     if (!o->model_dir) return err_set(err, E_INVAL, "model_dir: no model folder given");
-    if (o->device && strcmp(o->device, "cpu") != 0) {
-        return err_set(err, E_UNSUPPORTED, "device: this build has \"cpu\" only, not \"%s\"",
-                       o->device);
+    TRY(device_check(o->device, o->compute_dtype, err));
+    if (!(o->gpu_memory_fraction >= 0 && o->gpu_memory_fraction <= 1)) {
+        return err_set(err, E_INVAL, "gpu_memory_fraction: %g is not in 0 .. 1",
+                       o->gpu_memory_fraction);
     }
     TRY(check_range("max_sequences", o->max_sequences, 1, MAX_SEQUENCES, err));
     TRY(check_range("max_queued_turns", o->max_queued_turns, 0, MAX_QUEUED, err));
-    TRY(check_range("prefill_chunk_tokens", o->prefill_chunk_tokens, 1, MAX_CHUNK_TOKENS, err));
+    TRY(check_range("prefill_chunk_tokens", o->prefill_chunk_tokens, 0, MAX_CHUNK_TOKENS, err));
     TRY(check_range("block_tokens", o->block_tokens, 8, 256, err));
     TRY(check_range("default_memory_len", o->default_memory_len, 0, INT32_MAX / 2, err));
     TRY(check_range("max_session_len", o->max_session_len, 0, INT32_MAX / 2, err));
@@ -61,7 +66,9 @@ static int options_check(const struct engine_options *o, struct err *err) {
 
 static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
     struct err why = {0};
-    int rc = tokenizer_open(&e->tokenizer, o->model_dir, &why);
+    char dir[PATH_MAX];
+    TRY(text_files_dir(dir, o->model_dir, err));
+    int rc = tokenizer_open(&e->tokenizer, dir, &why);
     if (rc == E_NOTFOUND && !o->chat_template) { // a model without words still takes ids
         e->tokenizer = NULL;
         snprintf(e->template_error, sizeof e->template_error, "the model has no tokenizer: %.400s",
@@ -69,7 +76,7 @@ static int open_text(struct engine *e, const struct engine_options *o, struct er
         return 0;
     }
     if (rc < 0) return err_set(err, rc, "%s", why.text);
-    rc = chat_template_open(&e->chat, o->model_dir, o->chat_template, e->tokenizer, &why);
+    rc = chat_template_open(&e->chat, dir, o->chat_template, e->tokenizer, &why);
     if (rc < 0) e->chat = NULL;
     // One that was asked for by name must work; the model's own may be missing, chat turns are
     // refused then.
@@ -116,14 +123,37 @@ static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
     return (n_blocks - 2) * b - o->prefill_chunk_tokens;
 }
 
-// Where the user names no size: max_sequences full windows, within half of what is free.
-static int64_t default_cache_bytes(const struct engine_options *o, int64_t memory_len,
-                                   int64_t max_session_len, int64_t block_bytes) {
+// What the cache may take of a device's own memory: its fraction, less what is in use (weights) and
+// what the steps will need. Never negative; all that is free counts where no fraction is named.
+static int device_budget(const struct engine *e, const struct engine_options *o, int64_t *out,
+                         struct err *err) {
+    const int64_t graphs = INT64_C(512)
+                           << 20; // recorded steps, work of attention, the driver's own
+    size_t left, total;
+    int rc = e->backend->ops->mem_info(e->backend, &left, &total);
+    if (rc < 0) return err_set(err, rc, "the GPU does not say how much memory it has");
+    double fraction = o->gpu_memory_fraction > 0 ? o->gpu_memory_fraction : 0.95;
+    int64_t work = (int64_t)forward_bytes(e->model, o->max_sequences + o->prefill_chunk_tokens,
+                                          o->max_sequences);
+    int64_t budget = (int64_t)(fraction * (double)total) - (int64_t)(total - left) - work - graphs;
+    *out = budget > 0 ? budget : 0;
+    return 0;
+}
+
+// Where the user names no size: max_sequences full windows, within half of what is free; on a GPU
+// what is allowed of its memory, all of it where a fraction was named.
+static int default_cache_bytes(const struct engine *e, const struct engine_options *o,
+                               int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
+                               int64_t *out, struct err *err) {
     int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
                                       o->block_tokens, max_session_len) *
                    block_bytes * o->max_sequences;
-    int64_t half = available_bytes() / 2;
-    return half > 0 && half < full ? half : full;
+    int64_t most = available_bytes() / 2;
+    bool device = e->backend->ops->mem_info;
+    if (device) TRY(device_budget(e, o, &most, err));
+    bool all = device && o->gpu_memory_fraction > 0;
+    *out = all || (most < full && (most > 0 || device)) ? most : full;
+    return 0;
 }
 
 static int size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
@@ -136,7 +166,7 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
                        "max_session_len: %lld is past the model's table of %d positions",
                        (long long)io->max_session_len, mc->max_positions);
     }
-    io->kv_dtype = o->kv_dtype_auto ? DTYPE_F32 : o->kv_dtype;
+    io->kv_dtype = o->kv_dtype_auto ? e->backend->act_dtype : o->kv_dtype;
     struct kv_store shape = {.dtype = io->kv_dtype,
                              .n_layers = e->model->n_layers,
                              .n_kv_heads = e->model->n_kv_heads,
@@ -145,9 +175,10 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
                              .n_blocks = 1};
     int64_t block_bytes = (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
     int64_t memory = o->default_memory_len > 0 ? o->default_memory_len : mc->max_positions;
-    int64_t bytes = o->kv_cache_bytes > 0
-                        ? o->kv_cache_bytes
-                        : default_cache_bytes(o, memory, io->max_session_len, block_bytes);
+    int64_t bytes = o->kv_cache_bytes;
+    if (bytes == 0) {
+        TRY(default_cache_bytes(e, o, memory, io->max_session_len, block_bytes, &bytes, err));
+    }
     int64_t n_blocks = bytes / block_bytes < INT32_MAX / 2 ? bytes / block_bytes : INT32_MAX / 2;
     int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
     if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
@@ -179,9 +210,10 @@ static struct sampling_params suggested(const struct model_config *mc) {
     return p;
 }
 
-// The folder's last part, also of "." and of paths that end in a slash.
+// The folder's last part, also of "." and of paths that end in a slash; of NAME/4-gpu, NAME.
 static void name_model(struct engine *e, const char *dir) {
     char *real = realpath(dir, NULL);
+    if (real && ft_folder_ranks(real) > 0 && strrchr(real, '/') > real) *strrchr(real, '/') = '\0';
     const char *path = real ? real : dir, *slash = strrchr(path, '/');
     snprintf(e->model_name, sizeof e->model_name, "%s", slash && slash[1] ? slash + 1 : path);
     free(real);
@@ -200,6 +232,7 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->n_vocab = mc->vocab_size;
     i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
     i->n_params = model_config_n_params(mc);
+    i->weight_dtype = mc->int8 ? "int8" : dtype_name(mc->dtype);
     i->weight_bytes = (int64_t)e->model->weight_bytes;
     i->max_session_len = io->max_session_len;
     i->block_tokens = io->block_tokens;
@@ -240,6 +273,26 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     return 0;
 }
 
+// The GPU computes in the model's dtype, so the configuration is looked at before the device is
+// opened; model_load says what is wrong with it.
+static int open_backend(struct engine *e, const struct engine_options *o, struct err *err) {
+    struct model_config *mc = calloc(1, sizeof *mc);
+    if (!mc) return err_set(err, E_NOMEM, "no memory for an engine");
+    struct device_options d = {.device = o->device,
+                               .isa = o->isa,
+                               .n_threads = o->n_threads,
+                               .compute_dtype = o->compute_dtype,
+                               .deterministic = o->deterministic};
+    int rc = model_config_load(mc, o->model_dir, err);
+    d.model_dtype = mc->dtype;
+    free(mc);
+    TRY(rc);
+    TRY(device_open(&e->backend, &d, err));
+    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
+             e->backend->description);
+    return 0;
+}
+
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err) {
     *out = NULL;
@@ -249,13 +302,15 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
     e->clock = clock;
     name_model(e, o->model_dir);
     int rc;
-    TRY_GOTO(fail, backend_cpu_open(&e->backend, o->n_threads, o->isa, err));
-    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
-             e->backend->description);
-    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->progress,
-                              o->progress_ctx, err));
+    TRY_GOTO(fail, open_backend(e, o, err));
+    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->int8_weights,
+                              o->progress, o->progress_ctx, err));
     TRY_GOTO(fail, open_text(e, o, err));
-    TRY_GOTO(fail, open_instance(e, o, clock, err));
+    struct engine_options sized = *o;
+    if (sized.prefill_chunk_tokens == 0) // a GPU wants products with many rows
+        sized.prefill_chunk_tokens =
+            e->backend->ops->mem_info ? GPU_CHUNK_TOKENS : CPU_CHUNK_TOKENS;
+    TRY_GOTO(fail, open_instance(e, &sized, clock, err));
     *out = e;
     return 0;
 fail:

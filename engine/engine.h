@@ -25,21 +25,28 @@ struct engine;
 struct metrics;
 
 struct engine_options {
-    const char *model_dir;     // borrowed until engine_open returns, as all strings here
-    const char *chat_template; // NULL: the model's own; else a built-in form's name or a file
-    const char *device;        // "cpu"
-    const char *isa;           // NULL or "auto"
-    int32_t n_threads;         // 0: all cores
-    enum dtype kv_dtype;       // of the cache
-    bool kv_dtype_auto;        // the backend's choice: F32 on the CPU
-    int64_t kv_cache_bytes; // size of the pool; 0: enough for max_sequences full windows, at most
-                            // half of free memory
+    const char *model_dir;      // borrowed until engine_open returns, as all strings here
+    const char *chat_template;  // NULL: the model's own; else a built-in form's name or a file
+    const char *device;         // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
+    const char *isa;            // of the CPU: NULL or "auto"
+    const char *compute_dtype;  // of a GPU: NULL or "auto" (the model's), "f32", "f16", "bf16"
+    bool deterministic;         // of a GPU: the same bits whatever the batch; the CPU always is
+    double gpu_memory_fraction; // of the GPU's memory, how much weights, work and cache may take
+                                // together; 0: the cache takes what max_sequences need
+    int32_t n_threads;          // 0: all cores
+    // Matrices as 8-bit integers with a scale for each output, quantised while loading. A folder
+    // that `parley quantize` wrote is taken so in any case.
+    bool int8_weights;
+    enum dtype kv_dtype;    // of the cache
+    bool kv_dtype_auto;     // the backend's choice: what it computes in, F32 on the CPU
+    int64_t kv_cache_bytes; // size of the pool; 0: on a GPU what gpu_memory_fraction leaves; else
+                            // enough for max_sequences full windows, at most half of free memory
     int32_t block_tokens;   // positions per cache block: a power of two, 8 .. 256
     int32_t default_memory_len;   // 0: what the model was trained for
     int32_t max_sequences;        // turns that run at once; more wait in the queue
     int32_t max_queued_turns;     // more are refused with E_BUSY
     int32_t prefill_chunk_tokens; // most prompt tokens of one step: the bound on what a long prompt
-                                  // costs others
+                                  // costs others; 0: 256 on the CPU, 2048 on a GPU
     int64_t max_session_len;      // no turn's log may be longer; 0: the model's max_positions
     // Called on the engine's thread when events wait after there were none. May be NULL
     // (engine_wait polls).
@@ -73,7 +80,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t n_vocab;
     int32_t end_of_turn; // -1 where the template has none
     int64_t n_params, weight_bytes;
-    int64_t max_session_len; // hard bound of a log
+    const char *weight_dtype; // "int8", or as config.json says: "bf16"
+    int64_t max_session_len;  // hard bound of a log
     int32_t default_memory_len,
         max_memory_len; // the latter: what the pool can hold for one sequence
     int32_t block_tokens, n_blocks;
@@ -180,6 +188,7 @@ struct engine_load { // a snapshot for metrics, admission and the page; any thre
     int32_t blocks_free, blocks_total,
         blocks_idle; // idle: held by sequences without a turn, evictable
     int64_t steps, step_us_ewma;
+    bool device_lost;     // an accelerator failed: every turn has ended, and no new one is taken
     int64_t heartbeat_us; // monotonic time of the engine loop's last turn-round (liveness)
 };
 void engine_load(const struct engine *e, struct engine_load *out);

@@ -6,7 +6,9 @@
 
 static int need_tokenizer(const struct engine *e, struct err *err) {
     if (e->tokenizer) return 0;
-    return err_set(err, E_UNSUPPORTED, "%s has no tokenizer: it takes and gives token ids only",
+    return err_set(err, E_UNSUPPORTED,
+                   "%s has no tokenizer (tokenizer.json or the like in its folder): it takes and "
+                   "gives token ids only",
                    e->model_name);
 }
 

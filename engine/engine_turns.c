@@ -42,7 +42,7 @@ static struct owned *find_or_add(struct engine *e, uint64_t sequence) {
     if (!w) return NULL;
     w->sequence = sequence;
     HASH_ADD(hh, e->owned, sequence, sizeof w->sequence, w);
-    if (find(e, sequence) == w) return w;
+    if (hash_added(&w->hh)) return w;
     free(w);
     return NULL;
 }
@@ -116,6 +116,8 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
 static int check_room(const struct engine *e, const struct engine_turn *t, const struct owned *w,
                       struct err *err) {
     if (e->stopped) return err_set(err, E_CLOSED, "the engine is shutting down");
+    if (atomic_load(&e->instance.load.device_lost))
+        return err_set(err, E_DEVICE, "the device failed; nothing runs until the server restarts");
     if (w && w->active) return err_set(err, E_BUSY, "a turn of this sequence is under way");
     if (e->n_active >= e->instance.opt.max_running + e->max_queued) {
         return err_set(err, E_BUSY, "%d turns run and %d wait: the queue is full",
@@ -206,6 +208,7 @@ void engine_load(const struct engine *e, struct engine_load *out) {
         .blocks_idle = atomic_load_explicit(&l->blocks_idle, memory_order_relaxed),
         .steps = atomic_load_explicit(&l->steps, memory_order_relaxed),
         .step_us_ewma = atomic_load_explicit(&l->step_us_ewma, memory_order_relaxed),
+        .device_lost = atomic_load_explicit(&l->device_lost, memory_order_relaxed),
         .heartbeat_us = atomic_load_explicit(&l->heartbeat_us, memory_order_relaxed),
     };
 }

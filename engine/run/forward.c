@@ -50,6 +50,35 @@ size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits
     return c.used + (size_t)max_logits * (size_t)m->config.vocab_size * sizeof(float);
 }
 
+// Where logits arrive.
+static int host_init(struct forward *f, struct err *err) {
+    const struct backend_ops *ops = f->backend->ops;
+    size_t bytes = (size_t)f->max_logits * (size_t)f->model->config.vocab_size * sizeof(float);
+    if (ops->host_alloc) return ops->host_alloc(f->backend, bytes, (void **)&f->host, err);
+    f->host = malloc(bytes);
+    if (f->host) return 0;
+    return err_set(err, E_NOMEM, "no memory for the logits of %d sequences", f->max_logits);
+}
+
+// A sequence's map has no more entries than the pool has blocks; all maps together, no more than
+// four million (a device makes room for more when they come).
+static int reserve_steps(struct forward *f, struct err *err) {
+    const struct model *m = f->model;
+    if (!f->backend->ops->step_reserve) return 0;
+    const int64_t most = INT64_C(1) << 22;
+    int64_t map = (int64_t)(f->kv->n_blocks + 2) * f->max_logits;
+    struct step_limits l = {
+        .max_rows = f->max_rows,
+        .max_seqs = f->max_logits,
+        .max_map = map < most ? map : most,
+        .n_heads = m->n_heads,
+        .n_kv_heads = m->n_kv_heads,
+        .head_dim = m->config.head_dim,
+        .vocab = m->config.vocab_size,
+    };
+    return f->backend->ops->step_reserve(f->backend, &l, err);
+}
+
 int forward_init(struct forward *f, const struct model *m, struct comm *comm,
                  const struct kv_store *kv, int32_t max_rows, int32_t max_logits, struct err *err) {
     *f = (struct forward){.model = m,
@@ -64,17 +93,18 @@ int forward_init(struct forward *f, const struct model *m, struct comm *comm,
     TRY(f->backend->ops->mem_alloc(f->backend, c.used, &f->arena, err));
     c = (struct carve){.base = f->arena};
     carve_all(f, &c);
-    f->host = malloc((size_t)max_logits * (size_t)m->config.vocab_size * sizeof(float));
-    if (!f->host) {
-        forward_release(f);
-        return err_set(err, E_NOMEM, "no memory for the logits of %d sequences", max_logits);
-    }
-    return 0;
+    int rc = host_init(f, err);
+    if (rc == 0) rc = reserve_steps(f, err);
+    if (rc < 0) forward_release(f);
+    return rc;
 }
 
 void forward_release(struct forward *f) {
     if (f->arena) f->backend->ops->mem_free(f->backend, f->arena);
-    free(f->host);
+    if (f->backend && f->backend->ops->host_free)
+        f->backend->ops->host_free(f->backend, f->host);
+    else
+        free(f->host);
     *f = (struct forward){0};
 }
 
@@ -165,10 +195,20 @@ static int attend(struct forward *f, const struct batch *b, int32_t layer, const
 static int feed_forward(struct forward *f, enum linear_mode mode, void *x, const void *in,
                         int32_t n, int32_t layer) {
     const struct model *m = f->model;
+    const struct model_config *mc = &m->config;
+    const struct backend_ops *ops = f->backend->ops;
     const struct layer_weights *w = &m->layers[layer];
-    TRY(linear(f, LINEAR_STORE, f->up, in, n, &w->up, w->up_bias));
-    TRY(f->backend->ops->activate(f->backend, m->config.activation, m->config.gated, f->activated,
-                                  f->up, n, m->ffn_width));
+    int rc = OP_DECLINED;
+    if (ops->linear_activate) {
+        rc = ops->linear_activate(f->backend, f->activated, in, n, &w->up, w->up_bias,
+                                  mc->activation, mc->gated);
+    }
+    TRY(rc);
+    if (rc == OP_DECLINED) {
+        TRY(linear(f, LINEAR_STORE, f->up, in, n, &w->up, w->up_bias));
+        TRY(ops->activate(f->backend, mc->activation, mc->gated, f->activated, f->up, n,
+                          m->ffn_width));
+    }
     return linear(f, mode, x, f->activated, n, &w->down, w->down_bias);
 }
 
@@ -250,12 +290,38 @@ static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bo
 // --- a step
 // ------------------------------------------------------------------------------------------------
 
-int forward_run(struct forward *f, const struct batch *b) {
+// Logits of the wanted rows [first, first + n) into f->logits.
+static int head(struct forward *f, int32_t first, int32_t n) {
+    const struct model *m = f->model;
+    size_t row = (size_t)m->head.cols * dtype_size(f->backend->act_dtype);
+    TRY(linear(f, LINEAR_STORE_F32, f->part, (const char *)f->out + (size_t)first * row, n,
+               &m->head, m->head_bias));
+    return f->comm->ops->all_gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows);
+}
+
+// Everything behind the layers: final norm, and for as many of the wanted rows as there is room
+// for, the head and, on a device that draws, the next token.
+static int finish(struct forward *f, const struct batch *b, struct stream *s) {
+    const struct model *m = f->model;
+    const struct model_config *mc = &m->config;
+    const struct backend_ops *ops = f->backend->ops;
+    int32_t n = s->n < f->max_logits ? s->n : f->max_logits;
+    f->out = s->x;
+    if (s->n == 0) return 0;
+    if (mc->final_norm) TRY(norm(f, &m->final_norm, s->x, s->x, s->n, mc->width));
+    if (m->embed_out.data) {
+        TRY(linear(f, LINEAR_STORE, f->embedded, s->x, s->n, &m->embed_out, NULL));
+        f->out = f->embedded;
+    }
+    TRY(head(f, 0, n));
+    return ops->draw ? ops->draw(f->backend, f->logits, b, n, mc->vocab_size) : 0;
+}
+
+static int compute(struct forward *f, const struct batch *b) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     bool last_rank = m->split.pp_rank == m->split.pp_size - 1;
-    TRY(ops->step_begin(f->backend, b));
     if (mc->positions == POSITION_ROTARY) {
         TRY(ops->rope_angles(f->backend, f->cos_sin, b, m->inv_freq, mc->rot_dim, mc->rope_scale));
     }
@@ -264,28 +330,30 @@ int forward_run(struct forward *f, const struct batch *b) {
     for (int32_t i = 0; i < m->n_layers; i++) {
         TRY(layer_run(f, b, i, last_rank && i == m->n_layers - 1, &s));
     }
-    f->out = s.x;
-    if (!last_rank) {
-        return f->comm->ops->send(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,
-                                  m->split.pp_rank + 1);
-    }
-    if (s.n > 0 && mc->final_norm) TRY(norm(f, &m->final_norm, s.x, s.x, s.n, mc->width));
-    if (s.n > 0 && m->embed_out.data) {
-        TRY(linear(f, LINEAR_STORE, f->embedded, s.x, s.n, &m->embed_out, NULL));
-        f->out = f->embedded;
-    }
-    return 0;
+    if (last_rank) return finish(f, b, &s);
+    return f->comm->ops->send(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,
+                              m->split.pp_rank + 1);
+}
+
+int forward_run(struct forward *f, const struct batch *b) {
+    const struct backend_ops *ops = f->backend->ops;
+    const struct batch *run = b;
+    int rc = ops->step_begin(f->backend, b, &run);
+    if (rc < 0 || rc == STEP_REPLAYED) return rc < 0 ? rc : 0;
+    TRY(compute(f, run));
+    return ops->step_launch(f->backend);
 }
 
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
-    const struct model *m = f->model;
-    size_t row = (size_t)m->head.cols * dtype_size(f->backend->act_dtype);
-    TRY(linear(f, LINEAR_STORE, f->part, (const char *)f->out + (size_t)first * row, n, &m->head,
-               m->head_bias));
-    TRY(f->comm->ops->all_gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows));
-    TRY(f->backend->ops->logits_read(f->backend, f->host, f->logits, n, m->config.vocab_size));
+    if (first > 0) TRY(head(f, first, n)); // the first ones are there
+    TRY(f->backend->ops->logits_read(f->backend, f->host, f->logits, n,
+                                     f->model->config.vocab_size));
     *logits = f->host;
     return 0;
+}
+
+int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out) {
+    return f->backend->ops->draws_read(f->backend, out, n);
 }
 
 int forward_done(struct forward *f) {

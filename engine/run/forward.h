@@ -2,8 +2,14 @@
 // model_config, every device a struct backend_ops, and several ranks are `split` (already in the
 // model's sizes) and the calls of `comm`.
 //
-//   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows
-//   forward_logits: head, max_logits of the wanted rows at a time (a vocabulary is wide)
+//   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows ->
+//   head
+//                   of the first max_logits of them
+//   forward_logits: reads logits; the head for the others, max_logits at a time (a vocabulary is
+//   wide)
+//
+// So a step of one token each is forward_run alone, and a device may record it and launch it again
+// (kernels/backend.h, STEP_REPLAYED).
 //
 // Wanted rows are those whose logits somebody asked for (struct batch's logit_rows).
 //
@@ -45,7 +51,9 @@ void forward_release(struct forward *f); // of a zeroed or released one: nothing
 // Writes the batch's keys and values to the cache and prepares the wanted rows. b stays put until
 // forward_done.
 int forward_run(struct forward *f, const struct batch *b);
-// Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits; valid until the
-// next call.
+// Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits, first a multiple of
+// max_logits; ascending. Valid until the next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
+// What came of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
+int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);
 int forward_done(struct forward *f);

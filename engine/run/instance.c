@@ -30,7 +30,9 @@ static int slots_init(struct instance *in, struct err *err) {
     in->slots = calloc(n, sizeof *in->slots);
     in->shares = calloc(n, sizeof *in->shares);
     in->in_step = calloc(n, sizeof *in->in_step);
-    if (!in->slots || !in->shares || !in->in_step)
+    in->draws = calloc(n, sizeof *in->draws);
+    in->drawn = calloc(n, sizeof *in->drawn);
+    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
     for (size_t i = 0; i < n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
@@ -90,8 +92,12 @@ void instance_release(struct instance *in) {
     }
     buf_release(&in->text);
     buf_release(&in->scratch);
-    for (int32_t i = 0; in->slots && i < in->opt.max_running; i++)
+    for (int32_t i = 0; in->slots && i < in->opt.max_running; i++) {
         sampler_release(&in->slots[i].sampler);
+        detokenizer_release(&in->slots[i].detokenizer);
+    }
+    free(in->drawn);
+    free(in->draws);
     free(in->in_step);
     free(in->shares);
     free(in->slots);
@@ -122,11 +128,21 @@ static void take_commands(struct instance *in, int64_t timeout_us) {
     while (queue_try_pop(in->commands, &c) == 1) instance_command(in, &c);
 }
 
-static void end_all(struct instance *in) {
+static void end_all(struct instance *in, enum engine_finish finish, const struct err *why) {
     struct sequence *s, *next;
     HASH_ITER(hh, in->sequences, s, next) {
-        if (s->turn) instance_finish(in, s->turn, FINISH_SHUTDOWN, NULL, false);
+        if (s->turn) instance_finish(in, s->turn, finish, why, false);
     }
+}
+
+// A GPU that has failed stays so until its process is another one: whatever waits ends too.
+static void end_lost(struct instance *in) {
+    struct err err;
+    err_set(&err, E_DEVICE,
+            "the device %s failed; nothing runs on it until the server has restarted",
+            in->forward.backend->ops->name);
+    take_commands(in, 0);
+    end_all(in, FINISH_ERROR, &err);
 }
 
 static void publish(struct instance *in) {
@@ -147,13 +163,15 @@ static void publish(struct instance *in) {
 bool instance_round(struct instance *in, int64_t timeout_us) {
     take_commands(in, timeout_us);
     if (in->stopping) {
-        end_all(in);
+        end_all(in, FINISH_SHUTDOWN, NULL);
         publish(in);
         return false;
     }
     instance_expire(in);
     instance_admit(in);
     if (in->sched.n_running > 0) instance_step(in);
+    bool lost = atomic_load_explicit(&in->load.device_lost, memory_order_relaxed);
+    if (lost) end_lost(in);
     publish(in);
-    return true;
+    return !lost;
 }

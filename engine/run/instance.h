@@ -22,6 +22,7 @@ struct command {
 struct instance_load { // written by the engine's thread, read by any
     _Atomic int32_t running, queued, sequences, blocks_free, blocks_idle;
     _Atomic int64_t steps, step_us_ewma, heartbeat_us;
+    _Atomic bool device_lost;
 };
 
 struct instance_options { // what engine_open has worked out
@@ -50,6 +51,8 @@ struct instance {
     struct sched_share *shares; // (max_running) the step's plan
     struct turn **in_step; // (max_running) whose rows are in the batch, by sequence of the batch;
                            // NULL once it has ended
+    struct batch_draw *draws;   // (max_running) the step's, where the device draws; by wanted row
+    struct batch_drawn *drawn;  // (max_running) what came of them
     struct sequence *sequences; // uthash
     int64_t next_deadline_us;   // no turn's deadline is earlier
     struct buf scratch, text;   // of one token at a time

@@ -154,17 +154,20 @@ static void ban_eos(const struct sampler *s, float *x) {
         if (s->eos_ids[i] >= 0 && s->eos_ids[i] < s->n_vocab) x[s->eos_ids[i]] = -INFINITY;
 }
 
+static bool is_adjusted(const struct sampler *s) {
+    return s->n_seen > 0 || s->params->n_bias > 0 || s->params->n_bad > 0 || eos_is_held_back(s);
+}
+
 // The logits to draw from: the model's own where the parameters change nothing, else a changed
 // copy.
 static const float *adjust(const struct sampler *s, struct sampler_work *w, const float *logits) {
     const struct sampling_params *p = s->params;
-    bool eos = eos_is_held_back(s);
-    if (s->n_seen == 0 && p->n_bias == 0 && p->n_bad == 0 && !eos) return logits;
+    if (!is_adjusted(s)) return logits;
     memcpy(w->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
     apply_penalties(s, w->adjusted);
     apply_bias(p, w->adjusted);
     ban_bad_words(s, w->adjusted);
-    if (eos) ban_eos(s, w->adjusted);
+    if (eos_is_held_back(s)) ban_eos(s, w->adjusted);
     return w->adjusted;
 }
 
@@ -250,6 +253,18 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
     for (int32_t i = 0; i < out->n_alternatives; i++)
         out->alternatives[i].logprob = log_softmax_value(&own, out->alternatives[i].logprob);
     return 0;
+}
+
+struct batch_draw sampler_plan(const struct sampler *s, int64_t position) {
+    const struct sampling_params *p = s->params;
+    if (is_adjusted(s) || p->top_logprobs > 0) return (struct batch_draw){.kind = DRAW_NONE};
+    if (is_greedy(p)) return (struct batch_draw){.kind = DRAW_GREEDY};
+    return (struct batch_draw){.kind = DRAW_SAMPLE,
+                               .top_k = p->top_k,
+                               .temperature = p->temperature,
+                               .top_p = p->top_p,
+                               .min_p = p->min_p,
+                               .u = philox_uniform(p->seed, (uint64_t)position, s->branch)};
 }
 
 int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float *logits,

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 #include "engine/sampling_params.h"
+#include "kernels/batch.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -89,6 +90,10 @@ struct sampled {
 // parameters leave no token.
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err);
+
+// What sampler_draw would do, put so that a device can do it where the logits are; kind DRAW_NONE
+// where it takes more than the row's logits: history, bias, bans, alternatives.
+struct batch_draw sampler_plan(const struct sampler *s, int64_t position);
 
 // The distribution that sampler_draw would draw from: probs (n_vocab), summing to 1; one-hot where
 // greedy. For tests and explanations; same errors.

@@ -2,12 +2,9 @@
 // this one only says what the cached keys and values stand for, so that the next turn keeps what
 // still holds. Engine thread only.
 #pragma once
+#include "base/hash.h"
 #include "engine/run/scheduler.h"
 #include "kvcache/ring.h"
-
-// A table that cannot grow is an error to handle, not a reason to exit.
-#define HASH_NONFATAL_OOM 1
-#include <uthash.h>
 
 struct turn;
 

@@ -27,6 +27,22 @@ static enum batch_logits wanted(const struct turn *t, int32_t n) {
     return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
 }
 
+// Whether the device can draw this step's tokens: it can, none wants the logits of more rows than
+// one, and none's are drawn from anything else but the logits.
+static void plan_draws(struct instance *in) {
+    struct batch *b = &in->batch.batch;
+    bool any = false;
+    b->draws = NULL;
+    if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs) return;
+    for (int32_t i = 0; i < b->n_logits; i++) {
+        const struct turn *t = in->in_step[in->batch.logit_seqs[i]];
+        in->draws[i] = t->spec.on_logits ? (struct batch_draw){.kind = DRAW_NONE}
+                                         : sampler_plan(&t->slot->sampler, t->n_log);
+        any = any || in->draws[i].kind != DRAW_NONE;
+    }
+    if (any) b->draws = in->draws;
+}
+
 static void build(struct instance *in) {
     int32_t n = sched_plan(&in->sched, in->shares);
     batch_reset(&in->batch);
@@ -45,6 +61,7 @@ static void build(struct instance *in) {
         batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens),
                   r->memory_len, r->sink_len, &r->map);
     }
+    plan_draws(in);
 }
 
 // --- what a step yields
@@ -77,25 +94,18 @@ static void turn_failed(struct instance *in, struct turn *t, int rc, const char 
     instance_finish(in, t, FINISH_ERROR, err, false);
 }
 
-// The last computed row's logits: draw the next token, say it, and see whether the turn is over.
-// True if it is.
-static bool draw(struct instance *in, struct turn *t, const float *logits) {
-    struct sampled s;
+// A token has been drawn: say it, and see whether the turn is over. True if it is.
+static bool accept(struct instance *in, struct turn *t, const struct sampled *s) {
     struct err err = {0};
-    int rc = sampler_draw(&t->slot->sampler, &in->work, logits, t->n_log, &s, &err);
-    if (rc < 0) {
-        turn_failed(in, t, rc, "no token could be drawn", &err);
-        return true;
-    }
     mark_token(in, t);
     buf_reset(&in->text);
-    rc = turn_append(t, s.id, &in->scratch, &in->text);
-    emit_token(&in->emit, t, &s, buf_z(&in->text), in->text.len);
+    int rc = turn_append(t, s->id, &in->scratch, &in->text);
+    emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
     if (rc < 0)
         turn_failed(in, t, rc, "a token's text is too long", &err);
     else if (rc > 0)
         instance_finish(in, t, FINISH_STOP, NULL, false);
-    else if (ends_turn(in, t, s.id))
+    else if (ends_turn(in, t, s->id))
         instance_finish(in, t, FINISH_EOS, NULL, false);
     else if (t->n_log >= t->cap_log)
         instance_finish(in, t, FINISH_LENGTH, NULL, false);
@@ -104,10 +114,40 @@ static bool draw(struct instance *in, struct turn *t, const float *logits) {
     return true;
 }
 
+// The last computed row's logits: draw the next token. True if the turn is over.
+static bool draw(struct instance *in, struct turn *t, const float *logits) {
+    struct sampled s;
+    struct err err = {0};
+    int rc = sampler_draw(&t->slot->sampler, &in->work, logits, t->n_log, &s, &err);
+    if (rc == 0) return accept(in, t, &s);
+    turn_failed(in, t, rc, "no token could be drawn", &err);
+    return true;
+}
+
+// Takes the tokens that the device drew. True if it drew all that were wanted: nobody needs logits.
+static int use_draws(struct instance *in, bool *all) {
+    const struct batch *b = &in->batch.batch;
+    *all = b->draws;
+    if (!b->draws) return 0;
+    TRY(forward_draws(&in->forward, b->n_logits, in->drawn));
+    for (int32_t i = 0; i < b->n_logits; i++) {
+        int32_t seq = in->batch.logit_seqs[i];
+        struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
+        if (s.id < 0 || in->draws[i].kind == DRAW_NONE)
+            *all = false;
+        else if (accept(in, in->in_step[seq], &s))
+            in->in_step[seq] = NULL;
+    }
+    return 0;
+}
+
 // Logits of the wanted rows, a few at a time, to whoever wants them.
 static int use_logits(struct instance *in) {
     const struct batch *b = &in->batch.batch;
     int32_t vocab = in->model->config.vocab_size;
+    bool all;
+    TRY(use_draws(in, &all));
+    if (all) return 0;
     for (int32_t first = 0; first < b->n_logits; first += in->forward.max_logits) {
         int32_t n = b->n_logits - first < in->forward.max_logits ? b->n_logits - first
                                                                  : in->forward.max_logits;
@@ -115,6 +155,9 @@ static int use_logits(struct instance *in) {
         TRY(forward_logits(&in->forward, first, n, &logits));
         for (int32_t i = 0; i < n; i++, logits += vocab) {
             int32_t seq = in->batch.logit_seqs[first + i];
+            bool drawn =
+                b->draws && in->draws[first + i].kind != DRAW_NONE && in->drawn[first + i].id >= 0;
+            if (drawn) continue; // and the turn may be gone
             struct turn *t = in->in_step[seq];
             int32_t position = b->positions[b->logit_rows[first + i]];
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
@@ -155,6 +198,7 @@ static void fail_step(struct instance *in, int rc) {
     struct err err;
     err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)",
             in->forward.backend->ops->name, err_name(rc));
+    if (rc == E_DEVICE) atomic_store(&in->load.device_lost, true);
     log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         if (in->in_step[i]) instance_finish(in, in->in_step[i], FINISH_ERROR, &err, true);

@@ -48,7 +48,7 @@ int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *t
     if (stop_matcher_init(&slot->stop, stop, p->n_stop) < 0) {
         return err_set(err, E_INVAL, "stop: a stop string is empty or too long");
     }
-    detokenizer_init(&slot->detokenizer, tokenizer);
+    detokenizer_start(&slot->detokenizer, tokenizer);
     return 0;
 }
 

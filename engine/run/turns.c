@@ -21,7 +21,7 @@ static struct sequence *find_or_add(struct instance *in, uint64_t id) {
     s = sequence_new(id);
     if (!s) return NULL;
     HASH_ADD(hh, in->sequences, id, sizeof s->id, s);
-    if (find(in, id) == s) return s;
+    if (hash_added(&s->hh)) return s;
     sequence_free(s);
     return NULL;
 }

@@ -1,0 +1,69 @@
+// See device.h. The only file that knows whether this build has CUDA.
+#include "engine/device.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEVICE_AUTO = -2, DEVICE_CPU = -1 }; // else a GPU's number
+
+static int parse_device(const char *word, int *out, struct err *err) {
+    char *end;
+    if (!word || strcmp(word, "auto") == 0) return *out = DEVICE_AUTO, 0;
+    if (strcmp(word, "cpu") == 0) return *out = DEVICE_CPU, 0;
+    if (strcmp(word, "cuda") == 0) return *out = 0, 0;
+    if (strncmp(word, "cuda:", 5) == 0 && word[5] >= '0' && word[5] <= '9') {
+        long n = strtol(word + 5, &end, 10);
+        if (*end == '\0' && n < 1024) return *out = (int)n, 0;
+    }
+    return err_set(err, E_INVAL, "device: \"%.60s\" is none of auto, cpu, cuda:0, cuda:1 ...",
+                   word);
+}
+
+static int parse_compute(const char *word, enum dtype model, enum dtype *out, struct err *err) {
+    *out = model == DTYPE_F16 || model == DTYPE_BF16 ? model : DTYPE_F32;
+    if (!word || strcmp(word, "auto") == 0) return 0;
+    if (dtype_parse(word, out) == 0 &&
+        (*out == DTYPE_F32 || *out == DTYPE_F16 || *out == DTYPE_BF16))
+        return 0;
+    return err_set(err, E_INVAL, "compute_dtype: \"%.60s\" is none of auto, f32, f16, bf16", word);
+}
+
+int device_check(const char *device, const char *compute_dtype, struct err *err) {
+    int n;
+    enum dtype t;
+    TRY(parse_device(device, &n, err));
+    return parse_compute(compute_dtype, DTYPE_F32, &t, err);
+}
+
+#ifdef PARLEY_CUDA
+static int open_gpu(struct backend **out, const struct device_options *o, int n, struct err *err) {
+    struct backend_cuda_options c = {.device = n, .deterministic = o->deterministic};
+    TRY(parse_compute(o->compute_dtype, o->model_dtype, &c.compute, err));
+    return backend_cuda_open(out, &c, err);
+}
+#else
+static int open_gpu(struct backend **out, const struct device_options *o, int n, struct err *err) {
+    return err_set(err, E_UNSUPPORTED,
+                   "device: this program was built without CUDA, so there is no "
+                   "cuda:%d; build it with nvcc at hand, or use cpu",
+                   n);
+}
+int backend_cuda_count(void) {
+    return 0;
+}
+#endif
+
+int device_open(struct backend **out, const struct device_options *o, struct err *err) {
+    int n = DEVICE_CPU;
+    TRY(parse_device(o->device, &n, err));
+    if (n >= 0) return open_gpu(out, o, n, err);
+    if (n == DEVICE_AUTO && backend_cuda_count() > 0) {
+        struct err why = {0};
+        int rc = open_gpu(out, o, 0, &why);
+        if (rc == 0 || (rc != E_UNSUPPORTED && rc != E_NOTFOUND))
+            return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+        log_warn("engine.no_gpu", "%s: on the CPU then", why.text);
+    }
+    return backend_cpu_open(out, o->n_threads, o->isa, err);
+}

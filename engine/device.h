@@ -1,0 +1,19 @@
+// Which device an engine runs on: the configuration's word for it, turned into a backend.
+#pragma once
+#include "kernels/backend.h"
+
+struct device_options {
+    const char *device;        // "auto", "cpu", "cuda" (the first GPU) or "cuda:N"; NULL: "auto"
+    const char *isa;           // of the CPU
+    int n_threads;             // of the CPU
+    const char *compute_dtype; // of a GPU: "auto" (the model's), "f32", "f16", "bf16"; NULL: "auto"
+    enum dtype model_dtype;    // the model's
+    bool deterministic;        // of a GPU
+};
+
+// auto: the first GPU, or the CPU where the build, the machine or the GPU's architecture has none
+// (the log says which). E_INVAL: no such word; E_NOTFOUND, E_UNSUPPORTED: the GPU that was named is
+// not there.
+int device_open(struct backend **out, const struct device_options *o, struct err *err);
+// Whether the word is one, without asking the machine.
+int device_check(const char *device, const char *compute_dtype, struct err *err);
