@@ -1,9 +1,12 @@
 // A database file as tools see it. See archive.h.
 #include "sessions/archive.h"
+#include "base/base64.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "sessions/store_db.h"
+#include "sessions/tail.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -150,6 +153,22 @@ static void write_alternatives(struct json_writer *w, const struct token_run *t,
     json_close(w, ']');
 }
 
+// JSON has no NUL that every reader takes, and text must be UTF-8; a model may say what it likes.
+static void write_bytes(struct json_writer *w, const char *key, const char *key_base64,
+                        const char *bytes, size_t len) {
+    struct buf encoded;
+    if (utf8_valid(bytes, len) && !memchr(bytes, '\0', len)) {
+        json_put_text(w, key, bytes, len);
+        return;
+    }
+    buf_init(&encoded, w->buf->max);
+    if (base64_encode(&encoded, bytes, len) < 0)
+        w->buf->error = encoded.error;
+    else
+        json_put_string(w, key_base64, buf_z(&encoded));
+    buf_release(&encoded);
+}
+
 static void write_numbers(struct json_writer *w, const struct turn_numbers *n) {
     json_put_int(w, "log_tokens", n->log_tokens);
     json_put_int(w, "kept_tokens", n->kept_tokens);
@@ -164,7 +183,7 @@ static void write_numbers(struct json_writer *w, const struct turn_numbers *n) {
 static void write_input(struct json_writer *w, const struct turn_record *r) {
     json_put_string(w, "input_kind", turn_input_kind_name(r->kind));
     if (r->input_text)
-        json_put_text(w, "input_text", r->input_text, r->input_text_len);
+        write_bytes(w, "input_text", "input_text_base64", r->input_text, r->input_text_len);
     else
         json_put_null(w, "input_text");
     write_ids(w, "input_ids", r->input_ids, r->n_input_ids);
@@ -183,7 +202,7 @@ static void write_turn(struct json_writer *w, const struct stored_turn *t) {
     json_put_u64_string(w, "seed", r->seed);
     json_put_bool(w, "logprobs", r->logprobs);
     json_put_int(w, "n_alternatives", r->n_alternatives);
-    json_put_text(w, "text", t->tokens.text ? t->tokens.text : "", t->tokens.text_len);
+    write_bytes(w, "text", "text_base64", t->tokens.text ? t->tokens.text : "", t->tokens.text_len);
     write_ids(w, "ids", t->tokens.ids, t->tokens.n);
     write_bits(w, "logprob_bits", t->tokens.logprobs, t->tokens.n);
     write_bits(w, "text_ends", t->tokens.text_ends, t->tokens.n);
@@ -220,6 +239,7 @@ static void write_session(struct json_writer *w, const struct session_record *r)
     json_put_int(w, "closed_ms", r->closed_ms);
     json_put_int(w, "n_tokens", r->n_tokens);
     json_put_int(w, "seq", r->seq);
+    json_put_int(w, "seq_reserved", r->seq_reserved);
     json_close(w, '}');
 }
 
@@ -238,8 +258,8 @@ int archive_export(const struct stored_session *s, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_open(&w, NULL, '{');
-    json_put_string(&w, "format", "parley.session");
-    json_put_int(&w, "version", 1);
+    json_put_string(&w, "format", ARCHIVE_FORMAT);
+    json_put_int(&w, "version", ARCHIVE_FORMAT_VERSION);
     write_session(&w, &s->rec);
     json_open(&w, "turns", '[');
     for (size_t i = 0; i < s->n_turns; i++) write_turn(&w, &s->turns[i]);
@@ -253,14 +273,16 @@ int archive_export(const struct stored_session *s, struct buf *out) {
 
 // --- removing ----------------------------------------------------------------
 
+// By its number: the rest of the record may be damaged.
 static int remove_from(struct store_db *db, const char *id, struct err *err) {
-    struct stored_session *s = NULL;
-    TRY(store_read_session(db, id, &s, err));
+    int64_t key;
+    TRY(store_read_key(db, id, NULL, &key, err));
+    TRY(store_db_write_begin(db, err));
     int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
-    if (rc == 0) rc = store_write_delete(db, s->rec.key, err);
+    if (rc == 0) rc = store_write_delete(db, key, err);
     if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
     if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
-    stored_session_free(s);
+    store_db_write_end(db);
     return rc;
 }
 
@@ -271,7 +293,8 @@ int archive_remove(const char *path, const char *id, struct err *err) {
     if (access(path, F_OK) < 0)
         return err_errno(err, "%s", path); // opening to write would make one
     TRY(store_db_open(&db, path, err));
-    int rc = remove_from(&db, id, err);
+    int rc = tail_absorb(&db, err);
+    if (rc == 0) rc = remove_from(&db, id, err);
     store_db_close(&db, true); // with a full checkpoint: the log holds the words too
     return rc;
 }

@@ -27,7 +27,9 @@ static struct client *client_of(struct sessions *ss, uint64_t number) {
     if (!c) return NULL;
     c->number = number;
     HASH_ADD(hh, ss->clients, number, sizeof c->number, c);
-    return c;
+    if (hash_added(&c->hh)) return c;
+    free(c);
+    return NULL;
 }
 
 static void client_forget(struct sessions *ss, struct client *c) {
@@ -48,9 +50,37 @@ uint64_t deliver_resume(struct sessions *ss, uint64_t client) {
     return client;
 }
 
+// As an answer of its own, where no event says it.
+static void answer(struct session *s, const struct pending *p) {
+    struct sessions *ss = s->service;
+    struct session_answer a = {.kind = p->kind == PENDING_OPEN    ? ANSWER_OPENED
+                                       : p->kind == PENDING_CLOSE ? ANSWER_CLOSED
+                                                                  : ANSWER_UPDATED,
+                               .request_id = p->request_id,
+                               .session_id = s->rec.id,
+                               .deleted = s->zombie};
+    session_view_fill(s, &a.session);
+    a.seq = a.session.seq;
+    ss->cb.on_answer(ss->cb.ctx, p->client, &a);
+}
+
+void deliver_answer_told(struct session *s, uint64_t client, int64_t upto) {
+    struct pending *p;
+    do { // from the start: an answer may make its client take events
+        DL_FOREACH(s->told, p) {
+            if (p->client == client && p->seq <= upto) break;
+        }
+        if (!p) return;
+        DL_DELETE(s->told, p);
+        answer(s, p);
+        pending_free(p);
+    } while (true);
+}
+
 int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
-    struct attachment *a = session_attachment(s, client);
     if (client == CLIENT_GONE) return 0;
+    deliver_answer_told(s, client, cursor);
+    struct attachment *a = session_attachment(s, client);
     if (!a) {
         struct client *c = client_of(s->service, client);
         a = c ? calloc(1, sizeof *a) : NULL;
@@ -111,6 +141,15 @@ again: // the callback may attach and detach whom it likes
 
 // --- what commits bring ------------------------------------------------------
 
+// An event answers one request of a client: two closes that end in one event need an answer more.
+static bool told_already(const struct session *s, const struct pending *p) {
+    struct pending *t;
+    DL_FOREACH(s->told, t) {
+        if (t->client == p->client && t->seq == p->seq) return true;
+    }
+    return false;
+}
+
 static void answer_accepted(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
     struct session_answer a = {.kind = ANSWER_ACCEPTED,
@@ -121,25 +160,18 @@ static void answer_accepted(struct session *s, const struct pending *p) {
 }
 
 void deliver_committed(struct session *s, struct pending *p) {
-    struct sessions *ss = s->service;
     if (p->kind == PENDING_TURN) {
         answer_accepted(s, p);
         pending_free(p);
         return;
     }
-    if (session_attachment(s, p->client)) { // it is told by the event
+    if (session_attachment(s, p->client) && !told_already(s, p)) { // it is told by the event
         DL_APPEND(s->told, p);
         return;
     }
-    struct session_answer a = {.kind = p->kind == PENDING_CLOSE ? ANSWER_CLOSED : ANSWER_UPDATED,
-                               .request_id = p->request_id,
-                               .session_id = s->rec.id,
-                               .deleted = s->zombie};
-    session_view_fill(s, &a.session);
-    a.seq = a.session.seq;
     // A client that opened a session and left before its commit gets no answer: there is nobody to
     // give it to.
-    if (p->kind != PENDING_OPEN) ss->cb.on_answer(ss->cb.ctx, p->client, &a);
+    if (p->kind != PENDING_OPEN) answer(s, p);
     pending_free(p);
 }
 

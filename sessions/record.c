@@ -1,6 +1,7 @@
 // Plain data of a conversation: names, copies, release. See record.h.
 #include "sessions/record.h"
 #include "base/err.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,30 @@ int turn_input_kind_parse(const char *name, enum turn_input_kind *out) {
     if (i < 0) return i;
     *out = (enum turn_input_kind)i;
     return 0;
+}
+
+int record_cache_source_parse(const char *name, enum engine_cache_source *out) {
+    for (int i = CACHE_NONE; name && i <= CACHE_RECOMPUTED; i++)
+        if (strcmp(name, engine_cache_source_name((enum engine_cache_source)i)) == 0) {
+            *out = (enum engine_cache_source)i;
+            return 0;
+        }
+    return E_CORRUPT;
+}
+
+void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info) {
+    // A template's file by its name: where it lies is nobody's business, and another machine's.
+    const char *template = info->chat_template ? info->chat_template : "none";
+    const char *slash = strrchr(template, '/');
+    snprintf(out, RECORD_INSTANCE_MAX,
+             "%.200s" RECORD_INSTANCE_SEPARATOR "%.32s weights, %s cache, template %.128s",
+             info->backend, info->weight_dtype ? info->weight_dtype : "unknown",
+             dtype_name(info->kv_dtype), slash ? slash + 1 : template);
+}
+
+bool session_id_valid(const char *id) {
+    size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
+    return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
 }
 
 char *record_strdup(const char *s, bool *failed) {

@@ -45,7 +45,7 @@ struct turn_record {
     char error_code[ERROR_CODE_MAX];       // "" for none
     char *error_message;                   // NULL: none
     struct turn_numbers numbers;           // log_tokens as of its end
-    char *instance, *build;                // what computed it
+    char *instance, *build;                // what computed it: record_instance(), the program
     int64_t seq_first, seq_last;
     int64_t created_ms, started_ms, ended_ms; // 0: not yet
 };
@@ -81,6 +81,15 @@ int event_kind_parse(const char *name, int *out); // E_CORRUPT
 
 const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids"
 int turn_input_kind_parse(const char *name, enum turn_input_kind *out);
+
+int record_cache_source_parse(const char *name, enum engine_cache_source *out); // E_CORRUPT
+// What computes: backend, number formats of weights and cache, chat template (it decides what ends
+// a turn), as a turn's `instance` has it. Turns of versions before this one have the backend alone.
+#define RECORD_INSTANCE_MAX 512
+#define RECORD_INSTANCE_SEPARATOR "; "
+void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info);
+
+bool session_id_valid(const char *id); // 1 to SESSION_ID_MAX of A-Z a-z 0-9 _ -
 
 // A whole session as the database has it.
 struct stored_turn {

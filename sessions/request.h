@@ -20,7 +20,7 @@ struct request {
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct session_open open; // OPEN (its id is the one above)
     int64_t after;            // ATTACH
-    int64_t last;             // GET
+    int64_t last, before;     // GET
     bool attach;              // GET
     const char *title;        // UPDATE
     const char *sampling;     // UPDATE, START

@@ -10,13 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SYSTEM_BYTES 32768
 #define LIST_DEFAULT 50
 #define LIST_MAX 200
-#define TURNS_DEFAULT 100
-#define TURNS_MAX 1000
 
-static void run(struct session *s, const struct request *r);
 static void open_session(struct sessions *ss, const struct request *r);
 
 // --- answers -----------------------------------------------------------------
@@ -84,13 +80,8 @@ static void fail_memory(struct sessions *ss, const struct request *r) {
 
 // --- finding the session -----------------------------------------------------
 
-static bool id_valid(const char *id) {
-    size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
-    return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
-}
-
 static bool must_wait(const struct session *s) {
-    return s->loading || !s->on_disk || s->deleting;
+    return s->loading || !s->on_disk || s->deleting || s->paging;
 }
 
 static void defer(struct session *s, const struct request *r) {
@@ -114,15 +105,20 @@ static void load(struct sessions *ss, const struct request *r) {
         fail_memory(ss, r);
         return;
     }
-    service_add_loading(ss, s);
+    if (service_add_loading(ss, s) < 0) {
+        store_job_free(job);
+        session_free(s);
+        fail_memory(ss, r);
+        return;
+    }
     defer(s, r);
     store_send(ss->store, job);
 }
 
 static void submit(struct sessions *ss, const struct request *r) {
     service_enter(ss);
-    struct session *s = r->id && id_valid(r->id) ? service_find(ss, r->id) : NULL;
-    if (r->id && !id_valid(r->id)) {
+    struct session *s = r->id && session_id_valid(r->id) ? service_find(ss, r->id) : NULL;
+    if (r->id && !session_id_valid(r->id)) {
         if (r->kind == REQUEST_OPEN)
             fail(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
                  SESSION_ID_MAX);
@@ -135,7 +131,7 @@ static void submit(struct sessions *ss, const struct request *r) {
     } else if (!s) {
         load(ss, r);
     } else {
-        run(s, r);
+        requests_run(s, r);
     }
     service_leave(ss);
 }
@@ -152,12 +148,42 @@ void requests_run_deferred(struct session *s) {
     for (struct request *next; list; list = next) {
         next = list->next;
         list->client = deliver_resume(s->service, list->client);
-        if (s->deleting) // by one of those before it
+        if (must_wait(s)) // for what one of those before it began
             defer(s, list);
         else
-            run(s, list);
+            requests_run(s, list);
         request_free(list);
     }
+}
+
+// The record cannot be read, but it can be removed: whoever owns it asked for that.
+static void delete_unread(struct sessions *ss, const struct request *r) {
+    struct store_job *job = store_job_new(STORE_DELETE, 0);
+    if (job) job->id = strdup(r->id);
+    if (job) job->owner = strdup(r->owner);
+    if (!job || !job->id || !job->owner) {
+        store_job_free(job);
+        fail_memory(ss, r);
+        return;
+    }
+    job->client = r->client;
+    memcpy(job->request_id, r->request_id, sizeof job->request_id);
+    store_send(ss->store, job);
+}
+
+void requests_delete_done(struct sessions *ss, struct store_job *job) {
+    struct session_view gone = {.id = job->id};
+    struct session_answer a = {.kind = ANSWER_CLOSED,
+                               .request_id = job->request_id,
+                               .session_id = job->id,
+                               .deleted = true};
+    if (job->rc < 0) {
+        const char *code = job->rc == E_NOTFOUND ? "session_not_found" : "store_failed";
+        requests_fail(ss, job->client, job->request_id, job->id, code, 0, job->err.text);
+        return;
+    }
+    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+    if (ss->cb.on_changed) ss->cb.on_changed(ss->cb.ctx, job->owner, &gone, true);
 }
 
 void requests_run_orphans(struct session *orphaned, const struct err *err) {
@@ -168,12 +194,16 @@ void requests_run_orphans(struct session *orphaned, const struct err *err) {
         next = list->next;
         list->client = deliver_resume(ss, list->client);
         struct session *s = service_find(ss, list->id);
-        if (err && !on_disk)
+        if (err && err->code == E_CORRUPT && list->kind == REQUEST_CLOSE && list->delete_it)
+            delete_unread(ss, list);
+        else if (err && err->code == E_NOMEM)
+            fail_memory(ss, list);
+        else if (err && !on_disk)
             fail(ss, list, "store_failed", "%s", err->text);
         else if (s && must_wait(s))
             defer(s, list);
         else if (s)
-            run(s, list);
+            requests_run(s, list);
         else if (list->kind == REQUEST_OPEN)
             open_session(ss, list);
         else if (on_disk)
@@ -235,8 +265,8 @@ static int check_open(const struct sessions *ss, const struct session_open *o, s
         return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
     if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
         return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
-    if (o->system && strlen(o->system) > SYSTEM_BYTES)
-        return err_set(err, E_INVAL, "system has more than %d bytes", SYSTEM_BYTES);
+    if (o->system && strlen(o->system) > SESSION_SYSTEM_BYTES)
+        return err_set(err, E_INVAL, "system has more than %d bytes", SESSION_SYSTEM_BYTES);
     return 0;
 }
 
@@ -284,11 +314,19 @@ static void open_session(struct sessions *ss, const struct request *r) {
         session_free(s);
         return;
     }
-    service_add(ss, s, ss->next_key++);
+    if (service_add(ss, s, ss->next_key) < 0) {
+        fail_memory(ss, r);
+        session_free(s);
+        return;
+    }
+    ss->next_key++;
+    if (deliver_attach(s, r->client, 0) < 0) { // then nobody would be told of the opening
+        fail_memory(ss, r);
+        service_drop(s);
+        return;
+    }
     s->version = 1;
     s->title_dirty = true;
-    deliver_attach(s, r->client,
-                   0); // when this fails for memory the client finds the session in its list
     save_now(s);
 }
 
@@ -314,6 +352,7 @@ static void attach(struct session *s, const struct request *r) {
 
 static void detach(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
+    deliver_answer_told(s, r->client, INT64_MAX);
     struct attachment *at = session_attachment(s, r->client);
     if (at) deliver_detach(at);
     struct session_answer a = {
@@ -323,10 +362,8 @@ static void detach(struct session *s, const struct request *r) {
 
 static void get(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    size_t end = s->n_turns, want = (size_t)(r->last > 0 ? r->last : TURNS_DEFAULT);
-    while (end > 0 && !session_turn_visible(s, s->turns[end - 1])) end--;
-    if (want > TURNS_MAX) want = TURNS_MAX;
-    size_t first = end > want ? end - want : 0;
+    size_t first, end;
+    session_page(s, r->last, r->before, &first, &end);
     struct turn_view *views = calloc(end - first + 1, sizeof *views);
     if (!views || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
         free(views);
@@ -338,6 +375,7 @@ static void get(struct session *s, const struct request *r) {
                                .request_id = r->request_id,
                                .session_id = s->rec.id,
                                .more = first > 0,
+                               .before = r->before,
                                .turns = views,
                                .n_turns = end - first};
     session_view_fill(s, &a.session);
@@ -347,7 +385,8 @@ static void get(struct session *s, const struct request *r) {
 }
 
 static char *automatic_title(const struct session *s) {
-    char title[SESSION_AUTO_TITLE_BYTES] = "";
+    char title[SESSION_AUTO_TITLE_BYTES];
+    memcpy(title, s->first_words, sizeof title);
     for (size_t i = 0; i < s->n_turns && !title[0]; i++) {
         const struct turn_record *t = &s->turns[i]->rec;
         if (t->input_text)
@@ -425,7 +464,7 @@ static void cancel(struct session *s, const struct request *r) {
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
 
-static void run(struct session *s, const struct request *r) {
+void requests_run(struct session *s, const struct request *r) {
     if (r->kind == REQUEST_OPEN) {
         fail(s->service, r, "session_exists", "there is a session '%s' already", r->id);
         return;
@@ -434,6 +473,9 @@ static void run(struct session *s, const struct request *r) {
         fail_not_found(s->service, r);
         return;
     }
+    int rc = history_need(s, r);
+    if (rc == E_NOMEM) fail_memory(s->service, r);
+    if (rc != 0) return;
     switch (r->kind) {
     case REQUEST_ATTACH:
         attach(s, r);
@@ -559,10 +601,11 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
 }
 
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                  bool attach_too, int64_t last) {
+                  bool attach_too, int64_t last, int64_t before) {
     struct request q = request_of(r, REQUEST_GET, id);
     q.attach = attach_too;
     q.last = last;
+    q.before = before;
     submit(ss, &q);
 }
 

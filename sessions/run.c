@@ -176,6 +176,7 @@ static int record_sampling(struct turn *t) {
 static struct turn *make_turn(struct session *s, const struct request *r, struct err *err) {
     struct sessions *ss = s->service;
     bool failed = false;
+    char instance[RECORD_INSTANCE_MAX];
     struct turn *t = turn_new();
     if (t) t->sampling = malloc(sizeof *t->sampling);
     if (!t || !t->sampling) goto no_memory;
@@ -195,7 +196,8 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
         rec->input_text = record_memdup(r->input.text, r->input.text_len, &failed);
         rec->input_text_len = r->input.text_len;
     }
-    rec->instance = record_strdup(ss->info->backend, &failed);
+    record_instance(instance, ss->info);
+    rec->instance = record_strdup(instance, &failed);
     rec->build = record_strdup(ss->build, &failed);
     rec->created_ms = service_now_ms(ss);
     t->accepted_us = service_now(ss);
@@ -447,7 +449,8 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
     }
     if (t->n_out == 1 && e->id >= 0)
         t->rec.numbers.first_token_us = e->time_us - t->engine_started_us;
-    save_soon(s);
+    s->deltas_wait = s->service->tail || s->service->o.durable == DURABLE_POWER;
+    save_tokens(s);
 }
 
 static void note_cache(struct session *s, int64_t tokens) {

@@ -196,6 +196,12 @@ int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_voc
     return 0;
 }
 
+bool sampling_json_knows(const char *key) {
+    for (int i = 0; i < N_KEYS; i++)
+        if (strcmp(keys[i].name, key) == 0) return true;
+    return false;
+}
+
 static void write_lists(struct json_writer *w, const struct key *k,
                         const struct sampling_params *p) {
     if (k->type == KEY_BIAS) {

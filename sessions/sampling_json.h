@@ -20,6 +20,8 @@ struct turn_sampling {
 int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
                         struct err *err);
 
+bool sampling_json_knows(const char *key); // it is one of the keys
+
 // Appends an object with the keys of `keys`: s->set for what was given, SAMPLING_EVERY_KEY for
 // every value in force (seed only where there is one). Floats come back as the same bits.
 int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t keys);

@@ -28,6 +28,13 @@ void save_soon(struct session *s) {
     service_touch(s);
 }
 
+void save_tokens(struct session *s) {
+    if (s->service->o.durable == DURABLE_POWER)
+        save_now(s); // what comes while a save is under way is in the next one
+    else
+        save_soon(s);
+}
+
 static bool turn_wants_save(const struct turn *t) {
     return t->version != t->saved_version || t->n_saved < t->n_out;
 }
@@ -186,7 +193,8 @@ static void saved(struct session *s, const struct session_save *save) {
     }
     if (save->session_changed) s->changed = true;
     if (opened) requests_run_deferred(s);
-    if (save_wanted(s) && !s->save_due_us) save_soon(s);
+    if (s->service->n_active == 0) keep_trim(s->service);
+    if (save_wanted(s) && !s->save_due_us) save_tokens(s);
 }
 
 static void undo_turn(struct session *s, struct pending *p) {

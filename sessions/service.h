@@ -5,6 +5,8 @@
 //   run.c       turns: from a request to the engine, and what the engine says
 //   save.c      what memory has and the disk has not: saves, their verdicts, taking back
 //   deliver.c   attaching, and events on their way out
+//   history.c   older turns: off memory, and back when somebody asks
+//   keep.c      tokens into the tail before they are told
 //
 // Handlers change sessions and touch them. When the outermost call is about to return, every
 // touched session is settled: what is due is saved, the next turn started, clients told, memory
@@ -14,6 +16,7 @@
 #include "sessions/request.h"
 #include "sessions/session.h"
 #include "sessions/store.h"
+#include "sessions/tail.h"
 
 #define RESERVE_EVENTS                                                                             \
     4096 // numbers kept ready on disk for deltas that are told before they are committed
@@ -34,6 +37,8 @@ struct sessions {
     struct sessions_callbacks cb;
     const struct clock *clock;
     struct store *store;
+    struct tail *tail; // DURABLE_DELTA; NULL: none
+    bool tail_failed;  // the last write of it was refused
     struct session *by_id, *by_key;
     struct client *clients;
     int64_t next_key;
@@ -61,21 +66,24 @@ void service_used(struct session *s);              // the last to be unloaded
 int64_t service_now(const struct sessions *ss);    // monotonic, us
 int64_t service_now_ms(const struct sessions *ss); // since 1970
 struct session *service_find(struct sessions *ss, const char *id);
-void service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables
-void service_add_loading(struct sessions *ss,
-                         struct session *s); // under its id alone, until the store has read it
-void service_forget_id(struct session *s);   // out of the table of ids
-void service_drop(struct session *s); // one that never came to be: nobody has been told of it
+struct session *service_find_key(struct sessions *ss, int64_t key);
+int service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables. E_NOMEM
+int service_add_loading(struct sessions *ss,
+                        struct session *s); // under its id alone, until it is read. E_NOMEM
+void service_forget_id(struct session *s);  // out of the table of ids
+void service_drop(struct session *s);       // one that never came to be: nobody has been told of it
 void service_timers_changed(struct session *s); // save_due_us or retry_us did
 void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
 void service_store_works(struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
 
 // requests.c
-void requests_run_deferred(struct session *s); // it can be asked now
+void requests_run(struct session *s, const struct request *r); // its session can be asked
+void requests_run_deferred(struct session *s);                 // it can be asked now
 // What waits for one that cannot be asked: it is not there (err NULL; one of them may open it),
 // another has its id (E_EXISTS: that one is on disk), or it could not be read.
 void requests_run_orphans(struct session *orphaned, const struct err *err);
+void requests_delete_done(struct sessions *ss, struct store_job *job); // of one that was not loaded
 void requests_list_done(struct sessions *ss, struct store_job *job);
 void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
                    const char *session_id, const char *code, int64_t retry_after_ms,
@@ -96,12 +104,26 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e);
 
 // save.c
 void save_soon(struct session *s);         // within the commit interval
+void save_tokens(struct session *s);       // as soon as `durable` wants
 void save_now(struct session *s);          // facts that somebody waits for
 bool save_wanted(const struct session *s); // there is something to save
 void save_begin(struct session *s);
 void save_done(struct sessions *ss, struct store_job *job);
 struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
                              int64_t seq);
+
+// keep.c
+int keep_open(struct sessions *ss, const char *db_path, struct err *err);
+void keep_close(struct sessions *ss, bool all_saved);
+void keep_tokens(struct sessions *ss); // of all touched sessions: from here on they may be told
+void keep_trim(struct sessions *ss);   // what the database has goes; words of deleted sessions too
+
+// history.c
+#define HISTORY_TURNS 128 // in full; more than SESSION_IDEMPOTENT_TURNS
+#define HISTORY_WAITS 1   // the request has been put aside until what it needs has been read
+int history_need(struct session *s, const struct request *r); // 0, HISTORY_WAITS, E_NOMEM
+void history_done(struct sessions *ss, struct store_job *job);
+void history_trim(struct session *s); // when it is settled
 
 // deliver.c
 #define CLIENT_GONE 0 // who asked has left: answers go nowhere, nothing is attached
@@ -110,6 +132,8 @@ int deliver_defer(struct sessions *ss, uint64_t client); // a request of it wait
 uint64_t deliver_resume(struct sessions *ss,
                         uint64_t client); // and goes on: the client, or CLIENT_GONE
 void deliver_detach(struct attachment *a);
+// Requests that events up to there would have answered, which the client is not going to take.
+void deliver_answer_told(struct session *s, uint64_t client, int64_t upto);
 void deliver_ready(struct session *s); // on_ready to whom it concerns
 void deliver_accepted(struct session *s, const struct pending *p);
 void deliver_committed(struct session *s,

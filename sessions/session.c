@@ -92,6 +92,7 @@ static void shift_numbers(struct session *s, int64_t seq, int64_t n) {
         if (r->seq_first > seq) r->seq_first -= n;
         if (r->seq_last > seq) r->seq_last -= n;
     }
+    if (s->safe_seq > seq) s->safe_seq -= n;
     struct pending *p;
     DL_FOREACH(s->pending, p) {
         if (p->seq > seq && p->seq != INT64_MAX) p->seq -= n;
@@ -186,6 +187,7 @@ int session_restore(struct session *s, struct stored_session *stored) {
         return E_CORRUPT;
     TRY(restore_events(s, stored));
     s->saved_seq = s->saved_reserved = s->rec.seq;
+    s->dirty_from = (int64_t)s->n_turns;
     s->on_disk = true;
     return 0;
 }
@@ -195,6 +197,8 @@ int session_restore(struct session *s, struct stored_session *stored) {
 int64_t session_tellable(const struct session *s) {
     int64_t fact = event_log_next_fact(&s->events, s->saved_seq);
     int64_t last = fact ? fact - 1 : event_log_seq(&s->events);
+    int64_t safe = s->safe_seq > s->saved_seq ? s->safe_seq : s->saved_seq;
+    if (s->deltas_wait && last > safe) last = safe;
     return last < s->saved_reserved ? last : s->saved_reserved;
 }
 
@@ -219,6 +223,16 @@ void session_turn_view(const struct session *s, const struct turn *t, struct tur
     int64_t n = done ? (int64_t)t->n_out : event_log_tokens_upto(&s->events, t->rec.turn, limit);
     turn_view_fill(t, n, done, out);
     out->seq_last = done ? t->rec.seq_last : limit;
+}
+
+void session_page(const struct session *s, int64_t last, int64_t before, size_t *first,
+                  size_t *end) {
+    size_t want = (size_t)(last > 0 ? last : SESSION_PAGE_TURNS);
+    *end = s->n_turns;
+    while (*end > 0 && !session_turn_visible(s, s->turns[*end - 1])) (*end)--;
+    if (before >= 0 && before < (int64_t)*end) *end = (size_t)before;
+    if (want > SESSION_PAGE_TURNS_MAX) want = SESSION_PAGE_TURNS_MAX;
+    *first = *end > want ? *end - want : 0;
 }
 
 // Length of the log as far as it may be told.

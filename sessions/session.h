@@ -4,12 +4,14 @@
 // one place that says how far clients may look. The rest (asking the engine, the store) is the
 // service's: sessions/service.h.
 #pragma once
+#include "base/hash.h"
 #include "sessions/event_log.h"
 #include "sessions/evict.h"
 #include "sessions/turn.h"
-#include <uthash.h>
 
 struct request;
+
+#define SESSION_AUTO_TITLE_BYTES 60
 
 // A client that follows a session. Listed by the session and by the client.
 struct attachment {
@@ -42,7 +44,10 @@ struct session {
     struct sessions *service;
     UT_hash_handle by_id, by_key;
     struct request *deferred,
-        **deferred_end; // what waits until the session is loaded, inserted or deleted
+        **deferred_end;     // what waits until the session is loaded, inserted or deleted
+    struct request *paging; // waits for older turns; nothing else is asked until they are there
+    size_t full_from;       // turns before this one are slim (turn.h)
+    char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title, once its turn is slim
 
     int32_t *log; // (n_log) every token: inputs and outputs, in order
     size_t n_log, cap_log;
@@ -70,6 +75,8 @@ struct session {
     int64_t save_due_us;     // 0: nothing to save
     int64_t n_failures;      // saves refused in a row
     int64_t saved_seq, saved_reserved;
+    bool deltas_wait; // until they are safe: those up to safe_seq are, without their commit
+    int64_t safe_seq;
     uint32_t version, saved_version; // of rec
     bool title_dirty;
     int64_t dirty_from;      // turns before this one need no save
@@ -112,8 +119,15 @@ bool session_has_turn(const struct session *s); // running or queued
 
 // How far clients may look: an event other than a delta when it is committed, a delta when every
 // event before it may be told and its number has been reserved on disk (after a crash it will mean
-// nothing else). Where deltas are to wait for their own commit too, this is the line to change.
+// nothing else), and with deltas_wait when it is safe itself.
 int64_t session_tellable(const struct session *s);
+
+// Of the turns that may be told, the last `last` ones before turn `before` (-1: to the end):
+// [*first, *end). last 0: a page.
+#define SESSION_PAGE_TURNS 100
+#define SESSION_PAGE_TURNS_MAX 1000
+void session_page(const struct session *s, int64_t last, int64_t before, size_t *first,
+                  size_t *end);
 
 enum session_state session_state(const struct session *s);
 void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable
@@ -125,6 +139,6 @@ void session_turn_view(const struct session *s, const struct turn *t,
 // characters, one line.
 void session_title_from(const char *text, size_t len, char *out, size_t cap);
 #define SESSION_TITLE_BYTES 200
-#define SESSION_AUTO_TITLE_BYTES 60
+#define SESSION_SYSTEM_BYTES 32768
 
 struct attachment *session_attachment(const struct session *s, uint64_t client);

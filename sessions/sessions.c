@@ -40,21 +40,26 @@ struct session *service_find(struct sessions *ss, const char *id) {
     return s;
 }
 
-static struct session *find_key(struct sessions *ss, int64_t key) {
+struct session *service_find_key(struct sessions *ss, int64_t key) {
     struct session *s;
     HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
     return s;
 }
 
-void service_add(struct sessions *ss, struct session *s, int64_t key) {
+int service_add(struct sessions *ss, struct session *s, int64_t key) {
     s->rec.key = key;
     HASH_ADD(by_key, ss->by_key, rec.key, sizeof s->rec.key, s);
+    if (!hash_added(&s->by_key)) return E_NOMEM;
     HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
+    if (hash_added(&s->by_id)) return 0;
+    HASH_DELETE(by_key, ss->by_key, s);
+    return E_NOMEM;
 }
 
-void service_add_loading(struct sessions *ss, struct session *s) {
+int service_add_loading(struct sessions *ss, struct session *s) {
     s->loading = true;
     HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
+    return hash_added(&s->by_id) ? 0 : E_NOMEM;
 }
 
 void service_forget_id(struct session *s) {
@@ -98,7 +103,8 @@ static void show_state(struct session *s, int state) {
 
 static bool can_unload(const struct session *s) {
     return s->on_disk && !s->zombie && !s->attachments && !session_has_turn(s) && !s->engine_turn &&
-           !s->saving && !s->save_due_us && !s->pending && !s->closing && !s->deferred;
+           !s->saving && !s->save_due_us && !s->pending && !s->closing && !s->deferred &&
+           !s->paging;
 }
 
 static void list_lru(struct session *s) {
@@ -140,6 +146,8 @@ static void destroy(struct session *s) {
         next = r->next;
         request_free(r);
     }
+    request_free(s->paging);
+    s->paging = NULL;
     while (s->attachments) deliver_detach(s->attachments);
     service_forget_id(s);
     if (!s->loading) HASH_DELETE(by_key, ss->by_key, s);
@@ -228,6 +236,7 @@ static void settle(struct session *s) {
     if (due && !s->saving && !s->deleting) save_begin(s);
     if (!s->on_disk) return; // nobody may know of it yet
     deliver_ready(s);
+    history_trim(s);
     tell_watchers(s);
     list_lru(s);
     if (s->in_lru && s->unload && s->cached_tokens == 0 && !s->touched) destroy(s);
@@ -253,6 +262,7 @@ static void unload_excess(struct sessions *ss) {
 }
 
 static void settle_all(struct sessions *ss) {
+    keep_tokens(ss);
     while (ss->touched) {
         struct session *s = ss->touched;
         ss->touched = s->touched_next;
@@ -283,12 +293,15 @@ static void load_done(struct sessions *ss, struct store_job *job) {
     s->loading = false;
     int rc = job->rc;
     if (rc == 0) rc = session_restore(s, job->loaded);
+    if (rc == 0) rc = service_add(ss, s, s->rec.key);
     if (rc < 0 && rc != E_NOTFOUND) {
-        if (job->rc == 0) err_set(&job->err, rc, "the record of this session is damaged");
+        if (rc == E_NOMEM)
+            err_set(&job->err, rc, "the server is out of memory");
+        else if (job->rc == 0)
+            err_set(&job->err, rc, "the record of this session is damaged");
         log_error("session.load", "session=%s error=%s", job->id, err_name(rc));
     }
     if (rc == 0) {
-        service_add(ss, s, s->rec.key);
         requests_run_deferred(s);
         service_touch(s);
         return;
@@ -298,7 +311,7 @@ static void load_done(struct sessions *ss, struct store_job *job) {
 }
 
 static void delete_done(struct sessions *ss, struct store_job *job) {
-    struct session *s = find_key(ss, job->key);
+    struct session *s = service_find_key(ss, job->key);
     if (!s) return;
     s->deleting = s->closing = false;
     struct pending *p, *next;
@@ -335,6 +348,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
     struct session_view gone = {.id = s->rec.id};
     if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &gone, true);
     requests_run_orphans(s, NULL);
+    keep_trim(ss);
     service_touch(s);
 }
 
@@ -374,11 +388,17 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
     case STORE_LOAD:
         load_done(ss, job);
         break;
+    case STORE_TURNS:
+        history_done(ss, job);
+        break;
     case STORE_LIST:
         requests_list_done(ss, job);
         break;
     case STORE_DELETE:
-        delete_done(ss, job);
+        if (job->id)
+            requests_delete_done(ss, job);
+        else
+            delete_done(ss, job);
         break;
     case STORE_PROBE:
         probe_done(ss, job);
@@ -528,10 +548,13 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     TRY_GOTO(free, check_options(o, ss->info, err));
     TRY_GOTO(free, copy_options(ss, o, err));
     TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
+    TRY_GOTO(store, keep_open(ss, o->db_path, err));
     ss->next_key = start.next_key;
     register_metrics(ss, o->metrics);
     *out = ss;
     return 0;
+store:
+    store_close(ss->store);
 free:
     free(ss->build);
     free(ss);
@@ -568,7 +591,9 @@ void sessions_close(struct sessions *ss) {
     ss->closing = ss->draining = true;
     HASH_ITER(by_key, ss->by_key, s, next) run_interrupt(s);
     save_everything(ss);
+    bool all_saved = true;
     HASH_ITER(by_key, ss->by_key, s, next) {
+        if (save_wanted(s)) all_saved = false;
         if (save_wanted(s))
             log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
                       (long long)(event_log_seq(&s->events) - s->saved_seq));
@@ -583,6 +608,7 @@ void sessions_close(struct sessions *ss) {
         free(c);
     }
     store_close(ss->store);
+    keep_close(ss, all_saved); // what could not be saved is taken from it at the next start
     free(ss->build);
     free(ss);
 }

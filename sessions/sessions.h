@@ -7,8 +7,8 @@
 // Events are pulled, not pushed: a client that attached is told once that something is there
 // (on_ready) and takes what follows its own cursor when its socket has room (session_next_event).
 // So a slow reader costs no memory, joined deltas need no extra code, and attaching with `after` is
-// only a cursor. What the client is told of is committed first where promise 1 of the design says
-// so (everything but turn.delta).
+// only a cursor. What the client is told of is safe first: deltas as `durable` says, everything
+// else is committed.
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -20,6 +20,14 @@ struct metrics;
 #define SESSION_ID_MAX 64
 #define SESSION_REQUEST_ID_MAX 128
 
+// What must be safe before a delta is told (all other events are told after their commit, synced).
+enum sessions_durable {
+    DURABLE_TURN,  // nothing: what a crash cuts off of a turn is what the last commit interval
+                   // brought
+    DURABLE_DELTA, // its tokens have left the process (sessions/tail.h): kill -9 takes none
+    DURABLE_POWER, // its tokens are committed and synced: power loss takes none. Waits for the disk
+};
+
 struct sessions_options {
     const char *db_path;                          // SQLite file; ":memory:" keeps nothing
     int64_t max_sequence_idle_microseconds;       // end of turn to eviction
@@ -29,10 +37,11 @@ struct sessions_options {
     int32_t max_resident_sessions; // session objects in memory without a client or a turn; more are
                                    // unloaded
     int64_t commit_interval_us;    // how long streamed tokens may wait for their commit
-    bool run_ahead;                // the store's thread asks for thread_run_ahead
+    enum sessions_durable durable;
+    bool run_ahead; // the store's thread asks for thread_run_ahead
     struct sampling_params
         sampling;              // server's defaults with the model's suggestions already applied
-    const char *build;         // this program's version, for the record; NULL: "unknown"
+    const char *build;         // this program's version and build, for the record; NULL: "unknown"
     const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;
     // The net thread's wake-up: called from the store's thread when sessions_poll has work. (The
@@ -131,12 +140,13 @@ enum session_answer_kind {
     ANSWER_ERROR,      // code, message
     ANSWER_ATTACHED,   // session, reset
     ANSWER_DETACHED,   // session id
-    ANSWER_STATE,      // session, turns
+    ANSWER_STATE,      // session, turns, before
     ANSWER_LIST,       // sessions, cursor
     ANSWER_ACCEPTED,   // session id, turn
     ANSWER_CANCELLING, // session id
     ANSWER_CLOSED,     // session, deleted: to a caller who was not attached
     ANSWER_UPDATED,    // session: to a caller who was not attached
+    ANSWER_OPENED,     // session: to a caller who went on without taking the event
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -148,6 +158,7 @@ struct session_answer { // borrowed during the callback
     struct session_view session;
     bool reset, more, deleted;
     int64_t seq, turn;
+    int64_t before; // STATE: as asked for, -1: to the end
     const struct turn_view *turns;
     size_t n_turns;
     const struct session_view *sessions;
@@ -205,8 +216,9 @@ void sessions_open_session(struct sessions *ss, const struct sessions_request *r
 void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t after /* -1: now */);
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
+// The last turns, or those before turn `before` (-1: to the end).
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                  bool attach, int64_t last);
+                  bool attach, int64_t last, int64_t before);
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
                    int64_t limit, const char *cursor);
 void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,

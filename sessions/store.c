@@ -7,18 +7,25 @@
 #include "base/queue.h"
 #include "base/thread_priority.h"
 #include "sessions/store_db.h"
+#include "sessions/tail.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define QUEUE_JOBS 4096
-#define GROUP_JOBS 256       // committed together at most
-#define IDLE_US 250000       // without a job: time to checkpoint
+#define GROUP_JOBS 256        // committed together at most
+#define IDLE_US 250000        // without a job: time to checkpoint
+#define STEP_IDLE_US 1000     // between two steps of merging when there is nothing else to do
+#define STEP_BUSY_US 100000   // and when there is
+#define EMPTY_BUSY_US 5000000 // the log is emptied of what was deleted even if no moment is quiet
+#define RETRY_US 1000000      // a reader or a full disk is in the way: again later
+#define LAST_STEPS_US 500000 // for those that a stop finds undone; the next start goes on with them
 #define BUSY_WAL_FRAMES 4096 // under load, checkpoint when the log has grown by this much (16 MiB)
 
 struct store {
     struct store_db db; // the store's thread; before and after it lives, the owner's
     pthread_t thread;
+    int64_t stepped_us;         // when the index was merged a little last
     struct queue jobs, answers; // struct store_job *
     const struct clock *clock;
     // Owner's side: what the queue had no room for, in order.
@@ -64,6 +71,7 @@ void store_job_free(struct store_job *job) {
     stored_session_free(job->loaded);
     list_free(job->list);
     free(job->id);
+    free(job->owner);
     free(job);
 }
 
@@ -79,7 +87,8 @@ static int write_one(struct store *st, struct store_job *job) {
     case STORE_SAVE:
         return store_write_save(&st->db, job->save, &job->err);
     case STORE_DELETE:
-        return store_write_delete(&st->db, job->key, &job->err);
+        if (job->id) TRY(store_read_key(&st->db, job->id, job->owner, &job->key, &job->err));
+        return store_write_delete_rows(&st->db, job->key, &job->err);
     default:
         return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
     }
@@ -89,6 +98,8 @@ static int write_one(struct store *st, struct store_job *job) {
 static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *began,
                      struct err *err) {
     int64_t start = clock_mono_us(&clock_system);
+    *began = false;
+    TRY(store_db_write_begin(&st->db, err));
     int rc = store_db_exec(&st->db, "BEGIN IMMEDIATE", err);
     *began = rc == 0;
     for (size_t i = 0; rc == 0 && i < n; i++) {
@@ -96,11 +107,10 @@ static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *
         if (rc < 0) *err = jobs[i]->err;
     }
     if (rc == 0) rc = store_db_exec(&st->db, "COMMIT", err);
-    if (rc < 0) {
-        // A full disk may have rolled back by itself; then this says so and changes nothing.
-        store_db_exec(&st->db, "ROLLBACK", NULL);
-        return rc;
-    }
+    // A full disk may have rolled back by itself; then this says so and changes nothing.
+    if (rc < 0) store_db_exec(&st->db, "ROLLBACK", NULL);
+    store_db_write_end(&st->db);
+    if (rc < 0) return rc;
     metric_observe(st->m_commit, (double)(clock_mono_us(&clock_system) - start) * 1e-6);
     return 0;
 }
@@ -117,12 +127,15 @@ static void write_group(struct store *st, struct store_job **jobs, size_t n) {
         jobs[i]->rc = rc;
         jobs[i]->err = err;
     }
-    if (rc < 0 && rc != E_EXISTS) metric_add(st->m_errors, 1);
+    if (rc < 0 && rc != E_EXISTS && rc != E_NOTFOUND) metric_add(st->m_errors, 1);
 }
 
 static void read_one(struct store *st, struct store_job *job) {
     if (job->kind == STORE_LOAD)
         job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
+    if (job->kind == STORE_TURNS)
+        job->rc =
+            store_read_turns(&st->db, job->key, job->first, job->end, &job->loaded, &job->err);
     if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
 }
 
@@ -138,25 +151,56 @@ static void serve(struct store *st, struct store_job **jobs, size_t n) {
     }
 }
 
-static void tend_log(struct store *st, bool idle) {
-    if (st->db.deleted)
-        store_db_checkpoint(&st->db, true);
-    else if (st->db.wal_frames > (idle ? 0 : BUSY_WAL_FRAMES))
-        store_db_checkpoint(&st->db, false);
+// One step of what deletions left to do. False when it could not be done now.
+static bool tidy(struct store *st) {
+    int rc = store_tidy_step(&st->db, NULL);
+    st->stepped_us = clock_mono_us(&clock_system);
+    return rc == 0;
+}
+
+// Behind a group: what must not wait for a quiet moment, in small pieces.
+static void tend_busy(struct store *st) {
+    int64_t now = clock_mono_us(&clock_system);
+    if (st->db.unmerged && now - st->stepped_us >= STEP_BUSY_US) tidy(st);
+    if (!st->db.unmerged && st->db.deleted && now - st->stepped_us >= EMPTY_BUSY_US) {
+        store_db_checkpoint(&st->db, CHECKPOINT_EMPTY);
+        st->stepped_us = now;
+    }
+    if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
     metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+}
+
+// While nothing is asked for. Returns when to come again if that lasts: -1 when all is done.
+static int64_t tend_idle(struct store *st) {
+    int64_t again = -1;
+    if (st->db.unmerged) {
+        again = tidy(st) ? STEP_IDLE_US : RETRY_US;
+        if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
+    } else if (st->db.deleted) {
+        store_db_checkpoint(&st->db, CHECKPOINT_EMPTY);
+        if (st->db.deleted) again = RETRY_US;
+    } else if (st->db.wal_frames > 0) {
+        store_db_checkpoint(&st->db, CHECKPOINT_SOME);
+    }
+    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+    return again;
+}
+
+static void tend_last(struct store *st) {
+    int64_t end = clock_mono_us(&clock_system) + LAST_STEPS_US;
+    while (st->db.unmerged && clock_mono_us(&clock_system) < end && tidy(st)) continue;
 }
 
 static void *store_main(void *arg) {
     struct store *st = arg;
     struct store_job *jobs[GROUP_JOBS];
     if (st->run_ahead) (void)thread_run_ahead(); // where it is denied, commits wait for a core
-    bool tended = true;                          // the log has been seen to since the last job
+    int64_t wait_us = IDLE_US;                   // what the last run left undone is seen to as well
     for (bool stop = false; !stop;) {
-        int got = queue_pop(&st->jobs, &jobs[0], tended ? -1 : IDLE_US);
+        int got = queue_pop(&st->jobs, &jobs[0], wait_us);
         if (got < 0) break;
         if (got == 0) {
-            tend_log(st, true);
-            tended = true;
+            wait_us = tend_idle(st);
             continue;
         }
         size_t n = 1;
@@ -165,8 +209,11 @@ static void *store_main(void *arg) {
             n++;
         stop = jobs[n - 1]->kind == STORE_STOP;
         serve(st, jobs, n);
-        if (!stop) tend_log(st, false);
-        tended = false;
+        if (stop)
+            tend_last(st);
+        else
+            tend_busy(st);
+        wait_us = IDLE_US;
     }
     return NULL;
 }
@@ -188,10 +235,12 @@ static int prepare(struct store *st, const struct store_options *o, struct store
                    struct err *err) {
     int64_t began = clock_mono_us(&clock_system);
     TRY(store_db_open(&st->db, o->path, err));
+    TRY(tail_recover(&st->db, &start->n_recovered, err));
     TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
     TRY(store_read_next_key(&st->db, &start->next_key, err));
-    log_info("store.open", "schema=%d interrupted_turns=%lld took_ms=%.1f", store_schema_version(),
-             (long long)start->n_interrupted,
+    TRY(store_tidy_init(&st->db, err));
+    log_info("store.open", "schema=%d interrupted_turns=%lld recovered_tokens=%lld took_ms=%.1f",
+             store_schema_version(), (long long)start->n_interrupted, (long long)start->n_recovered,
              (double)(clock_mono_us(&clock_system) - began) * 1e-3);
     return 0;
 }
@@ -202,6 +251,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     if (!st) return err_set(err, E_NOMEM, "no memory for the store");
     st->clock = o->clock;
     st->run_ahead = o->run_ahead;
+    st->stepped_us = clock_mono_us(&clock_system);
     st->backlog_end = &st->backlog;
     st->db.lock_fd = -1;
     int rc;

@@ -48,21 +48,24 @@ struct store_list {
 enum store_job_kind {
     STORE_SAVE,   // save
     STORE_LOAD,   // id -> loaded; E_NOTFOUND
+    STORE_TURNS,  // key, first, end -> the turns of loaded
     STORE_LIST,   // list
-    STORE_DELETE, // key: rows, words and the bytes on disk
+    STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
     STORE_PROBE,  // writes one row: has a full disk got room again?
     STORE_STOP,   // the last job: checkpoint and end
 };
 struct store_job {
     enum store_job_kind kind;
-    int64_t key; // of the session, as the sender wants it back
-    char *id;    // LOAD
+    int64_t key;        // of the session, as the sender wants it back
+    int64_t first, end; // TURNS
+    char *id;           // LOAD, DELETE of one that cannot be loaded
+    char *owner;        // DELETE by id
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
     int rc; // verdict
     struct err err;
-    uint64_t client; // LIST: for whom
+    uint64_t client; // LIST, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's backlog
 };
@@ -81,6 +84,7 @@ struct store_options {
 struct store_start { // what the service needs to know at its start
     int64_t next_key;
     int64_t n_interrupted; // turns that had been cut off
+    int64_t n_recovered;   // tokens of theirs that only the tail had
 };
 // Takes the lock, opens, checks and migrates the file, ends turns that were cut off, starts the
 // thread.

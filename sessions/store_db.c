@@ -1,9 +1,9 @@
 // Opening the database, and the few calls through which all SQL goes. See store_db.h.
 //
 // SQLite before 3.51.3 can corrupt a database in WAL mode when one connection writes or checkpoints
-// while another checkpoints. So exactly one connection, on one thread, writes and checkpoints;
-// every other one is a reader that does neither. The lock file sees to it that there is one such
-// process.
+// while another checkpoints. So exactly one connection, on one thread, checkpoints, and whoever
+// writes beside it (an import) does so while that one does neither: store_lock.c. Every other
+// connection is a reader.
 #include "sessions/store_db.h"
 #include "base/err.h"
 #include <errno.h>
@@ -11,9 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 static const char *const writer_settings[] = {
@@ -33,7 +31,6 @@ static const char *const reader_settings[] = {
     "PRAGMA wal_autocheckpoint = 0",
 };
 #define N_OF(a) (int)(sizeof(a) / sizeof *(a))
-#define BUSY_TIMEOUT_MS 2000
 
 static bool is_memory(const char *path) {
     return strcmp(path, ":memory:") == 0;
@@ -58,8 +55,8 @@ static int code_of(int sqlite_rc) {
         return E_NOMEM;
     case SQLITE_TOOBIG:
         return E_LIMIT;
-    case SQLITE_CONSTRAINT:
-        return E_EXISTS;
+    case SQLITE_CONSTRAINT: // not the id's, which store_write.c asks for by name: ours
+        return E_INTERNAL;
     default:
         return E_IO;
     }
@@ -118,54 +115,6 @@ int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
     return rc;
 }
 
-// WAL mode shares memory between processes, and locks are at the mercy of the server: both fail on
-// network file systems.
-static int refuse_network(const char *path, int fd, struct err *err) {
-    static const struct {
-        unsigned long magic;
-        const char *name;
-    } remote[] = {{0x6969, "NFS"},     {0xff534d42, "CIFS"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
-                  {0x5346414f, "AFS"}, {0x00c36400, "Ceph"}, {0x73757245, "Coda"}};
-    struct statfs fs;
-    if (fstatfs(fd, &fs) < 0) return err_errno(err, "%s", path);
-    for (int i = 0; i < N_OF(remote); i++)
-        if (((unsigned long)fs.f_type & 0xffffffff) == remote[i].magic)
-            return err_set(
-                err, E_UNSUPPORTED,
-                "%s: on a network file system (%s); a session database must be on a local disk",
-                path, remote[i].name);
-    return 0;
-}
-
-static void lock_holder(int fd, char out[48]) {
-    char pid[24] = "";
-    ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
-    out[0] = '\0';
-    if (n > 0 && strtol(pid, NULL, 10) > 0)
-        snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
-}
-
-// A file beside the database, locked with flock: the lock goes when the process goes, however it
-// ends. (Not the database itself: closing another descriptor of it would drop SQLite's own locks.)
-static int take_lock(struct store_db *db, struct err *err) {
-    char path[4096], pid[24], holder[48];
-    if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
-        return err_set(err, E_LIMIT, "the database's path is too long");
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return err_errno(err, "%s", path);
-    db->lock_fd = fd;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK) return err_errno(err, "%s", path);
-        lock_holder(fd, holder);
-        return err_set(err, E_BUSY, "%s: in use by another Parley%s", db->path, holder);
-    }
-    TRY(refuse_network(db->path, fd, err));
-    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
-        return 0; // only there to be read by people
-    return 0;
-}
-
 // SQLite gives its log and index the mode of the database: so that only the owner reads words, it
 // starts at 0600.
 static int create_private(struct store_db *db, struct err *err) {
@@ -184,7 +133,7 @@ static int on_wal(void *ctx, sqlite3 *sql, const char *name, int n_frames) {
 
 static int apply_settings(struct store_db *db, const char *const *settings, int n,
                           struct err *err) {
-    sqlite3_busy_timeout(db->sql, BUSY_TIMEOUT_MS);
+    sqlite3_busy_timeout(db->sql, STORE_BUSY_MS);
     for (int i = 0; i < n; i++) TRY(store_db_exec(db, settings[i], err));
     return 0;
 }
@@ -239,26 +188,69 @@ static int init(struct store_db *db, const char *path, struct err *err) {
     return db->path ? 0 : err_set(err, E_NOMEM, "no memory to open %s", path);
 }
 
-int store_db_open(struct store_db *db, const char *path, struct err *err) {
+static int same_schema(struct store_db *db, struct err *err) {
+    int64_t version = 0;
+    TRY(store_schema_check(db, err));
+    TRY(store_db_int(db, "PRAGMA user_version", &version, err));
+    if (version == store_schema_version()) return 0;
+    return err_set(
+        err, E_UNSUPPORTED,
+        "%s: has schema %lld, this program reads %d; start the server once to migrate it", db->path,
+        (long long)version, store_schema_version());
+}
+
+static int open_writer(struct store_db *db, const char *path, bool damaged, struct err *err) {
     int rc;
     TRY(init(db, path, err));
     if (!is_memory(path)) {
-        TRY_GOTO(close, take_lock(db, err));
+        TRY_GOTO(close, store_lock_take(db, err));
         TRY_GOTO(close, create_private(db, err));
     }
+    TRY_GOTO(close, store_db_write_begin(db, err)); // a guest of the server before may be at it
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
     TRY_GOTO(close,
              store_schema_check(db, err)); // before anything is written to somebody else's file
     TRY_GOTO(close, refuse_read_only(db, err));
     TRY_GOTO(close, switch_to_wal(db, err));
     TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
-    TRY_GOTO(close, quick_check(db, err));
+    if (!damaged) TRY_GOTO(close, quick_check(db, err));
     sqlite3_wal_hook(db->sql, on_wal, db);
-    TRY_GOTO(close, store_schema_migrate(db, err));
+    TRY_GOTO(close, damaged ? same_schema(db, err) : store_schema_migrate(db, err));
+    store_db_write_end(db);
     return 0;
 close:
     store_db_close(db, false);
     return rc;
+}
+
+int store_db_open(struct store_db *db, const char *path, struct err *err) {
+    return open_writer(db, path, false, err);
+}
+
+int store_db_open_damaged(struct store_db *db, const char *path, struct err *err) {
+    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // do not make one
+    return open_writer(db, path, true, err);
+}
+
+static int open_guest(struct store_db *db, const char *path, struct err *err) {
+    int rc;
+    TRY(init(db, path, err));
+    TRY_GOTO(close, store_lock_visit(db, err));
+    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE, err));
+    sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
+    TRY_GOTO(close, refuse_read_only(db, err));
+    TRY_GOTO(close, same_schema(db, err));
+    return 0;
+close:
+    store_db_close(db, false);
+    return rc;
+}
+
+int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err) {
+    int rc = store_db_open(db, path, err);
+    *served = rc == E_BUSY;
+    return *served ? open_guest(db, path, err) : rc;
 }
 
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
@@ -270,28 +262,25 @@ int store_db_open_reader(struct store_db *db, const char *path, struct err *err)
     }
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
     TRY_GOTO(close, apply_settings(db, reader_settings, N_OF(reader_settings), err));
-    TRY_GOTO(close, store_schema_check(db, err));
-    int64_t version = 0;
-    TRY_GOTO(close, store_db_int(db, "PRAGMA user_version", &version, err));
-    if (version != store_schema_version()) {
-        rc = err_set(
-            err, E_UNSUPPORTED,
-            "%s: has schema %lld, this program reads %d; start the server once to migrate it", path,
-            (long long)version, store_schema_version());
-        goto close;
-    }
+    TRY_GOTO(close, same_schema(db, err));
     return 0;
 close:
     store_db_close(db, false);
     return rc;
 }
 
-void store_db_checkpoint(struct store_db *db, bool truncate) {
+void store_db_checkpoint(struct store_db *db, enum store_checkpoint how) {
     int n_log = 0, n_done = 0;
+    bool truncate = how != CHECKPOINT_SOME;
     int mode = truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
-    // A checkpoint that cannot be done now (a full disk, a reader in the way) loses nothing: the
-    // log keeps it.
-    if (sqlite3_wal_checkpoint_v2(db->sql, NULL, mode, &n_log, &n_done) != SQLITE_OK) return;
+    // A checkpoint that cannot be done now (a full disk, a reader or a guest in the way) loses
+    // nothing: the log keeps it.
+    if (store_db_write_begin(db, NULL) < 0) return;
+    if (how == CHECKPOINT_EMPTY) sqlite3_busy_timeout(db->sql, 0);
+    int rc = sqlite3_wal_checkpoint_v2(db->sql, NULL, mode, &n_log, &n_done);
+    sqlite3_busy_timeout(db->sql, STORE_BUSY_MS);
+    store_db_write_end(db);
+    if (rc != SQLITE_OK) return;
     if (n_log == n_done) db->wal_frames = 0;
     if (truncate && n_log == n_done) db->deleted = false;
 }
@@ -305,7 +294,11 @@ int64_t store_db_wal_bytes(const struct store_db *db) {
 
 void store_db_close(struct store_db *db, bool checkpoint) {
     for (int i = 0; i < SQL_COUNT; i++) sqlite3_finalize(db->stmts[i]);
-    if (checkpoint) store_db_checkpoint(db, true);
+    // The last connection takes the log in when it closes: not beside a guest's transaction. One
+    // that is not done after 2 s was stopped in the middle of it: then SQLite's own lock holds.
+    bool alone = store_db_write_begin(db, NULL) == 0;
+    if (checkpoint && alone) store_db_checkpoint(db, CHECKPOINT_EMPTY_BY);
+    if (!alone && db->sql) sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     sqlite3_close(db->sql);
     if (db->lock_fd >= 0) close(db->lock_fd); // last: until now nobody else may open
     free(db->path);

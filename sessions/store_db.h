@@ -26,7 +26,12 @@ enum store_sql {
     SQL_WORDS_DROP,
     SQL_SESSION_DROP,
     SQL_WORDS_OPTIMIZE,
+    SQL_WORDS_MERGE,
+    SQL_UNMERGED_SET,
+    SQL_UNMERGED_CLEAR,
     SQL_SESSION_GET,
+    SQL_KEY_GET,
+    SQL_CUT_OFF_GET,
     SQL_TURNS_GET,
     SQL_TOKENS_GET,
     SQL_EVENTS_GET,
@@ -36,17 +41,43 @@ struct store_db {
     sqlite3 *sql;
     char *path;
     int lock_fd;                    // -1: none (memory, readers)
+    int n_writing;                  // nested store_db_write_begin
     sqlite3_stmt *stmts[SQL_COUNT]; // prepared at first use
     int wal_frames;                 // since the last full checkpoint
     bool deleted;                   // the log still holds bytes of something deleted
+    bool unmerged;                  // and so does the index, in its older segments
+    bool merging, again;            // it is being merged; something was deleted meanwhile
+    bool salvage;                   // reading takes what it can get of a damaged record
 };
 
-// The one read-write connection: lock, file mode, settings, checks.
+// The server's read-write connection: lock, file mode, settings, checks, migrations.
 int store_db_open(struct store_db *db, const char *path, struct err *err);
+// As the server's, but of a file that may be damaged: no check, no migration.
+int store_db_open_damaged(struct store_db *db, const char *path, struct err *err);
+// A tool's: as the server's where none runs (the file is made where there is none), else, with
+// *served, a guest beside it, for short transactions between write_begin and write_end. It never
+// checkpoints, and the schema must be this program's.
+int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err);
 // mode=ro, query_only: never writes, never checkpoints; the schema must be this program's.
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err);
 void store_db_close(struct store_db *db, bool checkpoint);
-void store_db_checkpoint(struct store_db *db, bool truncate);
+
+// store_lock.c: which process may do what, by locks on a file beside the database that go with
+// their process, however it ends.
+// The server's lock: one process at a time. E_BUSY names the one that has it.
+int store_lock_take(struct store_db *db, struct err *err);
+int store_lock_visit(struct store_db *db, struct err *err); // a guest's: only opens the file
+// No two processes write or checkpoint at the same time. Waits up to 2 s, then E_BUSY. Nests.
+int store_db_write_begin(struct store_db *db, struct err *err);
+void store_db_write_end(struct store_db *db);
+#define STORE_BUSY_MS 2000
+
+enum store_checkpoint {
+    CHECKPOINT_SOME,     // what no reader is in the way of
+    CHECKPOINT_EMPTY,    // and empties the log; not when that means to wait for a reader
+    CHECKPOINT_EMPTY_BY, // waits for readers, for a while
+};
+void store_db_checkpoint(struct store_db *db, enum store_checkpoint how);
 int64_t store_db_wal_bytes(const struct store_db *db);
 // Fills *err from the connection's last failure and returns the E_* that fits (E_FULL, E_DENIED,
 // E_IO, E_CORRUPT, E_BUSY ...).
@@ -68,14 +99,30 @@ const char *store_schema_sql(enum store_sql which);
 
 // store_write.c: within a transaction
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err);
-int store_write_delete(struct store_db *db, int64_t key, struct err *err);
+int store_write_delete(struct store_db *db, int64_t key, struct err *err); // and the index merged
+int store_write_delete_rows(struct store_db *db, int64_t key,
+                            struct err *err); // the rest is store_tidy's
 int store_write_probe(struct store_db *db, int64_t now_ms, struct err *err);
+// store_tidy.c: deleted words leave the index in small steps while store_db.unmerged.
+int store_tidy_init(struct store_db *db, struct err *err); // at the start: what was left to do
+int store_tidy_mark(struct store_db *db, struct err *err); // within a deletion's transaction
+int store_tidy_step(struct store_db *db, struct err *err); // a transaction of its own
 // store_recover.c: ends every turn without an end as "interrupted".
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
 // store_read.c
 int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
                        struct err *err);
+// Turns [first, end) with their tokens, of a session whose other parts stay empty.
+int store_read_turns(struct store_db *db, int64_t key, int64_t first, int64_t end,
+                     struct stored_session **out, struct err *err);
 // owner NULL: everybody's.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
+// Numbers for new sessions: those below STORE_IMPORT_KEYS are counted up by the server, in its
+// memory; those from there on are drawn by imports, which it does not see.
+#define STORE_IMPORT_KEYS (INT64_C(1) << 52)
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
+int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);
+// The number of a session, whatever the rest of its record says. E_NOTFOUND. owner NULL: anybody's.
+int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
+                   struct err *err);

@@ -1,6 +1,7 @@
 // What the store reads: whole sessions and lists of them. What does not fit together is E_CORRUPT
 // with the session's name.
 #include "base/err.h"
+#include "base/random_id.h"
 #include "sessions/store_db.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -51,22 +52,14 @@ static int read_session_row(sqlite3_stmt *s, struct session_record *r) {
     return failed ? E_NOMEM : 0;
 }
 
-static int source_parse(const char *name, enum engine_cache_source *out) {
-    for (int i = CACHE_NONE; name && i <= CACHE_RECOMPUTED; i++)
-        if (strcmp(name, engine_cache_source_name((enum engine_cache_source)i)) == 0) {
-            *out = (enum engine_cache_source)i;
-            return 0;
-        }
-    return E_CORRUPT;
-}
-
-static int read_turn_row(sqlite3_stmt *s, struct turn_record *r) {
+static int read_turn_row(sqlite3_stmt *s, struct turn_record *r, bool salvage) {
     bool failed = false;
     size_t n_bytes;
     r->turn = sqlite3_column_int64(s, 0);
     r->request_id = column_text(s, 1, &failed);
     r->request = column_text(s, 2, &failed);
-    TRY(turn_input_kind_parse((const char *)sqlite3_column_text(s, 3), &r->kind));
+    int rc = turn_input_kind_parse((const char *)sqlite3_column_text(s, 3), &r->kind);
+    if (rc < 0 && !salvage) return rc;
     r->input_text = column_bytes(s, 4, &r->input_text_len, &failed);
     r->input_ids = column_bytes(s, 5, &n_bytes, &failed);
     r->n_input_ids = n_bytes / sizeof(int32_t);
@@ -88,7 +81,8 @@ static int read_turn_row(sqlite3_stmt *s, struct turn_record *r) {
     n->prefill_us = sqlite3_column_int64(s, 20);
     n->first_token_us = sqlite3_column_int64(s, 21);
     n->decode_us = sqlite3_column_int64(s, 22);
-    TRY(source_parse((const char *)sqlite3_column_text(s, 23), &n->source));
+    rc = record_cache_source_parse((const char *)sqlite3_column_text(s, 23), &n->source);
+    if (rc < 0 && !salvage) return rc;
     r->instance = column_text(s, 24, &failed);
     r->build = column_text(s, 25, &failed);
     r->seq_first = sqlite3_column_int64(s, 26);
@@ -97,13 +91,15 @@ static int read_turn_row(sqlite3_stmt *s, struct turn_record *r) {
     r->started_ms = sqlite3_column_int64(s, 29);
     r->ended_ms = sqlite3_column_int64(s, 30);
     if (failed) return E_NOMEM;
+    if (salvage && (r->n_alternatives < 0 || r->n_alternatives > SAMPLING_MAX_TOP_LOGPROBS))
+        r->n_alternatives = 0;
+    if (salvage) return 0;
     return n_bytes % sizeof(int32_t) == 0 && r->n_alternatives >= 0 ? 0 : E_CORRUPT;
 }
 
 // Appends a column's bytes behind what *array holds.
 static int append_column(sqlite3_stmt *s, int i, void *array, size_t have_bytes,
                          size_t want_bytes) {
-    if ((size_t)sqlite3_column_bytes(s, i) != want_bytes) return E_CORRUPT;
     char **p = array;
     char *grown = realloc(*p, have_bytes + want_bytes + 1);
     if (!grown) return E_NOMEM;
@@ -113,10 +109,31 @@ static int append_column(sqlite3_stmt *s, int i, void *array, size_t have_bytes,
     return 0;
 }
 
-static int append_part(sqlite3_stmt *s, struct token_run *r, size_t n_alt) {
-    size_t n = (size_t)sqlite3_column_bytes(s, 1) / sizeof(int32_t);
+// How many tokens the arrays of a part have, and whether they agree.
+static size_t count_part(sqlite3_stmt *s, size_t n_alt, bool *agree) {
+    const size_t each[] = {sizeof(int32_t), sizeof(float), sizeof(uint32_t),
+                           n_alt * sizeof(struct engine_alternative)};
+    size_t n = SIZE_MAX;
+    *agree = true;
+    for (int i = 0; i < 4; i++) {
+        if (each[i] == 0) continue;
+        size_t bytes = (size_t)sqlite3_column_bytes(s, i + 1), have = bytes / each[i];
+        if (n == SIZE_MAX) n = have;
+        if (have != n || bytes % each[i]) *agree = false;
+        if (have < n) n = have;
+    }
+    return n;
+}
+
+// 1, when salvaging: nothing behind it can be told to belong there.
+static int append_part(sqlite3_stmt *s, struct token_run *r, size_t n_alt, bool salvage) {
+    bool agree;
+    size_t n = count_part(s, n_alt, &agree);
     size_t text_len = (size_t)sqlite3_column_bytes(s, 5);
-    if (sqlite3_column_int64(s, 0) != (int64_t)r->n) return E_CORRUPT;
+    bool next = sqlite3_column_int64(s, 0) == (int64_t)r->n;
+    if (!salvage && (!agree || !next)) return E_CORRUPT;
+    if (!next) return 1;
+    if (sqlite3_column_int64(s, 6) > r->seq_reserved) r->seq_reserved = sqlite3_column_int64(s, 6);
     TRY(append_column(s, 1, &r->ids, r->n * sizeof(int32_t), n * sizeof(int32_t)));
     TRY(append_column(s, 2, &r->logprobs, r->n * sizeof(float), n * sizeof(float)));
     TRY(append_column(s, 3, &r->text_ends, r->n * sizeof(uint32_t), n * sizeof(uint32_t)));
@@ -125,7 +142,7 @@ static int append_part(sqlite3_stmt *s, struct token_run *r, size_t n_alt) {
     TRY(append_column(s, 5, &r->text, r->text_len, text_len));
     r->n += n;
     r->text_len += text_len;
-    return 0;
+    return agree ? 0 : 1;
 }
 
 static int read_tokens(struct store_db *db, int64_t key, struct stored_turn *t, struct err *err) {
@@ -135,16 +152,19 @@ static int read_tokens(struct store_db *db, int64_t key, struct stored_turn *t, 
     sqlite3_bind_int64(s, 2, t->rec.turn);
     int rc = 0, step = SQLITE_DONE;
     while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW)
-        rc = append_part(s, &t->tokens, (size_t)t->rec.n_alternatives);
-    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
+        rc = append_part(s, &t->tokens, (size_t)t->rec.n_alternatives, db->salvage);
+    if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
     sqlite3_reset(s);
-    return rc;
+    return rc > 0 ? 0 : rc;
 }
 
-static int read_turns(struct store_db *db, struct stored_session *out, struct err *err) {
+static int read_turns(struct store_db *db, struct stored_session *out, int64_t first, int64_t end,
+                      struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_TURNS_GET, err);
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, out->rec.key);
+    sqlite3_bind_int64(s, 2, first);
+    sqlite3_bind_int64(s, 3, end);
     int rc = 0, step = SQLITE_DONE;
     while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) {
         struct stored_turn *grown = realloc(out->turns, (out->n_turns + 1) * sizeof *grown);
@@ -155,13 +175,18 @@ static int read_turns(struct store_db *db, struct stored_session *out, struct er
         out->turns = grown;
         struct stored_turn *t = &grown[out->n_turns++];
         *t = (struct stored_turn){0};
-        rc = read_turn_row(s, &t->rec);
-        if (rc == 0 && t->rec.turn != (int64_t)out->n_turns - 1) rc = E_CORRUPT;
+        rc = read_turn_row(s, &t->rec, db->salvage);
+        if (rc == 0 && !db->salvage && t->rec.turn != first + (int64_t)out->n_turns - 1)
+            rc = E_CORRUPT;
         if (rc == 0) rc = read_tokens(db, out->rec.key, t, err);
         // While it runs, only its tokens are kept up to date.
-        if (rc == 0 && !t->rec.finish_reason[0]) t->rec.n_output = (int64_t)t->tokens.n;
+        if (rc == 0 && !t->rec.finish_reason[0]) {
+            t->rec.n_output = (int64_t)t->tokens.n;
+            if (t->tokens.seq_reserved > out->rec.seq_reserved)
+                out->rec.seq_reserved = t->tokens.seq_reserved;
+        }
     }
-    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
+    if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
     sqlite3_reset(s);
     return rc;
 }
@@ -185,8 +210,9 @@ static int read_events(struct store_db *db, struct stored_session *out, struct e
                                    .at_ms = sqlite3_column_int64(s, 5)};
         rc = event_kind_parse((const char *)sqlite3_column_text(s, 2), &e->kind);
         column_short(s, 4, e->reason, sizeof e->reason);
+        if (rc < 0 && db->salvage) out->n_events--, rc = 0;
     }
-    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
+    if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
     sqlite3_reset(s);
     return rc;
 }
@@ -217,7 +243,7 @@ int store_read_session(struct store_db *db, const char *id, struct stored_sessio
     int rc;
     if (own) TRY_GOTO(fail, store_db_exec(db, "BEGIN", err));
     TRY_GOTO(end, find_session(db, id, &stored->rec, err));
-    TRY_GOTO(end, read_turns(db, stored, err));
+    TRY_GOTO(end, read_turns(db, stored, 0, INT64_MAX, err));
     TRY_GOTO(end, read_events(db, stored, err));
 end:
     if (own) store_db_exec(db, "COMMIT", NULL);
@@ -230,6 +256,22 @@ fail:
     if (err->code == 0 && rc == E_NOMEM) err_set(err, rc, "no memory to read the session '%s'", id);
     if (err->code == 0)
         err_set(err, rc, "%s: the record of session '%s' contradicts itself", db->path, id);
+    return rc;
+}
+
+int store_read_turns(struct store_db *db, int64_t key, int64_t first, int64_t end,
+                     struct stored_session **out, struct err *err) {
+    struct stored_session *stored = calloc(1, sizeof *stored);
+    if (!stored) return err_set(err, E_NOMEM, "no memory to read turns");
+    stored->rec.key = key;
+    err->code = 0;
+    int rc = read_turns(db, stored, first, end, err);
+    if (rc == 0) {
+        *out = stored;
+        return 0;
+    }
+    stored_session_free(stored);
+    if (err->code == 0) err_set(err, rc, "%s: turns of a session cannot be read", db->path);
     return rc;
 }
 
@@ -354,5 +396,35 @@ end:
 }
 
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err) {
-    return store_db_int(db, "SELECT coalesce(max(key), 0) + 1 FROM sessions", out, err);
+    char sql[112];
+    snprintf(sql, sizeof sql, "SELECT coalesce(max(key), 0) + 1 FROM sessions WHERE key < %" PRId64,
+             STORE_IMPORT_KEYS);
+    return store_db_int(db, sql, out, err);
+}
+
+int store_read_import_key(struct store_db *db, int64_t *out, struct err *err) {
+    char sql[64];
+    int64_t taken;
+    do {
+        *out = STORE_IMPORT_KEYS + (int64_t)(random_u64() % (uint64_t)STORE_IMPORT_KEYS);
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM sessions WHERE key = %" PRId64, *out);
+        TRY(store_db_int(db, sql, &taken, err));
+    } while (taken);
+    return 0;
+}
+
+int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
+                   struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_KEY_GET, err);
+    if (!s) return err->code;
+    sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+    if (owner) sqlite3_bind_text(s, 2, owner, -1, SQLITE_STATIC);
+    int step = sqlite3_step(s), rc = 0;
+    if (step == SQLITE_ROW)
+        *out = sqlite3_column_int64(s, 0);
+    else
+        rc = step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no session '%s'", id)
+                                 : store_db_error(db, err);
+    sqlite3_reset(s);
+    return rc;
 }

@@ -15,9 +15,10 @@ static const char *const steps[] = {
     "UPDATE turns SET n_output = coalesce((SELECT sum(length(ids) / 4) FROM tokens p WHERE "
     "p.session = turns.session"
     " AND p.turn = turns.turn), 0) WHERE finish_reason IS NULL",
+    // Every number is a fact's or a token's: those of the tail of tokens have none on record.
     "UPDATE sessions SET"
-    " seq = max(seq, coalesce((SELECT max(p.seq) FROM tokens p JOIN cut_off USING (session, turn)"
-    "  WHERE p.session = sessions.key), 0)),"
+    " seq = (SELECT coalesce(sum(n), 0) FROM events WHERE session = sessions.key)"
+    "  + (SELECT coalesce(sum(length(ids) / 4), 0) FROM tokens WHERE session = sessions.key),"
     " seq_reserved = max(seq_reserved, coalesce((SELECT max(p.seq_reserved) FROM tokens p JOIN "
     "cut_off"
     "  USING (session, turn) WHERE p.session = sessions.key), 0)),"
@@ -66,9 +67,11 @@ int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, s
     TRY(store_db_int(db, "SELECT count(*) FROM turns WHERE finish_reason IS NULL", n_interrupted,
                      err));
     if (*n_interrupted == 0) return 0;
-    TRY(store_db_exec(db, "BEGIN IMMEDIATE", err));
-    int rc = run(db, now_ms, n_interrupted, err);
+    TRY(store_db_write_begin(db, err));
+    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
+    if (rc == 0) rc = run(db, now_ms, n_interrupted, err);
     if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
     if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
+    store_db_write_end(db);
     return rc;
 }

@@ -111,7 +111,17 @@ static const char *const statements[SQL_COUNT] = {
     [SQL_SESSION_DROP] = "DELETE FROM sessions WHERE key = ?1",
     // Deleted words stay in older segments of the index until these are merged.
     [SQL_WORDS_OPTIMIZE] = "INSERT INTO search (search) VALUES ('optimize')",
+    [SQL_WORDS_MERGE] = "INSERT INTO search (search, rank) VALUES ('merge', ?1)",
+    [SQL_UNMERGED_SET] =
+        "INSERT INTO state (name, value) VALUES ('unmerged', 1) ON CONFLICT (name) DO NOTHING",
+    [SQL_UNMERGED_CLEAR] = "DELETE FROM state WHERE name = 'unmerged'",
     [SQL_SESSION_GET] = "SELECT " SESSION_COLUMNS " WHERE s.id = ?1",
+    [SQL_KEY_GET] = "SELECT key FROM sessions WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
+    [SQL_CUT_OFF_GET] =
+        "SELECT coalesce(sum(length(p.ids) / 4), 0), coalesce(sum(length(p.text)), 0) FROM turns t"
+        " LEFT JOIN tokens p ON p.session = t.session AND p.turn = t.turn WHERE t.session = ?1 AND"
+        " t.turn = ?2 AND t.created_ms = ?3 AND t.seed = ?4 AND t.n_alternatives = ?5 AND"
+        " t.log_first >= 0 AND t.finish_reason IS NULL GROUP BY t.key",
     [SQL_TURNS_GET] =
         "SELECT turn, request_id, request, input_kind, input_text, input_ids, log_first, n_input, "
         "n_output, sampling,"
@@ -119,9 +129,11 @@ static const char *const statements[SQL_COUNT] = {
         "kept_tokens,"
         " computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, "
         "instance, build, seq_first,"
-        " seq_last, created_ms, started_ms, ended_ms FROM turns WHERE session = ?1 ORDER BY turn",
-    [SQL_TOKENS_GET] = "SELECT first, ids, logprobs, text_ends, alternatives, text FROM tokens"
-                       " WHERE session = ?1 AND turn = ?2 ORDER BY first",
+        " seq_last, created_ms, started_ms, ended_ms FROM turns WHERE session = ?1"
+        " AND turn >= ?2 AND turn < ?3 ORDER BY turn",
+    [SQL_TOKENS_GET] =
+        "SELECT first, ids, logprobs, text_ends, alternatives, text, seq_reserved FROM tokens"
+        " WHERE session = ?1 AND turn = ?2 ORDER BY first",
     [SQL_EVENTS_GET] =
         "SELECT seq, n, kind, turn, reason, at_ms FROM events WHERE session = ?1 ORDER BY seq",
 };

@@ -30,6 +30,12 @@ static int write_model(struct store_db *db, const struct session_record *r, stru
     return store_db_step_done(db, s, err);
 }
 
+// Of a failed insertion: the one constraint that is the client's doing.
+static bool id_is_taken(struct store_db *db) {
+    return sqlite3_extended_errcode(db->sql) == SQLITE_CONSTRAINT_UNIQUE &&
+           strstr(sqlite3_errmsg(db->sql), "sessions.id") != NULL;
+}
+
 static int insert_session(struct store_db *db, const struct session_record *r, struct err *err) {
     TRY(write_model(db, r, err));
     sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION_ADD, err);
@@ -53,7 +59,8 @@ static int insert_session(struct store_db *db, const struct session_record *r, s
     sqlite3_bind_int64(s, 17, r->seq);
     sqlite3_bind_int64(s, 18, r->seq_reserved);
     int rc = store_db_step_done(db, s, err);
-    if (rc == E_EXISTS) return err_set(err, E_EXISTS, "the session '%s' exists already", r->id);
+    if (rc < 0 && id_is_taken(db))
+        return err_set(err, E_EXISTS, "the session '%s' exists already", r->id);
     return rc;
 }
 
@@ -216,7 +223,7 @@ int store_write_save(struct store_db *db, const struct session_save *save, struc
     return 0;
 }
 
-int store_write_delete(struct store_db *db, int64_t key, struct err *err) {
+static int delete_rows(struct store_db *db, int64_t key, struct err *err) {
     static const enum store_sql steps[] = {SQL_TITLE_DROP, SQL_WORDS_DROP, SQL_SESSION_DROP};
     for (int i = 0; i < 3; i++) {
         sqlite3_stmt *s = store_db_stmt(db, steps[i], err);
@@ -224,6 +231,16 @@ int store_write_delete(struct store_db *db, int64_t key, struct err *err) {
         sqlite3_bind_int64(s, 1, key);
         TRY(store_db_step_done(db, s, err));
     }
+    return 0;
+}
+
+int store_write_delete_rows(struct store_db *db, int64_t key, struct err *err) {
+    TRY(delete_rows(db, key, err));
+    return store_tidy_mark(db, err);
+}
+
+int store_write_delete(struct store_db *db, int64_t key, struct err *err) {
+    TRY(delete_rows(db, key, err));
     sqlite3_stmt *s = store_db_stmt(db, SQL_WORDS_OPTIMIZE, err);
     if (!s) return err->code;
     TRY(store_db_step_done(db, s, err));

@@ -51,6 +51,21 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     return 0;
 }
 
+void turn_slim(struct turn *t) {
+    struct turn_record kept = t->rec;
+    kept.request_id = kept.request = kept.input_text = kept.sampling = NULL;
+    kept.error_message = kept.instance = kept.build = NULL;
+    kept.input_ids = NULL;
+    turn_record_release(&t->rec);
+    t->rec = kept;
+    free(t->logprobs);
+    free(t->text_ends);
+    free(t->alternatives);
+    t->logprobs = NULL, t->text_ends = NULL, t->alternatives = NULL;
+    buf_release(&t->text);
+    t->slim = true;
+}
+
 static int grow(struct turn *t) {
     if (t->n_out < t->cap) return 0;
     size_t cap = t->cap ? t->cap * 2 : 32;

@@ -22,8 +22,10 @@ struct turn {
     // The database's side. A turn is saved when `saved_version` has caught up.
     uint32_t version, saved_version;
     size_t n_saved; // tokens on disk
+    size_t n_safe;  // in the tail (sessions/tail.h)
     bool on_disk;   // the row exists
     bool failed;    // memory ran out: what the engine still sends is dropped
+    bool slim;      // only the disk has its words, settings and log-probabilities
 };
 
 struct turn *turn_new(void); // NULL: no memory
@@ -31,6 +33,9 @@ void turn_free(struct turn *t);
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);
+
+// Frees what a turn that is over and on disk need not keep: all but its numbers.
+void turn_slim(struct turn *t);
 
 // One sampled token: the text it released goes behind what a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);

@@ -1,0 +1,81 @@
+// Tokens into the tail before they are told, and out of it when the database has them. See
+// service.h, tail.h.
+//
+// Where the tail cannot be written (a full disk), deltas wait for their commit: later, never
+// unsafe.
+#include "base/log.h"
+#include "sessions/service.h"
+#include <stdlib.h>
+#include <string.h>
+
+// Rewritten at this size: what is read at a start stays short.
+#define TAIL_BYTES (1 << 20)
+
+int keep_open(struct sessions *ss, const char *db_path, struct err *err) {
+    if (ss->o.durable != DURABLE_DELTA || strcmp(db_path, ":memory:") == 0) return 0;
+    return tail_open(&ss->tail, db_path, err);
+}
+
+void keep_close(struct sessions *ss, bool all_saved) {
+    tail_close(ss->tail, all_saved);
+    ss->tail = NULL;
+}
+
+static void say(struct sessions *ss, int rc, const struct err *err) {
+    if (rc < 0 && !ss->tail_failed) log_error("tail.failed", "error=%s", err->text);
+    if (rc == 0 && ss->tail_failed) log_info("tail.works", "%s", "");
+    ss->tail_failed = rc < 0;
+}
+
+static const int32_t *output_ids(const struct session *s, const struct turn *t) {
+    return s->log + t->rec.log_first + t->rec.n_input;
+}
+
+static size_t n_kept(const struct turn *t) {
+    return t->n_safe > t->n_saved ? t->n_safe : t->n_saved;
+}
+
+// A turn that has ended meanwhile counts too: its last deltas may be told before its end is saved.
+static int put_tokens(struct sessions *ss, const struct session *s) {
+    for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
+        const struct turn *t = s->turns[i];
+        if (t->n_out > n_kept(t))
+            TRY(tail_put(ss->tail, s->rec.key, t, output_ids(s, t), n_kept(t)));
+    }
+    return 0;
+}
+
+// One write for the tokens of a whole step.
+static int put_touched(struct sessions *ss, struct err *err) {
+    for (const struct session *s = ss->touched; s; s = s->touched_next)
+        if (put_tokens(ss, s) < 0) return err_set(err, E_NOMEM, "no memory for the tail of tokens");
+    return tail_flush(ss->tail, err);
+}
+
+void keep_tokens(struct sessions *ss) {
+    struct err err = {0};
+    if (!ss->tail || !ss->touched) return;
+    int rc = put_touched(ss, &err);
+    say(ss, rc, &err);
+    for (struct session *s = ss->touched; rc == 0 && s; s = s->touched_next) {
+        for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++)
+            s->turns[i]->n_safe = s->turns[i]->n_out;
+        s->safe_seq = event_log_seq(&s->events);
+    }
+    if (tail_bytes(ss->tail) > TAIL_BYTES) keep_trim(ss);
+}
+
+void keep_trim(struct sessions *ss) {
+    struct err err = {0};
+    struct session *s, *next;
+    if (!ss->tail || tail_bytes(ss->tail) == 0) return;
+    tail_rewrite_begin(ss->tail);
+    HASH_ITER(by_key, ss->by_key, s, next) {
+        for (size_t i = (size_t)s->dirty_from; !s->zombie && i < s->n_turns; i++) {
+            const struct turn *t = s->turns[i];
+            if (t->n_saved >= t->n_safe) continue;
+            if (tail_put(ss->tail, s->rec.key, t, output_ids(s, t), t->n_saved) < 0) return;
+        }
+    }
+    say(ss, tail_rewrite_end(ss->tail, &err), &err);
+}
