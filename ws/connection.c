@@ -355,7 +355,7 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         sessions_detach(ss, &r, m->session);
         break;
     case MESSAGE_SESSION_GET:
-        sessions_get(ss, &r, m->session, m->attach, m->last);
+        sessions_get(ss, &r, m->session, m->attach, m->last, m->before);
         break;
     case MESSAGE_SESSION_LIST:
         sessions_list(ss, &r, m->query, m->limit, m->cursor);
@@ -407,6 +407,13 @@ static void handle_message(struct connection *c) {
     message_release(&m);
 }
 
+// A long message costs the loop time in proportion (a megabyte to be parsed, rendered and tokenised
+// some 30 ms, in which nobody else is served), so it counts for several.
+static double cost(const struct connection *c, double burst) {
+    double n = 1 + (double)(c->rx.len / PROTOCOL_RATE_BYTES);
+    return n < burst ? n : burst;
+}
+
 // Token bucket. A client that goes on in spite of as many refusals as its burst is cut off.
 static bool rate_ok(struct connection *c) {
     const struct serve_config *cfg = c->server->config;
@@ -415,17 +422,21 @@ static bool rate_ok(struct connection *c) {
     c->tokens += (double)(now - c->tokens_us) * per_second / 1e6;
     c->tokens_us = now;
     if (c->tokens > burst) c->tokens = burst;
-    if (c->tokens >= 1) {
-        c->tokens -= 1;
+    double wanted = cost(c, burst);
+    if (c->tokens >= wanted) {
+        c->tokens -= wanted;
         c->refused_in_a_row = 0;
         return true;
     }
     metric_add(c->server->metrics.rate_limited, 1);
-    if (++c->refused_in_a_row > cfg->message_burst)
+    if (++c->refused_in_a_row > cfg->message_burst) {
         connection_end(c, CLOSE_RATE, "too many messages");
-    else
-        send_error(c, "rate_limited", "too many messages", "", NULL,
-                   (int64_t)(1000 / per_second) + 1);
+        return false;
+    }
+    char request_id[SESSION_REQUEST_ID_MAX + 1];
+    message_glance(buf_z(&c->rx), c->rx.len, request_id);
+    send_error(c, "rate_limited", "too many messages", request_id, NULL,
+               (int64_t)((wanted - c->tokens) * 1000 / per_second) + 1);
     return false;
 }
 

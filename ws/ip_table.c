@@ -1,11 +1,11 @@
 // Connections by address. See ip_table.h.
 #include "ws/ip_table.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 struct ip_key {
     uint8_t bytes[9]; // family, then 4 bytes of IPv4 or 8 of IPv6
@@ -41,6 +41,10 @@ int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max,
         if (!e) return E_NOMEM;
         e->key = key;
         HASH_ADD(hh, t->entries, key, sizeof(e->key), e);
+        if (!hash_added(&e->hh)) {
+            free(e);
+            return E_NOMEM;
+        }
     }
     e->count++;
     *out = e;

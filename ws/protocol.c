@@ -1,6 +1,7 @@
 // Decoding: one JSON text to one struct message. What the wire may say is checked here, by type and
 // by range; what only the session service can know (who owns what, what fits) is its own business.
 #include "ws/protocol.h"
+#include "base/json_raw.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,64 +86,14 @@ static int get_session(struct decoder *d, bool required) {
     return 0;
 }
 
-// --- a value as it was written ---
-// Sampling goes to the session service as text: printing what cJSON read would round seeds to 53
-// bits. The text has been parsed by now, so this walk need not doubt its grammar.
-
-static const char *skip_space(const char *p) {
-    while (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r') p++;
-    return p;
-}
-
-static const char *skip_string(const char *p) {
-    for (p++; *p != '"'; p++)
-        if (*p == '\\') p++;
-    return p + 1;
-}
-
-static const char *skip_value(const char *p) {
-    int depth = 0;
-    if (*p != '{' && *p != '[') // a string, a number or a word
-        return *p == '"' ? skip_string(p) : p + strcspn(p, ",}] \t\r\n");
-    do {
-        if (*p == '"') {
-            p = skip_string(p);
-            continue;
-        }
-        if (*p == '{' || *p == '[') depth++;
-        if (*p == '}' || *p == ']') depth--;
-        p++;
-    } while (depth > 0);
-    return p;
-}
-
-// The raw text of the top-level object's value under key, or NULL when no key is spelled exactly
-// so.
-static const char *raw_value(const char *text, const char *key, size_t *len) {
-    size_t key_len = strlen(key);
-    const char *p = skip_space(skip_space(text) + 1);
-    while (*p == '"') {
-        const char *name = p + 1;
-        p = skip_string(p);
-        bool hit = (size_t)(p - name) == key_len + 1 && memcmp(name, key, key_len) == 0;
-        p = skip_space(skip_space(p) + 1); // over the colon
-        const char *start = p;
-        p = skip_value(p);
-        *len = (size_t)(p - start);
-        if (hit) return start;
-        p = skip_space(p);
-        if (*p == ',') p = skip_space(p + 1);
-    }
-    return NULL;
-}
-
+// As text: printing what cJSON read would round seeds to 53 bits.
 static int get_sampling(struct decoder *d, const char *text) {
     const cJSON *object = NULL;
     size_t len;
     int rc = json_get_object(d->json, "sampling", &object, d->err);
     if (rc < 0) return fail(d, "bad_message", rc);
     if (!object) return 0;
-    const char *raw = raw_value(text, "sampling", &len);
+    const char *raw = json_raw_value(text, "sampling", &len);
     if (!raw) return bad(d, "bad_message", "must be written without escapes", "sampling");
     d->m->sampling_text = strndup(raw, len);
     if (!d->m->sampling_text)
@@ -210,7 +161,12 @@ static int decode_input(struct decoder *d) {
 static int decode_get(struct decoder *d) {
     TRY(get_session(d, true));
     TRY(get_bool(d, "attach", &d->m->attach));
-    return get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &d->m->last);
+    TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &d->m->last));
+    TRY(get_int(d, "before", 0, (int64_t)1 << 53, &d->m->before));
+    // What is attached is told what follows the newest turn: a page of older ones has no such end.
+    if (d->m->before >= 0 && d->m->attach)
+        return bad(d, "bad_message", "does not go together with 'attach'", "before");
+    return 0;
 }
 
 static int decode_list(struct decoder *d) {
@@ -288,7 +244,7 @@ int message_decode(struct message *m, const char *text, size_t len,
                    const struct json_limits *limits, const char **code, struct err *err) {
     struct decoder d = {m, NULL, code, err};
     memset(m, 0, sizeof(*m));
-    m->after = m->turn = -1;
+    m->after = m->before = m->turn = -1;
     m->last = 100;
     m->limit = 50;
     *code = "internal";
@@ -305,6 +261,18 @@ int message_decode(struct message *m, const char *text, size_t len,
     TRY(decode_envelope(&d));
     int rc = decode_keys(&d, text);
     return rc < 0 ? rc : 0;
+}
+
+void message_glance(const char *text, size_t len, char request_id[SESSION_REQUEST_ID_MAX + 1]) {
+    struct json_limits limits = json_limits_message;
+    const char *found = NULL;
+    request_id[0] = '\0';
+    limits.max_bytes = PROTOCOL_GLANCE_BYTES;
+    cJSON *json = json_parse(text, len, &limits, NULL);
+    if (!cJSON_IsObject(json) || json_get_string(json, "request_id", &found, NULL) != JSON_PRESENT)
+        found = "";
+    if (strlen(found) <= SESSION_REQUEST_ID_MAX) strcpy(request_id, found);
+    cJSON_Delete(json);
 }
 
 void message_release(struct message *m) {

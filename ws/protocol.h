@@ -10,6 +10,7 @@
 #define PROTOCOL_SYSTEM_BYTES 32768
 #define PROTOCOL_LIST_MAX 200
 #define PROTOCOL_TURNS_MAX 1000
+#define PROTOCOL_RATE_BYTES 65536 // for each of them a message counts once more
 
 enum message_type {
     MESSAGE_HELLO,
@@ -33,7 +34,7 @@ struct message { // strings are borrowed from json and sampling, and live until 
     const char *session;      // id, or NULL
     const char *token;        // HELLO, or NULL
     struct session_open open; // SESSION_OPEN (id = session)
-    int64_t after, last, limit, turn; // -1 when absent, except last and limit: their defaults
+    int64_t after, last, before, limit, turn; // -1 when absent; last and limit: their defaults
     bool attach, delete_it, queue;
     const char *query, *cursor, *title; // or NULL
     const char *sampling;               // the object as it was written, or NULL
@@ -48,6 +49,10 @@ struct message { // strings are borrowed from json and sampling, and live until 
 int message_decode(struct message *m, const char *text, size_t len,
                    const struct json_limits *limits, const char **code, struct err *err);
 void message_release(struct message *m);
+// The request_id alone, of a message that will not be taken; "" where there is none, or the message
+// has more than PROTOCOL_GLANCE_BYTES: refusing must stay cheap.
+#define PROTOCOL_GLANCE_BYTES 4096
+void message_glance(const char *text, size_t len, char request_id[SESSION_REQUEST_ID_MAX + 1]);
 
 bool protocol_session_id_valid(const char *id); // [A-Za-z0-9_-]{1,64}
 

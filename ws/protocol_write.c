@@ -164,6 +164,7 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_open(&w, "limits", '{');
     json_put_int(&w, "message_bytes", h->message_bytes);
     json_put_int(&w, "messages_per_second", h->messages_per_second);
+    json_put_int(&w, "rate_bytes", PROTOCOL_RATE_BYTES);
     json_put_int(&w, "title_bytes", PROTOCOL_TITLE_BYTES);
     json_put_int(&w, "system_bytes", PROTOCOL_SYSTEM_BYTES);
     json_put_int(&w, "queued_turns", h->queued_turns);
@@ -314,6 +315,7 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         break;
     case EVENT_QUEUED:
         json_put_int(&w, "turn", ev->turn.turn);
+        put_input(&w, &ev->turn.input);
         break;
     case EVENT_STARTED:
         json_put_int(&w, "turn", ev->turn.turn);
@@ -350,6 +352,7 @@ static void write_state(struct buf *out, const struct session_answer *a) {
         for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(&w, &a->turns[i]);
         json_close(&w, ']');
         json_put_int(&w, "seq", a->seq);
+        if (a->before >= 0) json_put_int(&w, "before", a->before);
         json_put_bool(&w, "more", a->more || first > 0);
         json_close(&w, '}');
         if (out->error != E_LIMIT || first >= a->n_turns) return;
@@ -416,6 +419,9 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a) {
         return;
     case ANSWER_UPDATED:
         write_with_session(out, "session.updated", a);
+        return;
+    case ANSWER_OPENED:
+        write_with_session(out, "session.opened", a);
         return;
     }
 }

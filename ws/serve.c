@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/thread_priority.h"
 #include "ws/server.h"
+#include "ws/version.h"
 #include <stdio.h>
 #include <unistd.h>
 
@@ -38,7 +39,11 @@ static int open_engine(struct serving *v, struct err *err) {
     o.chat_template = *c->chat_template ? c->chat_template : NULL;
     o.device = c->device;
     o.isa = c->isa;
+    o.compute_dtype = c->compute_dtype;
+    o.deterministic = c->deterministic;
+    o.gpu_memory_fraction = c->gpu_memory_fraction;
     o.n_threads = (int32_t)c->threads;
+    o.int8_weights = c->weight_dtype == 1;
     o.kv_dtype = kv_dtypes[c->kv_dtype];
     o.kv_dtype_auto = c->kv_dtype == 0;
     o.kv_cache_bytes = c->kv_cache_bytes;
@@ -61,8 +66,11 @@ static int open_sessions(struct serving *v, struct err *err) {
     const struct serve_config *c = v->config;
     const struct engine_info *info = engine_info(v->engine);
     struct sessions_callbacks callbacks;
+    char build[VERSION_BUILD_MAX];
+    version_build(build);
     struct sessions_options o = {
         .db_path = c->db,
+        .build = build,
         .max_sequence_idle_microseconds = c->max_sequence_idle_microseconds,
         .default_memory_len = (int32_t)c->memory_len,
         .default_sink_len = (int32_t)c->sink_len,
@@ -70,6 +78,7 @@ static int open_sessions(struct serving *v, struct err *err) {
         .max_queued_turns = (int32_t)c->max_queued_turns_per_session,
         .max_resident_sessions = (int32_t)c->max_resident_sessions,
         .commit_interval_us = c->commit_interval_us,
+        .durable = (enum sessions_durable)c->durable,
         .run_ahead = c->run_ahead,
         .sampling = info->suggested,
         .metrics = v->metrics,
@@ -108,7 +117,11 @@ static int run(struct serving *v, struct err *err) {
     if (v->config->run_ahead && thread_run_ahead() < 0)
         log_debug("server.ordinary_priority", "reason=denied");
     say_hello(v);
-    if (server_run(v->server) == 0) return 0;
+    int rc = server_run(v->server);
+    if (rc == E_DEVICE)
+        return err_set(err, rc,
+                       "the GPU failed; sessions and turns are recorded, start Parley again");
+    if (rc == 0) return 0;
     return err_set(err, E_CANCELLED,
                    "ended at once by a second signal; %d running turns are recorded as interrupted",
                    sessions_n_running(v->sessions));

@@ -48,7 +48,8 @@ static const struct config_key keys[] = {
     BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
           "Longest WebSocket message from a client; a longer one closes its connection (1009)."),
     INT("server", messages_per_second, 1, 100000, "20",
-        "Messages a connection may send per second in the long run."),
+        "Messages a connection may send per second in the long run. A long one counts once more "
+        "for each 64 KiB."),
     INT("server", message_burst, 1, 1000000, "40", "Messages it may send at once after a pause."),
     FLOAT("server", ping_interval, 1, 3600, "20",
           "Seconds of silence after which a connection is pinged; it is closed after the same time "
@@ -72,21 +73,38 @@ static const struct config_key keys[] = {
     TEXT("engine", model, "", "DIR", "Model folder."),
     TEXT("engine", chat_template, "", "NAME|FILE",
          "Built-in chat form or template file to use instead of the model's own."),
-    TEXT("engine", device, "cpu", "DEVICE", "Where the model runs."),
+    TEXT("engine", device, "auto", "DEVICE",
+         "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, and the CPU "
+         "where there is none."),
+    TEXT("engine", compute_dtype, "auto", "DTYPE",
+         "What a GPU computes in: f32, f16, bf16, or auto: the model's own."),
+    {"engine", "deterministic", CONFIG_BOOL, AT(deterministic), 0, 0, NULL, "off",
+     "On a GPU: the same bits for the same log and seed, whatever else is in the batch, at a cost "
+     "in "
+     "speed. On the CPU it is always so.",
+     0},
+    FLOAT("engine", gpu_memory_fraction, 0.05, 1, "0.9",
+          "How much of a GPU's memory the weights, the work buffers and the KV cache may take "
+          "together; the cache takes what the others leave."),
     TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
     INT("engine", threads, 0, 1024, "0", "CPU threads; 0 takes every core."),
+    CHOICE("engine", weight_dtype, SERVE_WEIGHT_DTYPES, "model",
+           "Number format of the weights: the model's own, or 8-bit integers with a scale for each "
+           "output, made while loading. They take half of bf16's memory and decode faster; `parley "
+           "score --compare-weights int8` says what they cost in accuracy."),
     CHOICE("engine", kv_dtype, SERVE_KV_DTYPES, "auto",
            "Number format of the KV cache; auto is the backend's choice."),
     BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
           "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the "
-          "free "
-          "memory."),
+          "free memory; on a GPU, what gpu_memory_fraction leaves."),
     INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
     INT("engine", max_queued_turns, 0, 65536, "256",
         "Turns that may wait for a place; more are answered with overloaded."),
-    INT("engine", prefill_chunk_tokens, 8, 8192, "256",
-        "Most prompt tokens of one step: the bound on what a long prompt costs everybody else."),
+    INT("engine", prefill_chunk_tokens, 0, 8192, "0",
+        "Most prompt tokens of one step: the bound on what a long prompt costs everybody else; 0: "
+        "256 "
+        "on the CPU, 2048 on a GPU."),
 
     INT("sessions", session_len, 0, 1e9, "0",
         "Tokens a session may grow to when its opener does not say; 0: what the model can."),
@@ -107,6 +125,12 @@ static const struct config_key keys[] = {
         "Session objects kept in memory with neither a client nor a turn."),
     INT("sessions", commit_interval_us, 0, 1e7, "20000",
         "How long streamed tokens may wait for their commit. The end of a turn never waits."),
+    CHOICE("sessions", durable, SERVE_DURABLE, "delta",
+           "What is safe before a streamed token is told. With delta it has left the process, into "
+           "a file beside the database, so that kill -9 takes nothing that was seen; with power it "
+           "is on disk, so that power loss takes nothing either, but every token waits for the "
+           "disk; with turn the last commit interval is at stake. The end of a turn is on disk "
+           "first in any case."),
 
     TEXT("sampling", temperature, "", "X", "Temperature where neither turn nor session sets it."),
     TEXT("sampling", top_k, "", "N", "Draw from the N likeliest tokens only; 0: off."),

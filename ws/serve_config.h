@@ -5,7 +5,9 @@
 #include "base/config.h"
 #include <stdbool.h>
 
+#define SERVE_WEIGHT_DTYPES "model|int8"             // the order of serve_config.weight_dtype
 #define SERVE_KV_DTYPES "auto|f32|f16|bf16"          // the order of serve_config.kv_dtype
+#define SERVE_DURABLE "turn|delta|power"             // the order of enum sessions_durable
 #define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
 
 struct serve_config {
@@ -18,13 +20,17 @@ struct serve_config {
     bool run_ahead;
     int log_level;
     // engine
-    char *model, *chat_template, *device, *isa;
+    char *model, *chat_template, *device, *isa, *compute_dtype;
+    double gpu_memory_fraction;
+    bool deterministic;
     int64_t threads, kv_cache_bytes, block_tokens, max_sequences, max_queued_turns,
         prefill_chunk_tokens;
+    int weight_dtype;
     int kv_dtype;
     // sessions
     int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,
         max_queued_turns_per_session, max_resident_sessions, commit_interval_us;
+    int durable;
     // sampling: text, so that "not set" differs from every value; "" leaves it to the model
     char *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *presence_penalty,
         *frequency_penalty, *max_tokens;

@@ -246,9 +246,6 @@ static void each_connection(struct server *s, void (*fn)(struct connection *c, i
         if (s->slots[i]) fn(s->slots[i], now);
 }
 
-static void on_tick(uv_timer_t *handle) {
-    each_connection(handle->data, connection_tick);
-}
 static void on_watch_timer(uv_timer_t *handle) {
     each_connection(handle->data, connection_flush_changed);
 }
@@ -286,6 +283,15 @@ static void on_drain_timer(uv_timer_t *handle) {
     drain(handle->data);
 }
 
+static void begin_drain(struct server *s) {
+    if (s->state == SERVER_DRAINING || s->state == SERVER_CLOSING) return;
+    s->state = SERVER_DRAINING;
+    s->drain_until_us = server_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
+    sessions_drain(s->sessions);
+    server_touch_sessions(s);
+    uv_timer_start(&s->drain_timer, on_drain_timer, 50, 50);
+}
+
 static void on_terminate(uv_signal_t *handle, int number) {
     struct server *s = handle->data;
     if (s->n_signals++ > 0) {
@@ -295,11 +301,23 @@ static void on_terminate(uv_signal_t *handle, int number) {
     }
     log_info("server.draining", "signal=%d turns=%d drain_timeout_s=%g", number,
              sessions_n_running(s->sessions), s->config->drain_timeout);
-    s->state = SERVER_DRAINING;
-    s->drain_until_us = server_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
-    sessions_drain(s->sessions);
-    server_touch_sessions(s);
-    uv_timer_start(&s->drain_timer, on_drain_timer, 50, 50);
+    begin_drain(s);
+}
+
+// A failed GPU is only had back by another process: the sessions are on disk, a supervisor
+// restarts.
+static void watch_device(struct server *s) {
+    struct engine_load load;
+    engine_load(s->engine, &load);
+    if (!load.device_lost || s->device_lost) return;
+    s->device_lost = true;
+    log_error("server.device_lost", "turns=%d", sessions_n_running(s->sessions));
+    begin_drain(s);
+}
+
+static void on_tick(uv_timer_t *handle) {
+    each_connection(handle->data, connection_tick);
+    watch_device(handle->data);
 }
 
 static void on_reload(uv_signal_t *handle, int number) {
@@ -429,6 +447,7 @@ const char *server_url(const struct server *s, char *out, size_t cap) {
 
 int server_run(struct server *s) {
     uv_run(&s->loop, UV_RUN_DEFAULT);
+    if (s->device_lost) return E_DEVICE;
     return s->forced ? E_CANCELLED : 0;
 }
 

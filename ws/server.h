@@ -84,7 +84,7 @@ struct server {
     enum { SERVER_RUNNING, SERVER_DRAINING, SERVER_CLOSING } state;
     int64_t drain_until_us, close_until_us;
     int n_signals;
-    bool forced;
+    bool forced, device_lost;
     lws_retry_bo_t retry;
 };
 
@@ -100,7 +100,7 @@ int server_listen(struct server *s, struct engine *engine, struct sessions *sess
                   const struct protocol_hello *hello, struct err *err);
 const char *server_url(const struct server *s, char *out, size_t cap);
 // Serves until SIGTERM or SIGINT has been obeyed. 0 after a drain, E_CANCELLED after a second
-// signal.
+// signal, E_DEVICE where the engine's device failed: everybody has been told then, as in a drain.
 int server_run(struct server *s);
 // Closes every socket. The session service and the engine are closed after it: they hear of every
 // client that went, and may still ring.

@@ -5,6 +5,7 @@ import * as prefs from './prefs.js';
 import { RequestError, Socket } from './socket.js';
 import {
   addChat,
+  addOlder,
   addPending,
   applyEvent,
   currentChat,
@@ -30,7 +31,7 @@ import { toast } from './view/toasts.js';
 
 const PAGE = 50;
 const TURNS = 100;
-export const MAX_TURNS = 1000; // the most that session.get gives
+const MAX_TURNS = 1000; // the most that session.get gives at once
 
 /** @type {Socket} */
 let socket;
@@ -88,7 +89,8 @@ function received(frame) {
       break;
     case 'session.state': {
       const chat = state.chats.get(frame.session.id);
-      if (chat) setTranscript(chat, frame);
+      // A page of older turns is taken by whoever asked for it.
+      if (chat && frame.before === undefined) setTranscript(chat, frame);
       break;
     }
     case 'session.attached':
@@ -114,6 +116,10 @@ function received(frame) {
 
 /** @param {string} id */
 function removed(id) {
+  // Said to who deletes it and again to who watches the list; by then its address may have been opened once more, and
+  // the answer to that (lost) is what stays on the screen.
+  const chat = state.chats.get(id);
+  if (chat && chat.phase !== 'ready' && !state.sessions.has(id)) return;
   const wasCurrent = state.current === id;
   sessionRemoved(id);
   if (wasCurrent) setHash(null);
@@ -179,11 +185,10 @@ async function follow() {
 }
 
 /**
- * Asks for a session's state as a whole.
+ * Asks for a session's state: what it is now, and its last turns.
  * @param {import('./state.js').Chat | undefined} chat
- * @param {number} [last]
  */
-async function reload(chat, last = TURNS) {
+async function reload(chat) {
   if (!chat || chat.local) return;
   chat.opened = true;
   if (chat.phase === 'failed') setChat(chat, { phase: 'loading' });
@@ -192,7 +197,7 @@ async function reload(chat, last = TURNS) {
       type: 'session.get',
       session: chat.id,
       attach: true,
-      last: Math.max(last, Math.min(MAX_TURNS, chat.turns.length)),
+      last: Math.max(TURNS, Math.min(MAX_TURNS, chat.turns.length)),
     });
   } catch (error) {
     lost(chat, error);
@@ -211,11 +216,23 @@ function lost(chat, error) {
   if (chat.phase === 'ready') toast(sentence(error), 'error');
 }
 
-export function loadOlder() {
+/** Brings the turns before those shown. @returns {Promise<number>} how many came */
+export async function loadOlder() {
   const chat = currentChat();
-  if (chat?.more && chat.turns.length < MAX_TURNS)
-    return reload(chat, Math.min(MAX_TURNS, Math.max(TURNS, chat.turns.length) * 4));
-  return Promise.resolve();
+  if (!chat?.more || chat.reading || !chat.turns.length) return 0;
+  setChat(chat, { reading: true });
+  try {
+    const before = chat.turns[0].turn;
+    return addOlder(
+      chat,
+      await socket.request({ type: 'session.get', session: chat.id, last: TURNS, before }),
+    );
+  } catch (error) {
+    if (!isCode(error, 'disconnected')) toast(`Earlier messages: ${sentence(error)}`, 'error');
+    return 0;
+  } finally {
+    setChat(chat, { reading: false });
+  }
 }
 
 // --- the list ----------------------------------------------------------------------------------------------------
@@ -400,9 +417,19 @@ export async function remove(id) {
   }
 }
 
-/** A session with as many of its turns as the server gives. @param {string} id */
+/** A session with all of its turns, as one session.state. @param {string} id */
 export async function fetchWhole(id) {
-  return socket.request({ type: 'session.get', session: id, last: MAX_TURNS });
+  /** @param {number} before */
+  const page = (before) =>
+    socket.request({ type: 'session.get', session: id, last: MAX_TURNS, before });
+  const whole = await page(Number.MAX_SAFE_INTEGER); // to the end
+  delete whole.before;
+  while (whole.more && whole.turns.length) {
+    const older = await page(whole.turns[0].turn);
+    whole.turns.unshift(...older.turns);
+    whole.more = older.more && older.turns.length > 0;
+  }
+  return whole;
 }
 
 /** Whether a message can be sent now; otherwise why not. @returns {string} '' when it can */

@@ -23,6 +23,11 @@ export function onFrame(job) {
   else requestAnimationFrame(run);
 }
 
+/** Runs what waits for the next paint now. */
+export function runNow() {
+  if (scheduled) run();
+}
+
 // A frame that was asked for while the tab was seen never comes once it is hidden: run what waits.
 document.addEventListener('visibilitychange', () => {
   if (scheduled) setTimeout(run, document.hidden ? HIDDEN_MS : 0);

@@ -48,6 +48,7 @@ export class Socket {
     this.allowance = 0;
     this.allowedAt = 0;
     this.rate = Infinity; // messages per second
+    this.rateBytes = Infinity; // a message counts once more for each of them
     this.lastHeard = 0;
     this.stopped = false;
     /** @type {any} */
@@ -148,8 +149,11 @@ export class Socket {
         ? Infinity
         : Math.min(this.rate, this.allowance + ((now - this.allowedAt) / 1000) * this.rate);
     this.allowedAt = now;
-    while (this.ready && this.outbox.length && this.allowance >= 1) {
-      this.allowance--;
+    while (this.ready && this.outbox.length) {
+      // A long message counts for several. Characters are at most three bytes.
+      const cost = Math.min(this.rate, 1 + Math.floor((this.outbox[0].length * 3) / this.rateBytes));
+      if (this.allowance < cost) break;
+      this.allowance -= cost;
       this.ws?.send(/** @type {string} */ (this.outbox.shift()));
     }
     if (this.outbox.length) this.pumping = setTimeout(() => this.#pump(), 1000 / this.rate);
@@ -170,7 +174,7 @@ export class Socket {
     if (frame.type === 'pong') return undefined;
     if (frame.type === 'error' && frame.code === 'unauthorized') return this.#unauthorized(frame.message);
     if (frame.type === 'error' && frame.code === 'rate_limited')
-      return this.#sendAgain(frame.retry_after_ms ?? 1000);
+      return this.#sendAgain(frame.request_id, frame.retry_after_ms ?? 1000);
     const request = this.#requestOf(frame);
     if (request) return this.#answer(request, frame);
     return this.options.onFrame(frame);
@@ -196,14 +200,15 @@ export class Socket {
     }
   }
 
-  // The server drops what comes too fast unread, so nobody knows which message it was. Each of ours may be said twice.
-  /** @param {number} waitMs */
-  #sendAgain(waitMs) {
+  // The server drops what comes too fast. Of a long message it does not say which it was: then all that have no answer
+  // are said again. Each of ours may be said twice.
+  /** @param {string | undefined} key @param {number} waitMs */
+  #sendAgain(key, waitMs) {
     const { ws } = this;
     setTimeout(() => {
       if (this.ws !== ws) return;
-      this.outbox = [];
-      for (const request of this.requests.values()) this.#sendRequest(request);
+      if (!key) this.outbox = [];
+      for (const request of this.requests.values()) if (!key || request.key === key) this.#sendRequest(request);
     }, waitMs);
   }
 
@@ -213,6 +218,7 @@ export class Socket {
     this.ready = true;
     this.attempt = 0;
     this.rate = frame.limits?.messages_per_second ?? Infinity;
+    this.rateBytes = frame.limits?.rate_bytes ?? Infinity;
     this.allowance = this.rate;
     this.allowedAt = performance.now();
     const waiting = [...this.requests.values()];

@@ -4,7 +4,7 @@
 //
 // A transcript follows its session's events by their seq: one seen before is ignored, so an event may come twice; one
 // that leaves a gap is refused, so that none is lost unnoticed (actions.js then asks the server again).
-import { onFrame } from './frame.js';
+import { onFrame, runNow } from './frame.js';
 import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
@@ -18,8 +18,9 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', code?: string, message?: string}} Pending
  *   A message of this page that the server has not accepted yet.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
- *   seq: number, more: boolean, pending: Pending[], logTokens: number, generation: number}} Chat
+ *   seq: number, more: boolean, reading: boolean, pending: Pending[], logTokens: number, generation: number}} Chat
  *   A transcript. local: its session has not been opened on the server yet. opened: this connection is attached to it.
+ *   more: there are turns before those loaded. reading: some of them are on their way.
  *   generation: grows when the turns were replaced as a whole.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
@@ -167,11 +168,16 @@ export function sessionRemoved(id) {
 
 // --- transcripts -----------------------------------------------------------------------------------------------
 
-/** @param {string | null} id */
+/**
+ * Shows it at once: what is typed and sent before the next frame must find the session that it is for, not the
+ * field and the draft of the one before.
+ * @param {string | null} id
+ */
 export function select(id) {
   state.current = id;
   touch('selection');
   touch('chat');
+  runNow();
 }
 
 /** @param {string} id @param {boolean} local @returns {Chat} */
@@ -186,6 +192,7 @@ export function addChat(id, local) {
     turns: [],
     seq: 0,
     more: false,
+    reading: false,
     pending: [],
     logTokens: 0,
     generation: 0,
@@ -205,7 +212,7 @@ export function setChat(chat, change) {
 export function setTranscript(chat, frame) {
   const shown = chat.turns;
   chat.turns = frame.turns.map(adoptTurn);
-  // Reading older turns brings the newer ones again: only what has changed is drawn anew.
+  // After a lost connection most of it is known: only what has changed is drawn anew.
   const kept = shown.length > 0 && shown.every((turn) => turnOf(chat, turn.turn));
   for (const turn of chat.turns) touch('turn', turn.turn);
   Object.assign(chat, {
@@ -220,6 +227,21 @@ export function setTranscript(chat, frame) {
   for (const turn of chat.turns) settlePending(chat, turn);
   putSession(frame.session);
   touch('chat');
+}
+
+/**
+ * A page of turns before those loaded. They are over and will not change.
+ * @param {Chat} chat
+ * @param {any} frame session.state
+ * @returns {number} how many it brought
+ */
+export function addOlder(chat, frame) {
+  if (chat.turns[0]?.turn !== frame.before) return 0; // replaced as a whole meanwhile
+  chat.turns = [...frame.turns.map(adoptTurn), ...chat.turns];
+  chat.more = frame.more && frame.turns.length > 0;
+  for (const turn of frame.turns) touch('turn', turn.turn);
+  touch('chat');
+  return frame.turns.length;
 }
 
 /** @param {Chat} chat @param {Pending} pending */
@@ -305,9 +327,12 @@ export function applyEvent(frame) {
     case 'session.evicted':
       if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });
       break;
-    case 'turn.queued':
-      needTurn(chat, frame.turn);
+    case 'turn.queued': {
+      const turn = needTurn(chat, frame.turn);
+      turn.input = frame.input ?? turn.input;
+      settlePending(chat, turn);
       break;
+    }
     case 'turn.started': {
       const turn = needTurn(chat, frame.turn);
       startTurn(turn, frame);

@@ -2,6 +2,7 @@
 // bar.
 #include "ws/cli/cli.h"
 #include "base/log.h"
+#include "ws/cli/terminal.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -45,7 +46,9 @@ int cli_usage(const char *command, const char *fmt, ...) {
 }
 
 int cli_fail(const struct err *err) {
-    fprintf(stderr, "parley: %s\n", err->text[0] ? err->text : err_name(err->code));
+    const char *text = err->text[0] ? err->text : err_name(err->code); // may quote a file
+    fputs("parley: ", stderr);
+    terminal_line(stderr, text, strlen(text));
     return CLI_FAILED;
 }
 
@@ -59,7 +62,10 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.chat_template = m->chat_template[0] ? m->chat_template : NULL;
     o.device = m->device;
     o.isa = m->isa;
+    o.compute_dtype = m->compute_dtype;
+    o.deterministic = m->deterministic;
     o.n_threads = (int32_t)m->threads;
+    o.int8_weights = m->weight_dtype == 1;
     o.kv_dtype_auto = m->kv_dtype == 0;
     o.kv_dtype = m->kv_dtype == 2 ? DTYPE_F16 : m->kv_dtype == 3 ? DTYPE_BF16 : DTYPE_F32;
     o.kv_cache_bytes = m->kv_cache_bytes;
@@ -132,13 +138,14 @@ int cli_sampling_apply(const struct cli_sampling *s, struct sampling_params *p, 
     return sampling_params_check(p, INT32_MAX, err);
 }
 
-int cli_read_stdin(struct buf *out, struct err *err) {
-    buf_init(out, 64 << 20);
+int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err) {
+    buf_init(out, max_bytes);
     char chunk[65536];
     ssize_t n;
     while ((n = read(STDIN_FILENO, chunk, sizeof chunk)) > 0)
         if (buf_add(out, chunk, (size_t)n) < 0)
-            return err_set(err, out->error, "standard input is larger than 64 MiB");
+            return err_set(err, out->error, "standard input is larger than %zu MiB",
+                           max_bytes >> 20);
     return n < 0 ? err_errno(err, "reading standard input") : 0;
 }
 

@@ -27,12 +27,14 @@ int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI
 
 // Options of every command that loads a model.
 struct cli_model {
-    char *model, *chat_template, *device, *isa;
+    char *model, *chat_template, *device, *isa, *compute_dtype;
+    bool deterministic;
     int64_t threads, kv_cache_bytes, block_tokens, prefill_chunk_tokens;
     int64_t memory_len, sink_len, session_len;
-    int kv_dtype;
+    int kv_dtype, weight_dtype;
 };
 #define CLI_KV_DTYPES "auto|f32|f16|bf16"
+#define CLI_WEIGHT_DTYPES "model|int8"
 #define CLI_MODEL_KEYS(T, m)                                                                       \
     {                                                                                              \
         "model",                                                                                   \
@@ -55,8 +57,36 @@ struct cli_model {
          "",                                                                                       \
          "Built-in form or template file to use instead of the model's own.",                      \
          0},                                                                                       \
-        {"model", "device", CONFIG_STRING, offsetof(T, m.device), 0,                               \
-         0,       0,        "cpu",         "Where to run.",       0},                              \
+        {"model",                                                                                  \
+         "device",                                                                                 \
+         CONFIG_STRING,                                                                            \
+         offsetof(T, m.device),                                                                    \
+         0,                                                                                        \
+         0,                                                                                        \
+         0,                                                                                        \
+         "auto",                                                                                   \
+         "Where to run: auto, cpu, cuda:0 ...",                                                    \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "compute_dtype",                                                                          \
+         CONFIG_STRING,                                                                            \
+         offsetof(T, m.compute_dtype),                                                             \
+         0,                                                                                        \
+         0,                                                                                        \
+         0,                                                                                        \
+         "auto",                                                                                   \
+         "What a GPU computes in: auto (the model's), f32, f16, bf16.",                            \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "deterministic",                                                                          \
+         CONFIG_BOOL,                                                                              \
+         offsetof(T, m.deterministic),                                                             \
+         0,                                                                                        \
+         0,                                                                                        \
+         0,                                                                                        \
+         "off",                                                                                    \
+         "On a GPU: the same bits whatever the batch.",                                            \
+         0},                                                                                       \
         {"model",                                                                                  \
          "isa",                                                                                    \
          CONFIG_STRING,                                                                            \
@@ -76,6 +106,17 @@ struct cli_model {
          0,                                                                                        \
          "0",                                                                                      \
          "CPU threads; 0 takes every core.",                                                       \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "weight_dtype",                                                                           \
+         CONFIG_CHOICE,                                                                            \
+         offsetof(T, m.weight_dtype),                                                              \
+         0,                                                                                        \
+         0,                                                                                        \
+         CLI_WEIGHT_DTYPES,                                                                        \
+         "model",                                                                                  \
+         "Number format of the weights: the model's own, or 8-bit integers with a scale for each " \
+         "output, made while loading.",                                                            \
          0},                                                                                       \
         {"model",                                                                                  \
          "kv_dtype",                                                                               \
@@ -111,11 +152,11 @@ struct cli_model {
          "prefill_chunk_tokens",                                                                   \
          CONFIG_INT,                                                                               \
          offsetof(T, m.prefill_chunk_tokens),                                                      \
-         1,                                                                                        \
-         65536,                                                                                    \
          0,                                                                                        \
-         "256",                                                                                    \
-         "Most prompt tokens computed in one step.",                                               \
+         8192,                                                                                     \
+         0,                                                                                        \
+         "0",                                                                                      \
+         "Most prompt tokens of one step; 0: 256, on a GPU 2048.",                                 \
          0},                                                                                       \
         {"model",                                                                                  \
          "memory_len",                                                                             \
@@ -177,7 +218,8 @@ struct cli_sampling {
 // usage).
 int cli_sampling_apply(const struct cli_sampling *s, struct sampling_params *p, struct err *err);
 
-int cli_read_stdin(struct buf *out, struct err *err); // all of it, at most 64 MiB
+int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);       // all of it
+#define CLI_STDIN_BYTES ((size_t)64 << 20)                                    // of a text
 int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
 void cli_progress(void *ctx /* const char *label */, int64_t done,
                   int64_t total);   // bar, if stderr is a terminal
@@ -189,6 +231,9 @@ int main_generate(int argc, char **argv);
 int main_tokenize(int argc, char **argv);
 int main_score(int argc, char **argv);
 int main_sessions(int argc, char **argv);
+int main_replay(int argc, char **argv);
 int main_bench(int argc, char **argv);
 int main_inspect(int argc, char **argv);
+int main_export(int argc, char **argv);
+int main_quantize(int argc, char **argv);
 int main_synth(int argc, char **argv);

@@ -11,10 +11,14 @@ static const struct cli_command commands[] = {
     {"chat", "talk in the terminal, to a running server or to a model folder", main_chat},
     {"generate", "continue a prompt once", main_generate},
     {"tokenize", "text to token ids and back", main_tokenize},
-    {"score", "write the logits of a token sequence", main_score},
-    {"sessions", "list, show, export and remove the sessions of a database", main_sessions},
+    {"score", "write the logits of a token sequence, or compare those of other weights",
+     main_score},
+    {"sessions", "list, show, move, back up, repair and remove sessions", main_sessions},
+    {"replay", "run a recorded session again and compare every bit, or ask what if", main_replay},
     {"bench", "measure prefill and decode against this machine's ceiling", main_bench},
     {"inspect", "show what a model folder holds and needs", main_inspect},
+    {"export", "write a model as a FasterTransformer checkpoint", main_export},
+    {"quantize", "write a model folder with its matrices in 8 bits", main_quantize},
     {"synth", "write a random checkpoint of any shape", main_synth},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -2,6 +2,7 @@
 // the rate at which the machine can read memory at all, measured in the same run.
 #include "base/clock.h"
 #include "base/json.h"
+#include "engine/run/engine_internal.h"
 #include "ws/cli/cli.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,20 +10,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_REPEAT = 1000, CONTEXT_TOKENS = 16 /* before a decode */, WARM_TOKENS = 8 };
+enum { MAX_REPEAT = 1000, MAX_TOGETHER = 1024, WARM_TOKENS = 8 };
 
 struct settings {
     struct cli_model model;
-    int64_t prompt_tokens, decode_tokens, sequences, repeat;
+    int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
     bool json;
 };
 static const struct config_key keys[] = {
     {"bench", "prompt_tokens", CONFIG_INT, offsetof(struct settings, prompt_tokens), 1, 1e7, 0,
      "512", "Tokens of the prefill measured.", 0},
+    {"bench", "context_tokens", CONFIG_INT, offsetof(struct settings, context_tokens), 1, 1e7, 0,
+     "16", "Tokens of each session before a decode.", 0},
     {"bench", "decode_tokens", CONFIG_INT, offsetof(struct settings, decode_tokens), 2, 1e7, 0,
      "128", "Tokens generated in each decode measured.", 0},
-    {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, 1024, 0, "8",
-     "Sessions that decode together in the last part.", 0},
+    {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, MAX_TOGETHER, 0,
+     "8", "Sessions that decode together in the last part.", 0},
     {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
      "Runs of each part; medians are reported.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
@@ -119,17 +122,28 @@ static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
     return rc;
 }
 
-// Waits for n turns. *prefill_us: the last one's; *decode_us: from the first sampled token to the
-// last, over all.
-static int finish(struct bench *b, int n, int64_t *prefill_us, int64_t *decode_us) {
+// Waits for n turns. *prefill_us: the last one's. What is decoded counts from when every turn has
+// had its first token, which is its prefill's work, until the first of them ends: *decode_us,
+// *n_decoded.
+static int finish(struct bench *b, int n, int64_t *prefill_us, int64_t *decode_us,
+                  int64_t *n_decoded) {
     struct engine_event ev;
-    int64_t first = 0, last = 0;
+    const uint64_t oldest = b->next - (uint64_t)n; // turns have numbers above it
+    int64_t first = 0, last = 0, n_started = 0, n_turns = n;
+    bool started[MAX_TOGETHER] = {false}, ended = false;
+    *n_decoded = 0;
     while (n > 0) {
         TRY(engine_wait(b->engine, &ev, -1));
-        if (ev.kind == ENGINE_TOKEN) {
-            if (!first) first = ev.time_us;
+        if (ev.kind == ENGINE_TOKEN && n_started < n_turns) {
+            bool *mine = &started[ev.turn - oldest - 1];
+            n_started += !*mine;
+            *mine = true;
+            first = last = ev.time_us;
+        } else if (ev.kind == ENGINE_TOKEN && !ended) {
             last = ev.time_us;
+            ++*n_decoded;
         }
+        ended = ended || ev.kind == ENGINE_DONE;
         if (ev.kind != ENGINE_DONE) continue;
         if (ev.finish == FINISH_ERROR)
             return err_set(b->err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
@@ -153,13 +167,13 @@ enum part { PREFILL, DECODE, TOGETHER };
 static int run(struct bench *b, enum part part, int64_t n_decode, double *out) {
     const struct settings *s = b->settings;
     int n = part == TOGETHER ? (int)s->sequences : 1;
-    int64_t prefill_us = 0, decode_us = 0;
+    int64_t prefill_us = 0, decode_us = 0, n_decoded;
     for (int i = 0; i < n; i++)
-        TRY(submit(b, part == PREFILL ? s->prompt_tokens : CONTEXT_TOKENS,
+        TRY(submit(b, part == PREFILL ? s->prompt_tokens : s->context_tokens,
                    part == PREFILL ? 1 : n_decode));
-    TRY(finish(b, n, &prefill_us, &decode_us));
+    TRY(finish(b, n, &prefill_us, &decode_us, &n_decoded));
     *out = part == PREFILL ? (double)s->prompt_tokens * 1e6 / (double)prefill_us
-                           : (double)(n * (n_decode - 1)) * 1e6 / (double)decode_us;
+                           : (double)n_decoded * 1e6 / (double)(decode_us ? decode_us : 1);
     return 0;
 }
 
@@ -179,12 +193,12 @@ static void report(const struct settings *s, const struct engine_info *info, con
     // One decoded token reads every weight once and what the cache holds by then (half the run on
     // average).
     double kv = (double)info->block_bytes / info->block_tokens *
-                (CONTEXT_TOKENS + (double)s->decode_tokens / 2);
+                ((double)s->context_tokens + (double)s->decode_tokens / 2);
     double bytes = (double)info->weight_bytes + kv;
     double gbs = bytes * rate[DECODE] / 1e9;
     if (!s->json) {
-        printf("%s on %s, %.2f GB of weights\n", info->model_name, info->backend,
-               (double)info->weight_bytes / 1e9);
+        printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
+               (double)info->weight_bytes / 1e9, info->weight_dtype);
         printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
                rate[PREFILL]);
         printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
@@ -201,8 +215,10 @@ static void report(const struct settings *s, const struct engine_info *info, con
     json_open(&w, NULL, '{');
     json_put_string(&w, "model", info->model_name);
     json_put_string(&w, "backend", info->backend);
+    json_put_string(&w, "weight_dtype", info->weight_dtype);
     json_put_int(&w, "weight_bytes", info->weight_bytes);
     json_put_int(&w, "prompt_tokens", s->prompt_tokens);
+    json_put_int(&w, "context_tokens", s->context_tokens);
     json_put_int(&w, "decode_tokens", s->decode_tokens);
     json_put_int(&w, "sequences", s->sequences);
     json_put_int(&w, "repeat", s->repeat);
@@ -234,8 +250,15 @@ int main_bench(int argc, char **argv) {
     }
     b.err = &err;
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
-    double ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
     TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
+    struct backend *be = b.engine->backend;
+    double ceiling;
+    if (be->ops->read_rate) {
+        TRY_GOTO(out, be->ops->read_rate(be, &ceiling, &err)); // nothing runs yet
+        ceiling /= 1e9;
+    } else {
+        ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
+    }
     for (enum part part = PREFILL; part <= TOGETHER; part++)
         TRY_GOTO(out, measure(&b, part, &rate[part]));
     report(&s, engine_info(b.engine), rate, ceiling);

@@ -1,5 +1,6 @@
 // parley chat: a conversation in the terminal, or line by line from a pipe.
 #include "ws/cli/chat.h"
+#include "ws/cli/terminal.h"
 #include <editline/readline.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static void on_interrupt(int signal_number) {
 }
 
 static void print(const char *text, size_t len) {
-    fwrite(text, 1, len, stdout);
+    terminal_or_pipe(stdout, text, len);
     fflush(stdout);
 }
 
@@ -61,6 +62,11 @@ static void show_stats(const struct chat_stats *s) {
     printf("\033[0m\n\n");
 }
 
+static void describe(struct chat_peer *peer) {
+    const char *text = peer->ops->describe(peer); // has names that a server gave
+    terminal_line(stdout, text, strlen(text));
+}
+
 // 1: it was a command and has been done; 0: it is a message; -1: quit.
 static int command(struct chat_peer *peer, const char *line) {
     struct err err = {0};
@@ -72,7 +78,8 @@ static int command(struct chat_peer *peer, const char *line) {
         else
             puts("A new session.\n");
     } else if (!strcmp(line, "/info")) {
-        printf("%s\n\n", peer->ops->describe(peer));
+        describe(peer);
+        putchar('\n');
     } else if (!strcmp(line, "/help")) {
         puts("/new   start a new session\n/info  model and session\n/quit  leave (so does Ctrl-D)\n"
              "Ctrl-C stops an answer.\n");
@@ -86,7 +93,10 @@ static int converse(struct chat_peer *peer, struct err *err) {
     bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     int rc = 0;
     char *line;
-    if (terminal) printf("%s\n/help lists the commands.\n\n", peer->ops->describe(peer));
+    if (terminal) {
+        describe(peer);
+        puts("/help lists the commands.\n");
+    }
     while ((line = read_line(terminal))) {
         struct chat_stats stats = {0};
         int what = line[0] ? command(peer, line) : 1;

@@ -2,6 +2,7 @@
 #include "base/json.h"
 #include "base/random_id.h"
 #include "ws/cli/cli.h"
+#include "ws/cli/terminal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,7 @@ static int prompt_ids(const struct settings *s, const struct engine *e, struct t
     struct buf text;
     int rc;
     if (!strcmp(s->prompt, "-")) {
-        TRY_GOTO(out, cli_read_stdin(&text, err));
+        TRY_GOTO(out, cli_read_stdin(&text, CLI_STDIN_BYTES, err));
     } else {
         buf_init(&text, strlen(s->prompt) + 1);
         TRY_GOTO(out, buf_addz(&text, s->prompt));
@@ -85,7 +86,7 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
             return err_set(err, E_NOMEM, "no memory for the answer");
         buf_add(&r->text, ev.text, ev.text_len);
         if (!s->json) {
-            fwrite(ev.text, 1, ev.text_len, stdout);
+            terminal_or_pipe(stdout, ev.text, ev.text_len);
             fflush(stdout);
         }
     } while (ev.kind != ENGINE_DONE);

@@ -1,6 +1,7 @@
 // parley inspect: what a model folder holds, needs and can do, as text or JSON.
 #include "base/json.h"
 #include "engine/model/inspect.h"
+#include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
 #include "ws/cli/cli.h"
 
@@ -23,13 +24,13 @@ static void put_text(const struct settings *s, struct json_writer *w) {
     struct tokenizer *t = NULL;
     struct chat_template *c = NULL;
     struct err err = {0};
-    if (tokenizer_open(&t, s->model, &err) < 0) {
+    char dir[PATH_MAX];
+    if (text_files_dir(dir, s->model, &err) < 0 || tokenizer_open(&t, dir, &err) < 0) {
         json_put_string(w, "tokenizer_error", err.text);
         return;
     }
     json_put_string(w, "tokenizer", tokenizer_description(t));
-    if (chat_template_open(&c, s->model, s->chat_template[0] ? s->chat_template : NULL, t, &err) <
-        0)
+    if (chat_template_open(&c, dir, s->chat_template[0] ? s->chat_template : NULL, t, &err) < 0)
         json_put_string(w, "chat_template_error", err.text);
     else
         json_put_string(w, "chat_template", chat_template_name(c));

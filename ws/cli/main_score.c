@@ -1,18 +1,39 @@
-// parley score: the logits at every position of a token sequence, as a safetensors file.
+// parley score: the logits at every position of a token sequence, as a safetensors file; or how far
+// those of other weights are from them.
+#include "engine/model/model_config.h"
 #include "engine/model/safetensors.h"
-#include "ws/cli/cli.h"
+#include "ws/cli/score_compare.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define COMPARE_WEIGHTS "off|" CLI_WEIGHT_DTYPES
+enum { COMPARE_CONTEXT = 1024 };
 
 struct settings {
     struct cli_model model;
-    char *ids, *logits;
+    char *ids, *text, *logits, *compare_model;
+    int compare_weights;
+    bool json;
 };
 static const struct config_key keys[] = {
     {"score", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
-     "Token ids: 1,2,3 (required).", 0},
+     "Token ids: 1,2,3 (these or --text are required).", 0},
+    {"score", "text", CONFIG_STRING, offsetof(struct settings, text), 0, 0, "FILE", "",
+     "A text to score instead of ids; - is standard input. Special tokens in it count as such.", 0},
     {"score", "logits", CONFIG_STRING, offsetof(struct settings, logits), 0, 0, 0, "",
      "Safetensors file to write: `logits` (n_tokens, vocab) f32.", 0},
+    {"score", "compare_weights", CONFIG_CHOICE, offsetof(struct settings, compare_weights), 0, 0,
+     COMPARE_WEIGHTS, "off",
+     "Compare with the same model in these weights: top-1 agreement, perplexity of both, KL "
+     "divergence, logits. Longer texts are cut into pieces of --session-len tokens, without it "
+     "1024.",
+     0},
+    {"score", "compare_model", CONFIG_STRING, offsetof(struct settings, compare_model), 0, 0, "DIR",
+     "", "Compare with this model folder instead, one that `parley quantize` wrote for example.",
+     0},
+    {"score", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
+     "Print a comparison as JSON; what is printed without one is JSON.", 0},
     CLI_MODEL_KEYS(struct settings, model),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
@@ -63,49 +84,111 @@ static int score(struct engine *e, const struct cli_model *model, struct token_l
     return s->rc;
 }
 
-int main_score(int argc, char **argv) {
-    struct settings s;
-    struct engine *e = NULL;
-    struct token_list ids;
-    struct scoring scoring = {0};
-    struct err err = {0};
-    int n_words,
-        rc = cli_parse(&table, &s, argc, argv,
-                       "score --model DIR --ids 1,2,3 [--logits OUT.safetensors] [OPTIONS]",
-                       "Computes a token sequence and writes the logits at each position.", NULL, 0,
-                       &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model.model[0] || !s.ids[0]) {
-        rc = cli_usage(argv[0],
-                       s.model.model[0] ? "--ids gives at least one token id" : CLI_NO_MODEL);
-        config_release(&table, &s);
-        return rc;
-    }
-    token_list_init(&ids);
-    TRY_GOTO(out, cli_parse_ids(s.ids, &ids, &err));
-    TRY_GOTO(out, cli_engine_open(&e, &s.model, 1, &err));
-    scoring.ids = ids.ids;
-    scoring.n_ids = (int64_t)ids.len;
-    scoring.n_vocab = engine_info(e)->n_vocab;
-    if (s.logits[0]) {
+static int read_text(const char *path, struct buf *out, struct err *err) {
+    if (!strcmp(path, "-")) return cli_read_stdin(out, (size_t)64 << 20, err);
+    return buf_read_file(out, path, (size_t)64 << 20, err);
+}
+
+static int get_ids(const struct settings *s, const struct engine *e, struct token_list *ids,
+                   struct err *err) {
+    struct buf text;
+    if (s->ids[0]) return cli_parse_ids(s->ids, ids, err);
+    int rc = read_text(s->text, &text, err);
+    if (rc == 0) rc = engine_tokenize(e, buf_z(&text), text.len, true, ids, err);
+    buf_release(&text);
+    return rc < 0 || ids->len > 0 ? rc : err_set(err, E_INVAL, "the text is empty");
+}
+
+static int write_logits(const struct settings *s, struct engine *e, struct token_list *ids,
+                        struct err *err) {
+    int rc;
+    struct scoring scoring = {
+        .ids = ids->ids, .n_ids = (int64_t)ids->len, .n_vocab = engine_info(e)->n_vocab};
+    if (s->logits[0]) {
         struct tensor t = {.name = "logits",
                            .dtype = DTYPE_F32,
                            .n_dims = 2,
                            .shape = {scoring.n_ids, scoring.n_vocab},
-                           .bytes = ids.len * (size_t)scoring.n_vocab * sizeof(float)};
-        TRY_GOTO(out, safetensors_create(&scoring.writer, s.logits, &t, 1, &err));
+                           .bytes = ids->len * (size_t)scoring.n_vocab * sizeof(float)};
+        TRY(safetensors_create(&scoring.writer, s->logits, &t, 1, err));
     }
-    TRY_GOTO(out, score(e, &s.model, &ids, &scoring, &err));
+    TRY_GOTO(out, score(e, &s->model, ids, &scoring, err));
     if (scoring.writer) {
-        rc = safetensors_finish(scoring.writer, &err);
+        rc = safetensors_finish(scoring.writer, err);
         scoring.writer = NULL;
         if (rc < 0) goto out;
     }
     printf("{\"tokens\":%lld,\"logprob\":%.9g}\n", (long long)scoring.n_ids, scoring.logprob_sum);
 out:
-    if (e) engine_close(e);
     if (scoring.writer) safetensors_abort(scoring.writer);
+    return rc;
+}
+
+// Both models with pools for one piece, so that they fit beside each other.
+static int compare(const struct settings *s, struct engine *e, const struct cli_model *model,
+                   const struct token_list *ids, struct err *err) {
+    struct engine *other = NULL;
+    struct cli_model m = *model;
+    struct score_comparison c;
+    if (s->compare_model[0]) m.model = s->compare_model;
+    if (s->compare_weights) m.weight_dtype = s->compare_weights - 1;
+    TRY(cli_engine_open(&other, &m, 1, err));
+    int rc =
+        score_compare(e, other, model, ids->ids, (int64_t)ids->len, model->session_len, &c, err);
+    if (rc == 0) score_comparison_print(&c, s->json);
+    engine_close(other);
+    return rc;
+}
+
+// What cannot be asked for; 0 or an exit status.
+static int check_usage(const char *command, const struct settings *s) {
+    bool comparing = s->compare_weights || s->compare_model[0];
+    if (!s->model.model[0]) return cli_usage(command, CLI_NO_MODEL);
+    if (!s->ids[0] == !s->text[0])
+        return cli_usage(command, s->ids[0] ? "--ids and --text exclude each other"
+                                            : "--ids gives at least one token id, --text a file");
+    if (comparing && s->logits[0])
+        return cli_usage(command, "--logits is of one model: leave out what compares");
+    return 0;
+}
+
+// A piece of 1,024 tokens, or what the model has: the engines' pools are sized by this.
+static int pick_context(struct cli_model *m, struct err *err) {
+    struct model_config c;
+    TRY(model_config_load(&c, m->model, err));
+    m->session_len = c.max_positions < COMPARE_CONTEXT ? c.max_positions : COMPARE_CONTEXT;
+    return 0;
+}
+
+static int run(struct settings *s, struct err *err) {
+    struct engine *e = NULL;
+    struct token_list ids;
+    int rc;
+    bool comparing = s->compare_weights || s->compare_model[0];
+    token_list_init(&ids);
+    struct cli_model m = s->model;
+    if (comparing && !m.session_len) TRY_GOTO(out, pick_context(&m, err));
+    TRY_GOTO(out, cli_engine_open(&e, &m, 1, err));
+    TRY_GOTO(out, get_ids(s, e, &ids, err));
+    rc = comparing ? compare(s, e, &m, &ids, err) : write_logits(s, e, &ids, err);
+out:
+    if (e) engine_close(e);
     token_list_release(&ids);
+    return rc;
+}
+
+int main_score(int argc, char **argv) {
+    struct settings s;
+    struct err err = {0};
+    int n_words, rc = cli_parse(&table, &s, argc, argv,
+                                "score --model DIR (--ids 1,2,3 | --text FILE) [--logits "
+                                "OUT.safetensors | --compare-weights int8]",
+                                "Computes a token sequence and writes the logits at each position, "
+                                "or compares them\nwith those that other weights give.",
+                                NULL, 0, &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    rc = check_usage(argv[0], &s);
+    if (rc == 0) rc = run(&s, &err) < 0 ? cli_fail(&err) : CLI_OK;
     config_release(&table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    return rc;
 }

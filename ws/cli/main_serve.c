@@ -61,5 +61,9 @@ int main_serve(int argc, char **argv) {
         rc = serve_run(&config, &err);
 out:
     config_release(&serve_config_table, &config);
+    if (rc == E_DEVICE) {
+        cli_fail(&err);
+        return SERVE_EXIT_RESTART;
+    }
     return rc < 0 ? cli_fail(&err) : CLI_OK;
 }

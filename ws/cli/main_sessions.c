@@ -1,16 +1,21 @@
-// parley sessions: what a database holds, for people and programs. Reading goes on beside a running
-// server; removing needs the database to itself.
+// parley sessions: what a database holds, for people and programs. Reading and importing go on
+// beside a running server; removing needs the database to itself.
+#include "base/clock.h"
 #include "base/json.h"
 #include "sessions/archive.h"
+#include "sessions/backup.h"
+#include "sessions/doctor.h"
 #include "ws/cli/cli.h"
+#include "ws/cli/doctor_report.h"
+#include "ws/cli/terminal.h"
 #include "ws/protocol.h"
 #include <string.h>
 #include <time.h>
 
 struct settings {
-    char *db, *query;
+    char *db, *query, *owner, *output;
     int64_t limit;
-    bool json;
+    bool json, new_id, repair;
 };
 static const struct config_key keys[] = {
     {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
@@ -20,7 +25,17 @@ static const struct config_key keys[] = {
     {"", "limit", CONFIG_INT, offsetof(struct settings, limit), 0, 1e9, 0, "0",
      "list: at most so many; 0 is all.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "list, show: print JSON.", 0},
+     "list, show, import, doctor: print JSON.", 0},
+    {"", "new_id", CONFIG_BOOL, offsetof(struct settings, new_id), 0, 0, 0, "off",
+     "import: under a fresh id, where the session's own is taken.", 0},
+    {"", "owner", CONFIG_STRING, offsetof(struct settings, owner), 0, 0, "NAME", "",
+     "import: whose session it becomes (the name of a token, or local); else as in the file.", 0},
+    {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, "PATH", "",
+     "backup: the copy, a file that is not there yet. doctor: a folder for every session that can "
+     "be read, as export writes them.",
+     0},
+    {"", "repair", CONFIG_BOOL, offsetof(struct settings, repair), 0, 0, 0, "off",
+     "doctor: put right what can be (not while a server runs on the database).", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -43,8 +58,9 @@ static int list_one(void *ctx, const char *owner, const struct session_view *vie
         protocol_put_session(l->w, NULL, view);
     } else {
         format_time(view->updated_ms, when);
-        printf("%-32s  %s  %5lld turns  %7lld tokens  %s\n", view->id, when,
-               (long long)view->n_turns, (long long)view->n_tokens, view->title);
+        printf("%-32s  %s  %5lld turns  %7lld tokens  ", view->id, when, (long long)view->n_turns,
+               (long long)view->n_tokens);
+        terminal_line(stdout, view->title, strlen(view->title));
     }
     return 0;
 }
@@ -81,12 +97,15 @@ static void show_turn(const struct stored_turn *stored) {
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
     printf(", ended by %s\n", t.finish_reason ? t.finish_reason : "nothing yet");
+    fputs("> ", stdout);
     if (t.input.kind == INPUT_IDS)
-        printf("> (%zu token ids)\n", t.input.n_ids);
+        printf("(%zu token ids)\n", t.input.n_ids);
     else
-        printf("> %.*s\n", (int)t.input.text_len, t.input.text);
-    printf("%.*s\n", (int)t.text_len, t.text);
-    if (t.error_message) printf("(error: %s)\n", t.error_message);
+        terminal_line(stdout, t.input.text, t.input.text_len);
+    terminal_line(stdout, t.text, t.text_len);
+    if (!t.error_message) return;
+    fputs("error: ", stdout);
+    terminal_line(stdout, t.error_message, strlen(t.error_message));
 }
 
 static int show(const struct settings *s, struct archive *a, const char *id, struct err *err) {
@@ -111,10 +130,16 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
         json_close(&w, '}');
         cli_print_json(&out);
     } else {
-        printf("%s: %s\n%s, %lld turns, %lld of %lld tokens, memory %d with %d sinks\n", view.id,
-               view.title, view.model, (long long)view.n_turns, (long long)view.n_tokens,
-               (long long)view.session_len, view.memory_len, view.sink_len);
-        if (view.system) printf("system: %s\n", view.system);
+        printf("%s: ", view.id);
+        terminal_line(stdout, view.title, strlen(view.title));
+        terminal_write(stdout, view.model, strlen(view.model));
+        printf(", %lld turns, %lld of %lld tokens, memory %d with %d sinks\n",
+               (long long)view.n_turns, (long long)view.n_tokens, (long long)view.session_len,
+               view.memory_len, view.sink_len);
+        if (view.system) {
+            fputs("system: ", stdout);
+            terminal_line(stdout, view.system, strlen(view.system));
+        }
         for (size_t i = 0; i < stored->n_turns; i++) show_turn(&stored->turns[i]);
     }
     stored_session_free(stored);
@@ -136,9 +161,86 @@ static int export(struct archive *a, const char *id, struct err *err) {
     return rc;
 }
 
+static void say_imported(const struct settings *s, const struct session_record *r) {
+    struct session_view view;
+    struct buf out;
+    struct json_writer w;
+    archive_session_view(r, &view);
+    if (!s->json) {
+        printf("imported %s of owner %s into %s: %lld turns, %lld tokens\n", r->id, r->owner, s->db,
+               (long long)r->n_turns, (long long)r->n_tokens);
+        return;
+    }
+    buf_init(&out, 1 << 20);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    protocol_put_session(&w, "session", &view);
+    json_put_string(&w, "owner", r->owner);
+    json_close(&w, '}');
+    cli_print_json(&out);
+}
+
+// The file's name goes in front of what is wrong inside it; what a database says names that.
+static int read_import(const char *path, struct stored_session **out, struct err *err) {
+    bool standard_input = !strcmp(path, "-");
+    size_t max = json_limits_file.max_bytes;
+    struct err reason = {0};
+    struct buf text;
+    int rc =
+        standard_input ? cli_read_stdin(&text, max, err) : buf_read_file(&text, path, max, err);
+    if (rc == 0) {
+        int64_t now_ms = clock_wall_us(&clock_system) / 1000;
+        rc = archive_read(out, buf_z(&text), text.len, now_ms, &reason);
+        if (rc < 0)
+            err_set(err, rc, "%s: %s", standard_input ? "standard input" : path, reason.text);
+    }
+    buf_release(&text);
+    return rc;
+}
+
+static int import(const struct settings *s, const char *path, struct err *err) {
+    struct stored_session *stored;
+    struct archive_import o = {.new_id = s->new_id, .owner = s->owner[0] ? s->owner : NULL};
+    TRY(read_import(path, &stored, err));
+    int rc = archive_import(s->db, stored, &o, err);
+    if (rc == 0) say_imported(s, &stored->rec);
+    stored_session_free(stored);
+    return rc;
+}
+
+static int backup(const struct settings *s, struct err *err) {
+    if (!s->output[0]) return err_set(err, E_INVAL, "--output says where the copy goes");
+    return backup_database(s->db, s->output, cli_progress, "copying", err);
+}
+
+static int doctor(const struct settings *s, struct err *err) {
+    struct doctor_report report;
+    struct doctor_options o = {.repair = s->repair,
+                               .folder = s->output[0] ? s->output : NULL,
+                               .progress = cli_progress,
+                               .progress_ctx = "examining"};
+    struct buf out;
+    int rc = doctor_examine(s->db, &o, &report, err);
+    buf_init(&out, 1 << 30);
+    if (rc == 0 && !s->json) doctor_report_print(&report);
+    if (rc == 0 && s->json) {
+        rc = doctor_report_write(&report, &out);
+        if (rc == 0) cli_print_json(&out);
+    }
+    if (rc == 0 && report.n_left > 0)
+        rc = err_set(err, E_CORRUPT, "%s: %zu faults%s", s->db, report.n_left,
+                     s->repair ? " could not be repaired" : "");
+    buf_release(&out);
+    doctor_report_release(&report);
+    return rc;
+}
+
 static int run(const struct settings *s, const char *verb, const char *id, struct err *err) {
     struct archive *a;
     if (!strcmp(verb, "rm")) return archive_remove(s->db, id, err);
+    if (!strcmp(verb, "import")) return import(s, id, err);
+    if (!strcmp(verb, "backup")) return backup(s, err);
+    if (!strcmp(verb, "doctor")) return doctor(s, err);
     TRY(archive_open(&a, s->db, err));
     int rc = !strcmp(verb, "list")   ? list(s, a, err)
              : !strcmp(verb, "show") ? show(s, a, id, err)
@@ -147,25 +249,38 @@ static int run(const struct settings *s, const char *verb, const char *id, struc
     return rc;
 }
 
+static const char *const verbs[] = {"list", "show", "export", "import", "rm", "backup", "doctor"};
+
+static bool is_verb(const char *word) {
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (!strcmp(word, verbs[i])) return true;
+    return false;
+}
+
 int main_sessions(int argc, char **argv) {
     struct settings s;
     struct err err = {0};
     char *words[2] = {NULL, NULL};
     int n_words,
         rc = cli_parse(
-            &table, &s, argc, argv, "sessions list|show|export|rm [SESSION] --db FILE [--json]",
+            &table, &s, argc, argv,
+            "sessions list | show|export|rm SESSION | import FILE | backup | doctor --db FILE",
             "list    all sessions, newest first\n"
             "show    one session's turns\n"
             "export  one session with everything recorded, as JSON\n"
-            "rm      remove one session for good (not while a server runs on the database)",
+            "import  what export wrote, from a file or from - (standard input); a server running\n"
+            "        on the database finds the session when it is asked for it\n"
+            "rm      remove one session for good (not while a server runs on the database)\n"
+            "backup  copy the database as it is at one moment, while a server runs or not\n"
+            "doctor  look for damage, put right what can be (--repair), save what can be read",
             words, 2, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     const char *verb = words[0] ? words[0] : "";
-    bool is_list = !strcmp(verb, "list");
-    if (!is_list && strcmp(verb, "show") && strcmp(verb, "export") && strcmp(verb, "rm"))
-        rc = cli_usage(argv[0], "say what to do: list, show, export or rm");
-    else if (!is_list && !words[1])
-        rc = cli_usage(argv[0], "%s takes a session's id", verb);
+    if (!is_verb(verb))
+        rc = cli_usage(argv[0], "say what to do: list, show, export, import, rm, backup or doctor");
+    else if (strcmp(verb, "list") && strcmp(verb, "backup") && strcmp(verb, "doctor") && !words[1])
+        rc = cli_usage(argv[0], "%s takes %s", verb,
+                       strcmp(verb, "import") ? "a session's id" : "a file");
     else
         rc = run(&s, verb, words[1], &err) < 0 ? cli_fail(&err) : CLI_OK;
     config_release(&table, &s);

@@ -1,6 +1,7 @@
 // parley tokenize: text to ids, ids to text, conversations to both. Loads the tokenizer only, not
 // the weights.
 #include "base/json.h"
+#include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
 #include "ws/cli/cli.h"
 #include <stdlib.h>
@@ -107,6 +108,7 @@ static int read_messages(const cJSON *root, struct chat_message **out, size_t *n
 
 static int chat(const struct settings *s, const struct tokenizer *t, const struct buf *in,
                 struct buf *out, struct err *err) {
+    char dir[PATH_MAX];
     struct chat_template *template = NULL;
     struct chat_message *messages = NULL;
     struct token_list ids;
@@ -121,8 +123,9 @@ static int chat(const struct settings *s, const struct tokenizer *t, const struc
     if (!root) return err->code;
     TRY_GOTO(out, json_get_bool(root, "add_generation_prompt", &prompt, err));
     TRY_GOTO(out, read_messages(root, &messages, &n, err));
-    TRY_GOTO(out, chat_template_open(&template, s->model,
-                                     s->chat_template[0] ? s->chat_template : NULL, t, err));
+    TRY_GOTO(out, text_files_dir(dir, s->model, err));
+    TRY_GOTO(out, chat_template_open(&template, dir, s->chat_template[0] ? s->chat_template : NULL,
+                                     t, err));
     TRY_GOTO(out,
              chat_template_render(template, messages, n, prompt, s->special, &ids, &text, err));
     json_writer_init(&w, out);
@@ -144,6 +147,7 @@ int main_tokenize(int argc, char **argv) {
     struct tokenizer *t = NULL;
     struct buf in, out;
     struct err err = {0};
+    char dir[PATH_MAX];
     int n_words, rc = cli_parse(&table, &s, argc, argv, "tokenize --model DIR [--json] < TEXT",
                                 "Reads standard input, prints token ids; or the other way round.",
                                 NULL, 0, &n_words);
@@ -156,8 +160,9 @@ int main_tokenize(int argc, char **argv) {
     }
     buf_init(&in, 0);
     buf_init(&out, 1 << 30);
-    TRY_GOTO(done, tokenizer_open(&t, s.model, &err));
-    TRY_GOTO(done, cli_read_stdin(&in, &err));
+    TRY_GOTO(done, text_files_dir(dir, s.model, &err));
+    TRY_GOTO(done, tokenizer_open(&t, dir, &err));
+    TRY_GOTO(done, cli_read_stdin(&in, CLI_STDIN_BYTES, &err));
     TRY_GOTO(done, (s.decode ? decode : s.chat ? chat : encode)(&s, t, &in, &out, &err));
     if (out.error)
         rc = err_set(&err, out.error, "no memory for the result");

@@ -1,10 +1,11 @@
 // @ts-check
 // The conversation shown. Turns are drawn once and then only told what changed; the view stays at the end while the
 // reader is there and is left alone when they have scrolled up.
-import { loadOlder, MAX_TURNS, show } from '../actions.js';
+import { loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
 import { h, icon } from '../dom.js';
 import { currentChat, currentSession, state, subscribe } from '../state.js';
+import { announce } from './announcer.js';
 import { emptyView } from './empty.js';
 import { toast } from './toasts.js';
 import { pendingView, TurnView } from './turn.js';
@@ -12,6 +13,7 @@ import { pendingView, TurnView } from './turn.js';
 const AT_END = 48; // so near the end counts as there
 const FIRST = 24; // turns drawn at once; the older ones follow in idle moments
 const SLICE = 16;
+const NEAR_TOP = 600; // so near the beginning of what is loaded, what comes before it is asked for
 
 const list = h('div', { class: 'turns' });
 const pendingList = h('div', { class: 'turns' });
@@ -20,17 +22,11 @@ const older = h(
   { type: 'button', class: 'button small older', hidden: true, onclick: older_ },
   'Show earlier messages',
 );
-const oldest = h(
-  'p',
-  { class: 'note', hidden: true },
-  `The page shows the last ${MAX_TURNS} turns. All of them are in the server's database.`,
-);
 const notice = h('div', { class: 'notice' });
 const log = h(
   'div',
-  { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation' },
+  { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation', tabindex: '-1' },
   older,
-  oldest,
   list,
   pendingList,
 );
@@ -82,6 +78,7 @@ scroller.addEventListener(
     if (distance() < AT_END) pinned = true;
     else if (up) pinned = false;
     jump.hidden = pinned || distance() < AT_END;
+    if (up && scroller.scrollTop < NEAR_TOP && !filling && !older.hidden) older_();
   },
   { passive: true },
 );
@@ -103,9 +100,18 @@ sizes.observe(scroller);
 sizes.observe(log);
 
 async function older_() {
-  older.disabled = true;
-  await loadOlder();
-  older.disabled = false;
+  const n = await loadOlder();
+  if (n) announce(`${n} earlier ${n === 1 ? 'turn' : 'turns'} loaded`);
+}
+
+/** @param {import('../state.js').Chat | null} chat */
+function drawOlder(chat) {
+  // aria-disabled, not disabled: a button that was pressed keeps the focus until there is nothing more to press it for.
+  const focused = document.activeElement === older;
+  older.hidden = !chat?.more;
+  older.textContent = chat?.reading ? 'Loading earlier messages…' : 'Show earlier messages';
+  older.setAttribute('aria-disabled', String(chat?.reading ?? false));
+  if (focused && older.hidden) log.focus({ preventScroll: true });
 }
 
 // --- drawing -----------------------------------------------------------------------------------------------------
@@ -215,8 +221,7 @@ function drawChat() {
   } else {
     syncTurns(chat);
   }
-  older.hidden = !chat?.more || chat.turns.length >= MAX_TURNS;
-  oldest.hidden = !chat?.more || chat.turns.length < MAX_TURNS;
+  drawOlder(chat);
   if (chat) drawWindow(chat);
   drawPending();
   keepEnd();

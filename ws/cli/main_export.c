@@ -1,0 +1,63 @@
+// parley export: a model folder in another format.
+#include "base/log.h"
+#include "engine/model/ft_export.h"
+#include "ws/cli/cli.h"
+#include <signal.h>
+
+struct settings {
+    char *model, *output, *dtype;
+    int format;
+    int64_t tensor_parallel;
+};
+static const struct config_key keys[] = {
+    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
+     "Model folder to export (required).", 0},
+    {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, 0, "",
+     "Folder to write N-gpu into (required).", 0},
+    {"", "format", CONFIG_CHOICE, offsetof(struct settings, format), 0, 0, "ft", "ft",
+     "ft: FasterTransformer, config.ini and .bin files.", 0},
+    {"", "tensor_parallel", CONFIG_INT, offsetof(struct settings, tensor_parallel), 1, 256, 0, "1",
+     "Ranks to cut the weights for; it divides heads and feed-forward.", 0},
+    {"", "dtype", CONFIG_STRING, offsetof(struct settings, dtype), 0, 0, 0, "",
+     "fp32, fp16 or bf16; without it the model's own, and equal logits.", 0},
+};
+static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int signal) {
+    stop = 1;
+}
+
+int main_export(int argc, char **argv) {
+    struct settings s;
+    struct err err = {0};
+    char written[PATH_MAX];
+    int n_words, rc = cli_parse(&table, &s, argc, argv,
+                                "export --model DIR --format ft --tensor-parallel N --output DIR",
+                                "Writes a GPT-2, OPT, BLOOM or GPT-J model as a FasterTransformer "
+                                "checkpoint,\nDIR/N-gpu, tokenizer included. An existing one is "
+                                "not overwritten.",
+                                NULL, 0, &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    if (!s.model[0] || !s.output[0]) {
+        rc = cli_usage(argv[0], s.model[0] ? "--output says which folder to write" : CLI_NO_MODEL);
+        config_release(&table, &s);
+        return rc;
+    }
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    log_set_level(LOG_WARN);
+    struct ft_export_options o = {.model_dir = s.model,
+                                  .out_dir = s.output,
+                                  .tensor_parallel = (int32_t)s.tensor_parallel,
+                                  .dtype = s.dtype[0] ? s.dtype : NULL,
+                                  .progress = cli_progress,
+                                  .progress_ctx = "exporting",
+                                  .stop = &stop};
+    rc = ft_export(&o, written, &err);
+    if (rc == 0) printf("%s\n", written);
+    config_release(&table, &s);
+    return rc < 0 ? cli_fail(&err) : CLI_OK;
+}

@@ -1,0 +1,77 @@
+// parley quantize: a model folder with its matrices in 8 bits.
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/model/quantize.h"
+#include "ws/cli/cli.h"
+#include <signal.h>
+
+struct settings {
+    char *model, *output;
+    bool json;
+};
+static const struct config_key keys[] = {
+    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, "DIR", "",
+     "Model folder to quantise (required).", 0},
+    {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, "DIR", "",
+     "Folder to write; it must not exist (required).", 0},
+    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
+};
+static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int signal) {
+    stop = 1;
+}
+
+static void report(const struct settings *s, const struct quantize_result *r) {
+    if (!s->json) {
+        printf("%s: %lld matrices in 8 bits, %.2f GB instead of %.2f\n", s->output,
+               (long long)r->n_matrices, (double)r->bytes_after / 1e9,
+               (double)r->bytes_before / 1e9);
+        return;
+    }
+    struct buf out;
+    struct json_writer w;
+    buf_init(&out, 1 << 16);
+    json_writer_init(&w, &out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "output", s->output);
+    json_put_int(&w, "matrices", r->n_matrices);
+    json_put_int(&w, "bytes_before", r->bytes_before);
+    json_put_int(&w, "bytes_after", r->bytes_after);
+    json_close(&w, '}');
+    cli_print_json(&out);
+}
+
+int main_quantize(int argc, char **argv) {
+    struct settings s;
+    struct quantize_result result;
+    struct err err = {0};
+    int n_words, rc = cli_parse(&table, &s, argc, argv, "quantize --model DIR --output DIR",
+                                "Writes a model folder whose matrices are 8-bit integers with a "
+                                "scale for each output,\nas weight_dtype int8 makes them while "
+                                "loading. `parley score --compare-weights int8`\nsays what that "
+                                "costs in accuracy.",
+                                NULL, 0, &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    if (!s.model[0] || !s.output[0]) {
+        rc = cli_usage(argv[0], s.model[0] ? "--output says which folder to write" : CLI_NO_MODEL);
+        config_release(&table, &s);
+        return rc;
+    }
+    // Ctrl-C ends the work in order, and what was written goes; a second one ends it at once.
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    log_set_level(LOG_WARN);
+    struct quantize_options o = {.model_dir = s.model,
+                                 .out_dir = s.output,
+                                 .progress = cli_progress,
+                                 .progress_ctx = "quantizing",
+                                 .stop = &stop};
+    rc = quantize_write(&o, &result, &err);
+    if (rc == 0) report(&s, &result);
+    config_release(&table, &s);
+    return rc < 0 ? cli_fail(&err) : CLI_OK;
+}

@@ -1,0 +1,213 @@
+// parley replay: a recorded session, computed again from nothing and compared with the record, or
+// taken elsewhere by other sampling parameters. The database is only read, beside a running server
+// as well.
+#include "base/json.h"
+#include "sessions/archive.h"
+#include "ws/cli/cli.h"
+#include "ws/cli/replay_report.h"
+#include "ws/version.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct settings {
+    struct cli_model model;
+    char *db, *what_if;
+    int64_t turn, from_turn;
+    bool json, other_model;
+};
+static const struct config_key keys[] = {
+    {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
+     "Database file.", 0},
+    {"", "turn", CONFIG_INT, offsetof(struct settings, turn), -1, 1e9, 0, "-1",
+     "Replay this turn alone (the first is 0); -1: all.", 0},
+    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
+     "Print one JSON object.", 0},
+    {"", "what_if", CONFIG_STRING, offsetof(struct settings, what_if), 0, 0, "KEY=VALUE,...", "",
+     "Run the session again with these sampling parameters instead of the recorded ones and show "
+     "both answers; or a JSON object, {\"stop\":[\"a, b\"]}.",
+     0},
+    {"", "from_turn", CONFIG_INT, offsetof(struct settings, from_turn), 0, 1e9, 0, "0",
+     "what-if: the first turn that is changed.", 0},
+    {"", "other_model", CONFIG_BOOL, offsetof(struct settings, other_model), 0, 0, 0, "off",
+     "Go on when the model is not the recorded one.", 0},
+    CLI_MODEL_KEYS(struct settings, model),
+};
+static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+// --- what-if's text ----------------------------------------------------------
+
+static bool is_bare(const char *value) {
+    char *end;
+    if (!strcmp(value, "true") || !strcmp(value, "false")) return true;
+    strtod(value, &end);
+    return *value && !*end && strspn(value, "0123456789+-.eE") == strlen(value);
+}
+
+// "temperature=0.2,top_p=1" as an object. Seeds are strings there: 64 bits are no JSON number.
+static int changes_json(const char *text, struct buf *out, struct err *err) {
+    char *copy = strdup(text), *rest = copy, *pair;
+    struct json_writer w;
+    int rc = copy ? 0 : err_set(err, E_NOMEM, "no memory for --what-if");
+    json_writer_init(&w, out);
+    json_open(&w, NULL, '{');
+    while (rc == 0 && (pair = strsep(&rest, ","))) {
+        char *value = strchr(pair, '=');
+        if (!value || value == pair) {
+            rc = err_set(err, E_INVAL, "--what-if takes KEY=VALUE,..., not '%.60s'", pair);
+            break;
+        }
+        *value++ = '\0';
+        if (is_bare(value) && strcmp(pair, "seed"))
+            json_put_raw(&w, pair, value, strlen(value));
+        else
+            json_put_string(&w, pair, value);
+    }
+    json_close(&w, '}');
+    free(copy);
+    return rc < 0 ? rc : out->error;
+}
+
+// --- runs --------------------------------------------------------------------
+
+static int check_turn(const struct stored_session *s, const char *option, int64_t turn,
+                      struct err *err) {
+    if (turn < (int64_t)s->n_turns) return 0;
+    return err_set(err, E_INVAL, "%s %lld: the session has %zu turns, from 0 on", option,
+                   (long long)turn, s->n_turns);
+}
+
+static int check_model(const struct settings *s, const struct session_record *r,
+                       const struct engine_info *info, struct err *err) {
+    if (s->other_model || !strcmp(r->fingerprint, info->fingerprint)) return 0;
+    return err_set(err, E_INVAL,
+                   "the session was recorded with model '%.80s' (fingerprint %.40s), and this is "
+                   "'%.80s' (%s), or the same with other weights; --other-model goes on",
+                   r->model, r->fingerprint, info->model_name, info->fingerprint);
+}
+
+static int verify(const struct settings *s, struct replay *r, struct replay_report *report,
+                  bool *equal, struct err *err) {
+    const struct stored_session *stored = report->stored;
+    size_t first = s->turn < 0 ? 0 : (size_t)s->turn;
+    size_t end = s->turn < 0 ? stored->n_turns : first + 1;
+    struct replay_turn found;
+    replay_report_begin(report);
+    for (size_t i = first; i < end; i++) {
+        // What else was likely is looked up for the first divergence: the later ones may follow
+        // from it, and each look costs a prefill.
+        TRY(replay_turn(r, i, !report->has_first, &found, err));
+        replay_report_turn(report, &stored->turns[i], &found);
+        cli_progress("replaying", (int64_t)(i - first + 1), (int64_t)(end - first));
+    }
+    *equal = replay_report_end(report);
+    return 0;
+}
+
+static int what_if(const struct settings *s, struct replay *r, struct replay_report *report,
+                   const char *changes, bool *done, struct err *err) {
+    struct replay_pair pair;
+    int rc;
+    TRY(replay_what_if(r, (size_t)s->from_turn, changes, err));
+    what_if_report_begin(report, changes, s->from_turn);
+    *done = true;
+    while ((rc = replay_next(r, &pair, err)) == 1) {
+        what_if_report_pair(report, &pair);
+        *done = *done && !pair.failed;
+    }
+    if (rc == 0) what_if_report_end(report);
+    return rc;
+}
+
+static int with_engine(struct settings *s, const struct stored_session *stored, struct engine *e,
+                       const struct replay_window *w, const char *changes, bool *good,
+                       struct err *err) {
+    char build[VERSION_BUILD_MAX], instance[RECORD_INSTANCE_MAX];
+    const struct engine_info *info = engine_info(e);
+    struct replay *r;
+    TRY(check_model(s, &stored->rec, info, err));
+    version_build(build);
+    record_instance(instance, info);
+    struct replay_report report = {
+        .json = s->json,
+        .engine = e,
+        .stored = stored,
+        .now = {info->model_name, info->fingerprint, build, instance},
+    };
+    TRY(replay_new(&r, e, stored, w, err));
+    int rc =
+        changes ? what_if(s, r, &report, changes, good, err) : verify(s, r, &report, good, err);
+    if (rc < 0) buf_release(&report.out);
+    replay_free(r);
+    return rc;
+}
+
+// The window is the record's, and so is what the engine is opened for.
+static int run(struct settings *s, const char *id, const char *changes, bool *good,
+               struct err *err) {
+    struct archive *a;
+    struct stored_session *stored;
+    struct engine *e;
+    struct replay_window w;
+    TRY(archive_open(&a, s->db, err));
+    int rc = archive_load(a, id, &stored, err);
+    archive_close(a); // one snapshot: what comes after it is another replay's
+    TRY(rc);
+    TRY_GOTO(out, changes ? check_turn(stored, "--from-turn", s->from_turn, err)
+                          : check_turn(stored, "--turn", s->turn, err));
+    replay_window(stored, changes, &w);
+    s->model.session_len = w.session_len;
+    s->model.memory_len = w.memory_len;
+    TRY_GOTO(out, cli_engine_open(&e, &s->model, 1, err));
+    rc = with_engine(s, stored, e, &w, changes, good, err);
+    engine_close(e);
+out:
+    stored_session_free(stored);
+    return rc;
+}
+
+static int check_usage(const struct settings *s, const char *command, const char *id) {
+    const struct cli_model *m = &s->model;
+    if (!id) return cli_usage(command, "say which session; `parley sessions list` names them");
+    if (!m->model[0]) return cli_usage(command, CLI_NO_MODEL);
+    if (m->memory_len || m->sink_len != -1 || m->session_len)
+        return cli_usage(command, "memory_len, sink_len and session_len are the record's");
+    if (s->what_if[0] && s->turn >= 0)
+        return cli_usage(command, "--turn is for comparing; --what-if begins at --from-turn");
+    if (!s->what_if[0] && s->from_turn)
+        return cli_usage(command, "--from-turn goes with --what-if");
+    return CLI_OK;
+}
+
+int main_replay(int argc, char **argv) {
+    struct settings s;
+    struct err err = {0};
+    struct buf changes;
+    char *id = NULL;
+    bool good = false;
+    int n_words,
+        rc = cli_parse(
+            &table, &s, argc, argv, "replay SESSION --db FILE --model DIR [OPTIONS]",
+            "Runs the recorded turns again from an empty cache, each on the recorded log, with "
+            "the\n"
+            "recorded window, sampling parameters and seeds, and compares every token and every\n"
+            "bit of every log-probability. Exit status: 0 all equal, 1 something diverged or\n"
+            "failed, 2 wrong usage. With --what-if: 0 when it has run. The database is only read.",
+            &id, 1, &n_words);
+    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
+    buf_init(&changes, 1 << 20);
+    rc = check_usage(&s, argv[0], id);
+    bool object = s.what_if[0] == '{';
+    if (rc == CLI_OK && s.what_if[0] &&
+        ((object ? buf_addz(&changes, s.what_if) : changes_json(s.what_if, &changes, &err)) < 0 ||
+         replay_check_changes(buf_z(&changes), INT32_MAX, &err) < 0))
+        rc = cli_usage(argv[0], "%s", err.text);
+    if (rc == CLI_OK) {
+        if (run(&s, id, s.what_if[0] ? buf_z(&changes) : NULL, &good, &err) < 0)
+            rc = cli_fail(&err);
+        else
+            rc = good ? CLI_OK : CLI_FAILED;
+    }
+    buf_release(&changes);
+    config_release(&table, &s);
+    return rc;
+}

@@ -1,0 +1,465 @@
+// What `parley replay` found. See replay_report.h.
+#include "ws/cli/replay_report.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "ws/cli/cli.h"
+#include "ws/cli/terminal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+#define JSON_MAX ((size_t)1 << 30)
+#define PIPE_COLUMNS 100
+
+// Both files of the same words, so that programs and people are told the same.
+static const char *const not_checked[] = {
+    "how text became ids: the recorded input ids are taken as they are",
+    "the weights beyond the samples that the fingerprint takes of each tensor",
+    "when a turn that was cut short from outside was cut: it is compared as far as it came",
+};
+
+static const struct turn_record *record_of(const struct replay_report *r, int64_t turn) {
+    return &r->stored->turns[turn].rec;
+}
+
+static const char *or_unknown(const char *s) {
+    return s && s[0] ? s : "unknown";
+}
+
+static uint32_t bits_of(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static struct json_writer writer(struct replay_report *r) {
+    struct json_writer w = {.buf = &r->out};
+    w.comma = r->out.len > 0 && !strchr("[{", r->out.data[r->out.len - 1]);
+    return w;
+}
+
+// --- the head ----------------------------------------------------------------
+
+static void put_side(struct json_writer *w, const char *key, const char *model,
+                     const char *fingerprint) {
+    json_open(w, key, '{');
+    json_put_string(w, "name", model);
+    json_put_string(w, "fingerprint", fingerprint);
+    json_close(w, '}');
+}
+
+static void head_json(struct replay_report *r) {
+    const struct session_record *s = &r->stored->rec;
+    buf_init(&r->out, JSON_MAX);
+    struct json_writer w = writer(r);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "session", s->id);
+    json_open(&w, "model", '{');
+    put_side(&w, "recorded", s->model, s->fingerprint);
+    put_side(&w, "now", r->now.model, r->now.fingerprint);
+    json_put_bool(&w, "equal", !strcmp(s->fingerprint, r->now.fingerprint));
+    json_close(&w, '}');
+    json_put_string(&w, "build", r->now.build);
+    json_put_string(&w, "instance", r->now.instance);
+}
+
+static void word(const char *label, const char *text) {
+    fputs(label, stdout);
+    terminal_write(stdout, text, strlen(text)); // a database's words may be anybody's
+}
+
+static void head_text(struct replay_report *r) {
+    const struct session_record *s = &r->stored->rec;
+    word("session ", s->id);
+    printf(": %zu turns, %" PRId64 " tokens, memory %d with %d sinks\n", r->stored->n_turns,
+           s->n_tokens, s->memory_len, s->sink_len);
+    word("model ", s->model);
+    word(", fingerprint ", s->fingerprint);
+    if (strcmp(s->fingerprint, r->now.fingerprint)) {
+        word("; replayed on ANOTHER model: ", r->now.model);
+        word(", ", r->now.fingerprint);
+    }
+    word("\nreplayed by ", r->now.build);
+    word("\n         on ", r->now.instance);
+    putchar('\n');
+}
+
+void replay_report_begin(struct replay_report *r) {
+    if (!r->json) {
+        head_text(r);
+        return;
+    }
+    head_json(r);
+    struct json_writer w = writer(r);
+    json_open(&w, "turns", '[');
+}
+
+// --- one turn ----------------------------------------------------------------
+
+static void put_token(struct json_writer *w, const struct replay_report *r, const char *key,
+                      int32_t id, float logprob) {
+    size_t len;
+    if (id < 0) {
+        json_put_null(w, key);
+        return;
+    }
+    const char *text = engine_token_bytes(r->engine, id, &len);
+    json_open(w, key, '{');
+    json_put_int(w, "id", id);
+    json_put_text(w, "text", text ? text : "", text ? len : 0);
+    json_put_double(w, "logprob", (double)logprob);
+    json_put_int(w, "logprob_bits", bits_of(logprob));
+    json_close(w, '}');
+}
+
+static void put_divergence(struct json_writer *w, const struct replay_report *r, const char *key,
+                           const struct replay_divergence *d) {
+    if (d->index < 0) {
+        json_put_null(w, key);
+        return;
+    }
+    json_open(w, key, '{');
+    json_put_string(w, "kind", replay_kind_name(d->kind));
+    json_put_int(w, "index", d->index);
+    json_put_int(w, "position", d->position);
+    put_token(w, r, "recorded", d->recorded.id, d->recorded.logprob);
+    put_token(w, r, "now", d->now.id, d->now.logprob);
+    json_put_double(w, "recorded_id_logprob", d->recorded_id_logprob); // NAN: null
+    json_open(w, "top", '[');
+    for (int32_t i = 0; i < d->n_top; i++) put_token(w, r, NULL, d->top[i].id, d->top[i].logprob);
+    json_close(w, ']');
+    json_close(w, '}');
+}
+
+static void turn_json(struct replay_report *r, const struct turn_record *t,
+                      const struct replay_turn *f) {
+    struct json_writer w = writer(r);
+    json_open(&w, NULL, '{');
+    json_put_int(&w, "turn", f->turn);
+    json_put_string(&w, "verdict", replay_verdict_name(f->verdict));
+    json_put_int(&w, "tokens", t->n_output);
+    json_put_int(&w, "compared", f->n_compared);
+    json_put_int(&w, "logprobs_differ", f->n_logprobs_differ);
+    json_put_bool(&w, "cut_short", f->cut_short);
+    json_open(&w, "finish_reason", '{');
+    json_put_string(&w, "recorded", f->recorded_finish[0] ? f->recorded_finish : NULL);
+    json_put_string(&w, "now", f->finish[0] && !f->cut_short ? f->finish : NULL);
+    json_close(&w, '}');
+    json_put_string(&w, "build", or_unknown(t->build));
+    json_put_string(&w, "instance", or_unknown(t->instance));
+    json_put_bool(&w, "same_build", !strcmp(or_unknown(t->build), r->now.build));
+    json_put_bool(&w, "same_instance",
+                  replay_instance_equal(or_unknown(t->instance), r->now.instance));
+    put_divergence(&w, r, "first", &f->first);
+    put_divergence(&w, r, "token", &f->token);
+    json_put_string(&w, "error", f->verdict == REPLAY_FAILED ? f->why : NULL);
+    json_close(&w, '}');
+}
+
+static void say_token(const struct replay_report *r, const char *label, int32_t id, float logprob) {
+    size_t len;
+    fputs(label, stdout);
+    if (id < 0) {
+        puts("(the answer has ended)");
+        return;
+    }
+    const char *text = engine_token_bytes(r->engine, id, &len);
+    printf("%6d  %12.7f  ", id, (double)logprob);
+    if (!text) {
+        puts("(not in this model's vocabulary)");
+        return;
+    }
+    putchar('"');
+    for (size_t i = 0, n; i < len; i += n) { // on one line
+        for (n = 0; i + n < len && text[i + n] != '\n' && text[i + n] != '\t';) n++;
+        terminal_write(stdout, text + i, n);
+        if (n > 0) continue;
+        fputs(text[i] == '\n' ? "\\n" : "\\t", stdout);
+        n = 1;
+    }
+    puts("\"");
+}
+
+static void say_divergence(const struct replay_report *r, const struct replay_divergence *d) {
+    static const char *const words[] = {
+        [REPLAY_TOKEN] = "another token",
+        [REPLAY_LOGPROB] = "the same token with another log-probability",
+        [REPLAY_END] = "another end",
+    };
+    printf("  token %" PRId64 " of the answer, position %" PRId64 " of the log: %s\n", d->index,
+           d->position, words[d->kind]);
+    say_token(r, "    recorded   ", d->recorded.id, d->recorded.logprob);
+    say_token(r, "    now        ", d->now.id, d->now.logprob);
+    if (d->kind == REPLAY_LOGPROB)
+        printf("    bits       %08" PRIx32 " recorded, %08" PRIx32 " now\n",
+               bits_of(d->recorded.logprob), bits_of(d->now.logprob));
+    if (d->kind == REPLAY_TOKEN && !isnan(d->recorded_id_logprob))
+        printf("    the recorded token gets %.7f now\n", d->recorded_id_logprob);
+    for (int32_t i = 0; i < d->n_top; i++)
+        say_token(r, i ? "               " : "    likeliest  ", d->top[i].id, d->top[i].logprob);
+}
+
+// What on record may be the reason.
+static void say_differences(const struct replay_report *r, const struct turn_record *t) {
+    const char *what[3] = {0};
+    int n = 0;
+    if (strcmp(r->stored->rec.fingerprint, r->now.fingerprint)) what[n++] = "the model";
+    if (strcmp(or_unknown(t->build), r->now.build)) what[n++] = "the build";
+    if (!replay_instance_equal(or_unknown(t->instance), r->now.instance))
+        what[n++] = "device or settings";
+    fputs(n ? "    differs from the record: "
+            : "    nothing on record differs: same model, build, device and settings",
+          stdout);
+    for (int i = 0; i < n; i++) printf("%s%s", i ? ", " : "", what[i]);
+    putchar('\n');
+}
+
+// Once for all turns in a row that were computed alike.
+static void say_recorder(struct replay_report *r, const struct turn_record *t) {
+    const char *build = or_unknown(t->build), *instance = or_unknown(t->instance);
+    if (r->last && !strcmp(or_unknown(r->last->build), build) &&
+        !strcmp(or_unknown(r->last->instance), instance))
+        return;
+    r->last = t;
+    word("recorded by ", build);
+    word("\n         on ", instance);
+    putchar('\n');
+}
+
+static void turn_text(struct replay_report *r, const struct turn_record *t,
+                      const struct replay_turn *f) {
+    say_recorder(r, t);
+    printf("turn %" PRId64 ": %s", f->turn, replay_verdict_name(f->verdict));
+    if (f->verdict == REPLAY_FAILED) {
+        word(": ", f->why);
+        putchar('\n');
+        return;
+    }
+    if (f->verdict == REPLAY_EMPTY) {
+        printf(", it has no answer (%s)\n", or_unknown(f->recorded_finish));
+        return;
+    }
+    printf(", %" PRId64 " of %" PRId64 " tokens", f->n_compared, t->n_output);
+    if (f->cut_short)
+        printf(", cut short on record (%s)",
+               f->recorded_finish[0] ? f->recorded_finish : "running");
+    else if (strcmp(f->recorded_finish, f->finish))
+        printf(", ended by %s on record and by %s now", f->recorded_finish, f->finish);
+    if (f->n_logprobs_differ)
+        printf(", %" PRId64 " log-probabilities differ", f->n_logprobs_differ);
+    putchar('\n');
+    if (f->verdict != REPLAY_DIVERGED) return;
+    say_divergence(r, &f->first);
+    if (f->token.index > f->first.index) say_divergence(r, &f->token);
+    say_differences(r, t);
+}
+
+void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
+                        const struct replay_turn *found) {
+    r->n[found->verdict]++;
+    if (!r->has_first && (found->verdict == REPLAY_DIVERGED || found->verdict == REPLAY_FAILED)) {
+        r->has_first = true;
+        r->first = *found;
+    }
+    (r->json ? turn_json : turn_text)(r, &t->rec, found);
+}
+
+// --- the end -----------------------------------------------------------------
+
+static void end_json(struct replay_report *r) {
+    struct json_writer w = writer(r);
+    json_close(&w, ']');
+    for (int i = 0; i <= REPLAY_FAILED; i++) json_put_int(&w, replay_verdict_name(i), r->n[i]);
+    if (r->has_first) {
+        json_open(&w, "first_divergence", '{');
+        json_put_int(&w, "turn", r->first.turn);
+        json_put_int(&w, "index", r->first.first.index); // -1: the turn could not be run
+        json_put_int(&w, "position", r->first.first.index < 0 ? -1 : r->first.first.position);
+        json_close(&w, '}');
+    } else {
+        json_put_null(&w, "first_divergence");
+    }
+    json_open(&w, "not_checked", '[');
+    for (size_t i = 0; i < sizeof not_checked / sizeof *not_checked; i++)
+        json_put_string(&w, NULL, not_checked[i]);
+    json_close(&w, ']');
+    json_close(&w, '}');
+    cli_print_json(&r->out);
+}
+
+static void end_text(const struct replay_report *r) {
+    printf("%" PRId64 " equal, %" PRId64 " without an answer, %" PRId64 " diverged, %" PRId64
+           " could not be run\n",
+           r->n[REPLAY_EQUAL], r->n[REPLAY_EMPTY], r->n[REPLAY_DIVERGED], r->n[REPLAY_FAILED]);
+    if (r->has_first && r->first.verdict == REPLAY_DIVERGED)
+        printf("first divergence: turn %" PRId64 ", token %" PRId64 ", position %" PRId64 "\n",
+               r->first.turn, r->first.first.index, r->first.first.position);
+    for (size_t i = 0; i < sizeof not_checked / sizeof *not_checked; i++)
+        printf("%s%s\n", i ? "             " : "not checked: ", not_checked[i]);
+}
+
+bool replay_report_end(struct replay_report *r) {
+    if (r->json)
+        end_json(r);
+    else
+        end_text(r);
+    return !r->has_first;
+}
+
+// --- what if -----------------------------------------------------------------
+
+void what_if_report_begin(struct replay_report *r, const char *changes, int64_t from) {
+    if (!r->json) {
+        head_text(r);
+        printf("what if, from turn %" PRId64 " on: ", from);
+        terminal_line(stdout, changes, strlen(changes));
+        return;
+    }
+    head_json(r);
+    struct json_writer w = writer(r);
+    json_put_raw(&w, "what_if", changes, strlen(changes));
+    json_put_int(&w, "from_turn", from);
+    json_open(&w, "turns", '[');
+}
+
+static void put_answer(struct json_writer *w, const char *key, const struct replay_answer *a) {
+    json_open(w, key, '{');
+    json_put_text(w, "text", a->text, a->text_len);
+    json_open(w, "ids", '[');
+    for (size_t i = 0; i < a->n; i++) json_put_int(w, NULL, a->ids[i]);
+    json_close(w, ']');
+    json_open(w, "logprobs", '[');
+    for (size_t i = 0; i < a->n; i++) json_put_double(w, NULL, (double)a->logprobs[i]);
+    json_close(w, ']');
+    json_put_string(w, "finish_reason", a->finish_reason[0] ? a->finish_reason : NULL);
+    json_close(w, '}');
+}
+
+static void pair_json(struct replay_report *r, const struct replay_pair *p) {
+    const struct turn_record *t = record_of(r, p->turn);
+    struct json_writer w = writer(r);
+    json_open(&w, NULL, '{');
+    json_put_int(&w, "turn", p->turn);
+    if (t->input_text)
+        json_put_text(&w, "input", t->input_text, t->input_text_len);
+    else
+        json_put_null(&w, "input");
+    json_put_bool(&w, "same", p->same);
+    json_put_int(&w, "same_tokens", (int64_t)p->n_same);
+    put_answer(&w, "recorded", &p->recorded);
+    if (p->failed)
+        json_put_null(&w, "now");
+    else
+        put_answer(&w, "now", &p->now);
+    json_put_string(&w, "error", p->failed);
+    json_close(&w, '}');
+}
+
+static size_t column_width(void) {
+    struct winsize size;
+    size_t all = PIPE_COLUMNS;
+    if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40)
+        all = size.ws_col;
+    return (all - 3) / 2;
+}
+
+// The next line of *text that fits: its bytes, and how wide it is on a terminal. Breaks at a space
+// where there is one. *text moves behind it; false at the end.
+static bool next_line(const char **text, const char *end, size_t width, struct replay_answer *line,
+                      size_t *wide) {
+    const char *p = *text, *space = NULL;
+    size_t at_space = 0;
+    *wide = 0;
+    if (p == end) return false;
+    while (p < end && *p != '\n') {
+        bool valid;
+        utf8proc_int32_t c = 0xfffd;
+        size_t n = utf8_next(p, (size_t)(end - p), &valid);
+        if (valid) utf8proc_iterate((const utf8proc_uint8_t *)p, (utf8proc_ssize_t)n, &c);
+        size_t w = valid && c >= 0xa0 ? (size_t)utf8proc_charwidth(c) : 1;
+        if (*wide + w > width) break;
+        if (*p == ' ') space = p, at_space = *wide;
+        *wide += w;
+        p += n;
+    }
+    bool cut = p < end && *p != '\n';
+    if (cut && space && space > *text) p = space, *wide = at_space;
+    line->text = *text;
+    line->text_len = (size_t)(p - *text);
+    *text = p < end && (*p == '\n' || *p == ' ') ? p + 1 : p;
+    return true;
+}
+
+// Tabs count as one column, so they are shown as one.
+static void write_cell(const struct replay_answer *line, size_t wide, size_t width) {
+    for (size_t i = 0, n; i < line->text_len; i += n + 1) {
+        const char *tab = memchr(line->text + i, '\t', line->text_len - i);
+        n = tab ? (size_t)(tab - line->text) - i : line->text_len - i;
+        terminal_write(stdout, line->text + i, n);
+        if (tab) putchar(' ');
+    }
+    for (; wide < width; wide++) putchar(' ');
+}
+
+static void side_by_side(const char *a, size_t a_len, const char *b, size_t b_len) {
+    size_t width = column_width();
+    const char *a_end = a + a_len, *b_end = b + b_len;
+    for (;;) {
+        struct replay_answer left = {.text = ""}, right = {.text = ""};
+        size_t left_wide, right_wide;
+        bool more = next_line(&a, a_end, width, &left, &left_wide);
+        if (!next_line(&b, b_end, width, &right, &right_wide) && !more) return;
+        write_cell(&left, left_wide, width);
+        fputs(right.text_len ? " | " : " |", stdout);
+        write_cell(&right, 0, 0);
+        putchar('\n');
+    }
+}
+
+static void pair_text(struct replay_report *r, const struct replay_pair *p) {
+    const struct turn_record *t = record_of(r, p->turn);
+    char left[96], right[96];
+    printf("\n-- turn %" PRId64 ", seed %" PRIu64 ": %s\n> ", p->turn, t->seed,
+           p->failed ? "could not be run"
+           : p->same ? "the same answer"
+                     : "another answer");
+    if (t->input_text)
+        terminal_line(stdout, t->input_text, t->input_text_len);
+    else
+        printf("(%zu token ids)\n", t->n_input_ids);
+    if (p->failed) {
+        terminal_line(stdout, p->failed, strlen(p->failed));
+        return;
+    }
+    snprintf(left, sizeof left, "recorded: %zu tokens, %s", p->recorded.n,
+             or_unknown(p->recorded.finish_reason));
+    snprintf(right, sizeof right, "now: %zu tokens, %s", p->now.n,
+             or_unknown(p->now.finish_reason));
+    if (!p->same) {
+        size_t used = strlen(right);
+        snprintf(right + used, sizeof right - used, ", other from token %zu on", p->n_same);
+    }
+    side_by_side(left, strlen(left), right, strlen(right));
+    side_by_side(p->recorded.text, p->recorded.text_len, p->now.text, p->now.text_len);
+}
+
+void what_if_report_pair(struct replay_report *r, const struct replay_pair *p) {
+    r->n[p->failed ? REPLAY_FAILED : p->same ? REPLAY_EQUAL : REPLAY_DIVERGED]++;
+    (r->json ? pair_json : pair_text)(r, p);
+}
+
+void what_if_report_end(struct replay_report *r) {
+    if (!r->json) {
+        printf("\n%" PRId64 " answers the same, %" PRId64 " others\n", r->n[REPLAY_EQUAL],
+               r->n[REPLAY_DIVERGED]);
+        return;
+    }
+    struct json_writer w = writer(r);
+    json_close(&w, ']');
+    json_close(&w, '}');
+    cli_print_json(&r->out);
+}
