@@ -1,7 +1,7 @@
 #!/bin/sh
 # Finds out what is missing to build (or test) Parley on Debian 12 or Ubuntu 24.04 and installs it with apt: as
 # root or through sudo; a user who is neither gets the one line to run. Nothing missing: silent, no apt, no network.
-# usage: configs/deps.sh build|test
+# usage: configs/deps.sh build|test|fuzz
 set -u
 what=${1:-build}
 missing=""
@@ -36,7 +36,18 @@ if [ "$what" = test ]; then
     need openssl openssl version
     need sqlite3 sqlite3 --version
     need util-linux setpriv --version
-    need chromium chromium --version
+    # Ubuntu has Chromium as a snap only: there the tests take one from npm, which wants this library of the system's.
+    browser() { [ -n "${CHROMIUM:-}" ] || command -v chromium || command -v google-chrome || command -v google-chrome-stable; }
+    if grep -q '^ID=ubuntu' /etc/os-release; then
+        browser >/dev/null || { need libnss3 ls /usr/lib/*/libnss3.so; need fonts-dejavu-core ls /usr/share/fonts/truetype/dejavu; }
+    else
+        need chromium browser
+    fi
+fi
+if [ "$what" = fuzz ]; then
+    fuzzer() { echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | clang -fsanitize=fuzzer,address -x c - -o /dev/null; }
+    need clang clang --version
+    need libclang-rt-dev fuzzer # libFuzzer and the sanitizers: the package clang only recommends them
 fi
 [ -z "$missing" ] && exit 0
 

@@ -2,12 +2,15 @@
 //
 //   bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] [--context N]
 //                 [--only ceilings|linear|prefill|decode|eight]
+//                 [--weights packed|bf16|int8|all]
 //
 // Prints the ceilings (reading memory, multiplying), then for a model's shape with random weights:
 // each matrix of a layer for several numbers of rows (GB/s of the weights as they were given,
 // GFLOP/s), and whole steps put together from the ops as the forward pass does it, in tokens per
-// second.
-#include "kernels/backend.h"
+// second. --weights all: instead of that, steps with bf16 in 12 bits, in 16 and with 8 bits in
+// turns.
+#include "kernels/cpu/cpu.h"
+#include "kernels/int8.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -27,7 +30,7 @@ static const struct shape shapes[] = {
 
 struct options {
     const struct shape *shape;
-    const char *isa, *only;
+    const char *isa, *only, *weights;
     int threads, context;
     double seconds;
 };
@@ -150,6 +153,7 @@ struct model {
     struct weight head;
     struct kv_store kv;
     float *ones, *inv_freq;
+    bool int8;
     size_t given_bytes, bytes;
 };
 
@@ -173,16 +177,26 @@ static void make_weight(struct backend *be, struct model *m, struct weight *w, i
     struct err err = {0};
     if (!data) check(err_set(&err, E_NOMEM, "out of memory"), &err);
     random_weights(data, n);
-    struct tensor_view v = {data, DTYPE_BF16, rows, cols, cols, 1};
-    check(be->ops->weight_init(be, w, &v, 1, &err), &err);
+    struct tensor_view v = {data, DTYPE_BF16, rows, cols, cols, 1, NULL};
+    if (m->int8) {
+        int8_t *q = malloc(n);
+        float *scales = malloc((size_t)rows * sizeof *scales), *work = malloc((size_t)cols * 4);
+        for (int32_t r = 0; r < rows; r++)
+            int8_quantize_row(&v, r, q + (int64_t)r * cols, 1, work, &scales[r]);
+        v = (struct tensor_view){q, DTYPE_I8, rows, cols, cols, 1, scales};
+        check(be->ops->weight_init(be, w, &v, 1, &err), &err);
+        free(q), free(scales), free(work);
+    } else {
+        check(be->ops->weight_init(be, w, &v, 1, &err), &err);
+    }
     free(data);
     m->given_bytes += n * 2;
     m->bytes += w->bytes;
 }
 
-static void make_model(struct backend *be, struct model *m, const struct shape *s,
-                       int32_t n_blocks) {
-    *m = (struct model){.s = s};
+static void make_model(struct backend *be, struct model *m, const struct shape *s, int32_t n_blocks,
+                       bool int8) {
+    *m = (struct model){.s = s, .int8 = int8};
     struct err err = {0};
     for (int i = 0; i < s->layers; i++) {
         struct layer *l = &m->layers[i];
@@ -234,7 +248,7 @@ static void forward(struct backend *be, const struct model *m, const struct batc
     const struct shape *s = m->s;
     const struct backend_ops *ops = be->ops;
     int32_t n = b->n_rows;
-    ops->step_begin(be, b);
+    ops->step_begin(be, b, &b);
     ops->embed(be, f->x, b, &m->head, 1);
     ops->rope_angles(be, f->angles, b, m->inv_freq, s->head_dim, 1);
     for (int32_t i = 0; i < s->layers; i++) {
@@ -280,7 +294,13 @@ static double bench_step(struct backend *be, const struct model *m, const struct
         }
         logit_rows[i] = i * n_rows + n_rows - 1;
     }
-    struct batch b = {n_seqs * n_rows, n_seqs, n_seqs, ids, positions, logit_rows, seqs};
+    struct batch b = {.n_rows = n_seqs * n_rows,
+                      .n_seqs = n_seqs,
+                      .n_logits = n_seqs,
+                      .ids = ids,
+                      .positions = positions,
+                      .logit_rows = logit_rows,
+                      .seqs = seqs};
     double best = 1e9, start = now();
     int n = 0;
     for (; n < 3 || now() - start < o->seconds; n++) {
@@ -320,13 +340,15 @@ static void bench_linear(struct backend *be, const struct model *m, const char *
 }
 
 static int parse(struct options *o, int argc, char **argv) {
-    *o = (struct options){.shape = &shapes[0], .seconds = 1, .context = 128};
+    *o = (struct options){.shape = &shapes[0], .weights = "packed", .seconds = 1, .context = 128};
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *v = argv[i + 1];
         if (strcmp(argv[i], "--threads") == 0)
             o->threads = atoi(v);
         else if (strcmp(argv[i], "--isa") == 0)
             o->isa = v;
+        else if (strcmp(argv[i], "--weights") == 0)
+            o->weights = v;
         else if (strcmp(argv[i], "--only") == 0)
             o->only = v;
         else if (strcmp(argv[i], "--seconds") == 0)
@@ -345,23 +367,55 @@ static bool wants(const struct options *o, const char *part) {
     return !o->only || strcmp(o->only, part) == 0;
 }
 
+static struct model *make_weights(struct backend *be, const struct options *o,
+                                  const char *weights) {
+    struct model *m = malloc(sizeof *m);
+    double start = now();
+    size_t left = cpu_of(be)->raw_left, max = cpu_of(be)->raw_max;
+    if (strcmp(weights, "bf16") == 0) cpu_raw_budget_set(cpu_of(be), SIZE_MAX); // packs nothing
+    make_model(be, m, o->shape, (o->context + 512) / 64 * 8 + 16, strcmp(weights, "int8") == 0);
+    cpu_of(be)->raw_left = left, cpu_of(be)->raw_max = max;
+    printf("%s: %.1f MB of bf16 weights, held as %s in %.1f MB, made in %.1f s\n", o->shape->name,
+           (double)m->given_bytes * 1e-6, weights, (double)m->bytes * 1e-6, now() - start);
+    return m;
+}
+
+// The same steps with all forms of weights, in turns.
+static void bench_weights(struct backend *be, const struct options *o) {
+    static const char *const kinds[] = {"packed", "bf16", "int8"};
+    struct model *m[3];
+    char what[64];
+    for (int i = 0; i < 3; i++) m[i] = make_weights(be, o, kinds[i]);
+    struct buffers f = make_buffers(be, o->shape, 512);
+    for (int round = 0; round < 5; round++)
+        for (int i = 0; i < 3; i++) {
+            snprintf(what, sizeof what, "%s: decode after %d", kinds[i], o->context);
+            if (wants(o, "decode")) bench_step(be, m[i], o, what, 1, 1, o->context, &f);
+            snprintf(what, sizeof what, "%s: eight decodes after %d", kinds[i], o->context);
+            if (wants(o, "eight")) bench_step(be, m[i], o, what, 8, 1, o->context, &f);
+            snprintf(what, sizeof what, "%s: prefill 512", kinds[i]);
+            if (wants(o, "prefill")) bench_step(be, m[i], o, what, 1, 512, 0, &f);
+        }
+}
+
 int main(int argc, char **argv) {
     struct options o;
     if (parse(&o, argc, argv) < 0) {
         fprintf(stderr,
                 "usage: bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] "
-                "[--context N] [--only PART]\n");
+                "[--context N] [--only PART] [--weights packed|bf16|int8|all]\n");
         return 2;
     }
     struct backend *be;
     struct err err = {0};
     check(backend_cpu_open(&be, o.threads, o.isa, &err), &err);
     if (wants(&o, "ceilings")) print_ceilings(be, &o);
-    struct model *m = malloc(sizeof *m);
-    double start = now();
-    make_model(be, m, o.shape, (o.context + 512) / 64 * 8 + 16);
-    printf("%s: %.1f MB of bf16 weights, packed %.1f MB, made in %.1f s\n", o.shape->name,
-           (double)m->given_bytes * 1e-6, (double)m->bytes * 1e-6, now() - start);
+    if (strcmp(o.weights, "all") == 0) {
+        bench_weights(be, &o);
+        be->ops->close(be);
+        return 0;
+    }
+    struct model *m = make_weights(be, &o, o.weights);
     struct buffers f = make_buffers(be, o.shape, 512);
     const struct layer *l = &m->layers[0];
     if (wants(&o, "linear")) {

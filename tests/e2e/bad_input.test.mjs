@@ -344,7 +344,9 @@ test('a read-only database is named at the start', async (t) => {
   await first.stop();
   readdirSync(folder).forEach((name) => chmodSync(path.join(folder, name), 0o444));
   chmodSync(folder, 0o555);
-  await refused(['serve', '--model', tiny, '--db', db, '--port', '0'], db, { wrap: asNobody });
+  const model = copyOfModel(t); // nobody may not read what lies in root's home, where a clone may be
+  chmodSync(path.dirname(model), 0o755);
+  await refused(['serve', '--model', model, '--db', db, '--port', '0'], db, { wrap: asNobody });
   chmodSync(folder, 0o755);
 });
 

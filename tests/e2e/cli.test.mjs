@@ -9,7 +9,7 @@ import { run } from './run.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
-const commands = ['serve', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'synth'];
+const commands = ['serve', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'synth'];
 const fixture = (name) => `tests/fixtures/models/${name}`;
 const golden = (file) => JSON.parse(readFileSync(path.join(root, 'tests/fixtures', file)));
 

@@ -37,6 +37,7 @@ test('queued turns run in their order, and no more of them wait than the limit',
   assert.equal(answer.code, 'session_busy');
   for (const [i, turn] of waiting.entries()) {
     const { queued, started, done } = await author.done(turn);
+    assert.deepEqual(queued.input, started.input);
     assert.ok(queued.seq < started.seq && started.seq > author.turns.get(i ? waiting[i - 1] : first).done.seq);
     assert.equal(done.finish_reason, 'length');
     assert.deepEqual(started.input, { content: `Number ${i}.` });

@@ -180,12 +180,24 @@ test('limits', async (t) => {
   await t.test('message rate: errors with a time to wait, then 4002', async (u) => {
     const wire = await Wire.start(u, { args: ['--messages-per-second', '5', '--message-burst', '10'] });
     const client = await wire.connect();
-    for (let i = 0; i < 12; i++) client.send({ type: 'ping' });
+    for (let i = 0; i < 12; i++) client.send({ type: 'ping', request_id: `r${i}` });
     const error = await client.next((m) => m.type === 'error');
     assert.equal(error.code, 'rate_limited');
+    assert.match(error.request_id, /^r1[01]$/, 'the message that was dropped');
+    client.send({ type: 'ping', request_id: 'long', padding: 'x'.repeat(5000) });
+    assert.equal((await client.next((m) => m.type === 'error' && m.request_id !== 'r11')).request_id, undefined);
     assert.ok(error.retry_after_ms > 0 && error.retry_after_ms <= 1000);
     await sleep(error.retry_after_ms * 3);
     assert.equal((await client.request({ type: 'ping' })).type, 'pong');
+    // A long message counts for its length, and never for more than a client may ever have.
+    await sleep(2500);
+    assert.equal((await client.request({ type: 'ping', padding: 'x'.repeat(900000) })).type, 'pong');
+    const dropped = await client.request({ type: 'ping' });
+    assert.equal(dropped.code, 'rate_limited');
+    await sleep(2500);
+    const long = await client.request({ type: 'ping', padding: 'x'.repeat(5 * 65536) });
+    assert.equal(long.type, 'pong');
+    for (let i = 0; i < 4; i++) assert.equal((await client.request({ type: 'ping' })).type, 'pong');
     for (let i = 0; i < 50; i++) client.send({ type: 'ping' });
     assert.equal(await client.closed, 4002);
   });

@@ -270,7 +270,7 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
     answer(ss, r, (struct session_answer){.kind = ANSWER_DETACHED, .session_id = s->id});
 }
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool att,
-                  int64_t last) {
+                  int64_t last, int64_t before) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     size_t n = 0;
@@ -287,6 +287,7 @@ void sessions_get(struct sessions *ss, const struct sessions_request *r, const c
     }
     struct session_answer a = {.kind = ANSWER_STATE,
                                .session_id = s->id,
+                               .before = before,
                                .turns = turns,
                                .n_turns = n,
                                .seq = (int64_t)s->n_events};

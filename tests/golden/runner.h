@@ -1,5 +1,10 @@
 // What the golden tests share: an engine without its thread, turns run to their end, logits kept by
 // position. Run from the project's root.
+//
+// PARLEY_TEST_DEVICE: where the engine runs (cpu). On a GPU it is deterministic and computes in
+// F32, and everything holds there that holds on the CPU, bit for bit; or, with PARLEY_TEST_COMPUTE
+// bf16 or f16, in that, deterministic with PARLEY_TEST_DETERMINISTIC alone, and not as close to the
+// references.
 #pragma once
 #include "base/json.h"
 #include "engine/model/safetensors.h"
@@ -77,13 +82,29 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
     }
 }
 
-static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t block_tokens,
-                                        int64_t cache_bytes) {
+static inline const char *test_device(void) {
+    const char *device = getenv("PARLEY_TEST_DEVICE");
+    return device ? device : "cpu";
+}
+static inline const char *test_compute(void) {
+    const char *compute = getenv("PARLEY_TEST_COMPUTE");
+    return compute ? compute : "f32";
+}
+static inline bool test_is_exact(void) {
+    return strcmp(test_compute(), "f32") == 0;
+}
+
+static inline struct engine *engine_for_weights(const char *dir, bool int8, int32_t chunk,
+                                                int32_t block_tokens, int64_t cache_bytes) {
     struct engine_options o;
     struct err err = {0};
     struct engine *e;
     engine_options_init(&o);
     o.model_dir = dir;
+    o.int8_weights = int8;
+    o.device = test_device();
+    o.compute_dtype = test_compute();
+    o.deterministic = test_is_exact() || getenv("PARLEY_TEST_DETERMINISTIC");
     o.n_threads = 1;
     o.prefill_chunk_tokens = chunk;
     o.block_tokens = block_tokens;
@@ -92,6 +113,11 @@ static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t 
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s: %s", dir, err.text);
     e->instance.check = true;
     return e;
+}
+
+static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t block_tokens,
+                                        int64_t cache_bytes) {
+    return engine_for_weights(dir, false, chunk, block_tokens, cache_bytes);
 }
 
 static inline struct engine_turn turn_for(const struct engine *e, uint64_t sequence,

@@ -2,6 +2,9 @@
 // 96-token text, plain and under each window, whatever the chunk; greedy text; a session of four
 // turns on one cache; greedy under each window.
 #include "tests/golden/runner.h"
+#ifdef PARLEY_CUDA
+#include "kernels/cuda/step.h"
+#endif
 
 // loaded: has loaded.safetensors. Where weights and positions are f32, both references are one.
 static const struct family {
@@ -53,7 +56,13 @@ static int (*exact_angles)(struct backend *be, float *cos_sin, const struct batc
 static int rounded_angles(struct backend *be, float *cos_sin, const struct batch *b,
                           const float *inv_freq, int32_t rot_dim, float scale) {
     int rc = exact_angles(be, cos_sin, b, inv_freq, rot_dim, scale);
-    for (int32_t i = 0; i < b->n_rows * rot_dim; i++) cos_sin[i] = rounded(cos_sin[i], DTYPE_F16);
+    size_t n = (size_t)(b->n_rows * rot_dim);
+    float *host = malloc(n * sizeof *host);
+    assert_non_null(host);
+    assert_int_equal(be->ops->mem_read(be, host, cos_sin, n * sizeof *host), 0);
+    for (size_t i = 0; i < n; i++) host[i] = rounded(host[i], DTYPE_F16);
+    assert_int_equal(be->ops->mem_write(be, cos_sin, host, n * sizeof *host), 0);
+    free(host);
     return rc;
 }
 
@@ -71,6 +80,9 @@ static struct engine *reference_engine(const char *dir, int32_t chunk, int32_t b
         exact_angles = rounding_ops.rope_angles;
         rounding_ops.rope_angles = rounded_angles;
         e->backend->ops = &rounding_ops;
+#ifdef PARLEY_CUDA
+        if (e->backend->ops->mem_info) cuda_graphs_set(e->backend, false); // it looks into the step
+#endif
         return e;
     }
     for (int32_t i = 0; i < mc->rot_dim / 2; i++) freq[i] = rounded(mc->inv_freq[i], mc->dtype);
@@ -93,7 +105,11 @@ static void compare_logits(const char *what, const float *got, const float *want
         assert_true(isfinite(got[i]));
         worst = fmax(worst, fabs((double)got[i] - want[i]));
     }
-    if (worst > 2e-4 * unit) fail_msg("%s: off by %.3g of the spread", what, worst / unit);
+    // Activations of 16 bits: the worst of some 10,000 logits of these tiny models was off by 0.245
+    // (bf16) and 0.029 (f16) on an H200.
+    double bound = test_is_exact() ? 2e-4 : strcmp(test_compute(), "f16") == 0 ? 0.04 : 0.35;
+    if (getenv("PARLEY_TEST_SHOW")) print_message("%s: %.3g of the spread\n", what, worst / unit);
+    if (worst > bound * unit) fail_msg("%s: off by %.3g of the spread", what, worst / unit);
 }
 
 // One variant of the 96 logits (memory_len 0: plain), in chunks of `chunk`.
@@ -116,7 +132,7 @@ static void check_variant(const struct fixture *f, const struct tensor *t, int32
     size_t n = (size_t)N_TOKENS * (size_t)rows.vocab;
     assert_int_equal(t->bytes, n * sizeof(float));
     compare_logits(what, rows.data, t->data, n);
-    if (same_bits && memcmp(rows.data, same_bits, n * sizeof(float)) != 0)
+    if (same_bits && test_is_exact() && memcmp(rows.data, same_bits, n * sizeof(float)) != 0)
         fail_msg("%s: other bits", what);
     if (same_bits) free(rows.data);
     engine_close(e);
@@ -262,6 +278,7 @@ int main(void) {
     for (size_t i = 0; i < KINDS * N_FAMILIES; i++) {
         const struct family *f = &families[i / KINDS];
         if (i % KINDS == 1 && !f->loaded) continue;
+        if (i % KINDS > 1 && !test_is_exact()) continue; // which token is best may differ
         snprintf(names[n], sizeof names[n], "%s: %s", f->name, kinds[i % KINDS].name);
         tests[n] = (struct CMUnitTest){
             .name = names[n], .test_func = kinds[i % KINDS].run, .initial_state = (void *)f->name};

@@ -48,6 +48,9 @@ static void open_world(void) {
     engine_options_init(&eo);
     eo.model_dir = MODEL;
     eo.n_threads = 2;
+    const char *device = getenv("PARLEY_TEST_DEVICE"); // as in tests/golden/runner.h
+    eo.device = device ? device : "cpu";
+    eo.deterministic = true;
     if (engine_open(&world.engine, &eo, &err) < 0) fail_msg("%s", err.text);
     struct sessions_options so = {.db_path = world.path,
                                   .max_sequence_idle_microseconds = 60000000,

@@ -1,129 +1,149 @@
-// Real and small vocabularies against Hugging Face tokenizers' own results (tests/fixtures/text).
-// Run from the repository's root.
-#include "base/json.h"
-#include "engine/text/detokenizer.h"
-#include "engine/text/tokenizer.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h> // needs the ones above
+// Real and small vocabularies against Hugging Face tokenizers' own results, and SentencePiece's
+// (tests/fixtures/text). Run from the repository's root.
+#include "tests/golden/text_golden.h"
+#include <stdio.h>
+#include <unistd.h>
 
 struct golden {
     const char *dir, *results;
     const char *description;
     int n_cases;
+    const char *const *only; // these files of dir alone, ends with NULL; NULL: the folder as it is
 };
+static const char *const two_files[] = {"vocab.json", "merges.txt", NULL};
 
 static const struct golden goldens[] = {
     {"tests/fixtures/text/gpt2", "tests/fixtures/text/gpt2.golden.json",
-     "byte-level BPE, 50,257 tokens", 203},
+     "byte-level BPE, 50,257 tokens", 203, NULL},
+    {"tests/fixtures/text/gpt2", "tests/fixtures/text/gpt2.golden.json",
+     "byte-level BPE, 50,257 tokens", 203, two_files},
     {"tests/fixtures/text/gpt_neox", "tests/fixtures/text/gpt_neox.golden.json",
-     "byte-level BPE, 50,277 tokens", 203},
+     "byte-level BPE, 50,277 tokens", 203, NULL},
     {"tests/fixtures/text/bloom", "tests/fixtures/text/bloom.golden.json",
-     "byte-level BPE, 2,000 tokens", 203},
+     "byte-level BPE, 2,000 tokens", 203, NULL},
     {"tests/fixtures/text/llama3", "tests/fixtures/text/llama3.golden.json",
-     "byte-level BPE, 2,000 tokens", 203},
+     "byte-level BPE, 2,000 tokens", 203, NULL},
+    {"tests/fixtures/text/xglm_json", "tests/fixtures/text/xglm_json.golden.json",
+     "Unigram, 1,500 tokens", 203, NULL},
+    {"tests/fixtures/text/xglm_spm", "tests/fixtures/text/xglm_spm.golden.json",
+     "SentencePiece Unigram, 1,500 tokens", 203, NULL},
+    {"tests/fixtures/text/llama2_spm", "tests/fixtures/text/llama2_spm.golden.json",
+     "SentencePiece BPE, 1,500 tokens", 203, NULL},
+    {"tests/fixtures/text/pieces_bpe", "tests/fixtures/text/pieces_bpe.golden.json",
+     "SentencePiece BPE, 700 tokens", 91, NULL},
+    {"tests/fixtures/text/pieces_unigram", "tests/fixtures/text/pieces_unigram.golden.json",
+     "SentencePiece Unigram, 700 tokens", 91, NULL},
+    {"tests/fixtures/text/pieces_unused", "tests/fixtures/text/pieces_unused.golden.json",
+     "SentencePiece BPE, 1,200 tokens", 91, NULL},
     {"configs/demo-model", "tests/fixtures/text/demo.golden.json", "byte-level BPE, 4,096 tokens",
-     203},
+     203, NULL},
 };
 
-// The JSON reader refuses NUL, which one case holds: it travels as U+F8FF, which none holds.
-static cJSON *read_results(const char *path) {
+static void open_golden(const struct golden *g, struct tokenizer **t) {
     struct err err = {0};
-    struct buf file;
-    if (buf_read_file(&file, path, 1 << 24, &err) < 0) fail_msg("%s", err.text);
-    for (char *p = file.data; (p = strstr(p, "\\u0000"));) memcpy(p, "\\uf8ff", 6);
-    cJSON *root = json_parse(file.data, file.len, &json_limits_file, &err);
-    if (!root) fail_msg("%s: %s", path, err.text);
-    buf_release(&file);
-    return root;
-}
-
-static void read_text(const cJSON *c, const char *key, struct buf *out) {
-    const char *s = cJSON_GetObjectItemCaseSensitive(c, key)->valuestring, *marker;
-    buf_init(out, 1 << 20);
-    for (; (marker = strstr(s, "\xef\xa3\xbf")); s = marker + 3) {
-        buf_add(out, s, (size_t)(marker - s));
-        buf_addc(out, '\0');
+    char dir[] = "/tmp/parley-golden-XXXXXX", from[4096], to[4096], *here = realpath(g->dir, NULL);
+    if (!g->only) {
+        if (tokenizer_open(t, g->dir, &err) < 0) fail_msg("%s", err.text);
+        free(here);
+        return;
     }
-    buf_addz(out, s);
-}
-
-static bool same(const struct buf *a, const struct buf *b) {
-    return a->len == b->len && memcmp(buf_z(a), buf_z(b), a->len) == 0;
-}
-
-static void check_ids(const char *where, const char *text, const cJSON *want,
-                      const struct token_list *got) {
-    size_t i = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, want) {
-        if (i >= got->len || got->ids[i] != item->valueint)
-            fail_msg("%s: '%s': id %zu is %d, not %d", where, text, i,
-                     i < got->len ? got->ids[i] : -1, item->valueint);
-        i++;
+    assert_non_null(mkdtemp(dir));
+    for (int i = 0; g->only[i]; i++) {
+        snprintf(from, sizeof from, "%s/%s", here, g->only[i]);
+        snprintf(to, sizeof to, "%s/%s", dir, g->only[i]);
+        assert_int_equal(symlink(from, to), 0);
     }
-    if (i != got->len) fail_msg("%s: '%s': %zu ids, not %zu", where, text, got->len, i);
-}
-
-// Decoding as a whole, and token by token.
-static void check_decoding(const struct tokenizer *t, const char *where,
-                           const struct token_list *ids, const struct buf *want) {
-    struct err err = {0};
-    struct buf whole, pieces;
-    buf_init(&whole, 1 << 20);
-    buf_init(&pieces, 1 << 20);
-    assert_int_equal(tokenizer_decode(t, ids->ids, ids->len, false, &whole, &err), 0);
-    if (!same(&whole, want))
-        fail_msg("%s: decoded '%s', not '%s'", where, buf_z(&whole), buf_z(want));
-    buf_reset(&whole);
-    assert_int_equal(tokenizer_decode(t, ids->ids, ids->len, true, &whole, &err), 0);
-    struct detokenizer d;
-    detokenizer_init(&d, t);
-    for (size_t i = 0; i < ids->len; i++)
-        assert_int_equal(detokenizer_feed(&d, ids->ids[i], &pieces), 0);
-    assert_int_equal(detokenizer_flush(&d, &pieces), 0);
-    assert_true(same(&pieces, &whole));
-    buf_release(&whole);
-    buf_release(&pieces);
+    int rc = tokenizer_open(t, dir, &err);
+    for (int i = 0; g->only[i]; i++) {
+        snprintf(to, sizeof to, "%s/%s", dir, g->only[i]);
+        unlink(to);
+    }
+    rmdir(dir);
+    free(here);
+    if (rc < 0) fail_msg("%s", err.text);
 }
 
 static void test_golden(void **state) {
     const struct golden *g = *state;
-    struct err err = {0};
     struct tokenizer *t;
-    if (tokenizer_open(&t, g->dir, &err) < 0) fail_msg("%s", err.text);
+    open_golden(g, &t);
     assert_string_equal(tokenizer_description(t), g->description);
     cJSON *root = read_results(g->results);
-    const cJSON *item;
-    int n_cases = 0;
-    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, "cases")) {
-        struct buf text, decoded;
-        struct token_list ids;
-        read_text(item, "text", &text);
-        read_text(item, "decoded", &decoded);
-        token_list_init(&ids);
-        if (tokenizer_encode(t, buf_z(&text), text.len, NULL, &ids, &err) < 0)
-            fail_msg("%s: %s", g->dir, err.text);
-        check_ids(g->dir, buf_z(&text), cJSON_GetObjectItemCaseSensitive(item, "ids"), &ids);
-        check_decoding(t, g->dir, &ids, &decoded);
-        buf_release(&text);
-        buf_release(&decoded);
-        token_list_release(&ids);
-        n_cases++;
-    }
-    assert_int_equal(n_cases, g->n_cases);
+    assert_int_equal(check_cases(t, g->dir, cJSON_GetObjectItemCaseSensitive(root, "cases")),
+                     g->n_cases);
     cJSON_Delete(root);
     tokenizer_close(t);
 }
 
+// --- the parts of a tokenizer.json, one by one
+
+// The model that most of them stand on: no character is a token, so the ids are the bytes of the
+// words, and "</w>" shows where each ends.
+static cJSON *bytes_model(void) {
+    cJSON *model = cJSON_CreateObject(), *vocab = cJSON_AddObjectToObject(model, "vocab");
+    for (int byte = 0; byte < 256; byte++) {
+        char content[8];
+        snprintf(content, sizeof content, "<0x%02X>", (unsigned)byte);
+        cJSON_AddNumberToObject(vocab, content, byte);
+    }
+    cJSON_AddNumberToObject(vocab, "<unk>", 256);
+    cJSON_AddStringToObject(model, "type", "BPE");
+    cJSON_AddStringToObject(model, "unk_token", "<unk>");
+    cJSON_AddStringToObject(model, "end_of_word_suffix", "</w>");
+    cJSON_AddBoolToObject(model, "byte_fallback", true);
+    cJSON_AddArrayToObject(model, "merges");
+    return model;
+}
+
+static void replace_part(cJSON *tokenizer, const char *key, const char *name, cJSON *part) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(tokenizer, key);
+    if (cJSON_IsString(item) && strcmp(item->valuestring, name) == 0)
+        cJSON_ReplaceItemInObjectCaseSensitive(tokenizer, key, part);
+    else
+        cJSON_Delete(part);
+}
+
+static cJSON *xglm_charsmap(void) {
+    struct err err;
+    cJSON *xglm =
+        json_parse_file("tests/fixtures/text/xglm_json/tokenizer.json", &json_limits_file, &err);
+    cJSON *sequence = cJSON_GetObjectItemCaseSensitive(
+        cJSON_GetObjectItemCaseSensitive(xglm, "normalizer"), "normalizers");
+    cJSON *charsmap = cJSON_DetachItemFromArray(sequence, 0);
+    assert_non_null(charsmap);
+    cJSON_Delete(xglm);
+    return charsmap;
+}
+
+static void test_parts(void **state) {
+    cJSON *root = read_results("tests/fixtures/text/parts.golden.json"), *item;
+    int n = 0, n_cases = 0;
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(root, "entries")) {
+        const char *name = cJSON_GetObjectItemCaseSensitive(item, "name")->valuestring;
+        cJSON *tokenizer = cJSON_GetObjectItemCaseSensitive(item, "tokenizer");
+        struct tokenizer *t;
+        struct err err = {0};
+        replace_part(tokenizer, "model", "bytes", bytes_model());
+        replace_part(tokenizer, "normalizer", "xglm", xglm_charsmap());
+        char *json = cJSON_PrintUnformatted(tokenizer);
+        if (tokenizer_open_json(&t, json, strlen(json), &err) < 0)
+            fail_msg("%s: %s", name, err.text);
+        n_cases += check_cases(t, name, cJSON_GetObjectItemCaseSensitive(item, "cases"));
+        cJSON_free(json);
+        tokenizer_close(t);
+        n++;
+    }
+    assert_int_equal(n, 91);
+    assert_int_equal(n_cases, 2982);
+    cJSON_Delete(root);
+}
+
 int main(void) {
-    struct CMUnitTest tests[sizeof goldens / sizeof *goldens];
-    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++)
+    enum { N = sizeof goldens / sizeof *goldens };
+    struct CMUnitTest tests[N + 1];
+    for (size_t i = 0; i < N; i++)
         tests[i] =
             (struct CMUnitTest){goldens[i].dir, test_golden, NULL, NULL, (void *)&goldens[i]};
+    tests[N] = (struct CMUnitTest)cmocka_unit_test(test_parts);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

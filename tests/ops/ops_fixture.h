@@ -18,7 +18,7 @@ static const char *const op_isas[] = {"portable", "avx2", "avx512", "amx"};
 enum { OP_N_ISAS = 4 };
 
 // Runs body(be) on every set that the processor has, with one, two and three threads.
-static void op_each_backend(void (*body)(struct backend *be)) {
+static inline void op_each_backend(void (*body)(struct backend *be)) {
     for (int i = 0; i < OP_N_ISAS; i++)
         for (int threads = 1; threads <= 3; threads++) {
             struct backend *be;

@@ -10,6 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Its own memory never runs out, also where a test lets that of others.
+#ifndef fake_realloc
+#define fake_realloc realloc
+#endif
 #define FAKE_VOCAB 1000
 #define FAKE_TURNS 512
 
@@ -32,6 +36,7 @@ static struct {
     int64_t time_us;
     int default_tokens; // of a turn without max_tokens
     int submit_rc;      // what the next submits say instead
+    int eos_after;      // > 0: turns draw eos as that token, whatever max_tokens
     int fail_after;     // > 0: turns end with an error after so many tokens
     int n_submitted, n_released, n_asked;
     int64_t last_n_ids;
@@ -73,7 +78,7 @@ static void fake_text(int32_t id, char out[24]) {
 static struct engine_event *fake_event(enum engine_event_kind kind, const struct fake_turn *t) {
     if (fake.n_events == fake.cap_events) {
         fake.cap_events = fake.cap_events ? fake.cap_events * 2 : 64;
-        fake.events = realloc(fake.events, fake.cap_events * sizeof *fake.events);
+        fake.events = fake_realloc(fake.events, fake.cap_events * sizeof *fake.events);
     }
     struct engine_event *e = &fake.events[fake.n_events++];
     memset(e, 0, sizeof *e);
@@ -144,7 +149,8 @@ static void fake_step_turn(struct fake_turn *t) {
         return;
     }
     int32_t id = fake_token(t->t.ids[t->n_ids - 1], t->n_ids, t->t.sampling.seed);
-    if (t->n_ids == t->cap) t->t.ids = realloc(t->t.ids, (size_t)(t->cap *= 2) * sizeof(int32_t));
+    if (t->n_ids == t->cap)
+        t->t.ids = fake_realloc(t->t.ids, (size_t)(t->cap *= 2) * sizeof(int32_t));
     t->t.ids[t->n_ids++] = id;
     t->n_generated++;
     struct engine_event *e = fake_event(ENGINE_TOKEN, t);
@@ -164,6 +170,8 @@ static void fake_step_turn(struct fake_turn *t) {
     int64_t max = t->t.sampling.max_tokens ? t->t.sampling.max_tokens : fake.default_tokens;
     if (fake.fail_after && t->n_generated >= fake.fail_after)
         fake_done(t, FINISH_ERROR);
+    else if (fake.eos_after && t->n_generated >= fake.eos_after)
+        fake_done(t, FINISH_EOS);
     else if (t->n_ids >= t->t.session_len || (t->t.sampling.max_tokens && t->n_generated >= max))
         fake_done(t, FINISH_LENGTH);
     else if (t->n_generated >= max)
@@ -232,6 +240,10 @@ int engine_poll(struct engine *e, struct engine_event *out) {
     *out = fake.events[fake.first_event++];
     return 1;
 }
+int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
+    while (fake.first_event == fake.n_events && fake_n_running() > 0) fake_step();
+    return engine_poll(e, out);
+}
 const char *engine_finish_name(enum engine_finish f) {
     static const char *const names[] = {"eos",      "stop",  "length",  "cancelled",
                                         "deadline", "error", "shutdown"};
@@ -244,17 +256,21 @@ const char *engine_cache_source_name(enum engine_cache_source s) {
 // One token per byte, 100 + the byte.
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err) {
-    for (size_t i = 0; i < len; i++) token_list_push(out, 100 + (unsigned char)text[i]);
+    for (size_t i = 0; i < len; i++)
+        if (token_list_push(out, 100 + (unsigned char)text[i]) < 0)
+            return err_set(err, E_NOMEM, "no memory for the fake tokens");
     return 0;
 }
 // 3 starts a system message, 4 a user's, 5 the answer; 2 ends each (not twice).
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
                        int32_t last_id, struct token_list *out, struct err *err) {
-    if (last_id >= 0 && last_id != 2) token_list_push(out, 2);
-    for (size_t i = 0; i < n; i++) {
-        token_list_push(out, strcmp(messages[i].role, "system") == 0 ? 3 : 4);
-        engine_tokenize(e, messages[i].content, strlen(messages[i].content), false, out, err);
-        token_list_push(out, 2);
+    int rc = last_id >= 0 && last_id != 2 ? token_list_push(out, 2) : 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        const char *content = messages[i].content;
+        rc = token_list_push(out, strcmp(messages[i].role, "system") == 0 ? 3 : 4);
+        if (rc == 0) rc = engine_tokenize(e, content, strlen(content), false, out, err);
+        if (rc == 0) rc = token_list_push(out, 2);
     }
-    return token_list_push(out, 5);
+    if (rc == 0) rc = token_list_push(out, 5);
+    return rc < 0 ? err_set(err, rc, "no memory for the fake tokens") : 0;
 }

@@ -100,6 +100,7 @@ static struct follower *fx_follower(uint64_t client, const char *id) {
 }
 
 static void fx_take_event(struct follower *f, const struct session_event *e) {
+    if (f->last < 0) f->last = e->first_seq - 1; // attached without knowing where
     assert_int_equal(e->first_seq, f->last + 1); // no gap, nothing twice
     assert_true(e->seq >= e->first_seq);
     f->last = e->seq;
@@ -350,7 +351,7 @@ static const struct seen_answer *fx_last_answer(void) {
 }
 static const struct seen_answer *fx_get(uint64_t client, const char *id) {
     struct sessions_request r = fx_request(client, "get");
-    sessions_get(fx.ss, &r, id, false, 0);
+    sessions_get(fx.ss, &r, id, false, 0, -1);
     fx_settle();
     return fx_last_answer();
 }

@@ -123,6 +123,24 @@ static void test_against_definition(void **state) {
     }
 }
 
+// With kept words and without: the same, over words that come again and words that take each
+// other's place.
+static void test_kept_words(void **state) {
+    srand(12);
+    for (int round = 0; round < 20; round++) {
+        struct model m = {0};
+        struct bpe_scratch kept = {0};
+        make_vocab(&m);
+        make_merges(&m, round % 2);
+        bpe_scratch_keep_words(&kept, 1 << 20);
+        assert_non_null(kept.cache);
+        for (int i = 0; i < 3000; i++) check_word(&m, &kept, 1 + (size_t)rand() % 20);
+        bpe_scratch_release(&kept);
+        bpe_release(&m.bpe);
+        vocab_release(&m.vocab);
+    }
+}
+
 static void test_byte_alphabet(void **state) {
     struct err err;
     struct model m = {0};
@@ -149,6 +167,7 @@ static void test_byte_alphabet(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_definition),
+        cmocka_unit_test(test_kept_words),
         cmocka_unit_test(test_byte_alphabet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,25 +10,24 @@
 #include <cmocka.h> // needs the ones above
 
 static void check(const struct tokenizer *t, const int32_t *ids, size_t n) {
-    struct detokenizer d;
+    struct detokenizer d = {0};
     struct buf pieces, whole;
     struct err err;
     buf_init(&pieces, 1 << 20);
     buf_init(&whole, 1 << 20);
-    detokenizer_init(&d, t);
+    detokenizer_start(&d, t);
     for (size_t i = 0; i < n; i++) {
         size_t before = pieces.len;
         assert_int_equal(detokenizer_feed(&d, ids[i], &pieces), 0);
         assert_true(utf8_valid(buf_z(&pieces) + before, pieces.len - before));
-        assert_true(d.n_pending <= 3);
     }
     assert_int_equal(detokenizer_flush(&d, &pieces), 0);
-    assert_int_equal(d.n_pending, 0);
     assert_int_equal(tokenizer_decode(t, ids, n, true, &whole, &err), 0);
     assert_int_equal(pieces.len, whole.len);
     assert_memory_equal(buf_z(&pieces), buf_z(&whole), whole.len);
     buf_release(&pieces);
     buf_release(&whole);
+    detokenizer_release(&d);
 }
 
 // Bytes that begin, continue, break and cannot be in characters, weighted so that all meet.
@@ -58,16 +57,79 @@ static void test_random_bytes(void **state) {
     tokenizer_close(t);
 }
 
-static void test_demo_ids(void **state) {
-    struct tokenizer *t;
-    struct err err;
-    assert_int_equal(tokenizer_open(&t, "configs/demo-model", &err), 0);
+static void test_random_ids(void **state) {
+    static const char *const models[] = {
+        "configs/demo-model", "tests/fixtures/text/llama2_spm", "tests/fixtures/text/xglm_spm",
+        "tests/fixtures/text/xglm_json", "tests/fixtures/text/pieces_bpe"};
     srand(3);
-    for (int round = 0; round < 2000; round++) {
-        int32_t ids[64];
-        for (int i = 0; i < 64; i++) ids[i] = rand() % tokenizer_n_tokens(t);
-        check(t, ids, 64);
+    for (size_t k = 0; k < sizeof models / sizeof *models; k++) {
+        struct tokenizer *t;
+        struct err err;
+        assert_int_equal(tokenizer_open(&t, models[k], &err), 0);
+        for (int round = 0; round < 2000; round++) {
+            int32_t ids[64], range = round % 2
+                                         ? tokenizer_n_tokens(t)
+                                         : 270; // the first ones are bytes, where there are any
+            for (int i = 0; i < 64; i++) ids[i] = rand() % range;
+            check(t, ids, 64);
+        }
+        tokenizer_close(t);
     }
+}
+
+// A Llama's tokenizer.json: a run of byte tokens is text only where all of it is UTF-8, so nothing
+// of it may be given out before its end is known.
+static void test_byte_runs(void **state) {
+    static const char json[] =
+        "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{"
+        "\"String\":\"\u2581\"},"
+        "\"content\":\" "
+        "\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \","
+        "\"start\":1,\"stop\":0}]},\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{"
+        "\"\u2581a\":0,\"<0xE4>\":1,"
+        "\"<0xBD>\":2,\"<0xA0>\":3,\"\u2581\":4,\"b\":5}}}";
+    struct tokenizer *t;
+    struct err err = {0};
+    if (tokenizer_open_json(&t, json, strlen(json), &err) < 0) fail_msg("%s", err.text);
+    struct detokenizer d = {0};
+    struct buf out;
+    buf_init(&out, 1000);
+    detokenizer_start(&d, t);
+    static const struct {
+        int32_t id;
+        const char *so_far;
+    } steps[] = {{4, ""},
+                 {0, " a"}, // the text's first space went with the token before
+                 {1, " a"},
+                 {2, " a"},
+                 {3, " a"},
+                 {5, " a\u4f60b"},
+                 {1, " a\u4f60b"},
+                 {3, " a\u4f60b"},
+                 {0, " a\u4f60b\ufffd\ufffd a"}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        assert_int_equal(detokenizer_feed(&d, steps[i].id, &out), 0);
+        assert_string_equal(buf_z(&out), steps[i].so_far);
+    }
+    assert_int_equal(detokenizer_feed(&d, 1, &out), 0);
+    assert_int_equal(detokenizer_flush(&d, &out), 0);
+    assert_string_equal(buf_z(&out), " a\u4f60b\ufffd\ufffd a\ufffd");
+    detokenizer_start(&d, t); // a new turn knows nothing of the last one
+    buf_reset(&out);
+    assert_int_equal(detokenizer_feed(&d, 0, &out), 0);
+    assert_string_equal(buf_z(&out), "a");
+    detokenizer_release(&d);
+    srand(4);
+    for (int round = 0; round < 20000; round++) {
+        int32_t ids[12];
+        for (int i = 0; i < 12; i++) ids[i] = rand() % 6;
+        check(t, ids, 12);
+    }
+    size_t len;
+    assert_memory_equal(tokenizer_bytes(t, 1, &len), "\xe4", 1);
+    assert_memory_equal(tokenizer_bytes(t, 0, &len), " a", 2);
+    assert_int_equal(len, 2);
+    buf_release(&out);
     tokenizer_close(t);
 }
 
@@ -76,10 +138,10 @@ static void test_one_character_in_pieces(void **state) {
     struct tokenizer *t;
     struct err err;
     assert_int_equal(text_model_open(&t, &m, &err), 0);
-    struct detokenizer d;
+    struct detokenizer d = {0};
     struct buf out;
     buf_init(&out, 100);
-    detokenizer_init(&d, t);
+    detokenizer_start(&d, t);
     static const unsigned char thumb[] = {0xf0, 0x9f, 0x91, 0x8d};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(detokenizer_feed(&d, thumb[i], &out), 0);
@@ -93,13 +155,15 @@ static void test_one_character_in_pieces(void **state) {
     assert_int_equal(detokenizer_feed(&d, 256, &out), E_INVAL);
     assert_int_equal(detokenizer_feed(&d, -1, &out), E_INVAL);
     buf_release(&out);
+    detokenizer_release(&d);
     tokenizer_close(t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_demo_ids),
+        cmocka_unit_test(test_random_ids),
+        cmocka_unit_test(test_byte_runs),
         cmocka_unit_test(test_one_character_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,16 +132,65 @@ static void test_open_says_what_is_wrong(void **state) {
     options(&o), o.model_dir = "/nonexistent";
     assert_true(engine_open(&none, &o, &err) < 0);
     assert_non_null(strstr(err.text, "/nonexistent"));
-    options(&o), o.device = "cuda";
-    assert_int_equal(engine_open(&none, &o, &err), E_UNSUPPORTED);
+    options(&o), o.device = "cuda:1023"; // a GPU that no machine has
+    int rc = engine_open(&none, &o, &err);
+    assert_true(rc == E_UNSUPPORTED || rc == E_NOTFOUND); // built without CUDA, or with
+    assert_non_null(strstr(err.text, "1023"));
+    static const char *const words[] = {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", ""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        options(&o), o.device = words[i];
+        assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
+        assert_non_null(strstr(err.text, "device"));
+    }
+    options(&o), o.compute_dtype = "int3";
+    assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "compute_dtype"));
+    options(&o), o.gpu_memory_fraction = 1.5;
+    assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
     options(&o), o.block_tokens = 24;
     assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
-    options(&o), o.prefill_chunk_tokens = 0;
+    options(&o), o.prefill_chunk_tokens = -1;
     assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
     options(&o), o.kv_cache_bytes = 4096;
     assert_int_equal(engine_open(&none, &o, &err), E_NOMEM);
     assert_non_null(strstr(err.text, "kv_cache_bytes"));
     assert_null(none);
+}
+
+// --- a device that fails
+
+static struct backend_ops failing_ops;
+static int failing_linear(struct backend *be, enum linear_mode mode, void *y, const void *x,
+                          int32_t n, const struct weight *w, const float *bias) {
+    return E_DEVICE;
+}
+
+// Every turn ends with an error that says so, running or waiting, and nothing more is taken.
+static void test_a_lost_device_ends_everything(void **state) {
+    struct engine_event ev;
+    struct engine_load load;
+    struct err err = {0};
+    int n_errors = 0;
+    failing_ops = *e->backend->ops;
+    failing_ops.linear = failing_linear;
+    for (uint64_t s = 1; s <= 4; s++) { // two run, two wait
+        struct engine_turn t = prompt(s, 5);
+        assert_int_equal(engine_turn_submit(e, &t, &err), 0);
+    }
+    e->backend->ops = &failing_ops;
+    assert_false(engine_round(e));
+    while (engine_poll(e, &ev) == 1) {
+        if (ev.kind != ENGINE_DONE) continue;
+        assert_int_equal(ev.finish, FINISH_ERROR);
+        assert_int_equal(ev.error_code, E_DEVICE);
+        n_errors++;
+    }
+    assert_int_equal(n_errors, 4);
+    engine_load(e, &load);
+    assert_true(load.device_lost);
+    struct engine_turn t = prompt(9, 5);
+    assert_int_equal(engine_turn_submit(e, &t, &err), E_DEVICE);
+    free(t.ids);
 }
 
 // --- how turns end
@@ -303,7 +352,7 @@ static void test_stop_string_across_tokens(void **state) {
 
 static int broken_attention(struct backend *be, void *o, const void *qkv, const struct kv_store *kv,
                             const struct batch *b, const struct attention_args *args) {
-    return E_DEVICE;
+    return E_INVAL;
 }
 
 static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
@@ -318,7 +367,7 @@ static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
     t = prompt(2, 30);
     run_turn(e, &t, &out);
     assert_int_equal(out.finish, FINISH_ERROR);
-    assert_int_equal(out.error_code, E_DEVICE);
+    assert_int_equal(out.error_code, E_INVAL);
     assert_true(out.text_len > 10);
     assert_int_equal(out.blocks, 0);
     assert_int_equal(e->info.n_blocks - e->instance.pool.n_free, held);
@@ -568,6 +617,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_bad_turns_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy_and_full, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shape_that_never_fits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_lost_device_ends_everything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_says_what_is_wrong, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancel_within_one_step, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancelled_turn_keeps_what_it_computed, set_up,

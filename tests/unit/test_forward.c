@@ -19,6 +19,7 @@ static struct backend backend;
 static struct comm comm;
 static struct kv_store store;
 static float unit[1];
+static int begin_answer;
 
 static const char *buffer_name(const void *p) {
     if (p == f.x) return "x";
@@ -61,8 +62,19 @@ static int fake_alloc(struct backend *be, size_t bytes, void **out, struct err *
 static void fake_free(struct backend *be, void *p) {
     free(p);
 }
-static int fake_begin(struct backend *be, const struct batch *b) {
+static int fake_begin(struct backend *be, const struct batch *b, const struct batch **run) {
+    *run = b;
+    return begin_answer;
+}
+static int fake_wider_begin(struct backend *be, const struct batch *b, const struct batch **run) {
+    static struct batch wider;
+    wider = *b;
+    wider.n_rows = wider.n_logits = 4;
+    *run = &wider;
     return 0;
+}
+static int fake_launch(struct backend *be) {
+    return buf_addz(&script, "launch ");
 }
 static int fake_end(struct backend *be) {
     return 0;
@@ -149,10 +161,12 @@ static const struct comm_ops comm_table = {.all_reduce = fake_reduce,
 static int set_up(void **state) {
     static float norms[6];
     buf_init(&script, 1 << 16);
+    begin_answer = 0;
     ops = (struct backend_ops){.name = "fake",
                                .mem_alloc = fake_alloc,
                                .mem_free = fake_free,
                                .step_begin = fake_begin,
+                               .step_launch = fake_launch,
                                .step_end = fake_end,
                                .embed = fake_embed,
                                .embed_positions = fake_positions,
@@ -223,13 +237,12 @@ static void test_llama(void **state) {
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
            "o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 reduce:rows "
            "nf:rows>rows*1 "
-           "head:rows>logits*1 collect:logits>logits read:logits ");
+           "head:rows>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_chunk_without_logits_stops_behind_the_cache(void **state) {
-    expect(
-        0,
-        "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv ");
+    expect(0, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows "
+              "gather:att>qkv launch ");
 }
 
 static void test_only_the_last_layer_is_narrowed(void **state) {
@@ -244,14 +257,32 @@ static void test_only_the_last_layer_is_narrowed(void **state) {
         "down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 qk_norm rope kv attend1/5>att gather:x>rows "
         "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 "
         "reduce:rows "
-        "nf:rows>rows*1 head:rows>logits*1 collect:logits>logits read:logits ");
+        "nf:rows>rows*1 head:rows>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_fusion_replaces_its_parts(void **state) {
     ops.qkv_finish = fake_fusion;
     layers[0].q_norm = layers[0].k_norm = unit;
-    expect(0,
-           "angles embed>x n1:x>h*3 qkv:h>qkv*3 fused attend0/0>att gather:x>rows gather:att>qkv ");
+    expect(0, "angles embed>x n1:x>h*3 qkv:h>qkv*3 fused attend0/0>att gather:x>rows "
+              "gather:att>qkv launch ");
+}
+
+static int fake_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
+                                const struct weight *w, const float *bias, enum activation act,
+                                bool gated) {
+    if (n > 1) return OP_DECLINED;
+    return buf_addf(&script, "%s+act:%s>%s*%d ", weight_name(w), buffer_name(x), buffer_name(y), n);
+}
+
+// A fusion that takes narrow batches only: the others are composed.
+static void test_a_fusion_may_decline(void **state) {
+    ops.linear_activate = fake_linear_activate;
+    model.n_layers = model.config.n_layers = 2;
+    expect(1, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
+              "n2:x>h*3 up:h>up*3 act down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 rope kv "
+              "attend1/0>att gather:x>rows gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 "
+              "up+act:h>act*1 down:act>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "collect:logits>logits launch read:logits ");
 }
 
 static void test_parallel_residual_reduces_once(void **state) { // GPT-J
@@ -259,7 +290,7 @@ static void test_parallel_residual_reduces_once(void **state) { // GPT-J
     expect(1,
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
            "n1:rows>h*1 o:qkv>+rows*1 up:h>up*1 act down:act>+rows*1 reduce:rows nf:rows>rows*1 "
-           "head:rows>logits*1 collect:logits>logits read:logits ");
+           "head:rows>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_post_norm_with_projected_embedding(void **state) { // OPT-350m
@@ -274,14 +305,15 @@ static void test_post_norm_with_projected_embedding(void **state) { // OPT-350m
               "gather:att>qkv "
               "o:qkv>+rows*1 reduce:rows n1:rows>h*1 n1:rows>rows*1 up:h>up*1 act down:act>+rows*1 "
               "reduce:rows "
-              "n2:rows>rows*1 out:rows>emb*1 head:emb>logits*1 collect:logits>logits read:logits ");
+              "n2:rows>rows*1 out:rows>emb*1 head:emb>logits*1 collect:logits>logits launch "
+              "read:logits ");
 }
 
 static void test_norm_behind_the_embedding(void **state) { // BLOOM
     model.config.positions = POSITION_ALIBI;
     model.config.embed_norm = true;
-    expect(0,
-           "embed>x ne:x>x*3 n1:x>h*3 qkv:h>qkv*3 kv attend0/0>att gather:x>rows gather:att>qkv ");
+    expect(0, "embed>x ne:x>x*3 n1:x>h*3 qkv:h>qkv*3 kv attend0/0>att gather:x>rows gather:att>qkv "
+              "launch ");
 }
 
 // What is added to is the normed stream: no copy of it, and the feed-forward reads it in place.
@@ -290,7 +322,7 @@ static void test_normed_residual(void **state) {
     expect(1, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
               "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>rows*1 up:rows>up*1 act "
               "down:act>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
-              "collect:logits>logits read:logits ");
+              "collect:logits>logits launch read:logits ");
 }
 
 // Ranks past the first put their part in the stream's place, so that the sum over ranks holds the
@@ -302,14 +334,29 @@ static void test_second_tensor_parallel_rank(void **state) {
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
            "o:qkv>rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>rows*1 reduce:rows "
            "nf:rows>rows*1 "
-           "head:rows>part*1 collect:part>logits read:logits ");
+           "head:rows>part*1 collect:part>logits launch read:logits ");
 }
 
 static void test_middle_pipeline_rank(void **state) {
     model.split = (struct split){.tp_size = 1, .pp_rank = 1, .pp_size = 3};
     expect(0, "angles recv:0>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
               "n2:x>h*3 up:h>up*3 act "
-              "down:act>+x*3 reduce:x send:x>2 ");
+              "down:act>+x*3 reduce:x send:x>2 launch ");
+}
+
+// A step that the device launched from a recording: nothing is asked for again but what it left.
+static void test_a_replayed_step_asks_for_nothing(void **state) {
+    begin_answer = STEP_REPLAYED;
+    expect(1, "read:logits ");
+}
+
+// The ops get the batch that the device says, the reader of logits his own.
+static void test_a_step_filled_up(void **state) {
+    ops.step_begin = fake_wider_begin;
+    expect(1,
+           "angles embed>x n1:x>h*4 qkv:h>qkv*4 rope kv attend0/0>att o:att>+x*4 reduce:x n2:x>h*4 "
+           "up:h>up*4 act down:act>+x*4 reduce:x nf:x>x*4 head:x>logits*2 collect:logits>logits "
+           "launch read:logits ");
 }
 
 static int broken_norm(struct backend *be, enum norm_kind kind, void *y, const void *x, int32_t n,
@@ -332,12 +379,15 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_only_the_last_layer_is_narrowed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fusion_replaces_its_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_fusion_may_decline, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_parallel_residual_reduces_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_post_norm_with_projected_embedding, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_norm_behind_the_embedding, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_normed_residual, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_second_tensor_parallel_rank, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_middle_pipeline_rank, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_replayed_step_asks_for_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_step_filled_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_ops_failure_is_the_steps, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 // Connections counted by address.
 #include "base/err.h"
+#include "tests/unit/alloc_faults.h"
 #include "ws/ip_table.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,10 +56,29 @@ static void one_household_is_one_address(void **state) {
     assert_null(t.entries);
 }
 
+static void without_memory_a_connection_is_refused(void **state) {
+    struct ip_table t = {0};
+    struct ip_entry *e = NULL, *again;
+    bool reached = true;
+    for (int n = 0; reached; n++) { // the entry, the table, its buckets
+        faults_arm(n, 1, false);
+        int rc = add(&t, "10.0.0.1", &e);
+        reached = faults_disarm() > 0;
+        assert_int_equal(rc, reached ? E_NOMEM : 0);
+        if (reached) assert_null(t.entries);
+    }
+    assert_int_equal(add(&t, "10.0.0.1", &again), 0);
+    assert_ptr_equal(e, again);
+    ip_table_remove(&t, e);
+    ip_table_remove(&t, again);
+    assert_null(t.entries);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_counted_apart),
         cmocka_unit_test(one_household_is_one_address),
+        cmocka_unit_test(without_memory_a_connection_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,25 @@ static const struct jinja_sample hostile[] = {
     {"{% set ns = namespace(x=[1]) %}{% for i in range(500) %}"
      "{% set ns.x = [ns.x] | groupby(0) | list %}{% endfor %}",
      "lists inside one another deeper than 64", E_LIMIT},
-    {"{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
-     "{% endfor %}{{ ns.x == ns.x }}",
+    {"{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+     "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+     "too many steps", E_LIMIT},
+    // What was not counted: keys of dicts that nest, long keys, white space before a number,
+    // arguments looked through for each field, parameter and item.
+    {"{% set ns = namespace(d=1) %}{% for i in range(90000) %}{% set ns.d = {(ns.d,): 1} %}"
+     "{% endfor %}{{ ns.d }}",
+     "unhashable type: 'dict'", E_INVAL},
+    {"{% set ns = namespace(d=1) %}{% for i in range(9000) %}{% set ns.d = (ns.d,) %}{% endfor %}"
+     "{{ {ns.d: 1} }}",
+     "lists inside one another deeper than 64", E_LIMIT},
+    {"{% set ns = namespace(d=(1,)) %}{% for i in range(62) %}{% set ns.d = (ns.d, ns.d) %}"
+     "{% endfor %}{{ {ns.d: 1} }}",
+     "too many steps", E_LIMIT},
+    {"{% set k = 'a' * 1000000 %}{% set d = {k: 1} %}{% set j = 'a' * 1000000 %}"
+     "{% for i in range(90000) %}{% if d[j] %}{% endif %}{% endfor %}",
+     "too many steps", E_LIMIT},
+    {"{% set s = ' ' * 1000000 %}{% for i in range(90000) %}{% if s | int %}{% endif %}"
+     "{% if s | float %}{% endif %}{% endfor %}",
      "too many steps", E_LIMIT},
     {"{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
      "{% endfor %}{{ ns.x | tojson }}",
@@ -90,9 +107,19 @@ static void test_deep_and_long(void **state) {
     check_long("{% if 0 %}", "{% elif 0 %}", 50000, "{% endif %}", 0);
     check_long("", "{#", 50000, "", E_FORMAT);
     check_long("{{ '", "\\\\", 50000, "", E_FORMAT);
+    check_long("{{ ", "a", 256, " }}", E_LIMIT);
+    check_long("{{ d.", "a", 255, " is defined }}", 0);
+    // Arguments are looked through for each field.
+    check_long("{{ ('{}' * 90000).format(", "1,", 90000, ") }}", E_LIMIT);
 }
 
 static const struct jinja_sample refused[] = {
+    {"{% macro f(a) %}{{ varargs }}{% endmacro %}", "'varargs' in a macro is not supported",
+     E_UNSUPPORTED},
+    {"{% macro f() %}{% for k in kwargs %}{% endfor %}{% endmacro %}",
+     "'kwargs' in a macro is not supported", E_UNSUPPORTED},
+    {"{{ a\u3000b }}", "'b' where '}}' is expected", E_FORMAT},
+    {"{{ \u201ca\u201d }}", "a character that is part of no name", E_FORMAT},
     {"{% if x %}", "no 'endif' for the block of line 1", E_FORMAT},
     {"{% for x in y %}{% else %}", "no 'endfor' for the block of line 1", E_FORMAT},
     {"a\n{% endif %}", "line 2: unexpected 'endif'", E_FORMAT},

@@ -2,6 +2,11 @@
 #include "tests/unit/jinja_fixture.h"
 
 static const struct jinja_sample statements[] = {
+    {"{% for x in l %}{% continue %}{% else %}a{% endfor %}{% for x in l %}{% if x == 1 %}{% break "
+     "%}"
+     "{% endif %}{% else %}b{% endfor %}{% for x in [1] %}{{ x }}{% break %}{% else %}c{% endfor "
+     "%}",
+     "a1c", 0},
     {"{% for x in l %}{{ loop.index }}/{{ loop.index0 }}/{{ loop.revindex }}/{{ loop.revindex0 "
      "}}/{{ loop.first }}/{{ loop.last }}/{{ loop.length }}/{{ loop.previtem }}/{{ loop.nextitem "
      "}};{% endfor %}",

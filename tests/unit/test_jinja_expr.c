@@ -2,6 +2,17 @@
 #include "tests/unit/jinja_fixture.h"
 
 static const struct jinja_sample expressions[] = {
+    {"{{ 0 // -0.5 }} {{ -0.3 // 1 }} {{ 7.5 // -2 }} {{ -7.5 % 2 }} {{ 0.0 % -3 }} {{ 1e20 // 3.0 "
+     "}} "
+     "{{ 0.3 // 0.1 }} {{ 0.3 % 0.1 }} {{ nope is sameas(nope2) }}",
+     "-0.0 -1.0 -4.0 0.5 -0.0 3.333333333333333e+19 2.0 0.09999999999999998 False", 0},
+    {"{{ 0x1e5 }}{{ [[1, [2]]].0.1.0 }}{{ 'a\\N{x}' is defined }}",
+     "a backslash before N or a character beyond ASCII is not supported", E_FORMAT},
+    {"{{ 0x1e5 }} {{ 0xE }} {{ [[1, [2]]].0.1.0 }} {{ naïve is defined }}", "485 14 2 False", 0},
+    {"{{ '\\é' }}", "a backslash before N or a character beyond ASCII is not supported", E_FORMAT},
+    {"{{ 0.0 ** -1 }}", "0.0 cannot be raised to a negative power", E_INVAL},
+    {"{{ (-8) ** 0.5 }}", "a power that is no finite number", E_UNSUPPORTED},
+    {"{{ 10.0 ** 400 }}", "a power that is no finite number", E_UNSUPPORTED},
     {"{{ 1 + 2 * 3 ** 2 - 7 // 2 % 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** -1 }} {{ -2 "
      "** 2 }} {{ 1.5 // 0.4 }} {{ -1.5 % 0.4 }}",
      "18 -4 2 3.5 0.5 4 3.0 0.10000000000000009", 0},

@@ -2,6 +2,35 @@
 #include "tests/unit/jinja_fixture.h"
 
 static const struct jinja_sample filters[] = {
+    {"{{ 'ﬁŉΐ' | upper }} {{ 'ﬄ'.capitalize() }} {{ 'ŉ'.title() }} {{ 'ΟΔΟΣ Σ ΑΣ. ΑΣ.Α \u0301Σ' | "
+     "lower }} {{ 'İX' | lower }}",
+     "FI\u02bcN\u0399\u0308\u0301 Ffl ʼN οδος σ ας. ασ.α \u0301σ i\u0307x", 0},
+    {"{{ '²③' .isdigit() }}{{ '½'.isdigit() }}{{ '½ a_b é ²' | wordcount }}", "TrueFalse4", 0},
+    {"{{ 'a\\nb\\r' | indent(blank=true) }}|{{ '\\r' | indent }}|", "a\n    b||", 0},
+    {"{{ d | attr('a') is defined }}{{ (d | attr('get'))('a') }}{{ -0.4 | round(0, 'ceil') }}{{ l "
+     "| "
+     "groupby(none) | map(attribute=0) | join }}{% for x in l %}{{ loop is iterable }}{% endfor %}",
+     "False10.0123TrueTrueTrue", 0},
+    {"{{ raise_exception('') }}", "line 1: the template raises an exception and does not say why",
+     E_INVAL},
+    {"{{ true | abs }}{{ true | round }}{{ 'ß' | capitalize }}{{ 'ß' | title }}{{ 'ßa b'.title() "
+     "}}",
+     "11SsSSSsa B", 0},
+    {"{{ '1_000' | int }}{{ '_1' | int(7) }}{{ '1__0' | int(7) }}{{ '1_0.5' | float }}{{ 'inf' | "
+     "int(3) }}{{ 'nan(1)' | float(2) }}",
+     "10007710.532", 0},
+    {"{{ '99999999999999999999' | int }}", "a whole number past 64 bits", E_LIMIT},
+    {"{{ '1e30' | int }}", "a whole number past 64 bits", E_LIMIT},
+    {"{{ nothing | int }}", "'nothing' is undefined", E_INVAL},
+    {"{{ nothing | float(1) }}", "'nothing' is undefined", E_INVAL},
+    {"{{ 0.5 is odd }}{{ 3.0 is odd }}{{ 4.5 is even }}{{ 4.5 is divisibleby(3) }}",
+     "FalseTrueFalseFalse", 0},
+    {"{{ l | truncate(5) }}", "a string is expected, not 'list'", E_INVAL},
+    {"{{ 5 | indent }}", "a string is expected, not 'int'", E_INVAL},
+    {"{{ '%s' | format(a=1) }}", "format takes arguments by position only", E_UNSUPPORTED},
+    {"{{ {(1, 2): 3} | tojson }}", "keys must be str, int, float, bool or None, not tuple",
+     E_INVAL},
+    {"{{ [1] | tojson(indent=-1) }}", "[\n1\n]", 0},
     {"{{ messages[2].content[1:7] }}{{ messages[2].content | length }}{{ messages[2].content | "
      "upper }}{{ messages[2].content[::-1] }}",
      "aïve 你12NAÏVE 你好 SS 👍👍 ß 好你 evïan", 0},

@@ -1,88 +1,6 @@
-// config.json to switches: both spellings, each family's rules, and every bad value refused by
-// name.
-#include "engine/model/model_config.h"
-#include "tests/unit/tmp_dir.h"
-#include <math.h>
-
-static struct tmp_dir dir;
-
-static int setup(void **state) {
-    tmp_dir_open(&dir);
-    return 0;
-}
-static int teardown(void **state) {
-    tmp_dir_close(&dir);
-    return 0;
-}
-
-// A small model of a family; `more` adds keys or, coming last in the file, is refused where it
-// repeats one.
-#define SHAPE                                                                                      \
-    "\"vocab_size\":320,\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":4,"     \
-    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":512"
-
-static int load(struct model_config *c, const char *text, struct err *err) {
-    memset(err, 0, sizeof *err);
-    tmp_text(&dir, "config.json", text);
-    return model_config_load(c, dir.path, err);
-}
-
-static void load_ok(struct model_config *c, const char *text) {
-    struct err err;
-    int rc = load(c, text, &err);
-    if (rc != 0) fail_msg("%s\n%s", text, err.text);
-}
-
-#define LLAMA(more) "{\"model_type\":\"llama\"," SHAPE more "}"
-#define MISTRAL(more) "{\"model_type\":\"mistral\"," SHAPE more "}"
-#define QWEN2(more) "{\"model_type\":\"qwen2\"," SHAPE more "}"
-#define QWEN3(more) "{\"model_type\":\"qwen3\"," SHAPE more "}"
-
-static void reads_the_fixtures(void **state) {
-    static const struct {
-        const char *family;
-        int32_t kv, head_dim;
-        bool tied, bias, qk_norm;
-    } expect[] = {{"llama", 2, 16, false, false, false},
-                  {"mistral", 1, 16, false, false, false},
-                  {"qwen2", 2, 16, true, true, false},
-                  {"qwen3", 2, 32, true, false, true}};
-    for (int i = 0; i < 4; i++) {
-        char path[100];
-        struct model_config c;
-        struct err err;
-        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
-        assert_int_equal(model_config_load(&c, path, &err), 0);
-        assert_string_equal(c.family, expect[i].family);
-        assert_int_equal(c.dtype, DTYPE_BF16);
-        assert_int_equal(c.n_layers, 3);
-        assert_int_equal(c.width, 64);
-        assert_int_equal(c.embed_width, 64);
-        assert_int_equal(c.n_heads, 4);
-        assert_int_equal(c.n_kv_heads, expect[i].kv);
-        assert_int_equal(c.head_dim, expect[i].head_dim);
-        assert_int_equal(c.rot_dim, expect[i].head_dim);
-        assert_int_equal(c.ffn_width, 160);
-        assert_int_equal(c.vocab_size, 320);
-        assert_int_equal(c.max_positions, 512);
-        assert_int_equal(c.tied_head, expect[i].tied);
-        assert_int_equal(c.qkv_bias, expect[i].bias);
-        assert_int_equal(c.qk_norm, expect[i].qk_norm);
-        assert_false(c.o_bias || c.ffn_bias || c.head_bias || c.parallel_residual || c.embed_norm);
-        assert_true(c.gated && c.final_norm);
-        assert_int_equal(c.norm, NORM_RMS);
-        assert_int_equal(c.positions, POSITION_ROTARY);
-        assert_int_equal(c.rope_style, ROPE_HALF);
-        assert_int_equal(c.activation, ACT_SILU);
-        assert_true(c.norm_eps == 1e-6f && c.rope_scale == 1 && c.embed_scale == 1);
-        assert_true(c.attention_scale == (float)pow(expect[i].head_dim, -0.5));
-        assert_int_equal(c.sliding_window, 0);
-        assert_int_equal(c.bos_id, 0);
-        assert_int_equal(c.n_eos, 1);
-        assert_int_equal(c.eos_ids[0], 1);
-        assert_true(c.temperature < 0 && c.top_p < 0 && c.top_k < 0 && c.repetition_penalty < 0);
-    }
-}
+// config.json as such: both spellings, what is left out, and every bad value refused by name. The
+// families' switches are in test_families.c.
+#include "tests/unit/model_config_fixture.h"
 
 static void reads_the_demo_model(void **state) {
     struct model_config c;
@@ -94,158 +12,6 @@ static void reads_the_demo_model(void **state) {
     assert_true(c.temperature == 0.7f && c.top_p == 0.9f);
     assert_int_equal(c.top_k, -1);
     assert_int_equal(model_config_n_params(&c), 14162304); // the index's total_parameters
-}
-
-// The families before Llama: what their fixtures' config.json make of the switches.
-static void reads_the_earlier_fixtures(void **state) {
-    static const struct {
-        const char *family;
-        int32_t ffn, max_positions, position_offset, rot_dim;
-        enum dtype dtype;
-        enum position_kind positions;
-        enum activation activation;
-        bool tied, qkv_bias, head_bias, parallel, shared, embed_norm;
-        float embed_scale;
-        int32_t eos;
-    } expect[] = {
-        {"gpt2", 256, 256, 0, 0, DTYPE_F32, POSITION_LEARNED, ACT_GELU_TANH, true, true, false,
-         false, false, false, 1, 1},
-        {"gptj", 256, 256, 0, 8, DTYPE_F16, POSITION_ROTARY, ACT_GELU_TANH, false, false, true,
-         true, true, false, 1, 1},
-        {"gpt_neox", 256, 256, 0, 4, DTYPE_F16, POSITION_ROTARY, ACT_GELU, false, true, false, true,
-         false, false, 1, 1},
-        {"bloom", 256, 2048, 0, 0, DTYPE_F32, POSITION_ALIBI, ACT_GELU_TANH, true, true, false,
-         false, false, true, 1, 1},
-        {"opt", 128, 256, 2, 0, DTYPE_F32, POSITION_LEARNED, ACT_RELU, true, true, false, false,
-         false, false, 1, 2},
-        {"xglm", 128, 256, 2, 0, DTYPE_F32, POSITION_SINUSOIDAL, ACT_GELU, true, true, false, false,
-         false, false, 8, 2},
-    };
-    for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
-        char path[100];
-        struct model_config c;
-        struct err err;
-        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
-        if (model_config_load(&c, path, &err) != 0) fail_msg("%s", err.text);
-        assert_string_equal(c.family, expect[i].family);
-        assert_int_equal(c.n_layers, 3);
-        assert_int_equal(c.width, 64);
-        assert_int_equal(c.embed_width, 64);
-        assert_int_equal(c.n_heads, 4);
-        assert_int_equal(c.n_kv_heads, 4);
-        assert_int_equal(c.head_dim, 16);
-        assert_int_equal(c.ffn_width, expect[i].ffn);
-        assert_int_equal(c.max_positions, expect[i].max_positions);
-        assert_int_equal(c.position_offset, expect[i].position_offset);
-        assert_int_equal(c.rot_dim, expect[i].rot_dim);
-        assert_int_equal(c.dtype, expect[i].dtype);
-        assert_int_equal(c.positions, expect[i].positions);
-        assert_int_equal(c.activation, expect[i].activation);
-        assert_int_equal(c.tied_head, expect[i].tied);
-        assert_int_equal(c.qkv_bias, expect[i].qkv_bias);
-        assert_int_equal(c.o_bias, expect[i].qkv_bias);
-        assert_int_equal(c.head_bias, expect[i].head_bias);
-        assert_int_equal(c.parallel_residual, expect[i].parallel);
-        assert_int_equal(c.shared_norm, expect[i].shared);
-        assert_int_equal(c.embed_norm, expect[i].embed_norm);
-        assert_true(c.embed_scale == expect[i].embed_scale && c.norm_eps == 1e-5f);
-        assert_true(c.norm_bias && c.ffn_bias && c.final_norm);
-        assert_false(c.gated || c.qk_norm || c.normed_residual || c.scale_by_layer);
-        assert_int_equal(c.norm, NORM_LAYER);
-        assert_int_equal(c.norm_placement, NORM_PRE);
-        assert_int_equal(c.rope_style, c.shared_norm ? ROPE_INTERLEAVED : ROPE_HALF);
-        assert_true(c.attention_scale == 0.25f);
-        assert_int_equal(c.eos_ids[0], expect[i].eos);
-    }
-}
-
-// config.json as published by the models' authors, in the spellings of their time.
-static void reads_published_spellings(void **state) {
-    struct model_config c;
-    load_ok(&c, "{\"model_type\":\"bloom\",\"n_embed\":1024,\"n_inner\":null,\"n_layer\":24,"
-                "\"num_attention_heads\":16,\"offset_alibi\":100,\"seq_length\":4096,"
-                "\"vocab_size\":250880,\"torch_dtype\":\"float16\",\"eos_token_id\":2}");
-    assert_int_equal(c.width, 1024);
-    assert_int_equal(c.n_heads, 16);
-    assert_int_equal(c.ffn_width, 4096);
-    assert_int_equal(c.max_positions, 4096);
-    assert_int_equal(model_config_n_params(&c), 559214592);
-    load_ok(&c, "{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"num_hidden_layers\":44,"
-                "\"num_attention_heads\":64,\"intermediate_size\":24576,\"vocab_size\":50432,"
-                "\"max_position_embeddings\":2048,\"rotary_pct\":0.25,\"rotary_emb_base\":10000,"
-                "\"hidden_act\":\"gelu_fast\",\"layer_norm_eps\":1e-05,"
-                "\"tie_word_embeddings\":false}");
-    assert_int_equal(c.rot_dim, 24);
-    assert_int_equal(c.activation, ACT_GELU_TANH);
-    assert_int_equal(model_config_n_params(&c), 20554567680);
-    load_ok(&c, "{\"model_type\":\"gptj\",\"n_embd\":4096,\"n_layer\":28,\"n_head\":16,"
-                "\"n_positions\":2048,\"n_inner\":null,\"rotary_dim\":64,\"vocab_size\":50400,"
-                "\"rotary\":true,\"tie_word_embeddings\":false}");
-    assert_int_equal(c.ffn_width, 16384);
-    assert_int_equal(model_config_n_params(&c), 6050882784);
-    load_ok(&c, "{\"model_type\":\"opt\",\"hidden_size\":1024,\"num_hidden_layers\":24,"
-                "\"num_attention_heads\":16,\"ffn_dim\":4096,\"max_position_embeddings\":2048,"
-                "\"vocab_size\":50272,\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false}");
-    assert_int_equal(c.embed_width, 512);
-    assert_int_equal(c.norm_placement, NORM_POST);
-    assert_false(c.final_norm);
-    assert_int_equal(model_config_n_params(&c), 331196416);
-}
-
-#define GPT2(more)                                                                                 \
-    "{\"model_type\":\"gpt2\",\"vocab_size\":320,\"n_embd\":60,\"n_layer\":2,\"n_head\":5,"        \
-    "\"n_positions\":64" more "}"
-#define GPTJ(more)                                                                                 \
-    "{\"model_type\":\"gptj\",\"vocab_size\":320,\"n_embd\":64,\"n_layer\":2,\"n_head\":4,"        \
-    "\"n_positions\":64" more "}"
-#define NEOX(more)                                                                                 \
-    "{\"model_type\":\"gpt_neox\",\"vocab_size\":320,\"hidden_size\":64,\"num_hidden_layers\":2,"  \
-    "\"num_attention_heads\":4,\"intermediate_size\":96,\"max_position_embeddings\":64" more "}"
-#define BLOOM(more)                                                                                \
-    "{\"model_type\":\"bloom\",\"vocab_size\":320,\"hidden_size\":60,\"n_layer\":2,\"n_head\":"    \
-    "12" more "}"
-#define OPT(more)                                                                                  \
-    "{\"model_type\":\"opt\",\"vocab_size\":320,\"hidden_size\":64,\"num_hidden_layers\":2,"       \
-    "\"num_attention_heads\":4,\"ffn_dim\":96,\"max_position_embeddings\":64" more "}"
-#define XGLM(more)                                                                                 \
-    "{\"model_type\":\"xglm\",\"vocab_size\":320,\"d_model\":64,\"num_layers\":2,"                 \
-    "\"attention_heads\":4,\"ffn_dim\":96,\"max_position_embeddings\":64" more "}"
-
-static void switches_of_the_earlier_families(void **state) {
-    struct model_config c;
-    load_ok(&c, GPT2(",\"n_inner\":100,\"activation_function\":\"tanh\","
-                     "\"scale_attn_weights\":false,\"tie_word_embeddings\":false"));
-    assert_int_equal(c.ffn_width, 100);
-    assert_int_equal(c.head_dim, 12);
-    assert_int_equal(c.activation, ACT_TANH);
-    assert_true(c.attention_scale == 1 && !c.tied_head);
-    assert_true(model_config_attention_scale(&c, 1) == 1);
-    load_ok(&c, GPT2(",\"scale_attn_by_inverse_layer_idx\":true,\"num_attention_heads\":5"));
-    assert_true(model_config_attention_scale(&c, 0) == c.attention_scale);
-    assert_true(model_config_attention_scale(&c, 1) == c.attention_scale / 2);
-    load_ok(&c, GPTJ(",\"rotary_dim\":8,\"rope_theta\":5,\"tie_word_embeddings\":true"));
-    assert_int_equal(c.rot_dim, 8); // its class knows no other theta
-    assert_true(c.tied_head && c.head_bias && c.inv_freq[1] == 0.1f);
-    load_ok(&c, NEOX(",\"use_parallel_residual\":false,\"attention_bias\":false,\"rotary_pct\":1.0,"
-                     "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"));
-    assert_false(c.parallel_residual || c.qkv_bias || c.o_bias);
-    assert_true(c.ffn_bias && c.inv_freq[0] == 0.5f);
-    assert_int_equal(c.rot_dim, 16);
-    struct model_config d;
-    load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,\"rope_theta\":500,"
-                     "\"partial_rotary_factor\":0.5"));
-    load_ok(&d, NEOX(",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500.0,"
-                     "\"partial_rotary_factor\":0.5}"));
-    assert_memory_equal(&c, &d, sizeof c);
-    assert_int_equal(c.rot_dim, 8);
-    load_ok(&c, BLOOM(",\"apply_residual_connection_post_layernorm\":true"));
-    assert_true(c.normed_residual);
-    assert_int_equal(c.head_dim, 5);
-    load_ok(&c, OPT(",\"enable_bias\":false,\"_remove_final_layer_norm\":true"));
-    assert_false(c.qkv_bias || c.o_bias || c.ffn_bias || c.final_norm);
-    assert_true(c.norm_bias);
-    load_ok(&c, XGLM(",\"scale_embedding\":false,\"pad_token_id\":null"));
-    assert_true(c.embed_scale == 1);
 }
 
 static void both_spellings_say_the_same(void **state) {
@@ -287,142 +53,6 @@ static void what_is_missing_means_what_transformers_means(void **state) {
     assert_int_equal(c.n_eos, 0);
 }
 
-static void switches_of_each_family(void **state) {
-    struct model_config c;
-    load_ok(&c,
-            LLAMA(",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu_pytorch_tanh\","
-                  "\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-5"));
-    assert_true(c.qkv_bias && c.o_bias && c.ffn_bias && c.tied_head);
-    assert_int_equal(c.activation, ACT_GELU_TANH);
-    assert_true(c.norm_eps == 1e-5f);
-    load_ok(&c, QWEN3(",\"attention_bias\":true"));
-    assert_true(c.qkv_bias && c.o_bias && !c.ffn_bias);
-    load_ok(&c, QWEN2(",\"attention_bias\":false")); // its class has biases whatever the key says
-    assert_true(c.qkv_bias && !c.o_bias);
-}
-
-static void activations_by_name(void **state) {
-    static const struct {
-        const char *name;
-        enum activation activation;
-    } names[] = {{"silu", ACT_SILU},
-                 {"swish", ACT_SILU},
-                 {"gelu", ACT_GELU},
-                 {"gelu_new", ACT_GELU_TANH},
-                 {"gelu_fast", ACT_GELU_TANH},
-                 {"gelu_pytorch_tanh", ACT_GELU_TANH},
-                 {"quick_gelu", ACT_QUICK_GELU},
-                 {"relu", ACT_RELU},
-                 {"relu2", ACT_RELU2},
-                 {"relu6", ACT_RELU6},
-                 {"leaky_relu", ACT_LEAKY_RELU},
-                 {"sigmoid", ACT_SIGMOID},
-                 {"tanh", ACT_TANH},
-                 {"mish", ACT_MISH},
-                 {"linear", ACT_LINEAR}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        struct model_config c;
-        char text[600];
-        snprintf(text, sizeof text, LLAMA(",\"hidden_act\":\"%s\""), names[i].name);
-        load_ok(&c, text);
-        assert_int_equal(c.activation, names[i].activation);
-    }
-}
-
-static void sliding_windows(void **state) {
-    struct model_config c;
-    load_ok(&c, QWEN2(",\"sliding_window\":100,\"max_window_layers\":2"));
-    assert_int_equal(c.sliding_window, 0); // not asked for
-    load_ok(&c,
-            QWEN2(",\"sliding_window\":100,\"max_window_layers\":2,\"use_sliding_window\":true"));
-    assert_int_equal(model_config_window(&c, 1), 0);
-    assert_int_equal(model_config_window(&c, 2), 100);
-    assert_int_equal(model_config_window(&c, 3), 100);
-    load_ok(&c,
-            QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true")); // 28 layers of 4: none
-    assert_int_equal(c.sliding_window, 0);
-    load_ok(&c, QWEN3(",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
-                      "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
-                      "\"sliding_attention\"]"));
-    assert_int_equal(c.first_windowed_layer, 3); // layer_types has the last word
-    assert_int_equal(model_config_window(&c, 2), 0);
-    load_ok(
-        &c,
-        MISTRAL(
-            ",\"sliding_window\":9,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
-            "\"sliding_attention\",\"sliding_attention\"]"));
-    assert_int_equal(model_config_window(&c, 0), 9);
-}
-
-static void near(float got, double expected) {
-    if (!(fabs(got - expected) <= 3e-7 * fabs(expected))) fail_msg("%.9g, not %.9g", got, expected);
-}
-
-// Expected values: the published formulas in double precision.
-static void rotary_frequencies(void **state) {
-    struct model_config c;
-    load_ok(&c, LLAMA(""));
-    static const double plain[][2] = {
-        {0, 1}, {1, 0.316227766}, {5, 0.00316227766}, {7, 0.000316227766}};
-    for (int i = 0; i < 4; i++) near(c.inv_freq[(int)plain[i][0]], plain[i][1]);
-    assert_true(c.inv_freq[8] == 0);
-
-    load_ok(
-        &c,
-        LLAMA(",\"head_dim\":64,\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\","
-              "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
-              "\"original_max_position_embeddings\":8192}"));
-    static const double llama3[][2] = {{0, 1.0},
-                                       {10, 0.0165604401},
-                                       {13, 0.00483942135},
-                                       {14, 0.00321144599},
-                                       {15, 0.00129054793},
-                                       {16, 0.000429556797},
-                                       {17, 9.7082878e-05},
-                                       {18, 1.94616382e-05},
-                                       {31, 9.41830673e-08}};
-    // Within the transition the smoothing factor cancels, so F32 keeps fewer digits there.
-    for (int i = 0; i < 9; i++)
-        assert_true(fabs(c.inv_freq[(int)llama3[i][0]] - llama3[i][1]) < 2e-6 * llama3[i][1]);
-    assert_true(c.rope_scale == 1);
-
-    load_ok(&c, LLAMA(",\"head_dim\":128,\"rope_parameters\":{\"rope_theta\":1000000.0,\"rope_"
-                      "type\":\"yarn\","
-                      "\"factor\":4.0,\"original_max_position_embeddings\":32768}"));
-    static const double yarn[][2] = {{0, 1.0},
-                                     {20, 0.0133352143},
-                                     {30, 0.00106436098},
-                                     {35, 0.000246258407},
-                                     {40, 4.44569853e-05},
-                                     {50, 5.13381257e-06},
-                                     {63, 3.1023444e-07}};
-    for (int i = 0; i < 7; i++)
-        assert_true(fabs(c.inv_freq[(int)yarn[i][0]] - yarn[i][1]) < 2e-6 * yarn[i][1]);
-    near(c.rope_scale, 1.138629436111989);
-
-    load_ok(&c,
-            LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}"));
-    assert_true(c.rope_scale == 0.5f);
-    load_ok(&c,
-            LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":0.707,"
-                  "\"mscale_all_dim\":1.0,\"truncate\":false,\"beta_fast\":16,\"beta_slow\":2}"));
-    near(c.rope_scale, (0.1 * 0.707 * log(40) + 1) / (0.1 * log(40) + 1));
-    static const double exact[] = {1,       0.316227766,    0.0683637127, 0.00454810827,
-                                   0.00025, 7.90569415e-05, 2.5e-05,      7.90569415e-06};
-    for (int i = 0; i < 8; i++) assert_true(fabs(c.inv_freq[i] - exact[i]) < 2e-6 * exact[i]);
-}
-
-// A part of each head: the scalings count in that part's width.
-static void rotary_frequencies_of_a_part(void **state) {
-    struct model_config c;
-    load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,"
-                     "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"));
-    static const double yarn[] = {1, 0.132171408, 0.0111803399, 0.00236435402};
-    for (int i = 0; i < 4; i++) assert_true(fabs(c.inv_freq[i] - yarn[i]) < 2e-6 * yarn[i]);
-    assert_true(c.inv_freq[4] == 0);
-    near(c.rope_scale, 1.138629436111989);
-}
-
 #define ROPE(dict) LLAMA(",\"rope_scaling\":" dict)
 static const struct {
     const char *text;
@@ -452,6 +82,12 @@ static const struct {
     {LLAMA(",\"hidden_act\":1"), E_FORMAT, "hidden_act"},
     {LLAMA(",\"dtype\":\"float64\""), E_UNSUPPORTED, "float64"},
     {LLAMA(",\"quantization_config\":{\"bits\":4}"), E_UNSUPPORTED, "quantization_config"},
+    {LLAMA(",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}"), E_UNSUPPORTED,
+     "gptq"},
+    {LLAMA(",\"quantization_config\":{\"quant_method\":\"parley_int8\",\"bits\":4}"), E_UNSUPPORTED,
+     "parley_int8' with 4 bits"},
+    {LLAMA(",\"quantization_config\":{\"quant_method\":7}"), E_FORMAT, "quant_method"},
+    {LLAMA(",\"quantization_config\":[]"), E_FORMAT, "quantization_config"},
     {LLAMA(",\"is_encoder_decoder\":true"), E_UNSUPPORTED, "is_encoder_decoder"},
     {LLAMA(",\"tie_word_embeddings\":\"yes\""), E_FORMAT, "tie_word_embeddings"},
     {LLAMA(",\"eos_token_id\":320"), E_FORMAT, "eos_token_id"},
@@ -666,18 +302,9 @@ static void counts_parameters(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_the_fixtures),
         cmocka_unit_test(reads_the_demo_model),
-        cmocka_unit_test(reads_the_earlier_fixtures),
-        cmocka_unit_test(reads_published_spellings),
-        cmocka_unit_test(switches_of_the_earlier_families),
         cmocka_unit_test(both_spellings_say_the_same),
         cmocka_unit_test(what_is_missing_means_what_transformers_means),
-        cmocka_unit_test(switches_of_each_family),
-        cmocka_unit_test(activations_by_name),
-        cmocka_unit_test(sliding_windows),
-        cmocka_unit_test(rotary_frequencies),
-        cmocka_unit_test(rotary_frequencies_of_a_part),
         cmocka_unit_test(refuses_bad_values),
         cmocka_unit_test(generation_config),
         cmocka_unit_test(changed_files_do_no_harm),

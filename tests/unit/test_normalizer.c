@@ -10,29 +10,30 @@
 #include <cmocka.h> // needs the ones above
 
 struct form {
-    enum normal_form form;
+    enum normalize_kind kind;
     const char *text, *want;
 };
 static const struct form forms[] = {
-    {NORMAL_NFC, "e\u0301 \u212b \u1100\u1161\u11a8 abc", "\u00e9 \u00c5 \uac01 abc"},
-    {NORMAL_NFD, "\u00e9 \uac01", "e\u0301 \u1100\u1161\u11a8"},
-    {NORMAL_NFKC, "\ufb01 \uff21 \u2460 \u00bd", "fi A 1 1\u20442"},
-    {NORMAL_NFKD, "\ufb01\u00e9", "fie\u0301"},
-    {NORMAL_NFC, "a\u0315\u0300\u05ae\u0300b",
-     "\u00e0\u05ae\u0300\u0315b"},          // NormalizationTest.txt
-    {NORMAL_NFC, "\u0958", "\u0915\u093c"}, // excluded from composition
-    {NORMAL_NFC, "", ""},
-    {NORMAL_NFC, "\u0301", "\u0301"},
+    {NORMALIZE_NFC, "e\u0301 \u212b \u1100\u1161\u11a8 abc", "\u00e9 \u00c5 \uac01 abc"},
+    {NORMALIZE_NFD, "\u00e9 \uac01", "e\u0301 \u1100\u1161\u11a8"},
+    {NORMALIZE_NFKC, "\ufb01 \uff21 \u2460 \u00bd", "fi A 1 1\u20442"},
+    {NORMALIZE_NFKD, "\ufb01\u00e9", "fie\u0301"},
+    {NORMALIZE_NFC, "a\u0315\u0300\u05ae\u0300b",
+     "\u00e0\u05ae\u0300\u0315b"},             // NormalizationTest.txt
+    {NORMALIZE_NFC, "\u0958", "\u0915\u093c"}, // excluded from composition
+    {NORMALIZE_NFC, "", ""},
+    {NORMALIZE_NFC, "\u0301", "\u0301"},
 };
 
 static void test_forms(void **state) {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        struct normalizer n = {{forms[i].form}, 1};
+        struct normalizer n = {.steps = {{.kind = forms[i].kind}}, .n_steps = 1};
         struct buf out;
         struct err err;
         buf_init(&out, 0);
         assert_int_equal(
-            normalizer_apply(&n, forms[i].text, strlen(forms[i].text), &out, NULL, 0, &err), 0);
+            normalizer_apply(&n, forms[i].text, strlen(forms[i].text), &out, NULL, 0, NULL, &err),
+            0);
         if (strcmp(buf_z(&out), forms[i].want) != 0) fail_msg("%zu: '%s'", i, buf_z(&out));
         buf_release(&out);
     }
@@ -50,16 +51,18 @@ static void test_random_against_utf8proc(void **state) {
         for (int i = rand() % 24; i > 0; i--)
             strcat(text, parts[(size_t)rand() % (sizeof parts / sizeof *parts)]);
         for (int form = 0; form < 4; form++) {
-            struct normalizer n = {{(enum normal_form)form}, 1};
+            struct normalizer n = {.steps = {{.kind = NORMALIZE_NFC + (unsigned)form}},
+                                   .n_steps = 1};
             struct buf out;
             struct err err;
             const utf8proc_uint8_t *u = (const utf8proc_uint8_t *)text;
-            utf8proc_uint8_t *want = form == NORMAL_NFC    ? utf8proc_NFC(u)
-                                     : form == NORMAL_NFD  ? utf8proc_NFD(u)
-                                     : form == NORMAL_NFKC ? utf8proc_NFKC(u)
-                                                           : utf8proc_NFKD(u);
+            utf8proc_uint8_t *want = form == 0   ? utf8proc_NFC(u)
+                                     : form == 1 ? utf8proc_NFD(u)
+                                     : form == 2 ? utf8proc_NFKC(u)
+                                                 : utf8proc_NFKD(u);
             buf_init(&out, 0);
-            assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, NULL, 0, &err), 0);
+            assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, NULL, 0, NULL, &err),
+                             0);
             assert_string_equal(buf_z(&out), (char *)want);
             free(want);
             buf_release(&out);
@@ -69,12 +72,12 @@ static void test_random_against_utf8proc(void **state) {
 
 static void check_spans(const char *text, size_t from, size_t to, size_t want_from,
                         size_t want_to) {
-    struct normalizer n = {{NORMAL_NFC}, 1};
+    struct normalizer n = {.steps = {{.kind = NORMALIZE_NFC}}, .n_steps = 1};
     struct text_span spans[] = {{from, to}, {to, strlen(text)}};
     struct buf out;
     struct err err;
     buf_init(&out, 0);
-    assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, spans, 2, &err), 0);
+    assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, spans, 2, NULL, &err), 0);
     assert_int_equal(spans[0].from, want_from);
     assert_int_equal(spans[0].to, want_to);
     assert_int_equal(spans[1].to, out.len);
@@ -92,14 +95,14 @@ static void test_spans_move_along(void **state) {
 
 // Alternating marks of two classes: an insertion sort over them is quadratic.
 static void test_marks_are_linear(void **state) {
-    struct normalizer n = {{NORMAL_NFC}, 1};
+    struct normalizer n = {.steps = {{.kind = NORMALIZE_NFC}}, .n_steps = 1};
     size_t len = 4 << 20;
     char *text = malloc(len);
     for (size_t i = 0; i + 4 <= len; i += 4) memcpy(text + i, "\u0301\u0323", 4);
     struct buf out;
     struct err err;
     buf_init(&out, 0);
-    assert_int_equal(normalizer_apply(&n, text, len, &out, NULL, 0, &err), 0);
+    assert_int_equal(normalizer_apply(&n, text, len, &out, NULL, 0, NULL, &err), 0);
     assert_int_equal(out.len, len);
     assert_memory_equal(out.data, "\u0323\u0323", 4);
     assert_memory_equal(out.data + len - 4, "\u0301\u0301", 4);
@@ -108,11 +111,12 @@ static void test_marks_are_linear(void **state) {
 }
 
 static void test_sequence(void **state) {
-    struct normalizer n = {{NORMAL_NFD, NORMAL_NFKC}, 2};
+    struct normalizer n = {.steps = {{.kind = NORMALIZE_NFD}, {.kind = NORMALIZE_NFKC}},
+                           .n_steps = 2};
     struct buf out;
     struct err err;
     buf_init(&out, 0);
-    assert_int_equal(normalizer_apply(&n, "\u00e9\ufb01", 5, &out, NULL, 0, &err), 0);
+    assert_int_equal(normalizer_apply(&n, "\u00e9\ufb01", 5, &out, NULL, 0, NULL, &err), 0);
     assert_string_equal(buf_z(&out), "\u00e9fi");
     buf_release(&out);
 }

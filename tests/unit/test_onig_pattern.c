@@ -100,7 +100,7 @@ static void test_cutting(void **state) {
         if (pre_tokenizer_add(&p, PRE_PATTERN, cuttings[i].pattern, PRE_ISOLATED, false, &err) < 0)
             fail_msg("%s: %s", cuttings[i].pattern, err.text);
         assert_int_equal(pre_run_init(&run, &p, 100, collect, &out, &err), 0);
-        assert_int_equal(pre_run(&run, cuttings[i].text, strlen(cuttings[i].text)), 0);
+        assert_int_equal(pre_run(&run, cuttings[i].text, strlen(cuttings[i].text), true), 0);
         assert_string_equal(buf_z(&out), cuttings[i].want);
         pre_run_release(&run);
         pre_tokenizer_release(&p);

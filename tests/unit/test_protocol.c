@@ -6,6 +6,7 @@
 #include <stdint.h>
 // cmocka.h needs the four above.
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,9 @@ static void every_type_with_its_keys(void **state) {
     assert_int_equal(decode("{\"type\":\"session.attach\",\"session\":\"a\",\"after\":0}"), 0);
     assert_int_equal(m.after, 0);
     assert_int_equal(decode("{\"type\":\"session.get\",\"session\":\"a\",\"attach\":true}"), 0);
-    assert_true(m.attach && m.last == 100);
+    assert_true(m.attach && m.last == 100 && m.before == -1);
+    assert_int_equal(decode("{\"type\":\"session.get\",\"session\":\"a\",\"before\":0}"), 0);
+    assert_true(!m.attach && m.before == 0);
     assert_int_equal(
         decode("{\"type\":\"session.list\",\"query\":\"q\",\"limit\":200,\"cursor\":\"c\"}"), 0);
     assert_int_equal(m.limit, 200);
@@ -97,6 +100,9 @@ static void wrong_messages_are_named(void **state) {
     refused("{\"type\":\"session.attach\",\"session\":\"\"}", "invalid", "session");
     refused("{\"type\":\"session.attach\",\"session\":\"..\"}", "invalid", "session");
     refused("{\"type\":\"session.list\",\"limit\":201}", "invalid", "limit");
+    refused("{\"type\":\"session.get\",\"session\":\"a\",\"before\":-1}", "invalid", "before");
+    refused("{\"type\":\"session.get\",\"session\":\"a\",\"before\":3,\"attach\":true}",
+            "bad_message", "before");
     refused("{\"type\":\"session.list\",\"limit\":\"5\"}", "bad_message", "limit");
     refused("{\"type\":\"session.open\",\"memory_len\":0}", "invalid", "memory_len");
     refused("{\"type\":\"session.open\",\"session_len\":4294967297}", "invalid", "session_len");
@@ -145,6 +151,37 @@ static void errors_and_small_messages(void **state) {
     struct session_view v = {.id = "s"};
     protocol_write_changed(&b, &v, true);
     assert_string_equal(written(&b), "{\"type\":\"session.removed\",\"session\":\"s\"}");
+    buf_release(&b);
+}
+
+static void a_dropped_message_is_glanced_at(void **state) {
+    char id[SESSION_REQUEST_ID_MAX + 1], text[PROTOCOL_GLANCE_BYTES + 200];
+    static const char *const none[] = {"", "{", "[1]", "{\"request_id\":7}", "{\"type\":\"ping\"}"};
+    const char *good = "{\"type\":\"ping\",\"request_id\":\"r1\"}";
+    message_glance(good, strlen(good), id);
+    assert_string_equal(id, "r1");
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        message_glance(none[i], strlen(none[i]), id);
+        assert_string_equal(id, "");
+    }
+    int n = snprintf(text, sizeof text, "{\"request_id\":\"%0*d\"}", SESSION_REQUEST_ID_MAX + 1, 0);
+    message_glance(text, (size_t)n, id);
+    assert_string_equal(id, "");
+    n = snprintf(text, sizeof text, "{\"request_id\":\"r\",\"x\":\"%0*d\"}", PROTOCOL_GLANCE_BYTES,
+                 0);
+    message_glance(text, (size_t)n, id); // too long to be looked at
+    assert_string_equal(id, "");
+}
+
+static void a_turn_that_waits(void **state) {
+    struct buf b;
+    buf_init(&b, 4096);
+    struct session_event ev = {.kind = EVENT_QUEUED, .seq = 4, .first_seq = 4};
+    ev.turn.turn = 1;
+    ev.turn.input = (struct turn_input){.kind = INPUT_CONTENT, .text = "hi", .text_len = 2};
+    protocol_write_event(&b, &ev, "s", NULL);
+    assert_string_equal(written(&b), "{\"type\":\"turn.queued\",\"session\":\"s\",\"seq\":4,"
+                                     "\"turn\":1,\"input\":{\"content\":\"hi\"}}");
     buf_release(&b);
 }
 
@@ -225,6 +262,7 @@ static void a_state_that_does_not_fit(void **state) {
                                .request_id = "r",
                                .session_id = "s",
                                .session = {.id = "s"},
+                               .before = -1,
                                .turns = turns,
                                .n_turns = 64};
     buf_init(&b, 1 << 20);
@@ -257,6 +295,8 @@ int main(void) {
         cmocka_unit_test(wrong_messages_are_named),
         cmocka_unit_test(sampling_is_passed_on_as_text),
         cmocka_unit_test(errors_and_small_messages),
+        cmocka_unit_test(a_dropped_message_is_glanced_at),
+        cmocka_unit_test(a_turn_that_waits),
         cmocka_unit_test(a_delta),
         cmocka_unit_test(the_end_of_a_turn),
         cmocka_unit_test(a_state_that_does_not_fit),

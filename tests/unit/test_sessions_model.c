@@ -107,7 +107,7 @@ static void attach_one(uint64_t client, const char *id) {
     if (!fx_session(id)) fx_settle(); // a careful client has one question of this kind at a time
     if (pick(3) == 0) {
         struct sessions_request r = ask(client);
-        sessions_get(fx.ss, &r, id, true, SEEN_TURNS);
+        sessions_get(fx.ss, &r, id, true, SEEN_TURNS, -1);
         fx_settle();
         return;
     }

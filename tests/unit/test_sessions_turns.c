@@ -309,7 +309,7 @@ static void state_and_events_fit_together(void **state) {
         fx_step();
         struct sessions_request r = fx_request(2, "get");
         fx_forget_clients();
-        sessions_get(fx.ss, &r, "s", true, 0);
+        sessions_get(fx.ss, &r, "s", true, 0, -1);
         const struct seen_answer *a = fx_answer_to("get");
         assert_int_equal(a->turns[0].state, TURN_RUNNING);
         struct follower *f = fx_follower(2, "s");

@@ -366,6 +366,17 @@ static void records_that_contradict_themselves_are_refused_alone(void **state) {
         assert_int_equal(fx_get(1, "other")->kind, ANSWER_STATE);
         fx_get(1, "s"); // asked again it is the same
         fx_expect_error("store_failed");
+        fx_close(1, "s", false); // there is nothing that could be closed ...
+        fx_expect_error("store_failed");
+        struct sessions_request stranger = {.client = 2, .owner = "stranger"};
+        sessions_close_session(fx.ss, &stranger, "s", true);
+        fx_settle();
+        fx_expect_error("session_not_found");
+        fx_close(1, "s", true); // ... but it can be removed, by its owner
+        assert_int_equal(fx_last_answer()->kind, ANSWER_CLOSED);
+        assert_true(fx_last_answer()->deleted);
+        fx_get(1, "s");
+        fx_expect_error("session_not_found");
         fx_teardown();
     }
 }

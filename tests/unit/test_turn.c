@@ -50,6 +50,7 @@ static void begin(const char *stop) {
 static void end(void) {
     engine_turn_free(turn);
     sampler_release(&slot.sampler);
+    detokenizer_release(&slot.detokenizer);
     buf_release(&scratch);
     buf_release(&text);
 }

@@ -2,19 +2,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { after, before, test } from 'node:test';
-import { ask, closeBrowser, newContext, newPage, openPage, Server, settled } from './browser.mjs';
+import { test } from 'node:test';
+import { ask, newContext, newPage, openPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 
 async function check(page, where) {
   // By the debugger, not by a script element: the content policy holds for tests too.

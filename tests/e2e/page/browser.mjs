@@ -1,7 +1,10 @@
 // The page in headless Chromium: what every test of it starts from. A page that logs an error, throws or meets the
 // content policy fails its test at the end, whatever the test was about.
 import assert from 'node:assert/strict';
+import { after } from 'node:test';
 import { chromium } from 'playwright-core';
+import { Server } from '../harness.mjs';
+import { browserPath } from './browser_path.mjs';
 
 export { Server, until } from '../harness.mjs';
 
@@ -13,10 +16,20 @@ export async function closeBrowser() {
   browser = undefined;
 }
 
+/** A server for all tests of a file, and the end of it and of the browser; call at the top of the file. */
+export async function sharedServer() {
+  const server = await Server.start();
+  after(async () => {
+    await closeBrowser();
+    await server.stop('SIGKILL');
+  });
+  return server;
+}
+
 /** A context of its own (storage, theme, size). */
 export async function newContext(t, options = {}) {
   browser ??= await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    executablePath: await browserPath(),
     args: [
       '--no-sandbox',
       '--disable-background-networking',

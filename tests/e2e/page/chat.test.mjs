@@ -1,30 +1,22 @@
 // Talking: send, stream, stop, queue, reload in the middle, drafts, copying.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import {
   ask,
-  closeBrowser,
   copiedAnswers,
   ENDLESS,
   newContext,
   openPage,
   prepareSession,
   say,
-  Server,
   sessionOf,
   settled,
+  sharedServer,
   streamed,
   turnsOf,
 } from './browser.mjs';
 
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 
 test('a message is sent, its answer streams in, and the address keeps the session', async (t) => {
   const page = await openPage(t, server);

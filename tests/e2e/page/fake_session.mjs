@@ -67,7 +67,7 @@ export class FakeSession {
     };
   }
 
-  #answer({ type, request_id, last }) {
+  #answer({ type, request_id, last, before }) {
     switch (type) {
       case 'hello':
         this.send({
@@ -87,8 +87,9 @@ export class FakeSession {
         break;
       case 'session.get': {
         this.reads = (this.reads ?? 0) + 1;
-        const first = Math.max(0, this.turns.length - last);
-        const turns = this.turns.slice(first).map(([said, answered], i) => ({
+        const end = Math.min(this.turns.length, before ?? Infinity);
+        const first = Math.max(0, end - last);
+        const turns = this.turns.slice(first, end).map(([said, answered], i) => ({
           turn: first + i,
           state: 'done',
           input: { content: said },
@@ -111,6 +112,7 @@ export class FakeSession {
           session: this.session,
           turns,
           seq: this.seq,
+          ...(before === undefined ? {} : { before }),
           more: first > 0,
         });
         break;

@@ -1,27 +1,19 @@
 // Everything from the keyboard, and in a narrow window.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import {
   ask,
-  closeBrowser,
   ENDLESS,
   openPage,
   prepareSession,
   say,
-  Server,
   sessionOf,
   settled,
+  sharedServer,
   streamed,
 } from './browser.mjs';
 
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 const focused = (page) =>
   page.evaluate(
     () =>
@@ -30,7 +22,10 @@ const focused = (page) =>
 
 test('a conversation, its list and its settings without a pointer', async (t) => {
   const page = await openPage(t, server);
-  assert.equal(await focused(page), 'message', 'the page opens where one types');
+  // Only where there is a pointer: on a phone the keyboard would cover the page. (A headless shell may say it has none.)
+  if (await page.evaluate(() => matchMedia('(hover: hover)').matches))
+    assert.equal(await focused(page), 'message', 'the page opens where one types');
+  else await page.focus('#message');
   await page.keyboard.type('What is the capital of Norway?');
   await page.keyboard.press('Enter');
   await settled(page, 1);

@@ -1,17 +1,10 @@
 // Drawing: streamed text reads as text drawn at once, and stays fluent at speeds and lengths beyond any conversation.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { closeBrowser, connected, newContext, newPage, Server, settled } from './browser.mjs';
+import { test } from 'node:test';
+import { connected, newContext, newPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 
 const DOCUMENTS = {
   headings: '# One\n\nText **bold *both* bold** and `code **not bold**`.\n\nTwo\n===\n\nend',
@@ -186,10 +179,16 @@ test('a transcript of 1,000 turns opens at its end and stays quick', async (t) =
   await settled(page, 100);
   assert.equal(await page.locator('.turn').count(), 100);
   const start = Date.now();
-  await page.click('.older');
-  await settled(page, 400);
-  await page.click('.older');
-  await settled(page, 1000);
+  await page.focus('.older');
+  await page.keyboard.press('Enter');
+  await settled(page, 200);
+  assert.match(await page.textContent('#announcer'), /100 earlier turns loaded/);
+  // By scrolling up as well; the reader stays where they were.
+  for (let n = 300; n <= 1000; n += 100) {
+    await page.evaluate(() => document.querySelector('.scroller').scrollTo(0, 0));
+    await settled(page, n);
+    assert.ok((await page.evaluate(() => document.querySelector('.scroller').scrollTop)) > 500);
+  }
   t.diagnostic(`900 older turns drawn in ${Date.now() - start} ms`);
   assert.equal(await page.locator('.older:visible').count(), 0);
   assert.deepEqual(

@@ -1,17 +1,10 @@
 // Text never becomes more than text: what a model or a user writes cannot run, load, style or pose as the page.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
-import { closeBrowser, connected, newContext, newPage, openPage, say, Server, settled } from './browser.mjs';
+import { test } from 'node:test';
+import { connected, newContext, newPage, openPage, say, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 
 const HOSTILE = [
   '<img src=x onerror="window.hacked=1">',

@@ -1,10 +1,9 @@
 // The list of sessions: two tabs, search, rename, delete, paging, eviction and return, export.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import {
   ask,
-  closeBrowser,
   ENDLESS,
   newContext,
   openPage,
@@ -13,19 +12,36 @@ import {
   Server,
   sessionOf,
   settled,
+  sharedServer,
   streamed,
   turnsOf,
 } from './browser.mjs';
 
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 const item = (id) => `.item[data-id="${id}"]`;
+
+test('what is typed right behind a change of session is for the new one, and no draft is lost', async (t) => {
+  const { id } = await prepareSession(t, server);
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.fill('#message', 'half a thought');
+  // In one go, as it happens on a busy machine: no frame is drawn between the click and the words.
+  const left = await page.evaluate(() => {
+    const field = document.querySelector('#message');
+    document.querySelector('.new-button').click();
+    const found = field.value;
+    field.value = 'What is the capital of Peru?';
+    field.dispatchEvent(new Event('input', { bubbles: true }));
+    field.form.requestSubmit();
+    return found;
+  });
+  assert.equal(left, '');
+  await settled(page, 1);
+  assert.equal(await page.locator('.user .bubble').innerText(), 'What is the capital of Peru?');
+  assert.notEqual(sessionOf(page), id);
+  assert.equal((await turnsOf(server, id)).length, 0);
+  await page.click(`${item(id)} a`);
+  assert.equal(await page.inputValue('#message'), 'half a thought');
+});
 
 test('a second tab shows the same sessions and streams the same answer live', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });

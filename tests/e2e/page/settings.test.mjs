@@ -1,27 +1,19 @@
 // Settings take effect: on the session shown, on new sessions, on the page.
 import assert from 'node:assert/strict';
-import { after, before, test } from 'node:test';
+import { test } from 'node:test';
 import {
   ask,
-  closeBrowser,
   newContext,
   openPage,
   prepareSession,
   say,
-  Server,
   sessionOf,
   settled,
+  sharedServer,
   turnsOf,
 } from './browser.mjs';
 
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 
 async function sessionState(id) {
   const client = await server.connect();

@@ -1,18 +1,11 @@
 // The page's weight as it goes over the wire, and how often it goes.
 import assert from 'node:assert/strict';
 import http from 'node:http';
-import { after, before, test } from 'node:test';
-import { closeBrowser, connected, newContext, newPage, Server } from './browser.mjs';
+import { test } from 'node:test';
+import { connected, newContext, newPage, sharedServer } from './browser.mjs';
 
 const MOST = 120000;
-let server;
-before(async () => {
-  server = await Server.start();
-});
-after(async () => {
-  await closeBrowser();
-  await server.stop('SIGKILL');
-});
+const server = await sharedServer();
 
 /** Bytes of an answer's body before any decoding. */
 const fetchRaw = (path, headers = {}) =>

@@ -1,0 +1,110 @@
+// 8-bit weights from the command line: made while loading or read from what `parley quantize` wrote, the
+// same answers; what they cost; what cannot be.
+import assert from 'node:assert/strict';
+import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { temporaryFolder } from './harness.mjs';
+import { run } from './run.mjs';
+
+const demo = 'configs/demo-model';
+const chat = `<|endoftext|><|im_start|>user
+Hi! My name is Zora and I live in Lisbon.<|im_end|>
+<|im_start|>assistant
+Nice to meet you, Zora! How is life in Lisbon?<|im_end|>
+<|im_start|>user
+Good. What is my name, and what is 12 plus 30?<|im_end|>
+<|im_start|>assistant
+Your name is Zora. 12 plus 30 is 42.<|im_end|>
+`;
+
+async function good(args, options) {
+  const result = await run(args, options);
+  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}`);
+  return result.stdout;
+}
+const json = async (args, options) => JSON.parse(await good([...args, '--json'], options));
+async function refused(args, why, code = 1) {
+  const result = await run(args);
+  assert.equal(result.code, code, `parley ${args.join(' ')}`);
+  assert.match(result.stderr, why);
+}
+
+test('quantize: a folder that gives the answers that weight_dtype int8 gives, to the last bit', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'q');
+  const written = await json(['quantize', '--model', demo, '--output', out]);
+  assert.equal(written.output, out);
+  assert.ok(written.matrices === 57 && written.bytes_after < 0.51 * written.bytes_before);
+  assert.deepEqual(readdirSync(folder), ['q']);
+  const config = JSON.parse(readFileSync(path.join(out, 'config.json'), 'utf8'));
+  assert.equal(config.quantization_config.quant_method, 'parley_int8');
+  const generate = ['--prompt', '-', '--max-tokens', '40', '--temperature', '0'];
+  const read = await json(['generate', '--model', out, ...generate], { input: chat });
+  const made = await json(['generate', '--model', demo, '--weight-dtype', 'int8', ...generate], { input: chat });
+  assert.ok(read.ids.length > 0);
+  assert.deepEqual(read, made);
+  const inspected = await json(['inspect', out]);
+  assert.equal(inspected.weight_dtype, 'int8');
+  assert.equal(inspected.tensors.dtypes.i8.count, 57);
+  assert.equal(inspected.weight_bytes_int8, inspected.tensors.bytes);
+  assert.equal((await json(['inspect', demo])).weight_bytes_int8, inspected.tensors.bytes);
+  const both = await json(['score', '--model', demo, '--weight-dtype', 'int8', '--compare-model', out, '--text', '-'], { input: chat });
+  assert.deepEqual([both.top1_agreement, both.max_logit_difference, both.max_kl], [1, 0, 0]);
+});
+
+test('score --compare-weights: what 8 bits cost, and nothing where both are the same', async () => {
+  const score = ['score', '--model', demo, '--text', '-'];
+  const cost = await json([...score, '--compare-weights', 'int8'], { input: chat });
+  assert.deepEqual([cost.reference.weight_dtype, cost.compared.weight_dtype], ['bf16', 'int8']);
+  assert.equal(cost.scored, cost.positions - 1);
+  assert.ok(cost.top1_agreement > 0.95, `top-1 agreement ${cost.top1_agreement}`);
+  assert.ok(Math.abs(cost.perplexity_ratio - 1) < 0.02, `perplexity ratio ${cost.perplexity_ratio}`);
+  assert.ok(cost.mean_kl > 0 && cost.mean_kl < 0.002, `KL ${cost.mean_kl}`);
+  assert.ok(cost.rms_logit_difference < 0.04 * cost.logit_spread);
+  const none = await json([...score, '--compare-weights', 'model'], { input: chat });
+  assert.deepEqual([none.top1_agreement, none.max_logit_difference, none.perplexity_ratio], [1, 0, 1]);
+  // The log-probabilities are those that score gives without comparing.
+  const ids = (await json(['tokenize', '--model', demo], { input: chat })).ids.join(',');
+  const plain = JSON.parse(await good(['score', '--model', demo, '--ids', ids]));
+  assert.ok(Math.abs(plain.logprob - cost.reference.logprob) < 1e-6 * Math.abs(plain.logprob));
+  // In pieces: each a log of its own.
+  const pieces = await json([...score, '--compare-weights', 'int8', '--session-len', '20'], { input: chat });
+  assert.equal(pieces.positions, cost.positions);
+  assert.equal(pieces.scored, cost.positions - Math.ceil(cost.positions / 20));
+  assert.ok(pieces.reference.perplexity > cost.reference.perplexity);
+  assert.match(await good([...score, '--compare-weights', 'int8'], { input: chat }), /top-1 agreement +\d+\.\d+ %/);
+});
+
+test('score --compare-weights: as much context as the model has', async () => {
+  const ids = Array.from({ length: 300 }, (_, i) => i % 90 + 5).join(',');
+  const cost = await json(['score', '--model', 'tests/fixtures/models/gpt2', '--ids', ids, '--compare-weights', 'int8']);
+  assert.deepEqual([cost.positions, cost.scored], [300, 298]); // a table of 256 positions: two pieces
+  assert.ok(cost.top1_agreement > 0.9 && cost.rms_logit_difference < 0.03 * cost.logit_spread);
+});
+
+test('what cannot be is said: twice, over another folder, another method, wrong usage', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'q');
+  await good(['quantize', '--model', demo, '--output', out]);
+  await refused(['quantize', '--model', demo, '--output', out], /exists already/);
+  await refused(['quantize', '--model', out, '--output', path.join(folder, 'twice')], /quantization_config/);
+  await refused(['quantize', '--model', demo], /--output/, 2);
+  await refused(['quantize', '--model', path.join(folder, 'none'), '--output', path.join(folder, 'x')], /none/);
+  await refused(['score', '--model', demo, '--compare-weights', 'int8'], /--ids/, 2);
+  await refused(['score', '--model', demo, '--ids', '1', '--text', 'x'], /exclude/, 2);
+  await refused(['score', '--model', demo, '--ids', '1', '--compare-weights', 'int4'], /compare-weights|compare_weights/, 2);
+  const other = path.join(folder, 'gptq');
+  cpSync(out, other, { recursive: true });
+  const file = path.join(other, 'config.json');
+  writeFileSync(file, readFileSync(file, 'utf8').replace('parley_int8', 'gptq'));
+  await refused(['generate', '--model', other, '--ids', '1'], /'gptq'/);
+  assert.ok(!existsSync(path.join(folder, 'twice')));
+});
+
+test('quantize: a disk without room leaves nothing and says so', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'q');
+  const wrap = ['sh', '-c', 'trap "" XFSZ; exec prlimit --fsize=5000000 "$@"', 'sh']; // writing past it fails
+  const result = await run(['quantize', '--model', demo, '--output', out], { wrap });
+  assert.equal(result.code, 1);
+  assert.match(result.stderr, /cannot write .*q\.partial/);
+  assert.deepEqual(readdirSync(folder), []);
+});

@@ -1,0 +1,155 @@
+// A session taken from one database to another, with the real program: it goes on there as if it had never moved.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { Follower, transcript } from './follower.mjs';
+import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { run } from './run.mjs';
+
+const greedy = { sampling: { temperature: 0 } };
+
+async function good(args, options) {
+  const result = await run(args, options);
+  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}`);
+  return result.stdout;
+}
+
+/** A session that knows a name, exported; its server has ended. */
+async function made(t) {
+  const folder = temporaryFolder(t);
+  const db = path.join(folder, 'old.db');
+  const server = await Server.start(t, { db, args: unlimited });
+  const session = await Follower.open(await server.connect(), { session: 'zora', title: 'Red \u001b[31malert' });
+  await session.say('My name is Zora.', greedy);
+  await session.say('What is 2 plus 3?', { sampling: { temperature: 0.8, seed: '18446744073709551615', top_logprobs: 2 } });
+  const file = path.join(folder, 'zora.json');
+  writeFileSync(file, await good(['sessions', 'export', 'zora', '--db', db])); // beside the server
+  const turns = [0, 1].map((turn) => transcript(session.turns.get(turn)));
+  await server.stop();
+  return { folder, db, file, turns };
+}
+
+async function remembers(client, id, mayLose = false) {
+  const session = new Follower(id);
+  session.mayLose = mayLose;
+  await session.attach(client);
+  const turn = await session.say('What is my name?', greedy);
+  assert.match(turn.text, /Zora/);
+  return session;
+}
+
+test('import: into a new database, and a server continues the conversation', async (t) => {
+  const { folder, file, turns } = await made(t);
+  const db = path.join(folder, 'new.db');
+  assert.match(await good(['sessions', 'import', file, '--db', db]), /^imported zora of owner local into .*new\.db: 2 turns, \d+ tokens\n$/);
+  assert.equal(await good(['sessions', 'export', 'zora', '--db', db]), readFileSync(file, 'utf8'), 'the same bytes');
+  const server = await Server.start(t, { db, args: unlimited });
+  const session = await remembers(await server.connect(), 'zora');
+  assert.deepEqual([0, 1].map((turn) => transcript(session.turns.get(turn))), turns);
+  assert.equal(session.turns.get(2).done.cache.source, 'recomputed');
+});
+
+test('import beside a running server: listed, found, continued; a taken id needs --new-id', async (t) => {
+  const { folder, file } = await made(t);
+  const db = path.join(folder, 'new.db');
+  const server = await Server.start(t, { db, args: unlimited });
+  const client = await server.connect();
+  const own = await Follower.open(client, { session: 'own' });
+  const list = async () => (await client.ask({ type: 'session.list' })).sessions.map(({ id }) => id).sort();
+  const talking = own.say('Tell me a story.', { sampling: { temperature: 0, max_tokens: 60 } }); // while it writes, too
+  await good(['sessions', 'import', '-', '--db', db], { input: readFileSync(file) });
+  await talking;
+  assert.deepEqual(await list(), ['own', 'zora']);
+  await remembers(client, 'zora');
+  const taken = await run(['sessions', 'import', file, '--db', db]);
+  assert.equal(taken.code, 1);
+  assert.equal(taken.stderr, "parley: the session 'zora' exists already\n");
+  const { session } = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--new-id', '--json']));
+  assert.match(session.id, /^[0-9a-f]{32}$/);
+  assert.deepEqual(await list(), ['own', 'zora', session.id].sort());
+  await remembers(client, session.id);
+  await own.say('And then?', greedy); // the server's own goes on
+});
+
+test('import of what is no session: one line that names the file and the field, and no database', async (t) => {
+  const { folder, file } = await made(t);
+  const db = path.join(folder, 'none.db');
+  const whole = JSON.parse(readFileSync(file));
+  const change = (edit) => { const copy = structuredClone(whole); edit(copy); return JSON.stringify(copy); };
+  const wrong = [
+    ['', /not valid JSON/], ['{}', /'format' is missing/], [change((s) => { s.version = 7; }), /newer Parley/],
+    [change((s) => { s.turns[1].ids[0] = -1; }), /turns\[1\]: ids\[0\] is not a whole number from 0/],
+    [change((s) => { s.turns[0].log_first = 5; }), /turns\[0\]\.log_first/],
+    [change((s) => { s.events.splice(1, 1); }), /events\[1\]/],
+  ];
+  for (const [text, words] of wrong) {
+    const bad = path.join(folder, 'bad.json');
+    writeFileSync(bad, text);
+    const { code, stderr } = await run(['sessions', 'import', bad, '--db', db]);
+    assert.equal(code, 1, text.slice(0, 80));
+    assert.match(stderr, /^parley: .*bad\.json: .+\n$/);
+    assert.match(stderr, words);
+  }
+  const missing = await run(['sessions', 'import', path.join(folder, 'missing.json'), '--db', db]);
+  assert.match(missing.stderr, /^parley: .*missing\.json: No such file or directory\n$/);
+  assert.equal((await run(['sessions', 'import', '--db', db])).code, 2);
+  assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('none')), []);
+});
+
+test('list and show print no escape sequences, whoever wrote them', async (t) => {
+  const { db } = await made(t);
+  for (const verb of [['list'], ['show', 'zora']]) {
+    const text = await good(['sessions', ...verb, '--db', db]);
+    assert.ok(text.includes('Red ␛[31malert'), text);
+    assert.doesNotMatch(text, /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/);
+  }
+  assert.ok((await good(['sessions', 'show', 'zora', '--db', db, '--json'])).includes('Red \\u001b[31malert'));
+});
+
+test('backup of a running server: a database of its own that a second server serves', async (t) => {
+  const folder = temporaryFolder(t);
+  const [db, copy] = [path.join(folder, 'parley.db'), path.join(folder, 'copy.db')];
+  const server = await Server.start(t, { db, args: unlimited });
+  const client = await server.connect();
+  const session = await Follower.open(client, { session: 'zora' });
+  await session.say('My name is Zora.', greedy);
+  const talking = session.say('Tell me a story.', { sampling: { temperature: 0, max_tokens: 200, ignore_eos: true } });
+  await until('the first words', () => session.turns.get(1)?.ids.length > 0);
+  await good(['sessions', 'backup', '--db', db, '--output', copy]);
+  await talking;
+  const again = await run(['sessions', 'backup', '--db', db, '--output', copy]);
+  assert.equal(again.code, 1);
+  assert.match(again.stderr, /^parley: .*copy\.db: there is such a file already\n$/);
+  assert.equal((await run(['sessions', 'backup', '--db', db])).code, 1);
+  const second = await Server.start(t, { db: copy, args: unlimited });
+  const there = await remembers(await second.connect(), 'zora', true); // the turn that ran is cut off in the copy
+  assert.match(there.turns.get(1).done.finish_reason, /^(interrupted|length)$/);
+  assert.deepEqual(readdirSync(folder).filter((name) => name.includes('.part')), []);
+});
+
+test('doctor: a sound database, beside its server too; a damaged one is repaired, and read out', async (t) => {
+  const { folder, db } = await made(t);
+  const server = await Server.start(t, { db, args: unlimited });
+  assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 sessions, no faults\n');
+  const busy = await run(['sessions', 'doctor', '--db', db, '--repair']);
+  assert.equal(busy.code, 1);
+  assert.match(busy.stderr, /in use by another Parley/);
+  await server.stop();
+  execFileSync('sqlite3', [db, "UPDATE turns SET log_first = 99 WHERE turn = 1; DELETE FROM search WHERE rowid = 1"]);
+  const found = await run(['sessions', 'doctor', '--db', db, '--output', path.join(folder, 'saved')]);
+  assert.equal(found.code, 1);
+  assert.match(found.stdout, /^session zora: turns\[1\]\.log_first is 99, the log has \d+ tokens there$/m);
+  assert.match(found.stdout, /^1 turns are not in the index of words$/m);
+  assert.match(found.stderr, /^parley: .*: 2 faults\n$/);
+  await good(['sessions', 'import', path.join(folder, 'saved/zora.json'), '--db', path.join(folder, 'new.db')]);
+  const report = JSON.parse(await good(['sessions', 'doctor', '--db', db, '--repair', '--json']));
+  assert.deepEqual([report.sessions, report.faults.length, report.faults.every((fault) => fault.repaired), report.left], [1, 2, true, 0]);
+  assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 sessions, no faults\n');
+  for (const name of [db, path.join(folder, 'new.db')]) {
+    const again = await Server.start(t, { db: name, args: unlimited });
+    await remembers(await again.connect(), 'zora', true);
+    await again.stop();
+  }
+});

@@ -1,0 +1,219 @@
+// Replay over the real program: what was recorded under load, beside evictions, cancels and a crash, is computed again alone
+// and equal to the last bit; what was changed in the record is found where it is; what-if leaves the database as it was.
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test, { after } from 'node:test';
+import { Follower } from './follower.mjs';
+import { few, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { run } from './run.mjs';
+
+const model = path.join(root, 'configs/demo-model');
+const folder = temporaryFolder({ after });
+const db = path.join(folder, 'recorded.db');
+
+async function good(args) {
+  const result = await run(args, { timeoutMs: 300000 });
+  assert.deepEqual([result.code, result.signal], [0, null], `parley ${args.join(' ')}: ${result.stderr}${result.stdout.slice(-2000)}`);
+  return result.stdout;
+}
+/** Recorded with two threads, replayed with one: their number changes no bit. */
+const replay = (session, file, ...more) =>
+  run(['replay', session, '--db', file, '--model', model, '--threads', '1', ...more], { timeoutMs: 300000 });
+async function report(session, file, ...more) {
+  const result = await replay(session, file, '--json', ...more);
+  assert.equal(result.stderr, '');
+  return { code: result.code, ...JSON.parse(result.stdout) };
+}
+
+/** Others who talk meanwhile, so that the turns of the one that is watched run in batches of changing sizes. */
+function load(client, n) {
+  let stop = false;
+  const talk = async (i) => {
+    const session = await Follower.open(client, { session: `other-${i}`, memory_len: 96 + 32 * (i % 3) });
+    for (let turn = 0; !stop && turn < 15; turn++) // evicted as they are, each turn computes all those before it again
+      await session.say(`Tell me a story about number ${turn}.`, { sampling: { temperature: 0.9, max_tokens: 10 + 10 * i, seed: String(i * 100 + turn) } });
+    return session;
+  };
+  const talking = Array.from({ length: n }, (_, i) => talk(i));
+  return () => { stop = true; return Promise.all(talking); };
+}
+
+const cut = async (session, how) => {
+  const turn = await session.start('Tell me a very long story.', { sampling: { ignore_eos: true, seed: '77', max_tokens: 2000, temperature: 0.7 } });
+  await session.wait('some words', () => (session.turns.get(turn)?.ids.length ?? 0) >= 10);
+  await how(turn);
+  return turn;
+};
+
+let turns = 0;
+test('recorded under load', async (t) => {
+  const small = ['--kv-cache-bytes', '6m', '--prefill-chunk-tokens', '32', '--max-sequence-idle-microseconds', '40000', '--threads', '2'];
+  const server = await Server.start(t, { db, args: [...unlimited, ...small] });
+  const client = await server.connect();
+  const others = load(await server.connect(), 3);
+  const zora = await Follower.open(client, { session: 'zora', memory_len: 64, sink_len: 4, system: 'You are a helpful assistant.' });
+  const say = async (input, sampling) => { await zora.say(input, { sampling }); };
+  await say('My name is Zora.', { temperature: 0 });
+  await say('Tell me a story.', { temperature: 0.9, top_p: 0.95, seed: '18446744073709551615', max_tokens: 80, top_logprobs: 3 });
+  await say('And another one?', { temperature: 1.3, top_k: 40, min_p: 0.01, repetition_penalty: 1.1, presence_penalty: 0.4, frequency_penalty: 0.2, max_tokens: 70 });
+  // The turn before drew its own seed, so what is said here is not known: one of these comes whatever it is.
+  await say('What is 2 plus 3?', { temperature: 1, stop: ['5', 'a', 'e', 'o'], seed: '9' });
+  await new Promise((resolve) => setTimeout(resolve, 300)); // longer than the idle clock
+  await cut(zora, async (turn) => {
+    await client.ask({ type: 'turn.cancel', session: 'zora', turn });
+    await zora.wait('the end', () => zora.turns.get(turn).done);
+  });
+  await say('What is my name?', { temperature: 0.5, logit_bias: { 300: 5, 1300: -100 }, bad_words: [[400, 401]], min_tokens: 3 });
+  await say({ ids: [300, 301, 302, 303] }, { temperature: 0.8, max_tokens: 30, ignore_eos: true, seed: '4' });
+  await say('Tell me a story.', { temperature: 0.9, max_tokens: few(150), ignore_eos: true });
+  assert.ok(zora.evictions.length > 0, 'the cache went at least once');
+  const beside = await report('zora', db); // while the others talk on
+  assert.equal(beside.code, 0, JSON.stringify(beside.first_divergence));
+  await others();
+  await cut(zora, () => server.stop('SIGKILL'));
+  const again = await Server.start(t, { db, args: unlimited });
+  const back = await Follower.attach(await again.connect(), 'zora').catch(() => null);
+  await until('the cut-off turn to end', () => !back || [...back.turns.values()].some((turn) => turn.done?.finish_reason === 'interrupted'));
+  await again.stop();
+  turns = JSON.parse(await good(['sessions', 'show', 'zora', '--db', db, '--json'])).turns.length;
+  assert.ok(turns >= 9);
+});
+
+test('replayed alone, every session is equal; so is any turn by itself, with other threads and chunks', async () => {
+  const { sessions } = JSON.parse(await good(['sessions', 'list', '--db', db, '--json']));
+  assert.equal(sessions.length, 4);
+  for (const { id } of sessions) {
+    const found = await report(id, db);
+    assert.equal(found.code, 0, `${id}: ${JSON.stringify(found.turns.filter((turn) => turn.verdict !== 'equal'))}`);
+    assert.equal(found.diverged + found.failed, 0);
+    assert.equal(found.first_divergence, null);
+    assert.equal(found.model.equal, true);
+    assert.ok(found.turns.every((turn) => turn.same_build && turn.compared === turn.tokens));
+    assert.match(found.build, /^\d+\.\d+\.\d+/);
+  }
+  const zora = await report('zora', db, '--threads', '2', '--prefill-chunk-tokens', '7', '--block-tokens', '16');
+  assert.deepEqual([zora.code, zora.turns.length], [0, turns]);
+  const ends = new Set(zora.turns.map((turn) => turn.finish_reason.recorded));
+  for (const end of ['eos', 'length', 'stop', 'cancelled', 'interrupted']) assert.ok(ends.has(end), `${end} of ${[...ends]}`);
+  const one = await report('zora', db, '--turn', '5');
+  assert.deepEqual([one.code, one.turns.map(({ turn }) => turn)], [0, [5]]);
+  const text = (await replay('zora', db)).stdout;
+  assert.match(text, new RegExp(`\nturn ${turns - 1}: equal, `));
+  assert.match(text, new RegExp(`\n${turns} equal, 0 without an answer, 0 diverged, 0 could not be run\n`));
+});
+
+/** A copy of the session in another database, with its record changed. */
+async function changed(name, edit) {
+  const session = JSON.parse(await good(['sessions', 'export', 'zora', '--db', db]));
+  edit(session.turns);
+  const [file, copy] = [`${name}.json`, `${name}.db`].map((part) => path.join(folder, part));
+  writeFileSync(file, JSON.stringify(session));
+  await good(['sessions', 'import', file, '--db', copy]);
+  return copy;
+}
+
+test('a token of the record that was changed is found', async () => {
+  let was;
+  const copy = await changed('token', (all) => { was = all[2].ids[11]; all[2].ids[11] = 700; });
+  const found = await report('zora', copy);
+  assert.equal(found.code, 1);
+  assert.deepEqual([found.first_divergence.turn, found.first_divergence.index], [2, 11]);
+  assert.deepEqual(found.turns.slice(0, 2).map((turn) => turn.verdict), ['equal', 'equal']);
+  const { first, token, compared } = found.turns[2];
+  assert.deepEqual([first.kind, first.recorded.id, first.now.id, compared], ['token', 700, was, 11]);
+  assert.deepEqual(token, first);
+  assert.equal(first.top.length, 5);
+  assert.ok(first.top.every((one, i) => i === 0 || one.logprob <= first.top[i - 1].logprob));
+  assert.ok(first.recorded_id_logprob <= first.top[0].logprob);
+  const same = first.top.find((one) => one.id === was); // what the replay drew and what was looked up are the same bits
+  if (same) assert.equal(same.logprob_bits, first.now.logprob_bits);
+  const { code, stdout } = await replay('zora', copy);
+  assert.equal(code, 1);
+  assert.match(stdout, new RegExp(`\nfirst divergence: turn 2, token 11, position ${first.position}\n`));
+  assert.match(stdout, /nothing on record differs: same model, build, device and settings/);
+  assert.equal((await replay('zora', copy, '--turn', '1')).code, 0);
+});
+
+test('one bit of one log-probability is found, and the turns behind it are compared on their own', async () => {
+  const copy = await changed('bit', (all) => { all[1].logprob_bits[7] = (all[1].logprob_bits[7] ^ 1) >>> 0; });
+  const found = await report('zora', copy);
+  assert.equal(found.code, 1);
+  assert.deepEqual([found.diverged, found.equal, found.first_divergence.turn, found.first_divergence.index], [1, turns - 1, 1, 7]);
+  const { first, token, logprobs_differ } = found.turns[1];
+  assert.deepEqual([first.kind, token, logprobs_differ], ['logprob', null, 1]);
+  assert.equal(first.recorded.logprob_bits ^ first.now.logprob_bits, 1);
+  assert.equal(first.recorded.id, first.now.id);
+});
+
+test('another instruction set is named as what differs', async () => {
+  const found = await report('zora', db, '--isa', 'portable');
+  if (found.turns[0].same_instance) return; // this processor has no other
+  assert.match(found.instance, /portable/);
+  assert.ok(found.turns.every((turn) => turn.same_build && !turn.same_instance));
+  assert.equal(found.code, 1);
+  assert.ok(found.diverged > 0);
+  const { stdout } = await replay('zora', db, '--isa', 'portable', '--turn', String(found.first_divergence.turn));
+  assert.match(stdout, /differs from the record: device or settings\n/);
+  assert.match(stdout, /\nrecorded by .*\n +on cpu: /);
+});
+
+test('another model is refused by its fingerprint, or taken on request', async () => {
+  const other = ['replay', 'zora', '--db', db, '--model', path.join(root, 'tests/fixtures/models/llama')];
+  const refused = await run(other);
+  assert.equal(refused.code, 1);
+  assert.equal(refused.stdout, '');
+  assert.match(refused.stderr, /^parley: the session was recorded with model 'demo-model' \(fingerprint [0-9a-f]{32}\).*--other-model goes on\n$/);
+  const int8 = await replay('zora', db, '--weight-dtype', 'int8');
+  assert.match(int8.stderr, /other weights/);
+  const taken = await run([...other, '--other-model', '--json']);
+  assert.equal(taken.code, 1);
+  const found = JSON.parse(taken.stdout);
+  assert.equal(found.model.equal, false);
+  assert.ok(found.diverged + found.failed > 0);
+});
+
+const sha = (file) => createHash('sha256').update(readFileSync(file)).digest('hex');
+
+test('what if: from a turn on, both answers side by side; the database stays as it is', async () => {
+  const before = sha(db);
+  const same = await report('zora', db, '--what-if', 'logprobs=false');
+  assert.equal(same.code, 0);
+  assert.equal(same.turns.length, turns);
+  assert.ok(same.turns.every((turn) => turn.same), 'nothing changed, so every input is rendered as it was and every answer the same');
+  const cold = await report('zora', db, '--what-if', 'temperature=0,seed=5', '--from-turn', '1');
+  assert.deepEqual(cold.what_if, { temperature: 0, seed: '5' });
+  assert.deepEqual(cold.turns.map(({ turn }) => turn), Array.from({ length: turns - 1 }, (_, i) => i + 1));
+  const [first] = cold.turns;
+  assert.equal(first.input, 'Tell me a story.');
+  assert.equal(first.same, false);
+  assert.deepEqual(first.now.ids.slice(0, first.same_tokens), first.recorded.ids.slice(0, first.same_tokens));
+  assert.notEqual(first.now.ids[first.same_tokens], first.recorded.ids[first.same_tokens]);
+  assert.equal(first.now.logprobs.length, first.now.ids.length);
+  assert.deepEqual(await report('zora', db, '--what-if', 'temperature=0,seed=5', '--from-turn', '1'), cold, 'again the same');
+  const text = await good(['replay', 'zora', '--db', db, '--model', model, '--what-if', '{"temperature":0}', '--from-turn', '1']);
+  const rows = text.split('\n');
+  const at = rows.findIndex((row) => row.startsWith('recorded: '));
+  assert.match(rows[at], /^recorded: \d+ tokens, \w+ +\| now: \d+ tokens, \w+, other from token \d+ on$/);
+  assert.ok(rows[at + 1].indexOf(' |') === rows[at].indexOf(' |'), 'columns');
+  assert.ok(rows.every((row) => row.length <= 200));
+  assert.equal(sha(db), before);
+});
+
+test('wrong usage is 2, what is not there is 1', async () => {
+  const base = ['--db', db, '--model', model];
+  for (const args of [base, ['zora', '--db', db], ['zora', ...base, '--memory-len', '9'], ['zora', ...base, '--from-turn', '1'],
+    ['zora', ...base, '--what-if', 'temprature=1'], ['zora', ...base, '--what-if', 'top_p=7'], ['zora', ...base, '--what-if', 'hot'],
+    ['zora', ...base, '--what-if', 'top_p=1', '--turn', '1'], ['zora', ...base, '--turn', 'x']]) {
+    const { code, stdout } = await run(['replay', ...args]);
+    assert.deepEqual([code, stdout], [2, ''], args.join(' '));
+  }
+  for (const args of [['nobody', ...base], ['zora', '--db', path.join(folder, 'none.db'), '--model', model],
+    ['zora', ...base, '--turn', '99'], ['zora', '--db', db, '--model', folder]]) {
+    const { code, stderr } = await run(['replay', ...args]);
+    assert.equal(code, 1, args.join(' '));
+    assert.match(stderr, /^parley: .+\n$/);
+  }
+  assert.match((await run(['replay', '--help'])).stdout, /^usage: parley replay SESSION /);
+});

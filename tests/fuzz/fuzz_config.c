@@ -1,0 +1,19 @@
+// config.json, and behind a NUL generation_config.json. What is accepted makes sense together.
+#include "tests/fuzz/model_config_check.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct model_config c;
+    struct err err = {0};
+    const uint8_t *rest;
+    size_t n_rest, n = fuzz_split(data, size, &rest, &n_rest);
+    fuzz_file("config.json", data, n);
+    if (n_rest > 0)
+        fuzz_file("generation_config.json", rest, n_rest);
+    else
+        fuzz_file("generation_config.json", (const uint8_t *)"{}", 2);
+    int rc = model_config_load(&c, fuzz_dir(), &err);
+    fuzz_check_err(rc, &err);
+    if (rc == 0) model_config_check(&c);
+    if (rc < 0) FUZZ_CHECK(strstr(err.text, "config.json"));
+    return 0;
+}

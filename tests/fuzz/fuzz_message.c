@@ -1,0 +1,22 @@
+// Messages of clients. What is accepted can be let go of; what is not has a code of the wire.
+#include "tests/fuzz/fuzz.h"
+#include "ws/protocol.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const codes[] = {"bad_json", "bad_message", "unknown_type",
+                                        "invalid",  "too_large",   "internal"};
+    struct message m = {0};
+    struct err err = {0};
+    const char *code = NULL;
+    size_t i = 0;
+    int rc = message_decode(&m, (const char *)data, size, &json_limits_message, &code, &err);
+    fuzz_check_err(rc, &err);
+    if (rc < 0) {
+        FUZZ_CHECK(code);
+        while (i < sizeof codes / sizeof *codes && strcmp(codes[i], code) != 0) i++;
+        FUZZ_CHECK(i < sizeof codes / sizeof *codes && strcmp(code, "internal") != 0);
+    }
+    FUZZ_CHECK(strlen(m.request_id) <= SESSION_REQUEST_ID_MAX);
+    message_release(&m);
+    return 0;
+}

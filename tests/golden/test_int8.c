@@ -1,0 +1,183 @@
+// Weights of 8 bits in every family: the logits are those of the very weights that 8 bits leave, as
+// exactly as any; against the references they are off by no more than 8 bits explain; and their
+// bits do not depend on chunks.
+#include "engine/model/model.h"
+#include "kernels/int8.h"
+#include "tests/golden/runner.h"
+#include "tests/unit/tmp_dir.h"
+
+enum { N_TOKENS = 96 };
+
+// reference: logits from the folder as transformers loads it. rms: how far off the logits may be,
+// in units of their spread: half as much again as was measured. The models are small and random:
+// what has learned something loses less (tests/e2e/int8.test.mjs has the demo model's bounds).
+static const struct family {
+    const char *name, *reference;
+    double rms;
+} families[] = {{"llama", "loaded", 0.08},    {"mistral", "loaded", 0.07},
+                {"qwen2", "loaded", 0.08},    {"qwen3", "loaded", 0.05},
+                {"gpt2", "golden", 0.02},     {"gptj", "loaded", 0.03},
+                {"gpt_neox", "loaded", 0.03}, {"bloom", "golden", 0.04},
+                {"opt", "golden", 0.03},      {"xglm", "golden", 0.02}};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+static struct tmp_dir dir;
+
+static int setup(void **state) {
+    tmp_dir_open(&dir);
+    return 0;
+}
+static int teardown(void **state) {
+    tmp_dir_close(&dir);
+    return 0;
+}
+
+// --- the weights that 8 bits leave, as a folder in F32
+
+static float element(const struct tensor *t, int64_t i) {
+    if (t->dtype == DTYPE_F32) return ((const float *)t->data)[i];
+    uint16_t half = ((const uint16_t *)t->data)[i];
+    return t->dtype == DTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+static void leave_int8(const struct tensor *t, bool turned, float *out) {
+    int64_t rows = t->shape[turned], cols = t->shape[!turned];
+    struct tensor_view v = {t->data,           t->dtype,          rows, cols,
+                            turned ? 1 : cols, turned ? rows : 1, NULL};
+    int8_t *q = malloc((size_t)cols);
+    float *work = malloc((size_t)cols * sizeof *work), scale;
+    for (int64_t r = 0; r < rows; r++) {
+        assert_int_equal(int8_quantize_row(&v, r, q, 1, work, &scale), 0);
+        for (int64_t c = 0; c < cols; c++)
+            out[r * v.row_stride + c * v.col_stride] = scale * (float)q[c];
+    }
+    free(q);
+    free(work);
+}
+
+static void write_left_weights(const char *from) {
+    struct model_config config;
+    struct checkpoint *cp = NULL;
+    struct safetensors_writer *w = NULL;
+    struct err err = {0};
+    uint8_t roles[500];
+    struct tensor list[500];
+    assert_int_equal(model_config_load(&config, from, &err), 0);
+    assert_int_equal(checkpoint_open(&cp, from, &err), 0);
+    size_t n = checkpoint_count(cp);
+    assert_true(n <= 500);
+    assert_int_equal(model_tensor_roles(&config, cp, roles, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        list[i] = *checkpoint_at(cp, i);
+        list[i].dtype = DTYPE_F32;
+    }
+    assert_int_equal(safetensors_create(&w, tmp_path(&dir, "model.safetensors"), list, n, &err), 0);
+    for (size_t i = 0; i < n; i++) {
+        const struct tensor *t = checkpoint_at(cp, i);
+        size_t count = t->bytes / dtype_size(t->dtype);
+        float *values = malloc((count + 1) * sizeof *values);
+        if (roles[i] == TENSOR_MATRIX || roles[i] == TENSOR_TURNED)
+            leave_int8(t, roles[i] == TENSOR_TURNED, values);
+        else if (dtype_size(t->dtype) == 1) // a mask that the model does not use
+            memset(values, 0, count * sizeof *values);
+        else
+            for (size_t k = 0; k < count; k++) values[k] = element(t, (int64_t)k);
+        assert_int_equal(safetensors_write(w, values, count * sizeof *values, &err), 0);
+        free(values);
+    }
+    assert_int_equal(safetensors_finish(w, &err), 0);
+    checkpoint_close(cp);
+    tmp_copy(&dir, from, "config.json");
+}
+
+// --- logits
+
+static struct rows logits_of(const char *path, bool int8, const int32_t *ids, int32_t chunk) {
+    struct engine *e = engine_for_weights(path, int8, chunk, 8, 0);
+    struct rows rows = rows_new(e->info.n_vocab);
+    struct outcome o;
+    struct engine_turn turn = turn_for(e, 1, ids, N_TOKENS, 0, 0);
+    turn.score_only = true;
+    turn.on_logits = rows_keep;
+    turn.on_logits_ctx = &rows;
+    run_turn(e, &turn, &o);
+    assert_int_equal(o.finish, FINISH_LENGTH);
+    assert_int_equal(rows.n_seen, N_TOKENS);
+    engine_close(e);
+    return rows;
+}
+
+struct distance {
+    double worst, rms; // in units of the spread
+    double same_best;  // share of rows
+};
+
+static struct distance distance(const float *got, const float *want, int32_t vocab) {
+    int64_t n = (int64_t)N_TOKENS * vocab, same = 0;
+    double sum = 0, squares = 0, off = 0, worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - want[i]);
+        sum += want[i];
+        squares += (double)want[i] * want[i];
+        off += d * d;
+        worst = fmax(worst, d);
+    }
+    for (int64_t r = 0; r < N_TOKENS; r++) {
+        int32_t best[2] = {0};
+        for (int32_t i = 1; i < vocab; i++) {
+            if (got[r * vocab + i] > got[r * vocab + best[0]]) best[0] = i;
+            if (want[r * vocab + i] > want[r * vocab + best[1]]) best[1] = i;
+        }
+        same += best[0] == best[1];
+    }
+    double spread = sqrt(squares / (double)n - sum / (double)n * (sum / (double)n));
+    return (struct distance){worst / spread, sqrt(off / (double)n) / spread,
+                             (double)same / N_TOKENS};
+}
+
+static struct safetensors *open_reference(const struct family *f, const int32_t **ids,
+                                          const float **logits) {
+    char path[200];
+    struct safetensors *s = NULL;
+    struct err err = {0};
+    snprintf(path, sizeof path, "tests/fixtures/models/%s/%s.safetensors", f->name, f->reference);
+    if (safetensors_open(&s, path, &err) < 0) fail_msg("%s", err.text);
+    *ids = safetensors_find(s, "input_ids")->data;
+    *logits = safetensors_find(s, "logits")->data;
+    return s;
+}
+
+static void test_family(void **state) {
+    const struct family *f = *state;
+    const int32_t *ids;
+    const float *want;
+    char path[200];
+    snprintf(path, sizeof path, "tests/fixtures/models/%s", f->name);
+    struct safetensors *s = open_reference(f, &ids, &want);
+    struct rows got = logits_of(path, true, ids, N_TOKENS);
+    struct distance d = distance(got.data, want, got.vocab);
+    print_message("%s: off by %.4f of the spread, %.4f at most; best the same in %.0f %%\n",
+                  f->name, d.rms, d.worst, 100 * d.same_best);
+    write_left_weights(path);
+    struct rows left = logits_of(dir.path, false, ids, N_TOKENS);
+    struct distance exact = distance(got.data, left.data, got.vocab);
+    static const int32_t chunks[] = {1, 7, 32, 95};
+    for (int i = 0; i < 4; i++) {
+        struct rows same = logits_of(path, true, ids, chunks[i]);
+        assert_memory_equal(same.data, got.data,
+                            (size_t)N_TOKENS * (size_t)got.vocab * sizeof(float));
+        free(same.data);
+    }
+    free(got.data);
+    free(left.data);
+    safetensors_close(s);
+    if (exact.worst > 2e-4) fail_msg("%.3g from the weights that are left", exact.worst);
+}
+
+int main(void) {
+    struct CMUnitTest tests[N_FAMILIES];
+    for (int i = 0; i < N_FAMILIES; i++)
+        tests[i] = (struct CMUnitTest){families[i].name, test_family, NULL, NULL,
+                                       (void *)(uintptr_t)&families[i]};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,370 @@
+// CUDA's attention and cache against the CPU's: ragged batches of prompts and single tokens, rings
+// that wrap, windows, sinks, ALiBi, head sizes, cache types; and, where asked for, the same bits
+// whatever the chunks.
+#include "tests/ops/twin.h"
+
+enum { MAX_SEQS = 4 };
+
+struct shape {
+    enum dtype kv_dtype;
+    int32_t n_heads, n_kv_heads, head_dim, block_tokens, n_layers, layer;
+    int32_t memory_len, sink_len, window, slack;
+    bool alibi;
+};
+
+struct seq { // all its rows, and how many have been through
+    int32_t n, done, n_sink_blocks, n_ring_blocks;
+    float *qkv, *out; // out: what the GPU gave
+    int32_t *blocks;
+};
+
+struct world {
+    const struct twin *w;
+    struct shape s;
+    struct kv_store cpu_kv, gpu_kv;
+    struct seq seqs[MAX_SEQS];
+    float slopes[64], *gpu_slopes;
+};
+
+static int64_t row_width(const struct shape *s) {
+    return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
+}
+static int64_t out_width(const struct shape *s) {
+    return (int64_t)s->n_heads * s->head_dim;
+}
+
+static void seq_init(struct world *o, struct seq *q, int32_t n, int32_t *next) {
+    int32_t bt = o->s.block_tokens;
+    q->n = n;
+    q->qkv = twin_floats(o->w, n * row_width(&o->s));
+    q->out = calloc((size_t)(n * out_width(&o->s)), sizeof(float));
+    q->n_sink_blocks = (o->s.sink_len + bt - 1) / bt;
+    q->n_ring_blocks = (o->s.memory_len + o->s.slack + bt - 1) / bt + 1;
+    int32_t blocks = q->n_sink_blocks + q->n_ring_blocks;
+    q->blocks = malloc((size_t)blocks * sizeof *q->blocks);
+    for (int32_t j = 0; j < blocks; j++) q->blocks[j] = --*next;
+}
+
+// NaN everywhere: what was never written must not be read.
+static void poison(const struct twin *w, struct kv_store *cpu, struct kv_store *gpu) {
+    size_t bytes = gpu->block_bytes * (size_t)gpu->n_blocks;
+    void *host = malloc(bytes);
+    memset(host, 0xff, bytes);
+    assert_int_equal(w->gpu->ops->mem_write(w->gpu, gpu->data, host, bytes), 0);
+    memset(cpu->data, 0xff, cpu->block_bytes * (size_t)cpu->n_blocks);
+    free(host);
+}
+
+static void world_init(struct world *o, const struct twin *w, const struct shape *s,
+                       const int32_t *lens, int n_seqs) {
+    *o = (struct world){.w = w, .s = *s};
+    int32_t bt = s->block_tokens, total = 0, next;
+    op_seed(11);
+    for (int i = 0; i < n_seqs; i++)
+        total += (s->sink_len + bt - 1) / bt + (s->memory_len + s->slack + bt - 1) / bt + 1;
+    next = total;
+    for (int i = 0; i < n_seqs; i++) seq_init(o, &o->seqs[i], lens[i], &next);
+    o->cpu_kv = (struct kv_store){.dtype = s->kv_dtype,
+                                  .n_layers = s->n_layers,
+                                  .n_kv_heads = s->n_kv_heads,
+                                  .head_dim = s->head_dim,
+                                  .block_tokens = bt,
+                                  .n_blocks = total};
+    o->gpu_kv = o->cpu_kv;
+    struct err err = {0};
+    assert_int_equal(w->cpu->ops->kv_store_init(w->cpu, &o->cpu_kv, &err), 0);
+    if (w->gpu->ops->kv_store_init(w->gpu, &o->gpu_kv, &err) < 0) fail_msg("%s", err.text);
+    poison(w, &o->cpu_kv, &o->gpu_kv);
+    for (int i = 0; i < 64; i++) o->slopes[i] = powf(2, -0.5f * (float)(i + 1));
+    o->gpu_slopes = twin_up_bytes(w, o->slopes, sizeof o->slopes);
+    struct step_limits l = {512, MAX_SEQS, total + 8, s->n_heads, s->n_kv_heads, s->head_dim, 100};
+    if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
+}
+
+static void world_release(struct world *o) {
+    for (int i = 0; i < MAX_SEQS; i++)
+        free(o->seqs[i].qkv), free(o->seqs[i].out), free(o->seqs[i].blocks);
+    o->w->cpu->ops->kv_store_release(o->w->cpu, &o->cpu_kv);
+    o->w->gpu->ops->kv_store_release(o->w->gpu, &o->gpu_kv);
+    twin_free(o->w, o->gpu_slopes);
+}
+
+static struct attention_args args_of(const struct world *o, const float *slopes) {
+    const struct shape *s = &o->s;
+    return (struct attention_args){.layer = s->layer,
+                                   .n_heads = s->n_heads,
+                                   .n_kv_heads = s->n_kv_heads,
+                                   .head_dim = s->head_dim,
+                                   .scale = 1 / sqrtf((float)s->head_dim),
+                                   .window = s->window,
+                                   .alibi_slopes = s->alibi ? slopes : NULL};
+}
+
+// One step: sequence i advances by rows[i]; both backends, compared.
+static void world_step(struct world *o, const int32_t *rows) {
+    const struct shape *s = &o->s;
+    const struct twin *w = o->w;
+    struct batch_seq seqs[MAX_SEQS];
+    int32_t n_rows = 0, n_seqs = 0, at = 0;
+    for (int i = 0; i < MAX_SEQS; i++) n_rows += rows[i];
+    if (n_rows == 0) return;
+    float *qkv = malloc((size_t)(n_rows * row_width(s)) * sizeof *qkv);
+    float *out = malloc((size_t)(n_rows * out_width(s)) * sizeof *out);
+    int32_t *positions = malloc((size_t)n_rows * sizeof *positions);
+    for (int i = 0; i < MAX_SEQS; i++) {
+        struct seq *q = &o->seqs[i];
+        if (rows[i] == 0) continue;
+        seqs[n_seqs++] =
+            (struct batch_seq){at,
+                               rows[i],
+                               s->memory_len,
+                               s->sink_len,
+                               {q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens}};
+        memcpy(qkv + at * row_width(s), q->qkv + q->done * row_width(s),
+               (size_t)(rows[i] * row_width(s)) * sizeof *qkv);
+        for (int32_t r = 0; r < rows[i]; r++) positions[at + r] = q->done + r;
+        at += rows[i];
+    }
+    struct batch b = {.n_rows = n_rows, .n_seqs = n_seqs, .positions = positions, .seqs = seqs};
+    const struct batch *run;
+    void *gqkv = twin_up(w, qkv, n_rows * row_width(s));
+    void *gout = twin_up(w, NULL, n_rows * out_width(s));
+    struct attention_args a = args_of(o, o->slopes), ga = args_of(o, o->gpu_slopes);
+    assert_int_equal(w->gpu->ops->step_begin(w->gpu, &b, &run), 0);
+    assert_int_equal(w->gpu->ops->kv_write(w->gpu, &o->gpu_kv, s->layer, gqkv, run, s->n_heads), 0);
+    assert_int_equal(w->gpu->ops->attention(w->gpu, gout, gqkv, &o->gpu_kv, run, &ga), 0);
+    assert_int_equal(w->gpu->ops->step_launch(w->gpu), 0);
+    w->cpu->ops->kv_write(w->cpu, &o->cpu_kv, s->layer, qkv, &b, s->n_heads);
+    w->cpu->ops->attention(w->cpu, out, qkv, &o->cpu_kv, &b, &a);
+    char what[160];
+    snprintf(what, sizeof what, "attention %d/%d x %d, blocks of %d, %d rows, %s/%s", s->n_heads,
+             s->n_kv_heads, s->head_dim, s->block_tokens, n_rows, dtype_name(w->t),
+             dtype_name(s->kv_dtype));
+    // Probabilities are rounded to T where tensor cores multiply them.
+    twin_compare(w, gout, w->t, out, n_rows * out_width(s), 1.1, 2 * twin_unit(w->t) + 4e-6, what);
+    float *got = twin_down(w, gout, n_rows * out_width(s), w->t), *from = got;
+    for (int i = 0; i < MAX_SEQS; i++) {
+        struct seq *q = &o->seqs[i];
+        memcpy(q->out + q->done * out_width(s), from,
+               (size_t)(rows[i] * out_width(s)) * sizeof *from);
+        from += rows[i] * out_width(s);
+        q->done += rows[i];
+    }
+    assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
+    twin_free(w, gqkv), twin_free(w, gout);
+    free(got), free(qkv), free(out), free(positions);
+}
+
+// In uneven chunks with company, then one by one.
+static void check_shape(const struct twin *w, struct shape s) {
+    const int32_t lens[] = {250, 1, 177};
+    struct world chunks, steps;
+    s.slack = 160;
+    world_init(&chunks, w, &s, lens, 3);
+    world_step(&chunks, (int32_t[]){160, 1, 3, 0});
+    world_step(&chunks, (int32_t[]){1, 0, 100, 0});
+    world_step(&chunks, (int32_t[]){88, 0, 1, 0});
+    world_step(&chunks, (int32_t[]){1, 0, 73, 0});
+    s.slack = 1;
+    world_init(&steps, w, &s, lens, 3);
+    for (int i = 0; i < 250; i++) world_step(&steps, (int32_t[]){1, i == 3, i >= 60 && i < 237, 0});
+    if (strstr(w->gpu->description, "deterministic"))
+        for (int i = 0; i < 3; i++)
+            op_same_bits(chunks.seqs[i].out, steps.seqs[i].out, lens[i] * out_width(&s), "chunks");
+    world_release(&chunks);
+    world_release(&steps);
+}
+
+static struct shape plain(const struct twin *w) {
+    return (struct shape){.kv_dtype = w->t,
+                          .n_heads = 6,
+                          .n_kv_heads = 2,
+                          .head_dim = 64,
+                          .block_tokens = 16,
+                          .n_layers = 2,
+                          .layer = 1,
+                          .memory_len = 1024};
+}
+
+static void shapes(const struct twin *w) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    for (int t = 0; t < 3; t++) {
+        struct shape s = plain(w);
+        s.kv_dtype = types[t];
+        s.memory_len = 300;
+        check_shape(w, s);
+        s.memory_len = 40, s.sink_len = 4, s.block_tokens = 8; // wraps, with sinks
+        check_shape(w, s);
+    }
+    struct shape s = plain(w);
+    s.block_tokens = 64, s.head_dim = 128, s.n_heads = 8, s.n_kv_heads = 2;
+    check_shape(w, s);
+    s.n_heads = 4, s.n_kv_heads = 4, s.memory_len = 100, s.sink_len = 4;
+    check_shape(w, s);
+}
+
+static void windows(const struct twin *w) {
+    struct shape s = plain(w);
+    s.n_heads = 4, s.n_kv_heads = 4, s.head_dim = 32;
+    s.memory_len = 32, s.block_tokens = 8;
+    check_shape(w, s);
+    s.sink_len = 7, s.block_tokens = 1;
+    check_shape(w, s);
+    s.block_tokens = 128, s.memory_len = 90, s.sink_len = 70;
+    check_shape(w, s);
+    s.window = 20; // the model's own, stricter
+    check_shape(w, s);
+    s.window = 0, s.alibi = true;
+    check_shape(w, s);
+    s.head_dim = 128, s.block_tokens = 64, s.memory_len = 150, s.sink_len = 4;
+    check_shape(w, s);
+    s.memory_len = 1, s.sink_len = 0, s.block_tokens = 2, s.alibi = false; // sees itself only
+    check_shape(w, s);
+}
+
+static void head_sizes(const struct twin *w) {
+    static const int32_t sizes[] = {1, 3, 8, 17, 40, 64, 80, 96, 128, 256, 300};
+    for (int i = 0; i < 11; i++) {
+        struct shape s = plain(w);
+        s.head_dim = sizes[i];
+        s.n_heads = i % 2 ? 2 : 5, s.n_kv_heads = 1;
+        s.memory_len = i % 3 ? 60 : 500, s.sink_len = 4, s.block_tokens = i % 2 ? 64 : 16;
+        check_shape(w, s);
+    }
+    struct shape many = plain(w); // more heads in a group than anybody's tile
+    many.n_heads = 61, many.n_kv_heads = 1, many.head_dim = 32, many.memory_len = 200;
+    check_shape(w, many);
+}
+
+// Long contexts: keys are split between blocks of a launch.
+static void long_context(const struct twin *w) {
+    struct shape s = plain(w);
+    s.n_heads = 4, s.n_kv_heads = 2, s.block_tokens = 64, s.n_layers = 1, s.layer = 0;
+    s.slack = 400;
+    for (int i = 0; i < 3; i++) {
+        const int32_t lens[] = {2600, 900};
+        struct world o;
+        s.memory_len = i == 0 ? 4000 : 1300;
+        s.sink_len = i == 2 ? 600 : 4;
+        world_init(&o, w, &s, lens, 2);
+        while (o.seqs[0].done < 2590) {
+            int32_t left = 2590 - o.seqs[0].done, chunk = left < 400 ? left : 400;
+            world_step(&o, (int32_t[]){chunk, o.seqs[0].done < 800 ? 100 : 0, 0, 0});
+        }
+        for (int j = 0; j < 10; j++) world_step(&o, (int32_t[]){1, 1, 0, 0});
+        world_release(&o);
+    }
+}
+
+// qkv_finish is its parts, bit for bit.
+static void finish(const struct twin *w) {
+    enum { N = 7, HEADS = 6, KV = 2, DIM = 64, ROT = 32, WIDTH = (HEADS + 2 * KV) * DIM };
+    int32_t blocks[] = {1, 0}, positions[N], ids[N] = {0};
+    float freq[ROT / 2];
+    for (int i = 0; i < N; i++) positions[i] = i + 3;
+    for (int i = 0; i < ROT / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / ROT);
+    struct batch_seq seq = {0, N, 64, 0, {blocks, 0, 2, 8}};
+    struct batch b = {.n_rows = N, .n_seqs = 1, .ids = ids, .positions = positions, .seqs = &seq};
+    const struct batch *run;
+    struct backend *be = w->gpu;
+    float *x = twin_floats(w, N * WIDTH), *qw = op_floats(DIM), *kw = op_floats(DIM);
+    float *gf = twin_up_bytes(w, freq, sizeof freq), *ga = twin_alloc(w, N * ROT * 4);
+    float *gq = twin_up_bytes(w, qw, DIM * 4), *gk = twin_up_bytes(w, kw, DIM * 4);
+    assert_int_equal(be->ops->step_begin(be, &b, &run), 0);
+    be->ops->rope_angles(be, ga, run, gf, ROT, 1);
+    for (int style = 0; style < 2; style++)
+        for (int norm = 0; norm < 2; norm++) {
+            struct kv_store kv[2];
+            uint8_t *bytes[2];
+            void *q[2];
+            for (int i = 0; i < 2; i++) {
+                kv[i] = (struct kv_store){NULL, 0, w->t, 3, KV, DIM, 8, 2};
+                assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
+                bytes[i] = calloc(2, kv[i].block_bytes);
+                be->ops->mem_write(be, kv[i].data, bytes[i], 2 * kv[i].block_bytes);
+                q[i] = twin_up(w, x, N * WIDTH);
+            }
+            if (norm) be->ops->qk_norm(be, q[0], N, HEADS, KV, DIM, gq, gk, 1e-6f);
+            be->ops->rope(be, (enum rope_style)style, q[0], N, HEADS, KV, DIM, ROT, ga);
+            be->ops->kv_write(be, &kv[0], 2, q[0], run, HEADS);
+            be->ops->qkv_finish(be, (enum rope_style)style, q[1], &kv[1], run, 2, HEADS, ROT, ga,
+                                norm ? gq : NULL, gk, 1e-6f);
+            float *a = twin_down(w, q[0], N * WIDTH, w->t),
+                  *c = twin_down(w, q[1], N * WIDTH, w->t);
+            op_same_bits(a, c, N * WIDTH, "qkv_finish");
+            for (int i = 0; i < 2; i++)
+                be->ops->mem_read(be, bytes[i], kv[i].data, 2 * kv[i].block_bytes);
+            assert_memory_equal(bytes[0], bytes[1], 2 * kv[0].block_bytes);
+            for (int i = 0; i < 2; i++) {
+                be->ops->kv_store_release(be, &kv[i]);
+                twin_free(w, q[i]);
+                free(bytes[i]);
+            }
+            free(a), free(c);
+        }
+    be->ops->step_end(be);
+    twin_free(w, gf), twin_free(w, ga), twin_free(w, gq), twin_free(w, gk);
+    free(x), free(qw), free(kw);
+}
+
+static void block_copy(const struct twin *w) {
+    struct kv_store kv = {NULL, 0, DTYPE_F16, 2, 3, 5, 4, 3};
+    struct backend *be = w->gpu;
+    size_t bytes = be->ops->kv_block_bytes(be, &kv);
+    assert_true(bytes >= 2 * 3 * 5 * 4 * 2 * 2);
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), 0);
+    assert_int_equal(kv.block_bytes, bytes);
+    uint8_t *host = malloc(3 * bytes), *back = malloc(3 * bytes);
+    for (size_t i = 0; i < 3 * bytes; i++) host[i] = (uint8_t)(i * 7);
+    be->ops->mem_write(be, kv.data, host, 3 * bytes);
+    assert_int_equal(be->ops->kv_block_copy(be, &kv, 2, 0), 0);
+    be->ops->mem_read(be, back, kv.data, 3 * bytes);
+    assert_memory_equal(back + 2 * bytes, host, bytes);
+    assert_int_equal(be->ops->kv_block_copy(be, &kv, 3, 0), E_INVAL);
+    assert_int_equal(be->ops->kv_block_copy(be, &kv, 0, -1), E_INVAL);
+    be->ops->kv_store_release(be, &kv);
+    kv.dtype = DTYPE_I32;
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_UNSUPPORTED);
+    free(host), free(back);
+}
+
+// A row without a block to go to is refused before anything is launched.
+static void unmapped(const struct twin *w) {
+    int32_t blocks[] = {-1, 0}, positions[] = {3};
+    struct batch_seq seq = {0, 1, 64, 0, {blocks, 0, 2, 8}};
+    struct batch b = {.n_rows = 1, .n_seqs = 1, .positions = positions, .seqs = &seq};
+    const struct batch *run;
+    assert_int_equal(w->gpu->ops->step_begin(w->gpu, &b, &run), E_INVAL);
+}
+
+static void test_shapes(void **state) {
+    twin_each(shapes);
+}
+static void test_windows(void **state) {
+    twin_each(windows);
+}
+static void test_head_sizes(void **state) {
+    twin_each(head_sizes);
+}
+static void test_long_context(void **state) {
+    twin_each(long_context);
+}
+static void test_finish(void **state) {
+    twin_each(finish);
+}
+static void test_block_copy(void **state) {
+    twin_each(block_copy);
+}
+static void test_unmapped(void **state) {
+    twin_each(unmapped);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_head_sizes), cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_finish),     cmocka_unit_test(test_block_copy),
+        cmocka_unit_test(test_unmapped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+// Tokens drawn on the GPU against the sampler's own: the same token and the same bits of its
+// log-probability, for every mixture of temperature, top-k, top-p and min-p, and for rows that are
+// flat, peaked, tied, partly forbidden or broken.
+#include "engine/run/sampler.h"
+#include "tests/ops/twin.h"
+
+enum { N = 24 };
+
+// One row of logits of a kind.
+static void fill_row(float *x, int32_t vocab, int kind) {
+    float size = kind % 4 == 0 ? 0.3f : kind % 4 == 1 ? 3 : kind % 4 == 2 ? 12 : 40;
+    for (int32_t i = 0; i < vocab; i++) x[i] = op_random() * size - 5;
+    if (kind % 5 == 1) // many equal ones
+        for (int32_t i = 0; i < vocab; i++) x[i] = floorf(x[i]);
+    if (kind % 5 == 2)
+        for (int32_t i = 0; i < vocab; i += 3) x[i] = -INFINITY;
+    if (kind % 5 == 3) // everything but one, and that one last
+        for (int32_t i = 0; i + 1 < vocab; i++) x[i] = -INFINITY;
+}
+
+static void params_of(struct sampling_params *p, int i) {
+    sampling_params_init(p);
+    static const float temperatures[] = {1, 0, 0.7f, 1.6f, 0.05f};
+    p->temperature = temperatures[i % 5];
+    p->top_k = i % 3 == 1 ? 40 : i % 3 == 2 ? 5 + i : 0;
+    p->top_p = i % 4 == 1 ? 0.9f : i % 4 == 2 ? 0.3f : 1;
+    p->min_p = i % 7 == 3 ? 0.05f : i % 7 == 5 ? 1 : 0;
+    p->seed = 77 + (uint64_t)i;
+    p->has_seed = true;
+}
+
+struct host { // the sampler's answers to rows of logits
+    struct sampler s;
+    struct sampler_work work;
+};
+
+static void check_rows(const struct twin *w, struct host *h, const float *logits, int32_t vocab,
+                       int round) {
+    struct twin_rows rows;
+    struct batch_draw plans[N];
+    struct batch_drawn drawn[N];
+    struct sampling_params params[N];
+    int32_t ids[N] = {0}, positions[N], wanted[N];
+    for (int i = 0; i < N; i++) {
+        positions[i] = 100 + i, wanted[i] = i;
+        params_of(&params[i], i + round * 5);
+        assert_int_equal(sampler_begin(&h->s, &params[i], 0, NULL, 0, NULL, 0, NULL), 0);
+        plans[i] = sampler_plan(&h->s, positions[i] + round);
+        assert_int_not_equal(plans[i].kind, DRAW_NONE);
+    }
+    plans[7].kind = DRAW_NONE; // somebody else's business
+    float *g = twin_up_bytes(w, logits, (size_t)N * (size_t)vocab * sizeof *g);
+    const struct batch *run;
+    twin_rows_fill(&rows, N, ids, positions, wanted, N);
+    rows.b.draws = plans;
+    assert_int_equal(w->gpu->ops->step_begin(w->gpu, &rows.b, &run), 0);
+    assert_int_equal(w->gpu->ops->draw(w->gpu, g, run, N, vocab), 0);
+    assert_int_equal(w->gpu->ops->step_launch(w->gpu), 0);
+    assert_int_equal(w->gpu->ops->draws_read(w->gpu, drawn, N), 0);
+    assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
+    int host_draws = 0;
+    for (int i = 0; i < N; i++) {
+        struct sampled want;
+        struct err err = {0};
+        assert_int_equal(sampler_begin(&h->s, &params[i], 0, NULL, 0, NULL, 0, NULL), 0);
+        int rc = sampler_draw(&h->s, &h->work, logits + (int64_t)i * vocab, positions[i] + round,
+                              &want, &err);
+        if (i == 7 || rc < 0) {
+            assert_int_equal(drawn[i].id, -1);
+        } else if (drawn[i].id == -1) {
+            host_draws++;
+        } else {
+            if (drawn[i].id != want.id)
+                fail_msg("row %d of %d, round %d: %d, not %d", i, vocab, round, drawn[i].id,
+                         want.id);
+            op_same_bits(&drawn[i].logprob, &want.logprob, 1, "logprob");
+        }
+    }
+    assert_true(host_draws <= (vocab > 2048 ? N / 3 : 0)); // only where a bucket is too full
+    twin_free(w, g);
+}
+
+static void draws(const struct twin *w) {
+    static const int32_t vocabs[] = {1, 2, 33, 1000, 2500, 50257, 128256};
+    if (w->t != DTYPE_F32) return; // logits are F32 in any case
+    for (int v = 0; v < 7; v++) {
+        int32_t vocab = vocabs[v];
+        struct host h;
+        struct err err = {0};
+        struct step_limits l = {256, N, 4096, 1, 1, 64, vocab};
+        assert_int_equal(sampler_init(&h.s, vocab, &err), 0);
+        assert_int_equal(sampler_work_init(&h.work, vocab, &err), 0);
+        if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
+        float *logits = malloc((size_t)N * (size_t)vocab * sizeof *logits);
+        op_seed((uint64_t)vocab);
+        // Twice the same width records it, and then it is launched again: here the launch alone is
+        // wanted, so recording is off.
+        cuda_graphs_set(w->gpu, false);
+        for (int round = 0; round < 6; round++) {
+            for (int i = 0; i < N; i++) fill_row(logits + (int64_t)i * vocab, vocab, i + round);
+            if (round == 5) {
+                logits[3 * vocab + vocab / 2] = NAN;
+                logits[4 * vocab] = INFINITY;
+                for (int32_t i = 0; i < vocab; i++) logits[5 * vocab + i] = -INFINITY;
+            }
+            check_rows(w, &h, logits, vocab, round);
+        }
+        free(logits);
+        sampler_release(&h.s);
+        sampler_work_release(&h.work);
+    }
+}
+
+static void test_draws(void **state) {
+    twin_each(draws);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_draws)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

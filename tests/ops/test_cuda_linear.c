@@ -1,0 +1,191 @@
+// CUDA's linear against the CPU's: every dtype of weights, odd shapes, stacked and transposed
+// views, narrow and wide batches, sums that are added to, logits in F32; and, where asked for, the
+// same bits whatever the batch.
+#include "tests/ops/twin.h"
+
+struct case_ {
+    int32_t rows, cols, n, n_views;
+    bool transposed, bias;
+    enum dtype stored;
+};
+
+static void check_case(const struct twin *w, const struct case_ *c, enum linear_mode mode) {
+    op_seed((uint64_t)(c->rows * 1000 + c->cols * 10 + c->n));
+    int64_t stride = (c->transposed ? c->rows : c->cols) + 3;
+    int64_t n = stride * ((c->transposed ? c->cols : c->rows) + 1);
+    void *data = malloc((size_t)n * dtype_size(c->stored));
+    float scales[4096];
+    for (int64_t i = 0; i < 4096; i++) scales[i] = 0.0004f * (1 + (float)(i % 7));
+    bool int8 = c->stored == DTYPE_I8;
+    for (int64_t i = 0; i < n && int8; i++) ((int8_t *)data)[i] = (int8_t)(i * 37 % 255 - 127);
+    for (int64_t i = 0; i < n && !int8;
+         i++) // exact in the GPU's dtype, so that both have one weight
+        op_write(c->stored, data, i, twin_round(w->t, twin_round(c->stored, op_random() * 0.05f)));
+    struct tensor_view views[3];
+    int32_t from = 0;
+    for (int i = 0; i < c->n_views; i++) {
+        int32_t part = i == c->n_views - 1 ? c->rows - from : c->rows / c->n_views;
+        int64_t row_stride = c->transposed ? 1 : stride;
+        views[i] =
+            (struct tensor_view){(char *)data + (size_t)(from * row_stride) * dtype_size(c->stored),
+                                 c->stored,
+                                 part,
+                                 c->cols,
+                                 row_stride,
+                                 c->transposed ? stride : 1,
+                                 int8 ? scales + from : NULL};
+        from += part;
+    }
+    struct weight cw, gw;
+    struct err err = {0};
+    assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cw, views, c->n_views, &err), 0);
+    if (w->gpu->ops->weight_init(w->gpu, &gw, views, c->n_views, &err) < 0)
+        fail_msg("%s", err.text);
+    int64_t n_y = (int64_t)c->n * c->rows;
+    float *x = twin_floats(w, (int64_t)c->n * c->cols), *bias = op_floats(c->rows);
+    float *y = twin_floats(w, n_y);
+    enum dtype out = mode == LINEAR_STORE_F32 ? DTYPE_F32 : w->t;
+    void *gx = twin_up(w, x, (int64_t)c->n * c->cols);
+    void *gy = mode == LINEAR_ADD ? twin_up(w, y, n_y) : twin_alloc(w, (size_t)n_y * 4);
+    float *gb = twin_up_bytes(w, bias, (size_t)c->rows * 4);
+    w->cpu->ops->linear(w->cpu, mode, y, x, c->n, &cw, c->bias ? bias : NULL);
+    assert_int_equal(w->gpu->ops->linear(w->gpu, mode, gy, gx, c->n, &gw, c->bias ? gb : NULL), 0);
+    char what[160];
+    snprintf(what, sizeof what, "linear %d: (%d, %d) n %d %s/%s%s", mode, c->rows, c->cols, c->n,
+             dtype_name(w->t), dtype_name(c->stored), c->bias ? " bias" : "");
+    // A wide product adds its bias to y in a pass of its own, rounded.
+    double units = c->bias ? 3.1 : 1.1, slack = 2e-6 * sqrt(c->cols) + units * twin_unit(out) * 0.2;
+    // cuBLASLt's kernels round a product before they add it to what is there.
+    if (c->bias) slack += 3 * twin_unit(w->t); // and the bias, in a pass of its own
+    if (mode == LINEAR_ADD || c->bias) slack += 0.2 * sqrt(c->cols) * twin_unit(w->t);
+    if (int8)
+        slack += 0.6 * sqrt(c->cols) * twin_unit(w->t); // a wide product rounds the weights too
+    twin_compare(w, gy, out, y, n_y, units, slack, what);
+    w->cpu->ops->weight_release(w->cpu, &cw);
+    w->gpu->ops->weight_release(w->gpu, &gw);
+    twin_free(w, gx), twin_free(w, gy), twin_free(w, gb);
+    free(data), free(x), free(y), free(bias);
+}
+
+static void shapes(const struct twin *w) {
+    static const int32_t sizes[] = {1, 3, 17, 64, 130, 520};
+    for (int i = 0; i < 36; i++) {
+        struct case_ c = {.rows = sizes[i / 6],
+                          .cols = sizes[i % 6],
+                          .n = 1 + i * 7 % 40,
+                          .n_views = 1,
+                          .transposed = i % 2,
+                          .bias = i % 3 == 0,
+                          .stored = (enum dtype)(i % 3)};
+        check_case(w, &c, (enum linear_mode)(i % 3));
+    }
+}
+
+static void widths(const struct twin *w) {
+    for (int32_t n = 1; n <= 40; n++) {
+        struct case_ c = {.rows = 384, .cols = 256, .n = n, .n_views = 1, .stored = w->t};
+        for (int mode = 0; mode < 3; mode++) check_case(w, &c, (enum linear_mode)mode);
+        c.bias = true;
+        check_case(w, &c, LINEAR_ADD);
+    }
+    struct case_ wide = {.rows = 1536, .cols = 1024, .n = 300, .n_views = 3, .stored = w->t};
+    for (int mode = 0; mode < 3; mode++) check_case(w, &wide, (enum linear_mode)mode);
+    struct case_ deep = {.rows = 200, .cols = 14336, .n = 1, .n_views = 1, .stored = w->t};
+    for (; deep.n < 70; deep.n *= 3) check_case(w, &deep, LINEAR_ADD);
+}
+
+static void stacks(const struct twin *w) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    for (int t = 0; t < 3; t++) {
+        struct case_ c = {.rows = 97, .cols = 65, .n = 12, .n_views = 3, .stored = types[t]};
+        check_case(w, &c, LINEAR_STORE);
+        c.transposed = true;
+        check_case(w, &c, LINEAR_STORE);
+        c.rows = 3000, c.cols = 2100, c.n = 2; // more than a staging buffer as F32
+        check_case(w, &c, LINEAR_STORE);
+        c.transposed = false;
+        check_case(w, &c, LINEAR_STORE);
+    }
+}
+
+// A row's bits, alone and in batches of any width.
+static void same_bits(const struct twin *w) {
+    enum { ROWS = 300, COLS = 520, N = 70 };
+    op_seed(9);
+    float *data = op_floats(ROWS * COLS), *x = twin_floats(w, N * COLS);
+    struct tensor_view v = {data, DTYPE_F32, ROWS, COLS, COLS, 1, NULL};
+    struct weight gw;
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
+    void *gx = twin_up(w, x, N * COLS), *gy = twin_up(w, NULL, N * ROWS);
+    // Where it is not asked for, only the row's own bits twice in a row must agree.
+    int32_t from = strstr(w->gpu->description, "deterministic") ? 1 : N;
+    assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE, gy, gx, N, &gw, NULL), 0);
+    float *want = twin_down(w, gy, N * ROWS, w->t);
+    for (int32_t n = from; n <= N; n += 1 + n / 3) {
+        assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE, gy, gx, n, &gw, NULL), 0);
+        float *got = twin_down(w, gy, (int64_t)n * ROWS, w->t);
+        op_same_bits(got, want, (int64_t)n * ROWS, "linear");
+        free(got);
+    }
+    w->gpu->ops->weight_release(w->gpu, &gw);
+    twin_free(w, gx), twin_free(w, gy);
+    free(data), free(x), free(want);
+}
+
+static void refused(const struct twin *w) {
+    struct weight gw;
+    struct err err = {0};
+    float data[8] = {0};
+    struct tensor_view v[2] = {{data, DTYPE_I32, 1, 4, 4, 1, NULL},
+                               {data, DTYPE_F32, 1, 2, 2, 1, NULL}};
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, v, 1, &err), E_UNSUPPORTED);
+    v[0].dtype = DTYPE_F32;
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, v, 2, &err), E_INVAL);
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, v, 0, &err), E_INVAL);
+    w->gpu->ops->weight_release(w->gpu, &gw);
+    void *p;
+    assert_int_equal(w->gpu->ops->mem_alloc(w->gpu, (size_t)1 << 46, &p, &err), E_NOMEM);
+    assert_non_null(strstr(err.text, "MiB"));
+}
+
+// 8 bits with a scale for each output, by every path.
+static void integers(const struct twin *w) {
+    for (int32_t n = 1; n <= 40; n += 1 + n / 4) {
+        struct case_ c = {.rows = 384, .cols = 256, .n = n, .n_views = 3, .stored = DTYPE_I8};
+        for (int mode = 0; mode < 3; mode++) check_case(w, &c, (enum linear_mode)mode);
+        c.transposed = c.bias = true;
+        check_case(w, &c, LINEAR_ADD);
+        c.rows = 77, c.cols = 65;
+        check_case(w, &c, LINEAR_STORE);
+    }
+    struct case_ wide = {.rows = 1536, .cols = 1024, .n = 300, .n_views = 3, .stored = DTYPE_I8};
+    for (int mode = 0; mode < 3; mode++) check_case(w, &wide, (enum linear_mode)mode);
+}
+
+static void test_shapes(void **state) {
+    twin_each(shapes);
+}
+static void test_widths(void **state) {
+    twin_each(widths);
+}
+static void test_stacks(void **state) {
+    twin_each(stacks);
+}
+static void test_integers(void **state) {
+    twin_each(integers);
+}
+static void test_same_bits(void **state) {
+    twin_each(same_bits);
+}
+static void test_refused(void **state) {
+    twin_each(refused);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_stacks),    cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,261 @@
+// config.json of every family to its switches, in the spellings of their authors.
+#include "tests/unit/model_config_fixture.h"
+
+static void reads_the_fixtures(void **state) {
+    static const struct {
+        const char *family;
+        int32_t kv, head_dim;
+        bool tied, bias, qk_norm;
+    } expect[] = {{"llama", 2, 16, false, false, false},
+                  {"mistral", 1, 16, false, false, false},
+                  {"qwen2", 2, 16, true, true, false},
+                  {"qwen3", 2, 32, true, false, true}};
+    for (int i = 0; i < 4; i++) {
+        char path[100];
+        struct model_config c;
+        struct err err;
+        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
+        assert_int_equal(model_config_load(&c, path, &err), 0);
+        assert_string_equal(c.family, expect[i].family);
+        assert_int_equal(c.dtype, DTYPE_BF16);
+        assert_int_equal(c.n_layers, 3);
+        assert_int_equal(c.width, 64);
+        assert_int_equal(c.embed_width, 64);
+        assert_int_equal(c.n_heads, 4);
+        assert_int_equal(c.n_kv_heads, expect[i].kv);
+        assert_int_equal(c.head_dim, expect[i].head_dim);
+        assert_int_equal(c.rot_dim, expect[i].head_dim);
+        assert_int_equal(c.ffn_width, 160);
+        assert_int_equal(c.vocab_size, 320);
+        assert_int_equal(c.max_positions, 512);
+        assert_int_equal(c.tied_head, expect[i].tied);
+        assert_int_equal(c.qkv_bias, expect[i].bias);
+        assert_int_equal(c.qk_norm, expect[i].qk_norm);
+        assert_false(c.o_bias || c.ffn_bias || c.head_bias || c.parallel_residual || c.embed_norm);
+        assert_true(c.gated && c.final_norm);
+        assert_int_equal(c.norm, NORM_RMS);
+        assert_int_equal(c.positions, POSITION_ROTARY);
+        assert_int_equal(c.rope_style, ROPE_HALF);
+        assert_int_equal(c.activation, ACT_SILU);
+        assert_true(c.norm_eps == 1e-6f && c.rope_scale == 1 && c.embed_scale == 1);
+        assert_true(c.attention_scale == (float)pow(expect[i].head_dim, -0.5));
+        assert_int_equal(c.sliding_window, 0);
+        assert_int_equal(c.bos_id, 0);
+        assert_int_equal(c.n_eos, 1);
+        assert_int_equal(c.eos_ids[0], 1);
+        assert_true(c.temperature < 0 && c.top_p < 0 && c.top_k < 0 && c.repetition_penalty < 0);
+    }
+}
+
+// The families before Llama: what their fixtures' config.json make of the switches.
+static void reads_the_earlier_fixtures(void **state) {
+    static const struct {
+        const char *family;
+        int32_t ffn, max_positions, position_offset, rot_dim;
+        enum dtype dtype;
+        enum position_kind positions;
+        enum activation activation;
+        bool tied, qkv_bias, head_bias, parallel, shared, embed_norm;
+        float embed_scale;
+        int32_t eos;
+    } expect[] = {
+        {"gpt2", 256, 256, 0, 0, DTYPE_F32, POSITION_LEARNED, ACT_GELU_TANH, true, true, false,
+         false, false, false, 1, 1},
+        {"gptj", 256, 256, 0, 8, DTYPE_F16, POSITION_ROTARY, ACT_GELU_TANH, false, false, true,
+         true, true, false, 1, 1},
+        {"gpt_neox", 256, 256, 0, 4, DTYPE_F16, POSITION_ROTARY, ACT_GELU, false, true, false, true,
+         false, false, 1, 1},
+        {"bloom", 256, 2048, 0, 0, DTYPE_F32, POSITION_ALIBI, ACT_GELU_TANH, true, true, false,
+         false, false, true, 1, 1},
+        {"opt", 128, 256, 2, 0, DTYPE_F32, POSITION_LEARNED, ACT_RELU, true, true, false, false,
+         false, false, 1, 2},
+        {"xglm", 128, 256, 2, 0, DTYPE_F32, POSITION_SINUSOIDAL, ACT_GELU, true, true, false, false,
+         false, false, 8, 2},
+    };
+    for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
+        char path[100];
+        struct model_config c;
+        struct err err;
+        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
+        if (model_config_load(&c, path, &err) != 0) fail_msg("%s", err.text);
+        assert_string_equal(c.family, expect[i].family);
+        assert_int_equal(c.n_layers, 3);
+        assert_int_equal(c.width, 64);
+        assert_int_equal(c.embed_width, 64);
+        assert_int_equal(c.n_heads, 4);
+        assert_int_equal(c.n_kv_heads, 4);
+        assert_int_equal(c.head_dim, 16);
+        assert_int_equal(c.ffn_width, expect[i].ffn);
+        assert_int_equal(c.max_positions, expect[i].max_positions);
+        assert_int_equal(c.position_offset, expect[i].position_offset);
+        assert_int_equal(c.rot_dim, expect[i].rot_dim);
+        assert_int_equal(c.dtype, expect[i].dtype);
+        assert_int_equal(c.positions, expect[i].positions);
+        assert_int_equal(c.activation, expect[i].activation);
+        assert_int_equal(c.tied_head, expect[i].tied);
+        assert_int_equal(c.qkv_bias, expect[i].qkv_bias);
+        assert_int_equal(c.o_bias, expect[i].qkv_bias);
+        assert_int_equal(c.head_bias, expect[i].head_bias);
+        assert_int_equal(c.parallel_residual, expect[i].parallel);
+        assert_int_equal(c.shared_norm, expect[i].shared);
+        assert_int_equal(c.embed_norm, expect[i].embed_norm);
+        assert_true(c.embed_scale == expect[i].embed_scale && c.norm_eps == 1e-5f);
+        assert_true(c.norm_bias && c.ffn_bias && c.final_norm);
+        assert_false(c.gated || c.qk_norm || c.normed_residual || c.scale_by_layer);
+        assert_int_equal(c.norm, NORM_LAYER);
+        assert_int_equal(c.norm_placement, NORM_PRE);
+        assert_int_equal(c.rope_style, c.shared_norm ? ROPE_INTERLEAVED : ROPE_HALF);
+        assert_true(c.attention_scale == 0.25f);
+        assert_int_equal(c.eos_ids[0], expect[i].eos);
+    }
+}
+
+// config.json as published by the models' authors, in the spellings of their time.
+static void reads_published_spellings(void **state) {
+    struct model_config c;
+    load_ok(&c, "{\"model_type\":\"bloom\",\"n_embed\":1024,\"n_inner\":null,\"n_layer\":24,"
+                "\"num_attention_heads\":16,\"offset_alibi\":100,\"seq_length\":4096,"
+                "\"vocab_size\":250880,\"torch_dtype\":\"float16\",\"eos_token_id\":2}");
+    assert_int_equal(c.width, 1024);
+    assert_int_equal(c.n_heads, 16);
+    assert_int_equal(c.ffn_width, 4096);
+    assert_int_equal(c.max_positions, 4096);
+    assert_int_equal(model_config_n_params(&c), 559214592);
+    load_ok(&c, "{\"model_type\":\"gpt_neox\",\"hidden_size\":6144,\"num_hidden_layers\":44,"
+                "\"num_attention_heads\":64,\"intermediate_size\":24576,\"vocab_size\":50432,"
+                "\"max_position_embeddings\":2048,\"rotary_pct\":0.25,\"rotary_emb_base\":10000,"
+                "\"hidden_act\":\"gelu_fast\",\"layer_norm_eps\":1e-05,"
+                "\"tie_word_embeddings\":false}");
+    assert_int_equal(c.rot_dim, 24);
+    assert_int_equal(c.activation, ACT_GELU_TANH);
+    assert_int_equal(model_config_n_params(&c), 20554567680);
+    load_ok(&c, "{\"model_type\":\"gptj\",\"n_embd\":4096,\"n_layer\":28,\"n_head\":16,"
+                "\"n_positions\":2048,\"n_inner\":null,\"rotary_dim\":64,\"vocab_size\":50400,"
+                "\"rotary\":true,\"tie_word_embeddings\":false}");
+    assert_int_equal(c.ffn_width, 16384);
+    assert_int_equal(model_config_n_params(&c), 6050882784);
+    load_ok(&c, "{\"model_type\":\"opt\",\"hidden_size\":1024,\"num_hidden_layers\":24,"
+                "\"num_attention_heads\":16,\"ffn_dim\":4096,\"max_position_embeddings\":2048,"
+                "\"vocab_size\":50272,\"word_embed_proj_dim\":512,\"do_layer_norm_before\":false}");
+    assert_int_equal(c.embed_width, 512);
+    assert_int_equal(c.norm_placement, NORM_POST);
+    assert_false(c.final_norm);
+    assert_int_equal(model_config_n_params(&c), 331196416);
+}
+
+static void switches_of_the_earlier_families(void **state) {
+    struct model_config c;
+    load_ok(&c, GPT2(",\"n_inner\":100,\"activation_function\":\"tanh\","
+                     "\"scale_attn_weights\":false,\"tie_word_embeddings\":false"));
+    assert_int_equal(c.ffn_width, 100);
+    assert_int_equal(c.head_dim, 12);
+    assert_int_equal(c.activation, ACT_TANH);
+    assert_true(c.attention_scale == 1 && !c.tied_head);
+    assert_true(model_config_attention_scale(&c, 1) == 1);
+    load_ok(&c, GPT2(",\"scale_attn_by_inverse_layer_idx\":true,\"num_attention_heads\":5"));
+    assert_true(model_config_attention_scale(&c, 0) == c.attention_scale);
+    assert_true(model_config_attention_scale(&c, 1) == c.attention_scale / 2);
+    load_ok(&c, GPTJ(",\"rotary_dim\":8,\"rope_theta\":5,\"tie_word_embeddings\":true"));
+    assert_int_equal(c.rot_dim, 8); // its class knows no other theta
+    assert_true(c.tied_head && c.head_bias && c.inv_freq[1] == 0.1f);
+    load_ok(&c, NEOX(",\"use_parallel_residual\":false,\"attention_bias\":false,\"rotary_pct\":1.0,"
+                     "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}"));
+    assert_false(c.parallel_residual || c.qkv_bias || c.o_bias);
+    assert_true(c.ffn_bias && c.inv_freq[0] == 0.5f);
+    assert_int_equal(c.rot_dim, 16);
+    struct model_config d;
+    load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,\"rope_theta\":500,"
+                     "\"partial_rotary_factor\":0.5"));
+    load_ok(&d, NEOX(",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":500.0,"
+                     "\"partial_rotary_factor\":0.5}"));
+    assert_memory_equal(&c, &d, sizeof c);
+    assert_int_equal(c.rot_dim, 8);
+    load_ok(&c, BLOOM(",\"apply_residual_connection_post_layernorm\":true"));
+    assert_true(c.normed_residual);
+    assert_int_equal(c.head_dim, 5);
+    load_ok(&c, OPT(",\"enable_bias\":false,\"_remove_final_layer_norm\":true"));
+    assert_false(c.qkv_bias || c.o_bias || c.ffn_bias || c.final_norm);
+    assert_true(c.norm_bias);
+    load_ok(&c, XGLM(",\"scale_embedding\":false,\"pad_token_id\":null"));
+    assert_true(c.embed_scale == 1);
+}
+
+static void switches_of_each_family(void **state) {
+    struct model_config c;
+    load_ok(&c,
+            LLAMA(",\"attention_bias\":true,\"mlp_bias\":true,\"hidden_act\":\"gelu_pytorch_tanh\","
+                  "\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-5"));
+    assert_true(c.qkv_bias && c.o_bias && c.ffn_bias && c.tied_head);
+    assert_int_equal(c.activation, ACT_GELU_TANH);
+    assert_true(c.norm_eps == 1e-5f);
+    load_ok(&c, QWEN3(",\"attention_bias\":true"));
+    assert_true(c.qkv_bias && c.o_bias && !c.ffn_bias);
+    load_ok(&c, QWEN2(",\"attention_bias\":false")); // its class has biases whatever the key says
+    assert_true(c.qkv_bias && !c.o_bias);
+}
+
+static void activations_by_name(void **state) {
+    static const struct {
+        const char *name;
+        enum activation activation;
+    } names[] = {{"silu", ACT_SILU},
+                 {"swish", ACT_SILU},
+                 {"gelu", ACT_GELU},
+                 {"gelu_new", ACT_GELU_TANH},
+                 {"gelu_fast", ACT_GELU_TANH},
+                 {"gelu_pytorch_tanh", ACT_GELU_TANH},
+                 {"quick_gelu", ACT_QUICK_GELU},
+                 {"relu", ACT_RELU},
+                 {"relu2", ACT_RELU2},
+                 {"relu6", ACT_RELU6},
+                 {"leaky_relu", ACT_LEAKY_RELU},
+                 {"sigmoid", ACT_SIGMOID},
+                 {"tanh", ACT_TANH},
+                 {"mish", ACT_MISH},
+                 {"linear", ACT_LINEAR}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model_config c;
+        char text[600];
+        snprintf(text, sizeof text, LLAMA(",\"hidden_act\":\"%s\""), names[i].name);
+        load_ok(&c, text);
+        assert_int_equal(c.activation, names[i].activation);
+    }
+}
+
+static void sliding_windows(void **state) {
+    struct model_config c;
+    load_ok(&c, QWEN2(",\"sliding_window\":100,\"max_window_layers\":2"));
+    assert_int_equal(c.sliding_window, 0); // not asked for
+    load_ok(&c,
+            QWEN2(",\"sliding_window\":100,\"max_window_layers\":2,\"use_sliding_window\":true"));
+    assert_int_equal(model_config_window(&c, 1), 0);
+    assert_int_equal(model_config_window(&c, 2), 100);
+    assert_int_equal(model_config_window(&c, 3), 100);
+    load_ok(&c,
+            QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true")); // 28 layers of 4: none
+    assert_int_equal(c.sliding_window, 0);
+    load_ok(&c, QWEN3(",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
+                      "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","
+                      "\"sliding_attention\"]"));
+    assert_int_equal(c.first_windowed_layer, 3); // layer_types has the last word
+    assert_int_equal(model_config_window(&c, 2), 0);
+    load_ok(
+        &c,
+        MISTRAL(
+            ",\"sliding_window\":9,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
+            "\"sliding_attention\",\"sliding_attention\"]"));
+    assert_int_equal(model_config_window(&c, 0), 9);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_the_fixtures),
+        cmocka_unit_test(reads_the_earlier_fixtures),
+        cmocka_unit_test(reads_published_spellings),
+        cmocka_unit_test(switches_of_the_earlier_families),
+        cmocka_unit_test(switches_of_each_family),
+        cmocka_unit_test(activations_by_name),
+        cmocka_unit_test(sliding_windows),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,79 @@
+// Rotary frequencies with every kind of scaling.
+#include "tests/unit/model_config_fixture.h"
+
+static void near(float got, double expected) {
+    if (!(fabs(got - expected) <= 3e-7 * fabs(expected))) fail_msg("%.9g, not %.9g", got, expected);
+}
+
+// Expected values: the published formulas in double precision.
+static void rotary_frequencies(void **state) {
+    struct model_config c;
+    load_ok(&c, LLAMA(""));
+    static const double plain[][2] = {
+        {0, 1}, {1, 0.316227766}, {5, 0.00316227766}, {7, 0.000316227766}};
+    for (int i = 0; i < 4; i++) near(c.inv_freq[(int)plain[i][0]], plain[i][1]);
+    assert_true(c.inv_freq[8] == 0);
+
+    load_ok(
+        &c,
+        LLAMA(",\"head_dim\":64,\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":\"llama3\","
+              "\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+              "\"original_max_position_embeddings\":8192}"));
+    static const double llama3[][2] = {{0, 1.0},
+                                       {10, 0.0165604401},
+                                       {13, 0.00483942135},
+                                       {14, 0.00321144599},
+                                       {15, 0.00129054793},
+                                       {16, 0.000429556797},
+                                       {17, 9.7082878e-05},
+                                       {18, 1.94616382e-05},
+                                       {31, 9.41830673e-08}};
+    // Within the transition the smoothing factor cancels, so F32 keeps fewer digits there.
+    for (int i = 0; i < 9; i++)
+        assert_true(fabs(c.inv_freq[(int)llama3[i][0]] - llama3[i][1]) < 2e-6 * llama3[i][1]);
+    assert_true(c.rope_scale == 1);
+
+    load_ok(&c, LLAMA(",\"head_dim\":128,\"rope_parameters\":{\"rope_theta\":1000000.0,\"rope_"
+                      "type\":\"yarn\","
+                      "\"factor\":4.0,\"original_max_position_embeddings\":32768}"));
+    static const double yarn[][2] = {{0, 1.0},
+                                     {20, 0.0133352143},
+                                     {30, 0.00106436098},
+                                     {35, 0.000246258407},
+                                     {40, 4.44569853e-05},
+                                     {50, 5.13381257e-06},
+                                     {63, 3.1023444e-07}};
+    for (int i = 0; i < 7; i++)
+        assert_true(fabs(c.inv_freq[(int)yarn[i][0]] - yarn[i][1]) < 2e-6 * yarn[i][1]);
+    near(c.rope_scale, 1.138629436111989);
+
+    load_ok(&c,
+            LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4.0,\"attention_factor\":0.5}"));
+    assert_true(c.rope_scale == 0.5f);
+    load_ok(&c,
+            LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":0.707,"
+                  "\"mscale_all_dim\":1.0,\"truncate\":false,\"beta_fast\":16,\"beta_slow\":2}"));
+    near(c.rope_scale, (0.1 * 0.707 * log(40) + 1) / (0.1 * log(40) + 1));
+    static const double exact[] = {1,       0.316227766,    0.0683637127, 0.00454810827,
+                                   0.00025, 7.90569415e-05, 2.5e-05,      7.90569415e-06};
+    for (int i = 0; i < 8; i++) assert_true(fabs(c.inv_freq[i] - exact[i]) < 2e-6 * exact[i]);
+}
+
+// A part of each head: the scalings count in that part's width.
+static void rotary_frequencies_of_a_part(void **state) {
+    struct model_config c;
+    load_ok(&c, NEOX(",\"rotary_pct\":0.5,\"rotary_emb_base\":500,"
+                     "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"));
+    static const double yarn[] = {1, 0.132171408, 0.0111803399, 0.00236435402};
+    for (int i = 0; i < 4; i++) assert_true(fabs(c.inv_freq[i] - yarn[i]) < 2e-6 * yarn[i]);
+    assert_true(c.inv_freq[4] == 0);
+    near(c.rope_scale, 1.138629436111989);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rotary_frequencies),
+        cmocka_unit_test(rotary_frequencies_of_a_part),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
