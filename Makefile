@@ -3,12 +3,19 @@
 
 VARIANT ?= release
 PREFIX  ?= /usr/local
-CUDA    ?= 0
 MPI     ?= 0
+# GPUs: CUDA=1 where nvcc and its headers are found and nobody says otherwise; sanitizers look at the host's side
+# alone. Where its headers and libraries are, nvcc knows best: on a PATH there may be a script that calls it.
+NVCC    ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HOME := $(if $(NVCC),$(realpath $(shell $(NVCC) --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^\#$$ TOP=//p')))
+CUDA_INCLUDE := $(if $(CUDA_HOME),$(patsubst %/cuda_runtime_api.h,%,$(firstword $(wildcard \
+                  $(CUDA_HOME)/include/cuda_runtime_api.h $(CUDA_HOME)/targets/x86_64-linux/include/cuda_runtime_api.h))))
+CUDA    ?= $(if $(CUDA_INCLUDE),$(if $(filter release,$(VARIANT)),1,0),0)
+CUDA_ARCHS ?= sm_90
 B       := build/$(VARIANT)
 .DEFAULT_GOAL := all
-ifneq ($(CUDA)$(MPI),00)
-$(error this version has the CPU backend on one rank only: leave CUDA=0 and MPI=0)
+ifneq ($(MPI),0)
+$(error this version runs on one rank only: leave MPI=0)
 endif
 
 # --- compiler -------------------------------------------------------------------------------------------
@@ -16,6 +23,7 @@ PKGS     := libwebsockets libuv libedit libcjson sqlite3 libpcre2-8 libutf8proc 
 CFLAGS_release := -O3 -g
 CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+CFLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # -ffp-contract=off: a fused multiply-add is written where it is meant, so that twins give the same bits.
 CFLAGS   := -std=gnu17 -I. -I$(B)/gen -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla \
             -Wmissing-prototypes -Wno-unused-parameter -ffp-contract=off -fno-math-errno -pthread \
@@ -25,23 +33,62 @@ LDLIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lm -ldl
 # One instruction set per file, chosen at run time (kernels/cpu/cpu.c).
 $(B)/%_avx2.o:   CFLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
-$(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mamx-tile -mamx-bf16 -mfma -mf16c
+$(B)/%_vnni256.o: CFLAGS += -mavx2 -mfma -mf16c -mavxvnni
+$(B)/%_vnni512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c
+$(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni \
+                 -mamx-tile -mamx-bf16 -mamx-int8 -mfma -mf16c
+
+# --- CUDA: the runtime is linked in, the driver and cuBLASLt are looked for when a GPU is opened, so that
+# one program runs with and without them. The host's side is C, the kernels are C++17.
+ifeq ($(CUDA),1)
+ifeq ($(CUDA_INCLUDE),)
+$(error CUDA=1, but no nvcc with cuda_runtime_api.h beside it is found: name it with NVCC=/path/to/nvcc, or say CUDA=0)
+endif
+CUDA_FLAGS := -DPARLEY_CUDA=1 -isystem $(CUDA_INCLUDE)
+CUDA_COMMA := ,
+NVCCFLAGS := -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode=arch=$(a:sm_%=compute_%)$(CUDA_COMMA)code=$(a)) \
+             -lineinfo -Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics
+NVCC_RUN := $(filter %ccache,$(firstword $(CC))) $(NVCC)
+CUDA_LIBS := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
+               $(CUDA_HOME)/targets/x86_64-linux/lib/libcudart_static.a)) -lrt
+else
+CUDA_FLAGS :=
+CUDA_LIBS  :=
+endif
+LDLIBS += $(CUDA_LIBS)
 
 # --- sources: every .c of a layer belongs to it; main*.c are programs ---------------------------------------
 LAYERS  := base kernels kvcache engine sessions ws
-SRC     := $(filter-out %/main.c,$(shell find $(LAYERS) -name '*.c' | sort))
-OBJ     := $(SRC:%.c=$(B)/%.o)
+SRC     := $(filter-out %/main.c $(if $(filter 1,$(CUDA)),,kernels/cuda/%),$(shell find $(LAYERS) -name '*.c' | sort))
+KERNELS := $(if $(filter 1,$(CUDA)),$(wildcard kernels/cuda/*.cu))
+OBJ     := $(SRC:%.c=$(B)/%.o) $(KERNELS:%.cu=$(B)/%.cu.o)
 LIB     := $(B)/libparley.a
 UNIT    := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/golden/test_*.c)))
+UNIT    := $(if $(filter 1,$(CUDA)),$(UNIT),$(foreach u,$(UNIT),$(if $(findstring /test_cuda_,$(u)),,$(u))))
 
 $(B)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -MMD -MP -c $< -o $@
-$(LIB): $(OBJ)
+$(B)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC_RUN) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+# Whether there is CUDA is known to one file, and to the library's list of objects.
+$(B)/cuda-$(CUDA):
+	@mkdir -p $(@D)
+	@rm -f $(B)/cuda-*
+	@touch $@
+$(B)/engine/device.o $(B)/kernels/cuda/%.o $(B)/tests/%.o: CFLAGS += $(CUDA_FLAGS)
+$(B)/engine/device.o $(B)/tests/golden/test_models.o: $(B)/cuda-$(CUDA)
+$(LIB): $(OBJ) $(B)/cuda-$(CUDA)
 	@rm -f $@
-	ar rcs $@ $^
+	ar rcs $@ $(OBJ)
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
+
+# Those that let memory run out (tests/unit/alloc_faults.h).
+ALLOC_FAULTS := sessions_memory ip_table
+$(ALLOC_FAULTS:%=$(B)/tests/unit/test_%): \
+    LDFLAGS += $(foreach f,malloc calloc realloc strdup strndup,-Wl,--wrap=$(f))
 
 # One test by name: make unit-buf runs tests/unit/test_buf.c; ops-linear and golden-models likewise.
 unit-%: $(B)/tests/unit/test_% ; $<
@@ -51,13 +98,26 @@ golden-%: $(B)/tests/golden/test_% ; $<
 $(B)/tests/bench/bench_kernels.o: CFLAGS += -march=native -ffp-contract=fast # it measures ceilings
 $(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
+$(B)/tests/bench/bench_cuda: $(B)/tests/bench/bench_cuda.cu.o $(LIB)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 lib: $(LIB)
+
+# Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
+FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+FUZZ_SESSIONS := archive archive_import event_log record sampling_json session store_db store_lock store_read store_schema \
+                 store_tidy store_write stored_check tail turn
+$(B)/libfuzzed.a: $(filter $(addprefix $(B)/,base/% engine/dist/% engine/model/% engine/text/% ws/protocol% $(FUZZ_SESSIONS:%=sessions/%.o)),$(OBJ))
+	@rm -f $@
+	ar rcs $@ $^
+$(FUZZERS): $(B)/%: $(B)/%.o $(B)/libfuzzed.a
+	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(B)/libfuzzed.a $(LDLIBS)
+fuzzers: $(FUZZERS)
 
 # --- the chat page: bundled by node into build/web (web/build.mjs), then embedded (web/embed.mjs) ------------
 web/node_modules/.package-lock.json: web/package-lock.json
 	@command -v npm >/dev/null || { echo 'The chat page is bundled with node: install nodejs and npm.' >&2; exit 1; }
-	cd web && npm ci --ignore-scripts --no-audit --no-fund
+	cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 build/web/index.html: web/node_modules/.package-lock.json web/build.mjs $(shell find web/src -type f 2>/dev/null)
 	node web/build.mjs build/web
 $(B)/gen/page_assets.c: build/web/index.html web/embed.mjs
@@ -89,10 +149,27 @@ check-asan: ## unit, golden and end-to-end tests under AddressSanitizer and Unde
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=asan all tests
 	@tests/run.sh build/asan unit ops golden e2e
+check-cuda: ## the op tests and the golden tests on the first GPU
+	@configs/deps.sh test
+	@$(SUBMAKE) -s CUDA=1 all tests
+	@PARLEY_TEST_DEVICE=cuda:0 tests/run.sh $(B) cuda
 check-tsan: ## the threaded tests under ThreadSanitizer
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=tsan all tests
 	@tests/run.sh build/tsan threads e2e-threads
+FUZZ_CC      ?= clang
+FUZZ_SECONDS ?= 60
+fuzz: ## every fuzz target for FUZZ_SECONDS=60 each, or the one named by FUZZ=jinja
+	@configs/deps.sh fuzz
+	@$(SUBMAKE) -s VARIANT=fuzz CC='$(FUZZ_CC)' fuzzers
+	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ)
+check-fuzz: ## the fuzz targets over their kept corpus, and a short run of each
+	@configs/deps.sh fuzz
+	@$(SUBMAKE) -s VARIANT=fuzz CC='$(FUZZ_CC)' fuzzers
+	@tests/run.sh build/fuzz fuzz
+torture: all ## 1,000 times kill -9 at random moments (KILLS=N)
+	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
+	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
 bench: all ## the figures of the README's table, beside llama.cpp
 	@tests/bench/run.sh $(PARLEY)
 format: ## clang-format on every source file
@@ -106,11 +183,11 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo '  variables: VARIANT=release|asan|tsan, CUDA=0 and MPI=0 (further backends are not part of this version)'
+	@echo '  variables: VARIANT=release|asan|tsan|fuzz, CUDA=0|1 (1 where nvcc is found), CUDA_ARCHS="sm_90 ..."'
 tests: $(UNIT) $(B)/tests/fake_server
 # The server on sessions without model and database, for the tests of the wire (tests/e2e/wire*.test.mjs).
 $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fake_sessions.o $(PAGE) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .SECONDARY:
-.PHONY: all lib clean run test tests check-asan check-tsan bench format install help
+.PHONY: all lib clean run test tests check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench format install help
