@@ -6,32 +6,21 @@
 // next one. All run on one sequence that starts without a cache; what the cache holds of the
 // recorded log is kept from turn to turn, as it is in a server.
 //
-// What is compared: every generated id, every bit of every log-probability, and how the turn ended.
-// A turn that was cut short from outside (cancelled, interrupted, deadline, error, or running
-// still) is compared as far as it came. What is not: how text becomes ids (recorded input ids are
-// taken as they are), and the weights byte by byte (the fingerprint samples them).
+// What is compared is in rerun.h. What is not: how text becomes ids (recorded input ids are taken
+// as they are), and the weights byte by byte (the fingerprint samples them).
 //
 // The same machinery answers "what if": from a turn on, the session is run with other sampling
 // parameters, the later inputs rendered anew on the log as it then is.
 //
 // One thread at a time, the engine's owner; every call waits for the engine.
 #pragma once
-#include "base/buf.h"
-#include "engine/engine.h"
-#include "sessions/record.h"
-
-#define REPLAY_TOP 5
-#define REPLAY_WHY_MAX 300
+#include "sessions/rerun.h"
 
 struct replay;
 
 // What the engine must be able to hold, and what each turn is given. As recorded; but a window or a
 // log longer than what there is to replay changes no mask, so that a short session can be replayed
 // on a small machine. What-if has no such bound.
-struct replay_window {
-    int64_t session_len;
-    int32_t memory_len, sink_len;
-};
 void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out);
 
 // Borrows engine and session until replay_free. E_CORRUPT when the record's log does not fit
@@ -39,50 +28,6 @@ void replay_window(const struct stored_session *s, bool what_if, struct replay_w
 int replay_new(struct replay **out, struct engine *e, const struct stored_session *s,
                const struct replay_window *w, struct err *err);
 void replay_free(struct replay *r); // NULL is fine
-
-enum replay_verdict {
-    REPLAY_EQUAL,    // every id, every bit, and the end
-    REPLAY_EMPTY,    // the turn generated nothing on record, so there is nothing to compare
-    REPLAY_DIVERGED, // see first
-    REPLAY_FAILED,   // it could not be run; see why
-};
-const char *replay_verdict_name(enum replay_verdict v); // "equal", "empty", "diverged", "failed"
-
-enum replay_kind {
-    REPLAY_TOKEN,   // another id
-    REPLAY_LOGPROB, // the same id with other bits of its log-probability
-    REPLAY_END,     // the same tokens, but one of the two goes on, or ends for another reason
-};
-const char *replay_kind_name(enum replay_kind k); // "token", "logprob", "end"
-
-struct replay_choice {
-    int32_t id;    // -1: the answer had ended
-    float logprob; // as reported with the token
-};
-
-struct replay_divergence {
-    enum replay_kind kind;
-    int64_t index, position; // within the turn's answer; in the log
-    struct replay_choice recorded, now;
-    // The model's own distribution at that position, computed now. n_top is 0 where it was not
-    // asked for (replay_turn's `probe`).
-    int32_t n_top;
-    struct engine_alternative top[REPLAY_TOP];
-    double recorded_id_logprob; // what the recorded token gets now; NAN without
-};
-
-struct replay_turn {
-    int64_t turn; // as recorded
-    enum replay_verdict verdict;
-    bool cut_short;     // on record the turn was ended from outside
-    int64_t n_compared; // tokens that both have, up to the first other id
-    int64_t n_logprobs_differ;
-    // DIVERGED: what came first, and the first other id if that is something else (kind
-    // REPLAY_TOKEN; else .index is -1).
-    struct replay_divergence first, token;
-    char recorded_finish[FINISH_REASON_MAX], finish[FINISH_REASON_MAX];
-    char why[REPLAY_WHY_MAX]; // FAILED
-};
 
 // Runs turn `turn` (an index of the record) again. probe: fill in what else was likely where it
 // diverged; costs a prefill of up to the whole log. Negative only when memory is out or the engine
@@ -118,9 +63,3 @@ int replay_what_if(struct replay *r, size_t from, const char *changes, struct er
 // Turns that never entered the log are left out. A turn that was cut short on record ends at as
 // many tokens here.
 int replay_next(struct replay *r, struct replay_pair *out, struct err *err);
-
-// --- where it was computed ---
-
-// Whether a turn's recorded `instance` names what record_instance() gives now, but for the number
-// of threads. A record of the backend alone is compared with that.
-bool replay_instance_equal(const char *recorded, const char *now);

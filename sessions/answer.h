@@ -1,0 +1,22 @@
+// What the engine says to one turn, kept whole: for tools and replays, which look at an answer when
+// it has ended. (A session keeps its own in struct turn.)
+#pragma once
+#include "base/buf.h"
+#include "engine/engine.h"
+
+struct answer {
+    int32_t *ids;    // (n)
+    float *logprobs; // (n)
+    size_t n, cap;
+    int32_t n_top;                  // kept with each token: set before the turn; 0: none
+    struct engine_alternative *top; // (n, n_top); id -1: there were fewer
+    struct buf text;
+    enum engine_finish finish;
+    char error[ENGINE_EVENT_TEXT + 1]; // FINISH_ERROR: the sentence
+    bool failed;                       // memory ran out: tokens are missing
+};
+void answer_init(struct answer *a, int32_t n_top);
+void answer_release(struct answer *a);
+void answer_reset(struct answer *a); // empty, for the next turn
+// Takes an event of the turn in. True: that was its end.
+bool answer_take(struct answer *a, const struct engine_event *e);
