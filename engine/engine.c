@@ -261,8 +261,8 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
     e->max_queued = o->max_queued_turns;
     e->max_known = (int32_t)idle + o->max_sequences + o->max_queued_turns;
-    // A sequence has at most one release, one submit, one cancel and one more release under way: no
-    // command is refused.
+    // A sequence has at most one fork or release, one submit, one cancel and one more release under
+    // way: no command is refused.
     TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 4 + 1, NULL, NULL,
                    err));
     TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,

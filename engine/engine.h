@@ -111,6 +111,9 @@ struct engine_turn {
     void (*on_logits)(void *ctx, int64_t position, const float *logits);
     void *on_logits_ctx;
     bool score_only; // no token is drawn: the turn is done when the log has been computed
+    // Sequences of one group may share cache blocks where their logs begin alike; 0: shares with
+    // none. The owner of the sessions gives one number to all that belongs to one user.
+    uint64_t share_group;
 };
 // Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence
 // is under way; E_CLOSED: after engine_stop. Without sampling.has_seed a seed is drawn and written
@@ -123,6 +126,15 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
 // Drops the cache of an idle sequence (ENGINE_RELEASED follows); after its turn if one is running.
 // Unknown: ignored.
 void engine_sequence_release(struct engine *e, uint64_t sequence);
+// Sequence `to`, a new one, begins with what the cache of `from` holds of its first n_tokens
+// tokens. Blocks are shared, and copied when one of the two writes to them: O(blocks), whatever
+// their size. Does not wait, and no event comes; from then on `to` is an idle sequence like any
+// other, which may be evicted. `from` may have a turn under way. Purely a hint: where nothing can
+// be shared (no cache, the window has moved on, memory is short) `to` starts empty and its next
+// turn recomputes, with the same results. So a caller may ignore the code: E_INVAL: `to` is 0,
+// `from`, or not new; E_BUSY: as many sequences hold a cache as may; E_NOMEM; E_CLOSED: after
+// engine_stop.
+int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens);
 
 enum engine_event_kind {
     ENGINE_STARTED,  // left the queue; cache source and prefill size are known
@@ -130,6 +142,7 @@ enum engine_event_kind {
     ENGINE_TOKEN,    // one sampled token and the text it released
     ENGINE_DONE,     // the turn ended; text holds what was still held back
     ENGINE_RELEASED, // the sequence's cache is gone; why says how
+    ENGINE_FORKED,   // what became of a fork; engine_poll keeps it to itself
 };
 enum engine_finish {
     FINISH_EOS,

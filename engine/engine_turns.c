@@ -62,6 +62,8 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     } else if (ev->kind == ENGINE_RELEASED) {
         w->release_sent = false;
         if (!w->active) forget(e, w); // else a new turn was submitted since
+    } else if (ev->kind == ENGINE_FORKED && ev->blocks == 0) {
+        if (!w->active) forget(e, w); // else its turn starts from nothing
     }
 }
 
@@ -185,16 +187,34 @@ void engine_sequence_release(struct engine *e, uint64_t sequence) {
     w->release_sent = queue_try_push(&e->commands, &c) == 0;
 }
 
+int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
+    if (e->stopped) return E_CLOSED;
+    if (to == 0 || to == from || find(e, to)) return E_INVAL;
+    if (!find(e, from) || n_tokens <= 0) return 0; // nothing to share
+    if (HASH_COUNT(e->owned) >= (unsigned)e->max_known) return E_BUSY;
+    struct owned *w = find_or_add(e, to);
+    if (!w) return E_NOMEM;
+    struct command c = {.kind = COMMAND_FORK, .sequence = to, .from = from, .n_tokens = n_tokens};
+    int rc = queue_try_push(&e->commands, &c);
+    if (rc < 0) forget(e, w);
+    return rc;
+}
+
 int engine_poll(struct engine *e, struct engine_event *out) {
-    int got = queue_try_pop(&e->events, out);
-    if (got == 1) note_event(e, out);
+    int got;
+    while ((got = queue_try_pop(&e->events, out)) == 1) {
+        note_event(e, out);
+        if (out->kind != ENGINE_FORKED) break;
+    }
     return got;
 }
 
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
-    if (queue_pop(&e->events, out, timeout_us) != 1) return 0;
-    note_event(e, out);
-    return 1;
+    while (queue_pop(&e->events, out, timeout_us) == 1) {
+        note_event(e, out);
+        if (out->kind != ENGINE_FORKED) return 1;
+    }
+    return 0;
 }
 
 void engine_load(const struct engine *e, struct engine_load *out) {

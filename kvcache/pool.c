@@ -12,7 +12,8 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
     }
     p->free_list = malloc((size_t)n_blocks * sizeof *p->free_list);
     p->refs = calloc((size_t)n_blocks, sizeof *p->refs);
-    if (!p->free_list || !p->refs) {
+    p->counted = calloc((size_t)n_blocks, sizeof *p->counted);
+    if (!p->free_list || !p->refs || !p->counted) {
         kv_pool_release(p);
         return err_set(err, E_NOMEM, "no memory to keep count of %d cache blocks", n_blocks);
     }
@@ -25,6 +26,7 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
 void kv_pool_release(struct kv_pool *p) {
     free(p->free_list);
     free(p->refs);
+    free(p->counted);
     *p = (struct kv_pool){0};
 }
 
@@ -39,9 +41,17 @@ int32_t kv_pool_take(struct kv_pool *p) {
 void kv_pool_ref(struct kv_pool *p, int32_t block) {
     assert(block >= 0 && block < p->n_blocks && p->refs[block] > 0);
     p->refs[block]++;
+    p->n_extra++;
 }
 
 void kv_pool_unref(struct kv_pool *p, int32_t block) {
     assert(block >= 0 && block < p->n_blocks && p->refs[block] > 0);
-    if (--p->refs[block] == 0) p->free_list[p->n_free++] = block;
+    if (--p->refs[block] == 0)
+        p->free_list[p->n_free++] = block;
+    else
+        p->n_extra--;
+}
+
+void kv_pool_count_begin(struct kv_pool *p) {
+    p->count++;
 }

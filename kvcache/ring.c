@@ -87,6 +87,19 @@ void kv_ring_release(struct kv_ring *r) {
     *r = (struct kv_ring){0};
 }
 
+int32_t kv_ring_count(const struct kv_ring *r) {
+    struct kv_pool *p = r->pool;
+    int32_t n = 0;
+    if (r->n_held == 0 || p->n_extra == 0) return r->n_held;
+    for (int32_t i = 0; i < r->map.n_sink_blocks + r->map.n_ring_blocks; i++) {
+        int32_t block = r->blocks[i];
+        if (block < 0 || p->counted[block] == p->count) continue;
+        p->counted[block] = p->count;
+        n++;
+    }
+    return n;
+}
+
 // First position past the sink blocks that a token at t, or one after it, may see; a block's start.
 static int64_t first_needed(const struct kv_ring *r, int64_t t) {
     int64_t block = r->map.block_tokens;
@@ -157,5 +170,35 @@ int kv_ring_truncate(struct kv_ring *r, int64_t n) {
         slot_drop(r, kv_map_slot(&r->map, l * block));
     }
     r->n_tokens = n;
+    return 0;
+}
+
+// Takes the other's block of position p too.
+static void slot_share(struct kv_ring *to, const struct kv_ring *from, int64_t p) {
+    int32_t slot = kv_map_slot(&to->map, p), block = from->blocks[slot];
+    assert(block >= 0 && to->blocks[slot] < 0);
+    kv_pool_ref(to->pool, block);
+    to->blocks[slot] = block;
+    to->n_held++;
+}
+
+int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, struct err *err) {
+    assert(n >= 0 && n <= from->n_tokens);
+    *to = (struct kv_ring){0};
+    int64_t block = from->map.block_tokens, window = first_needed(from, n);
+    if (window < from->first_lost) return KV_GONE;
+    size_t n_slots = (size_t)from->map.n_sink_blocks + (size_t)from->map.n_ring_blocks;
+    int32_t *blocks = malloc(n_slots * sizeof *blocks);
+    if (!blocks) return err_set(err, E_NOMEM, "no memory for a ring of %zu blocks", n_slots);
+    for (size_t i = 0; i < n_slots; i++) blocks[i] = -1;
+    *to = *from;
+    to->blocks = blocks;
+    to->map.blocks = blocks;
+    to->n_held = 0;
+    to->n_tokens = n;
+    to->first_lost = window;
+    for (int64_t l = 0; l < from->map.n_sink_blocks && l * block < n; l++)
+        slot_share(to, from, l * block);
+    for (int64_t p = window; p < n; p += block) slot_share(to, from, p);
     return 0;
 }

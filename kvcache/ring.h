@@ -26,7 +26,14 @@ int32_t kv_ring_max_blocks(int32_t memory_len, int32_t sink_len, int32_t chunk_t
 
 int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, int32_t sink_len,
                  int32_t chunk_tokens, int32_t block_tokens, int64_t session_len, struct err *err);
+// A ring (not initialised yet) over the first n of another's positions, n at most its n_tokens:
+// the same shape, its blocks shared. O(slots); nothing is copied, now or later, but a block that is
+// still being filled when either of the two writes to it. KV_GONE: the other's window has passed
+// what [0, n) needs. That, and an error, leave the new ring zeroed.
+int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, struct err *err);
 void kv_ring_release(struct kv_ring *r); // gives every block back
+// Its blocks that have not been met since kv_pool_count_begin.
+int32_t kv_ring_count(const struct kv_ring *r);
 
 // Makes room for positions [n_tokens, n_tokens + n): gives back what the window has passed, takes
 // fresh blocks, replaces shared ones (copy on write, through `copy`, which may be NULL while

@@ -541,6 +541,7 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
             note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
         break;
     case ENGINE_RELEASED:
+    case ENGINE_FORKED:
         break;
     }
 }

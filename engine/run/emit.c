@@ -117,6 +117,12 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
     event_push(e);
 }
 
+void emit_forked(struct emitter *e, uint64_t sequence, int32_t blocks) {
+    struct engine_event *ev = event_begin(e, ENGINE_FORKED, sequence, 0);
+    ev->blocks = blocks;
+    event_push(e);
+}
+
 void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks) {
     struct engine_event *ev = event_begin(e, ENGINE_RELEASED, sequence, 0);
     ev->why = why;

@@ -147,9 +147,10 @@ static void end_lost(struct instance *in) {
 
 static void publish(struct instance *in) {
     struct instance_load *l = &in->load;
-    int32_t running = 0;
+    int32_t running = 0; // blocks; what two of them share counts once
+    kv_pool_count_begin(&in->pool);
     for (int32_t i = 0; i < in->sched.n_running; i++) {
-        running += ((struct turn *)in->sched.running[i])->sequence->ring.n_held;
+        running += kv_ring_count(&((struct turn *)in->sched.running[i])->sequence->ring);
     }
     atomic_store_explicit(&l->running, in->sched.n_running, memory_order_relaxed);
     atomic_store_explicit(&l->queued, in->sched.n_queued, memory_order_relaxed);

@@ -12,11 +12,13 @@
 #include "kvcache/check.h"
 #include <stdatomic.h>
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_RELEASE, COMMAND_STOP };
+enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_RELEASE, COMMAND_FORK, COMMAND_STOP };
 struct command {
     enum command_kind kind;
     uint64_t sequence, turn_id;
     struct turn *turn; // SUBMIT: passes to the instance
+    uint64_t from;     // FORK: whose first n_tokens tokens `sequence` begins with
+    int64_t n_tokens;
 };
 
 struct instance_load { // written by the engine's thread, read by any

@@ -1,7 +1,9 @@
 // What is kept from one turn to the next.
 #include "engine/run/sequence.h"
 
+#include "engine/run/turn.h"
 #include <stdlib.h>
+#include <string.h>
 
 struct sequence *sequence_new(uint64_t id) {
     struct sequence *s = calloc(1, sizeof *s);
@@ -41,6 +43,29 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
     int64_t same = common_prefix(s->ids, r->n_tokens, ids, n_ids - 1);
     if (kv_ring_truncate(r, same) == KV_GONE) same = 0;
     *kept = same;
+    return 0;
+}
+
+// What the cached positions stand for: a running turn's log, or the last one's.
+static const int32_t *cached_log(const struct sequence *s) {
+    bool runs =
+        s->turn && (s->turn->sched.state == SCHED_PREFILL || s->turn->sched.state == SCHED_DECODE);
+    return runs ? s->turn->spec.ids : s->ids;
+}
+
+int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens) {
+    int64_t n = n_tokens < from->ring.n_tokens ? n_tokens : from->ring.n_tokens;
+    if (n <= 0) return 0;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    if (!ids) return E_NOMEM;
+    int rc = kv_ring_fork(&to->ring, &from->ring, n, NULL);
+    if (rc != 0) {
+        free(ids);
+        return rc;
+    }
+    memcpy(ids, cached_log(from), (size_t)n * sizeof *ids);
+    to->ids = ids;
+    to->n_ids = n;
     return 0;
 }
 

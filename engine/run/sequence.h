@@ -35,6 +35,10 @@ void sequence_drop(struct sequence *s);     // gives its blocks back and forgets
 // need not be computed again. E_NOMEM.
 int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
                    const int32_t *ids, int64_t n_ids, int64_t *kept, struct err *err);
+// A new sequence takes over what the cache of another holds of its first n_tokens tokens, blocks
+// shared. It stays empty where that is nothing: no cache, the window has moved on (KV_GONE), no
+// memory (E_NOMEM).
+int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens);
 // The turn is over: the sequence takes its log (malloc'd). What the cache has not seen of it is
 // forgotten.
 void sequence_take_log(struct sequence *s, int32_t *ids);

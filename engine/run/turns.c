@@ -111,6 +111,19 @@ static void submit(struct instance *in, struct turn *t) {
     sched_enqueue(&in->sched, &t->sched);
 }
 
+// The new sequence is idle from here on, and may be evicted like any other. Where there was nothing
+// to share it does not come into being; the owner's side is told which.
+static void fork_sequence(struct instance *in, const struct command *c) {
+    struct sequence *from = find(in, c->from), *to = from ? find_or_add(in, c->sequence) : NULL;
+    if (to && to->ring.n_held == 0) {
+        int rc = sequence_fork(to, from, c->n_tokens);
+        if (rc < 0) log_warn("engine.fork", "code=%s", err_name(rc));
+        if (to->ring.n_held > 0) sched_idle_add(&in->sched, &to->idle);
+    }
+    emit_forked(&in->emit, c->sequence, to ? to->ring.n_held : 0);
+    if (to) forget_if_empty(in, to);
+}
+
 void instance_command(struct instance *in, const struct command *c) {
     struct sequence *s = find(in, c->sequence);
     switch (c->kind) {
@@ -128,6 +141,9 @@ void instance_command(struct instance *in, const struct command *c) {
             s->release_asked = true;
         else
             give_up(in, s, RELEASE_ASKED);
+        break;
+    case COMMAND_FORK:
+        fork_sequence(in, c);
         break;
     case COMMAND_STOP:
         in->stopping = true;

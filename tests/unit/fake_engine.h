@@ -38,7 +38,7 @@ static struct {
     int submit_rc;      // what the next submits say instead
     int eos_after;      // > 0: turns draw eos as that token, whatever max_tokens
     int fail_after;     // > 0: turns end with an error after so many tokens
-    int n_submitted, n_released, n_asked;
+    int n_submitted, n_released, n_asked, n_forked;
     int64_t last_n_ids;
 } fake;
 
@@ -231,6 +231,15 @@ void engine_sequence_release(struct engine *e, uint64_t sequence) {
     if (!fake_pressure(sequence)) return;
     fake.events[fake.n_events - 1].why = RELEASE_ASKED;
     fake.n_released++;
+}
+int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
+    const struct fake_sequence *f = fake_sequence(from, false);
+    if (to == 0 || to == from || fake_sequence(to, false)) return E_INVAL;
+    fake.n_forked++;
+    if (!f || n_tokens <= 0) return 0;
+    int64_t n_cached = n_tokens < f->n_cached ? n_tokens : f->n_cached;
+    if (n_cached > 0) fake_sequence(to, true)->n_cached = n_cached;
+    return 0;
 }
 int engine_poll(struct engine *e, struct engine_event *out) {
     if (fake.first_event == fake.n_events) {

@@ -161,16 +161,10 @@ static void test_copy_on_write(void **state) {
     struct kv_ring a, b;
     assert_int_equal(kv_pool_init(&pool, 16, NULL), 0);
     assert_int_equal(kv_ring_init(&a, &pool, 64, 4, 16, 8, 200, NULL), 0);
-    assert_int_equal(kv_ring_init(&b, &pool, 64, 4, 16, 8, 200, NULL), 0);
     assert_int_equal(kv_ring_extend(&a, 12, NULL, NULL), 0);
     write_and_look(&a, 1, 12);
     kv_ring_commit(&a, 12);
-    for (int i = 0; i < a.map.n_sink_blocks + a.map.n_ring_blocks; i++) {
-        b.blocks[i] = a.blocks[i];
-        if (b.blocks[i] >= 0) kv_pool_ref(&pool, b.blocks[i]);
-    }
-    b.n_tokens = a.n_tokens;
-    b.n_held = a.n_held;
+    assert_int_equal(kv_ring_fork(&b, &a, 12, NULL), 0);
     const struct kv_ring *rings[] = {&a, &b};
     check(&pool, rings, 2);
 
@@ -190,6 +184,126 @@ static void test_copy_on_write(void **state) {
     kv_ring_release(&a);
     kv_ring_release(&b);
     assert_int_equal(pool.n_free, 16);
+    kv_pool_release(&pool);
+}
+
+// Many rings over one pool, forked from one another, written, cut and released in any order: what a
+// ring reads at a position is always what its own line of ancestors wrote there.
+enum { FAMILY = 6, LINE = 400 };
+struct relative {
+    struct kv_ring ring;
+    int64_t wrote[LINE]; // by position
+};
+
+static void family_write(struct relative *r, int32_t n) {
+    static int64_t next = 1;
+    for (int64_t p = r->ring.n_tokens; p < r->ring.n_tokens + n; p++)
+        *place_of(&r->ring, p) = r->wrote[p] = next++;
+}
+
+static void family_check(const struct kv_pool *pool, struct relative *family) {
+    const struct kv_ring *rings[FAMILY];
+    size_t n = 0;
+    for (int i = 0; i < FAMILY; i++) {
+        struct kv_ring *r = &family[i].ring;
+        if (!r->blocks) continue;
+        rings[n++] = r;
+        for (int64_t p = 0; p < r->n_tokens; p++) {
+            bool sees = p < r->sink_len || p > r->n_tokens - (r->memory_len - r->sink_len);
+            if (sees) assert_int_equal(*place_of(r, p), family[i].wrote[p]);
+        }
+    }
+    check(pool, rings, n);
+}
+
+// Gives room by releasing another than the one at work, as eviction does. False when none is left.
+static bool family_evict(struct relative *family, const struct relative *but) {
+    for (int i = 0; i < FAMILY; i++) {
+        if (&family[i] == but || !family[i].ring.blocks) continue;
+        kv_ring_release(&family[i].ring);
+        return true;
+    }
+    return false;
+}
+
+static void family_step(struct kv_pool *pool, struct relative *family, const struct shape *s) {
+    struct relative *r = &family[below(FAMILY)], *other = &family[below(FAMILY)];
+    uint32_t what = below(16);
+    if (!r->ring.blocks) {
+        assert_int_equal(kv_ring_init(&r->ring, pool, s->memory_len, s->sink_len, s->chunk,
+                                      s->block, s->session_len, NULL),
+                         0);
+    } else if (what == 0) {
+        kv_ring_release(&r->ring);
+    } else if (what <= 2 && other != r && r->ring.n_tokens > 0) {
+        kv_ring_release(&other->ring);
+        int64_t back = below(2) ? below(8) : below((uint32_t)r->ring.n_tokens + 1);
+        int64_t n = r->ring.n_tokens > back ? r->ring.n_tokens - back : 0;
+        int rc = kv_ring_fork(&other->ring, &r->ring, n, NULL);
+        assert_true(rc == 0 || rc == KV_GONE);
+        if (rc == KV_GONE) assert_null(other->ring.blocks);
+        memcpy(other->wrote, r->wrote, sizeof r->wrote);
+    } else if (what == 3) {
+        kv_ring_truncate(&r->ring, below((uint32_t)r->ring.n_tokens + 1));
+    } else {
+        int32_t n = 1 + (int32_t)below((uint32_t)s->chunk);
+        if (r->ring.n_tokens + n > s->session_len) return;
+        // A ring by itself always fits, and what others share with it costs nothing.
+        while (kv_ring_extend(&r->ring, n, arena_copy, NULL) == E_NOMEM)
+            assert_true(family_evict(family, r));
+        family_write(r, n);
+        kv_ring_commit(&r->ring, n);
+    }
+}
+
+static void test_forks_under_random_steps(void **state) {
+    static struct relative family[FAMILY];
+    for (int i = 0; i < 150; i++) {
+        struct shape s = random_shape();
+        if (s.session_len > LINE) s.session_len = LINE;
+        struct kv_pool pool;
+        // From just enough for one to room for most.
+        int32_t one = kv_ring_max_blocks(s.memory_len, s.sink_len, s.chunk, s.block, s.session_len);
+        int32_t n_blocks = one + (int32_t)below(3 * (uint32_t)one + 1);
+        assert_int_equal(kv_pool_init(&pool, n_blocks < MAX_BLOCKS ? n_blocks : MAX_BLOCKS, NULL),
+                         0);
+        memset(family, 0, sizeof family);
+        arena.copies = 0;
+        for (int step = 0; step < 300; step++) {
+            family_step(&pool, family, &s);
+            family_check(&pool, family);
+        }
+        for (int k = 0; k < FAMILY; k++) kv_ring_release(&family[k].ring);
+        assert_int_equal(pool.n_free, pool.n_blocks);
+        assert_int_equal(pool.n_extra, 0);
+        kv_pool_release(&pool);
+    }
+}
+
+// Forking holds what the shorter sequence needs and no more, and says when that is gone.
+static void test_fork_of_a_wrapped_ring(void **state) {
+    struct kv_pool pool;
+    struct kv_ring a, b, c;
+    assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);
+    assert_int_equal(kv_ring_init(&a, &pool, 32, 4, 16, 8, 1000, NULL), 0);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(kv_ring_extend(&a, 10, NULL, NULL), 0);
+        kv_ring_commit(&a, 10);
+    }
+    int32_t n_free = pool.n_free;
+    assert_int_equal(kv_ring_fork(&b, &a, 100, NULL), 0);
+    assert_int_equal(b.n_held, a.n_held);
+    assert_int_equal(pool.n_free, n_free);
+    assert_int_equal(kv_ring_fork(&c, &a, 60, NULL), KV_GONE);
+    assert_null(c.blocks);
+    assert_int_equal(kv_ring_fork(&c, &a, 0, NULL), KV_GONE); // sinks alone are no sequence
+    kv_ring_release(&a);
+    const struct kv_ring *rings[] = {&b};
+    check(&pool, rings, 1);
+    kv_pool_count_begin(&pool);
+    assert_int_equal(kv_ring_count(&b), b.n_held);
+    kv_ring_release(&b);
+    assert_int_equal(pool.n_free, 64);
     kv_pool_release(&pool);
 }
 
@@ -229,6 +343,8 @@ int main(void) {
         cmocka_unit_test(test_cut_keeps_what_it_says),
         cmocka_unit_test(test_full_pool_changes_nothing),
         cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_forks_under_random_steps),
+        cmocka_unit_test(test_fork_of_a_wrapped_ring),
         cmocka_unit_test(test_failed_first_step),
         cmocka_unit_test(test_bounds),
     };

@@ -1,0 +1,298 @@
+// Forks: two sequences over the same blocks go on as if each had always been alone. Compared bit
+// for bit with fresh sequences of the same logs, in the middle of blocks, on wrapped rings, while
+// the source runs, and when there is too little room for all. On a fixture model and the demo
+// model.
+#include "tests/golden/runner.h"
+
+static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
+enum { M = 40, S = 4, CHUNK = 16, BLOCK = 8 };
+
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed;
+static uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+static void random_log(const struct engine *e, int32_t *log, int64_t n) {
+    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
+}
+
+// A turn over the log that draws n tokens, logits kept: what it drew is appended.
+struct line { // one sequence as its owner sees it
+    uint64_t sequence;
+    int32_t log[MAX_LOG];
+    int64_t n;
+    struct rows rows;
+};
+
+static struct outcome out;
+
+static void go_on(struct engine *e, struct line *l, int32_t draw, int32_t memory_len) {
+    struct engine_turn t = turn_for(e, l->sequence, l->log, l->n, memory_len, S);
+    t.sampling.max_tokens = draw;
+    t.sampling.temperature = 0.8f;
+    t.sampling.seed = l->sequence * 1000 + (uint64_t)l->n;
+    t.sampling.has_seed = true;
+    t.on_logits = rows_keep;
+    t.on_logits_ctx = &l->rows;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.finish, FINISH_LENGTH);
+    memcpy(l->log + l->n, out.ids, (size_t)out.n * sizeof *out.ids);
+    l->n += out.n;
+}
+
+// The line's log once more, all of it from an empty cache: positions [from, n - 1) have the same
+// bits.
+static void compare_fresh(struct engine *e, const struct line *l, int64_t from,
+                          int32_t memory_len) {
+    struct rows want = rows_new(e->info.n_vocab);
+    struct engine_turn t = turn_for(e, 999, l->log, l->n, memory_len, S);
+    t.score_only = true;
+    t.on_logits = rows_keep;
+    t.on_logits_ctx = &want;
+    run_turn(e, &t, &out);
+    assert_int_equal(out.n_cached, 0);
+    size_t row = (size_t)want.vocab * sizeof(float);
+    for (int64_t p = from; p < l->n - 1; p++) {
+        if (memcmp(want.data + p * want.vocab, l->rows.data + p * want.vocab, row) != 0)
+            fail_msg("sequence %d: position %lld has other bits", (int)l->sequence, (long long)p);
+    }
+    free(want.data);
+    release(e, 999);
+}
+
+// Forks `from` at n tokens and says the next words on both sides.
+static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_t memory_len,
+                             bool shared) {
+    static struct line a, b;
+    a.sequence = 1, b.sequence = 2;
+    a.n = length;
+    a.rows = rows_new(e->info.n_vocab), b.rows = rows_new(e->info.n_vocab);
+    random_log(e, a.log, a.n);
+    go_on(e, &a, 5, memory_len);
+    int32_t held = e->info.n_blocks - e->instance.pool.n_free;
+    assert_int_equal(engine_sequence_fork(e, 1, 2, n), 0);
+    assert_true(engine_round(e));
+    assert_int_equal(e->info.n_blocks - e->instance.pool.n_free, held); // nothing was copied
+
+    memcpy(b.log, a.log, (size_t)n * sizeof *b.log);
+    b.n = n;
+    random_log(e, b.log + b.n, 7);
+    b.n += 7;
+    random_log(e, a.log + a.n, 3);
+    a.n += 3;
+    int64_t a_from = a.n - 4, kept = n < a_from ? n : a_from;
+    go_on(e, &b, 30, memory_len); // both write behind the fork, the new one first
+    assert_int_equal(out.n_cached, shared ? kept : 0);
+    assert_int_equal(out.source, shared ? CACHE_KEPT : CACHE_NONE);
+    go_on(e, &a, 30, memory_len);
+    assert_int_equal(out.n_cached, a_from);
+    random_log(e, b.log + b.n, 20);
+    b.n += 20;
+    go_on(e, &b, 10, memory_len);
+    compare_fresh(e, &a, a_from, memory_len);
+    compare_fresh(e, &b, shared ? kept : 0, memory_len);
+    release(e, 1);
+    release(e, 2);
+    assert_int_equal(e->instance.pool.n_free, e->info.n_blocks);
+    assert_int_equal(e->instance.pool.n_extra, 0);
+    assert_null(e->owned);
+    free(a.rows.data);
+    free(b.rows.data);
+}
+
+static void test_both_sides_go_on(void **state) {
+    seed = 21;
+    struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
+    int32_t whole = e->info.max_memory_len;
+    fork_and_compare(e, 50, 54, whole, true); // at the end: the last block is half full
+    fork_and_compare(e, 50, 40, whole, true); // at a block's end
+    fork_and_compare(e, 50, 13, whole, true); // far back, in the middle of a block
+    fork_and_compare(e, 50, 1, whole, true);
+    fork_and_compare(e, 150, 154, M, true); // the ring has wrapped
+    fork_and_compare(e, 150, 152, M, true);
+    fork_and_compare(e, 150, 60, M, false); // the window has moved on
+    engine_close(e);
+}
+
+// The source is in the middle of its prefill, or decodes: neither notices.
+static void test_fork_of_a_running_source(void **state) {
+    static struct line a, b;
+    struct engine_event ev;
+    seed = 22;
+    struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
+    a = (struct line){.sequence = 1, .n = 60, .rows = rows_new(e->info.n_vocab)};
+    b = (struct line){.sequence = 2, .rows = rows_new(e->info.n_vocab)};
+    random_log(e, a.log, a.n);
+    struct engine_turn t = turn_for(e, 1, a.log, a.n, M, S);
+    t.sampling.max_tokens = 60;
+    t.on_logits = rows_keep;
+    t.on_logits_ctx = &a.rows;
+    memset(&out, 0, sizeof out);
+    submit(e, &t);
+    uint64_t next = 2;
+    for (int round = 0; !out.done; round++) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) outcome_take(&out, &ev);
+        // During prefill more than is computed is asked for; while decoding, just behind the input.
+        if (round == 1 || round == 6) assert_int_equal(engine_sequence_fork(e, 1, next++, 60), 0);
+    }
+    memcpy(a.log + a.n, out.ids, (size_t)out.n * sizeof *out.ids);
+    a.n += out.n;
+    compare_fresh(e, &a, 0, M);
+    for (uint64_t s = 2; s < next; s++) {
+        b.sequence = s;
+        memcpy(b.log, a.log, 60 * sizeof *b.log);
+        b.n = 60;
+        random_log(e, b.log + b.n, 9);
+        b.n += 9;
+        go_on(e, &b, 30, M);
+        assert_int_equal(out.n_cached, s == 2 ? 32 : 60);
+        compare_fresh(e, &b, 60, M);
+    }
+    engine_close(e);
+    free(a.rows.data);
+    free(b.rows.data);
+}
+
+// A pool that holds one sequence and a bit: whoever runs gets its blocks from those that do not,
+// shared ones too, and the turn that was admitted never fails for want of one.
+static void test_forks_in_a_pool_for_one(void **state) {
+    static struct line lines[5];
+    enum { N = sizeof lines / sizeof *lines };
+    seed = 23;
+    struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
+    int64_t block_bytes = e->info.block_bytes;
+    engine_close(e);
+    int32_t one = kv_ring_max_blocks(M, S, CHUNK, BLOCK, 4096);
+    for (int32_t room = one; room < 2 * one; room += 2) {
+        e = engine_for(*state, CHUNK, BLOCK, room * block_bytes);
+        e->instance.opt.max_session_len = e->info.max_session_len = 4096;
+        assert_int_equal(e->info.n_blocks, room);
+        for (int i = 0; i < N; i++) lines[i] = (struct line){.sequence = 0};
+        lines[0].rows = rows_new(e->info.n_vocab);
+        lines[0].sequence = 1;
+        lines[0].n = 20;
+        random_log(e, lines[0].log, 20);
+        uint64_t next = 2;
+        for (int step = 0; step < 60; step++) {
+            struct line *l = &lines[below(N)], *from = &lines[below(N)];
+            if (!l->sequence && from->sequence) {
+                int64_t n = from->n - below(12);
+                assert_int_equal(engine_sequence_fork(e, from->sequence, next, n), 0);
+                *l = (struct line){.sequence = next++, .n = n, .rows = rows_new(e->info.n_vocab)};
+                memcpy(l->log, from->log, (size_t)n * sizeof *l->log);
+            } else if (l->sequence && step % 7 == 6) {
+                engine_sequence_release(e, l->sequence);
+                l->sequence = 0;
+                free(l->rows.data);
+                l->rows.data = NULL;
+                if (!lines[0].sequence && !lines[1].sequence && !lines[2].sequence &&
+                    !lines[3].sequence && !lines[4].sequence)
+                    break;
+            } else if (l->sequence) {
+                struct engine_event ev;
+                random_log(e, l->log + l->n, 3);
+                l->n += 3;
+                struct engine_turn t = turn_for(e, l->sequence, l->log, l->n, M, S);
+                t.sampling.max_tokens = 8;
+                t.on_logits = rows_keep;
+                t.on_logits_ctx = &l->rows;
+                memset(&out, 0, sizeof out);
+                submit(e, &t);
+                while (!out.done) {
+                    assert_true(engine_round(e));
+                    while (engine_poll(e, &ev) == 1) {
+                        if (ev.sequence == l->sequence && ev.kind != ENGINE_RELEASED)
+                            outcome_take(&out, &ev);
+                    }
+                }
+                assert_int_equal(out.finish, FINISH_LENGTH);
+                int64_t from_row = out.n_cached;
+                memcpy(l->log + l->n, out.ids, (size_t)out.n * sizeof *out.ids);
+                l->n += out.n;
+                if (step % 5 == 0) { // an engine with room says what is right
+                    struct engine *calm = engine_for(*state, CHUNK, BLOCK, 0);
+                    calm->instance.opt.max_session_len = calm->info.max_session_len = 4096;
+                    compare_fresh(calm, l, from_row, M);
+                    engine_close(calm);
+                }
+            }
+        }
+        engine_close(e);
+        for (int i = 0; i < N; i++) free(lines[i].sequence ? lines[i].rows.data : NULL);
+    }
+}
+
+// What a caller may get wrong, and forks that find nothing.
+static void test_refusals_and_empty_forks(void **state) {
+    static struct line a, b;
+    seed = 24;
+    struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
+    a = (struct line){.sequence = 1, .n = 20, .rows = rows_new(e->info.n_vocab)};
+    b = (struct line){.sequence = 2, .n = 20, .rows = rows_new(e->info.n_vocab)};
+    random_log(e, a.log, a.n);
+    memcpy(b.log, a.log, 20 * sizeof *b.log);
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), 0); // nobody knows 1
+    assert_null(e->owned);
+    go_on(e, &a, 5, M);
+    assert_int_equal(engine_sequence_fork(e, 1, 0, 20), E_INVAL);
+    assert_int_equal(engine_sequence_fork(e, 1, 1, 20), E_INVAL);
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 0), 0);
+    // The source is released before the fork is looked at: the new one starts empty, and a turn and
+    // a release that came at once find their place.
+    engine_sequence_release(e, 1);
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), 0);
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), E_INVAL); // not new any more
+    struct engine_turn t = turn_for(e, 2, b.log, b.n, M, S);
+    t.sampling.max_tokens = 2;
+    struct engine_event ev;
+    memset(&out, 0, sizeof out);
+    submit(e, &t);
+    engine_sequence_release(e, 2);
+    bool released = false;
+    for (int i = 0; i < 20; i++) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence == 2 && ev.kind == ENGINE_RELEASED)
+                released = true;
+            else if (ev.sequence == 2)
+                outcome_take(&out, &ev);
+        }
+    }
+    assert_true(out.done && released);
+    assert_int_equal(out.n_cached, 0);
+    assert_null(e->owned);
+    // A fork that finds nothing and is released leaves nothing behind.
+    go_on(e, &a, 5, M);
+    engine_sequence_release(e, 1);
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), 0);
+    engine_sequence_release(e, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) assert_int_equal(ev.sequence, 1);
+    }
+    assert_null(e->owned);
+    assert_null(e->instance.sequences);
+    engine_stop(e);
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), E_CLOSED);
+    engine_close(e);
+    free(a.rows.data);
+    free(b.rows.data);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        {"fixture: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)models[0]},
+        {"fixture: a running source", test_fork_of_a_running_source, NULL, NULL, (void *)models[0]},
+        {"fixture: a pool for one", test_forks_in_a_pool_for_one, NULL, NULL, (void *)models[0]},
+        {"fixture: refusals and empty forks", test_refusals_and_empty_forks, NULL, NULL,
+         (void *)models[0]},
+        {"demo: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)models[1]},
+        {"demo: a running source", test_fork_of_a_running_source, NULL, NULL, (void *)models[1]},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
