@@ -134,6 +134,16 @@ struct backend_ops {
     int (*kv_store_init)(struct backend *be, struct kv_store *kv, struct err *err);
     void (*kv_store_release)(struct backend *be, struct kv_store *kv);
     int (*kv_block_copy)(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
+    // Whole blocks to host memory and back: host[i] (block_bytes each, host_alloc's memory where
+    // there is one) and blocks[i], n of them. The bytes come back as they went; what they mean is
+    // the backend's own. After what has been asked of the device before, in order; a device copies
+    // beside the steps that follow, so neither side is touched until kv_copies_done has said 1 (0:
+    // not yet; wait: then it waits and never says 0). NULL: a copy is done when its call returns.
+    int (*kv_blocks_save)(struct backend *be, const struct kv_store *kv, void *const *host,
+                          const int32_t *blocks, int32_t n);
+    int (*kv_blocks_load)(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                          void *const *host, int32_t n);
+    int (*kv_copies_done)(struct backend *be, bool wait);
 
     // --- one step
     // -----------------------------------------------------------------------------------

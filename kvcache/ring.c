@@ -202,3 +202,19 @@ int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, stru
     for (int64_t p = window; p < n; p += block) slot_share(to, from, p);
     return 0;
 }
+
+int kv_ring_restore(struct kv_ring *r, int64_t n) {
+    assert(n >= 1 && r->n_tokens == 0 && r->n_held == 0);
+    int64_t block = r->map.block_tokens, window = first_needed(r, n);
+    int64_t n_sink = min_i64(ceil_div(n, block), r->map.n_sink_blocks);
+    int64_t n_window = n > window ? ceil_div(n - window, block) : 0;
+    if (n_sink + n_window > r->pool->n_free) return E_NOMEM;
+    for (int64_t i = 0; i < n_sink + n_window; i++) {
+        int64_t p = i < n_sink ? i * block : window + (i - n_sink) * block;
+        r->blocks[kv_map_slot(&r->map, p)] = kv_pool_take(r->pool);
+    }
+    r->n_held = (int32_t)(n_sink + n_window);
+    r->n_tokens = n;
+    r->first_lost = window;
+    return 0;
+}

@@ -35,6 +35,10 @@ void kv_ring_release(struct kv_ring *r); // gives every block back
 // Its blocks that have not been met since kv_pool_count_begin.
 int32_t kv_ring_count(const struct kv_ring *r);
 
+// An empty ring takes the blocks that a ring of n positions holds, unwritten: the caller fills them
+// (kv_image) before anything reads them. All or nothing: E_NOMEM leaves it empty.
+int kv_ring_restore(struct kv_ring *r, int64_t n);
+
 // Makes room for positions [n_tokens, n_tokens + n): gives back what the window has passed, takes
 // fresh blocks, replaces shared ones (copy on write, through `copy`, which may be NULL while
 // nothing is shared). All or nothing: E_NOMEM leaves the ring as it was. n <= chunk_tokens.

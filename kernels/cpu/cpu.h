@@ -154,6 +154,10 @@ size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
 void cpu_kv_store_release(struct backend *be, struct kv_store *kv);
 int cpu_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
+int cpu_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *const *host,
+                       const int32_t *blocks, int32_t n);
+int cpu_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                       void *const *host, int32_t n);
 int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
               float scale);
 int cpu_embed_positions(struct backend *be, void *y, const struct batch *b, const float *table,

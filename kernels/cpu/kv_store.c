@@ -49,3 +49,58 @@ int cpu_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int3
                (char *)kv->data + (size_t)src * kv->block_bytes, kv->block_bytes);
     return 0;
 }
+
+// --- to host memory and back: the workers share the bytes, since one core does not read memory as
+// fast as it can be read
+
+enum { PIECE_BYTES = 256 << 10 };
+
+struct copies {
+    char *arena;
+    void *const *host;
+    const int32_t *blocks;
+    size_t block_bytes;
+    int pieces; // of a block
+    bool load;
+};
+
+static void copy_piece(void *ctx, int item, int worker) {
+    const struct copies *c = ctx;
+    size_t at = (size_t)(item % c->pieces) * PIECE_BYTES;
+    size_t bytes = c->block_bytes - at < PIECE_BYTES ? c->block_bytes - at : PIECE_BYTES;
+    int i = item / c->pieces;
+    char *block = c->arena + (size_t)c->blocks[i] * c->block_bytes + at;
+    char *host = (char *)c->host[i] + at;
+    memcpy(c->load ? block : host, c->load ? host : block, bytes);
+}
+
+static int copy_blocks(struct backend *be, const struct kv_store *kv, void *const *host,
+                       const int32_t *blocks, int32_t n, bool load) {
+    struct copies c = {.arena = kv->data,
+                       .host = host,
+                       .blocks = blocks,
+                       .block_bytes = kv->block_bytes,
+                       .pieces = (int)((kv->block_bytes + PIECE_BYTES - 1) / PIECE_BYTES),
+                       .load = load};
+    for (int32_t i = 0; i < n; i++) {
+        if (blocks[i] < 0 || blocks[i] >= kv->n_blocks) return E_INVAL;
+    }
+    int32_t most = THREADS_MAX_ITEMS / c.pieces;
+    for (int32_t first = 0; first < n; first += most) {
+        c.host = host + first;
+        c.blocks = blocks + first;
+        int32_t some = n - first < most ? n - first : most;
+        threads_for(cpu_of(be)->threads, some * c.pieces, copy_piece, &c);
+    }
+    return 0;
+}
+
+int cpu_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *const *host,
+                       const int32_t *blocks, int32_t n) {
+    return copy_blocks(be, kv, host, blocks, n, false);
+}
+
+int cpu_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                       void *const *host, int32_t n) {
+    return copy_blocks(be, kv, host, blocks, n, true);
+}

@@ -91,6 +91,7 @@ void cuda_close(struct cuda_backend *cuda) {
     cuda_staging_release(cuda);
     cuda_step_release(cuda);
     cublas_close(&cuda->blas);
+    cuda_kv_copies_release(cuda);
     cuda_draws_release(cuda);
     cudaFree(cuda->attention_work);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);

@@ -26,6 +26,11 @@ struct cuda_backend {
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
     int32_t kv_blocks; // of the cache made last: block ids are below
+    // Blocks to host memory and back, beside the steps. Made with the cache. stepped: what the
+    // steps' stream had been asked for when the copies were.
+    cudaStream_t copy_stream;
+    cudaEvent_t stepped, copied;
+    bool copying; // copied has been recorded and not been seen
     void *attention_work;
     size_t attention_work_bytes;
     struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
@@ -56,6 +61,12 @@ size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
 void cuda_kv_store_release(struct backend *be, struct kv_store *kv);
 int cuda_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
+int cuda_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *const *host,
+                        const int32_t *blocks, int32_t n);
+int cuda_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                        void *const *host, int32_t n);
+int cuda_kv_copies_done(struct backend *be, bool wait);
+void cuda_kv_copies_release(struct cuda_backend *cuda); // of none: nothing
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                    const struct weight *w, const float *bias);
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,

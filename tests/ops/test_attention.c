@@ -315,6 +315,21 @@ static void block_copy(struct backend *be) {
     assert_memory_equal((char *)kv.data + 2 * bytes, kv.data, bytes);
     assert_int_equal(be->ops->kv_block_copy(be, &kv, 3, 0), E_INVAL);
     assert_int_equal(be->ops->kv_block_copy(be, &kv, 0, -1), E_INVAL);
+    // To host memory, and back to other blocks.
+    char *host = malloc(2 * bytes), *were = malloc(2 * bytes);
+    assert_true(host && were);
+    memcpy(were, (char *)kv.data + bytes, 2 * bytes);
+    void *places[] = {host, host + bytes};
+    static const int32_t from[] = {1, 2}, to[] = {2, 0}, wrong[] = {0, 3};
+    assert_int_equal(be->ops->kv_blocks_save(be, &kv, places, from, 2), 0);
+    assert_memory_equal(host, were, 2 * bytes);
+    memset(kv.data, 0xee, 3 * bytes);
+    assert_int_equal(be->ops->kv_blocks_load(be, &kv, to, places, 2), 0);
+    assert_memory_equal((char *)kv.data + 2 * bytes, were, bytes);
+    assert_memory_equal(kv.data, were + bytes, bytes);
+    assert_int_equal(be->ops->kv_blocks_load(be, &kv, wrong, places, 2), E_INVAL);
+    free(were);
+    free(host);
     be->ops->kv_store_release(be, &kv);
     kv.dtype = DTYPE_I8;
     assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_UNSUPPORTED);

@@ -1,0 +1,113 @@
+// See image.h.
+#include "kvcache/image.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static void copy_drop(struct kv_image *m, struct kv_copy *c) {
+    if (c->host < 0) return;
+    kv_pool_unref(m->host, c->host);
+    c->host = -1;
+    m->n_held--;
+}
+
+int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring *shape) {
+    *m = (struct kv_image){0};
+    int32_t n = shape->map.n_sink_blocks + shape->map.n_ring_blocks;
+    m->copies = malloc((size_t)n * sizeof *m->copies);
+    if (!m->copies) return E_NOMEM;
+    for (int32_t i = 0; i < n; i++) m->copies[i] = (struct kv_copy){.host = -1};
+    m->host = host;
+    m->n_slots = n;
+    m->memory_len = shape->memory_len;
+    m->sink_len = shape->sink_len;
+    return 0;
+}
+
+void kv_image_release(struct kv_image *m) {
+    for (int32_t i = 0; i < m->n_slots; i++) copy_drop(m, &m->copies[i]);
+    free(m->copies);
+    *m = (struct kv_image){0};
+}
+
+void kv_image_cut(struct kv_image *m, int64_t n, int32_t block_tokens) {
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        struct kv_copy *c = &m->copies[i];
+        if (c->host < 0 || c->upto <= n) continue;
+        c->upto = n;
+        if (n <= c->logical * block_tokens) copy_drop(m, c);
+    }
+}
+
+// The ring's blocks: fn for each, with its slot and logical number.
+static int64_t logical_of(const struct kv_ring *r, int32_t slot) {
+    if (slot < r->map.n_sink_blocks) return slot;
+    // The window's blocks are fewer than the ring's slots: the youngest logical block of this slot
+    // that has been written is the one that is held.
+    int64_t last = (r->n_tokens - 1) / r->map.block_tokens - r->map.n_sink_blocks;
+    int64_t at = slot - r->map.n_sink_blocks;
+    return r->map.n_sink_blocks + last - (last - at) % r->map.n_ring_blocks;
+}
+
+static int64_t end_of(const struct kv_ring *r, int64_t logical) {
+    int64_t end = (logical + 1) * r->map.block_tokens;
+    return end < r->n_tokens ? end : r->n_tokens;
+}
+
+static bool is_right(const struct kv_image *m, const struct kv_ring *r, int32_t slot) {
+    const struct kv_copy *c = &m->copies[slot];
+    int64_t logical = logical_of(r, slot);
+    return c->host >= 0 && c->logical == logical && c->upto >= end_of(r, logical);
+}
+
+int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->n_slots; i++) n += r->blocks[i] >= 0 && !is_right(m, r, i);
+    return n;
+}
+
+// A host block that somebody else still reads is left to him.
+static int copy_take(struct kv_image *m, struct kv_copy *c) {
+    if (c->host >= 0 && m->host->refs[c->host] == 1) return 0;
+    copy_drop(m, c);
+    c->host = kv_pool_take(m->host);
+    if (c->host < 0) return E_NOMEM;
+    m->n_held++;
+    return 0;
+}
+
+static void drop_passed(struct kv_image *m, const struct kv_ring *r) {
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        if (r->blocks[i] < 0) copy_drop(m, &m->copies[i]);
+    }
+}
+
+int kv_image_next(struct kv_image *m, const struct kv_ring *r, int32_t *slot) {
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        if (r->blocks[i] < 0 || is_right(m, r, i)) continue;
+        TRY(copy_take(m, &m->copies[i]));
+        *slot = i;
+        return 1;
+    }
+    drop_passed(m, r);
+    return 0;
+}
+
+void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot) {
+    struct kv_copy *c = &m->copies[slot];
+    assert(c->host >= 0);
+    c->logical = logical_of(r, slot);
+    c->upto = end_of(r, c->logical);
+}
+
+int kv_image_fill(struct kv_image *m, const struct kv_ring *r) {
+    for (int32_t i = 0; i < m->n_slots; i++) {
+        if (r->blocks[i] < 0) continue;
+        if (copy_take(m, &m->copies[i]) < 0) {
+            kv_image_cut(m, 0, r->map.block_tokens);
+            return E_NOMEM;
+        }
+        kv_image_copied(m, r, i);
+    }
+    return 0;
+}
