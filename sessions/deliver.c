@@ -120,6 +120,7 @@ void deliver_detach(struct attachment *a) {
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
     struct client *c;
     service_enter(ss);
+    replays_client_gone(ss, client);
     while ((c = find_client(ss, client)) && c->attachments) deliver_detach(c->attachments);
     if (c) client_forget(ss, c); // requests of it still wait: they will find it gone
     service_leave(ss);

@@ -55,7 +55,7 @@ int history_need(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct store_job *job = NULL;
     int64_t first, end;
-    if (!missing(s, r, &first, &end)) return 0;
+    if (!debug_needs(s, r, &first, &end) && !missing(s, r, &first, &end)) return 0;
     struct request *copy = request_copy(r);
     if (copy) job = store_job_new(STORE_TURNS, s->rec.key);
     if (!job || deliver_defer(ss, r->client) < 0) {
@@ -71,10 +71,7 @@ int history_need(struct session *s, const struct request *r) {
 }
 
 // What came takes the slim ones' places.
-static int fill(struct session *s, const struct store_job *job) {
-    struct stored_session *got = job->loaded;
-    if (job->rc < 0) return job->rc;
-    if ((int64_t)got->n_turns != job->end - job->first) return E_CORRUPT;
+static int fill(struct session *s, const struct stored_session *got) {
     for (size_t i = 0; i < got->n_turns; i++) {
         struct turn *old = session_turn(s, got->turns[i].rec.turn);
         if (!old || !old->slim) continue;
@@ -98,7 +95,11 @@ void history_done(struct sessions *ss, struct store_job *job) {
     struct request *r = s->paging;
     s->paging = NULL;
     r->client = deliver_resume(ss, r->client);
-    int rc = fill(s, job);
+    int64_t first, end;
+    bool shown = debug_needs(s, r, &first, &end); // as it is, not to be kept
+    int rc = job->rc;
+    if (rc == 0 && (int64_t)job->loaded->n_turns != job->end - job->first) rc = E_CORRUPT;
+    if (rc == 0 && !shown) rc = fill(s, job->loaded);
     if (rc < 0) {
         if (rc == E_NOMEM)
             err_set(&job->err, rc, "the server is out of memory");
@@ -108,6 +109,8 @@ void history_done(struct sessions *ss, struct store_job *job) {
         requests_fail(ss, r->client, r->request_id, s->rec.id,
                       rc == E_NOMEM ? "overloaded" : "store_failed",
                       rc == E_NOMEM ? RETRY_AFTER_MS : 0, job->err.text);
+    } else if (shown) {
+        debug_read(s, r, job->loaded);
     } else {
         requests_run(s, r);
     }

@@ -26,22 +26,6 @@ struct replay {
     char why[REPLAY_WHY_MAX];
 };
 
-void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out) {
-    int64_t longest = 2; // one token more than is on record may be drawn
-    for (size_t i = 0; i < s->n_turns; i++)
-        longest += (int64_t)s->turns[i].rec.n_input_ids + (int64_t)s->turns[i].tokens.n;
-    *out = (struct replay_window){
-        .session_len = s->rec.session_len,
-        .memory_len = s->rec.memory_len,
-        .sink_len = s->rec.sink_len,
-    };
-    if (!what_if && out->session_len > longest) out->session_len = longest;
-    if (out->memory_len > out->session_len && out->session_len > 0)
-        out->memory_len = (int32_t)out->session_len;
-    if (out->sink_len >= out->memory_len && s->rec.sink_len < s->rec.memory_len)
-        out->sink_len = out->memory_len - 1;
-}
-
 int replay_new(struct replay **out, struct engine *e, const struct stored_session *s,
                const struct replay_window *w, struct err *err) {
     struct replay *r = calloc(1, sizeof *r);

@@ -18,11 +18,6 @@
 
 struct replay;
 
-// What the engine must be able to hold, and what each turn is given. As recorded; but a window or a
-// log longer than what there is to replay changes no mask, so that a short session can be replayed
-// on a small machine. What-if has no such bound.
-void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out);
-
 // Borrows engine and session until replay_free. E_CORRUPT when the record's log does not fit
 // together, E_NOMEM.
 int replay_new(struct replay **out, struct engine *e, const struct stored_session *s,

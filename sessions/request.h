@@ -12,6 +12,9 @@ enum request_kind {
     REQUEST_CLOSE,
     REQUEST_START,
     REQUEST_CANCEL,
+    REQUEST_TURN, // debug.h
+    REQUEST_EVENTS,
+    REQUEST_REPLAY,
 };
 struct request {
     enum request_kind kind;
@@ -20,14 +23,14 @@ struct request {
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct session_open open; // OPEN (its id is the one above)
     int64_t after;            // ATTACH
-    int64_t last, before;     // GET
+    int64_t last, before;     // GET, EVENTS
     bool attach;              // GET
     const char *title;        // UPDATE
     const char *sampling;     // UPDATE, START
     bool delete_it;           // CLOSE
     struct turn_input input;  // START
     bool queue;               // START
-    int64_t turn;             // CANCEL
+    int64_t turn;             // CANCEL, TURN, REPLAY
     struct request *next;
 };
 

@@ -1,7 +1,7 @@
 // What clients ask for, but for turns. See service.h.
 //
-// Every request about one session comes through submit(): a session that is not in memory is read
-// first, and requests for it wait in the order in which they came.
+// Every request about one session comes through requests_submit(): a session that is not in memory
+// is read first, and requests for it wait in the order in which they came.
 #include "base/err.h"
 #include "base/random_id.h"
 #include "sessions/service.h"
@@ -115,7 +115,7 @@ static void load(struct sessions *ss, const struct request *r) {
     store_send(ss->store, job);
 }
 
-static void submit(struct sessions *ss, const struct request *r) {
+void requests_submit(struct sessions *ss, const struct request *r) {
     service_enter(ss);
     struct session *s = r->id && session_id_valid(r->id) ? service_find(ss, r->id) : NULL;
     if (r->id && !session_id_valid(r->id)) {
@@ -182,6 +182,7 @@ void requests_delete_done(struct sessions *ss, struct store_job *job) {
         requests_fail(ss, job->client, job->request_id, job->id, code, 0, job->err.text);
         return;
     }
+    replays_session_gone(ss, job->id);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     if (ss->cb.on_changed) ss->cb.on_changed(ss->cb.ctx, job->owner, &gone, true);
 }
@@ -498,6 +499,13 @@ void requests_run(struct session *s, const struct request *r) {
     case REQUEST_CANCEL:
         cancel(s, r);
         break;
+    case REQUEST_EVENTS:
+        debug_events(s, r);
+        break;
+    case REQUEST_TURN:
+    case REQUEST_REPLAY:
+        debug_refuse(s, r);
+        break;
     case REQUEST_OPEN:
         break;
     }
@@ -574,8 +582,8 @@ void requests_list_done(struct sessions *ss, struct store_job *job) {
 
 // --- the door ----------------------------------------------------------------
 
-static struct request request_of(const struct sessions_request *r, enum request_kind kind,
-                                 const char *id) {
+struct request requests_of(const struct sessions_request *r, enum request_kind kind,
+                           const char *id) {
     struct request q = {.kind = kind, .client = r->client, .owner = r->owner, .id = id, .turn = -1};
     memcpy(q.request_id, r->request_id, sizeof q.request_id);
     return q;
@@ -583,59 +591,59 @@ static struct request request_of(const struct sessions_request *r, enum request_
 
 void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
                            const struct session_open *o) {
-    struct request q = request_of(r, REQUEST_OPEN, o->id);
+    struct request q = requests_of(r, REQUEST_OPEN, o->id);
     q.open = *o;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }
 
 void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t after) {
-    struct request q = request_of(r, REQUEST_ATTACH, id);
+    struct request q = requests_of(r, REQUEST_ATTACH, id);
     q.after = after;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }
 
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    struct request q = request_of(r, REQUEST_DETACH, id);
-    submit(ss, &q);
+    struct request q = requests_of(r, REQUEST_DETACH, id);
+    requests_submit(ss, &q);
 }
 
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach_too, int64_t last, int64_t before) {
-    struct request q = request_of(r, REQUEST_GET, id);
+    struct request q = requests_of(r, REQUEST_GET, id);
     q.attach = attach_too;
     q.last = last;
     q.before = before;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }
 
 void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
                      const char *title, const char *sampling) {
-    struct request q = request_of(r, REQUEST_UPDATE, id);
+    struct request q = requests_of(r, REQUEST_UPDATE, id);
     q.title = title;
     q.sampling = sampling;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }
 
 void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
                             bool delete_it) {
-    struct request q = request_of(r, REQUEST_CLOSE, id);
+    struct request q = requests_of(r, REQUEST_CLOSE, id);
     q.delete_it = delete_it;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }
 
 void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
                          const struct turn_input *input, const char *sampling, bool queue) {
-    struct request q = request_of(r, REQUEST_START, id);
+    struct request q = requests_of(r, REQUEST_START, id);
     q.input = *input;
     q.sampling = sampling;
     q.queue = queue;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }
 
 void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
                           int64_t turn) {
-    struct request q = request_of(r, REQUEST_CANCEL, id);
+    struct request q = requests_of(r, REQUEST_CANCEL, id);
     q.turn = turn;
-    submit(ss, &q);
+    requests_submit(ss, &q);
 }

@@ -91,6 +91,22 @@ void rerun_bound(struct sampling_params *p, const struct stored_turn *t) {
     if (p->max_tokens == 0 || p->max_tokens > most) p->max_tokens = (int32_t)most;
 }
 
+void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out) {
+    int64_t longest = 2; // one token more than is on record may be drawn
+    for (size_t i = 0; i < s->n_turns; i++)
+        longest += (int64_t)s->turns[i].rec.n_input_ids + (int64_t)s->turns[i].tokens.n;
+    *out = (struct replay_window){
+        .session_len = s->rec.session_len,
+        .memory_len = s->rec.memory_len,
+        .sink_len = s->rec.sink_len,
+    };
+    if (!what_if && out->session_len > longest) out->session_len = longest;
+    if (out->memory_len > out->session_len && out->session_len > 0)
+        out->memory_len = (int32_t)out->session_len;
+    if (out->sink_len >= out->memory_len && s->rec.sink_len < s->rec.memory_len)
+        out->sink_len = out->memory_len - 1;
+}
+
 // --- comparing ---------------------------------------------------------------
 
 static bool same_bits(float a, float b) {

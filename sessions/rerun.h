@@ -66,11 +66,14 @@ struct replay_turn {
     char why[REPLAY_WHY_MAX]; // FAILED
 };
 
-// What the engine must be able to hold, and what each turn is given (replay_window()).
+// What the engine must be able to hold, and what each turn is given. As recorded; but a window or a
+// log longer than what there is to replay changes no mask, so that a short session can be replayed
+// on a small machine. What-if has no such bound.
 struct replay_window {
     int64_t session_len;
     int32_t memory_len, sink_len;
 };
+void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out);
 
 // The log that turns of a record stand on.
 struct replay_log {

@@ -513,6 +513,7 @@ static void on_released(struct session *s, const struct engine_event *e) {
 void run_engine_event(struct sessions *ss, const struct engine_event *e) {
     struct session *s;
     int64_t key = (int64_t)e->sequence;
+    if (replays_engine_event(ss, e)) return;
     HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
     if (!s) return; // gone, with everything that could be said of it
     service_touch(s);

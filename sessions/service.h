@@ -7,6 +7,7 @@
 //   deliver.c   attaching, and events on their way out
 //   history.c   older turns: off memory, and back when somebody asks
 //   keep.c      tokens into the tail before they are told
+//   debug.c, debug_replay.c  what is on record, shown and run again (debug.h)
 //
 // Handlers change sessions and touch them. When the outermost call is about to return, every
 // touched session is settled: what is due is saved, the next turn started, clients told, memory
@@ -49,6 +50,8 @@ struct sessions {
     int64_t n_lru;
     struct session *timed;
     struct session *touched, **touched_end;
+    struct replaying *replays;
+    uint64_t next_replay;
     int depth; // of nested calls
     bool draining, closing;
     char store_error[512]; // "": the database takes writes
@@ -78,8 +81,11 @@ void service_store_works(struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
 
 // requests.c
-void requests_run(struct session *s, const struct request *r); // its session can be asked
-void requests_run_deferred(struct session *s);                 // it can be asked now
+struct request requests_of(const struct sessions_request *r, enum request_kind kind,
+                           const char *id);
+void requests_submit(struct sessions *ss, const struct request *r); // the door of all of them
+void requests_run(struct session *s, const struct request *r);      // its session can be asked
+void requests_run_deferred(struct session *s);                      // it can be asked now
 // What waits for one that cannot be asked: it is not there (err NULL; one of them may open it),
 // another has its id (E_EXISTS: that one is on disk), or it could not be read.
 void requests_run_orphans(struct session *orphaned, const struct err *err);
@@ -138,3 +144,21 @@ void deliver_ready(struct session *s); // on_ready to whom it concerns
 void deliver_accepted(struct session *s, const struct pending *p);
 void deliver_committed(struct session *s,
                        struct pending *p); // takes p: its answer, or the event that answers
+
+// debug.c
+// The turns that the request wants from the record, as [first, end). False: none, or it will be
+// refused.
+bool debug_needs(const struct session *s, const struct request *r, int64_t *first, int64_t *end);
+void debug_refuse(struct session *s, const struct request *r); // what debug_needs() did not want
+void debug_events(struct session *s, const struct request *r);
+void debug_read(struct session *s, const struct request *r, struct stored_session *turns);
+
+// debug_replay.c
+bool replays_has(const struct sessions *ss, uint64_t client);
+// Takes the last of the turns over.
+void replays_start(struct session *s, const struct request *r, struct stored_session *turns);
+bool replays_engine_event(struct sessions *ss, const struct engine_event *e); // true: it was theirs
+void replays_client_gone(struct sessions *ss, uint64_t client);
+void replays_session_gone(struct sessions *ss, const char *id);
+void replays_drain(struct sessions *ss); // all end, with an error
+void replays_free(struct sessions *ss);

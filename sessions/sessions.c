@@ -330,6 +330,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
         return;
     }
     service_store_works(ss);
+    replays_session_gone(ss, s->rec.id);
     event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(ss));
     s->rec.closed_ms = service_now_ms(ss);
     s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
@@ -455,7 +456,10 @@ int64_t sessions_poll(struct sessions *ss) {
 }
 
 void sessions_drain(struct sessions *ss) {
+    service_enter(ss);
     ss->draining = true;
+    replays_drain(ss);
+    service_leave(ss);
 }
 
 int sessions_n_running(const struct sessions *ss) {
@@ -591,6 +595,7 @@ void sessions_close(struct sessions *ss) {
     ss->closing = ss->draining = true;
     HASH_ITER(by_key, ss->by_key, s, next) run_interrupt(s);
     save_everything(ss);
+    replays_free(ss);
     bool all_saved = true;
     HASH_ITER(by_key, ss->by_key, s, next) {
         if (save_wanted(s)) all_saved = false;

@@ -147,6 +147,11 @@ enum session_answer_kind {
     ANSWER_CLOSED,     // session, deleted: to a caller who was not attached
     ANSWER_UPDATED,    // session: to a caller who was not attached
     ANSWER_OPENED,     // session: to a caller who went on without taking the event
+    // sessions/debug.h:
+    ANSWER_TURN,      // session id, detail
+    ANSWER_EVENTS,    // session id, events, before, more
+    ANSWER_REPLAYING, // session id, turn
+    ANSWER_REPLAYED,  // session id, turn, replay
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -164,6 +169,10 @@ struct session_answer { // borrowed during the callback
     const struct session_view *sessions;
     size_t n_sessions;
     const char *cursor; // NULL: no more
+    const struct turn_detail *detail;
+    const struct replay_detail *replay;
+    const struct event_record *events;
+    size_t n_events;
 };
 
 struct sessions_callbacks { // all on the net thread, from inside sessions_* calls

@@ -3,6 +3,7 @@
 // connection.h.
 #include "ws/connection.h"
 #include "base/log.h"
+#include "sessions/debug.h"
 #include "ws/outbox.h"
 #include <errno.h>
 #include <openssl/ssl.h>
@@ -247,7 +248,7 @@ void connection_answer(struct connection *c, const struct session_answer *a) {
     struct buf *tx = server_tx(c->server);
     if (c->close_code) return;
     if (a->kind == ANSWER_ERROR) metric_add(c->server->metrics.errors_out, 1);
-    protocol_write_answer(tx, a);
+    protocol_write_answer(tx, a, c->server->engine);
     if (tx->error || outbox_add(&held, NULL, tx->data + LWS_PRE, tx->len - LWS_PRE) < 0) {
         connection_end(c, CLOSE_INTERNAL, "no memory");
         return;
@@ -371,6 +372,15 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         break;
     case MESSAGE_TURN_CANCEL:
         sessions_cancel_turn(ss, &r, m->session, m->turn);
+        break;
+    case MESSAGE_TURN_GET:
+        sessions_turn_get(ss, &r, m->session, m->turn);
+        break;
+    case MESSAGE_TURN_REPLAY:
+        sessions_replay(ss, &r, m->session, m->turn);
+        break;
+    case MESSAGE_SESSION_EVENTS:
+        sessions_events(ss, &r, m->session, m->before, m->last);
         break;
     case MESSAGE_SESSIONS_WATCH:
         c->watching = true;

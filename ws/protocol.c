@@ -21,6 +21,9 @@ static const struct {
     {"sessions.watch", MESSAGE_SESSIONS_WATCH},
     {"turn.start", MESSAGE_TURN_START},
     {"turn.cancel", MESSAGE_TURN_CANCEL},
+    {"turn.get", MESSAGE_TURN_GET},
+    {"turn.replay", MESSAGE_TURN_REPLAY},
+    {"session.events", MESSAGE_SESSION_EVENTS},
 };
 
 // What one decoding carries along.
@@ -217,6 +220,15 @@ static int decode_keys(struct decoder *d, const char *text) {
     case MESSAGE_TURN_CANCEL:
         TRY(get_session(d, true));
         return get_int(d, "turn", 0, (int64_t)1 << 53, &m->turn);
+    case MESSAGE_TURN_GET:
+    case MESSAGE_TURN_REPLAY:
+        TRY(get_session(d, true));
+        TRY(get_int(d, "turn", 0, (int64_t)1 << 53, &m->turn));
+        return m->turn < 0 ? bad(d, "bad_message", "is missing", "turn") : 0;
+    case MESSAGE_SESSION_EVENTS:
+        TRY(get_session(d, true));
+        TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &m->last));
+        return get_int(d, "before", 0, (int64_t)1 << 53, &m->before);
     }
     return 0;
 }

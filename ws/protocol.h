@@ -25,6 +25,9 @@ enum message_type {
     MESSAGE_SESSIONS_WATCH,
     MESSAGE_TURN_START,
     MESSAGE_TURN_CANCEL,
+    MESSAGE_TURN_GET,
+    MESSAGE_TURN_REPLAY,
+    MESSAGE_SESSION_EVENTS,
 };
 
 struct message { // strings are borrowed from json and sampling, and live until message_release
@@ -73,8 +76,10 @@ void protocol_write_error(struct buf *out, const char *code, const char *message
 // engine gives alternatives their text.
 void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
                           const struct engine *engine);
-// A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap.
-void protocol_write_answer(struct buf *out, const struct session_answer *a);
+// A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap, and
+// so are the alternatives of a turn on record.
+void protocol_write_answer(struct buf *out, const struct session_answer *a,
+                           const struct engine *engine);
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
 void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
                              int64_t total);
@@ -82,4 +87,8 @@ void protocol_write_progress(struct buf *out, const char *session, int64_t turn,
 // The session and turn objects of PROTOCOL.md, for tools that print them outside a message. key
 // NULL inside an array.
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
-void protocol_put_turn(struct json_writer *w, const struct turn_view *t);
+void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t);
+
+// protocol_debug.c: ANSWER_TURN, _EVENTS, _REPLAYING, _REPLAYED.
+void protocol_write_debug(struct buf *out, const struct session_answer *a,
+                          const struct engine *engine);

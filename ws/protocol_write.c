@@ -102,8 +102,8 @@ static const char *turn_state_name(enum turn_state s) {
     return s == TURN_QUEUED ? "queued" : s == TURN_RUNNING ? "running" : "done";
 }
 
-void protocol_put_turn(struct json_writer *w, const struct turn_view *t) {
-    json_open(w, NULL, '{');
+void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t) {
+    json_open(w, key, '{');
     json_put_int(w, "turn", t->turn);
     json_put_string(w, "state", turn_state_name(t->state));
     put_input(w, &t->input);
@@ -349,7 +349,7 @@ static void write_state(struct buf *out, const struct session_answer *a) {
         begin(&w, out, "session.state", a->request_id);
         protocol_put_session(&w, "session", &a->session);
         json_open(&w, "turns", '[');
-        for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(&w, &a->turns[i]);
+        for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(&w, NULL, &a->turns[i]);
         json_close(&w, ']');
         json_put_int(&w, "seq", a->seq);
         if (a->before >= 0) json_put_int(&w, "before", a->before);
@@ -390,7 +390,8 @@ static void write_with_session(struct buf *out, const char *type, const struct s
     json_close(&w, '}');
 }
 
-void protocol_write_answer(struct buf *out, const struct session_answer *a) {
+void protocol_write_answer(struct buf *out, const struct session_answer *a,
+                           const struct engine *engine) {
     switch (a->kind) {
     case ANSWER_ERROR:
         protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
@@ -422,6 +423,12 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a) {
         return;
     case ANSWER_OPENED:
         write_with_session(out, "session.opened", a);
+        return;
+    case ANSWER_TURN:
+    case ANSWER_EVENTS:
+    case ANSWER_REPLAYING:
+    case ANSWER_REPLAYED:
+        protocol_write_debug(out, a, engine);
         return;
     }
 }

@@ -4,7 +4,7 @@
 //     "flood N BYTES"    N tokens of BYTES bytes at once
 //     anything else      echoes it as one token
 #include "base/clock.h"
-#include "sessions/sessions.h"
+#include "sessions/debug.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +92,9 @@ const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) 
 }
 const char *engine_cache_source_name(enum engine_cache_source s) {
     return s == CACHE_NONE ? "none" : "kept";
+}
+const char *engine_finish_name(enum engine_finish f) {
+    return "eos";
 }
 
 // --- sessions ---
@@ -420,4 +423,22 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     out->ids = ids;
     out->n_ids = n;
     return 1;
+}
+
+// --- debug: the wire alone, nothing behind it ---
+
+void sessions_turn_get(struct sessions *ss, const struct sessions_request *r, const char *id,
+                       int64_t turn) {
+    if (find(ss, r, id)) fail(ss, r, "invalid", id);
+}
+void sessions_events(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t before, int64_t last) {
+    struct session *s = find(ss, r, id);
+    if (!s) return;
+    answer(ss, r,
+           (struct session_answer){.kind = ANSWER_EVENTS, .session_id = s->id, .before = before});
+}
+void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t turn) {
+    if (find(ss, r, id)) fail(ss, r, "invalid", id);
 }

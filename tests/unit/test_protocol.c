@@ -1,4 +1,5 @@
 // parley.v1: what is taken as a message, and how events and answers are written.
+#include "sessions/debug.h"
 #include "ws/protocol.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,6 +63,14 @@ static void every_type_with_its_keys(void **state) {
     assert_int_equal(decode("{\"type\":\"session.close\",\"session\":\"a\",\"delete\":true}"), 0);
     assert_true(m.delete_it);
     assert_int_equal(decode("{\"type\":\"turn.cancel\",\"session\":\"a\"}"), 0);
+    assert_int_equal(decode("{\"type\":\"turn.get\",\"session\":\"a\",\"turn\":4}"), 0);
+    assert_int_equal(m.turn, 4);
+    assert_int_equal(decode("{\"type\":\"turn.replay\",\"session\":\"a\",\"turn\":0}"), 0);
+    refused("{\"type\":\"turn.replay\",\"session\":\"a\"}", "bad_message", "turn");
+    refused("{\"type\":\"turn.get\",\"turn\":0}", "bad_message", "session");
+    assert_int_equal(decode("{\"type\":\"session.events\",\"session\":\"a\",\"before\":9}"), 0);
+    assert_int_equal(m.before, 9);
+    refused("{\"type\":\"session.events\",\"session\":\"a\",\"last\":1001}", "invalid", "last");
     assert_int_equal(m.turn, -1);
     assert_int_equal(decode("{\"type\":\"sessions.watch\",\"request_id\":\"r\"}"), 0);
     assert_string_equal(m.request_id, "r");
@@ -266,14 +275,14 @@ static void a_state_that_does_not_fit(void **state) {
                                .turns = turns,
                                .n_turns = 64};
     buf_init(&b, 1 << 20);
-    protocol_write_answer(&b, &a);
+    protocol_write_answer(&b, &a, NULL);
     cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
     assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "turns")), 64);
     assert_false(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "more")));
     cJSON_Delete(json);
     buf_release(&b);
     buf_init(&b, 30000);
-    protocol_write_answer(&b, &a);
+    protocol_write_answer(&b, &a, NULL);
     assert_int_equal(b.error, 0);
     json = json_parse(b.data, b.len, &json_limits_message, &err);
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, "turns");
@@ -288,6 +297,36 @@ static void a_state_that_does_not_fit(void **state) {
     free(text);
 }
 
+// With its alternatives while they fit, without them, and what does not fit at all is an error.
+static void a_record_larger_than_a_message(void **state) {
+    struct turn_record rec = {.n_alternatives = 1, .log_first = 0};
+    int32_t ids[100]; // -1: no model is here to give ids their text
+    float logprobs[100] = {0};
+    struct engine_alternative top[100];
+    for (int i = 0; i < 100; i++) ids[i] = top[i].id = -1;
+    struct turn_detail d = {
+        .rec = &rec, .ids = ids, .logprobs = logprobs, .n_ids = 100, .alternatives = top};
+    struct session_answer a = {
+        .kind = ANSWER_TURN, .request_id = "r", .session_id = "s", .detail = &d};
+    size_t max = 1 << 20;
+    for (int i = 0; i < 3; i++) { // each a byte too long for the next one's limit
+        struct buf b;
+        const char *type;
+        buf_init(&b, max);
+        protocol_write_answer(&b, &a, NULL);
+        assert_int_equal(b.error, 0);
+        cJSON *json = json_parse(b.data, b.len, &json_limits_message, &err);
+        json_get_string(json, "type", &type, &err);
+        assert_string_equal(type, i < 2 ? "turn.state" : "error");
+        const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
+        assert_int_equal(cJSON_GetArraySize(tokens), i < 2 ? 100 : 0);
+        assert_int_equal(cJSON_HasObjectItem(cJSON_GetArrayItem(tokens, 0), "top"), i == 0);
+        cJSON_Delete(json);
+        max = b.len - 1;
+        buf_release(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_with_its_keys),
@@ -298,6 +337,7 @@ int main(void) {
         cmocka_unit_test(a_dropped_message_is_glanced_at),
         cmocka_unit_test(a_turn_that_waits),
         cmocka_unit_test(a_delta),
+        cmocka_unit_test(a_record_larger_than_a_message),
         cmocka_unit_test(the_end_of_a_turn),
         cmocka_unit_test(a_state_that_does_not_fit),
     };

@@ -124,7 +124,7 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
         for (size_t i = 0; i < stored->n_turns; i++) {
             struct turn_view t;
             archive_turn_view(&stored->turns[i], &t);
-            protocol_put_turn(&w, &t);
+            protocol_put_turn(&w, NULL, &t);
         }
         json_close(&w, ']');
         json_close(&w, '}');

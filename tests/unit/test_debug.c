@@ -1,0 +1,315 @@
+// Looking into sessions: what is shown is what is on record, a replay is a turn of nobody's
+// session, and whatever happens meanwhile it is answered once and leaves nothing behind.
+#include "sessions/debug.h"
+#include "tests/unit/sessions_fixture.h"
+
+static struct {
+    int n;
+    enum session_answer_kind kind;
+    char code[32], request_id[64];
+    struct replay_turn found;
+    size_t n_tokens;
+    int64_t log_first;
+    int32_t input[64], ids[256];
+    size_t n_input;
+    enum turn_state state;
+    struct event_record events[64];
+    size_t n_events;
+    bool more;
+    int n_replaying, n_replayed;
+} got;
+
+static void on_answer(void *ctx, uint64_t client, const struct session_answer *a) {
+    got.n++;
+    got.kind = a->kind;
+    if (a->code) snprintf(got.code, sizeof got.code, "%s", a->code);
+    snprintf(got.request_id, sizeof got.request_id, "%s", a->request_id);
+    if (a->kind == ANSWER_TURN) {
+        const struct turn_detail *d = a->detail;
+        got.log_first = d->rec->log_first;
+        got.n_input = d->rec->n_input_ids;
+        memcpy(got.input, d->rec->input_ids, got.n_input * sizeof *got.input);
+        got.n_tokens = d->n_ids;
+        if (d->n_ids) memcpy(got.ids, d->ids, d->n_ids * sizeof *got.ids);
+        got.state = d->turn.state;
+    }
+    if (a->kind == ANSWER_EVENTS) {
+        memcpy(got.events, a->events, a->n_events * sizeof *got.events);
+        got.n_events = a->n_events;
+        got.more = a->more;
+    }
+    if (a->kind == ANSWER_REPLAYING) got.n_replaying++;
+    if (a->kind != ANSWER_REPLAYED) return;
+    got.n_replayed++;
+    got.found = *a->replay->found;
+    got.n_tokens = a->replay->answer->n;
+}
+
+static int setup(void **state) {
+    fx_setup_memory();
+    fake.eos_after = 6;
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    memset(&got, 0, sizeof got);
+    fx.ss->cb.on_answer = on_answer;
+    return 0;
+}
+
+static int teardown(void **state) {
+    fx_teardown();
+    return 0;
+}
+
+static void ask_turn(uint64_t client, int64_t turn) {
+    struct sessions_request r = fx_request(client, "t");
+    sessions_turn_get(fx.ss, &r, "s", turn);
+    fx_settle();
+}
+
+static void ask_events(int64_t before, int64_t last) {
+    struct sessions_request r = fx_request(2, "e");
+    sessions_events(fx.ss, &r, "s", before, last);
+    fx_settle();
+}
+
+static void ask_replay(uint64_t client, int64_t turn) {
+    struct sessions_request r = fx_request(client, "r");
+    sessions_replay(fx.ss, &r, "s", turn);
+    fx_settle();
+}
+
+static void finish(void) {
+    for (int i = 0; i < 50 && fake_n_running(); i++) fx_step();
+    fx_settle();
+    assert_int_equal(fake_n_running(), 0);
+}
+
+static void expect_error(const char *code) {
+    assert_int_equal(got.kind, ANSWER_ERROR);
+    assert_string_equal(got.code, code);
+    got.code[0] = '\0';
+}
+
+// Nothing in the engine or the service, and the session is as it was.
+static void expect_nothing_left(int64_t seq) {
+    int n = 0;
+    assert_null(fx.ss->replays);
+    for (int i = 0; i < FAKE_TURNS; i++) n += fake.sequences[i].sequence >> 63;
+    assert_int_equal(n, 0);
+    assert_int_equal(event_log_seq(&fx_session("s")->events), seq);
+}
+
+static void a_turn_as_it_is_on_record(void **state) {
+    const struct session *s = fx_session("s");
+    const struct turn_record *t = &s->turns[1]->rec;
+    ask_turn(2, 1);
+    assert_int_equal(got.kind, ANSWER_TURN);
+    assert_int_equal(got.log_first, t->log_first);
+    assert_int_equal(got.n_input, t->n_input);
+    assert_memory_equal(got.input, s->log + t->log_first, got.n_input * sizeof(int32_t));
+    assert_int_equal(got.n_tokens, t->n_output);
+    assert_memory_equal(got.ids, s->log + t->log_first + t->n_input,
+                        got.n_tokens * sizeof(int32_t));
+    assert_int_equal(got.state, TURN_DONE);
+    ask_turn(2, 2);
+    expect_error("invalid");
+    ask_turn(2, INT64_MAX);
+    expect_error("invalid");
+}
+
+static void turns_that_run_and_wait(void **state) {
+    fx_start(1, "s", "three");
+    fx_start_with(1, "s", "four", NULL, true, NULL);
+    for (int i = 0; i < 4; i++) fx_step();
+    fx_advance(30000); // its commit
+    fx_step();
+    ask_turn(2, 2);
+    assert_int_equal(got.state, TURN_RUNNING);
+    assert_true(got.n_tokens > 0);
+    ask_turn(2, 3);
+    assert_int_equal(got.state, TURN_QUEUED);
+    assert_int_equal(got.log_first, -1);
+    ask_replay(2, 2);
+    expect_error("invalid");
+    fx_run();
+}
+
+static void events_in_pages(void **state) {
+    ask_events(-1, 0);
+    assert_int_equal(got.n_events, 5);
+    assert_false(got.more);
+    static const int kinds[] = {EVENT_OPENED, EVENT_STARTED, EVENT_DONE, EVENT_STARTED, EVENT_DONE};
+    for (int i = 0; i < 5; i++) assert_int_equal(got.events[i].kind, kinds[i]);
+    assert_int_equal(got.events[3].turn, 1);
+    int64_t second = got.events[1].seq;
+    ask_events(-1, 4);
+    assert_int_equal(got.n_events, 4);
+    assert_true(got.more);
+    assert_int_equal(got.events[0].seq, second);
+    ask_events(second, 4);
+    assert_int_equal(got.n_events, 1);
+    assert_false(got.more);
+    ask_events(0, 4);
+    assert_int_equal(got.n_events, 0);
+    ask_events(1 << 20, 1);
+    assert_int_equal(got.n_events, 1);
+}
+
+static void replays_are_equal(void **state) {
+    int64_t seq = event_log_seq(&fx_session("s")->events), cached = fx_session("s")->cached_tokens;
+    for (int turn = 0; turn < 2; turn++) {
+        ask_replay(2, turn);
+        assert_int_equal(got.kind, ANSWER_REPLAYING);
+        finish();
+        assert_int_equal(got.kind, ANSWER_REPLAYED);
+        assert_string_equal(got.request_id, "r");
+        assert_int_equal(got.found.verdict, REPLAY_EQUAL);
+        assert_int_equal(got.found.n_compared, fx_session("s")->turns[turn]->n_out);
+    }
+    assert_int_equal(got.n, 4);
+    expect_nothing_left(seq);
+    assert_int_equal(fx_session("s")->cached_tokens, cached);
+}
+
+// The engine's turns now end after another number of tokens.
+static void another_end_is_told_with_its_alternatives(void **state) {
+    fake.eos_after = 4;
+    ask_replay(2, 0);
+    finish();
+    assert_int_equal(got.found.verdict, REPLAY_DIVERGED);
+    assert_int_equal(got.found.first.kind, REPLAY_END);
+    assert_int_equal(got.found.first.index, 4);
+    assert_int_equal(got.found.first.n_top, REPLAY_TOP);
+    assert_int_equal(got.n_tokens, 4);
+}
+
+static void while_its_session_talks_and_leaves_memory(void **state) {
+    ask_replay(2, 1);
+    fx_start(1, "s", "three");
+    fx_step();
+    ask_replay(3, 0); // another connection's
+    finish();
+    fx_run();
+    assert_int_equal(got.n_replayed, 2);
+    assert_int_equal(got.found.verdict, REPLAY_EQUAL);
+    fx.ss->o.max_resident_sessions = 0;
+    ask_replay(3, 1);
+    sessions_client_gone(fx.ss, 1);
+    fx_settle();
+    finish();
+    fx_settle();
+    assert_null(fx_session("s"));
+    assert_int_equal(got.n_replayed, 3);
+    assert_int_equal(got.found.verdict, REPLAY_EQUAL);
+}
+
+static void one_for_each_client(void **state) {
+    ask_replay(2, 0);
+    ask_replay(2, 1);
+    expect_error("session_busy");
+    finish();
+    ask_replay(2, 1);
+    finish();
+    assert_int_equal(got.n_replayed, 2);
+}
+
+static void a_client_that_leaves_ends_its_own(void **state) {
+    int64_t seq = event_log_seq(&fx_session("s")->events);
+    ask_replay(2, 0);
+    fx_step();
+    sessions_client_gone(fx.ss, 2);
+    finish();
+    assert_int_equal(got.n_replayed, 0);
+    expect_nothing_left(seq);
+    // Before the record has been read.
+    struct sessions_request r = fx_request(3, "r");
+    sessions_replay(fx.ss, &r, "s", 1);
+    sessions_client_gone(fx.ss, 3);
+    fx_settle();
+    finish();
+    assert_int_equal(got.n_replaying, 1);
+    expect_nothing_left(seq);
+}
+
+static void deleted_and_shut_down_meanwhile(void **state) {
+    ask_replay(2, 0);
+    sessions_drain(fx.ss);
+    expect_error("shutting_down");
+    finish();
+    ask_replay(2, 0);
+    expect_error("shutting_down");
+    fx.ss->draining = false;
+    ask_replay(2, 0);
+    struct sessions_request r = fx_request(3, "close");
+    got.code[0] = '\0';
+    sessions_close_session(fx.ss, &r, "s", true);
+    fx_settle();
+    assert_string_equal(got.code, "session_not_found");
+    finish();
+    assert_null(fx.ss->replays);
+    assert_int_equal(got.n_replayed, 0);
+}
+
+static void closed_under_it(void **state) {
+    ask_replay(2, 0); // fx_teardown closes the service: nothing leaks
+    fx_step();
+}
+
+static void what_the_engine_refuses(void **state) {
+    static const struct {
+        int rc;
+        const char *code;
+    } rows[] = {{E_BUSY, "overloaded"}, {E_NOMEM, "invalid"}, {E_INVAL, "invalid"}};
+    int64_t seq = event_log_seq(&fx_session("s")->events);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fake.submit_rc = rows[i].rc;
+        ask_replay(2, 0);
+        expect_error(rows[i].code);
+        fake.submit_rc = 0;
+        expect_nothing_left(seq);
+    }
+    fake.fail_after = 2;
+    ask_replay(2, 0);
+    finish();
+    expect_error("internal");
+    assert_int_equal(got.n_replaying, 1);
+    fake.fail_after = 0;
+    fake.info.fingerprint = "f-2";
+    ask_replay(2, 0);
+    expect_error("unsupported");
+    expect_nothing_left(seq);
+}
+
+static void nobody_elses(void **state) {
+    struct sessions_request r = {.client = 4, .owner = "mallory"};
+    sessions_turn_get(fx.ss, &r, "s", 0);
+    fx_settle();
+    expect_error("session_not_found");
+    sessions_events(fx.ss, &r, "s", -1, 0);
+    fx_settle();
+    expect_error("session_not_found");
+    sessions_replay(fx.ss, &r, "s", 0);
+    fx_settle();
+    expect_error("session_not_found");
+    assert_int_equal(got.n, 3);
+}
+
+int main(void) {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(a_turn_as_it_is_on_record),
+        T(turns_that_run_and_wait),
+        T(events_in_pages),
+        T(replays_are_equal),
+        T(another_end_is_told_with_its_alternatives),
+        T(while_its_session_talks_and_leaves_memory),
+        T(one_for_each_client),
+        T(a_client_that_leaves_ends_its_own),
+        T(deleted_and_shut_down_meanwhile),
+        T(closed_under_it),
+        T(what_the_engine_refuses),
+        T(nobody_elses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
