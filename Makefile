@@ -38,6 +38,10 @@ $(B)/%_vnni512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512v
 $(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni \
                  -mamx-tile -mamx-bf16 -mamx-int8 -mfma -mf16c
 
+# What a test does itself need not be fast; its compilation is a third of a build's otherwise.
+$(B)/tests/%.o:       CFLAGS += -O1
+$(B)/tests/bench/%.o: CFLAGS += -O3
+
 # --- CUDA: the runtime is linked in, the driver and cuBLASLt are looked for when a GPU is opened, so that
 # one program runs with and without them. The host's side is C, the kernels are C++17.
 ifeq ($(CUDA),1)
@@ -101,6 +105,9 @@ $(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
 $(B)/tests/bench/bench_cuda: $(B)/tests/bench/bench_cuda.cu.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
+# Kept though only pattern rules know them. Not all targets at once: make then takes any that is missing for not needed,
+# cuda-0 after a build with CUDA=1 among them.
+.SECONDARY: $(foreach b,$(wildcard tests/bench/bench_*.c*),$(B)/$(basename $(b)) $(B)/$(patsubst %.c,%,$(b)).o)
 lib: $(LIB)
 
 # Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
@@ -141,32 +148,35 @@ run: ## build what is needed and serve the demo model at http://127.0.0.1:8080
 	@configs/deps.sh build
 	@$(SUBMAKE) -s all
 	@exec $(PARLEY) serve --config configs/demo.ini
-test: ## all tests; ends with `N passed, N failed`
+# Each check in two steps, so that .ci/run can build the next one beside the tests of the one before.
+test: test-built ## all tests; ends with `N passed, N failed`
+	@tests/run.sh $(B) unit ops golden layers e2e page
+test-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s all tests
-	@tests/run.sh $(B) unit ops golden layers e2e page
-check-asan: ## unit, golden and end-to-end tests under AddressSanitizer and UndefinedBehaviorSanitizer
+check-asan: check-asan-built ## unit, golden and end-to-end tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tests/run.sh build/asan unit ops golden e2e
+check-asan-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=asan all tests
-	@tests/run.sh build/asan unit ops golden e2e
 check-cuda: ## the op tests and the golden tests on the first GPU
 	@configs/deps.sh test
 	@$(SUBMAKE) -s CUDA=1 all tests
 	@PARLEY_TEST_DEVICE=cuda:0 tests/run.sh $(B) cuda
-check-tsan: ## the threaded tests under ThreadSanitizer
+check-tsan: check-tsan-built ## the threaded tests under ThreadSanitizer
+	@THREADED='$(THREADED)' tests/run.sh build/tsan threads e2e-threads
+check-tsan-built:
 	@configs/deps.sh test
-	@$(SUBMAKE) -s VARIANT=tsan all tests
-	@tests/run.sh build/tsan threads e2e-threads
+	@$(SUBMAKE) -s VARIANT=tsan all threaded
 FUZZ_CC      ?= clang
 FUZZ_SECONDS ?= 60
-fuzz: ## every fuzz target for FUZZ_SECONDS=60 each, or the one named by FUZZ=jinja
-	@configs/deps.sh fuzz
-	@$(SUBMAKE) -s VARIANT=fuzz CC='$(FUZZ_CC)' fuzzers
+fuzz: check-fuzz-built ## every fuzz target for FUZZ_SECONDS=60 each, or the one named by FUZZ=jinja
 	@tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS) $(FUZZ)
-check-fuzz: ## the fuzz targets over their kept corpus, and a short run of each
+check-fuzz: check-fuzz-built ## the fuzz targets over their kept corpus, and a short run of each
+	@tests/run.sh build/fuzz fuzz
+check-fuzz-built:
 	@configs/deps.sh fuzz
 	@$(SUBMAKE) -s VARIANT=fuzz CC='$(FUZZ_CC)' fuzzers
-	@tests/run.sh build/fuzz fuzz
 torture: all ## 1,000 times kill -9 at random moments (KILLS=N)
 	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
 	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
@@ -185,9 +195,12 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo '  variables: VARIANT=release|asan|tsan|fuzz, CUDA=0|1 (1 where nvcc is found), CUDA_ARCHS="sm_90 ..."'
 tests: $(UNIT) $(B)/tests/fake_server
+# What several threads do at once, for ThreadSanitizer; the rest only runs slower under it.
+THREADED := queue log metrics threads thread_priority engine store sessions sessions_turns
+threaded: $(THREADED:%=$(B)/tests/unit/test_%)
 # The server on sessions without model and database, for the tests of the wire (tests/e2e/wire*.test.mjs).
 $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fake_sessions.o $(PAGE) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
-.SECONDARY:
-.PHONY: all lib clean run test tests check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench format install help
+.PHONY: all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench format \
+    install help test-built check-asan-built check-tsan-built check-fuzz-built

@@ -1,93 +1,123 @@
 #!/bin/bash
-# Runs the suites named and ends with `N passed, N failed`. Logs stay in BUILD/test-logs; those of failures are shown.
-# usage: tests/run.sh BUILD unit|ops|golden|layers|cuda|threads|e2e|e2e-threads|page|fuzz ...
+# Runs the suites named and ends with `N passed, N failed`: TEST_JOBS programs at a time (as many as there are
+# processors), each line with the seconds that it took. Logs stay in BUILD/test-logs; those of failures are shown.
+# usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|threads|e2e|e2e-threads|page|fuzz ...
+# --times: at the end what took most processor time, and the sums of it.
 # cuda: what a GPU is compared by (make check-cuda); programs that need one and find none say so and are skipped.
-# threads, e2e-threads: what several threads do at once, for ThreadSanitizer; the rest only runs slower under it.
+# threads, e2e-threads: what several threads do at once, for ThreadSanitizer.
 # A program that crashes, times out or says nothing counts as a failure of its own: silence never passes.
 set -u
+times=0
+[ "${1:-}" = --times ] && times=1 && shift
 build=$1
 shift
 logs=$build/test-logs
+jobs=${TEST_JOBS:-$(nproc)}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$logs"
-passed=0 failed=0
+passed=0 failed=0 running=0
 
-count() { # count NAME STATUS PASSED FAILED LOG
+count() { # count NAME STATUS PASSED FAILED LOG SECONDS
     local p=${3:-0} f=${4:-0}
     if [ "$2" != 0 ] && [ "$f" = 0 ]; then f=1; fi
     if [ "$p" = 0 ] && [ "$f" = 0 ]; then f=1; fi
     passed=$((passed + p)) failed=$((failed + f))
     if [ "$f" = 0 ]; then
-        printf '  ok    %-34s %4d\n' "$1" "$p"
+        printf '  ok    %-34s %4d %7.1f s\n' "$1" "$p" "$6"
     else
-        printf '  FAIL  %-34s %4d passed, %d failed (status %s)\n' "$1" "$p" "$f" "$2"
+        printf '  FAIL  %-34s %4d passed, %d failed (status %s) after %.1f s\n' "$1" "$p" "$f" "$2" "$6"
         tail -n 60 "$5" | sed 's/^/        /'
     fi
 }
+
+# Jobs: each runs in the background with its output in a log; the kind of program says how its results are read there.
+start() { # start KIND NAME LOG COMMAND...: once fewer than $jobs are running
+    local kind=$1 name=$2 log=$3
+    shift 3
+    while [ "$running" -ge "$jobs" ]; do finish_one; done
+    ( TIMEFORMAT='%R %U %S'
+      { time "$@" >"$log" 2>&1; echo $? >"$scratch/$BASHPID.status"; } 2>"$scratch/$BASHPID.time" ) &
+    printf '%s\n' "$kind" "$name" "$log" >"$scratch/$!.job"
+    running=$((running + 1))
+}
+finish_one() {
+    local pid kind name log status seconds user system
+    wait -n -p pid
+    running=$((running - 1))
+    { read -r kind; read -r name; read -r log; } <"$scratch/$pid.job"
+    status=$(cat "$scratch/$pid.status" 2>/dev/null || echo 255)
+    read -r seconds user system < <(tail -n 1 "$scratch/$pid.time")
+    echo "$user $system $seconds $name" >>"$scratch/times"
+    "${kind}_result" "$name" "$status" "$log" "$seconds"
+}
+finish_all() { while [ "$running" -gt 0 ]; do finish_one; done; }
+
+cmocka_result() { # NAME STATUS LOG SECONDS
+    if [ "$2" = 0 ] && ! grep -q '^\[       OK \]' "$3" && grep -q '^\[  SKIPPED \]' "$3"; then
+        printf '  skip  %-34s      %s\n' "$1" "$(grep -m1 'not run$' "$3")"
+        return
+    fi
+    count "$1" "$2" "$(grep -c '^\[       OK \]' "$3")" \
+        "$(grep '^\[  FAILED  \] [^0-9]' "$3" | sort -u | wc -l)" "$3" "$4" # named again at the end
+}
 cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests, or all of them
-    local program log status folder=$1
+    local program label folder=$1
     shift
+    label=${PARLEY_TEST_COMPUTE:+-$PARLEY_TEST_COMPUTE}
     for program in $(if [ $# = 0 ]; then ls "$build/tests/$folder"/test_*; else printf "$build/tests/$folder/test_%s\n" "$@"; fi); do
         case $program in *.o | *.d) continue ;; esac
-        log=$logs/$folder-$(basename "$program").log
-        timeout "${TEST_TIMEOUT:-600}" "$program" >"$log" 2>&1
-        status=$?
-        if [ $status = 0 ] && ! grep -q '^\[       OK \]' "$log" && grep -q '^\[  SKIPPED \]' "$log"; then
-            printf '  skip  %-34s      %s\n' "$folder/$(basename "$program")" "$(grep -m1 'not run$' "$log")"
-            continue
-        fi
-        count "$folder/$(basename "$program")" $status "$(grep -c '^\[       OK \]' "$log")" \
-            "$(grep '^\[  FAILED  \] [^0-9]' "$log" | sort -u | wc -l)" "$log" # named again at the end
+        start cmocka "$folder/${program##*/}$label" "$logs/$folder-${program##*/}$label.log" timeout "${TEST_TIMEOUT:-600}" "$program"
     done
 }
+node_result() { # NAME STATUS LOG SECONDS
+    count "$1" "$2" "$(awk '/^# pass /{n=$3} END{print n+0}' "$3")" "$(awk '/^# fail /{n=$3} END{print n+0}' "$3")" "$3" "$4"
+}
 node_tests() { # node_tests NAME FILE...
-    local name=$1 log=$logs/${1//\//-}.log status
+    local name=$1
     shift
-    (cd tests/e2e && [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
-    PARLEY=$PWD/$build/parley timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@" >"$log" 2>&1
-    status=$?
-    count "$name" $status "$(awk '/^# pass /{n=$3} END{print n+0}' "$log")" \
-        "$(awk '/^# fail /{n=$3} END{print n+0}' "$log")" "$log"
+    [ -d tests/e2e/node_modules ] || (cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
+    PARLEY=$PWD/$build/parley start node "$name" "$logs/${name//\//-}.log" \
+        timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
+}
+layers_result() { count "$1" "$2" $(($2 == 0)) $(($2 != 0)) "$3" "$4"; }
+fuzz_result() { # NAME STATUS LOG SECONDS
+    local status=$2
+    grep -q 'seed corpus: files' "$3" || status=1 # an empty corpus shows nothing
+    count "$1" "$status" $((status == 0)) $((status != 0)) "$3" "$4"
 }
 # Each target over its kept corpus, then from one seed for a fixed number of inputs, under bounds on time and memory:
 # two results each. What it finds on its way goes to a scratch folder, so that every run starts from the same.
 fuzz() {
-    local program name log status runs scratch=$build/fuzz-scratch
+    local program name runs found
     for program in "$build"/tests/fuzz/fuzz_*; do
         case $program in *.o | *.d) continue ;; esac
         name=${program##*/fuzz_}
-        log=$logs/fuzz-$name.log
         for runs in 0 "${FUZZ_RUNS:-10000}"; do
-            rm -rf "$scratch" && mkdir -p "$scratch"
-            ASAN_OPTIONS=quarantine_size_mb=16 timeout "${TEST_TIMEOUT:-600}" "$program" \
+            found=$scratch/fuzz-$name-$runs && mkdir -p "$found"
+            ASAN_OPTIONS=quarantine_size_mb=16 start fuzz "fuzz/$name $([ "$runs" = 0 ] && echo corpus || echo "$runs runs")" \
+                "$logs/fuzz-$name-$runs.log" timeout "${TEST_TIMEOUT:-600}" "$program" \
                 $([ -f "tests/fuzz/$name.dict" ] && echo "-dict=tests/fuzz/$name.dict") -seed=1 -runs="$runs" -timeout=20 \
-                -rss_limit_mb=1024 -artifact_prefix="$logs/fuzz-$name-" "$scratch" "tests/fuzz/corpus/$name" >"$log" 2>&1
-            status=$?
-            grep -q 'seed corpus: files' "$log" || status=1 # an empty corpus shows nothing
-            count "fuzz/$name $([ "$runs" = 0 ] && echo corpus || echo "$runs runs")" $status $((status == 0)) \
-                $((status != 0)) "$log"
+                -rss_limit_mb=1024 -artifact_prefix="$logs/fuzz-$name-" "$found" "tests/fuzz/corpus/$name"
         done
     done
-    rm -rf "$scratch"
 }
 for suite in "$@"; do
     case $suite in
     unit | ops | golden) cmocka "$suite" ;;
     cuda)
+        jobs=1 # they share the GPU's memory
         cmocka ops cuda_rows cuda_linear cuda_attention cuda_draw
         cmocka golden models variants invariants sessions_resume sampling
         PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
         PARLEY_TEST_COMPUTE=bf16 cmocka golden models
         PARLEY_TEST_COMPUTE=f16 cmocka golden models
         ;;
-    threads) cmocka unit queue log metrics threads thread_priority engine store sessions sessions_turns ;;
+    threads) cmocka unit $THREADED ;; # named by the Makefile
     e2e-threads)
         for name in concurrency streams turns crash; do node_tests "e2e/$name" "tests/e2e/$name.test.mjs"; done
         ;;
-    layers)
-        tests/check_layers.sh >"$logs/layers.log" 2>&1
-        status=$?
-        count layers $status $((status == 0)) $((status != 0)) "$logs/layers.log"
-        ;;
+    layers) start layers layers "$logs/layers.log" tests/check_layers.sh ;;
     fuzz) fuzz ;;
     e2e) for file in tests/e2e/*.test.mjs; do node_tests "e2e/$(basename "$file" .test.mjs)" "$file"; done ;;
     page)
@@ -99,5 +129,11 @@ for suite in "$@"; do
     *) echo "unknown suite: $suite" >&2; exit 2 ;;
     esac
 done
+finish_all
+if [ "$times" = 1 ]; then
+    echo '  processor time, seconds: user + system, of what took most'
+    sort -rn <(awk '{printf "  %8.1f + %.1f  %s (%.1f s)\n", $1, $2, $4, $3}' "$scratch/times") | head -n 25
+    awk '{u += $1; s += $2} END {printf "  %8.1f + %.1f  all\n", u, s}' "$scratch/times"
+fi
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -1,12 +1,13 @@
 // Power cuts at any moment, and disks that refuse the n-th write, sync or open: the database is
 // whole, nothing that a client was told is missing, and service returns with the disk.
 #include "sessions/store_db.h"
+#include "tests/scale.h"
 #include "tests/unit/power_vfs.h"
 #include "tests/unit/sessions_fixture.h"
 
 #define SESSIONS 3
 #define TURNS 40
-#define CUTS 120
+#define CUTS 120   // under the sanitizers a part of them
 #define VARIANTS 4 // of what each cut leaves
 
 static unsigned random_state;
@@ -193,13 +194,13 @@ struct cut {
     int n_files;
 };
 static struct cut *cuts;
-static int n_cuts, cut_every;
+static int n_cuts, most_cuts, cut_every;
 static unsigned cut_state;
 
 // Before every operation of the disk: now and then, what would be left if this were the last
 // moment.
 static void maybe_cut(void) {
-    if (n_cuts == CUTS || rand_r(&cut_state) % (unsigned)cut_every != 0) return;
+    if (n_cuts == most_cuts || rand_r(&cut_state) % (unsigned)cut_every != 0) return;
     struct cut *c = &cuts[n_cuts++];
     c->n_ops = pv.n_ops;
     c->n_files = pv.n_files;
@@ -245,9 +246,10 @@ static void release_cuts(void) {
 static void cut_power(enum sessions_durable durable, unsigned seed) {
     random_state = cut_state = seed;
     setup(durable);
-    cuts = calloc(CUTS, sizeof *cuts);
+    most_cuts = test_scaled(CUTS);
+    cuts = calloc((size_t)most_cuts, sizeof *cuts);
     n_cuts = 0;
-    cut_every = 9;
+    cut_every = 9 * CUTS / most_cuts; // all over the life
     pv.on_op = maybe_cut;
     fx_open();
     live(60, 4);
@@ -256,7 +258,7 @@ static void cut_power(enum sessions_durable durable, unsigned seed) {
     fx.ss = NULL;
     pv.on_op = NULL;
     pv_install(false);
-    assert_true(n_cuts > CUTS / 3);
+    assert_true(n_cuts > most_cuts / 3);
     for (int k = 0; k < n_cuts; k++) {
         for (int v = 0; v < VARIANTS; v++) {
             start_from_cut(&cuts[k], v);

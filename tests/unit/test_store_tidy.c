@@ -22,7 +22,7 @@ static bool on_disk(const char *word) {
 static double gone_after(const char *word) {
     int64_t start = clock_mono_us(&clock_system);
     while (on_disk(word)) {
-        if (clock_mono_us(&clock_system) - start > 20000000) return -1;
+        if (clock_mono_us(&clock_system) - start > 120000000) return -1;
         usleep(20000);
     }
     return (double)(clock_mono_us(&clock_system) - start) / 1e6;
@@ -62,7 +62,7 @@ static void a_foreign_reader_delays_nobody(void **state) {
         fx_open_session(2, id);
         usleep(50000); // the store tends its log between the groups
     }
-    assert_true(clock_mono_us(&clock_system) - start < 2000000); // once waited 2 s for each group
+    assert_true(clock_mono_us(&clock_system) - start < 5000000); // once waited 2 s for each of 3
     assert_true(on_disk("quetzal"));
     sqlite3_close(db);
     assert_true(gone_after("quetzal") >= 0);

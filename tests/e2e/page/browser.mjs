@@ -100,6 +100,12 @@ export async function ask(page, text) {
   return page.locator('.turn .prose').last().innerText();
 }
 
+/** Begins a new session; the turns of the one before are off the page then, which ask() counts. */
+export async function newSession(page) {
+  await page.click('.new-button');
+  await page.waitForSelector('.suggestion');
+}
+
 /** Waits until the answer that streams is at least as long. */
 export const streamed = (page, characters) =>
   page.waitForFunction((n) => {

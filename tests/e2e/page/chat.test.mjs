@@ -6,6 +6,7 @@ import {
   copiedAnswers,
   ENDLESS,
   newContext,
+  newSession,
   openPage,
   prepareSession,
   say,
@@ -111,8 +112,7 @@ test('leaving a session does not stop its answer; coming back shows all of it', 
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a bear.');
   await streamed(page, 40);
-  await page.click('.new-button');
-  await page.waitForSelector('.suggestion');
+  await newSession(page);
   await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=active]`);
   await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=idle]`, { timeout: 60000 });
   await page.click(`.item[data-id="${id}"] a`);

@@ -6,6 +6,7 @@ import {
   ask,
   ENDLESS,
   newContext,
+  newSession,
   openPage,
   prepareSession,
   say,
@@ -62,12 +63,12 @@ test('a second tab shows the same sessions and streams the same answer live', as
   );
 
   // A session begun in one tab appears in the other; its removal reaches the tab that shows it.
-  await second.click('.new-button');
+  await newSession(second);
   await ask(second, 'What is the capital of Peru?');
   const other = sessionOf(second);
   await first.waitForSelector(item(other));
   await first.click(`${item(other)} a`);
-  await settled(first, 1);
+  await first.waitForSelector('.user .bubble:has-text("Peru")');
   await second.click('.header [aria-label="Session menu"]');
   await second.click('.menu-item.danger');
   await second.click('.confirm .danger');
@@ -110,7 +111,7 @@ test('search finds titles and words of both sides, and Escape brings the list ba
   const page = await openPage(t, server);
   await ask(page, 'What is the capital of Kenya?');
   const id = sessionOf(page);
-  await page.click('.new-button');
+  await newSession(page);
   await ask(page, 'What is 17 + 25?');
   const sums = sessionOf(page);
   await page.waitForSelector(item(sums));
@@ -139,12 +140,12 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await page.waitForSelector('.confirm');
   await page.keyboard.press('Escape');
   await page.waitForSelector('.confirm', { state: 'detached' });
-  assert.equal(await page.locator(item(id)).count(), 1);
+  await page.waitForSelector(item(id));
   await page.keyboard.press('Control+Shift+Backspace');
   await page.click('.confirm .danger');
   await page.waitForSelector(item(id), { state: 'detached' });
   await page.waitForSelector('.suggestion');
-  assert.equal(sessionOf(page), '');
+  await page.waitForFunction(() => location.hash === '');
   const client = await server.connect();
   const answer = await client.request({ type: 'session.get', session: id });
   assert.equal(answer.code, 'session_not_found');
