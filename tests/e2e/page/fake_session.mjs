@@ -26,10 +26,11 @@ const MODEL = {
 };
 
 export class FakeSession {
-  /** @param turns [[said, answered], ...] what has been said before */
-  static async route(page, turns = []) {
+  /** @param turns [[said, answered, {keys of the turn object}?], ...] what has been said before */
+  static async route(page, turns = [], session = {}) {
     const fake = new FakeSession();
     fake.turns = turns;
+    fake.more = session; // keys of the session object
     fake.seq = turns.length;
     await page.routeWebSocket(/\/ws$/, (socket) => {
       fake.socket = socket;
@@ -64,6 +65,8 @@ export class FakeSession {
       sampling: {},
       seq: this.seq,
       turn: null,
+      head: this.turns.length - 1,
+      ...this.more,
     };
   }
 
@@ -89,7 +92,7 @@ export class FakeSession {
         this.reads = (this.reads ?? 0) + 1;
         const end = Math.min(this.turns.length, before ?? Infinity);
         const first = Math.max(0, end - last);
-        const turns = this.turns.slice(first, end).map(([said, answered], i) => ({
+        const turns = this.turns.slice(first, end).map(([said, answered, keys], i) => ({
           turn: first + i,
           state: 'done',
           input: { content: said },
@@ -105,6 +108,8 @@ export class FakeSession {
           cache: { source: 'kept', kept_tokens: 0, computed_tokens: 5 },
           seq_first: first + i,
           seq_last: first + i,
+          parent: first + i ? first + i - 1 : null,
+          ...keys,
         }));
         this.send({
           type: 'session.state',

@@ -5,9 +5,9 @@ import { send, stop, whyNot } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
-import { field, touchScreen, writeMessage } from './message_field.js';
+import { field, touchScreen } from './message_field.js';
 import { fullNotice, meters } from './meters.js';
-import { toEnd } from './transcript.js';
+import { editLast, toEnd } from './transcript.js';
 
 const DRAFT_MS = 300;
 const sendButton = h(
@@ -72,9 +72,6 @@ function resize() {
   field.style.height = `${field.scrollHeight}px`;
 }
 
-/** The last thing said in this session. */
-const lastSaid = () => currentChat()?.turns.findLast((turn) => turn.input.content)?.input.content ?? '';
-
 field.addEventListener('input', () => {
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
@@ -91,9 +88,8 @@ field.addEventListener('keydown', (event) => {
   ) {
     event.preventDefault();
     submit();
-  } else if (event.key === 'ArrowUp' && !field.value && lastSaid()) {
+  } else if (event.key === 'ArrowUp' && !field.value && editLast()) {
     event.preventDefault();
-    writeMessage(lastSaid());
   }
 });
 addEventListener('pagehide', keepDraft);
