@@ -70,7 +70,13 @@ export class FakeSession {
     };
   }
 
-  #answer({ type, request_id, last, before }) {
+  /** What is on record of a turn, beside the turn itself; see `recorded`. */
+  #record(turn) {
+    const object = { turn, state: 'done', input: { content: this.turns[turn][0] }, text: this.turns[turn][1], finish_reason: 'eos' };
+    return { session: 'fake', turn: { ...object, ...this.turns[turn][2], ...this.recorded.turn }, ...this.recorded.keys };
+  }
+
+  #answer({ type, request_id, last, before, turn }) {
     switch (type) {
       case 'hello':
         this.send({
@@ -122,6 +128,16 @@ export class FakeSession {
         });
         break;
       }
+      case 'turn.get':
+        this.send({ type: 'turn.state', request_id, ...this.#record(turn) });
+        break;
+      case 'session.events':
+        this.send({ type: 'session.events', request_id, session: 'fake', events: this.recorded.events, more: false });
+        break;
+      case 'turn.replay':
+        this.send({ type: 'turn.replaying', request_id, session: 'fake', turn });
+        this.replay = (found) => this.send({ type: 'turn.replayed', request_id, session: 'fake', turn, ...found });
+        break;
       case 'ping':
         this.send({ type: 'pong', request_id });
         break;

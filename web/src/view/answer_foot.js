@@ -47,6 +47,7 @@ export class AnswerFoot {
     this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
     this.again = iconButton('again', 'Answer again', { 'data-action': 'regenerate' });
     this.branch = iconButton('branch', 'Branch into a new session', { 'data-action': 'branch' });
+    this.inspect = iconButton('inspect', 'Look into this answer', { 'data-action': 'inspect' });
     this.goOn = h(
       'button',
       { type: 'button', class: 'button small go-on', 'data-action': 'continue' },
@@ -59,7 +60,7 @@ export class AnswerFoot {
       { class: 'message-foot' },
       this.goOn,
       this.versions,
-      h('div', { class: 'foot-buttons' }, this.copy, this.again, this.branch),
+      h('div', { class: 'foot-buttons' }, this.copy, this.again, this.branch, this.inspect),
       this.facts,
     );
     this.versionsKey = '';
@@ -76,6 +77,7 @@ export class AnswerFoot {
     this.again.hidden = !place.branching || !done;
     this.again.disabled = place.busy;
     this.branch.hidden = !place.branching || !done;
+    this.inspect.hidden = !done;
     this.goOn.hidden = !place.branching || !place.last || place.busy || !canGoOn(answer);
     this.#updateVersions(exchange, place);
     this.#updateFacts(answer);

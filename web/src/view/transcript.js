@@ -10,6 +10,7 @@ import { runNow } from '../frame.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
 import { emptyView } from './empty.js';
+import { inspect } from './inspector.js';
 import { field, touchScreen } from './message_field.js';
 import { toast } from './toasts.js';
 import { pendingView, TurnView } from './turn.js';
@@ -378,6 +379,9 @@ function act(button, view) {
       break;
     case 'branch':
       branchOff(last);
+      break;
+    case 'inspect':
+      inspect(view.exchange.map((turn) => turn.turn));
       break;
     case 'version':
       switchVersion(button, Number(button.dataset.to));
