@@ -1,0 +1,12 @@
+// SipHash-2-4 with 128 bits of result (Aumasson, Bernstein, "SipHash: a fast short-input PRF",
+// 2012, and their reference code): a keyed hash whose collisions cannot be made up, or met by
+// chance, by whoever does not know the key.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+struct hash128 {
+    uint64_t lo, hi;
+};
+
+struct hash128 siphash128(const uint64_t key[2], const void *data, size_t len);
