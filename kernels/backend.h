@@ -144,6 +144,10 @@ struct backend_ops {
     int (*kv_blocks_load)(struct backend *be, struct kv_store *kv, const int32_t *blocks,
                           void *const *host, int32_t n);
     int (*kv_copies_done)(struct backend *be, bool wait);
+    // Debug builds (PARLEY_DEBUG_KV): a block has become free, and its bytes are made NaNs (on the
+    // CPU under AddressSanitizer it may not even be read); or it is taken again. In order with the
+    // ops.
+    void (*kv_block_guard)(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 
     // --- one step
     // -----------------------------------------------------------------------------------

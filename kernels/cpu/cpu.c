@@ -121,6 +121,7 @@ static const struct backend_ops cpu_ops = {
     .kv_block_copy = cpu_kv_block_copy,
     .kv_blocks_save = cpu_kv_blocks_save,
     .kv_blocks_load = cpu_kv_blocks_load,
+    .kv_block_guard = cpu_kv_block_guard,
     .step_begin = cpu_step_begin,
     .step_launch = cpu_step_launch,
     .step_end = cpu_step_end,

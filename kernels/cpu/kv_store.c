@@ -6,6 +6,12 @@
 // lanes.
 #include "kernels/cpu/cpu.h"
 #include <string.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+#endif
 
 static size_t block_bytes(const struct kv_store *kv) {
     size_t values = (size_t)kv->n_layers * (size_t)kv->n_kv_heads * 2 * (size_t)kv->head_dim *
@@ -38,6 +44,8 @@ int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) 
 }
 
 void cpu_kv_store_release(struct backend *be, struct kv_store *kv) {
+    // Whoever gets the pages next finds them as the system gives them.
+    ASAN_UNPOISON_MEMORY_REGION(kv->data, kv->block_bytes * (size_t)kv->n_blocks);
     cpu_pages_free(kv->data, kv->block_bytes * (size_t)kv->n_blocks);
     kv->data = NULL;
 }
@@ -103,4 +111,14 @@ int cpu_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *cons
 int cpu_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
                        void *const *host, int32_t n) {
     return copy_blocks(be, kv, host, blocks, n, true);
+}
+
+void cpu_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free) {
+    char *p = (char *)kv->data + (size_t)block * kv->block_bytes;
+    if (is_free) {
+        memset(p, 0xff, kv->block_bytes);
+        ASAN_POISON_MEMORY_REGION(p, kv->block_bytes);
+    } else {
+        ASAN_UNPOISON_MEMORY_REGION(p, kv->block_bytes);
+    }
 }

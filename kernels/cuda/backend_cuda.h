@@ -67,6 +67,7 @@ int cuda_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *
                         void *const *host, int32_t n);
 int cuda_kv_copies_done(struct backend *be, bool wait);
 void cuda_kv_copies_release(struct cuda_backend *cuda); // of none: nothing
+void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                    const struct weight *w, const float *bias);
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,

@@ -122,3 +122,11 @@ int cuda_kv_copies_done(struct backend *be, bool wait) {
     CUDA_TRY(rc);
     return 1;
 }
+
+// A failure shows in the next op: the device stays failed.
+void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free) {
+    if (!is_free || cudaSetDevice(cuda_of(be)->device) != cudaSuccess) return;
+    struct cuda_kv c = cuda_kv_of(kv);
+    (void)cudaMemset2DAsync((char *)kv->data + (size_t)block * c.block_bytes, c.layer_bytes, 0xff,
+                            c.block_bytes, (size_t)kv->n_layers, cuda_of(be)->stream);
+}

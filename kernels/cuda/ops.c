@@ -263,6 +263,7 @@ const struct backend_ops cuda_ops = {
     .kv_blocks_save = cuda_kv_blocks_save,
     .kv_blocks_load = cuda_kv_blocks_load,
     .kv_copies_done = cuda_kv_copies_done,
+    .kv_block_guard = cuda_kv_block_guard,
     .step_reserve = op_step_reserve,
     .step_begin = cuda_step_begin,
     .step_launch = cuda_step_launch,
