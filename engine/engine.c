@@ -259,6 +259,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     collect_eos(e);
     fill_info(e, &io);
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
+    io.max_idle = (int32_t)idle;
     e->max_queued = o->max_queued_turns;
     e->max_known = (int32_t)idle + o->max_sequences + o->max_queued_turns;
     // A sequence has at most one fork or release, one submit, one cancel and one more release under

@@ -112,7 +112,8 @@ struct engine_turn {
     void *on_logits_ctx;
     bool score_only; // no token is drawn: the turn is done when the log has been computed
     // Sequences of one group may share cache blocks where their logs begin alike; 0: shares with
-    // none. The owner of the sessions gives one number to all that belongs to one user.
+    // none. The owner of the sessions gives one number (at most INT64_MAX) to all that belongs to
+    // one user. A sequence that changes its group loses its cache.
     uint64_t share_group;
 };
 // Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence
@@ -181,7 +182,9 @@ struct engine_event {
     // ENGINE_STARTED, PROGRESS
     int64_t n_cached, n_done,
         n_total; // tokens of the log in the cache; computed so far; to compute
-    enum engine_cache_source source;
+    int64_t
+        n_shared; // of n_cached, those that other sequences of the group had and this one had not
+    enum engine_cache_source source; // of the rest: the sequence's own
     // ENGINE_DONE
     enum engine_finish finish;
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text

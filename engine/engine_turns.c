@@ -107,6 +107,8 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
         return err_set(err, E_INVAL, "sink_len: %d is not in 0 .. %d, below memory_len",
                        t->sink_len, t->memory_len - 1);
     }
+    if (t->share_group > INT64_MAX)
+        return err_set(err, E_INVAL, "share_group: larger than %lld", (long long)INT64_MAX);
     if (t->sampling.n_stop > 0 && !e->tokenizer) {
         return err_set(err, E_INVAL,
                        "stop: the model has no tokenizer, so its tokens have no text to stop at");

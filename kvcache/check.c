@@ -40,6 +40,9 @@ static int ring_check(const struct kv_pool *pool, const struct kv_ring *r, size_
         if (id < 0) continue;
         if (id >= pool->n_blocks)
             return err_set(err, E_INTERNAL, "ring %zu holds block %d of %d", i, id, pool->n_blocks);
+        if (pool->tags[id] != r->tag)
+            return err_set(err, E_INTERNAL, "ring %zu holds block %d, which is not its group's", i,
+                           id);
         if (c->seen[id] == i + 1)
             return err_set(err, E_INTERNAL, "ring %zu holds block %d twice", i, id);
         c->seen[id] = i + 1;
@@ -80,7 +83,9 @@ static int pool_check(const struct kv_pool *pool, struct check *c, struct err *e
         }
         c->is_free[id] = true;
     }
+    int64_t extra = 0;
     for (int32_t id = 0; id < pool->n_blocks; id++) {
+        extra += c->holders[id] > 1 ? c->holders[id] - 1 : 0;
         if (pool->refs[id] != c->holders[id]) {
             return err_set(err, E_INTERNAL, "block %d counts %d holders and has %d", id,
                            pool->refs[id], c->holders[id]);
@@ -90,7 +95,28 @@ static int pool_check(const struct kv_pool *pool, struct check *c, struct err *e
                            c->holders[id], c->is_free[id] ? "in" : "not in");
         }
     }
-    return 0;
+    if (extra == pool->n_extra) return 0;
+    return err_set(err, E_INTERNAL, "%lld holders share blocks and the pool says %lld",
+                   (long long)extra, (long long)pool->n_extra);
+}
+
+// Every name leads to its block, no two blocks have one, and no free block has any.
+static int names_check(const struct kv_pool *pool, const struct check *c, struct err *err) {
+    const struct kv_names *k = &pool->names;
+    int64_t named = 0, listed = 0;
+    for (int32_t id = 0; id < pool->n_blocks; id++) {
+        if (!kv_names_has(k, id)) continue;
+        named++;
+        if (c->is_free[id]) return err_set(err, E_INTERNAL, "block %d is free and has a name", id);
+        if (kv_names_find(k, k->names[id]) != id)
+            return err_set(err, E_INTERNAL, "block %d is not found by its name", id);
+    }
+    for (uint32_t i = 0; i <= k->mask; i++) {
+        for (int32_t id = k->heads[i]; id >= 0 && listed <= named; id = k->next[id]) listed++;
+    }
+    if (named == listed) return 0;
+    return err_set(err, E_INTERNAL, "%lld blocks have a name and %lld are in the table",
+                   (long long)named, (long long)listed);
 }
 
 int kv_check(const struct kv_pool *pool, const struct kv_ring *const *rings, size_t n_rings,
@@ -105,6 +131,7 @@ int kv_check(const struct kv_pool *pool, const struct kv_ring *const *rings, siz
     }
     for (size_t i = 0; rc == 0 && i < n_rings; i++) rc = ring_check(pool, rings[i], i, &c, err);
     if (rc == 0) rc = pool_check(pool, &c, err);
+    if (rc == 0) rc = names_check(pool, &c, err);
     free(c.is_free);
     free(c.seen);
     free(c.holders);

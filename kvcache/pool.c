@@ -13,9 +13,15 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
     p->free_list = malloc((size_t)n_blocks * sizeof *p->free_list);
     p->refs = calloc((size_t)n_blocks, sizeof *p->refs);
     p->counted = calloc((size_t)n_blocks, sizeof *p->counted);
-    if (!p->free_list || !p->refs || !p->counted) {
+    p->tags = calloc((size_t)n_blocks, sizeof *p->tags);
+    if (!p->free_list || !p->refs || !p->counted || !p->tags) {
         kv_pool_release(p);
         return err_set(err, E_NOMEM, "no memory to keep count of %d cache blocks", n_blocks);
+    }
+    int rc = kv_names_init(&p->names, n_blocks, err);
+    if (rc < 0) {
+        kv_pool_release(p);
+        return rc;
     }
     p->n_blocks = p->n_free = n_blocks;
     // Block 0 on top, so that a small load stays in the first pages of the arena.
@@ -27,6 +33,8 @@ void kv_pool_release(struct kv_pool *p) {
     free(p->free_list);
     free(p->refs);
     free(p->counted);
+    free(p->tags);
+    kv_names_release(&p->names);
     *p = (struct kv_pool){0};
 }
 
@@ -35,6 +43,8 @@ int32_t kv_pool_take(struct kv_pool *p) {
     int32_t block = p->free_list[--p->n_free];
     assert(p->refs[block] == 0);
     p->refs[block] = 1;
+    p->tags[block] = 0;
+    if (p->guard) p->guard(p->guard_ctx, block, false);
     return block;
 }
 
@@ -46,10 +56,18 @@ void kv_pool_ref(struct kv_pool *p, int32_t block) {
 
 void kv_pool_unref(struct kv_pool *p, int32_t block) {
     assert(block >= 0 && block < p->n_blocks && p->refs[block] > 0);
-    if (--p->refs[block] == 0)
-        p->free_list[p->n_free++] = block;
-    else
+    if (--p->refs[block] > 0) {
         p->n_extra--;
+        return;
+    }
+    kv_names_drop(&p->names, block);
+    if (p->guard) p->guard(p->guard_ctx, block, true);
+    p->free_list[p->n_free++] = block;
+}
+
+uint64_t kv_pool_private_tag(struct kv_pool *p) {
+    p->last_tag++;
+    return p->last_tag * 2 + 1; // odd: no group's
 }
 
 void kv_pool_count_begin(struct kv_pool *p) {

@@ -108,6 +108,12 @@ static int64_t first_needed(const struct kv_ring *r, int64_t t) {
     return oldest > sinks_end ? oldest / block * block : sinks_end;
 }
 
+static int32_t block_take(struct kv_ring *r) {
+    int32_t block = kv_pool_take(r->pool);
+    r->pool->tags[block] = r->tag;
+    return block;
+}
+
 int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t dst, int32_t src),
                    void *ctx) {
     assert(n >= 1);
@@ -127,7 +133,7 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
     if (need > r->pool->n_free) return E_NOMEM;
 
     if (shared) {
-        int32_t own = kv_pool_take(r->pool), theirs = r->blocks[slot];
+        int32_t own = block_take(r), theirs = r->blocks[slot];
         int rc = copy ? copy(ctx, own, theirs) : E_INTERNAL;
         if (rc < 0) {
             kv_pool_unref(r->pool, own);
@@ -136,10 +142,12 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
         kv_pool_unref(r->pool, theirs);
         r->blocks[slot] = own;
     }
+    // A block that was full, until a cut, and is written again, is no longer what its name says.
+    if (r->blocks[slot] >= 0) kv_names_drop(&r->pool->names, r->blocks[slot]);
     for (int64_t l = first; l <= last; l++) {
         int32_t at = kv_map_slot(&r->map, l * block);
         if (r->blocks[at] >= 0) continue;
-        r->blocks[at] = kv_pool_take(r->pool);
+        r->blocks[at] = block_take(r);
         r->n_held++;
     }
     return 0;
@@ -211,10 +219,95 @@ int kv_ring_restore(struct kv_ring *r, int64_t n) {
     if (n_sink + n_window > r->pool->n_free) return E_NOMEM;
     for (int64_t i = 0; i < n_sink + n_window; i++) {
         int64_t p = i < n_sink ? i * block : window + (i - n_sink) * block;
-        r->blocks[kv_map_slot(&r->map, p)] = kv_pool_take(r->pool);
+        r->blocks[kv_map_slot(&r->map, p)] = block_take(r);
     }
     r->n_held = (int32_t)(n_sink + n_window);
     r->n_tokens = n;
     r->first_lost = window;
     return 0;
+}
+
+bool kv_ring_sound(const struct kv_ring *r) {
+    for (int32_t i = 0; i < r->map.n_sink_blocks + r->map.n_ring_blocks; i++) {
+        int32_t block = r->blocks[i];
+        if (block >= 0 && (r->pool->refs[block] < 1 || r->pool->tags[block] != r->tag))
+            return false;
+    }
+    return true;
+}
+
+// --- equal blocks
+// --------------------------------------------------------------------------------------------------
+
+static int32_t find_equal(const struct kv_ring *r, struct hash128 name) {
+    int32_t block = kv_names_find(&r->pool->names, name);
+    // The tag is in the name; it is asked for itself nonetheless.
+    return block >= 0 && r->pool->tags[block] == r->tag ? block : -1;
+}
+
+void kv_ring_name(struct kv_ring *r, int64_t p, struct hash128 name) {
+    int64_t sinks_end = (int64_t)r->map.n_sink_blocks * r->map.block_tokens;
+    assert(p % r->map.block_tokens == 0 && p + r->map.block_tokens <= r->n_tokens);
+    if (p >= sinks_end && p < r->first_lost) return;
+    int32_t slot = kv_map_slot(&r->map, p), own = r->blocks[slot];
+    if (kv_names_has(&r->pool->names, own)) return; // adopted, or named in an earlier turn
+    int32_t equal = find_equal(r, name);
+    if (equal < 0) {
+        kv_names_put(&r->pool->names, own, name);
+        return;
+    }
+    kv_pool_ref(r->pool, equal);
+    kv_pool_unref(r->pool, own);
+    r->blocks[slot] = equal;
+}
+
+// Looks for the blocks of logical numbers [from, from + n) into found, -1 where there is none.
+// Returns the block count of the longest log all of whose blocks are there that a ring needs: the
+// sinks', and those that the window has not passed.
+static int64_t find_run(const struct kv_ring *r, struct hash128 name, const int32_t *ids,
+                        int64_t from, int64_t n, int32_t *found) {
+    int64_t b = r->map.block_tokens, best = from;
+    int64_t run = 0; // first block of those that are there without a gap; r's own are, as far as
+                     // anybody needs them: what a longer log needs of them is less
+    int64_t last_window = first_needed(r, (from + n) * b) / b;
+    for (int64_t l = from; l < from + n; l++) {
+        name = kv_name_next(&r->pool->names, name, ids + l * b, (int32_t)b);
+        found[l - from] = find_equal(r, name);
+        if (found[l - from] >= 0) {
+            if (run <= first_needed(r, (l + 1) * b) / b) best = l + 1;
+            continue;
+        }
+        if (l < r->map.n_sink_blocks || l >= last_window) break; // every longer log needs this one
+        run = l + 1;
+    }
+    return best;
+}
+
+int64_t kv_ring_adopt(struct kv_ring *r, struct hash128 name, const int32_t *ids, int64_t n_most) {
+    int64_t b = r->map.block_tokens, had = r->n_tokens, from = had / b, n = n_most / b - from;
+    if (n <= 0) return 0;
+    int32_t *found = malloc((size_t)n * sizeof *found);
+    if (!found) return 0;
+    int64_t best = find_run(r, name, ids, from, n, found);
+    if (best > from) {
+        int64_t window = first_needed(r, best * b), sinks = r->map.n_sink_blocks;
+        // Holders first: what r gives up may be what it finds.
+        for (int64_t l = from; l < best; l++) {
+            if (l < sinks || l * b >= window) kv_pool_ref(r->pool, found[l - from]);
+        }
+        if (had % b != 0) slot_drop(r, kv_map_slot(&r->map, had));
+        for (int64_t p = r->first_lost; p < min_i64(window, from * b); p += b)
+            slot_drop(r, kv_map_slot(&r->map, p));
+        for (int64_t l = from; l < best; l++) {
+            if (l >= sinks && l * b < window) continue;
+            int32_t slot = kv_map_slot(&r->map, l * b);
+            assert(r->blocks[slot] < 0);
+            r->blocks[slot] = found[l - from];
+            r->n_held++;
+        }
+        r->n_tokens = best * b;
+        r->first_lost = window;
+    }
+    free(found);
+    return r->n_tokens - had;
 }

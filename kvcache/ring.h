@@ -10,6 +10,7 @@ struct kv_ring {
     struct kv_pool *pool;
     struct kv_map map; // map.blocks is owned here
     int32_t *blocks;   // = map.blocks
+    uint64_t tag;      // its blocks' (pool.h); 0 unless set between init and the first extend
     int32_t memory_len, sink_len;
     int64_t
         n_tokens;   // positions [0, n_tokens) have been written (those the window passed are gone)
@@ -45,6 +46,19 @@ int kv_ring_restore(struct kv_ring *r, int64_t n);
 int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t dst, int32_t src),
                    void *ctx);
 void kv_ring_commit(struct kv_ring *r, int32_t n); // the n positions have been written
+
+// The full block of positions [p, p + block_tokens) has this name from now on, and can be found by
+// it. If another block has the name already, the ring takes that one and gives its own back: equal
+// blocks are stored once. Nothing where the window has passed the block.
+void kv_ring_name(struct kv_ring *r, int64_t p, struct hash128 name);
+// Goes on with full blocks that other rings hold: the longest run of them that follows what r has,
+// by the tokens of its log, ids. name: of r's own full blocks. None past n_most tokens; what r has
+// of a block that is not full is given up for the full one. Returns how many tokens r has gained; 0
+// also where memory for the search is out. O(n_most).
+int64_t kv_ring_adopt(struct kv_ring *r, struct hash128 name, const int32_t *ids, int64_t n_most);
+// Whether all blocks that r holds are held by right: they are in use, and have r's tag. What a step
+// asks before it reads through r.
+bool kv_ring_sound(const struct kv_ring *r);
 // Cuts the sequence to n positions. 0 when what is left is complete; KV_GONE (positive) when the
 // window had moved on and positions that [0, n) still needs are gone: the ring is then empty
 // (n_tokens 0) and the log must be recomputed.

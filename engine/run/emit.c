@@ -17,7 +17,7 @@ static struct engine_event *event_begin(struct emitter *e, enum engine_event_kin
     ev->logprob = 0;
     ev->n_alternatives = 0;
     ev->text_len = 0;
-    ev->n_cached = ev->n_done = ev->n_total = 0;
+    ev->n_cached = ev->n_shared = ev->n_done = ev->n_total = 0;
     ev->source = CACHE_NONE;
     ev->finish = FINISH_EOS;
     ev->error_code = 0;
@@ -57,6 +57,7 @@ void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_sou
                   int64_t n_total, int32_t blocks) {
     struct engine_event *ev = event_begin(e, ENGINE_STARTED, t->spec.sequence, t->spec.turn);
     ev->n_cached = t->n_cached;
+    ev->n_shared = t->n_shared;
     ev->n_total = n_total;
     ev->source = source;
     ev->blocks = blocks;
@@ -66,6 +67,7 @@ void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_sou
 void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int64_t n_total) {
     struct engine_event *ev = event_begin(e, ENGINE_PROGRESS, t->spec.sequence, t->spec.turn);
     ev->n_cached = t->n_cached;
+    ev->n_shared = t->n_shared;
     ev->n_done = n_done;
     ev->n_total = n_total;
     event_push(e);
@@ -106,6 +108,7 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
     ev->finish = finish;
     ev->error_code = finish == FINISH_ERROR ? why->code : 0;
     ev->n_cached = t->n_cached;
+    ev->n_shared = t->n_shared;
     ev->n_prefilled = t->n_prefilled;
     ev->n_generated = t->n_generated;
     ev->blocks = blocks;

@@ -25,6 +25,14 @@ static int store_init(struct instance *in, struct err *err) {
     return be->ops->kv_store_init(be, &in->store, err);
 }
 
+#ifdef PARLEY_DEBUG_KV
+static void guard_block(void *ctx, int32_t block, bool is_free) {
+    struct instance *in = ctx;
+    struct backend *be = in->model->backend;
+    if (be->ops->kv_block_guard) be->ops->kv_block_guard(be, &in->store, block, is_free);
+}
+#endif
+
 static int slots_init(struct instance *in, struct err *err) {
     size_t n = (size_t)in->opt.max_running;
     in->slots = calloc(n, sizeof *in->slots);
@@ -67,6 +75,10 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     int32_t rows = opt->max_running + opt->prefill_tokens; // the widest step
     TRY_GOTO(fail, kv_pool_init(&in->pool, opt->n_blocks, err));
     TRY_GOTO(fail, store_init(in, err));
+#ifdef PARLEY_DEBUG_KV
+    in->pool.guard = guard_block;
+    in->pool.guard_ctx = in;
+#endif
     TRY_GOTO(fail,
              sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));

@@ -29,6 +29,7 @@ struct instance_load { // written by the engine's thread, read by any
 
 struct instance_options { // what engine_open has worked out
     int32_t max_running, prefill_tokens;
+    int32_t max_idle; // sequences with a cache and no turn; 0: as many as there is room for
     int64_t max_session_len;
     enum dtype kv_dtype;
     int32_t block_tokens, n_blocks;

@@ -90,6 +90,9 @@ void run_metrics_init(struct run_metrics *m, struct metrics *registry, const str
         metrics_counter(registry, "parley_engine_prompt_tokens_total", "Tokens prefilled.", NULL);
     m->cached_tokens = metrics_counter(registry, "parley_engine_cached_prompt_tokens_total",
                                        "Tokens of logs that were in the cache already.", NULL);
+    m->shared_tokens =
+        metrics_counter(registry, "parley_engine_shared_prompt_tokens_total",
+                        "Tokens of logs that were in another sequence's cache.", NULL);
     m->generated_tokens =
         metrics_counter(registry, "parley_engine_generated_tokens_total", "Tokens drawn.", NULL);
     m->steps =

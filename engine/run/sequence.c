@@ -29,21 +29,50 @@ static int64_t common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, in
     return i;
 }
 
-int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
-                   const int32_t *ids, int64_t n_ids, int64_t *kept, struct err *err) {
+// The sequence's ring, made anew where what there is cannot serve this turn.
+static int ready_ring(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
+                      struct err *err) {
     struct kv_ring *r = &s->ring;
-    *kept = 0;
-    // Keys seen through another window are other keys, from the second layer on.
-    if (r->blocks && (r->memory_len != shape->memory_len || r->sink_len != shape->sink_len))
+    // Keys seen through another window are other keys, from the second layer on; and what one group
+    // computed is nobody else's.
+    if (r->blocks && (r->memory_len != shape->memory_len || r->sink_len != shape->sink_len ||
+                      s->group != shape->group))
         sequence_drop(s);
-    if (!r->blocks) {
-        return kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens,
-                            shape->block_tokens, shape->session_len, err);
-    }
+    if (r->blocks) return 0;
+    TRY(kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens,
+                     shape->block_tokens, shape->session_len, err));
+    s->group = shape->group;
+    r->tag = s->group ? kv_group_tag(s->group) : kv_pool_private_tag(pool);
+    return 0;
+}
+
+int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
+                   const int32_t *ids, int64_t n_ids, int64_t *kept, int64_t *shared,
+                   struct err *err) {
+    struct kv_ring *r = &s->ring;
+    *kept = *shared = 0;
+    TRY(ready_ring(s, pool, shape, err));
     int64_t same = common_prefix(s->ids, r->n_tokens, ids, n_ids - 1);
     if (kv_ring_truncate(r, same) == KV_GONE) same = 0;
     *kept = same;
+    if (!s->group) return 0;
+    s->name = kv_name_begin(&pool->names, r->tag, r->memory_len, r->sink_len);
+    s->n_named = 0;
+    sequence_name(s, ids);
+    *shared = kv_ring_adopt(r, s->name, ids, n_ids - 1);
+    sequence_name(s, ids);
+    *kept += *shared;
     return 0;
+}
+
+void sequence_name(struct sequence *s, const int32_t *ids) {
+    struct kv_ring *r = &s->ring;
+    int32_t block = r->map.block_tokens;
+    if (!s->group) return;
+    for (; s->n_named + block <= r->n_tokens; s->n_named += block) {
+        s->name = kv_name_next(&r->pool->names, s->name, ids + s->n_named, block);
+        kv_ring_name(r, s->n_named, s->name);
+    }
 }
 
 // What the cached positions stand for: a running turn's log, or the last one's.
@@ -66,6 +95,7 @@ int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_to
     memcpy(ids, cached_log(from), (size_t)n * sizeof *ids);
     to->ids = ids;
     to->n_ids = n;
+    to->group = from->group;
     return 0;
 }
 

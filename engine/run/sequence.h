@@ -13,13 +13,17 @@ struct sequence {
     struct kv_ring ring; // ring.blocks is NULL until the first turn starts
     int32_t *ids; // (n_ids) the log of the last turn; its first ring.n_tokens are in the cache
     int64_t n_ids;
-    struct turn *turn;      // queued or running, or NULL
-    bool release_asked;     // while a turn is under way: drop the cache when it ends
+    uint64_t group;      // whose equal blocks it shares; 0: nobody's
+    struct hash128 name; // of its first n_named tokens, all of them in full blocks; group sequences
+    int64_t n_named;     // only, and only while a turn runs
+    struct turn *turn;   // queued or running, or NULL
+    bool release_asked;  // while a turn is under way: drop the cache when it ends
     struct sched_idle idle; // in the scheduler's list unless a turn runs
     UT_hash_handle hh;
 };
 
 struct sequence_shape {
+    uint64_t group; // engine_turn.share_group
     int32_t memory_len, sink_len, chunk_tokens, block_tokens;
     int64_t session_len; // the most that any log may have: the ring's size must not depend on one
                          // turn's bound
@@ -31,10 +35,15 @@ void sequence_drop(struct sequence *s);     // gives its blocks back and forgets
 
 // Makes the cache agree with this log: keeps the longest common prefix, at most n_ids - 1 tokens
 // (the last one's logits are what the turn wants), cuts the rest, and starts from nothing where the
-// cut is not possible (KV_GONE) or the window's shape has changed. *kept: tokens of the log that
-// need not be computed again. E_NOMEM.
+// cut is not possible (KV_GONE) or the window's shape or the group has changed. Then goes on with
+// blocks that others of its group hold. *kept: tokens of the log that need not be computed again;
+// *shared: those of them that came from others just now. E_NOMEM.
 int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
-                   const int32_t *ids, int64_t n_ids, int64_t *kept, struct err *err);
+                   const int32_t *ids, int64_t n_ids, int64_t *kept, int64_t *shared,
+                   struct err *err);
+// Others of its group may find what has been computed since. ids: the running turn's log. Called
+// after each step.
+void sequence_name(struct sequence *s, const int32_t *ids);
 // A new sequence takes over what the cache of another holds of its first n_tokens tokens, blocks
 // shared. It stays empty where that is nothing: no cache, the window has moved on (KV_GONE), no
 // memory (E_NOMEM).

@@ -57,6 +57,13 @@ static void build(struct instance *in) {
             instance_finish(in, t, FINISH_ERROR, &err, true);
             continue;
         }
+        if (!kv_ring_sound(r)) { // cannot be; one's words in another's answer would be worse
+            struct err err;
+            err_set(&err, E_INTERNAL, "the cache holds a block that is not this sequence's");
+            log_error("engine.foreign_block", "turn=%llu", (unsigned long long)t->spec.turn);
+            instance_finish(in, t, FINISH_ERROR, &err, true);
+            continue;
+        }
         in->in_step[in->batch.batch.n_seqs] = t;
         batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens),
                   r->memory_len, r->sink_len, &r->map);
@@ -174,6 +181,7 @@ static void commit(struct instance *in) {
         struct turn *t = in->in_step[i];
         int32_t n = in->batch.seqs[i].n_rows;
         kv_ring_commit(&t->sequence->ring, n);
+        sequence_name(t->sequence, t->spec.ids);
         if (t->sched.state != SCHED_PREFILL) continue;
         t->n_prefilled += n;
         metric_add(in->metrics.prompt_tokens, n);

@@ -23,10 +23,10 @@ struct turn {
     struct engine_turn spec; // ids is the log, owned, and grows
     int64_t n_log, cap_log;  // spec.n_ids stays what was submitted
     struct sequence *sequence;
-    struct turn_slot *slot;                              // while it runs
-    int64_t submitted_us, started_us, first_us, last_us; // 0: not yet
-    int64_t deadline_us;                                 // monotonic; INT64_MAX for none
-    int64_t n_cached, n_prefilled, n_generated;
+    struct turn_slot *slot;                               // while it runs
+    int64_t submitted_us, started_us, first_us, last_us;  // 0: not yet
+    int64_t deadline_us;                                  // monotonic; INT64_MAX for none
+    int64_t n_cached, n_shared, n_prefilled, n_generated; // shared: in cached, from other sequences
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.

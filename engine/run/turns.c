@@ -54,6 +54,15 @@ bool instance_evict(struct instance *in) {
     return true;
 }
 
+// Sequences that share their blocks could be more than there are blocks, and the owner's table is
+// bounded: beyond the bound the oldest goes, as for want of room. Those with a turn in the queue
+// are in the list too and not counted.
+static void go_idle(struct instance *in, struct sequence *s) {
+    sched_idle_add(&in->sched, &s->idle);
+    while (in->opt.max_idle > 0 && in->sched.n_idle > in->opt.max_idle + in->sched.n_queued)
+        instance_evict(in);
+}
+
 // --- the end of a turn
 // -----------------------------------------------------------------------------------------
 
@@ -81,7 +90,7 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
     }
     s->turn = NULL;
     if (drop_cache) sequence_drop(s);
-    if (s->ring.n_held > 0) sched_idle_add(&in->sched, &s->idle);
+    if (s->ring.n_held > 0) go_idle(in, s);
     count_end(in, t, finish);
     emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held);
     if (s->release_asked)
@@ -118,7 +127,7 @@ static void fork_sequence(struct instance *in, const struct command *c) {
     if (to && to->ring.n_held == 0) {
         int rc = sequence_fork(to, from, c->n_tokens);
         if (rc < 0) log_warn("engine.fork", "code=%s", err_name(rc));
-        if (to->ring.n_held > 0) sched_idle_add(&in->sched, &to->idle);
+        if (to->ring.n_held > 0) go_idle(in, to);
     }
     emit_forked(&in->emit, c->sequence, to ? to->ring.n_held : 0);
     if (to) forget_if_empty(in, to);
@@ -179,21 +188,24 @@ static struct turn_slot *free_slot(struct instance *in) {
 static int begin(struct instance *in, struct turn *t, struct err *err) {
     struct sequence *s = t->sequence;
     struct sequence_shape shape = {
+        .group = t->spec.share_group,
         .memory_len = t->spec.memory_len,
         .sink_len = t->spec.sink_len,
         .chunk_tokens = in->opt.prefill_tokens,
         .block_tokens = in->opt.block_tokens,
         .session_len = in->opt.max_session_len,
     };
-    TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, err));
+    TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
+                       err));
     t->sched.n_todo = t->n_log - t->n_cached;
     t->slot = free_slot(in);
     t->slot->taken = true;
     return turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
 }
 
+// Of the sequence's own cache: what it shares from now on is told beside it.
 static enum engine_cache_source source_of(const struct turn *t) {
-    if (t->n_cached > 0) return CACHE_KEPT;
+    if (t->n_cached > t->n_shared) return CACHE_KEPT;
     return t->spec.n_ids > t->spec.n_input ? CACHE_RECOMPUTED : CACHE_NONE;
 }
 
@@ -207,6 +219,7 @@ void instance_admit(struct instance *in) {
         metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
         int rc = begin(in, t, &err);
         metric_add(in->metrics.cached_tokens, (double)t->n_cached);
+        metric_add(in->metrics.shared_tokens, (double)t->n_shared);
         emit_started(&in->emit, t, source_of(t), t->n_log - t->n_cached, t->sequence->ring.n_held);
         if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
     }

@@ -50,7 +50,7 @@ struct outcome { // what the events of one turn said
     int64_t n;
     enum engine_finish finish;
     enum engine_cache_source source;
-    int64_t n_cached, n_prefilled;
+    int64_t n_cached, n_shared, n_prefilled;
     int32_t blocks, error_code;
     char text[16384];
     size_t text_len;
@@ -61,6 +61,7 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
     if (ev->kind == ENGINE_STARTED) {
         o->source = ev->source;
         o->n_cached = ev->n_cached;
+        o->n_shared = ev->n_shared;
     }
     if (ev->kind == ENGINE_TOKEN && ev->id >= 0) {
         o->logprobs[o->n] = ev->logprob;

@@ -2,67 +2,10 @@
 // for bit with fresh sequences of the same logs, in the middle of blocks, on wrapped rings, while
 // the source runs, and when there is too little room for all. On a fixture model and the demo
 // model.
-#include "tests/golden/runner.h"
+#include "tests/golden/lines.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
-enum { M = 40, S = 4, CHUNK = 16, BLOCK = 8 };
-
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed;
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
-
-static void random_log(const struct engine *e, int32_t *log, int64_t n) {
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
-}
-
-// A turn over the log that draws n tokens, logits kept: what it drew is appended.
-struct line { // one sequence as its owner sees it
-    uint64_t sequence;
-    int32_t log[MAX_LOG];
-    int64_t n;
-    struct rows rows;
-};
-
-static struct outcome out;
-
-static void go_on(struct engine *e, struct line *l, int32_t draw, int32_t memory_len) {
-    struct engine_turn t = turn_for(e, l->sequence, l->log, l->n, memory_len, S);
-    t.sampling.max_tokens = draw;
-    t.sampling.temperature = 0.8f;
-    t.sampling.seed = l->sequence * 1000 + (uint64_t)l->n;
-    t.sampling.has_seed = true;
-    t.on_logits = rows_keep;
-    t.on_logits_ctx = &l->rows;
-    run_turn(e, &t, &out);
-    assert_int_equal(out.finish, FINISH_LENGTH);
-    memcpy(l->log + l->n, out.ids, (size_t)out.n * sizeof *out.ids);
-    l->n += out.n;
-}
-
-// The line's log once more, all of it from an empty cache: positions [from, n - 1) have the same
-// bits.
-static void compare_fresh(struct engine *e, const struct line *l, int64_t from,
-                          int32_t memory_len) {
-    struct rows want = rows_new(e->info.n_vocab);
-    struct engine_turn t = turn_for(e, 999, l->log, l->n, memory_len, S);
-    t.score_only = true;
-    t.on_logits = rows_keep;
-    t.on_logits_ctx = &want;
-    run_turn(e, &t, &out);
-    assert_int_equal(out.n_cached, 0);
-    size_t row = (size_t)want.vocab * sizeof(float);
-    for (int64_t p = from; p < l->n - 1; p++) {
-        if (memcmp(want.data + p * want.vocab, l->rows.data + p * want.vocab, row) != 0)
-            fail_msg("sequence %d: position %lld has other bits", (int)l->sequence, (long long)p);
-    }
-    free(want.data);
-    release(e, 999);
-}
+enum { M = 40, CHUNK = 16, BLOCK = 8 };
 
 // Forks `from` at n tokens and says the next words on both sides.
 static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_t memory_len,
@@ -70,6 +13,7 @@ static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_
     static struct line a, b;
     a.sequence = 1, b.sequence = 2;
     a.n = length;
+    a.n_done = b.n_done = 0;
     a.rows = rows_new(e->info.n_vocab), b.rows = rows_new(e->info.n_vocab);
     random_log(e, a.log, a.n);
     go_on(e, &a, 5, memory_len);
@@ -80,18 +24,15 @@ static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_
 
     memcpy(b.log, a.log, (size_t)n * sizeof *b.log);
     b.n = n;
-    random_log(e, b.log + b.n, 7);
-    b.n += 7;
-    random_log(e, a.log + a.n, 3);
-    a.n += 3;
+    hear(e, &b, 7);
+    hear(e, &a, 3);
     int64_t a_from = a.n - 4, kept = n < a_from ? n : a_from;
     go_on(e, &b, 30, memory_len); // both write behind the fork, the new one first
     assert_int_equal(out.n_cached, shared ? kept : 0);
     assert_int_equal(out.source, shared ? CACHE_KEPT : CACHE_NONE);
     go_on(e, &a, 30, memory_len);
     assert_int_equal(out.n_cached, a_from);
-    random_log(e, b.log + b.n, 20);
-    b.n += 20;
+    hear(e, &b, 20);
     go_on(e, &b, 10, memory_len);
     compare_fresh(e, &a, a_from, memory_len);
     compare_fresh(e, &b, shared ? kept : 0, memory_len);
@@ -127,7 +68,7 @@ static void test_fork_of_a_running_source(void **state) {
     a = (struct line){.sequence = 1, .n = 60, .rows = rows_new(e->info.n_vocab)};
     b = (struct line){.sequence = 2, .rows = rows_new(e->info.n_vocab)};
     random_log(e, a.log, a.n);
-    struct engine_turn t = turn_for(e, 1, a.log, a.n, M, S);
+    struct engine_turn t = turn_for(e, 1, a.log, a.n, M, LINE_SINKS);
     t.sampling.max_tokens = 60;
     t.on_logits = rows_keep;
     t.on_logits_ctx = &a.rows;
@@ -147,8 +88,8 @@ static void test_fork_of_a_running_source(void **state) {
         b.sequence = s;
         memcpy(b.log, a.log, 60 * sizeof *b.log);
         b.n = 60;
-        random_log(e, b.log + b.n, 9);
-        b.n += 9;
+        b.n_done = 0;
+        hear(e, &b, 9);
         go_on(e, &b, 30, M);
         assert_int_equal(out.n_cached, s == 2 ? 32 : 60);
         compare_fresh(e, &b, 60, M);
@@ -167,7 +108,7 @@ static void test_forks_in_a_pool_for_one(void **state) {
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
     int64_t block_bytes = e->info.block_bytes;
     engine_close(e);
-    int32_t one = kv_ring_max_blocks(M, S, CHUNK, BLOCK, 4096);
+    int32_t one = kv_ring_max_blocks(M, LINE_SINKS, CHUNK, BLOCK, 4096);
     for (int32_t room = one; room < 2 * one; room += 2) {
         e = engine_for(*state, CHUNK, BLOCK, room * block_bytes);
         e->instance.opt.max_session_len = e->info.max_session_len = 4096;
@@ -194,26 +135,9 @@ static void test_forks_in_a_pool_for_one(void **state) {
                     !lines[3].sequence && !lines[4].sequence)
                     break;
             } else if (l->sequence) {
-                struct engine_event ev;
-                random_log(e, l->log + l->n, 3);
-                l->n += 3;
-                struct engine_turn t = turn_for(e, l->sequence, l->log, l->n, M, S);
-                t.sampling.max_tokens = 8;
-                t.on_logits = rows_keep;
-                t.on_logits_ctx = &l->rows;
-                memset(&out, 0, sizeof out);
-                submit(e, &t);
-                while (!out.done) {
-                    assert_true(engine_round(e));
-                    while (engine_poll(e, &ev) == 1) {
-                        if (ev.sequence == l->sequence && ev.kind != ENGINE_RELEASED)
-                            outcome_take(&out, &ev);
-                    }
-                }
-                assert_int_equal(out.finish, FINISH_LENGTH);
+                hear(e, l, 3);
+                go_on(e, l, 8, M);
                 int64_t from_row = out.n_cached;
-                memcpy(l->log + l->n, out.ids, (size_t)out.n * sizeof *out.ids);
-                l->n += out.n;
                 if (step % 5 == 0) { // an engine with room says what is right
                     struct engine *calm = engine_for(*state, CHUNK, BLOCK, 0);
                     calm->instance.opt.max_session_len = calm->info.max_session_len = 4096;
@@ -247,7 +171,7 @@ static void test_refusals_and_empty_forks(void **state) {
     engine_sequence_release(e, 1);
     assert_int_equal(engine_sequence_fork(e, 1, 2, 20), 0);
     assert_int_equal(engine_sequence_fork(e, 1, 2, 20), E_INVAL); // not new any more
-    struct engine_turn t = turn_for(e, 2, b.log, b.n, M, S);
+    struct engine_turn t = turn_for(e, 2, b.log, b.n, M, LINE_SINKS);
     t.sampling.max_tokens = 2;
     struct engine_event ev;
     memset(&out, 0, sizeof out);

@@ -29,8 +29,8 @@ static int tear_down(void **state) {
 }
 
 static int64_t match(const struct sequence_shape *sh, const int32_t *ids, int64_t n) {
-    int64_t kept = -1;
-    assert_int_equal(sequence_match(s, &pool, sh, ids, n, &kept, NULL), 0);
+    int64_t kept = -1, shared = -1;
+    assert_int_equal(sequence_match(s, &pool, sh, ids, n, &kept, &shared, NULL), 0);
     const struct kv_ring *rings[] = {&s->ring};
     assert_int_equal(kv_check(&pool, rings, 1, NULL), 0);
     assert_int_equal(s->ring.n_tokens, kept);
