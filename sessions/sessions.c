@@ -614,6 +614,7 @@ void sessions_close(struct sessions *ss) {
     }
     store_close(ss->store);
     keep_close(ss, all_saved); // what could not be saved is taken from it at the next start
+    owner_numbers_release(&ss->owners);
     free(ss->build);
     free(ss);
 }

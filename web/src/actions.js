@@ -55,8 +55,6 @@ export function connect() {
 }
 
 export const retryNow = () => socket.retryNow();
-/** One message and its answer, for what is not said here. @type {Socket['request']} */
-export const request = (message, how) => socket.request(message, how);
 
 /** @param {string} token */
 export function authorise(token) {
@@ -112,7 +110,7 @@ function received(frame) {
       toast(frame.message, 'error');
       break;
     default:
-      if (['gap', 'path'].includes(applyEvent(frame))) reload(state.chats.get(frame.session?.id ?? frame.session));
+      if (applyEvent(frame) === 'gap') reload(state.chats.get(frame.session?.id ?? frame.session));
   }
 }
 
@@ -128,7 +126,7 @@ function removed(id) {
 }
 
 /** @param {unknown} error */
-export const sentence = (error) => (error instanceof Error ? error.message : String(error));
+const sentence = (error) => (error instanceof Error ? error.message : String(error));
 /** @param {unknown} error @param {string} code */
 const isCode = (error, code) => error instanceof RequestError && error.code === code;
 
@@ -173,7 +171,7 @@ function forgetSome() {
 async function follow() {
   const chat = currentChat();
   if (!chat || chat.local || chat.opened) return;
-  if (chat.phase !== 'ready' || chat.stale) {
+  if (chat.phase !== 'ready') {
     await reload(chat);
     return;
   }
@@ -186,25 +184,12 @@ async function follow() {
   }
 }
 
-/** @type {Map<string, Promise<void>>} states under way: what happens before one arrives is in it */
-const reloads = new Map();
-
 /**
- * Asks for a session's state: what it is now, and the last turns of its path.
+ * Asks for a session's state: what it is now, and its last turns.
  * @param {import('./state.js').Chat | undefined} chat
- * @returns {Promise<void>}
  */
-export function reload(chat) {
-  if (!chat || chat.local) return Promise.resolve();
-  const under = reloads.get(chat.id);
-  if (under && chat.opened) return under;
-  const mine = reloadOnce(chat).finally(() => reloads.get(chat.id) === mine && reloads.delete(chat.id));
-  reloads.set(chat.id, mine);
-  return mine;
-}
-
-/** @param {import('./state.js').Chat} chat */
-async function reloadOnce(chat) {
+async function reload(chat) {
+  if (!chat || chat.local) return;
   chat.opened = true;
   if (chat.phase === 'failed') setChat(chat, { phase: 'loading' });
   try {
@@ -284,7 +269,7 @@ async function page(cursor) {
 
 // --- turns -------------------------------------------------------------------------------------------------------
 
-export const newId = () =>
+const newId = () =>
   [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 /** Says something in the session shown, or in a new one. @param {string} content */
