@@ -55,6 +55,9 @@ void archive_session_view(const struct session_record *r, struct session_view *o
         .sink_len = r->sink_len,
         .turn = -1,
         .sampling = r->sampling,
+        .head = r->head,
+        .forked_from = r->forked_from,
+        .forked_turn = r->forked_turn,
     };
 }
 
@@ -63,6 +66,7 @@ void archive_turn_view(const struct stored_turn *t, struct turn_view *out) {
     bool done = r->finish_reason[0];
     *out = (struct turn_view){
         .turn = r->turn,
+        .parent = r->parent,
         .state = done                ? TURN_DONE
                  : r->log_first >= 0 ? TURN_RUNNING
                                      : TURN_QUEUED,
@@ -195,6 +199,7 @@ static void write_turn(struct json_writer *w, const struct stored_turn *t) {
     const struct turn_record *r = &t->rec;
     json_open(w, NULL, '{');
     json_put_int(w, "turn", r->turn);
+    json_put_int(w, "parent", r->parent);
     json_put_string(w, "request_id", r->request_id);
     json_put_raw(w, "request", r->request, strlen(r->request));
     write_input(w, r);
@@ -238,6 +243,9 @@ static void write_session(struct json_writer *w, const struct session_record *r)
     json_put_int(w, "updated_ms", r->updated_ms);
     json_put_int(w, "closed_ms", r->closed_ms);
     json_put_int(w, "n_tokens", r->n_tokens);
+    json_put_int(w, "head", r->head);
+    json_put_string(w, "forked_from", r->forked_from);
+    json_put_int(w, "forked_turn", r->forked_turn);
     json_put_int(w, "seq", r->seq);
     json_put_int(w, "seq_reserved", r->seq_reserved);
     json_close(w, '}');

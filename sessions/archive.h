@@ -28,7 +28,8 @@ void archive_turn_view(const struct stored_turn *t, struct turn_view *out);
 // for byte; text that JSON cannot hold (a NUL, say) is in Base64. E_NOMEM, E_LIMIT from the buffer.
 int archive_export(const struct stored_session *s, struct buf *out);
 #define ARCHIVE_FORMAT "parley.session"
-#define ARCHIVE_FORMAT_VERSION 1
+#define ARCHIVE_FORMAT_VERSION                                                                     \
+    2 // 1: without parent, head and forked_from: each turn follows the one before
 
 // --- archive_import.c ---
 // A file of archive_export, wherever it comes from. Turns that it has no end of (it was written

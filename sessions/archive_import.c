@@ -23,6 +23,7 @@
 struct reader {
     const cJSON *at;
     const char *raw; // the same, as written
+    bool linear;     // of a version without branches
     char where[48];
     struct err *err;
 };
@@ -204,7 +205,7 @@ static int read_input(const struct reader *r, struct turn_record *t) {
     const char *kind;
     TRY(get_string(r, "input_kind", true, &kind));
     if (turn_input_kind_parse(kind, &t->kind) < 0)
-        return refuse(r, "'input_kind' must be content, text or ids");
+        return refuse(r, "'input_kind' must be content, text, ids or continue");
     TRY(copy_bytes(r, "input_text", "input_text_base64", &t->input_text, &t->input_text_len));
     TRY(copy_numbers(r, "input_ids", TOKEN_IDS, SIZE_MAX, &t->input_ids, &t->n_input_ids));
     TRY(get_int(r, "log_first", -1, WHOLE, &t->log_first));
@@ -236,6 +237,8 @@ static int read_turn(const struct reader *r, struct stored_turn *st) {
     struct err reason = {0};
     int64_t n_alternatives;
     TRY(get_int(r, "turn", 0, WHOLE, &t->turn));
+    t->parent = t->turn - 1;
+    if (!r->linear) TRY(get_int(r, "parent", TURN_NONE, WHOLE, &t->parent));
     TRY(copy_string(r, "request_id", true, &t->request_id));
     TRY(copy_raw_object(r, "request", &t->request));
     TRY(read_input(r, t));
@@ -254,6 +257,15 @@ static int read_turn(const struct reader *r, struct stored_turn *st) {
     return read_times(r, t);
 }
 
+// What a tree adds. A file without it: read_turns knows the head.
+static int read_branch(const struct reader *r, struct session_record *s) {
+    s->head = s->forked_turn = TURN_NONE;
+    if (r->linear) return 0;
+    TRY(get_int(r, "head", TURN_NONE, WHOLE, &s->head));
+    TRY(copy_string(r, "forked_from", false, &s->forked_from));
+    return get_int(r, "forked_turn", TURN_NONE, WHOLE, &s->forked_turn);
+}
+
 static int read_session(const struct reader *r, struct session_record *s) {
     TRY(copy_string(r, "id", true, &s->id));
     TRY(copy_string(r, "owner", true, &s->owner));
@@ -270,6 +282,7 @@ static int read_session(const struct reader *r, struct session_record *s) {
     TRY(get_int(r, "updated_ms", 0, WHOLE, &s->updated_ms));
     TRY(get_int(r, "closed_ms", 0, WHOLE, &s->closed_ms));
     TRY(get_int(r, "n_tokens", 0, WHOLE, &s->n_tokens));
+    TRY(read_branch(r, s));
     TRY(get_int(r, "seq", 0, WHOLE, &s->seq));
     s->seq_reserved = s->seq; // files of before it was written
     if (!cJSON_GetObjectItemCaseSensitive(r->at, "seq_reserved")) return 0;
@@ -299,13 +312,14 @@ static int read_turns(const struct reader *top, struct stored_session *s) {
     if (!s->turns) return err_set(top->err, E_NOMEM, "no memory to import %zu turns", n);
     raw = json_raw_first(raw);
     cJSON_ArrayForEach(item, array) {
-        struct reader r = {.at = item, .raw = raw, .err = top->err};
+        struct reader r = {.at = item, .raw = raw, .linear = top->linear, .err = top->err};
         snprintf(r.where, sizeof r.where, "turns[%zu]", s->n_turns);
         if (!cJSON_IsObject(item)) return refuse(&r, "must be an object");
         TRY(read_turn(&r, &s->turns[s->n_turns++]));
         raw = json_raw_next(raw);
     }
     s->rec.n_turns = (int64_t)s->n_turns;
+    if (top->linear) s->rec.head = s->rec.n_turns - 1;
     return 0;
 }
 
@@ -324,7 +338,7 @@ static int read_events(const struct reader *top, struct stored_session *s) {
     return 0;
 }
 
-static int read_header(const struct reader *top, const char **session_raw, const cJSON **session) {
+static int read_header(struct reader *top, const char **session_raw, const cJSON **session) {
     const char *format;
     int64_t version;
     struct err reason = {0};
@@ -338,15 +352,17 @@ static int read_header(const struct reader *top, const char **session_raw, const
         return err_set(top->err, E_UNSUPPORTED,
                        "%s: written by a newer Parley (version %" PRId64 ", this program knows %d)",
                        top->where, version, ARCHIVE_FORMAT_VERSION);
+    top->linear = version < 2;
     TRY(judge(top, "session", json_get_object(top->at, "session", session, &reason), true,
               &reason));
     *session_raw = json_raw_value(top->raw, "session", &len);
     return *session_raw ? 0 : refuse(top, "'session' must be written without escapes");
 }
 
-static int read_file(const struct reader *top, struct stored_session *s) {
+static int read_file(struct reader *top, struct stored_session *s) {
     struct reader r = {.where = "session", .err = top->err};
     TRY(read_header(top, &r.raw, &r.at));
+    r.linear = top->linear;
     TRY(read_session(&r, &s->rec));
     TRY(read_turns(top, s));
     return read_events(top, s);

@@ -45,12 +45,17 @@ static const char *refusal(const struct session *s, const struct request *r, con
     return NULL;
 }
 
-bool debug_needs(const struct session *s, const struct request *r, int64_t *first, int64_t *end) {
+// A turn that is run again stands on the log of its own path.
+bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
     const char *message;
     if (r->kind != REQUEST_TURN && r->kind != REQUEST_REPLAY) return false;
     if (refusal(s, r, &message)) return false;
-    *first = r->kind == REQUEST_TURN ? r->turn : 0;
-    *end = r->turn + 1;
+    *n = 0;
+    for (int64_t turn = r->turn; turn != TURN_NONE; turn = s->turns[turn]->rec.parent) {
+        if (list) list[*n] = turn;
+        ++*n;
+        if (r->kind == REQUEST_TURN) break;
+    }
     return true;
 }
 
@@ -85,7 +90,7 @@ static void show_stored(struct session *s, const struct request *r, struct store
     int rc = t ? turn_restore(t, stored) : E_NOMEM;
     if (rc == 0) {
         if (!t->rec.finish_reason[0]) t->state = t->rec.log_first < 0 ? TURN_QUEUED : TURN_RUNNING;
-        show(s, r, t, stored->tokens.ids);
+        show(s, r, t, t->ids);
     } else {
         requests_fail(s->service, r->client, r->request_id, s->rec.id,
                       rc == E_NOMEM ? "overloaded" : "store_failed",

@@ -102,7 +102,7 @@ static void advance(struct sessions *ss, struct replaying *p) {
     drop(ss, p);
 }
 
-// Its log is the session's up to the end of the turn, which comes last in what was read.
+// Its log is that of its path up to the end of the turn, which comes last in what was read.
 static int take_record(struct replaying *p, struct stored_session *turns, struct err *err) {
     for (size_t i = 0; i < turns->n_turns; i++)
         TRY(replay_log_add_turn(&p->log, &turns->turns[i], err));

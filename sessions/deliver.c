@@ -53,14 +53,15 @@ uint64_t deliver_resume(struct sessions *ss, uint64_t client) {
 // As an answer of its own, where no event says it.
 static void answer(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
-    struct session_answer a = {.kind = p->kind == PENDING_OPEN    ? ANSWER_OPENED
-                                       : p->kind == PENDING_CLOSE ? ANSWER_CLOSED
-                                                                  : ANSWER_UPDATED,
+    struct session_answer a = {.kind = p->kind == PENDING_OPEN     ? ANSWER_OPENED
+                                       : p->kind == PENDING_CLOSE  ? ANSWER_CLOSED
+                                       : p->kind == PENDING_REWIND ? ANSWER_REWOUND
+                                                                   : ANSWER_UPDATED,
                                .request_id = p->request_id,
                                .session_id = s->rec.id,
                                .deleted = s->zombie};
     session_view_fill(s, &a.session);
-    a.seq = a.session.seq;
+    a.seq = p->kind == PENDING_REWIND && p->repeated ? 0 : a.session.seq;
     ss->cb.on_answer(ss->cb.ctx, p->client, &a);
 }
 
@@ -166,7 +167,8 @@ void deliver_committed(struct session *s, struct pending *p) {
         pending_free(p);
         return;
     }
-    if (session_attachment(s, p->client) && !told_already(s, p)) { // it is told by the event
+    if (!p->repeated && session_attachment(s, p->client) &&
+        !told_already(s, p)) { // it is told by the event
         DL_APPEND(s->told, p);
         return;
     }
@@ -198,7 +200,7 @@ static int64_t fill_delta(const struct session *s, const struct event_entry *e, 
     out->delta_turn = t->rec.turn;
     out->text = buf_z(&t->text) + start;
     out->text_len = end - start;
-    out->ids = s->log + t->rec.log_first + t->rec.n_input + first;
+    out->ids = t->ids + first;
     out->logprobs = t->rec.logprobs ? t->logprobs + first : NULL;
     out->n_ids = (size_t)n;
     out->n_alternatives = t->rec.n_alternatives;
@@ -228,6 +230,12 @@ static void fill_event(const struct session *s, const struct event_record *e,
         session_view_fill(s, &out->session);
         out->session.seq = e->seq;
         out->deleted = s->zombie;
+        break;
+    case EVENT_REWOUND: // as of then: a later one may have moved on
+        session_view_fill(s, &out->session);
+        out->session.seq = e->seq;
+        out->session.head = out->head = e->turn;
+        out->session.n_tokens = session_tokens_at(s, e->seq);
         break;
     case EVENT_EVICTED:
         out->reason = e->reason;

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
+#include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -35,36 +36,91 @@ void history_trim(struct session *s) {
     }
 }
 
-// The turns that the request needs and memory has not, as [first, end). False: none.
-static bool missing(const struct session *s, const struct request *r, int64_t *first,
-                    int64_t *end) {
-    size_t from = s->n_turns, to = s->n_turns;
-    if (r->kind == REQUEST_GET)
-        session_page(s, r->last, r->before, &from, &to);
-    else if (r->kind == REQUEST_ATTACH && r->after >= 0) // slim ones are over: their last is known
-        for (from = 0; from < to && s->turns[from]->slim; from++)
-            if (s->turns[from]->rec.seq_last > r->after) break;
-    while (from < to && !s->turns[from]->slim) from++;
-    while (to > from && !s->turns[to - 1]->slim) to--;
-    *first = (int64_t)from;
-    *end = (int64_t)to;
-    return from < to;
+static size_t add_slim(const struct session *s, int64_t turn, int64_t *list) {
+    const struct turn *t = session_turn(s, turn);
+    list[0] = turn;
+    return t && t->slim;
+}
+
+static int missing_of_page(const struct session *s, const struct request *r, int64_t *list,
+                           size_t *n) {
+    struct session_page page;
+    TRY(session_page(s, r->last, r->before, &page));
+    for (size_t i = 0; i < page.n; i++) *n += add_slim(s, page.turns[i], list + *n);
+    free(page.turns);
+    return 0;
+}
+
+// Slim turns are over: their last number is known.
+static size_t missing_since(const struct session *s, int64_t after, int64_t *list) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_turns; i++)
+        if (s->turns[i]->rec.seq_last > after && s->turns[i]->rec.seq_first > 1)
+            n += add_slim(s, (int64_t)i, list + n);
+    return n;
+}
+
+// The ids of the path that is moved to, or copied.
+static int missing_of_path(const struct session *s, int64_t turn, bool leaf, int64_t *list,
+                           size_t *n) {
+    if (turn >= (int64_t)s->n_turns || turn < 0) return 0; // the empty log, or none at all
+    if (leaf) turn = tree_newest_below(s, turn);
+    if (turn < 0) return E_NOMEM;
+    *n += tree_missing(s, turn, list + *n);
+    return 0;
+}
+
+// The turns that the request needs and memory has not, into list (room for all there are, and one).
+static int missing(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
+    bool busy = session_has_turn(s); // then the head will not be moved
+    const struct turn *t = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
+    switch (r->kind) {
+    case REQUEST_GET:
+        return missing_of_page(s, r, list, n);
+    case REQUEST_ATTACH:
+        if (r->after >= 0) *n = missing_since(s, r->after, list);
+        return 0;
+    case REQUEST_START:
+        return busy ? 0 : missing_of_path(s, r->after, false, list, n);
+    case REQUEST_REWIND:
+        return busy ? 0 : missing_of_path(s, r->turn, r->leaf, list, n);
+    case REQUEST_REGENERATE:
+        if (!t || busy) return 0;
+        *n = add_slim(s, t->rec.turn, list);
+        return missing_of_path(s, t->rec.parent, false, list, n);
+    case REQUEST_FORK:
+        return missing_of_path(s, r->turn, false, list, n);
+    default:
+        return 0;
+    }
+}
+
+static int by_number(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
 }
 
 int history_need(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct store_job *job = NULL;
-    int64_t first, end;
-    if (!debug_needs(s, r, &first, &end) && !missing(s, r, &first, &end)) return 0;
+    size_t n = 0;
+    int64_t *list = malloc((s->n_turns + 1) * sizeof *list);
+    int rc = !list ? E_NOMEM : debug_needs(s, r, list, &n) ? 0 : missing(s, r, list, &n);
+    if (rc < 0 || n == 0) {
+        free(list);
+        return rc;
+    }
+    qsort(list, n, sizeof *list, by_number);
     struct request *copy = request_copy(r);
     if (copy) job = store_job_new(STORE_TURNS, s->rec.key);
     if (!job || deliver_defer(ss, r->client) < 0) {
+        free(list);
         store_job_free(job);
         request_free(copy);
         return E_NOMEM;
     }
-    job->first = first;
-    job->end = end;
+    job->turns = list;
+    job->n_turns = n;
     s->paging = copy;
     store_send(ss->store, job);
     return HISTORY_WAITS;
@@ -82,6 +138,11 @@ static int fill(struct session *s, const struct stored_session *got) {
             turn_free(t);
             return rc;
         }
+        t->children = old->children;
+        t->older = old->older;
+        t->newer = old->newer;
+        t->on_path = old->on_path;
+        t->chat_begun = old->chat_begun;
         s->turns[old->rec.turn] = t;
         if ((size_t)t->rec.turn < s->full_from) s->full_from = (size_t)t->rec.turn;
         turn_free(old);
@@ -95,10 +156,10 @@ void history_done(struct sessions *ss, struct store_job *job) {
     struct request *r = s->paging;
     s->paging = NULL;
     r->client = deliver_resume(ss, r->client);
-    int64_t first, end;
-    bool shown = debug_needs(s, r, &first, &end); // as it is, not to be kept
+    size_t n;
+    bool shown = debug_needs(s, r, NULL, &n); // as it is, not to be kept
     int rc = job->rc;
-    if (rc == 0 && (int64_t)job->loaded->n_turns != job->end - job->first) rc = E_CORRUPT;
+    if (rc == 0 && job->loaded->n_turns != job->n_turns) rc = E_CORRUPT;
     if (rc == 0 && !shown) rc = fill(s, job->loaded);
     if (rc < 0) {
         if (rc == E_NOMEM)

@@ -27,10 +27,6 @@ static void say(struct sessions *ss, int rc, const struct err *err) {
     ss->tail_failed = rc < 0;
 }
 
-static const int32_t *output_ids(const struct session *s, const struct turn *t) {
-    return s->log + t->rec.log_first + t->rec.n_input;
-}
-
 static size_t n_kept(const struct turn *t) {
     return t->n_safe > t->n_saved ? t->n_safe : t->n_saved;
 }
@@ -39,8 +35,7 @@ static size_t n_kept(const struct turn *t) {
 static int put_tokens(struct sessions *ss, const struct session *s) {
     for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
         const struct turn *t = s->turns[i];
-        if (t->n_out > n_kept(t))
-            TRY(tail_put(ss->tail, s->rec.key, t, output_ids(s, t), n_kept(t)));
+        if (t->n_out > n_kept(t)) TRY(tail_put(ss->tail, s->rec.key, t, n_kept(t)));
     }
     return 0;
 }
@@ -74,7 +69,7 @@ void keep_trim(struct sessions *ss) {
         for (size_t i = (size_t)s->dirty_from; !s->zombie && i < s->n_turns; i++) {
             const struct turn *t = s->turns[i];
             if (t->n_saved >= t->n_safe) continue;
-            if (tail_put(ss->tail, s->rec.key, t, output_ids(s, t), t->n_saved) < 0) return;
+            if (tail_put(ss->tail, s->rec.key, t, t->n_saved) < 0) return;
         }
     }
     say(ss, tail_rewrite_end(ss->tail, &err), &err);

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const event_names[EVENT_KINDS] = {
-    "opened", "updated", "closed", "queued", "started", "delta", "done", "evicted", "lost"};
-static const char *const input_names[] = {"content", "text", "ids"};
+static const char *const event_names[EVENT_KINDS] = {"opened",  "updated", "closed", "queued",
+                                                     "started", "delta",   "done",   "evicted",
+                                                     "rewound", "lost"};
+static const char *const input_names[] = {"content", "text", "ids", "continue"};
 
 static int find_name(const char *const *names, int n, const char *name) {
     for (int i = 0; name && i < n; i++)
@@ -30,8 +31,12 @@ const char *turn_input_kind_name(enum turn_input_kind kind) {
     return input_names[kind];
 }
 
+bool turn_input_has_text(enum turn_input_kind kind) {
+    return kind == INPUT_CONTENT || kind == INPUT_TEXT;
+}
+
 int turn_input_kind_parse(const char *name, enum turn_input_kind *out) {
-    int i = find_name(input_names, 3, name);
+    int i = find_name(input_names, 4, name);
     if (i < 0) return i;
     *out = (enum turn_input_kind)i;
     return 0;
@@ -89,6 +94,7 @@ void session_record_release(struct session_record *r) {
     free(r->title);
     free(r->system);
     free(r->sampling);
+    free(r->forked_from);
     *r = (struct session_record){0};
 }
 
@@ -102,6 +108,7 @@ int session_record_copy(struct session_record *to, const struct session_record *
     to->title = record_strdup(from->title, &failed);
     to->system = record_strdup(from->system, &failed);
     to->sampling = record_strdup(from->sampling, &failed);
+    to->forked_from = record_strdup(from->forked_from, &failed);
     if (!failed) return 0;
     session_record_release(to);
     return E_NOMEM;

@@ -18,7 +18,11 @@ struct session_record {
     int64_t session_len;
     int32_t memory_len, sink_len;
     int64_t created_ms, updated_ms, closed_ms /* 0: not closed */;
-    int64_t n_turns, n_tokens;
+    int64_t n_turns;      // of the tree
+    int64_t n_tokens;     // of the log: the path from a first turn to the head
+    int64_t head;         // last turn of that path, TURN_NONE
+    char *forked_from;    // id of the session that its first turns are copies from, or NULL
+    int64_t forked_turn;  // the last one of them, as it is numbered there
     int64_t seq;          // last event that is on disk
     int64_t seq_reserved; // clients may have been told of deltas up to here (>= seq)
 };
@@ -26,7 +30,8 @@ struct session_record {
 #define FINISH_REASON_MAX 16
 #define ERROR_CODE_MAX 24
 struct turn_record {
-    int64_t turn;     // index within the session, from 0
+    int64_t turn;     // index within the session, from 0, in the order of creation
+    int64_t parent;   // the turn it follows, always an earlier one; TURN_NONE
     char *request_id; // "" for none
     char *request; // JSON: what was asked beside the input: {"sampling":{...}|null,"queue":false}
     enum turn_input_kind kind;
@@ -35,7 +40,8 @@ struct turn_record {
     int32_t *
         input_ids; // what entered the log; before the start of an INPUT_IDS turn what will enter it
     size_t n_input_ids;
-    int64_t log_first; // position of the first input id in the log; -1 before the turn has started
+    int64_t log_first; // position of the first input id in the log of the turn's own path; -1
+                       // before the turn has started
     int64_t n_input, n_output; // tokens in the log
     char *sampling;            // JSON object: every value in force
     uint64_t seed;
@@ -46,7 +52,8 @@ struct turn_record {
     char *error_message;                   // NULL: none
     struct turn_numbers numbers;           // log_tokens as of its end
     char *instance, *build;                // what computed it: record_instance(), the program
-    int64_t seq_first, seq_last;
+    int64_t seq_first,
+        seq_last; // of a turn that came with a fork both are 1: no event speaks of it
     int64_t created_ms, started_ms, ended_ms; // 0: not yet
 };
 
@@ -65,21 +72,22 @@ struct token_run {
 
 // Events other than deltas: those fill the numbers between. EVENT_LOST stands for deltas that
 // clients may have seen and a crash took away: it keeps the numbering without gaps.
-#define EVENT_LOST (EVENT_EVICTED + 1)
+#define EVENT_LOST (EVENT_REWOUND + 1)
 #define EVENT_KINDS (EVENT_LOST + 1)
 #define EVENT_REASON_MAX 12
 struct event_record {
-    int64_t seq;                   // EVENT_LOST: the first number it stands for
-    int64_t n;                     // how many numbers; 1 for all others
-    int kind;                      // enum session_event_kind or EVENT_LOST
-    int64_t turn;                  // -1: of none
+    int64_t seq;  // EVENT_LOST: the first number it stands for
+    int64_t n;    // how many numbers; 1 for all others
+    int kind;     // enum session_event_kind or EVENT_LOST
+    int64_t turn; // -1: of none. EVENT_REWOUND, EVENT_OPENED: the head from there on
     char reason[EVENT_REASON_MAX]; // EVENT_EVICTED
     int64_t at_ms;
 };
 const char *event_kind_name(int kind);            // as stored: "opened", "lost" ...
 int event_kind_parse(const char *name, int *out); // E_CORRUPT
 
-const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids"
+const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids", "continue"
+bool turn_input_has_text(enum turn_input_kind kind);
 int turn_input_kind_parse(const char *name, enum turn_input_kind *out);
 
 int record_cache_source_parse(const char *name, enum engine_cache_source *out); // E_CORRUPT

@@ -14,17 +14,46 @@ struct replay {
     const struct engine_info *info;
     const struct stored_session *stored;
     struct replay_window window;
-    struct replay_log log; // as recorded; after replay_what_if from there on as it is now
-    uint64_t n_turns;      // asked of the engine
+    struct replay_log log; // of the path to turn `at`; of what-if, as it is now
+    int64_t at;
+    int64_t *path;    // room for all turns
+    uint64_t n_turns; // asked of the engine
     struct rerun rerun;
     // What-if.
     struct answer answer;
     struct turn_sampling sampling; // too large for a stack
     char *changes;
-    size_t next, from;
+    size_t n_path, next, from; // places in the path
     bool ended;
     char why[REPLAY_WHY_MAX];
 };
+
+// The turns from a first one to this one, into r->path.
+static size_t find_path(struct replay *r, int64_t turn) {
+    size_t n = 0;
+    for (int64_t i = turn; i >= 0; i = r->stored->turns[i].rec.parent) n++;
+    size_t at = n;
+    for (int64_t i = turn; i >= 0; i = r->stored->turns[i].rec.parent) r->path[--at] = i;
+    return n;
+}
+
+// Makes the log that of the path to `turn`, as recorded. Most turns follow the one before.
+static int load_log(struct replay *r, int64_t turn, struct err *err) {
+    if (turn == r->at) return 0;
+    const struct stored_turn *turns = r->stored->turns;
+    size_t n = find_path(r, turn), from = n - 1;
+    if (turns[turn].rec.parent != r->at) r->log.n = 0, from = 0;
+    r->at = turn;
+    for (size_t i = from; i < n; i++) TRY(replay_log_add_turn(&r->log, &turns[r->path[i]], err));
+    return 0;
+}
+
+static int check_tree(const struct stored_session *s, struct err *err) {
+    bool good = s->rec.head >= TURN_NONE && s->rec.head < (int64_t)s->n_turns;
+    for (size_t i = 0; good && i < s->n_turns; i++)
+        good = s->turns[i].rec.parent >= TURN_NONE && s->turns[i].rec.parent < (int64_t)i;
+    return good ? 0 : err_set(err, E_CORRUPT, "the record's turns do not make a tree");
+}
 
 int replay_new(struct replay **out, struct engine *e, const struct stored_session *s,
                const struct replay_window *w, struct err *err) {
@@ -37,8 +66,10 @@ int replay_new(struct replay **out, struct engine *e, const struct stored_sessio
     r->window = *w;
     rerun_init(&r->rerun, r->info, 0);
     answer_init(&r->answer, 0);
-    for (size_t i = 0; rc == 0 && i < s->n_turns; i++)
-        rc = replay_log_add_turn(&r->log, &s->turns[i], err);
+    r->at = TURN_NONE;
+    r->path = malloc((s->n_turns + 1) * sizeof *r->path);
+    rc = r->path ? check_tree(s, err) : err_set(err, E_NOMEM, "no memory for a replay");
+    for (size_t i = 0; rc == 0 && i < s->n_turns; i++) rc = load_log(r, (int64_t)i, err);
     if (rc < 0) {
         replay_free(r);
         return rc;
@@ -52,6 +83,7 @@ void replay_free(struct replay *r) {
     rerun_release(&r->rerun);
     answer_release(&r->answer);
     free(r->log.ids);
+    free(r->path);
     free(r->changes);
     free(r);
 }
@@ -89,6 +121,7 @@ int replay_turn(struct replay *r, size_t turn, bool probe, struct replay_turn *o
     struct err local = {0};
     int rc;
     if (!err) err = &local;
+    TRY(load_log(r, (int64_t)turn, err));
     rerun_begin(again, &r->stored->turns[turn], r->log.ids, &r->window, probe);
     while ((rc = rerun_next(again, &t, err)) == 1) {
         if ((rc = submit(r, &t, err)) < 0) {
@@ -129,39 +162,67 @@ int replay_check_changes(const char *changes, int32_t n_vocab, struct err *err) 
     return rc;
 }
 
-int replay_what_if(struct replay *r, size_t from, const char *changes, struct err *err) {
+static size_t newest_below(const struct replay *r, size_t turn) {
+    size_t newest = turn;
+    for (size_t i = turn + 1; i < r->stored->n_turns; i++) {
+        int64_t up = (int64_t)i;
+        while (up > (int64_t)turn) up = r->stored->turns[up].rec.parent;
+        if (up == (int64_t)turn) newest = i;
+    }
+    return newest;
+}
+
+// The path in use if the turn is on it, else one through it, and the turn's place there.
+static void choose_path(struct replay *r, int64_t from) {
+    r->n_path = find_path(r, r->stored->rec.head);
+    for (r->from = 0; from >= 0 && r->from < r->n_path; r->from++)
+        if (r->path[r->from] == from) return;
+    if (from < 0) return;
+    r->n_path = find_path(r, (int64_t)newest_below(r, (size_t)from));
+    for (r->from = 0; r->path[r->from] != from;) r->from++;
+}
+
+static const struct turn_record *on_path(const struct replay *r, size_t place) {
+    return &r->stored->turns[r->path[place]].rec;
+}
+
+int replay_what_if(struct replay *r, int64_t from, const char *changes, struct err *err) {
     TRY(replay_check_changes(changes, r->info->n_vocab, err));
     free(r->changes);
     r->changes = strdup(changes);
     if (!r->changes) return err_set(err, E_NOMEM, "no memory for a replay");
     r->ended = false;
-    while (from < r->stored->n_turns && r->stored->turns[from].rec.log_first < 0) from++;
-    r->from = r->next = from;
-    if (from < r->stored->n_turns) r->log.n = (size_t)r->stored->turns[from].rec.log_first;
+    choose_path(r, from);
+    while (r->from < r->n_path && on_path(r, r->from)->log_first < 0) r->from++;
+    r->next = r->from;
+    r->log.n = 0;
+    r->at = TURN_NONE;
+    for (size_t i = 0; i < r->from; i++)
+        TRY(replay_log_add_turn(&r->log, &r->stored->turns[r->path[i]], err));
     return 0;
 }
 
-static bool chat_begun(const struct replay *r, size_t turn) {
-    for (size_t i = 0; i < turn; i++)
-        if (r->stored->turns[i].rec.kind == INPUT_CONTENT && r->stored->turns[i].rec.log_first >= 0)
-            return true;
+static bool chat_begun(const struct replay *r, size_t place) {
+    for (size_t i = 0; i < place; i++)
+        if (on_path(r, i)->kind == INPUT_CONTENT && on_path(r, i)->log_first >= 0) return true;
     return false;
 }
 
 // As sessions/run.c renders it, behind the log as it is now.
-static int render(struct replay *r, size_t turn, struct token_list *out, struct err *err) {
-    const struct turn_record *t = &r->stored->turns[turn].rec;
+static int render(struct replay *r, size_t place, struct token_list *out, struct err *err) {
+    const struct turn_record *t = on_path(r, place);
     struct engine_message messages[2];
     size_t n = 0;
     if (!r->info->tokenizer)
         return err_set(err, E_UNSUPPORTED, "the model has no tokenizer to render the input with");
     if (!t->input_text)
-        return err_set(err, E_CORRUPT, "the record of turn %zu has no text of its input", turn);
+        return err_set(err, E_CORRUPT, "the record of turn %zu has no text of its input",
+                       (size_t)t->turn);
     if (t->kind == INPUT_TEXT)
         return engine_tokenize(r->engine, t->input_text, t->input_text_len, true, out, err);
     if (!r->info->chat_template)
         return err_set(err, E_UNSUPPORTED, "the model has no chat template to render the input by");
-    if (r->stored->rec.system && !chat_begun(r, turn))
+    if (r->stored->rec.system && !chat_begun(r, place))
         messages[n++] = (struct engine_message){"system", r->stored->rec.system};
     messages[n++] = (struct engine_message){"user", t->input_text};
     return engine_render_turn(r->engine, messages, n, r->log.n ? r->log.ids[r->log.n - 1] : -1, out,
@@ -170,16 +231,16 @@ static int render(struct replay *r, size_t turn, struct token_list *out, struct 
 
 // The first turn stands on the recorded log, so what was rendered then is right. Later ones may
 // follow another end.
-static int add_input(struct replay *r, size_t turn, int64_t *n_input, struct err *err) {
-    const struct turn_record *t = &r->stored->turns[turn].rec;
+static int add_input(struct replay *r, size_t place, int64_t *n_input, struct err *err) {
+    const struct turn_record *t = on_path(r, place);
     size_t before = r->log.n;
     int rc;
-    if (t->kind == INPUT_IDS || turn == r->from) {
+    if (!turn_input_has_text(t->kind) || place == r->from) {
         rc = replay_log_add(&r->log, t->input_ids, t->n_input_ids, err);
     } else {
         struct token_list list;
         token_list_init(&list);
-        rc = render(r, turn, &list, err);
+        rc = render(r, place, &list, err);
         if (rc == 0) rc = replay_log_add(&r->log, list.ids, list.len, err);
         token_list_release(&list);
     }
@@ -195,16 +256,19 @@ static int run(struct replay *r, struct engine_turn *spec, struct err *err) {
     return 0;
 }
 
-static int run_changed(struct replay *r, size_t turn, struct err *err) {
-    const struct stored_turn *t = &r->stored->turns[turn];
+static int run_changed(struct replay *r, size_t place, struct err *err) {
+    const struct stored_turn *t = &r->stored->turns[r->path[place]];
     struct answer *a = &r->answer;
     struct sampling_params *p = &r->sampling.params;
     struct engine_turn spec;
     int64_t n_input;
     bool cut_short = !rerun_ended_by_itself(&t->rec);
+    bool complete = place > r->from && a->finish == FINISH_EOS;
     answer_reset(a);
+    a->finish = FINISH_EOS;
+    if (t->rec.kind == INPUT_CONTINUE && complete) return 0; // what it went on with is not cut off
     a->finish = FINISH_CANCELLED;
-    TRY(add_input(r, turn, &n_input, err));
+    TRY(add_input(r, place, &n_input, err));
     if (cut_short && t->tokens.n == 0) return 0; // its input is in the log, and nothing more
     TRY(rerun_sampling(&t->rec, r->info->n_vocab, &r->sampling, err));
     TRY(sampling_json_apply(&r->sampling, r->changes, r->info->n_vocab, err));
@@ -237,12 +301,12 @@ static void pair_up(const struct replay *r, const struct stored_turn *t, struct 
 int replay_next(struct replay *r, struct replay_pair *out, struct err *err) {
     struct err local = {0};
     if (!err) err = &local;
-    while (r->next < r->stored->n_turns && r->stored->turns[r->next].rec.log_first < 0) r->next++;
-    if (r->ended || r->next == r->stored->n_turns) return 0;
-    size_t turn = r->next++;
-    int rc = run_changed(r, turn, err);
+    while (r->next < r->n_path && on_path(r, r->next)->log_first < 0) r->next++;
+    if (r->ended || r->next == r->n_path) return 0;
+    size_t place = r->next++;
+    int rc = run_changed(r, place, err);
     if (out_of_means(rc)) return rc;
-    pair_up(r, &r->stored->turns[turn], out);
+    pair_up(r, &r->stored->turns[r->path[place]], out);
     if (rc < 0) {
         r->ended = true; // what follows would have nothing to stand on
         snprintf(r->why, sizeof r->why, "%.*s", REPLAY_WHY_MAX - 1, err->text);

@@ -52,8 +52,9 @@ struct replay_pair {
 // changes: a JSON object under the names of ws/PROTOCOL.md; what it names replaces what each turn
 // has on record. E_INVAL names a key that is wrong or not known.
 int replay_check_changes(const char *changes, int32_t n_vocab, struct err *err);
-// Begins at turn `from`.
-int replay_what_if(struct replay *r, size_t from, const char *changes, struct err *err);
+// Begins at turn `from` (TURN_NONE: with the first) and goes along the path in use or, where that
+// turn is not on it, the path through it that was made last.
+int replay_what_if(struct replay *r, int64_t from, const char *changes, struct err *err);
 // The next turn with both answers, borrowed until the next call. 1 with a pair, 0 after the last.
 // Turns that never entered the log are left out. A turn that was cut short on record ends at as
 // many tokens here.

@@ -13,6 +13,7 @@ struct request *request_copy(const struct request *r) {
     copy->id = record_strdup(r->id, &failed);
     copy->title = record_strdup(r->title, &failed);
     copy->sampling = record_strdup(r->sampling, &failed);
+    copy->new_id = record_strdup(r->new_id, &failed);
     copy->open.id = copy->id;
     copy->open.model = record_strdup(r->open.model, &failed);
     copy->open.system = record_strdup(r->open.system, &failed);
@@ -31,6 +32,7 @@ void request_free(struct request *r) {
     free((char *)r->id);
     free((char *)r->title);
     free((char *)r->sampling);
+    free((char *)r->new_id);
     free((char *)r->open.model);
     free((char *)r->open.system);
     free((char *)r->open.title);

@@ -15,6 +15,9 @@ enum request_kind {
     REQUEST_TURN, // debug.h
     REQUEST_EVENTS,
     REQUEST_REPLAY,
+    REQUEST_REWIND,
+    REQUEST_REGENERATE,
+    REQUEST_FORK,
 };
 struct request {
     enum request_kind kind;
@@ -22,15 +25,17 @@ struct request {
     const char *owner, *id;
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct session_open open; // OPEN (its id is the one above)
-    int64_t after;            // ATTACH
+    int64_t after;            // ATTACH; START: the turn to rewind to, TURN_HEAD
     int64_t last, before;     // GET, EVENTS
     bool attach;              // GET
-    const char *title;        // UPDATE
-    const char *sampling;     // UPDATE, START
+    const char *title;        // UPDATE, FORK
+    const char *sampling;     // UPDATE, START, REGENERATE
+    const char *new_id;       // FORK; NULL: drawn
+    bool leaf;                // REWIND
     bool delete_it;           // CLOSE
     struct turn_input input;  // START
     bool queue;               // START
-    int64_t turn;             // CANCEL, TURN, REPLAY
+    int64_t turn;             // CANCEL, TURN, REPLAY, REWIND, REGENERATE, FORK
     struct request *next;
 };
 

@@ -3,6 +3,7 @@
 // Every request about one session comes through requests_submit(): a session that is not in memory
 // is read first, and requests for it wait in the order in which they came.
 #include "base/err.h"
+#include "base/json_raw.h"
 #include "base/random_id.h"
 #include "sessions/service.h"
 #include <stdarg.h>
@@ -225,17 +226,36 @@ int requests_sampling(struct session *s, const char *sampling, struct turn_sampl
     return sampling_json_apply(out, sampling, ss->info->n_vocab, err);
 }
 
-// What a client gave, checked, with our keys only.
-static char *normal_sampling(struct sessions *ss, const char *sampling, struct err *err) {
-    struct turn_sampling t = {.params = ss->o.sampling};
+static char *write_sampling(const struct turn_sampling *t, uint32_t keys, struct err *err) {
     struct buf out;
-    if (sampling_json_apply(&t, sampling, ss->info->n_vocab, err) < 0) return NULL;
     buf_init(&out, 65536);
-    sampling_json_write(&out, &t, t.set);
+    sampling_json_write(&out, t, keys);
     char *text = buf_take(&out, NULL);
     if (!text) err_set(err, E_NOMEM, "the server is out of memory");
     buf_release(&out);
     return text;
+}
+
+// What a client gave, checked, with our keys only.
+static char *normal_sampling(struct sessions *ss, const char *sampling, struct err *err) {
+    struct turn_sampling t = {.params = ss->o.sampling};
+    if (sampling_json_apply(&t, sampling, ss->info->n_vocab, err) < 0) return NULL;
+    return write_sampling(&t, t.set, err);
+}
+
+char *requests_sampling_again(struct session *s, const char *request, const char *sampling,
+                              struct err *err) {
+    struct sessions *ss = s->service;
+    struct turn_sampling t = {.params = ss->o.sampling};
+    size_t len;
+    const char *asked = json_raw_value(request ? request : "{}", "sampling", &len);
+    char *copy = asked && *asked == '{' ? strndup(asked, len) : strdup("{}");
+    int rc = copy ? sampling_json_apply(&t, copy, ss->info->n_vocab, err)
+                  : err_set(err, E_NOMEM, "the server is out of memory");
+    free(copy);
+    t.params.has_seed = false; // another answer is what is wanted
+    if (rc == 0) rc = sampling_json_apply(&t, sampling, ss->info->n_vocab, err);
+    return rc < 0 ? NULL : write_sampling(&t, t.set, err);
 }
 
 static int check_lengths(const struct sessions *ss, const struct session_open *o,
@@ -309,26 +329,27 @@ static void open_session(struct sessions *ss, const struct request *r) {
         session_free(s);
         return;
     }
-    int64_t seq = event_log_add(&s->events, EVENT_OPENED, -1, NULL, service_now_ms(ss));
-    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq)) {
+    requests_admit(s, r, TURN_NONE);
+}
+
+bool requests_admit(struct session *s, const struct request *r, int64_t head) {
+    struct sessions *ss = s->service;
+    int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
+    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) || service_add(ss, s, ss->next_key) < 0) {
         fail_memory(ss, r);
         session_free(s);
-        return;
-    }
-    if (service_add(ss, s, ss->next_key) < 0) {
-        fail_memory(ss, r);
-        session_free(s);
-        return;
+        return false;
     }
     ss->next_key++;
     if (deliver_attach(s, r->client, 0) < 0) { // then nobody would be told of the opening
         fail_memory(ss, r);
         service_drop(s);
-        return;
+        return false;
     }
     s->version = 1;
     s->title_dirty = true;
     save_now(s);
+    return true;
 }
 
 // --- the others --------------------------------------------------------------
@@ -361,31 +382,51 @@ static void detach(struct session *s, const struct request *r) {
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
 
+// The siblings of all turns of a page, one list behind the other; NULL: no memory.
+static int64_t *list_siblings(const struct session *s, const struct session_page *page,
+                              struct turn_view *views) {
+    size_t total = 0, n;
+    for (size_t i = 0; i < page->n; i++)
+        total += session_siblings(s, s->turns[page->turns[i]], NULL);
+    int64_t *list = malloc((total + 1) * sizeof *list), *at = list;
+    for (size_t i = 0; list && i < page->n; i++, at += n) {
+        n = session_siblings(s, s->turns[page->turns[i]], at);
+        views[i].siblings = at;
+        views[i].n_siblings = n > 1 ? n : 0;
+    }
+    return list;
+}
+
 static void get(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    size_t first, end;
-    session_page(s, r->last, r->before, &first, &end);
-    struct turn_view *views = calloc(end - first + 1, sizeof *views);
-    if (!views || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
-        free(views);
+    struct session_page page = {0};
+    struct turn_view *views = NULL;
+    int64_t *siblings = NULL;
+    if (session_page(s, r->last, r->before, &page) == 0) views = calloc(page.n + 1, sizeof *views);
+    for (size_t i = 0; views && i < page.n; i++)
+        session_turn_view(s, s->turns[page.turns[i]], &views[i]);
+    if (views) siblings = list_siblings(s, &page, views);
+    if (!siblings || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
         fail_memory(ss, r);
-        return;
+        goto free;
     }
-    for (size_t i = first; i < end; i++) session_turn_view(s, s->turns[i], &views[i - first]);
     struct session_answer a = {.kind = ANSWER_STATE,
                                .request_id = r->request_id,
                                .session_id = s->rec.id,
-                               .more = first > 0,
+                               .more = page.more,
                                .before = r->before,
                                .turns = views,
-                               .n_turns = end - first};
+                               .n_turns = page.n};
     session_view_fill(s, &a.session);
     a.seq = a.session.seq;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+free:
+    free(siblings);
     free(views);
+    free(page.turns);
 }
 
-static char *automatic_title(const struct session *s) {
+char *requests_first_words(const struct session *s) {
     char title[SESSION_AUTO_TITLE_BYTES];
     memcpy(title, s->first_words, sizeof title);
     for (size_t i = 0; i < s->n_turns && !title[0]; i++) {
@@ -409,7 +450,7 @@ static void update(struct session *s, const struct request *r) {
         requests_fail_err(ss, r, &err);
         return;
     }
-    if (r->title) title = r->title[0] ? strdup(r->title) : automatic_title(s);
+    if (r->title) title = r->title[0] ? strdup(r->title) : requests_first_words(s);
     bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
     struct pending *p =
         ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
@@ -506,6 +547,15 @@ void requests_run(struct session *s, const struct request *r) {
     case REQUEST_REPLAY:
         debug_refuse(s, r);
         break;
+    case REQUEST_REWIND:
+        branch_rewind(s, r);
+        break;
+    case REQUEST_REGENERATE:
+        branch_regenerate(s, r);
+        break;
+    case REQUEST_FORK:
+        branch_fork(s, r);
+        break;
     case REQUEST_OPEN:
         break;
     }
@@ -554,6 +604,7 @@ static void list_view(struct sessions *ss, const struct session_record *row,
     out->n_turns = row->n_turns;
     out->n_tokens = row->n_tokens;
     out->seq = row->seq;
+    out->head = row->head;
 }
 
 void requests_list_done(struct sessions *ss, struct store_job *job) {
@@ -584,7 +635,12 @@ void requests_list_done(struct sessions *ss, struct store_job *job) {
 
 struct request requests_of(const struct sessions_request *r, enum request_kind kind,
                            const char *id) {
-    struct request q = {.kind = kind, .client = r->client, .owner = r->owner, .id = id, .turn = -1};
+    struct request q = {.kind = kind,
+                        .client = r->client,
+                        .owner = r->owner,
+                        .id = id,
+                        .turn = -1,
+                        .after = TURN_HEAD};
     memcpy(q.request_id, r->request_id, sizeof q.request_id);
     return q;
 }
@@ -634,10 +690,42 @@ void sessions_close_session(struct sessions *ss, const struct sessions_request *
 
 void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
                          const struct turn_input *input, const char *sampling, bool queue) {
+    sessions_start_turn_after(ss, r, id, TURN_HEAD, input, sampling, queue);
+}
+
+void sessions_start_turn_after(struct sessions *ss, const struct sessions_request *r,
+                               const char *id, int64_t after, const struct turn_input *input,
+                               const char *sampling, bool queue) {
     struct request q = requests_of(r, REQUEST_START, id);
+    q.after = after;
     q.input = *input;
     q.sampling = sampling;
     q.queue = queue;
+    requests_submit(ss, &q);
+}
+
+void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         int64_t turn, const char *sampling) {
+    struct request q = requests_of(r, REQUEST_REGENERATE, id);
+    q.turn = turn;
+    q.sampling = sampling;
+    requests_submit(ss, &q);
+}
+
+void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t turn, bool leaf) {
+    struct request q = requests_of(r, REQUEST_REWIND, id);
+    q.turn = turn;
+    q.leaf = leaf;
+    requests_submit(ss, &q);
+}
+
+void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
+                   const struct session_fork *o) {
+    struct request q = requests_of(r, REQUEST_FORK, id);
+    q.turn = o->turn;
+    q.new_id = o->new_id;
+    q.title = o->title;
     requests_submit(ss, &q);
 }
 

@@ -91,10 +91,16 @@ void rerun_bound(struct sampling_params *p, const struct stored_turn *t) {
     if (p->max_tokens == 0 || p->max_tokens > most) p->max_tokens = (int32_t)most;
 }
 
+static int64_t log_end(const struct stored_turn *t) {
+    if (t->rec.log_first < 0) return 0;
+    return t->rec.log_first + (int64_t)t->rec.n_input_ids + (int64_t)t->tokens.n;
+}
+
 void replay_window(const struct stored_session *s, bool what_if, struct replay_window *out) {
-    int64_t longest = 2; // one token more than is on record may be drawn
+    int64_t longest = 0; // of the logs of all paths
     for (size_t i = 0; i < s->n_turns; i++)
-        longest += (int64_t)s->turns[i].rec.n_input_ids + (int64_t)s->turns[i].tokens.n;
+        if (log_end(&s->turns[i]) > longest) longest = log_end(&s->turns[i]);
+    longest += 2; // one token more than is on record may be drawn
     *out = (struct replay_window){
         .session_len = s->rec.session_len,
         .memory_len = s->rec.memory_len,

@@ -9,6 +9,7 @@
 #include "base/metrics.h"
 #include "base/random_id.h"
 #include "sessions/service.h"
+#include "sessions/tree.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static int render_content(const struct session *s, const struct turn_record *r,
         return err_set(err, E_UNSUPPORTED, "%s",
                        ss->info->template_error ? ss->info->template_error
                                                 : "the model has no chat template");
-    if (s->rec.system && !s->chat_begun)
+    if (s->rec.system && !tree_chat_begun(s, r->parent))
         messages[n++] = (struct engine_message){"system", s->rec.system};
     messages[n++] = (struct engine_message){"user", r->input_text};
     return engine_render_turn(ss->engine, messages, n, s->n_log ? s->log[s->n_log - 1] : -1, out,
@@ -49,6 +50,7 @@ static int make_input(const struct session *s, const struct turn_record *r, int3
                       size_t *n, struct err *err) {
     const struct sessions *ss = s->service;
     bool failed = false;
+    if (r->kind == INPUT_CONTINUE) return 0;
     if (r->kind == INPUT_IDS) {
         *n = r->n_input_ids;
         *ids = record_memdup(r->input_ids, *n * sizeof **ids, &failed);
@@ -69,13 +71,28 @@ static int make_input(const struct session *s, const struct turn_record *r, int3
     return rc;
 }
 
-static int check_room(const struct session *s, size_t n, struct err *err) {
-    if (n == 0) return err_set(err, E_INVAL, "the input has no tokens");
+static int check_room(const struct session *s, const struct turn *t, size_t n, struct err *err) {
+    if (n == 0 && t->rec.kind != INPUT_CONTINUE)
+        return err_set(err, E_INVAL, "the input has no tokens");
     if ((int64_t)(s->n_log + n) < s->rec.session_len) return 0;
     return err_set(
         err, E_FULL,
         "the session is full: its log has %zu tokens, the input %zu, and session_len is %lld",
         s->n_log, n, (long long)s->rec.session_len);
+}
+
+// Whether the log that the turn would follow ends with an answer that can be gone on with.
+static int check_continue(const struct session *s, const struct turn *t, struct err *err) {
+    const struct turn *before = session_turn(s, t->rec.parent);
+    if (t->rec.kind != INPUT_CONTINUE) return 0;
+    if (!before) return err_set(err, E_INVAL, "the log is empty: there is no answer to go on with");
+    if (before->rec.log_first < 0 && before->state == TURN_DONE)
+        return err_set(err, E_INVAL, "turn %lld never began: there is no answer to go on with",
+                       (long long)before->rec.turn);
+    if (before->state == TURN_DONE && strcmp(before->rec.finish_reason, "eos") == 0)
+        return err_set(err, E_INVAL, "the answer of turn %lld is complete: it ended by itself",
+                       (long long)before->rec.turn);
+    return 0;
 }
 
 // --- starting ----------------------------------------------------------------
@@ -95,7 +112,7 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
     e.ids = malloc((s->n_log + n) * sizeof *e.ids);
     if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
     if (s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
-    memcpy(e.ids + s->n_log, ids, n * sizeof *e.ids);
+    if (n) memcpy(e.ids + s->n_log, ids, n * sizeof *e.ids);
     int rc = engine_turn_submit(ss->engine, &e, err);
     if (rc < 0) {
         free(e.ids);
@@ -111,8 +128,9 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     struct sessions *ss = s->service;
     int32_t *ids = NULL;
     size_t n = 0;
+    TRY(check_continue(s, t, err));
     TRY(make_input(s, &t->rec, &ids, &n, err));
-    int rc = check_room(s, n, err);
+    int rc = check_room(s, t, n, err);
     if (rc == 0 && (session_log_reserve(s, n) < 0 || event_log_reserve(&s->events, 2) < 0))
         rc = err_set(err, E_NOMEM, "the server is out of memory");
     if (rc == 0) rc = hand_to_engine(s, t, ids, n, err);
@@ -126,9 +144,9 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     t->rec.n_input_ids = n;
     t->rec.n_input = (int64_t)n;
     t->rec.log_first = (int64_t)s->n_log;
-    memcpy(s->log + s->n_log, ids, n * sizeof *ids);
+    if (n) memcpy(s->log + s->n_log, ids, n * sizeof *ids);
     s->n_log += n;
-    if (t->rec.kind == INPUT_CONTENT) s->chat_begun = true;
+    t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
     t->state = TURN_RUNNING;
     t->submitted_us = service_now(ss);
     t->rec.started_ms = s->rec.updated_ms = service_now_ms(ss);
@@ -186,7 +204,6 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
         return NULL;
     }
     struct turn_record *rec = &t->rec;
-    rec->turn = (int64_t)s->n_turns;
     rec->kind = r->input.kind;
     rec->request_id = record_strdup(r->request_id, &failed);
     if (rec->kind == INPUT_IDS) {
@@ -251,6 +268,7 @@ static int check_input(const struct session *s, const struct turn_input *in, str
         if (in->n_ids == 0) return err_set(err, E_INVAL, "input.ids is empty");
         return check_ids(s->service, in->ids, in->n_ids, err);
     }
+    if (in->kind == INPUT_CONTINUE) return 0;
     if (in->text_len == 0)
         return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
     // Templates take C strings: nothing may be lost behind a NUL.
@@ -263,9 +281,10 @@ static int check_input(const struct session *s, const struct turn_input *in, str
 static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     int32_t *ids = NULL;
     size_t n = 0;
+    TRY(check_continue(s, t, err));
     TRY(make_input(s, &t->rec, &ids, &n, err));
     free(ids);
-    TRY(check_room(s, n, err));
+    TRY(check_room(s, t, n, err));
     int64_t seq =
         event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
     if (seq < 0) return err_set(err, E_NOMEM, "the server is out of memory");
@@ -301,6 +320,20 @@ static void answer_again(struct session *s, const struct request *r, const struc
     deliver_committed(s, p);
 }
 
+// Moves the head, puts the turn behind it and starts it, or lets it wait; or nothing happens.
+static int begin(struct session *s, struct turn *t, int64_t after, struct pending *p,
+                 struct err *err) {
+    bool busy = session_has_turn(s) || s->engine_turn;
+    if (after != s->head) TRY(branch_move(s, after, p));
+    int rc = session_add_turn(s, t);
+    if (rc == 0) {
+        rc = (busy ? queue_turn : start)(s, t, err);
+        if (rc < 0) session_drop_turn(s);
+    }
+    if (rc < 0) branch_move_back(s, p);
+    return rc;
+}
+
 void run_turn_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
@@ -310,13 +343,12 @@ void run_turn_start(struct session *s, const struct request *r) {
         return;
     }
     if (refused(s, r)) return;
+    bool moves = r->after != TURN_HEAD && r->after != s->head;
+    if (moves && !branch_can_move(s, r, r->after)) return;
     struct turn *t = check_input(s, &r->input, &err) == 0 ? make_turn(s, r, &err) : NULL;
     struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
-    if (t && !p) err_set(&err, E_NOMEM, "the server is out of memory");
-    if (p && session_add_turn(s, t) < 0) err_set(&err, E_NOMEM, "the server is out of memory");
-    bool added = p && err.code == 0;
-    bool busy = session_has_turn(s) || s->engine_turn;
-    if (added && (busy ? queue_turn : start)(s, t, &err) < 0) s->n_turns--;
+    if (t && (!p || begin(s, t, moves ? r->after : s->head, p, &err) < 0) && !err.code)
+        err_set(&err, E_NOMEM, "the server is out of memory");
     if (err.code < 0) {
         if (p) {
             DL_DELETE(s->pending, p);

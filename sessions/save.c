@@ -48,8 +48,7 @@ static int64_t reserve(const struct session *s, int64_t seq) {
     return s->running >= 0 ? seq + RESERVE_EVENTS : seq;
 }
 
-static int fill_turn(const struct session *s, const struct turn *t, struct turn_save *out) {
-    const int32_t *ids = s->log + t->rec.log_first + t->rec.n_input;
+static int fill_turn(const struct turn *t, struct turn_save *out) {
     bool row = t->version != t->saved_version;
     *out = (struct turn_save){.version = t->version};
     out->whole = t->state == TURN_DONE && row;
@@ -63,7 +62,7 @@ static int fill_turn(const struct session *s, const struct turn *t, struct turn_
         out->rec.n_output = (int64_t)t->n_out;
     }
     if (t->rec.log_first < 0) return 0;
-    return turn_copy_run(t, ids, out->whole ? 0 : t->n_saved, out->whole, &out->tokens);
+    return turn_copy_run(t, out->whole ? 0 : t->n_saved, out->whole, &out->tokens);
 }
 
 static int fill_turns(struct session *s, struct session_save *save) {
@@ -75,7 +74,7 @@ static int fill_turns(struct session *s, struct session_save *save) {
     for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
         if (!turn_wants_save(s->turns[i])) continue;
         struct turn_save *t = &save->turns[save->n_turns++];
-        TRY(fill_turn(s, s->turns[i], t));
+        TRY(fill_turn(s->turns[i], t));
         t->tokens.seq = save->rec.seq;
         t->tokens.seq_reserved = save->rec.seq_reserved;
     }
@@ -102,12 +101,18 @@ static struct session_save *make_save(struct session *s) {
     s->rec.seq_reserved = reserve(s, s->rec.seq);
     s->rec.n_turns = (int64_t)s->n_turns;
     s->rec.n_tokens = (int64_t)s->n_log;
+    s->rec.head = s->head;
     save->insert = !s->on_disk;
     save->title_changed = s->title_dirty;
     save->version = s->version;
     if (session_record_copy(&save->rec, &s->rec) < 0) goto fail;
     if (fill_turns(s, save) < 0 || fill_events(s, save) < 0) goto fail;
     save->session_changed = save->n_events > 0 || s->version != s->saved_version;
+    save->fork_key = s->fork_key;
+    save->fork_turns = s->fork_turns;
+    save->n_fork_turns = s->n_fork_turns;
+    s->fork_turns = NULL; // once: a session whose first save is refused goes
+    s->n_fork_turns = 0;
     return save;
 fail:
     session_save_free(save);
@@ -231,8 +236,12 @@ static void undo(struct session *s, struct pending *p) {
     case PENDING_TURN:
         if (!p->repeated) {
             undo_turn(s, p);
+            branch_move_back(s, p);
             undo_settings(s, p);
         }
+        break;
+    case PENDING_REWIND:
+        branch_move_back(s, p);
         break;
     case PENDING_UPDATE:
         session_remove_event(s, p->seq);
@@ -257,7 +266,9 @@ static void take_back(struct session *s, const struct store_job *job) {
         undo(s, p);
         DL_PREPEND(answers, p);
     }
-    const char *code = job->rc == E_EXISTS ? "session_exists" : "store_failed";
+    const char *code = job->rc == E_EXISTS     ? "session_exists"
+                       : job->rc == E_NOTFOUND ? "session_not_found" // what it was to be a copy of
+                                               : "store_failed";
     while ((p = answers)) {
         DL_DELETE(answers, p);
         requests_fail(s->service, p->client, p->request_id, s->rec.id, code, 0, job->err.text);
@@ -268,7 +279,7 @@ static void take_back(struct session *s, const struct store_job *job) {
 static void refused(struct session *s, const struct store_job *job) {
     struct sessions *ss = s->service;
     s->title_dirty |= job->save->title_changed;
-    if (job->rc != E_EXISTS) service_store_failed(ss, &job->err);
+    if (job->rc != E_EXISTS && job->rc != E_NOTFOUND) service_store_failed(ss, &job->err);
     bool had_pending = s->pending;
     take_back(s, job);
     if (!s->on_disk) {

@@ -5,6 +5,7 @@
 //   run.c       turns: from a request to the engine, and what the engine says
 //   save.c      what memory has and the disk has not: saves, their verdicts, taking back
 //   deliver.c   attaching, and events on their way out
+//   branch.c    moving the head, asking again, forking
 //   history.c   older turns: off memory, and back when somebody asks
 //   keep.c      tokens into the tail before they are told
 //   debug.c, debug_replay.c  what is on record, shown and run again (debug.h)
@@ -101,6 +102,25 @@ void requests_fail_err(struct sessions *ss, const struct request *r,
 const char *requests_code(int err_code);
 int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out,
                       struct err *err);
+// The sampling that a recorded request asked for, but for its seed, with `sampling` over it; free
+// it. NULL with *err.
+char *requests_sampling_again(struct session *s, const char *request, const char *sampling,
+                              struct err *err);
+char *requests_first_words(const struct session *s); // its automatic title. NULL: no memory
+
+// Puts a new session into the tables, attaches who asked for it and sends it to the disk. `head`:
+// what its first event says. False: it has been answered and *s is freed.
+bool requests_admit(struct session *s, const struct request *r, int64_t head);
+
+// branch.c
+// Whether the head may be moved to `turn` now; else the request has been answered.
+bool branch_can_move(struct session *s, const struct request *r, int64_t turn);
+// Moves it, with its event, in memory; p takes it back. E_NOMEM: nothing has changed.
+int branch_move(struct session *s, int64_t turn, struct pending *p);
+void branch_move_back(struct session *s, struct pending *p); // one that nobody has seen
+void branch_rewind(struct session *s, const struct request *r);
+void branch_regenerate(struct session *s, const struct request *r);
+void branch_fork(struct session *s, const struct request *r);
 
 // run.c
 void run_turn_start(struct session *s, const struct request *r);
@@ -148,9 +168,9 @@ void deliver_committed(struct session *s,
                        struct pending *p); // takes p: its answer, or the event that answers
 
 // debug.c
-// The turns that the request wants from the record, as [first, end). False: none, or it will be
-// refused.
-bool debug_needs(const struct session *s, const struct request *r, int64_t *first, int64_t *end);
+// The turns that the request wants from the record, into *list (or NULL) with room for all there
+// are. False: none, or it will be refused.
+bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n);
 void debug_refuse(struct session *s, const struct request *r); // what debug_needs() did not want
 void debug_events(struct session *s, const struct request *r);
 void debug_read(struct session *s, const struct request *r, struct stored_session *turns);

@@ -2,6 +2,7 @@
 #include "sessions/session.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -12,6 +13,8 @@ struct session *session_new(struct sessions *service, const char *id) {
     s->service = service;
     s->rec.id = strdup(id);
     s->running = -1;
+    s->head = s->rec.head = s->rec.forked_turn = TURN_NONE;
+    s->roots = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
     s->shown_state = -1;
     s->deferred_end = &s->deferred;
     event_log_init(&s->events);
@@ -23,6 +26,7 @@ struct session *session_new(struct sessions *service, const char *id) {
 void pending_free(struct pending *p) {
     free(p->title);
     free(p->sampling);
+    tree_cut_release(&p->cut);
     free(p);
 }
 
@@ -33,6 +37,7 @@ void session_free(struct session *s) {
     DL_FOREACH_SAFE(s->told, p, next) pending_free(p);
     for (size_t i = 0; i < s->n_turns; i++) turn_free(s->turns[i]);
     free(s->turns);
+    free(s->fork_turns);
     free(s->log);
     event_log_release(&s->events);
     session_record_release(&s->rec);
@@ -50,7 +55,7 @@ int session_log_reserve(struct session *s, size_t more) {
     return 0;
 }
 
-int session_add_turn(struct session *s, struct turn *t) {
+static int push_turn(struct session *s, struct turn *t) {
     if (s->n_turns == s->cap_turns) {
         size_t cap = s->cap_turns ? s->cap_turns * 2 : 4;
         struct turn **grown = realloc(s->turns, cap * sizeof *grown);
@@ -59,7 +64,24 @@ int session_add_turn(struct session *s, struct turn *t) {
         s->cap_turns = cap;
     }
     s->turns[s->n_turns++] = t;
+    tree_add(s, t);
     return 0;
+}
+
+int session_add_turn(struct session *s, struct turn *t) {
+    t->rec.turn = (int64_t)s->n_turns;
+    t->rec.parent = s->head;
+    TRY(push_turn(s, t));
+    t->on_path = true;
+    s->head = t->rec.turn;
+    return 0;
+}
+
+void session_drop_turn(struct session *s) {
+    struct turn *t = s->turns[s->n_turns - 1];
+    tree_remove(s, t);
+    s->head = t->rec.parent;
+    s->n_turns--;
 }
 
 struct turn *session_turn(const struct session *s, int64_t index) {
@@ -76,8 +98,10 @@ struct turn *session_next_queued(const struct session *s) {
 
 struct turn *session_find_request(const struct session *s, const char *request_id) {
     if (!request_id[0]) return NULL;
-    for (size_t i = s->n_turns; i-- > 0 && s->n_turns - i <= SESSION_IDEMPOTENT_TURNS;)
-        if (strcmp(s->turns[i]->rec.request_id, request_id) == 0) return s->turns[i];
+    for (size_t i = s->n_turns; i-- > 0 && s->n_turns - i <= SESSION_IDEMPOTENT_TURNS;) {
+        const char *asked = s->turns[i]->rec.request_id; // NULL: it came with a fork
+        if (asked && strcmp(asked, request_id) == 0) return s->turns[i];
+    }
     return NULL;
 }
 
@@ -96,6 +120,7 @@ static void shift_numbers(struct session *s, int64_t seq, int64_t n) {
     struct pending *p;
     DL_FOREACH(s->pending, p) {
         if (p->seq > seq && p->seq != INT64_MAX) p->seq -= n;
+        if (p->rewound_seq > seq) p->rewound_seq -= n;
     }
 }
 
@@ -116,40 +141,40 @@ void session_pop_turn(struct session *s) {
     if (t->rec.log_first >= 0) s->n_log = (size_t)t->rec.log_first;
     if (t->state == TURN_QUEUED) s->n_queued--;
     if (s->running == t->rec.turn) s->running = -1;
-    s->n_turns--;
+    session_drop_turn(s);
     turn_free(t);
-    s->chat_begun = false;
-    for (size_t i = 0; i < s->n_turns; i++)
-        if (s->turns[i]->rec.kind == INPUT_CONTENT && s->turns[i]->rec.log_first >= 0)
-            s->chat_begun = true;
 }
 
 // --- from the database -------------------------------------------------------
 
-static int restore_log(struct session *s, const struct stored_turn *st) {
+// Where its parent's path ends it goes on.
+static int check_place(const struct session *s, const struct stored_turn *st) {
     const struct turn_record *r = &st->rec;
+    if (r->parent < TURN_NONE || r->parent >= (int64_t)s->n_turns) return E_CORRUPT;
     if (r->log_first < 0) return st->tokens.n == 0 ? 0 : E_CORRUPT;
-    if (r->log_first != (int64_t)s->n_log || r->n_input != (int64_t)r->n_input_ids)
+    if (r->log_first != tree_log_end(s, r->parent) || r->n_input != (int64_t)r->n_input_ids)
         return E_CORRUPT;
-    size_t n = r->n_input_ids + st->tokens.n;
-    TRY(session_log_reserve(s, n));
-    if (r->n_input_ids) memcpy(s->log + s->n_log, r->input_ids, r->n_input_ids * sizeof *s->log);
-    if (st->tokens.n)
-        memcpy(s->log + s->n_log + r->n_input_ids, st->tokens.ids, st->tokens.n * sizeof *s->log);
-    s->n_log += n;
-    if (r->kind == INPUT_CONTENT) s->chat_begun = true;
     return 0;
 }
 
 static int restore_turn(struct session *s, struct stored_turn *st) {
     if (!st->rec.finish_reason[0]) return E_CORRUPT; // recovery has ended them all
-    TRY(restore_log(s, st));
+    TRY(check_place(s, st));
     struct turn *t = turn_new();
     if (!t) return E_NOMEM;
     int rc = turn_restore(t, st);
-    if (rc == 0) rc = session_add_turn(s, t);
+    t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
+    if (rc == 0) rc = push_turn(s, t);
     if (rc < 0) turn_free(t);
     return rc;
+}
+
+static int restore_path(struct session *s) {
+    struct tree_cut none;
+    if (s->rec.head < TURN_NONE || s->rec.head >= (int64_t)s->n_turns) return E_CORRUPT;
+    TRY(tree_move(s, s->rec.head, &none));
+    tree_cut_release(&none);
+    return 0;
 }
 
 // Between the stored events every number is a delta's: of the turn that was running, in the order
@@ -167,6 +192,7 @@ static int restore_events(struct session *s, const struct stored_session *stored
     int64_t turn = -1, token = 0;
     for (size_t i = 0; i < stored->n_events; i++) {
         const struct event_record *e = &stored->events[i];
+        if (e->turn < TURN_NONE || e->turn >= (int64_t)s->n_turns) return E_CORRUPT;
         TRY(restore_deltas(s, e->seq - 1, turn, &token));
         int64_t last = e->kind == EVENT_LOST
                            ? event_log_add_lost(&s->events, e->n, e->turn)
@@ -183,6 +209,7 @@ int session_restore(struct session *s, struct stored_session *stored) {
     s->rec = stored->rec;
     stored->rec = (struct session_record){0};
     for (size_t i = 0; i < stored->n_turns; i++) TRY(restore_turn(s, &stored->turns[i]));
+    TRY(restore_path(s));
     if ((int64_t)s->n_turns != s->rec.n_turns || (int64_t)s->n_log != s->rec.n_tokens)
         return E_CORRUPT;
     TRY(restore_events(s, stored));
@@ -225,25 +252,61 @@ void session_turn_view(const struct session *s, const struct turn *t, struct tur
     out->seq_last = done ? t->rec.seq_last : limit;
 }
 
-void session_page(const struct session *s, int64_t last, int64_t before, size_t *first,
-                  size_t *end) {
-    size_t want = (size_t)(last > 0 ? last : SESSION_PAGE_TURNS);
-    *end = s->n_turns;
-    while (*end > 0 && !session_turn_visible(s, s->turns[*end - 1])) (*end)--;
-    if (before >= 0 && before < (int64_t)*end) *end = (size_t)before;
-    if (want > SESSION_PAGE_TURNS_MAX) want = SESSION_PAGE_TURNS_MAX;
-    *first = *end > want ? *end - want : 0;
+// Each turn became the head with its first event.
+int64_t session_head_at(const struct session *s, int64_t seq) {
+    for (size_t i = s->events.n; i-- > 0;) {
+        const struct event_record *e = &s->events.entries[i].rec;
+        if (e->seq > seq) continue;
+        const struct turn *t = session_turn(s, e->turn);
+        if (e->kind == EVENT_REWOUND || e->kind == EVENT_OPENED) return e->turn;
+        if (e->kind != EVENT_LOST && t && t->rec.seq_first == e->seq) return e->turn;
+    }
+    return TURN_NONE;
 }
 
-// Length of the log as far as it may be told.
-static int64_t visible_tokens(const struct session *s, int64_t limit) {
-    for (size_t i = s->n_turns; i-- > 0;) {
-        const struct turn *t = s->turns[i];
-        if (t->rec.log_first < 0 || t->rec.seq_first > limit) continue;
-        return t->rec.log_first + t->rec.n_input +
-               event_log_tokens_upto(&s->events, t->rec.turn, limit);
+int session_page(const struct session *s, int64_t last, int64_t before, struct session_page *out) {
+    size_t want = (size_t)(last > 0 ? last : SESSION_PAGE_TURNS), at;
+    const struct turn *t = session_turn(s, before);
+    int64_t turn =
+        t && session_turn_visible(s, t) ? t->rec.parent : session_head_at(s, session_tellable(s));
+    if (want > SESSION_PAGE_TURNS_MAX) want = SESSION_PAGE_TURNS_MAX;
+    *out = (struct session_page){.turns = malloc(want * sizeof *out->turns)};
+    if (!out->turns) return E_NOMEM;
+    for (at = want; at > 0 && turn != TURN_NONE; turn = s->turns[turn]->rec.parent)
+        out->turns[--at] = turn;
+    out->n = want - at;
+    out->more = turn != TURN_NONE;
+    memmove(out->turns, out->turns + at, out->n * sizeof *out->turns);
+    return 0;
+}
+
+size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list) {
+    const struct turn *parent = session_turn(s, t->rec.parent);
+    const struct turn_children *c = parent ? &parent->children : &s->roots;
+    int64_t limit = session_tellable(s);
+    size_t n = 0;
+    for (int64_t i = c->first; i != TURN_NONE; i = s->turns[i]->newer) {
+        if (s->turns[i]->rec.seq_first > limit) break; // and so are those after it
+        if (list) list[n] = i;
+        n++;
+    }
+    return n;
+}
+
+// Length of the log of a path as far as it may be told.
+static int64_t visible_tokens(const struct session *s, int64_t head, int64_t limit) {
+    for (const struct turn *t; (t = session_turn(s, head)); head = t->rec.parent) {
+        if (t->rec.log_first < 0) continue;
+        int64_t n_told = end_visible(t, limit)
+                             ? (int64_t)t->n_out
+                             : event_log_tokens_upto(&s->events, t->rec.turn, limit);
+        return t->rec.log_first + t->rec.n_input + n_told;
     }
     return 0;
+}
+
+int64_t session_tokens_at(const struct session *s, int64_t seq) {
+    return visible_tokens(s, session_head_at(s, seq), seq);
 }
 
 void session_view_fill(const struct session *s, struct session_view *out) {
@@ -251,6 +314,7 @@ void session_view_fill(const struct session *s, struct session_view *out) {
     int64_t limit = session_tellable(s);
     size_t n_turns = s->n_turns;
     while (n_turns > 0 && s->turns[n_turns - 1]->rec.seq_first > limit) n_turns--;
+    int64_t head = session_head_at(s, limit);
     const struct turn *queued = session_next_queued(s);
     int64_t turn = s->running >= 0 ? s->running : queued ? queued->rec.turn : -1;
     *out = (struct session_view){
@@ -263,7 +327,10 @@ void session_view_fill(const struct session *s, struct session_view *out) {
         .created_ms = r->created_ms,
         .updated_ms = r->updated_ms,
         .n_turns = (int64_t)n_turns,
-        .n_tokens = visible_tokens(s, limit),
+        .n_tokens = visible_tokens(s, head, limit),
+        .head = head,
+        .forked_from = r->forked_from,
+        .forked_turn = r->forked_turn,
         .session_len = r->session_len,
         .cached_tokens = s->cached_tokens,
         .seq = limit,

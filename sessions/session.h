@@ -25,14 +25,23 @@ struct attachment {
 };
 
 // A request whose answer waits for its commit, with what takes it back.
-enum pending_kind { PENDING_OPEN, PENDING_TURN, PENDING_UPDATE, PENDING_CLOSE };
+enum pending_kind { PENDING_OPEN, PENDING_TURN, PENDING_UPDATE, PENDING_CLOSE, PENDING_REWIND };
+// What a move of the head cut off, for moving back while it is not committed (tree.h).
+struct tree_cut {
+    int64_t head;  // as it was
+    size_t n_kept; // tokens of the log that both paths have
+    int32_t *ids;  // (n_ids) what followed them
+    size_t n_ids;
+};
 struct pending {
     enum pending_kind kind;
     uint64_t client;
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     int64_t seq;            // committed with the event of this number
     int64_t turn;           // PENDING_TURN
-    bool repeated;          // PENDING_TURN: said again; undoes nothing
+    bool repeated;          // PENDING_TURN, REWIND: said again; undoes nothing
+    int64_t rewound_seq;    // PENDING_TURN, REWIND: the event of its move, 0: it made none
+    struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // as they were; NULL: not changed
     bool auto_title;
     int64_t updated_ms; // as it was
@@ -49,14 +58,15 @@ struct session {
     size_t full_from;       // turns before this one are slim (turn.h)
     char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title, once its turn is slim
 
-    int32_t *log; // (n_log) every token: inputs and outputs, in order
+    int32_t *log; // (n_log) every token of the path in use: inputs and outputs, in order
     size_t n_log, cap_log;
     struct turn **turns;
     size_t n_turns, cap_turns;
+    struct turn_children roots; // first turns
+    int64_t head; // last turn of the path in use, queued ones included; TURN_NONE: the empty log
     struct event_log events;
     int64_t running;  // index of the turn that the log is growing by, -1
     int64_t n_queued; // turns behind it (the last ones)
-    bool chat_begun;  // a chat turn is in the log, and with it the system prompt
 
     uint64_t
         engine_turn; // the engine works on this turn of ours (perhaps one taken back), 0: on none
@@ -74,6 +84,9 @@ struct session {
     bool saving;             // one save at a time
     int64_t save_due_us;     // 0: nothing to save
     int64_t n_failures;      // saves refused in a row
+    int64_t fork_key;        // before its first save: its turns are copies of these turns of that
+    int64_t *fork_turns;     // session (store.h)
+    size_t n_fork_turns;
     int64_t saved_seq, saved_reserved;
     bool deltas_wait; // until they are safe: those up to safe_seq are, without their commit
     int64_t safe_seq;
@@ -106,10 +119,11 @@ int session_restore(struct session *s, struct stored_session *stored);
 void session_remove_event(struct session *s, int64_t seq);
 // Takes back the last turn with its events and what it put into the log.
 void session_pop_turn(struct session *s);
+void session_drop_turn(struct session *s); // the same of one that never began; the caller's again
 void pending_free(struct pending *p);
 
 int session_log_reserve(struct session *s, size_t more);
-int session_add_turn(struct session *s, struct turn *t);           // takes it
+int session_add_turn(struct session *s, struct turn *t);           // takes it, as the head's next
 struct turn *session_turn(const struct session *s, int64_t index); // NULL: none
 struct turn *session_next_queued(const struct session *s);
 // A turn of the last SESSION_IDEMPOTENT_TURNS that was started under this request id, or NULL.
@@ -122,12 +136,23 @@ bool session_has_turn(const struct session *s); // running or queued
 // nothing else), and with deltas_wait when it is safe itself.
 int64_t session_tellable(const struct session *s);
 
-// Of the turns that may be told, the last `last` ones before turn `before` (-1: to the end):
-// [*first, *end). last 0: a page.
+// The head as it may be told: as of the event of this number.
+int64_t session_head_at(const struct session *s, int64_t seq);
+int64_t session_tokens_at(const struct session *s, int64_t seq); // length of its path's log then
+// Of the path as it may be told, the last `last` turns before turn `before` of its own path (-1: to
+// the end): numbers, ascending. last 0: a page.
 #define SESSION_PAGE_TURNS 100
 #define SESSION_PAGE_TURNS_MAX 1000
-void session_page(const struct session *s, int64_t last, int64_t before, size_t *first,
-                  size_t *end);
+struct session_page {
+    int64_t *turns; // (n)
+    size_t n;
+    bool more; // the first one has a parent
+};
+int session_page(const struct session *s, int64_t last, int64_t before,
+                 struct session_page *out); // free out->turns. E_NOMEM
+// The turns with the parent of this one that may be told, itself included: how many, and with a
+// list which, ascending.
+size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list);
 
 enum session_state session_state(const struct session *s);
 void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable

@@ -17,6 +17,11 @@ struct sessions;
 struct session;
 struct metrics;
 
+// Where a turn is named: the empty log before the first one (null on the wire), and the end of the
+// path in use (the key left out).
+#define TURN_NONE INT64_C(-1)
+#define TURN_HEAD INT64_C(-2)
+
 #define SESSION_ID_MAX 64
 #define SESSION_REQUEST_ID_MAX 128
 
@@ -74,11 +79,16 @@ struct session_view { // one session as it is shown; strings borrowed during the
     enum session_state state;
     int64_t created_ms, updated_ms, n_turns, n_tokens, session_len, cached_tokens, seq;
     int32_t memory_len, sink_len;
-    int64_t turn;         // running or queued, -1 none
-    const char *sampling; // JSON object text of what the session sets, "{}"
+    int64_t turn;            // running or queued, -1 none
+    const char *sampling;    // JSON object text of what the session sets, "{}"
+    int64_t head;            // last turn of the path in use, TURN_NONE: the empty log. n_tokens is
+                             // that path's length, n_turns counts the whole tree
+    const char *forked_from; // id of the session that it is a copy of; NULL: of none
+    int64_t forked_turn;     // and the last turn that was copied
 };
 
-enum turn_input_kind { INPUT_CONTENT, INPUT_TEXT, INPUT_IDS };
+// CONTINUE goes on with the answer that the log ends with: no text, no ids.
+enum turn_input_kind { INPUT_CONTENT, INPUT_TEXT, INPUT_IDS, INPUT_CONTINUE };
 struct turn_input {
     enum turn_input_kind kind;
     const char *text; // CONTENT, TEXT
@@ -94,6 +104,9 @@ struct turn_numbers {
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
 struct turn_view {
     int64_t turn;
+    int64_t parent;          // the turn it follows, TURN_NONE: it is a first one
+    const int64_t *siblings; // (n_siblings) all turns with this parent, itself included, ascending
+    size_t n_siblings;       // 0: not asked for, or it is the only one
     enum turn_state state;
     struct turn_input input; // of INPUT_IDS only n_ids
     const char *text;
@@ -114,17 +127,19 @@ enum session_event_kind {
     EVENT_STARTED,
     EVENT_DELTA,
     EVENT_DONE,
-    EVENT_EVICTED
+    EVENT_EVICTED,
+    EVENT_REWOUND
 };
 struct session_event { // pointers borrowed until the next call on this session
     enum session_event_kind kind;
     int64_t seq, first_seq;      // first_seq < seq only for joined deltas
-    struct session_view session; // OPENED, UPDATED, CLOSED
+    struct session_view session; // OPENED, UPDATED, CLOSED, REWOUND
     struct turn_view turn;       // QUEUED, STARTED, DONE (text: only what DONE adds to the deltas)
     const char *request_id; // of the reader's own request that this event answers (open, update,
                             // close); "" otherwise
     bool deleted;           // CLOSED
     const char *reason;     // EVICTED: "idle", "pressure"
+    int64_t head;           // REWOUND: the last turn of the path from here on
     // DELTA
     int64_t delta_turn;
     const char *text;
@@ -152,6 +167,7 @@ enum session_answer_kind {
     ANSWER_EVENTS,    // session id, events, before, more
     ANSWER_REPLAYING, // session id, turn
     ANSWER_REPLAYED,  // session id, turn, replay
+    ANSWER_REWOUND,   // session: to a caller who was not attached; seq 0: it was there already
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -225,7 +241,8 @@ void sessions_open_session(struct sessions *ss, const struct sessions_request *r
 void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t after /* -1: now */);
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
-// The last turns, or those before turn `before` (-1: to the end).
+// The last turns of the path in use, or those before turn `before` on its own path (-1: to the
+// end).
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach, int64_t last, int64_t before);
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
@@ -237,6 +254,27 @@ void sessions_close_session(struct sessions *ss, const struct sessions_request *
 void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
                          const struct turn_input *input, const char *sampling /* JSON or NULL */,
                          bool queue);
+// As if the session had been rewound to turn `after` first: both in one step and one commit, or
+// neither. TURN_HEAD: where it is.
+void sessions_start_turn_after(struct sessions *ss, const struct sessions_request *r,
+                               const char *id, int64_t after, const struct turn_input *input,
+                               const char *sampling, bool queue);
+// The input of a turn (TURN_HEAD: the last of the path) once more behind the same parent, with the
+// sampling that was asked for then but for its seed, and `sampling` over it.
+void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         int64_t turn, const char *sampling /* JSON or NULL */);
+// Makes a finished turn, or TURN_NONE, the end of the path in use; with leaf the newest one below
+// it. Not while a turn runs or waits. Nothing is lost: turns off the path stay in the tree.
+void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t turn, bool leaf);
+struct session_fork {
+    int64_t turn;       // the last one that is copied; TURN_HEAD: the last finished one of the path
+    const char *new_id; // NULL: drawn
+    const char *title;  // NULL: the source's
+};
+// A new session with its own copy of the path up to a turn, numbered anew from 0.
+void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
+                   const struct session_fork *o);
 void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
                           int64_t turn /* -1: any */);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on

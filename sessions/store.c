@@ -52,6 +52,7 @@ void session_save_free(struct session_save *save) {
     }
     free(save->turns);
     free(save->events);
+    free(save->fork_turns);
     free(save);
 }
 
@@ -72,6 +73,7 @@ void store_job_free(struct store_job *job) {
     list_free(job->list);
     free(job->id);
     free(job->owner);
+    free(job->turns);
     free(job);
 }
 
@@ -135,7 +137,7 @@ static void read_one(struct store *st, struct store_job *job) {
         job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
     if (job->kind == STORE_TURNS)
         job->rc =
-            store_read_turns(&st->db, job->key, job->first, job->end, &job->loaded, &job->err);
+            store_read_turns(&st->db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
     if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
 }
 

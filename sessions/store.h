@@ -34,6 +34,9 @@ struct session_save {
     size_t n_turns;
     struct event_record *events; // (n_events) none of them deltas
     size_t n_events;
+    int64_t fork_key;    // with insert: its turns 0, 1, ... are copies of these, E_NOTFOUND
+    int64_t *fork_turns; // (n_fork_turns) ended and on disk
+    size_t n_fork_turns;
 };
 
 struct store_list {
@@ -48,7 +51,7 @@ struct store_list {
 enum store_job_kind {
     STORE_SAVE,   // save
     STORE_LOAD,   // id -> loaded; E_NOTFOUND
-    STORE_TURNS,  // key, first, end -> the turns of loaded
+    STORE_TURNS,  // key, turns -> the turns of loaded
     STORE_LIST,   // list
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
     STORE_PROBE,  // writes one row: has a full disk got room again?
@@ -56,10 +59,11 @@ enum store_job_kind {
 };
 struct store_job {
     enum store_job_kind kind;
-    int64_t key;        // of the session, as the sender wants it back
-    int64_t first, end; // TURNS
-    char *id;           // LOAD, DELETE of one that cannot be loaded
-    char *owner;        // DELETE by id
+    int64_t key;    // of the session, as the sender wants it back
+    int64_t *turns; // TURNS: (n_turns) ascending
+    size_t n_turns;
+    char *id;    // LOAD, DELETE of one that cannot be loaded
+    char *owner; // DELETE by id
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;

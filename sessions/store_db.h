@@ -22,6 +22,9 @@ enum store_sql {
     SQL_EVENT_ADD,
     SQL_WORDS_ADD,
     SQL_WORDS_SET,
+    SQL_FORK_TURN,
+    SQL_FORK_TOKENS,
+    SQL_FORK_WORDS,
     SQL_PROBE,
     SQL_WORDS_DROP,
     SQL_SESSION_DROP,
@@ -113,8 +116,8 @@ int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, s
 // store_read.c
 int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
                        struct err *err);
-// Turns [first, end) with their tokens, of a session whose other parts stay empty.
-int store_read_turns(struct store_db *db, int64_t key, int64_t first, int64_t end,
+// These turns (ascending) with their tokens, of a session whose other parts stay empty.
+int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err);
 // owner NULL: everybody's.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);

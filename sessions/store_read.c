@@ -49,6 +49,9 @@ static int read_session_row(sqlite3_stmt *s, struct session_record *r) {
     r->n_tokens = sqlite3_column_int64(s, 16);
     r->seq = sqlite3_column_int64(s, 17);
     r->seq_reserved = sqlite3_column_int64(s, 18);
+    r->head = sqlite3_column_int64(s, 19);
+    r->forked_from = column_text(s, 20, &failed);
+    r->forked_turn = sqlite3_column_int64(s, 21);
     return failed ? E_NOMEM : 0;
 }
 
@@ -90,6 +93,7 @@ static int read_turn_row(sqlite3_stmt *s, struct turn_record *r, bool salvage) {
     r->created_ms = sqlite3_column_int64(s, 28);
     r->started_ms = sqlite3_column_int64(s, 29);
     r->ended_ms = sqlite3_column_int64(s, 30);
+    r->parent = sqlite3_column_int64(s, 31);
     if (failed) return E_NOMEM;
     if (salvage && (r->n_alternatives < 0 || r->n_alternatives > SAMPLING_MAX_TOP_LOGPROBS))
         r->n_alternatives = 0;
@@ -158,8 +162,10 @@ static int read_tokens(struct store_db *db, int64_t key, struct stored_turn *t, 
     return rc > 0 ? 0 : rc;
 }
 
+// Appends turns [first, end).
 static int read_turns(struct store_db *db, struct stored_session *out, int64_t first, int64_t end,
                       struct err *err) {
+    size_t before = out->n_turns;
     sqlite3_stmt *s = store_db_stmt(db, SQL_TURNS_GET, err);
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, out->rec.key);
@@ -176,7 +182,7 @@ static int read_turns(struct store_db *db, struct stored_session *out, int64_t f
         struct stored_turn *t = &grown[out->n_turns++];
         *t = (struct stored_turn){0};
         rc = read_turn_row(s, &t->rec, db->salvage);
-        if (rc == 0 && !db->salvage && t->rec.turn != first + (int64_t)out->n_turns - 1)
+        if (rc == 0 && !db->salvage && t->rec.turn != first + (int64_t)(out->n_turns - before) - 1)
             rc = E_CORRUPT;
         if (rc == 0) rc = read_tokens(db, out->rec.key, t, err);
         // While it runs, only its tokens are kept up to date.
@@ -259,13 +265,17 @@ fail:
     return rc;
 }
 
-int store_read_turns(struct store_db *db, int64_t key, int64_t first, int64_t end,
+int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err) {
     struct stored_session *stored = calloc(1, sizeof *stored);
     if (!stored) return err_set(err, E_NOMEM, "no memory to read turns");
     stored->rec.key = key;
     err->code = 0;
-    int rc = read_turns(db, stored, first, end, err);
+    int rc = 0;
+    for (size_t i = 0, end; rc == 0 && i < n; i = end) { // by runs of neighbours
+        for (end = i + 1; end < n && turns[end] == turns[end - 1] + 1;) end++;
+        rc = read_turns(db, stored, turns[i], turns[end - 1] + 1, err);
+    }
     if (rc == 0) {
         *out = stored;
         return 0;
@@ -343,7 +353,8 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
         "s.sampling,"
         " s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "
         "s.n_turns,"
-        " s.n_tokens, s.seq, s.seq_reserved FROM sessions s JOIN models m ON m.key = s.model"
+        " s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn FROM sessions s "
+        "JOIN models m ON m.key = s.model"
         " WHERE (s.updated_ms, s.key) < (?, ?)%s",
         l->owner ? " AND s.owner = ?" : "");
     for (int i = 0; i < n_terms; i++) n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD);

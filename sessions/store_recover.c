@@ -15,10 +15,12 @@ static const char *const steps[] = {
     "UPDATE turns SET n_output = coalesce((SELECT sum(length(ids) / 4) FROM tokens p WHERE "
     "p.session = turns.session"
     " AND p.turn = turns.turn), 0) WHERE finish_reason IS NULL",
-    // Every number is a fact's or a token's: those of the tail of tokens have none on record.
+    // Every number is a fact's or a token's: those of the tail of tokens have none on record. Turns
+    // that came with a fork (seq_first 1) were never told of.
     "UPDATE sessions SET"
     " seq = (SELECT coalesce(sum(n), 0) FROM events WHERE session = sessions.key)"
-    "  + (SELECT coalesce(sum(length(ids) / 4), 0) FROM tokens WHERE session = sessions.key),"
+    "  + (SELECT coalesce(sum(length(p.ids) / 4), 0) FROM tokens p JOIN turns t USING (session, "
+    "turn) WHERE p.session = sessions.key AND t.seq_first > 1),"
     " seq_reserved = max(seq_reserved, coalesce((SELECT max(p.seq_reserved) FROM tokens p JOIN "
     "cut_off"
     "  USING (session, turn) WHERE p.session = sessions.key), 0)),"

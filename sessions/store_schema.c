@@ -50,6 +50,13 @@ static const char *const migrations[] = {
     // A title's row is minus its session's key, a turn's is the turn's key.
     "CREATE VIRTUAL TABLE search USING fts5(words, session UNINDEXED, tokenize = 'unicode61 "
     "remove_diacritics 2');",
+    // 2: a tree of turns. A null parent, as every turn from before has, is the turn before it: no
+    // row of words is rewritten, so this takes no time in a large file.
+    "ALTER TABLE turns ADD COLUMN parent INTEGER;"
+    "ALTER TABLE sessions ADD COLUMN head INTEGER NOT NULL DEFAULT -1;"
+    "ALTER TABLE sessions ADD COLUMN forked_from TEXT;"
+    "ALTER TABLE sessions ADD COLUMN forked_turn INTEGER NOT NULL DEFAULT -1;"
+    "UPDATE sessions SET head = n_turns - 1;",
 };
 #define N_MIGRATIONS ((int)(sizeof migrations / sizeof *migrations))
 
@@ -57,7 +64,8 @@ static const char *const migrations[] = {
     "s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, s.sampling, "   \
     "s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "           \
     "s.n_turns, "                                                                                  \
-    "s.n_tokens, s.seq, s.seq_reserved FROM sessions s JOIN models m ON m.key = s.model"
+    "s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn FROM sessions s "     \
+    "JOIN models m ON m.key = s.model"
 
 static const char *const statements[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -68,13 +76,13 @@ static const char *const statements[SQL_COUNT] = {
     [SQL_SESSION_ADD] = "INSERT INTO sessions (key, id, owner, model, title, auto_title, system, "
                         "sampling, session_len, memory_len,"
                         " sink_len, created_ms, updated_ms, closed_ms, n_turns, n_tokens, seq, "
-                        "seq_reserved) VALUES (?1, ?2, ?3,"
+                        "seq_reserved, head, forked_from, forked_turn) VALUES (?1, ?2, ?3,"
                         " (SELECT key FROM models WHERE fingerprint = ?4), ?5, ?6, ?7, ?8, ?9, "
                         "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,"
-                        " ?18)",
+                        " ?18, ?19, ?20, ?21)",
     [SQL_SESSION_SET] = "UPDATE sessions SET title = ?2, auto_title = ?3, sampling = ?4, "
                         "updated_ms = ?5, closed_ms = ?6, n_turns = ?7,"
-                        " n_tokens = ?8, seq = ?9, seq_reserved = ?10 WHERE key = ?1",
+                        " n_tokens = ?8, seq = ?9, seq_reserved = ?10, head = ?11 WHERE key = ?1",
     [SQL_TITLE_DROP] = "DELETE FROM search WHERE rowid = -?1",
     [SQL_TITLE_ADD] = "INSERT INTO search (rowid, words, session) VALUES (-?1, ?2, ?1)",
     [SQL_TURN_ADD] = "INSERT INTO turns (session, turn, request_id, request, input_kind, "
@@ -83,10 +91,11 @@ static const char *const statements[SQL_COUNT] = {
                      "error_code, error_message, log_tokens,"
                      " kept_tokens, computed_tokens, queue_us, prefill_us, first_token_us, "
                      "decode_us, cache_source, instance, build,"
-                     " seq_first, seq_last, created_ms, started_ms, ended_ms) VALUES (?1, ?2, ?22, "
+                     " seq_first, seq_last, created_ms, started_ms, ended_ms, parent) VALUES (?1, "
+                     "?2, ?22, "
                      "?23, ?24, ?25, ?3, ?4, ?5, ?6, ?26,"
                      " ?27, ?28, ?29, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?30, "
-                     "?31, ?18, ?19, ?32, ?20, ?21)",
+                     "?31, ?18, ?19, ?32, ?20, ?21, ?33)",
     [SQL_TURN_SET] = "UPDATE turns SET input_ids = ?3, log_first = ?4, n_input = ?5, n_output = "
                      "?6, finish_reason = ?7,"
                      " error_code = ?8, error_message = ?9, log_tokens = ?10, kept_tokens = ?11, "
@@ -104,6 +113,29 @@ static const char *const statements[SQL_COUNT] = {
                       " SELECT key, ?3, session FROM turns WHERE session = ?1 AND turn = ?2",
     [SQL_WORDS_SET] = "UPDATE search SET words = ?3 WHERE rowid = (SELECT key FROM turns WHERE "
                       "session = ?1 AND turn = ?2)",
+    // One turn of a path into another session, where it is turn ?2 behind the one before it. No
+    // event speaks of it there, and nobody asked for it under this request id.
+    [SQL_FORK_TURN] =
+        "INSERT INTO turns (session, turn, parent, request_id, request, input_kind, input_text, "
+        "input_ids, log_first, n_input, n_output, sampling, seed, logprobs, n_alternatives, "
+        "finish_reason, error_code, error_message, log_tokens, kept_tokens, computed_tokens, "
+        "queue_us, prefill_us, first_token_us, decode_us, cache_source, instance, build, "
+        "seq_first, "
+        "seq_last, created_ms, started_ms, ended_ms) SELECT ?1, ?2, ?2 - 1, '', request, "
+        "input_kind, input_text, input_ids, log_first, n_input, n_output, sampling, seed, "
+        "logprobs, "
+        "n_alternatives, finish_reason, error_code, error_message, log_tokens, kept_tokens, "
+        "computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, instance, "
+        "build, 1, 1, created_ms, started_ms, ended_ms FROM turns WHERE session = ?3 AND turn = ?4"
+        " AND finish_reason IS NOT NULL",
+    [SQL_FORK_TOKENS] =
+        "INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, alternatives, text, "
+        "seq, seq_reserved) SELECT ?1, ?2, first, ids, logprobs, text_ends, alternatives, text, 1, "
+        "1 FROM tokens WHERE session = ?3 AND turn = ?4",
+    [SQL_FORK_WORDS] =
+        "INSERT INTO search (rowid, words, session) SELECT n.key, o.words, ?1 FROM turns n, turns t"
+        " JOIN search o ON o.rowid = t.key WHERE n.session = ?1 AND n.turn = ?2 AND t.session = ?3"
+        " AND t.turn = ?4",
     [SQL_PROBE] = "INSERT INTO state (name, value) VALUES ('probed_ms', ?1)"
                   " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
     [SQL_WORDS_DROP] =
@@ -129,7 +161,8 @@ static const char *const statements[SQL_COUNT] = {
         "kept_tokens,"
         " computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, "
         "instance, build, seq_first,"
-        " seq_last, created_ms, started_ms, ended_ms FROM turns WHERE session = ?1"
+        " seq_last, created_ms, started_ms, ended_ms, coalesce(parent, turn - 1) FROM turns"
+        " WHERE session = ?1"
         " AND turn >= ?2 AND turn < ?3 ORDER BY turn",
     [SQL_TOKENS_GET] =
         "SELECT first, ids, logprobs, text_ends, alternatives, text, seq_reserved FROM tokens"

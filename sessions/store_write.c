@@ -58,6 +58,9 @@ static int insert_session(struct store_db *db, const struct session_record *r, s
     sqlite3_bind_int64(s, 16, r->n_tokens);
     sqlite3_bind_int64(s, 17, r->seq);
     sqlite3_bind_int64(s, 18, r->seq_reserved);
+    sqlite3_bind_int64(s, 19, r->head);
+    bind_text(s, 20, r->forked_from);
+    sqlite3_bind_int64(s, 21, r->forked_turn);
     int rc = store_db_step_done(db, s, err);
     if (rc < 0 && id_is_taken(db))
         return err_set(err, E_EXISTS, "the session '%s' exists already", r->id);
@@ -77,6 +80,7 @@ static int update_session(struct store_db *db, const struct session_record *r, s
     sqlite3_bind_int64(s, 8, r->n_tokens);
     sqlite3_bind_int64(s, 9, r->seq);
     sqlite3_bind_int64(s, 10, r->seq_reserved);
+    sqlite3_bind_int64(s, 11, r->head);
     TRY(store_db_step_done(db, s, err));
     if (sqlite3_changes(db->sql) == 1) return 0;
     return err_set(err, E_NOTFOUND, "the session '%s' is no longer in the database", r->id);
@@ -131,6 +135,7 @@ static void bind_turn_request(sqlite3_stmt *s, const struct turn_record *r) {
     bind_text(s, 30, r->instance);
     bind_text(s, 31, r->build);
     sqlite3_bind_int64(s, 32, r->created_ms);
+    sqlite3_bind_int64(s, 33, r->parent);
 }
 
 static int write_turn(struct store_db *db, int64_t key, const struct turn_save *t,
@@ -208,11 +213,32 @@ static int write_event(struct store_db *db, int64_t key, const struct event_reco
     return store_db_step_done(db, s, err);
 }
 
+// The path that a new session begins with, row by row from the session that it is a copy of.
+static int write_fork(struct store_db *db, const struct session_save *save, struct err *err) {
+    static const enum store_sql steps[] = {SQL_FORK_TURN, SQL_FORK_TOKENS, SQL_FORK_WORDS};
+    for (size_t i = 0; i < save->n_fork_turns; i++) {
+        for (int k = 0; k < 3; k++) {
+            sqlite3_stmt *s = store_db_stmt(db, steps[k], err);
+            if (!s) return err->code;
+            sqlite3_bind_int64(s, 1, save->rec.key);
+            sqlite3_bind_int64(s, 2, (int64_t)i);
+            sqlite3_bind_int64(s, 3, save->fork_key);
+            sqlite3_bind_int64(s, 4, save->fork_turns[i]);
+            TRY(store_db_step_done(db, s, err));
+            if (k == 0 && sqlite3_changes(db->sql) != 1)
+                return err_set(err, E_NOTFOUND, "the session '%s' is no longer in the database",
+                               save->rec.forked_from);
+        }
+    }
+    return 0;
+}
+
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err) {
     int64_t key = save->rec.key;
     if (save->insert) TRY(insert_session(db, &save->rec, err));
     if (!save->insert && save->session_changed) TRY(update_session(db, &save->rec, err));
     if (save->title_changed) TRY(write_title(db, &save->rec, err));
+    TRY(write_fork(db, save, err));
     for (size_t i = 0; i < save->n_turns; i++) {
         const struct turn_save *t = &save->turns[i];
         TRY(write_turn(db, key, t, err));

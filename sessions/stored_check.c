@@ -45,11 +45,17 @@ static int add_event(struct stored_session *s, struct event_record e, struct err
     return 0;
 }
 
+// A turn that came with a fork: its first number is the opening's, and no event speaks of it.
+static bool is_inherited(const struct stored_session *s, const struct turn_record *r) {
+    return s->rec.forked_from && r->seq_first == 1;
+}
+
 // Every number is a fact's or a token's.
 static int64_t last_number(const struct stored_session *s) {
     int64_t n = 0;
     for (size_t i = 0; i < s->n_events; i++) n += s->events[i].n;
-    for (size_t i = 0; i < s->n_turns; i++) n += (int64_t)s->turns[i].tokens.n;
+    for (size_t i = 0; i < s->n_turns; i++)
+        if (!is_inherited(s, &s->turns[i].rec)) n += (int64_t)s->turns[i].tokens.n;
     return n;
 }
 
@@ -120,6 +126,8 @@ static int check_names(const struct session_record *r, struct err *err) {
         return misfit(err, "session.title is not a text of at most %d bytes", SESSION_TITLE_BYTES);
     if (r->system && (!is_text(r->system, SESSION_SYSTEM_BYTES) || !r->system[0]))
         return misfit(err, "session.system is not a text of 1 to %d bytes", SESSION_SYSTEM_BYTES);
+    if (r->forked_from && !session_id_valid(r->forked_from))
+        return misfit(err, "session.forked_from is no session's id");
     return check_sampling("session.sampling", r->sampling, err);
 }
 
@@ -134,6 +142,11 @@ static int check_row(const struct stored_session *s, struct err *err) {
     if (!is_time(r->created_ms)) return misfit(err, "session.created_ms is no time");
     if (!is_time(r->updated_ms)) return misfit(err, "session.updated_ms is no time");
     if (!is_time(r->closed_ms)) return misfit(err, "session.closed_ms is no time");
+    if (r->forked_turn < TURN_NONE || r->forked_turn >= NO_TIME_MS)
+        return misfit(err, "session.forked_turn is %" PRId64, r->forked_turn);
+    if (r->head < TURN_NONE || r->head >= (int64_t)s->n_turns)
+        return misfit(err, "session.head is %" PRId64 ", but there are %zu turns", r->head,
+                      s->n_turns);
     if (r->n_turns != (int64_t)s->n_turns)
         return misfit(err, "session.n_turns is %" PRId64 ", but there are %zu turns", r->n_turns,
                       s->n_turns);
@@ -151,7 +164,7 @@ static int check_request(const struct turn_record *r, size_t i, struct err *err)
         return misfit(err, TURN "request_id is not a text of at most %d bytes", i,
                       SESSION_REQUEST_ID_MAX);
     if (!r->request || r->request[0] != '{') return misfit(err, TURN "request is no object", i);
-    if ((r->kind == INPUT_IDS) == (r->input_text != NULL))
+    if (turn_input_has_text(r->kind) != (r->input_text != NULL))
         return misfit(err, TURN "input_text does not fit input_kind '%s'", i,
                       turn_input_kind_name(r->kind));
     if (!is_text(r->instance, NAME_BYTES)) return misfit(err, TURN "instance is not a name", i);
@@ -224,37 +237,51 @@ static int check_output(const struct stored_turn *t, size_t i, struct err *err) 
     return 0;
 }
 
-static int check_place(const struct stored_turn *t, size_t i, int64_t *n_log, struct err *err) {
+// Length of the log of a turn's path. Those before it have been checked.
+static int64_t log_end(const struct stored_session *s, int64_t turn) {
+    for (; turn >= 0; turn = s->turns[turn].rec.parent) {
+        const struct turn_record *r = &s->turns[turn].rec;
+        if (r->log_first >= 0) return r->log_first + r->n_input + r->n_output;
+    }
+    return 0;
+}
+
+static int check_place(const struct stored_session *s, size_t i, struct err *err) {
+    const struct stored_turn *t = &s->turns[i];
     const struct turn_record *r = &t->rec;
+    if (r->parent < TURN_NONE || r->parent >= (int64_t)i)
+        return misfit(err, TURN "parent is %" PRId64 ", no earlier turn", i, r->parent);
     if (r->log_first < 0) {
         if (r->log_first != -1) return misfit(err, TURN "log_first is %" PRId64, i, r->log_first);
         return t->tokens.n == 0 ? 0 : misfit(err, TURN "ids of a turn that never began", i);
     }
-    if (r->log_first != *n_log)
+    int64_t n_log = log_end(s, r->parent);
+    if (r->log_first != n_log)
         return misfit(err, TURN "log_first is %" PRId64 ", the log has %" PRId64 " tokens there", i,
-                      r->log_first, *n_log);
+                      r->log_first, n_log);
     if (r->n_input != (int64_t)r->n_input_ids)
         return misfit(err, TURN "n_input is %" PRId64 ", but there are %zu input_ids", i,
                       r->n_input, r->n_input_ids);
-    *n_log += r->n_input + r->n_output;
+    n_log += r->n_input + r->n_output;
+    if (n_log > s->rec.session_len)
+        return misfit(
+            err, "session.session_len is %" PRId64 ", but turn %zu's log has %" PRId64 " tokens",
+            s->rec.session_len, i, n_log);
     return 0;
 }
 
 static int check_turns(const struct stored_session *s, struct err *err) {
-    int64_t n_log = 0;
     for (size_t i = 0; i < s->n_turns; i++) {
         const struct stored_turn *t = &s->turns[i];
         TRY(check_request(&t->rec, i, err));
         TRY(check_output(t, i, err));
-        TRY(check_place(t, i, &n_log, err));
+        TRY(check_place(s, i, err));
         TRY(check_end(&t->rec, i, err));
     }
+    int64_t n_log = log_end(s, s->rec.head);
     if (n_log != s->rec.n_tokens)
         return misfit(err, "session.n_tokens is %" PRId64 ", but the turns have %" PRId64,
                       s->rec.n_tokens, n_log);
-    if (n_log > s->rec.session_len)
-        return misfit(err, "session.session_len is %" PRId64 ", but the log has %" PRId64 " tokens",
-                      s->rec.session_len, n_log);
     return 0;
 }
 
@@ -267,6 +294,7 @@ struct numbering {
     int64_t seq;     // numbered so far
     int64_t running; // the turn whose deltas fill the numbers between facts, -1
     int64_t n_told;  // tokens of it that have a number
+    int64_t head;
     enum progress { NOT_YET, BEGUN, ENDED } * turns; // (n_turns)
 };
 
@@ -301,17 +329,52 @@ static int check_done(struct numbering *n, const struct turn_record *t,
     return 0;
 }
 
+// What moves the head: going back, and a turn's first event, which puts it behind its parent.
+static int check_head(struct numbering *n, const struct event_record *e, size_t i,
+                      struct err *err) {
+    const struct turn_record *t = turn_of(n->s, e->turn);
+    if (e->kind == EVENT_OPENED || e->kind == EVENT_REWOUND) {
+        n->head = e->turn;
+        return 0;
+    }
+    if (!t || e->kind == EVENT_LOST || t->seq_first != e->seq) return 0;
+    if (t->parent != n->head)
+        return misfit(err, EVENT "kind: turn %" PRId64 " cannot follow turn %" PRId64 " there", i,
+                      e->turn, n->head);
+    n->head = e->turn;
+    return 0;
+}
+
+static int check_opened(struct numbering *n, const struct event_record *e, size_t i,
+                        struct err *err) {
+    int64_t n_inherited = 0;
+    while (n_inherited < (int64_t)n->s->n_turns) {
+        const struct turn_record *t = &n->s->turns[n_inherited].rec;
+        if (!is_inherited(n->s, t) || t->parent != n_inherited - 1) break;
+        if (t->seq_last != 1)
+            return misfit(err, TURN "seq_last is not 1, but seq_first is", (size_t)n_inherited);
+        n->turns[n_inherited++] = ENDED;
+    }
+    if (i == 0 && e->turn == n_inherited - 1) return 0;
+    return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+}
+
 static int check_event(struct numbering *n, const struct event_record *e, size_t i,
                        struct err *err) {
     const struct turn_record *t = turn_of(n->s, e->turn);
     bool of_turn = e->kind == EVENT_QUEUED || e->kind == EVENT_STARTED || e->kind == EVENT_DONE;
     if (e->kind == EVENT_DELTA) return misfit(err, EVENT "kind is 'delta'", i);
     if (of_turn && !t) return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
-    if (!of_turn && e->kind != EVENT_LOST && e->turn != -1)
+    bool of_head = e->kind == EVENT_OPENED || e->kind == EVENT_REWOUND;
+    if (of_head && e->turn != TURN_NONE && !t)
+        return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+    if (!of_turn && !of_head && e->kind != EVENT_LOST && e->turn != -1)
         return misfit(err, EVENT "turn is not -1", i);
     if (e->n < 1 || (e->n != 1 && e->kind != EVENT_LOST) || e->n >= NO_TIME_MS)
         return misfit(err, EVENT "n is %" PRId64, i, e->n);
     if (!is_time(e->at_ms)) return misfit(err, EVENT "at_ms is no time", i);
+    if (e->kind == EVENT_OPENED) TRY(check_opened(n, e, i, err));
+    TRY(check_head(n, e, i, err));
     if (e->kind == EVENT_STARTED) return check_started(n, t, i, err);
     if (e->kind == EVENT_DONE) return check_done(n, t, e, i, err);
     if (e->kind == EVENT_QUEUED && (n->turns[e->turn] != NOT_YET || t->seq_first != e->seq))
@@ -333,7 +396,7 @@ static int number_event(struct numbering *n, const struct event_record *e, size_
 }
 
 static int check_events(const struct stored_session *s, struct err *err) {
-    struct numbering n = {.s = s, .running = -1};
+    struct numbering n = {.s = s, .running = -1, .head = TURN_NONE};
     n.turns = calloc(s->n_turns + 1, sizeof *n.turns);
     if (!n.turns) return err_set(err, E_NOMEM, "no memory to check a session");
     int rc = s->n_events == 0 || s->events[0].kind != EVENT_OPENED
@@ -345,6 +408,9 @@ static int check_events(const struct stored_session *s, struct err *err) {
     }
     for (size_t i = 0; rc == 0 && i < s->n_turns; i++)
         if (n.turns[i] != ENDED) rc = misfit(err, "events have no 'done' of turn %zu", i);
+    if (rc == 0 && n.head != s->rec.head)
+        rc = misfit(err, "session.head is %" PRId64 ", but the events end at %" PRId64, s->rec.head,
+                    n.head);
     if (rc == 0 && n.seq != s->rec.seq)
         rc = misfit(err, "session.seq is %" PRId64 ", but the events end at %" PRId64, s->rec.seq,
                     n.seq);

@@ -51,8 +51,9 @@ static void repair_request(struct turn_record *r, bool *failed) {
     if (!is_sampling(r->sampling)) replace(&r->sampling, "{}", failed);
     if (r->error_message && !is_text(r->error_message, 65536))
         replace(&r->error_message, NULL, failed);
-    if (r->kind == INPUT_IDS && r->input_text) replace(&r->input_text, NULL, failed);
-    if (!r->input_text) r->kind = INPUT_IDS, r->input_text_len = 0;
+    if (!turn_input_has_text(r->kind) && r->input_text) replace(&r->input_text, NULL, failed);
+    if (turn_input_has_text(r->kind) && !r->input_text) r->kind = INPUT_IDS;
+    if (!r->input_text) r->input_text_len = 0;
     size_t n = 0;
     while (n < r->n_input_ids && r->input_ids[n] >= 0) n++;
     r->n_input_ids = n;
@@ -98,12 +99,38 @@ static void repair_end(struct turn_record *r) {
     snprintf(r->finish_reason, sizeof r->finish_reason, "interrupted");
 }
 
+static int64_t log_end(const struct stored_session *s, int64_t turn) {
+    for (; turn >= 0; turn = s->turns[turn].rec.parent) {
+        const struct turn_record *r = &s->turns[turn].rec;
+        if (r->log_first >= 0) return r->log_first + r->n_input + r->n_output;
+    }
+    return 0;
+}
+
+// Turns that are gone take the numbers of those behind them along: a parent that cannot be is the
+// turn before.
+static void repair_tree(struct stored_session *s, bool *failed) {
+    int64_t n_turns = (int64_t)s->n_turns;
+    bool holes = false;
+    for (int64_t i = 0; i < n_turns; i++) holes |= s->turns[i].rec.turn != i;
+    for (int64_t i = 0; i < n_turns; i++) {
+        struct turn_record *r = &s->turns[i].rec;
+        if (holes || r->parent < TURN_NONE || r->parent >= i) r->parent = i - 1;
+        r->turn = i;
+    }
+    if (holes || s->rec.head < TURN_NONE || s->rec.head >= n_turns) s->rec.head = n_turns - 1;
+    if (s->rec.forked_from && !session_id_valid(s->rec.forked_from))
+        replace(&s->rec.forked_from, NULL, failed);
+    if (s->rec.forked_turn < TURN_NONE || s->rec.forked_turn >= NO_TIME_MS)
+        s->rec.forked_turn = TURN_NONE;
+}
+
 static void repair_turns(struct stored_session *s, bool *failed) {
-    int64_t n_log = 0;
+    int64_t longest = 0;
+    repair_tree(s, failed);
     for (size_t i = 0; i < s->n_turns; i++) {
         struct stored_turn *t = &s->turns[i];
         struct turn_record *r = &t->rec;
-        r->turn = (int64_t)i;
         repair_request(r, failed);
         repair_output(t, failed);
         repair_numbers(r);
@@ -112,13 +139,14 @@ static void repair_turns(struct stored_session *s, bool *failed) {
             r->log_first = -1;
             continue;
         }
-        r->log_first = n_log;
+        r->log_first = log_end(s, r->parent);
         r->n_input = (int64_t)r->n_input_ids;
-        n_log += r->n_input + r->n_output;
+        int64_t end = r->log_first + r->n_input + r->n_output;
+        if (end > longest) longest = end;
     }
     s->rec.n_turns = (int64_t)s->n_turns;
-    s->rec.n_tokens = n_log;
-    if (s->rec.session_len < n_log) s->rec.session_len = n_log;
+    s->rec.n_tokens = log_end(s, s->rec.head);
+    if (s->rec.session_len < longest) s->rec.session_len = longest;
     if (s->rec.session_len < 2) s->rec.session_len = 2;
 }
 
@@ -142,18 +170,22 @@ static int number_anew(struct stored_session *s, struct err *err) {
     if (last < 0 || last >= NO_TIME_MS) last = 0;
     free(s->events);
     s->n_events = 0;
-    s->events = calloc(s->n_turns * 2 + 3, sizeof *s->events);
+    s->events = calloc(s->n_turns * 3 + 4, sizeof *s->events);
     if (!s->events) return err_set(err, E_NOMEM, "no memory to repair a session");
     s->rec.seq = 0;
     add(s, EVENT_OPENED, 1, -1, s->rec.created_ms);
     if (last > 1) add(s, EVENT_LOST, last - 1, 0, s->rec.created_ms);
+    int64_t head = TURN_NONE;
     for (size_t i = 0; i < s->n_turns; i++) {
         struct turn_record *r = &s->turns[i].rec;
+        if (r->parent != head) add(s, EVENT_REWOUND, 1, r->parent, r->created_ms);
+        head = r->turn;
         r->seq_first = s->rec.seq + 1;
         if (r->log_first >= 0) add(s, EVENT_STARTED, 1, r->turn, r->started_ms);
         s->rec.seq += r->n_output;
         r->seq_last = add(s, EVENT_DONE, 1, r->turn, r->ended_ms);
     }
+    if (s->rec.head != head) add(s, EVENT_REWOUND, 1, s->rec.head, s->rec.updated_ms);
     if (s->rec.closed_ms) add(s, EVENT_CLOSED, 1, -1, s->rec.closed_ms);
     s->rec.seq_reserved = s->rec.seq;
     return 0;

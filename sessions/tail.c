@@ -74,8 +74,7 @@ int64_t tail_bytes(const struct tail *t) {
 
 // --- writing -----------------------------------------------------------------
 
-int tail_put(struct tail *t, int64_t key, const struct turn *turn, const int32_t *ids,
-             size_t from) {
+int tail_put(struct tail *t, int64_t key, const struct turn *turn, size_t from) {
     struct buf *b = &t->pending;
     size_t n = turn->n_out - from, n_alt = (size_t)turn->rec.n_alternatives, at = b->len;
     size_t start = turn_text_end(turn, (int64_t)from),
@@ -89,7 +88,7 @@ int tail_put(struct tail *t, int64_t key, const struct turn *turn, const int32_t
                      .n_alternatives = (uint32_t)n_alt,
                      .text_len = (uint32_t)(end - start)};
     buf_add(b, &h, sizeof h);
-    buf_add(b, ids + from, n * sizeof *ids);
+    buf_add(b, turn->ids + from, n * sizeof *turn->ids);
     buf_add(b, turn->logprobs + from, n * sizeof *turn->logprobs);
     buf_add(b, turn->text_ends + from, n * sizeof *turn->text_ends);
     if (n_alt)

@@ -19,9 +19,8 @@ struct tail;
 // An empty one: recovery has taken what was in it. NULL with *err: E_DENIED, E_IO ...
 int tail_open(struct tail **out, const char *db_path, struct err *err);
 void tail_close(struct tail *t, bool remove); // remove: all of it is in the database
-// The tokens [from, n_out) of a turn; ids are the session's (n_out of this turn). Into a buffer:
-// nothing is kept before tail_flush. E_NOMEM.
-int tail_put(struct tail *t, int64_t key, const struct turn *turn, const int32_t *ids, size_t from);
+// The tokens [from, n_out) of a turn. Into a buffer: nothing is kept before tail_flush. E_NOMEM.
+int tail_put(struct tail *t, int64_t key, const struct turn *turn, size_t from);
 // Writes what was put; all of it or, on failure, nothing.
 int tail_flush(struct tail *t, struct err *err);
 int64_t tail_bytes(const struct tail *t);

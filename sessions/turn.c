@@ -11,6 +11,7 @@ struct turn *turn_new(void) {
     if (!t) return NULL;
     buf_init(&t->text, TURN_TEXT_MAX);
     t->rec.log_first = -1;
+    t->rec.parent = t->older = t->newer = t->children.first = t->children.last = TURN_NONE;
     return t;
 }
 
@@ -18,6 +19,7 @@ void turn_free(struct turn *t) {
     if (!t) return;
     turn_record_release(&t->rec);
     free(t->sampling);
+    free(t->ids);
     free(t->logprobs);
     free(t->text_ends);
     free(t->alternatives);
@@ -42,26 +44,32 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     t->rec = stored->rec;
     stored->rec = (struct turn_record){0};
     t->state = TURN_DONE;
+    t->ids = r->ids;
     t->logprobs = r->logprobs;
     t->text_ends = r->text_ends;
     t->alternatives = r->alternatives;
-    r->logprobs = NULL, r->text_ends = NULL, r->alternatives = NULL;
+    r->ids = NULL, r->logprobs = NULL, r->text_ends = NULL, r->alternatives = NULL;
     t->n_out = t->cap = t->n_saved = r->n;
     t->on_disk = true;
     return 0;
 }
 
+void turn_forget_words(struct turn_record *r) {
+    r->request_id = r->request = r->input_text = r->sampling = NULL;
+    r->error_message = r->instance = r->build = NULL;
+    r->input_ids = NULL;
+}
+
 void turn_slim(struct turn *t) {
     struct turn_record kept = t->rec;
-    kept.request_id = kept.request = kept.input_text = kept.sampling = NULL;
-    kept.error_message = kept.instance = kept.build = NULL;
-    kept.input_ids = NULL;
+    turn_forget_words(&kept);
     turn_record_release(&t->rec);
     t->rec = kept;
+    free(t->ids);
     free(t->logprobs);
     free(t->text_ends);
     free(t->alternatives);
-    t->logprobs = NULL, t->text_ends = NULL, t->alternatives = NULL;
+    t->ids = NULL, t->logprobs = NULL, t->text_ends = NULL, t->alternatives = NULL;
     buf_release(&t->text);
     t->slim = true;
 }
@@ -70,6 +78,9 @@ static int grow(struct turn *t) {
     if (t->n_out < t->cap) return 0;
     size_t cap = t->cap ? t->cap * 2 : 32;
     size_t n_alt = (size_t)t->rec.n_alternatives;
+    int32_t *ids = realloc(t->ids, cap * sizeof *ids);
+    if (!ids) return E_NOMEM;
+    t->ids = ids;
     float *logprobs = realloc(t->logprobs, cap * sizeof *logprobs);
     if (!logprobs) return E_NOMEM;
     t->logprobs = logprobs;
@@ -89,6 +100,7 @@ int turn_add_token(struct turn *t, const struct engine_event *e) {
     size_t n_alt = (size_t)t->rec.n_alternatives;
     TRY(grow(t));
     TRY(turn_add_text(t, e->text, e->text_len));
+    t->ids[t->n_out] = e->id;
     t->logprobs[t->n_out] = e->logprob;
     t->text_ends[t->n_out] = (uint32_t)t->text.len;
     for (size_t i = 0; i < n_alt; i++) {
@@ -108,8 +120,7 @@ size_t turn_text_end(const struct turn *t, int64_t n_tokens) {
     return n_tokens > 0 ? t->text_ends[n_tokens - 1] : 0;
 }
 
-int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end,
-                  struct token_run *out) {
+int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out) {
     bool failed = false;
     size_t n = t->n_out - from, n_alt = (size_t)t->rec.n_alternatives;
     size_t start = turn_text_end(t, (int64_t)from);
@@ -117,7 +128,7 @@ int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to
     *out = (struct token_run){.first = (int64_t)from, .n = n, .text_len = end - start};
     out->text = record_memdup(buf_z(&t->text) + start, end - start, &failed);
     if (n) {
-        out->ids = record_memdup(ids + from, n * sizeof *ids, &failed);
+        out->ids = record_memdup(t->ids + from, n * sizeof *t->ids, &failed);
         out->logprobs = record_memdup(t->logprobs + from, n * sizeof *t->logprobs, &failed);
         out->text_ends = record_memdup(t->text_ends + from, n * sizeof *t->text_ends, &failed);
         if (n_alt)
@@ -133,6 +144,7 @@ void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct tu
     const struct turn_record *r = &t->rec;
     *out = (struct turn_view){
         .turn = r->turn,
+        .parent = r->parent,
         .state = done                      ? TURN_DONE
                  : t->state == TURN_QUEUED ? TURN_QUEUED
                                            : TURN_RUNNING,

@@ -6,6 +6,12 @@
 #include "sessions/record.h"
 #include "sessions/sampling_json.h"
 
+// The turns that follow one turn, or the empty log, by their numbers: a list from the oldest.
+struct turn_children {
+    int64_t first, last; // TURN_NONE: none
+    int64_t n;
+};
+
 struct turn {
     struct turn_record rec;
     enum turn_state state;
@@ -13,7 +19,9 @@ struct turn {
     struct turn_sampling *sampling; // until it has been handed to the engine
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
-    // Output, token by token; the ids themselves are in the session's log.
+    // Output, token by token. While the turn is on the path in use, its session's log has the ids
+    // too, and those of a slim turn alone.
+    int32_t *ids;
     float *logprobs;
     uint32_t *text_ends;
     struct engine_alternative *alternatives; // (n_out, rec.n_alternatives) or NULL
@@ -25,7 +33,12 @@ struct turn {
     size_t n_safe;  // in the tail (sessions/tail.h)
     bool on_disk;   // the row exists
     bool failed;    // memory ran out: what the engine still sends is dropped
-    bool slim;      // only the disk has its words, settings and log-probabilities
+    bool slim;      // only the disk has its words, ids, settings and log-probabilities
+    // Its place in the tree (sessions/tree.h).
+    struct turn_children children;
+    int64_t older, newer; // the children of its parent beside it, TURN_NONE
+    bool on_path;         // from a first turn to the head
+    bool chat_begun;      // once it has begun: a chat turn is in its log, with the system prompt
 };
 
 struct turn *turn_new(void); // NULL: no memory
@@ -36,6 +49,7 @@ int turn_restore(struct turn *t, struct stored_turn *stored);
 
 // Frees what a turn that is over and on disk need not keep: all but its numbers.
 void turn_slim(struct turn *t);
+void turn_forget_words(struct turn_record *r); // drops, without freeing, all but the numbers
 
 // One sampled token: the text it released goes behind what a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);
@@ -43,10 +57,9 @@ int turn_add_text(struct turn *t, const char *text, size_t len);
 size_t turn_text_end(const struct turn *t,
                      int64_t n_tokens); // bytes released by the first n tokens
 
-// Copies tokens [from, n_out) for the store; ids are the session's (n_out of this turn). With
-// to_end the run has the text behind the last token too.
-int turn_copy_run(const struct turn *t, const int32_t *ids, size_t from, bool to_end,
-                  struct token_run *out);
+// Copies tokens [from, n_out) for the store. With to_end the run has the text behind the last token
+// too.
+int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);
 
 // As shown when n_tokens of its output (and, with done, its end) may be told.
 void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out);

@@ -368,7 +368,7 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         sessions_close_session(ss, &r, m->session, m->delete_it);
         break;
     case MESSAGE_TURN_START:
-        sessions_start_turn(ss, &r, m->session, &m->input, m->sampling, m->queue);
+        sessions_start_turn_after(ss, &r, m->session, m->after, &m->input, m->sampling, m->queue);
         break;
     case MESSAGE_TURN_CANCEL:
         sessions_cancel_turn(ss, &r, m->session, m->turn);
@@ -381,6 +381,17 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         break;
     case MESSAGE_SESSION_EVENTS:
         sessions_events(ss, &r, m->session, m->before, m->last);
+        break;
+    case MESSAGE_SESSION_REWIND:
+        sessions_rewind(ss, &r, m->session, m->turn, m->leaf);
+        break;
+    case MESSAGE_SESSION_FORK:
+        sessions_fork(
+            ss, &r, m->session,
+            &(struct session_fork){.turn = m->turn, .new_id = m->new_session, .title = m->title});
+        break;
+    case MESSAGE_TURN_REGENERATE:
+        sessions_regenerate(ss, &r, m->session, m->turn, m->sampling);
         break;
     case MESSAGE_SESSIONS_WATCH:
         c->watching = true;

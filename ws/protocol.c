@@ -24,6 +24,9 @@ static const struct {
     {"turn.get", MESSAGE_TURN_GET},
     {"turn.replay", MESSAGE_TURN_REPLAY},
     {"session.events", MESSAGE_SESSION_EVENTS},
+    {"session.rewind", MESSAGE_SESSION_REWIND},
+    {"session.fork", MESSAGE_SESSION_FORK},
+    {"turn.regenerate", MESSAGE_TURN_REGENERATE},
 };
 
 // What one decoding carries along.
@@ -74,6 +77,16 @@ static int get_int(struct decoder *d, const char *key, int64_t min, int64_t max,
                 cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(d->json, key)) ? "invalid"
                                                                                : "bad_message",
                 rc);
+}
+
+// A turn of the tree, null for the empty log before all of them; left out: TURN_HEAD.
+static int get_turn(struct decoder *d, const char *key, int64_t *out) {
+    *out = TURN_HEAD;
+    if (cJSON_IsNull(cJSON_GetObjectItemCaseSensitive(d->json, key))) {
+        *out = TURN_NONE;
+        return JSON_PRESENT;
+    }
+    return get_int(d, key, 0, (int64_t)1 << 53, out);
 }
 
 bool protocol_session_id_valid(const char *id) {
@@ -145,15 +158,22 @@ static int decode_ids(struct decoder *d, const cJSON *array) {
 static int decode_input(struct decoder *d) {
     const cJSON *input = NULL, *ids = NULL;
     const char *content = NULL, *raw = NULL;
+    bool go_on = false;
     int rc = json_get_object(d->json, "input", &input, d->err);
     if (rc < 0) return fail(d, "bad_message", rc);
     if (!input) return bad(d, "bad_message", "is missing", "input");
     if ((rc = json_get_string(input, "content", &content, d->err)) < 0 ||
         (rc = json_get_string(input, "text", &raw, d->err)) < 0 ||
-        (rc = json_get_array(input, "ids", &ids, d->err)) < 0)
+        (rc = json_get_array(input, "ids", &ids, d->err)) < 0 ||
+        (rc = json_get_bool(input, "continue", &go_on, d->err)) < 0)
         return fail(d, "bad_message", rc);
-    if (!!content + !!raw + !!ids != 1)
-        return bad(d, "bad_message", "must hold exactly one of content, text, ids", "input");
+    if (!!content + !!raw + !!ids + go_on != 1)
+        return bad(d, "bad_message", "must hold exactly one of content, text, ids, continue: true",
+                   "input");
+    if (go_on) {
+        d->m->input = (struct turn_input){.kind = INPUT_CONTINUE};
+        return 0;
+    }
     if (ids) return decode_ids(d, ids);
     const char *text = content ? content : raw;
     d->m->input = (struct turn_input){
@@ -187,8 +207,32 @@ static int decode_update(struct decoder *d, const char *text) {
 static int decode_start(struct decoder *d, const char *text) {
     TRY(get_session(d, true));
     TRY(decode_input(d));
+    TRY(get_turn(d, "after", &d->m->after));
     TRY(get_sampling(d, text));
     return get_bool(d, "queue", &d->m->queue);
+}
+
+static int decode_rewind(struct decoder *d) {
+    TRY(get_session(d, true));
+    TRY(get_turn(d, "turn", &d->m->turn));
+    if (d->m->turn == TURN_HEAD) return bad(d, "bad_message", "is missing", "turn");
+    return get_bool(d, "leaf", &d->m->leaf);
+}
+
+static int decode_regenerate(struct decoder *d, const char *text) {
+    TRY(get_session(d, true));
+    TRY(get_turn(d, "turn", &d->m->turn));
+    if (d->m->turn == TURN_NONE) return bad(d, "bad_message", "must be a turn", "turn");
+    return get_sampling(d, text);
+}
+
+static int decode_fork(struct decoder *d) {
+    TRY(get_session(d, true));
+    TRY(get_turn(d, "turn", &d->m->turn));
+    TRY(get_string(d, "new_session", &d->m->new_session));
+    if (d->m->new_session && !protocol_session_id_valid(d->m->new_session))
+        return bad(d, "invalid", "must be 1 to 64 of A-Z a-z 0-9 _ -", "new_session");
+    return get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->m->title);
 }
 
 static int decode_keys(struct decoder *d, const char *text) {
@@ -229,6 +273,12 @@ static int decode_keys(struct decoder *d, const char *text) {
         TRY(get_session(d, true));
         TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &m->last));
         return get_int(d, "before", 0, (int64_t)1 << 53, &m->before);
+    case MESSAGE_SESSION_REWIND:
+        return decode_rewind(d);
+    case MESSAGE_SESSION_FORK:
+        return decode_fork(d);
+    case MESSAGE_TURN_REGENERATE:
+        return decode_regenerate(d, text);
     }
     return 0;
 }

@@ -28,6 +28,9 @@ enum message_type {
     MESSAGE_TURN_GET,
     MESSAGE_TURN_REPLAY,
     MESSAGE_SESSION_EVENTS,
+    MESSAGE_SESSION_REWIND,
+    MESSAGE_SESSION_FORK,
+    MESSAGE_TURN_REGENERATE,
 };
 
 struct message { // strings are borrowed from json and sampling, and live until message_release
@@ -37,11 +40,14 @@ struct message { // strings are borrowed from json and sampling, and live until 
     const char *session;      // id, or NULL
     const char *token;        // HELLO, or NULL
     struct session_open open; // SESSION_OPEN (id = session)
-    int64_t after, last, before, limit, turn; // -1 when absent; last and limit: their defaults
-    bool attach, delete_it, queue;
-    const char *query, *cursor, *title; // or NULL
-    const char *sampling;               // the object as it was written, or NULL
-    struct turn_input input;            // TURN_START
+    // -1 when absent; last and limit: their defaults. SESSION_REWIND, SESSION_FORK,
+    // TURN_REGENERATE: turn is TURN_NONE for null, TURN_HEAD when absent, and so is after of
+    // TURN_START.
+    int64_t after, last, before, limit, turn;
+    bool attach, delete_it, queue, leaf;
+    const char *query, *cursor, *title, *new_session; // or NULL
+    const char *sampling;                             // the object as it was written, or NULL
+    struct turn_input input;                          // TURN_START
     cJSON *json;
     char *sampling_text;
     int32_t *ids;

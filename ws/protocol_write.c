@@ -25,6 +25,13 @@ static double ms(int64_t us) {
     return (double)us / 1000.0;
 }
 
+static void put_turn_or_null(struct json_writer *w, const char *key, int64_t turn) {
+    if (turn >= 0)
+        json_put_int(w, key, turn);
+    else
+        json_put_null(w, key);
+}
+
 // --- objects ---
 
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v) {
@@ -45,10 +52,16 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
     json_put_string(w, "system", v->system);
     put_object(w, "sampling", v->sampling);
     json_put_int(w, "seq", v->seq);
-    if (v->turn >= 0)
-        json_put_int(w, "turn", v->turn);
-    else
-        json_put_null(w, "turn");
+    put_turn_or_null(w, "turn", v->turn);
+    put_turn_or_null(w, "head", v->head);
+    if (v->forked_from) {
+        json_open(w, "forked_from", '{');
+        json_put_string(w, "session", v->forked_from);
+        put_turn_or_null(w, "turn", v->forked_turn);
+        json_close(w, '}');
+    } else {
+        json_put_null(w, "forked_from");
+    }
     json_close(w, '}');
 }
 
@@ -64,6 +77,9 @@ static void put_input(struct json_writer *w, const struct turn_input *in) {
         break;
     case INPUT_IDS:
         json_put_int(w, "n_ids", (int64_t)in->n_ids);
+        break;
+    case INPUT_CONTINUE:
+        json_put_bool(w, "continue", true);
         break;
     }
     json_close(w, '}');
@@ -102,9 +118,19 @@ static const char *turn_state_name(enum turn_state s) {
     return s == TURN_QUEUED ? "queued" : s == TURN_RUNNING ? "running" : "done";
 }
 
+static void put_place(struct json_writer *w, const struct turn_view *t) {
+    json_put_int(w, "turn", t->turn);
+    put_turn_or_null(w, "parent", t->parent);
+}
+
 void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t) {
     json_open(w, key, '{');
-    json_put_int(w, "turn", t->turn);
+    put_place(w, t);
+    if (t->n_siblings > 0) {
+        json_open(w, "siblings", '[');
+        for (size_t i = 0; i < t->n_siblings; i++) json_put_int(w, NULL, t->siblings[i]);
+        json_close(w, ']');
+    }
     json_put_string(w, "state", turn_state_name(t->state));
     put_input(w, &t->input);
     json_put_text(w, "text", t->text ? t->text : "", t->text ? t->text_len : 0);
@@ -291,6 +317,8 @@ static const char *event_type(enum session_event_kind k) {
         return "turn.done";
     case EVENT_EVICTED:
         return "session.evicted";
+    case EVENT_REWOUND:
+        return "session.rewound";
     }
     return "";
 }
@@ -303,7 +331,8 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         return;
     }
     begin(&w, out, event_type(ev->kind), ev->request_id);
-    bool whole = ev->kind == EVENT_OPENED || ev->kind == EVENT_UPDATED || ev->kind == EVENT_CLOSED;
+    bool whole = ev->kind == EVENT_OPENED || ev->kind == EVENT_UPDATED ||
+                 ev->kind == EVENT_CLOSED || ev->kind == EVENT_REWOUND;
     if (whole)
         protocol_put_session(&w, "session", &ev->session);
     else
@@ -313,12 +342,15 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
     case EVENT_CLOSED:
         json_put_bool(&w, "deleted", ev->deleted);
         break;
+    case EVENT_REWOUND:
+        put_turn_or_null(&w, "head", ev->head);
+        break;
     case EVENT_QUEUED:
-        json_put_int(&w, "turn", ev->turn.turn);
+        put_place(&w, &ev->turn);
         put_input(&w, &ev->turn.input);
         break;
     case EVENT_STARTED:
-        json_put_int(&w, "turn", ev->turn.turn);
+        put_place(&w, &ev->turn);
         put_started(&w, &ev->turn);
         break;
     case EVENT_DONE:
@@ -385,7 +417,8 @@ static void write_with_session(struct buf *out, const char *type, const struct s
     begin(&w, out, type, a->request_id);
     protocol_put_session(&w, "session", &a->session);
     if (a->kind == ANSWER_ATTACHED) json_put_bool(&w, "reset", a->reset);
-    json_put_int(&w, "seq", a->session.seq);
+    if (a->kind != ANSWER_REWOUND || a->seq > 0) json_put_int(&w, "seq", a->session.seq);
+    if (a->kind == ANSWER_REWOUND) put_turn_or_null(&w, "head", a->session.head);
     if (a->kind == ANSWER_CLOSED) json_put_bool(&w, "deleted", a->deleted);
     json_close(&w, '}');
 }
@@ -429,6 +462,9 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a,
     case ANSWER_REPLAYING:
     case ANSWER_REPLAYED:
         protocol_write_debug(out, a, engine);
+        return;
+    case ANSWER_REWOUND:
+        write_with_session(out, "session.rewound", a);
         return;
     }
 }

@@ -121,6 +121,7 @@ static void fill(const struct session *s, struct session_view *v) {
                                .sink_len = 4,
                                .seq = (int64_t)s->n_events,
                                .turn = s->running,
+                               .head = s->n_turns - 1,
                                .sampling = s->sampling};
 }
 static struct attached *client_of(struct session *s, uint64_t client) {
@@ -337,8 +338,22 @@ void sessions_close_session(struct sessions *ss, const struct sessions_request *
     *p = s->next;
     free_session(s);
 }
-void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         const struct turn_input *input, const char *sampling, bool queue) {
+// There is no tree here: what would need one says so.
+void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t turn, bool leaf) {
+    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
+}
+void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         int64_t turn, const char *sampling) {
+    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
+}
+void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
+                   const struct session_fork *o) {
+    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
+}
+void sessions_start_turn_after(struct sessions *ss, const struct sessions_request *r,
+                               const char *id, int64_t after, const struct turn_input *input,
+                               const char *sampling, bool queue) {
     struct session *s = find(ss, r, id);
     long n = 0, bytes = 0;
     if (!s) return;
@@ -351,7 +366,7 @@ void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, 
     s->running = turn;
     answer(ss, r,
            (struct session_answer){.kind = ANSWER_ACCEPTED, .session_id = s->id, .turn = turn});
-    const char *text = input->kind == INPUT_IDS ? "ids" : input->text;
+    const char *text = input->text ? input->text : "ids";
     add_event(s, (struct fake_event){.kind = EVENT_STARTED, .turn = turn, .text = strdup(text)});
     changed(s, false);
     if (sscanf(text, "count %ld", &n) == 1) {

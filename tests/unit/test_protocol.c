@@ -187,11 +187,94 @@ static void a_turn_that_waits(void **state) {
     buf_init(&b, 4096);
     struct session_event ev = {.kind = EVENT_QUEUED, .seq = 4, .first_seq = 4};
     ev.turn.turn = 1;
+    ev.turn.parent = 0;
     ev.turn.input = (struct turn_input){.kind = INPUT_CONTENT, .text = "hi", .text_len = 2};
     protocol_write_event(&b, &ev, "s", NULL);
     assert_string_equal(written(&b), "{\"type\":\"turn.queued\",\"session\":\"s\",\"seq\":4,"
-                                     "\"turn\":1,\"input\":{\"content\":\"hi\"}}");
+                                     "\"turn\":1,\"parent\":0,\"input\":{\"content\":\"hi\"}}");
+    buf_reset(&b);
+    ev.turn.parent = TURN_NONE;
+    ev.turn.input = (struct turn_input){.kind = INPUT_CONTINUE};
+    protocol_write_event(&b, &ev, "s", NULL);
+    assert_string_equal(written(&b), "{\"type\":\"turn.queued\",\"session\":\"s\",\"seq\":4,"
+                                     "\"turn\":1,\"parent\":null,\"input\":{\"continue\":true}}");
     buf_release(&b);
+}
+
+static void a_rewind(void **state) {
+    struct buf b;
+    buf_init(&b, 4096);
+    struct session_view v = {.id = "s", .model = "m", .turn = -1, .head = 4, .forked_from = "t"};
+    v.seq = v.forked_turn = 3;
+    struct session_event ev = {.kind = EVENT_REWOUND, .seq = 3, .first_seq = 3, .session = v};
+    ev.head = 4;
+    protocol_write_event(&b, &ev, "s", NULL);
+    assert_non_null(strstr(written(&b), "{\"type\":\"session.rewound\",\"session\":{\"id\":\"s\""));
+    assert_non_null(strstr(written(&b), "\"turn\":null,\"head\":4,\"forked_from\":"
+                                        "{\"session\":\"t\",\"turn\":3}},\"seq\":3,\"head\":4}"));
+    buf_reset(&b);
+    v.head = TURN_NONE;
+    v.forked_from = NULL;
+    struct session_answer a = {.kind = ANSWER_REWOUND, .request_id = "r", .session = v};
+    protocol_write_answer(&b, &a, NULL); // it was there already: no event, no number
+    assert_non_null(strstr(written(&b), "\"head\":null,\"forked_from\":null},\"head\":null}"));
+    a.seq = 3;
+    buf_reset(&b);
+    protocol_write_answer(&b, &a, NULL);
+    assert_non_null(strstr(written(&b), "},\"seq\":3,\"head\":null}"));
+    buf_release(&b);
+}
+
+// decoded: the turn that the message names.
+static int64_t decode_turn(const char *text, int64_t after) {
+    struct message got;
+    struct err why = {0};
+    const char *says;
+    if (message_decode(&got, text, strlen(text), &json_limits_message, &says, &why) < 0)
+        fail_msg("%s: %s", text, why.text);
+    int64_t turn = got.type == MESSAGE_TURN_START ? got.after : got.turn;
+    if (after != TURN_HEAD) assert_int_equal(got.input.kind, INPUT_CONTINUE);
+    message_release(&got);
+    return turn;
+}
+
+static void where_a_message_branches(void **state) {
+#define SAY(type, rest) "{\"type\":\"" type "\",\"session\":\"s\"" rest "}"
+    assert_int_equal(decode_turn(SAY("session.rewind", ",\"turn\":null"), TURN_HEAD), TURN_NONE);
+    assert_int_equal(decode_turn(SAY("session.rewind", ",\"turn\":7"), TURN_HEAD), 7);
+    assert_int_equal(decode_turn(SAY("session.fork", ""), TURN_HEAD), TURN_HEAD);
+    assert_int_equal(decode_turn(SAY("session.fork", ",\"turn\":null"), TURN_HEAD), TURN_NONE);
+    assert_int_equal(decode_turn(SAY("turn.regenerate", ""), TURN_HEAD), TURN_HEAD);
+    assert_int_equal(decode_turn(SAY("turn.regenerate", ",\"turn\":2"), TURN_HEAD), 2);
+    assert_int_equal(decode_turn(SAY("turn.start", ",\"input\":{\"content\":\"x\"}"), TURN_HEAD),
+                     TURN_HEAD);
+    assert_int_equal(
+        decode_turn(SAY("turn.start", ",\"after\":null,\"input\":{\"continue\":true}"), 0),
+        TURN_NONE);
+    static const struct {
+        const char *text, *code;
+    } bad[] = {
+        {SAY("session.rewind", ""), "bad_message"},
+        {SAY("session.rewind", ",\"turn\":-1"), "invalid"},
+        {SAY("session.rewind", ",\"turn\":\"2\""), "bad_message"},
+        {SAY("session.rewind", ",\"turn\":1,\"leaf\":1"), "bad_message"},
+        {SAY("turn.regenerate", ",\"turn\":null"), "bad_message"},
+        {SAY("turn.start", ",\"input\":{\"continue\":false}"), "bad_message"},
+        {SAY("turn.start", ",\"input\":{\"continue\":true,\"text\":\"x\"}"), "bad_message"},
+        {SAY("turn.start", ",\"input\":{\"continue\":1}"), "bad_message"},
+        {SAY("session.fork", ",\"new_session\":\"a b\""), "invalid"},
+        {SAY("session.fork", ",\"title\":7"), "bad_message"},
+        {"{\"type\":\"session.fork\"}", "bad_message"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct message got;
+        struct err why = {0};
+        const char *says;
+        int rc = message_decode(&got, bad[i].text, strlen(bad[i].text), &json_limits_message, &says,
+                                &why);
+        if (rc >= 0 || strcmp(says, bad[i].code)) fail_msg("%s: %d %s", bad[i].text, rc, says);
+        message_release(&got);
+    }
 }
 
 static void a_delta(void **state) {
@@ -336,6 +419,8 @@ int main(void) {
         cmocka_unit_test(errors_and_small_messages),
         cmocka_unit_test(a_dropped_message_is_glanced_at),
         cmocka_unit_test(a_turn_that_waits),
+        cmocka_unit_test(a_rewind),
+        cmocka_unit_test(where_a_message_branches),
         cmocka_unit_test(a_delta),
         cmocka_unit_test(a_record_larger_than_a_message),
         cmocka_unit_test(the_end_of_a_turn),

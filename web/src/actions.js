@@ -55,6 +55,8 @@ export function connect() {
 }
 
 export const retryNow = () => socket.retryNow();
+/** One message and its answer, for what is not said here. @type {Socket['request']} */
+export const request = (message, how) => socket.request(message, how);
 
 /** @param {string} token */
 export function authorise(token) {
@@ -110,7 +112,7 @@ function received(frame) {
       toast(frame.message, 'error');
       break;
     default:
-      if (applyEvent(frame) === 'gap') reload(state.chats.get(frame.session?.id ?? frame.session));
+      if (['gap', 'path'].includes(applyEvent(frame))) reload(state.chats.get(frame.session?.id ?? frame.session));
   }
 }
 
@@ -126,7 +128,7 @@ function removed(id) {
 }
 
 /** @param {unknown} error */
-const sentence = (error) => (error instanceof Error ? error.message : String(error));
+export const sentence = (error) => (error instanceof Error ? error.message : String(error));
 /** @param {unknown} error @param {string} code */
 const isCode = (error, code) => error instanceof RequestError && error.code === code;
 
@@ -171,7 +173,7 @@ function forgetSome() {
 async function follow() {
   const chat = currentChat();
   if (!chat || chat.local || chat.opened) return;
-  if (chat.phase !== 'ready') {
+  if (chat.phase !== 'ready' || chat.stale) {
     await reload(chat);
     return;
   }
@@ -184,12 +186,25 @@ async function follow() {
   }
 }
 
+/** @type {Map<string, Promise<void>>} states under way: what happens before one arrives is in it */
+const reloads = new Map();
+
 /**
- * Asks for a session's state: what it is now, and its last turns.
+ * Asks for a session's state: what it is now, and the last turns of its path.
  * @param {import('./state.js').Chat | undefined} chat
+ * @returns {Promise<void>}
  */
-async function reload(chat) {
-  if (!chat || chat.local) return;
+export function reload(chat) {
+  if (!chat || chat.local) return Promise.resolve();
+  const under = reloads.get(chat.id);
+  if (under && chat.opened) return under;
+  const mine = reloadOnce(chat).finally(() => reloads.get(chat.id) === mine && reloads.delete(chat.id));
+  reloads.set(chat.id, mine);
+  return mine;
+}
+
+/** @param {import('./state.js').Chat} chat */
+async function reloadOnce(chat) {
   chat.opened = true;
   if (chat.phase === 'failed') setChat(chat, { phase: 'loading' });
   try {
@@ -269,7 +284,7 @@ async function page(cursor) {
 
 // --- turns -------------------------------------------------------------------------------------------------------
 
-const newId = () =>
+export const newId = () =>
   [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 /** Says something in the session shown, or in a new one. @param {string} content */

@@ -2,10 +2,12 @@
 // A session as a file: JSON with everything the server told, or Markdown to read.
 import { fetchWhole } from './actions.js';
 import { moment } from './format.js';
+import { exchangesOf, joined } from './turns.js';
 import { toast } from './view/toasts.js';
 
 /** @param {any} input */
-const said = (input) => input.content ?? input.text ?? `(${input.n_ids} token ids)`;
+const said = (input) =>
+  input.content ?? input.text ?? (input.continue ? '(goes on)' : `(${input.n_ids} token ids)`);
 
 /** @param {any} frame session.state */
 export function toMarkdown(frame) {
@@ -13,7 +15,7 @@ export function toMarkdown(frame) {
   const parts = [`# ${session.title || 'Untitled'}`, `${session.model} · ${moment(session.created_ms)}`];
   if (session.system) parts.push(`**System**\n\n${session.system}`);
   if (frame.more) parts.push('*Earlier turns are left out.*');
-  for (const turn of turns) {
+  for (const turn of exchangesOf(turns).map(joined)) {
     parts.push(`## You\n\n${said(turn.input)}`, `## Assistant\n\n${turn.text}`);
     if (turn.state === 'done' && turn.finish_reason !== 'eos')
       parts.push(`*(ended by: ${turn.finish_reason})*`);

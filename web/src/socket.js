@@ -4,7 +4,7 @@
 
 /**
  * @typedef {{code: string, message: string, retry_after_ms?: number}} Failure
- * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, again: boolean, timer: any,
+ * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, until?: string, again: boolean, timer: any,
  *   resolve: (frame: any) => void, reject: (failure: Failure) => void}} Request
  * @typedef {{url: string, token: () => string, onOpen: (hello: any) => void, onFrame: (frame: any) => void,
  *   onPhase: (phase: 'connecting' | 'waiting' | 'unauthorized', retryAt: number, message: string) => void}} Options
@@ -100,8 +100,9 @@ export class Socket {
   /**
    * Sends a message and waits for what answers it.
    * @param {any} message
-   * @param {{fits?: (frame: any) => boolean, again?: boolean}} [how] fits: an event that answers too; again: safe to
-   *   send once more, so it outlives a lost connection
+   * @param {{fits?: (frame: any) => boolean, until?: string, again?: boolean}} [how] fits: an event that answers too;
+   *   until: the type that answers in the end, however late, once another has said that it will; again: safe to send
+   *   once more, so it outlives a lost connection
    * @returns {Promise<any>} rejects with RequestError
    */
   request(message, how = {}) {
@@ -112,6 +113,7 @@ export class Socket {
         key,
         message: { ...message, request_id: key },
         fits: how.fits,
+        until: how.until,
         again: how.again ?? false,
         timer: null,
         resolve,
@@ -190,6 +192,7 @@ export class Socket {
   /** @param {Request} request @param {any} frame */
   #answer(request, frame) {
     clearTimeout(request.timer);
+    if (request.until && ![request.until, 'error'].includes(frame.type)) return;
     this.requests.delete(request.key);
     if (frame.type === 'error') {
       request.reject(frame);

@@ -4,6 +4,9 @@
 //
 // A transcript follows its session's events by their seq: one seen before is ignored, so an event may come twice; one
 // that leaves a gap is refused, so that none is lost unnoticed (actions.js then asks the server again).
+//
+// A session is a tree of turns; a transcript holds the path in use, from its first turn to its head. Whoever moves the
+// head, every page is told: it cuts its path where it can, and where it cannot, it asks for the other one.
 import { onFrame, runNow } from './frame.js';
 import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
 
@@ -11,17 +14,21 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
 /**
  * @typedef {{id: string, title: string, auto_title: boolean, model: string, state: string, created_ms: number,
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
- *   cached_tokens: number, system: string | null, sampling: Record<string, any>, seq: number, turn: number | null}} Session
+ *   cached_tokens: number, system: string | null, sampling: Record<string, any>, seq: number, turn: number | null,
+ *   head?: number | null, forked_from?: {session: string, turn: number} | null}} Session
+ *   head: the last turn of the path in use.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
  *   sampling: Record<string, number>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', code?: string, message?: string}} Pending
  *   A message of this page that the server has not accepted yet.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
- *   seq: number, more: boolean, reading: boolean, pending: Pending[], logTokens: number, generation: number}} Chat
+ *   seq: number, more: boolean, reading: boolean, stale: boolean, pending: Pending[], logTokens: number,
+ *   generation: number}} Chat
  *   A transcript. local: its session has not been opened on the server yet. opened: this connection is attached to it.
  *   more: there are turns before those loaded. reading: some of them are on their way.
- *   generation: grows when the turns were replaced as a whole.
+ *   stale: another path is in use; until its state comes, events tell nothing. generation: grows when the turns were
+ *   replaced as a whole.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
  */
@@ -193,6 +200,7 @@ export function addChat(id, local) {
     seq: 0,
     more: false,
     reading: false,
+    stale: false,
     pending: [],
     logTokens: 0,
     generation: 0,
@@ -212,8 +220,8 @@ export function setChat(chat, change) {
 export function setTranscript(chat, frame) {
   const shown = chat.turns;
   chat.turns = frame.turns.map(adoptTurn);
-  // After a lost connection most of it is known: only what has changed is drawn anew.
-  const kept = shown.length > 0 && shown.every((turn) => turnOf(chat, turn.turn));
+  // After a lost connection, or on another path, a part of it is known: only the rest is drawn anew.
+  const kept = shown.some((turn) => turnOf(chat, turn.turn));
   for (const turn of chat.turns) touch('turn', turn.turn);
   Object.assign(chat, {
     phase: 'ready',
@@ -221,6 +229,7 @@ export function setTranscript(chat, frame) {
     message: '',
     seq: frame.seq,
     more: frame.more,
+    stale: false,
     logTokens: frame.session.n_tokens,
   });
   if (!kept) chat.generation++;
@@ -306,7 +315,39 @@ function admit(chat, frame) {
   return 'ok';
 }
 
-/** An event of a session. @param {any} frame @returns {'ok' | 'old' | 'gap'} gap: events are missing before it */
+/** Goes back to an earlier turn of the path. @param {Chat} chat @param {number | null} head */
+function cutPath(chat, head) {
+  if (head !== null && !turnOf(chat, head)) {
+    chat.stale = true;
+    return;
+  }
+  chat.turns = head === null ? [] : chat.turns.filter((turn) => turn.turn <= head);
+  if (head === null) chat.more = false;
+}
+
+/**
+ * A turn that begins or waits to. Turns are numbered as they come, so one that is not the next number after its parent
+ * may have siblings, which only the session's state tells.
+ * @param {Chat} chat
+ * @param {any} frame
+ * @returns {'ok' | 'path'}
+ */
+function joinPath(chat, frame) {
+  const turn = turnOf(chat, frame.turn);
+  if (frame.parent === undefined || turn?.parent !== undefined) return 'ok';
+  const before = chat.turns.findLast((other) => other.turn < frame.turn);
+  chat.stale = (before?.turn ?? null) !== frame.parent;
+  if (chat.stale) return 'path';
+  needTurn(chat, frame.turn).parent = frame.parent;
+  return frame.turn === (frame.parent ?? -1) + 1 ? 'ok' : 'path';
+}
+
+/**
+ * An event of a session.
+ * @param {any} frame
+ * @returns {'ok' | 'old' | 'gap' | 'path'} gap: events are missing before it; path: the session's state is needed, since
+ *   the path in use or its siblings are not known
+ */
 export function applyEvent(frame) {
   const id = typeof frame.session === 'string' ? frame.session : frame.session?.id;
   const chat = state.chats.get(id);
@@ -319,13 +360,21 @@ export function applyEvent(frame) {
     return 'ok';
   }
   // Answers have no seq. What is not attached hears answers alone; a state that is under way holds what comes before it.
-  if (frame.seq === undefined || !chat.opened || chat.phase !== 'ready') return 'old';
-  const verdict = admit(chat, frame);
+  if (frame.seq === undefined || !chat.opened || chat.phase !== 'ready' || chat.stale) return 'old';
+  /** @type {'ok' | 'old' | 'gap' | 'path'} */
+  let verdict = admit(chat, frame);
   if (verdict !== 'ok') return verdict;
+  if (frame.type === 'turn.queued' || frame.type === 'turn.started') verdict = joinPath(chat, frame);
+  if (chat.stale) return verdict;
   const session = state.sessions.get(id);
   switch (frame.type) {
     case 'session.evicted':
       if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });
+      break;
+    case 'session.rewound':
+      cutPath(chat, frame.head);
+      chat.logTokens = frame.session.n_tokens;
+      if (chat.stale) verdict = 'path';
       break;
     case 'turn.queued': {
       const turn = needTurn(chat, frame.turn);
@@ -351,5 +400,5 @@ export function applyEvent(frame) {
   }
   if (frame.turn !== undefined) touch('turn', frame.turn);
   touch('chat');
-  return 'ok';
+  return verdict;
 }

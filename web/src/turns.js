@@ -2,14 +2,16 @@
 // One turn: what was said, what is answered so far, and how it went.
 
 /**
- * @typedef {{turn: number, state: 'queued' | 'running' | 'done', input: {content?: string, text?: string, n_ids?: number},
- *   text: string, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
+ * @typedef {{turn: number, parent?: number | null, siblings?: number[], state: 'queued' | 'running' | 'done',
+ *   input: Input, text: string, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
  *   sampling?: Record<string, any>, seed?: string,
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, tokens_per_second: number},
  *   cache?: {source: string, kept_tokens: number, computed_tokens: number},
  *   error?: {code: string, message: string},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
+ *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
+ * @typedef {{content?: string, text?: string, n_ids?: number, continue?: true}} Input
  * @typedef {{startedAt: number, samples: Array<[number, number]>}} Live
  *   samples: [moment, tokens] pairs of the last seconds, for the rate while it streams.
  */
@@ -35,6 +37,7 @@ export function adoptTurn(frame) {
 export function startTurn(turn, frame) {
   turn.state = 'running';
   turn.input = frame.input;
+  turn.parent = frame.parent;
   turn.n_input = frame.n_input ?? 0;
   turn.seed = frame.seed;
   turn.sampling = frame.sampling;
@@ -78,3 +81,54 @@ export function liveRate(turn) {
   const [lastAt, lastTokens] = samples[samples.length - 1];
   return lastAt > firstAt + 200 ? ((lastTokens - firstTokens) * 1000) / (lastAt - firstAt) : 0;
 }
+
+// --- exchanges -------------------------------------------------------------------------------------------------
+
+/**
+ * Turns as they are read: a message and its answer. A turn that goes on with an answer belongs to the one before it.
+ * @param {Turn[]} turns a path
+ * @returns {Turn[][]}
+ */
+export function exchangesOf(turns) {
+  /** @type {Turn[][]} */
+  const exchanges = [];
+  for (const turn of turns) {
+    if (turn.input.continue && exchanges.length) exchanges[exchanges.length - 1].push(turn);
+    else exchanges.push([turn]);
+  }
+  return exchanges;
+}
+
+/** @param {Turn[]} turns @param {(turn: Turn) => number} value */
+const sum = (turns, value) => turns.reduce((total, turn) => total + value(turn), 0);
+
+/**
+ * An exchange as one turn: the message of its first, the end of its last, and one text.
+ * @param {Turn[]} exchange
+ * @returns {Turn}
+ */
+export function joined(exchange) {
+  const [first] = exchange;
+  if (exchange.length === 1) return first;
+  const last = exchange[exchange.length - 1];
+  const decodeMs = sum(exchange, (turn) => turn.timings?.decode_ms ?? 0);
+  const steps = sum(exchange, (turn) => Math.max(0, turn.n_output - 1)); // the first token of each comes with its prefill
+  return {
+    ...last,
+    turn: first.turn,
+    input: first.input,
+    created_ms: first.created_ms,
+    text: exchange.map((turn) => turn.text).join(''),
+    n_output: sum(exchange, (turn) => turn.n_output),
+    timings: last.timings && {
+      ...last.timings,
+      ...first.timings,
+      tokens_per_second: decodeMs > 0 ? (steps * 1000) / decodeMs : 0,
+    },
+  };
+}
+
+// What an answer may have ended by and still be gone on with: by anything but its own end.
+const CUT_OFF = new Set(['length', 'stop', 'cancelled', 'deadline', 'error', 'interrupted']);
+/** @param {Turn} turn */
+export const canGoOn = (turn) => turn.state === 'done' && CUT_OFF.has(turn.finish_reason ?? '');

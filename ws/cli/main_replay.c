@@ -26,8 +26,8 @@ static const struct config_key keys[] = {
      "Run the session again with these sampling parameters instead of the recorded ones and show "
      "both answers; or a JSON object, {\"stop\":[\"a, b\"]}.",
      0},
-    {"", "from_turn", CONFIG_INT, offsetof(struct settings, from_turn), 0, 1e9, 0, "0",
-     "what-if: the first turn that is changed.", 0},
+    {"", "from_turn", CONFIG_INT, offsetof(struct settings, from_turn), -1, 1e9, 0, "-1",
+     "what-if: the first turn that is changed; -1: the first of the path in use.", 0},
     {"", "other_model", CONFIG_BOOL, offsetof(struct settings, other_model), 0, 0, 0, "off",
      "Go on when the model is not the recorded one.", 0},
     CLI_MODEL_KEYS(struct settings, model),
@@ -107,8 +107,8 @@ static int what_if(const struct settings *s, struct replay *r, struct replay_rep
                    const char *changes, bool *done, struct err *err) {
     struct replay_pair pair;
     int rc;
-    TRY(replay_what_if(r, (size_t)s->from_turn, changes, err));
-    what_if_report_begin(report, changes, s->from_turn);
+    TRY(replay_what_if(r, s->from_turn, changes, err));
+    what_if_report_begin(report, changes, s->from_turn < 0 ? 0 : s->from_turn);
     *done = true;
     while ((rc = replay_next(r, &pair, err)) == 1) {
         what_if_report_pair(report, &pair);
@@ -173,7 +173,7 @@ static int check_usage(const struct settings *s, const char *command, const char
         return cli_usage(command, "memory_len, sink_len and session_len are the record's");
     if (s->what_if[0] && s->turn >= 0)
         return cli_usage(command, "--turn is for comparing; --what-if begins at --from-turn");
-    if (!s->what_if[0] && s->from_turn)
+    if (!s->what_if[0] && s->from_turn >= 0)
         return cli_usage(command, "--from-turn goes with --what-if");
     return CLI_OK;
 }

@@ -50,6 +50,18 @@ for (const colorScheme of ['light', 'dark']) {
     await page.fill('#field-top_p', '7');
     await check(page, 'settings with a wrong value');
     await page.keyboard.press('Escape');
+    await page.locator('[data-action=inspect]').last().click();
+    await page.waitForSelector('.inspector .tokens');
+    for (const tab of ['answer', 'input', 'run', 'replay', 'events']) {
+      await page.click(`#tab-${tab}`);
+      if (tab === 'replay') {
+        await page.click('.panel .button.primary');
+        await page.waitForSelector('.verdict');
+      }
+      if (tab === 'events') await page.waitForSelector('.events tbody tr');
+      await check(page, `inside an answer, ${tab}`);
+    }
+    await page.keyboard.press('Escape');
     await page.keyboard.press('Control+Slash');
     await check(page, 'shortcuts');
     await page.keyboard.press('Escape');

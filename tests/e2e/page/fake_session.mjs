@@ -26,10 +26,11 @@ const MODEL = {
 };
 
 export class FakeSession {
-  /** @param turns [[said, answered], ...] what has been said before */
-  static async route(page, turns = []) {
+  /** @param turns [[said, answered, {keys of the turn object}?], ...] what has been said before */
+  static async route(page, turns = [], session = {}) {
     const fake = new FakeSession();
     fake.turns = turns;
+    fake.more = session; // keys of the session object
     fake.seq = turns.length;
     await page.routeWebSocket(/\/ws$/, (socket) => {
       fake.socket = socket;
@@ -64,10 +65,18 @@ export class FakeSession {
       sampling: {},
       seq: this.seq,
       turn: null,
+      head: this.turns.length - 1,
+      ...this.more,
     };
   }
 
-  #answer({ type, request_id, last, before }) {
+  /** What is on record of a turn, beside the turn itself; see `recorded`. */
+  #record(turn) {
+    const object = { turn, state: 'done', input: { content: this.turns[turn][0] }, text: this.turns[turn][1], finish_reason: 'eos' };
+    return { session: 'fake', turn: { ...object, ...this.turns[turn][2], ...this.recorded.turn }, ...this.recorded.keys };
+  }
+
+  #answer({ type, request_id, last, before, turn }) {
     switch (type) {
       case 'hello':
         this.send({
@@ -89,7 +98,7 @@ export class FakeSession {
         this.reads = (this.reads ?? 0) + 1;
         const end = Math.min(this.turns.length, before ?? Infinity);
         const first = Math.max(0, end - last);
-        const turns = this.turns.slice(first, end).map(([said, answered], i) => ({
+        const turns = this.turns.slice(first, end).map(([said, answered, keys], i) => ({
           turn: first + i,
           state: 'done',
           input: { content: said },
@@ -105,6 +114,8 @@ export class FakeSession {
           cache: { source: 'kept', kept_tokens: 0, computed_tokens: 5 },
           seq_first: first + i,
           seq_last: first + i,
+          parent: first + i ? first + i - 1 : null,
+          ...keys,
         }));
         this.send({
           type: 'session.state',
@@ -117,6 +128,16 @@ export class FakeSession {
         });
         break;
       }
+      case 'turn.get':
+        this.send({ type: 'turn.state', request_id, ...this.#record(turn) });
+        break;
+      case 'session.events':
+        this.send({ type: 'session.events', request_id, session: 'fake', events: this.recorded.events, more: false });
+        break;
+      case 'turn.replay':
+        this.send({ type: 'turn.replaying', request_id, session: 'fake', turn });
+        this.replay = (found) => this.send({ type: 'turn.replayed', request_id, session: 'fake', turn, ...found });
+        break;
       case 'ping':
         this.send({ type: 'pong', request_id });
         break;

@@ -4,7 +4,7 @@
 // feed() only remembers; flush() does the work, once a frame. Blocks that can no longer change are closed and never
 // looked at again; the open end is parsed anew at each flush, so a flush costs what the last block or two are long, not
 // what the answer is. finish() parses the whole text once more and redraws it only where the pieces read differently
-// (a link defined further down, a list that went on after a blank line).
+// (a link defined further down, a list that went on after a blank line). reopen() lets a finished text grow again.
 import { blocksOf, isClosed, renderBlocks } from './markdown.js';
 
 /** @typedef {import('marked').Token} Token */
@@ -81,6 +81,15 @@ export class MarkdownStream {
     this.closedEnd = this.text.length;
     this.open = [];
     this.plain = null;
+  }
+
+  /** The text goes on after finish(), in the middle of a block perhaps: the next flush draws all of it anew. */
+  reopen() {
+    this.root.replaceChildren();
+    this.shown = 0;
+    this.closed = [];
+    this.closedEnd = 0;
+    this.open = [];
   }
 
   /** How many blocks at the start can no longer change. @param {Token[]} tokens */

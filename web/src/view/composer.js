@@ -7,7 +7,7 @@ import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
 import { field, touchScreen, writeMessage } from './message_field.js';
 import { fullNotice, meters } from './meters.js';
-import { toEnd } from './transcript.js';
+import { editLast, toEnd } from './transcript.js';
 
 const DRAFT_MS = 300;
 const sendButton = h(
@@ -72,9 +72,6 @@ function resize() {
   field.style.height = `${field.scrollHeight}px`;
 }
 
-/** The last thing said in this session. */
-const lastSaid = () => currentChat()?.turns.findLast((turn) => turn.input.content)?.input.content ?? '';
-
 field.addEventListener('input', () => {
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
@@ -93,10 +90,13 @@ field.addEventListener('keydown', (event) => {
     submit();
   } else if (event.key === 'ArrowUp' && !field.value && lastSaid()) {
     event.preventDefault();
-    writeMessage(lastSaid());
+    if (!editLast()) writeMessage(lastSaid());
   }
 });
 addEventListener('pagehide', keepDraft);
+
+/** The last thing said in this session. */
+const lastSaid = () => currentChat()?.turns.findLast((turn) => turn.input.content)?.input.content ?? '';
 
 function draw() {
   const chat = currentChat();

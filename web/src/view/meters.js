@@ -61,7 +61,7 @@ function setNotice(kind, left, most) {
       'span',
       null,
       kind === 'full'
-        ? `This session is full: all ${plural(most, 'token')} are used. It stays here to read; go on in a new one.`
+        ? `This session is full: all ${plural(most, 'token')} are used. Edit an earlier message, or go on in a new one.`
         : `This session is nearly full: ${plural(left, 'token')} left of ${count(most)}.`,
     ),
     h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session'),

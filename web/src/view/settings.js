@@ -8,6 +8,7 @@ import { currentSession, model, state, touch } from '../state.js';
 import { openDialog } from './dialog.js';
 import { makeField, MEMORY, SAMPLING } from './fields.js';
 import { openShortcuts } from './shortcuts.js';
+import { tabbed } from './tabs.js';
 import { toast } from './toasts.js';
 
 /** @typedef {'session' | 'new' | 'page'} Tab */
@@ -26,42 +27,13 @@ export function openSettings(first = 'session') {
   const session = currentSession();
   /** @type {Tab[]} */
   const tabs = session ? ['session', 'new', 'page'] : ['new', 'page'];
-  const panel = h('div', { class: 'panel', role: 'tabpanel', id: 'settings-panel', tabIndex: -1 });
-  const buttons = tabs.map((tab) =>
-    h(
-      'button',
-      {
-        type: 'button',
-        role: 'tab',
-        id: `tab-${tab}`,
-        'aria-controls': 'settings-panel',
-        onclick: () => choose(tab),
-      },
-      NAMES[tab],
-    ),
-  );
-  const strip = h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Settings' }, ...buttons);
-  strip.addEventListener('keydown', (event) => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const at = buttons.indexOf(/** @type {any} */ (document.activeElement));
-    const next = (at + step + tabs.length) % tabs.length;
-    choose(tabs[next]);
-    buttons[next].focus();
+  const { strip, panel, choose } = tabbed({
+    name: 'Settings',
+    id: 'settings-panel',
+    tabs: tabs.map((tab) => [tab, NAMES[tab]]),
+    draw: (tab) =>
+      tab === 'session' && session ? sessionPanel(session) : tab === 'new' ? newPanel() : pagePanel(),
   });
-
-  /** @param {Tab} tab */
-  function choose(tab) {
-    buttons.forEach((button, i) => {
-      button.setAttribute('aria-selected', String(tabs[i] === tab));
-      button.tabIndex = tabs[i] === tab ? 0 : -1;
-    });
-    panel.setAttribute('aria-labelledby', `tab-${tab}`);
-    panel.replaceChildren(
-      ...(tab === 'session' && session ? sessionPanel(session) : tab === 'new' ? newPanel() : pagePanel()),
-    );
-    panel.scrollTop = 0;
-  }
   const dialog = openDialog({
     title: 'Settings',
     name: 'settings',
@@ -69,9 +41,7 @@ export function openSettings(first = 'session') {
     onClose: () => (open = null),
   });
   open = dialog;
-  const wanted = tabs.includes(first) ? first : tabs[0];
-  choose(wanted);
-  buttons[tabs.indexOf(wanted)].focus();
+  choose(tabs.includes(first) ? first : tabs[0], true);
 }
 
 /**

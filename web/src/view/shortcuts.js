@@ -76,7 +76,7 @@ const SHORTCUTS = [
   { keys: ['Esc'], label: 'Stop the answer' },
   { keys: ['Enter'], label: 'Send' },
   { keys: ['Shift', 'Enter'], label: 'New line' },
-  { keys: ['↑'], label: 'In the empty field: your last message again' },
+  { keys: ['↑'], label: 'In the empty field: edit your last message' },
 ];
 
 /** @param {string} key */

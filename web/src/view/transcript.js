@@ -1,12 +1,17 @@
 // @ts-check
-// The conversation shown. Turns are drawn once and then only told what changed; the view stays at the end while the
-// reader is there and is left alone when they have scrolled up.
+// The conversation shown. Turns are drawn once and then only told what changed, on another path too; the view stays at
+// the end while the reader is there and is left alone when they have scrolled up.
 import { loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
+import { canBranch, goOn, branchOff, regenerate, showVersion } from '../branching.js';
 import { h, icon } from '../dom.js';
-import { currentChat, currentSession, state, subscribe } from '../state.js';
+import { currentChat, currentSession, isBusy, state, subscribe } from '../state.js';
+import { runNow } from '../frame.js';
+import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
 import { emptyView } from './empty.js';
+import { inspect } from './inspector.js';
+import { field, touchScreen } from './message_field.js';
 import { toast } from './toasts.js';
 import { pendingView, TurnView } from './turn.js';
 
@@ -23,10 +28,12 @@ const older = h(
   'Show earlier messages',
 );
 const notice = h('div', { class: 'notice' });
+const origin = h('p', { class: 'origin', hidden: true });
 const log = h(
   'div',
   { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation', tabindex: '-1' },
   older,
+  origin,
   list,
   pendingList,
 );
@@ -45,7 +52,7 @@ const windowLine = h(
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
 
-/** @type {Map<number, TurnView>} */
+/** @type {Map<number, TurnView>} the exchanges drawn, by the number of their first turn */
 let views = new Map();
 /** @type {{id: string | null, generation: number}} */
 let shown = { id: null, generation: -1 };
@@ -116,21 +123,26 @@ function drawOlder(chat) {
 
 // --- drawing -----------------------------------------------------------------------------------------------------
 
+/** @type {import('./answer_foot.js').Place} of every exchange but the last */
+let place = { busy: false, branching: false, last: false };
+let lastPlace = { ...place, last: true };
+
 /** @param {import('../state.js').Chat} chat */
 function redraw(chat) {
+  for (const view of views.values()) view.leave(chat.turns);
   views = new Map();
   list.replaceChildren();
   epoch++;
   filling = false;
-  for (const turn of chat.turns.slice(-FIRST)) addView(turn, null);
+  for (const exchange of exchangesOf(chat.turns).slice(-FIRST)) addView(exchange, null);
   pinned = true;
   fillAbove(chat);
 }
 
-/** @param {import('../state.js').Turn} turn @param {Element | null} before */
-function addView(turn, before) {
-  const view = new TurnView(turn);
-  views.set(turn.turn, view);
+/** @param {import('../state.js').Turn[]} exchange @param {Element | null} before */
+function addView(exchange, before) {
+  const view = new TurnView(exchange, place);
+  views.set(view.number, view);
   list.insertBefore(view.element, before);
 }
 
@@ -140,14 +152,16 @@ function fillAbove(chat) {
   const mine = epoch;
   const slice = () => {
     if (mine !== epoch) return;
-    const end = chat.turns.findIndex((turn) => views.has(turn.turn));
+    const exchanges = exchangesOf(chat.turns);
+    const end = exchanges.findIndex(([first]) => views.has(first.turn));
     filling = end > 0;
     if (!filling) return;
     const bottom = distance();
-    for (const turn of chat.turns.slice(Math.max(0, end - SLICE), end).reverse())
-      addView(turn, list.firstElementChild);
+    for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end).reverse())
+      addView(exchange, list.firstElementChild);
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
+    drawPlaces(chat);
     setTimeout(slice, 0);
   };
   filling = true;
@@ -155,14 +169,50 @@ function fillAbove(chat) {
 }
 
 /**
- * Draws what has come at the end, and begins to draw what has come at the start.
+ * Takes away what has left the path, draws what has come at the end, and begins to draw what has come at the start.
  * @param {import('../state.js').Chat} chat
  */
 function syncTurns(chat) {
-  const first = views.size ? Math.min(...views.keys()) : -1;
-  for (const turn of chat.turns) if (!views.has(turn.turn) && turn.turn > first) addView(turn, null);
-  if (chat.turns.length && !views.has(chat.turns[0].turn)) fillAbove(chat);
+  const exchanges = exchangesOf(chat.turns);
+  const numbers = new Set(exchanges.map(([first]) => first.turn));
+  for (const [number, view] of views) {
+    if (numbers.has(number)) continue;
+    view.leave(chat.turns);
+    view.element.remove();
+    views.delete(number);
+  }
+  if (!views.size) {
+    redraw(chat);
+    return;
+  }
+  const first = Math.min(...views.keys());
+  for (const exchange of exchanges) {
+    const view = views.get(exchange[0].turn);
+    if (view && view.exchange.length !== exchange.length) view.update(exchange);
+    else if (!view && exchange[0].turn > first) addView(exchange, null);
+  }
+  if (exchanges.length && !views.has(exchanges[0][0].turn)) fillAbove(chat);
 }
+
+/** Where each stands in the path, and what can be done with it there. @param {import('../state.js').Chat} chat */
+function drawPlaces(chat) {
+  const busy = isBusy(chat);
+  const branching = canBranch();
+  if (busy !== place.busy || branching !== place.branching) {
+    place = { busy, branching, last: false };
+    lastPlace = { busy, branching, last: true };
+  }
+  // The turns before those loaded are as many as their numbers say, where the session has one path.
+  const exchanges = exchangesOf(chat.turns);
+  const before = chat.more ? (chat.turns[0]?.turn ?? 0) : 0;
+  exchanges.forEach(([first], i) => {
+    views.get(first.turn)?.setPlace(i === exchanges.length - 1 ? lastPlace : place, before + i);
+  });
+}
+
+/** @param {number} number of any turn in it */
+const viewOf = (number) =>
+  views.get(number) ?? [...views.values()].find((view) => view.exchange.some((turn) => turn.turn === number));
 
 /** The line above which the window of the model's memory has moved on. @param {import('../state.js').Chat} chat */
 function drawWindow(chat) {
@@ -172,9 +222,22 @@ function drawWindow(chat) {
   /** @type {import('../state.js').Turn | undefined} */
   let last;
   for (const turn of chat.turns) if (turn.usage && turn.usage.log_tokens <= start) last = turn;
-  const after = last && views.get(last.turn)?.element;
+  const after = last && viewOf(last.turn)?.element;
   if (!after) windowLine.remove();
   else if (after.nextElementSibling !== windowLine) after.after(windowLine);
+}
+
+/** Which session this one began in. */
+function drawOrigin() {
+  const from = currentSession()?.forked_from;
+  origin.hidden = !from || currentChat()?.more === true;
+  if (!from || origin.dataset.from === from.session) return;
+  origin.dataset.from = from.session;
+  origin.replaceChildren(
+    icon('branch'),
+    'Branched from ',
+    h('a', { href: `#s=${encodeURIComponent(from.session)}` }, state.sessions.get(from.session)?.title || 'another session'),
+  );
 }
 
 function drawNotice() {
@@ -222,7 +285,11 @@ function drawChat() {
     syncTurns(chat);
   }
   drawOlder(chat);
-  if (chat) drawWindow(chat);
+  drawOrigin();
+  if (chat) {
+    drawPlaces(chat);
+    drawWindow(chat);
+  }
   drawPending();
   keepEnd();
 }
@@ -250,12 +317,15 @@ subscribe('chat', drawChat);
 subscribe('connection', drawChat);
 subscribe('session', (ids) => {
   const chat = currentChat();
-  if (chat && ids.has(chat.id)) drawWindow(chat);
+  if (!chat || !ids.has(chat.id)) return;
+  drawPlaces(chat);
+  drawWindow(chat);
 });
 subscribe('turn', (numbers) => {
   const chat = currentChat();
   if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) return;
-  for (const turn of chat.turns) if (numbers.has(turn.turn)) views.get(turn.turn)?.update(turn);
+  for (const exchange of exchangesOf(chat.turns))
+    if (exchange.some((turn) => numbers.has(turn.turn))) views.get(exchange[0].turn)?.update(exchange);
   keepEnd();
 });
 
@@ -280,13 +350,78 @@ log.addEventListener('click', (event) => {
   const button = /** @type {Element} */ (event.target).closest('[data-action]');
   if (!(button instanceof HTMLElement)) return;
   const view = views.get(Number(button.closest('.turn')?.getAttribute('data-turn')));
-  const action = button.dataset.action;
-  if (action === 'copy-code')
-    copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
-  else if (action === 'copy-answer' && view?.turn) copyFrom(button, view.turn.text);
-  else if (action === 'copy-message' && view?.turn)
-    copyFrom(button, view.turn.input.content ?? view.turn.input.text ?? '');
+  if (view) act(button, view);
 });
+
+/** @param {HTMLElement} button @param {TurnView} view */
+function act(button, view) {
+  const [first] = view.exchange;
+  const last = view.exchange[view.exchange.length - 1];
+  switch (button.dataset.action) {
+    case 'copy-code':
+      copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
+      break;
+    case 'copy-answer':
+      copyFrom(button, view.turn.text);
+      break;
+    case 'copy-message':
+      copyFrom(button, first.input.content ?? first.input.text ?? '');
+      break;
+    case 'edit':
+      pinned = false;
+      view.edit();
+      break;
+    case 'regenerate':
+      startAgain(regenerate(first));
+      break;
+    case 'continue':
+      startAgain(goOn(last));
+      break;
+    case 'branch':
+      branchOff(last);
+      break;
+    case 'inspect':
+      inspect(view.exchange.map((turn) => turn.turn));
+      break;
+    case 'version':
+      switchVersion(button, Number(button.dataset.to));
+      break;
+  }
+}
+
+// The button that was pressed goes away with its answer, or is of no use while the next one comes.
+/** @param {Promise<boolean>} started */
+async function startAgain(started) {
+  if (!(await started)) return;
+  toEnd();
+  (touchScreen.matches ? log : field).focus({ preventScroll: true });
+}
+
+// The switch stays where it is under the pointer, and keeps the focus, although its answer is another one.
+/** @param {HTMLElement} button @param {number} to */
+async function switchVersion(button, to) {
+  const top = button.getBoundingClientRect().top;
+  const name = button.getAttribute('aria-label');
+  pinned = false;
+  if (!(await showVersion(to))) return;
+  runNow();
+  const buttons = [...(viewOf(to)?.foot.versions.querySelectorAll('button') ?? [])];
+  const other = buttons.find((b) => !b.disabled && b.getAttribute('aria-label') === name) ?? buttons.find((b) => !b.disabled);
+  if (!other) return;
+  pinned = false;
+  scroller.scrollTop += other.getBoundingClientRect().top - top;
+  other.focus({ preventScroll: true });
+  announce(other.parentElement?.querySelector('.visually-hidden')?.textContent ?? '');
+}
+
+/** Opens the last message for editing. @returns {boolean} whether there is one */
+export function editLast() {
+  const view = exchangesOf(currentChat()?.turns ?? [])
+    .map(([first]) => views.get(first.turn))
+    .findLast((v) => v?.user.querySelector('[data-action=edit]'));
+  view?.edit();
+  return !!view;
+}
 
 /** The newest answer's copy button, or the newest block's of code. @param {'answer' | 'code'} what */
 export function copyLast(what) {

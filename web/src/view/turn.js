@@ -1,27 +1,21 @@
 // @ts-check
-// One turn on the page: the message, the answer as it grows, and the line of facts below it.
-import { cancel, discard, resend, show } from '../actions.js';
+// One exchange on the page: the message, the answer as it grows, and the line below it. Turns that go on with the answer
+// are in it too.
+import { cancel, discard, resend, sentence, show } from '../actions.js';
+import { sayInstead } from '../branching.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
-import { count, duration, moment, plural, rate } from '../format.js';
+import { count, plural } from '../format.js';
 import { MarkdownStream } from '../render/stream.js';
-import { liveRate } from '../turns.js';
-import { writeMessage } from './message_field.js';
+import { joined } from '../turns.js';
+import { AnswerFoot } from './answer_foot.js';
+import { messageEditor } from './message_editor.js';
+import { field, writeMessage } from './message_field.js';
+import { toast } from './toasts.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
 
 const LONG_CHARACTERS = 1600;
 const LONG_LINES = 16;
-const LIVE_MS = 250; // how often the live figures change
-
-const ENDS = /** @type {Record<string, string>} */ ({
-  cancelled: 'Stopped',
-  length: 'Reached its length limit',
-  interrupted: 'Interrupted: the server went down',
-  deadline: 'Out of time',
-  error: 'Failed',
-  stop: 'Stop word',
-});
-
 /** The text of a message, with a button in it when it is very long. @param {string} text */
 function bubble(text) {
   const body = h('div', { class: 'bubble-text', dir: 'auto' }, text);
@@ -47,45 +41,88 @@ function bubble(text) {
 
 /** @param {Turn['input']} input @returns {string | null} null: not told yet */
 const said = (input) =>
-  input.content ?? input.text ?? (input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
+  input.content ??
+  input.text ??
+  (input.continue ? 'Goes on with the answer before' : input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
+
+/** Keys of one request each: an edit that is sent again after a lost connection is one turn. */
+const newKey = () => crypto.getRandomValues(new Uint32Array(3)).join('-');
 
 export class TurnView {
-  /** @param {Turn} turn */
-  constructor(turn) {
-    this.number = turn.turn;
-    this.user = h('article', { class: 'message user', 'aria-label': `You, message ${2 * turn.turn + 1}` });
+  /** @param {Turn[]} exchange @param {import('./answer_foot.js').Place} place */
+  constructor(exchange, place) {
+    this.number = exchange[0].turn;
+    this.user = h('article', { class: 'message user' });
     this.prose = h('div', { class: 'prose', dir: 'auto' });
     this.waiting = h('div', { class: 'waiting' });
     this.problem = h('div', { class: 'problem', hidden: true });
-    this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
-    this.facts = h('div', { class: 'facts' });
-    this.foot = h('footer', { class: 'message-foot' }, this.copy, this.facts);
+    this.foot = new AnswerFoot();
     this.assistant = h(
       'article',
-      { class: 'message assistant', 'aria-label': `Assistant, message ${2 * turn.turn + 2}` },
+      { class: 'message assistant' },
       this.prose,
       this.waiting,
       this.problem,
-      this.foot,
+      this.foot.element,
     );
-    this.element = h('section', { class: 'turn', 'data-turn': String(turn.turn) }, this.user, this.assistant);
+    this.element = h('section', { class: 'turn', 'data-turn': String(this.number) }, this.user, this.assistant);
     this.stream = new MarkdownStream(this.prose);
+    this.parts = ''; // the numbers of the turns in it
     this.fed = 0;
     this.finished = false;
     /** @type {string | null | undefined} */
     this.shownInput = undefined;
-    this.nextFacts = 0;
-    /** @type {any} */
-    this.factsTimer = null;
-    this.turn = turn;
-    this.update(turn);
+    /** @type {import('./message_editor.js').Editor | null} */
+    this.editor = null;
+    this.position = -1;
+    this.place = place;
+    this.exchange = exchange;
+    this.turn = exchange[0]; // all of them as one
+    this.update(exchange);
   }
 
-  /** @param {Turn} turn */
-  update(turn) {
-    this.turn = turn;
-    this.#updateInput(turn);
+  /** @param {Turn[]} exchange */
+  update(exchange) {
+    this.exchange = exchange;
+    const turn = (this.turn = joined(exchange));
+    this.#updateInput();
+    this.#updateText(exchange.map((part) => `${part.turn},`).join(''));
+    setAttribute(this.element, 'data-state', turn.state);
+    setAttribute(this.assistant, 'aria-busy', turn.state === 'running' ? 'true' : null);
+    this.assistant.hidden = exchange[0].state === 'queued';
+    this.prose.hidden = !turn.text;
+    this.#updateWaiting(turn);
+    this.#updateProblem(turn);
+    this.foot.update(turn, exchange, this.place);
+  }
+
+  /** What is around it has changed. @param {import('./answer_foot.js').Place} place @param {number} position from 0 */
+  setPlace(place, position) {
+    if (place !== this.place) {
+      this.place = place;
+      this.#updateInput();
+      this.editor?.setBusy(place.busy);
+      this.foot.update(this.turn, this.exchange, place);
+    }
+    if (position === this.position) return;
+    this.position = position;
+    this.user.setAttribute('aria-label', `You, message ${2 * position + 1}`);
+    this.assistant.setAttribute('aria-label', `Assistant, message ${2 * position + 2}`);
+  }
+
+  /** @param {string} parts */
+  #updateText(parts) {
+    const { turn } = this;
+    if (!parts.startsWith(this.parts)) {
+      this.prose.replaceChildren(); // another continuation
+      this.stream = new MarkdownStream(this.prose);
+      this.fed = 0;
+      this.finished = false;
+    }
+    this.parts = parts;
     if (turn.text.length > this.fed) {
+      if (this.finished) this.stream.reopen();
+      this.finished = false;
       this.stream.feed(turn.text.slice(this.fed));
       this.fed = turn.text.length;
       if (turn.state !== 'done') this.stream.flush();
@@ -94,24 +131,17 @@ export class TurnView {
       this.finished = true;
       this.stream.finish();
     }
-    setAttribute(this.element, 'data-state', turn.state);
-    setAttribute(this.assistant, 'aria-busy', turn.state === 'running' ? 'true' : null);
-    this.assistant.hidden = turn.state === 'queued';
-    this.prose.hidden = !turn.text;
-    this.foot.hidden = turn.state !== 'done' && !turn.text;
-    this.copy.hidden = !turn.text;
-    this.#updateWaiting(turn);
-    this.#updateProblem(turn);
-    this.#updateFacts(turn);
   }
 
-  /** @param {Turn} turn */
-  #updateInput(turn) {
-    const text = said(turn.input);
-    const shown = `${turn.state === 'queued'} ${text}`;
-    if (shown === this.shownInput) return;
+  #updateInput() {
+    const { input } = this.turn;
+    const waits = this.exchange[0].state === 'queued';
+    const text = said(input);
+    const editable = this.place.branching && !waits && (input.content ?? input.text) !== undefined;
+    const shown = `${waits} ${editable} ${text}`;
+    if (shown === this.shownInput || this.editor) return;
     this.shownInput = shown;
-    const raw = turn.input.content === undefined && text !== null;
+    const raw = input.content === undefined && text !== null;
     this.user.classList.toggle('raw', raw);
     this.user.replaceChildren(
       h(
@@ -120,12 +150,13 @@ export class TurnView {
         h(
           'div',
           { class: 'message-foot' },
+          editable && iconButton('pencil', 'Edit message', { 'data-action': 'edit' }),
           iconButton('copy', 'Copy message', { 'data-action': 'copy-message' }),
         ),
         bubble(text ?? 'A message is waiting'),
       ),
-      ...(raw ? [h('div', { class: 'queued' }, 'Raw input')] : []),
-      ...(turn.state === 'queued'
+      ...(raw && !input.continue ? [h('div', { class: 'queued' }, 'Raw input')] : []),
+      ...(waits
         ? [
             h(
               'div',
@@ -143,9 +174,54 @@ export class TurnView {
     );
   }
 
+  /** Puts a field in the message's place. */
+  edit() {
+    const { input } = this.turn;
+    const text = input.content ?? input.text;
+    if (this.editor || text === undefined || !this.place.branching) return;
+    let key = newKey();
+    let sent = text;
+    const send = async (/** @type {string} */ words) => {
+      if (words !== sent) key = newKey();
+      sent = words;
+      try {
+        await sayInstead(this.turn, input.content === undefined ? { text: words } : { content: words }, key);
+        this.#leaveEditor(field);
+        return '';
+      } catch (error) {
+        return sentence(error);
+      }
+    };
+    this.editor = messageEditor(text, send, () => this.#leaveEditor(null));
+    this.editor.setBusy(this.place.busy);
+    this.user.replaceChildren(this.editor.element);
+    const area = this.editor.element.querySelector('textarea');
+    area?.setSelectionRange(text.length, text.length);
+    area?.focus();
+    this.user.scrollIntoView({ block: 'nearest' });
+  }
+
+  /** @param {HTMLElement | null} focus null: the button that began it */
+  #leaveEditor(focus) {
+    if (!this.editor) return;
+    this.editor = null;
+    this.shownInput = undefined;
+    this.#updateInput();
+    const button = this.user.querySelector('[data-action=edit]');
+    (focus ?? (button instanceof HTMLElement ? button : field)).focus({ preventScroll: true });
+  }
+
+  /** It is no longer on the path. What was being written in it is not lost, unless it was sent. @param {Turn[]} path */
+  leave(path) {
+    const text = this.editor?.changed() ? this.editor.text() : '';
+    if (!text || field.value || path.some((turn) => turn.parent === this.turn.parent && said(turn.input) === text)) return;
+    writeMessage(text);
+    toast('The message that was being edited has left the conversation shown. Its new text is in the message field.');
+  }
+
   /** @param {Turn} turn */
   #updateWaiting(turn) {
-    const waits = turn.state === 'running' && !turn.text;
+    const waits = turn.state === 'running' && !this.exchange[this.exchange.length - 1].text;
     this.waiting.hidden = !waits;
     if (!waits) return;
     const { progress } = turn;
@@ -178,56 +254,9 @@ export class TurnView {
   /** @param {Turn} turn */
   #updateProblem(turn) {
     this.problem.hidden = !turn.error;
-    if (turn.error && !this.problem.firstChild)
-      this.problem.append(icon('warning'), h('span', null, turn.error.message || turn.error.code));
+    if (turn.error)
+      this.problem.replaceChildren(icon('warning'), h('span', null, turn.error.message || turn.error.code));
   }
-
-  /** @param {Turn} turn */
-  #updateFacts(turn) {
-    const now = performance.now();
-    clearTimeout(this.factsTimer);
-    if (turn.state === 'running') {
-      if (now < this.nextFacts) {
-        this.factsTimer = setTimeout(() => this.#updateFacts(this.turn), this.nextFacts - now); // the last of them
-        return;
-      }
-      this.nextFacts = now + LIVE_MS;
-    }
-    /** @type {Array<[string, string, string?]>} text, hint, class */
-    const facts = [];
-    if (turn.state === 'done' && turn.finish_reason && ENDS[turn.finish_reason] && !turn.error)
-      facts.push([ENDS[turn.finish_reason], `Finish reason: ${turn.finish_reason}`, 'fact-end']);
-    if (turn.n_output) facts.push([plural(turn.n_output, 'token'), 'Tokens of the answer']);
-    const perSecond = turn.state === 'done' ? (turn.timings?.tokens_per_second ?? 0) : liveRate(turn);
-    if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Speed of generation']);
-    if (turn.state === 'done' && turn.timings?.first_token_ms)
-      facts.push([`first after ${duration(turn.timings.first_token_ms)}`, firstTokenHint(turn)]);
-    if (turn.state === 'done' && turn.cache?.source === 'recomputed')
-      facts.push([
-        `recomputed ${plural(turn.cache.computed_tokens, 'token')}`,
-        'The cache had been let go: the conversation was read again first',
-        'fact-cache',
-      ]);
-    const text = facts.map(([fact]) => fact).join(' · ');
-    if (text === this.facts.textContent) return;
-    this.facts.replaceChildren(
-      ...facts
-        .flatMap(([fact, hint, kind], i) => [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)])
-        .filter(Boolean),
-    );
-  }
-}
-
-/** @param {Turn} turn */
-function firstTokenHint(turn) {
-  const t = /** @type {NonNullable<Turn['timings']>} */ (turn.timings);
-  const parts = [
-    `Time to first token. Waited ${duration(t.queue_ms)}, read ${plural(turn.cache?.computed_tokens ?? turn.n_input, 'token')} in ${duration(t.prefill_ms)}`,
-  ];
-  if (turn.cache?.kept_tokens)
-    parts.push(`${plural(turn.cache.kept_tokens, 'token')} were in memory already`);
-  if (turn.created_ms) parts.push(moment(turn.created_ms));
-  return parts.join('. ');
 }
 
 /**

@@ -1,0 +1,29 @@
+// The tree of a session's turns, and the log that is one path through it.
+//
+// Every turn follows its parent (or the empty log), for ever. The session's log is the path from a
+// first turn to the head; what is off that path stays where it was, in memory as far as it is not
+// slim, on the disk in any case. Turns are marked while they are on the path, so moving the head
+// costs what the two paths do not share, however deep or wide the tree is. Net thread.
+#pragma once
+#include "sessions/session.h"
+
+// Links the session's newest turn behind its parent's other children, or takes it out again.
+void tree_add(struct session *s, struct turn *t);
+void tree_remove(struct session *s, struct turn *t);
+
+// Length of the log of this turn's path, or of TURN_NONE's. Of a turn that runs: as far as it is.
+int64_t tree_log_end(const struct session *s, int64_t turn);
+bool tree_chat_begun(const struct session *s, int64_t turn); // with a chat turn's system prompt
+// The newest turn below this one, or itself. E_NOMEM.
+int64_t tree_newest_below(const struct session *s, int64_t turn);
+// Turns of the path to `turn` whose ids memory has not, newest first, into *list (at most as many
+// as there are turns). A copy of the path's log and moves need all of them there.
+size_t tree_missing(const struct session *s, int64_t turn, int64_t *list);
+// The log of the path to `turn`, allocated; NULL: no memory.
+int32_t *tree_copy_log(const struct session *s, int64_t turn, size_t *n);
+
+// Makes a finished turn, or TURN_NONE, the head. E_NOMEM: nothing has changed.
+int tree_move(struct session *s, int64_t to, struct tree_cut *cut);
+// Back, when all that came after it has been taken back. Cannot fail; empties *cut.
+void tree_move_back(struct session *s, struct tree_cut *cut);
+void tree_cut_release(struct tree_cut *cut);

@@ -1,0 +1,184 @@
+// A session is a tree: going back, asking again, editing, going on, forking, over the real socket. What it must come to is
+// always the same: the log is the path in use, nothing is lost, and the next tokens are those of a fresh session with that log.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { test } from 'node:test';
+import { Server, parley, until } from './harness.mjs';
+
+const greedy = { temperature: 0, max_tokens: 8 };
+
+/** The ids of the path in use, as export has them. */
+function logOf(server, id) {
+  const file = JSON.parse(execFileSync(parley, ['sessions', 'export', id, '--db', server.db], { maxBuffer: 1 << 28 }));
+  const ids = [];
+  for (let turn = file.session.head; turn >= 0; turn = file.turns[turn].parent)
+    ids.unshift(...file.turns[turn].input_ids, ...file.turns[turn].ids);
+  assert.equal(ids.length, file.session.n_tokens);
+  return ids;
+}
+
+/** What a fresh session with the same log says next, greedily; sizes as the session's. */
+async function freshAnswer(client, ids, sizes = {}, n = 6) {
+  const id = await client.open(sizes);
+  const { ids: answer } = await client.turn(id, { ids }, { sampling: { temperature: 0, max_tokens: n, ignore_eos: true } });
+  await client.request({ type: 'session.close', session: id, delete: true });
+  return answer;
+}
+async function nextAnswer(client, id, input, n = 6) {
+  return (await client.turn(id, input, { sampling: { temperature: 0, max_tokens: n, ignore_eos: true } })).ids;
+}
+const state = async (client, id) => client.request({ type: 'session.get', session: id });
+const rewind = async (client, id, turn, more = {}) => client.request({ type: 'session.rewind', session: id, turn, ...more });
+
+test('versions of a message, and the way between them', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const id = await client.open({ system: 'Be brief.', sampling: greedy });
+  const first = await client.turn(id, 'My name is Zora.');
+  await client.turn(id, 'What is my name?');
+  // Editing the second message: the same parent, other words.
+  const edited = await client.turn(id, 'What is the capital of France?', { after: 0 });
+  assert.equal(edited.accepted.turn, 2);
+  const events = client.frames.filter((frame) => frame.session === id || frame.session?.id === id);
+  const rewound = events.findIndex((frame) => frame.type === 'session.rewound');
+  assert.equal(events[rewound].head, 0);
+  assert.equal(events[rewound].session.head, 0);
+  const started = events.find((frame) => frame.type === 'turn.started' && frame.turn === 2);
+  assert.equal(started.parent, 0);
+  assert.equal(started.seq, events[rewound].seq + 1);
+
+  let now = await state(client, id);
+  assert.deepEqual(now.turns.map((turn) => turn.turn), [0, 2]);
+  assert.deepEqual(now.turns.map((turn) => turn.parent), [null, 0]);
+  assert.deepEqual(now.turns[1].siblings, [1, 2]);
+  assert.equal(now.turns[0].siblings, undefined);
+  assert.equal(now.session.head, 2);
+  assert.equal(now.session.n_turns, 3);
+
+  // Another answer to the first message, and back to the other branch's newest turn.
+  const again = await client.request({ type: 'turn.regenerate', session: id, turn: 0, sampling: { temperature: 1, seed: '5' } });
+  assert.equal(again.type, 'turn.accepted');
+  await client.next((frame) => frame.type === 'turn.done' && frame.turn === again.turn);
+  now = await state(client, id);
+  assert.deepEqual(now.turns.map((turn) => turn.turn), [3]);
+  assert.deepEqual(now.turns[0].siblings, [0, 3]);
+  assert.equal(now.turns[0].input.content, 'My name is Zora.');
+  assert.equal(now.turns[0].seed, '5');
+
+  const back = await rewind(client, id, 0, { leaf: true });
+  assert.equal(back.type, 'session.rewound');
+  assert.equal(back.head, 2);
+  now = await state(client, id);
+  assert.deepEqual(now.turns.map((turn) => turn.turn), [0, 2]);
+  assert.equal(now.turns[0].text, first.text);
+  assert.equal(now.turns[1].text, edited.text);
+  const there = await rewind(client, id, 2);
+  assert.equal(there.type, 'session.rewound');
+  assert.equal(there.seq, undefined); // where it was
+
+  // The empty log: the system prompt is rendered again.
+  assert.equal((await rewind(client, id, null)).head, null);
+  assert.equal((await state(client, id)).session.n_tokens, 0);
+  const anew = await client.turn(id, 'My name is Zora.');
+  assert.deepEqual(anew.ids, first.ids);
+
+  // Only what is on the path is in the log.
+  const log = logOf(server, id);
+  assert.deepEqual(await nextAnswer(client, id, { ids: [5, 6] }), await freshAnswer(client, [...log, 5, 6]));
+});
+
+test('an answer that was cut off goes on', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const whole = await client.open({ sampling: { temperature: 0, ignore_eos: true } });
+  const all = await client.turn(whole, 'Tell me a story.', { sampling: { max_tokens: 24 } });
+  const id = await client.open({ sampling: { temperature: 0, ignore_eos: true } });
+  const a = await client.turn(id, 'Tell me a story.', { sampling: { max_tokens: 10 } });
+  const b = await client.turn(id, { continue: true }, { sampling: { max_tokens: 14 } });
+  assert.deepEqual([...a.ids, ...b.ids], all.ids);
+  const [, second] = (await state(client, id)).turns;
+  assert.deepEqual(second.input, { continue: true });
+  assert.equal(second.n_input, 0);
+  assert.equal(second.parent, 0);
+  // Before the first turn there is nothing to go on with.
+  const fresh = await client.open();
+  assert.equal((await client.start(fresh, { continue: true })).code, 'invalid');
+});
+
+test('a fork goes its own way', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const id = await client.open({ title: 'The source', system: 'Be brief.', sampling: greedy });
+  await client.turn(id, 'One.');
+  await client.turn(id, 'Two.');
+  await client.turn(id, 'Two, said otherwise.', { after: 0 });
+  const opened = await client.request({ type: 'session.fork', session: id, turn: 2, new_session: 'copy' });
+  assert.equal(opened.type, 'session.opened');
+  assert.equal(opened.seq, 1);
+  assert.deepEqual(opened.session.forked_from, { session: id, turn: 2 });
+  assert.equal(opened.session.title, 'The source');
+  assert.equal(opened.session.system, 'Be brief.');
+  assert.equal(opened.session.head, 1);
+  const [source, copy] = [await state(client, id), await state(client, 'copy')];
+  assert.deepEqual(copy.turns.map((turn) => [turn.turn, turn.parent, turn.text, turn.input.content]),
+    source.turns.map((turn, i) => [i, i ? i - 1 : null, turn.text, turn.input.content]));
+  assert.deepEqual(logOf(server, 'copy'), logOf(server, id));
+  // Each goes on alone, with the same log to the same answer.
+  const log = logOf(server, id);
+  const there = await client.turn('copy', 'And now?');
+  const here = await client.turn(id, 'And now?');
+  assert.deepEqual(there.ids, here.ids);
+  assert.equal(there.done.cache.source, 'kept'); // its blocks are shared
+  assert.equal((await state(client, id)).session.n_turns, 4);
+  assert.equal((await state(client, 'copy')).session.n_turns, 3);
+  const begun = await client.request({ type: 'session.fork', session: id, turn: null, title: 'From nothing' });
+  assert.equal(begun.session.n_turns, 0);
+  assert.equal(begun.session.title, 'From nothing');
+  assert.equal((await client.request({ type: 'session.fork', session: id, new_session: 'copy' })).code, 'session_exists');
+  assert.equal((await client.request({ type: 'session.fork', session: id, turn: 99 })).code, 'invalid');
+  assert.equal((await client.request({ type: 'session.fork', session: 'nobody' })).code, 'session_not_found');
+  assert.ok(log.length > 0);
+  // While the source runs: at its last finished turn. And it is found by its words.
+  const long = await client.start(id, 'A long story.', { sampling: { temperature: 0, max_tokens: 300, ignore_eos: true } });
+  const during = await client.request({ type: 'session.fork', session: id });
+  assert.equal(during.session.n_turns, 3);
+  assert.equal((await rewind(client, id, 0)).code, 'session_busy');
+  assert.equal((await client.request({ type: 'session.fork', session: id, turn: long.turn })).code, 'session_busy');
+  await client.request({ type: 'turn.cancel', session: id });
+  const found = await client.request({ type: 'session.list', query: 'said otherwise' });
+  assert.equal(found.sessions.length, 3);
+});
+
+test('every tab hears of it in order, also after a restart', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const id = await client.open({ sampling: greedy });
+  const other = await server.connect();
+  await other.request({ type: 'session.attach', session: id, after: 0 });
+  await client.turn(id, 'One.');
+  await client.turn(id, 'Two.');
+  await rewind(client, id, 0);
+  await client.turn(id, 'Three.');
+  await rewind(client, id, 1);
+  const last = (await state(client, id)).seq;
+  const told = (c) => c.frames.filter((f) => f.seq && (f.session === id || f.session?.id === id) && f.type !== 'session.attached' && f.type !== 'session.state');
+  const spoken = (frames) => frames.filter((f) => f.type !== 'turn.delta').map((f) => [f.type, f.seq, f.turn, f.head]);
+  await until('the other tab', () => told(other).at(-1)?.seq === last);
+  assert.deepEqual(spoken(told(other)).slice(1), spoken(told(client)).slice(1));
+  await server.stop('SIGKILL');
+  const again = await Server.start(t, { db: server.db });
+  const late = await again.connect();
+  await late.request({ type: 'session.attach', session: id, after: 0 });
+  await until('all of it again', () => told(late).at(-1)?.seq === last);
+  assert.deepEqual(spoken(told(late)).slice(1), spoken(told(client)).slice(1));
+  let seq = 0;
+  for (const frame of told(late)) {
+    assert.equal(frame.first_seq ?? frame.seq, seq + 1);
+    seq = frame.seq;
+  }
+  const now = await state(late, id);
+  assert.equal(now.session.head, 1);
+  assert.deepEqual(now.turns.map((turn) => turn.turn), [0, 1]);
+  assert.deepEqual(now.turns[1].siblings, [1, 2]);
+});
+

@@ -1,0 +1,264 @@
+// Looking into an answer: its tokens, its input, its run, the same turn again, the session's events.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ask, newContext, newPage, openPage, prepareSession, sessionOf, settled, sharedServer } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
+
+const server = await sharedServer();
+
+const lookInto = async (page) => {
+  await page.locator('[data-action=inspect]').last().click();
+  await page.waitForSelector('.inspector .tokens');
+};
+/** The facts of a list, by their names. */
+const facts = (page, list) =>
+  page.locator(list).evaluateAll((lists) =>
+    Object.fromEntries(
+      lists.flatMap((all) => [...all.querySelectorAll('dt')].map((dt) => [dt.innerText, dt.nextElementSibling.innerText])),
+    ),
+  );
+const recordOf = async (id, turn) => {
+  const client = await server.connect();
+  const record = await client.request({ type: 'turn.get', session: id, turn });
+  await client.close();
+  assert.equal(record.type, 'turn.state', JSON.stringify(record));
+  return record;
+};
+
+test('tokens are shaded by their probability, and walked through with their alternatives', async (t) => {
+  const { id } = await prepareSession(t, server, {
+    sampling: { temperature: 1.2, top_p: 1, top_logprobs: 4, logprobs: true, max_tokens: 40 },
+  });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await ask(page, 'Tell me a story about a fox.');
+  await lookInto(page);
+  const record = await recordOf(id, 0);
+  const tokens = page.locator('.token');
+  assert.equal(await tokens.count(), record.tokens.length);
+  const bounds = [0.9, 0.7, 0.5, 0.3, 0.1, 0.01];
+  assert.deepEqual(
+    await tokens.evaluateAll((all) => all.map((token) => Number(/doubt-(\d)/.exec(token.className)[1]))),
+    record.tokens.map(({ logprob }) => {
+      const at = bounds.findIndex((least) => Math.exp(logprob) >= least);
+      return at < 0 ? bounds.length : at;
+    }),
+  );
+  assert.ok((await tokens.evaluateAll((all) => new Set(all.map((token) => getComputedStyle(token).backgroundColor)).size)) > 2);
+
+  await tokens.first().click();
+  for (const key of ['ArrowRight', 'ArrowRight', 'ArrowLeft']) await page.keyboard.press(key);
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.index), '1');
+  const shown = await facts(page, '.token-detail .facts-list');
+  assert.equal(shown.Token, `2 of ${record.tokens.length}`);
+  assert.equal(shown.Id, String(record.tokens[1].id));
+  assert.equal(shown['In the log'], String(record.log_first + record.input_ids.length + 1));
+  assert.equal(Number(shown['Log-prob.']), Number(record.tokens[1].logprob.toPrecision(9)));
+  assert.equal(await page.locator('.alternative').count(), 4);
+  assert.equal(
+    await page.evaluate(() => document.activeElement.getAttribute('aria-describedby')),
+    await page.locator('.token-detail').getAttribute('id'),
+  );
+  await page.keyboard.press('End');
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.index), String(record.tokens.length - 1));
+  await page.keyboard.press('Home');
+  await page.keyboard.press('ArrowDown');
+  const lines = await tokens.evaluateAll((all) => new Set(all.map((token) => token.offsetTop)).size);
+  if (lines > 1) assert.notEqual(await page.evaluate(() => document.activeElement.dataset.index), '0');
+  await tokens.nth(3).hover();
+  assert.equal((await facts(page, '.token-detail .facts-list')).Token, `4 of ${record.tokens.length}`);
+  await page.click('.inspector-body .link-button');
+  const least = record.tokens.reduce((a, b, i) => (b.logprob < record.tokens[a].logprob ? i : a), 0);
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.index), String(least));
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('.inspector', { state: 'detached' });
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.action), 'inspect', 'the focus comes back');
+});
+
+test('input, times, memory, parameters and events are those on record', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: { temperature: 0.5 } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await ask(page, 'My name is Zora.');
+  await ask(page, 'What is my name?');
+  const record = await recordOf(id, 1);
+  await lookInto(page);
+  assert.match(await page.locator('.token-detail').innerText(), /A replay finds them/);
+
+  await page.click('#tab-input');
+  assert.deepEqual(
+    await page.locator('.token').evaluateAll((all) => all.map((token) => token.textContent.replaceAll('↵\n', '\n'))),
+    record.input_ids.map((tokenId, i) => record.input_tokens[i] || `⟨${tokenId}⟩`),
+  );
+
+  await page.click('#tab-run');
+  const pieces = await page
+    .locator('.timing-bar span')
+    .evaluateAll((all) => all.map((piece) => [piece.className, piece.getBoundingClientRect().width]));
+  assert.deepEqual(
+    pieces.map(([name]) => name),
+    ['timing-queue', 'timing-prefill', 'timing-decode'],
+  );
+  const { queue_ms, prefill_ms, decode_ms } = record.turn.timings;
+  const share = prefill_ms / (queue_ms + prefill_ms + decode_ms);
+  const widths = pieces.map(([, width]) => width);
+  assert.ok(Math.abs(widths[1] / widths.reduce((a, b) => a + b) - share) < 0.05, `${widths} for ${share}`);
+  const run = await facts(page, '.panel .facts-list');
+  assert.equal(run.seed, record.turn.seed);
+  assert.equal(run.Cache, 'Kept in memory since the turn before');
+  assert.equal(run['Tokens from the cache'], String(record.turn.cache.kept_tokens));
+  assert.equal(run['Tokens computed'], String(record.turn.cache.computed_tokens));
+  assert.equal(run.Build, record.build);
+  assert.equal(run.Instance, record.instance);
+  assert.match(run.temperature, /^0.5/);
+
+  await page.click('#tab-events');
+  await page.waitForSelector('.events tbody tr');
+  const client = await server.connect();
+  const { events } = await client.request({ type: 'session.events', session: id });
+  await client.close();
+  assert.deepEqual(
+    await page.locator('.events tbody tr td:first-child').allInnerTexts(),
+    events.map(({ seq }) => String(seq)),
+  );
+  assert.equal(
+    await page.locator('.events .of-turn').count(),
+    events.filter(({ turn }) => turn === 1).length,
+  );
+});
+
+test('a replay is equal to the last bit, and tells the alternatives that were not recorded', async (t) => {
+  const page = await openPage(t, server);
+  await ask(page, 'My name is Zora.');
+  await ask(page, 'Write hello world in C.');
+  const record = await recordOf(sessionOf(page), 1);
+  await lookInto(page);
+  await page.click('#tab-replay');
+  await page.click('.panel .button.primary');
+  await page.waitForSelector('.verdict.equal');
+  assert.match(
+    await page.locator('.verdict').innerText(),
+    new RegExp(`^Equal to the last bit\\. ${record.tokens.length} tokens compared`),
+  );
+  await page.click('#tab-answer');
+  assert.equal(await page.locator('.alternative').count(), 5);
+  await page.click('#tab-replay');
+  assert.equal(await page.locator('.verdict.equal').count(), 1, 'what was found is kept');
+  await page.keyboard.press('Escape');
+  await lookInto(page);
+  await page.click('#tab-replay');
+  assert.equal(await page.locator('.verdict.equal').count(), 1);
+});
+
+// The server on one machine replays what it recorded bit for bit: where they part is written by the test.
+test('a replay that differs shows where, with what both sides had in mind', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page, [['Say it', 'the old fox sleeps']]);
+  const token = (id, text, p) => ({ id, text, logprob: Math.log(p) });
+  const recorded = [token(1, 'the', 0.9), token(2, ' old', 0.6), token(3, ' fox', 0.55), token(4, ' sleeps', 0.8)];
+  const replayed = [...recorded.slice(0, 2), token(7, ' dog', 0.56), token(8, ' runs', 0.4)].map((one) => ({
+    ...one,
+    top: [one, token(99, ' x', 0.01)],
+  }));
+  fake.recorded = {
+    keys: {
+      request: { sampling: null },
+      build: 'then',
+      instance: 'cpu',
+      started_ms: 1,
+      ended_ms: 2,
+      log_first: 10,
+      input_ids: [5, 6],
+      input_tokens: ['Say', ' it'],
+      tokens: recorded,
+    },
+    events: [],
+  };
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  await lookInto(page);
+  await page.click('#tab-replay');
+  await page.click('.panel .button.primary');
+  await page.waitForSelector('.replay-runs');
+  await page.click('#tab-events');
+  await page.click('#tab-replay');
+  await page.waitForSelector('.replay-runs'); // it still runs
+  fake.replay({
+    equal: false,
+    compared_tokens: 2,
+    logprobs_differ: 1,
+    cut_short: false,
+    ended_alike: false,
+    finish_reason: { recorded: 'eos', replayed: 'length' },
+    tokens: replayed,
+    divergence: {
+      kind: 'logprob',
+      position: 13,
+      index: 1,
+      recorded: { ...recorded[1], logprob_now: Math.log(0.59) },
+      replayed: replayed[1],
+    },
+    other_token: {
+      kind: 'token',
+      position: 14,
+      index: 2,
+      recorded: { ...recorded[2], logprob_now: Math.log(0.4) },
+      replayed: replayed[2],
+    },
+    differs: [{ what: 'build', recorded: 'then', now: 'now' }],
+  });
+  await page.waitForSelector('.verdict.differs');
+  const verdict = await page.locator('.verdict').innerText();
+  assert.match(verdict, /log-probabilities part at token 2\. 2 tokens compared, one log-probability differs/);
+  assert.match(verdict, /eos then, length now/);
+  assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow']);
+  const sides = await page.locator('.sides').last().innerText();
+  assert.match(sides, /␣fox 55\.0%[^]*gives it 40\.0%[^]*␣dog 56\.0%/);
+  assert.deepEqual(
+    await page
+      .locator('.both .tokens')
+      .evaluateAll((all) => all.map((list) => list.querySelector('.diverges').textContent)),
+    [' fox', ' dog'],
+  );
+});
+
+test('an error of the replay, or of the record, is said where it was asked for', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page, [['Say it', 'no']]);
+  fake.recorded = {
+    keys: { request: {}, build: '', instance: '', log_first: 0, input_ids: [], input_tokens: [], tokens: [{ id: 1, text: 'no', logprob: -1 }] },
+    events: [],
+  };
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  await lookInto(page);
+  await page.click('#tab-replay');
+  await page.click('.panel .button.primary');
+  await page.waitForSelector('.replay-runs');
+  fake.replay({ type: 'error', code: 'internal', message: 'The engine failed.' });
+  await page.waitForSelector('.replay-result .form-problem');
+  assert.match(await page.locator('.replay-result').innerText(), /The engine failed/);
+  assert.equal(await page.isEnabled('.panel .button.primary'), true);
+});
+
+test('it fits a narrow screen', async (t) => {
+  const context = await newContext(t, { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
+  const page = await openPage(t, server, { context });
+  await page.fill('#message', 'Write hello world in C.');
+  await page.tap('.send');
+  await settled(page, 1);
+  await page.locator('[data-action=inspect]').tap();
+  await page.waitForSelector('.inspector .tokens');
+  await page.locator('.token').nth(5).tap();
+  assert.match(await page.locator('.token-detail').innerText(), /6 of/);
+  for (const tab of ['input', 'run', 'replay', 'events', 'answer']) {
+    await page.tap(`#tab-${tab}`);
+    if (tab === 'events') await page.waitForSelector('.events tbody tr');
+    assert.deepEqual(
+      await page.evaluate(() => {
+        const panel = document.querySelector('.inspector .panel');
+        return [panel.scrollWidth <= panel.clientWidth, document.documentElement.scrollWidth <= 360];
+      }),
+      [true, true],
+      tab,
+    );
+  }
+});

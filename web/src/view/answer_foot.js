@@ -1,0 +1,149 @@
+// @ts-check
+// The line below an answer: its versions, what can be done with it, and its figures.
+import { h, icon, iconButton } from '../dom.js';
+import { duration, moment, plural, rate } from '../format.js';
+import { canGoOn, liveRate } from '../turns.js';
+
+/** @typedef {import('../state.js').Turn} Turn */
+/** @typedef {{busy: boolean, branching: boolean, last: boolean}} Place
+ *   busy: something runs or waits. branching: the path can be moved. last: of the path. */
+
+const LIVE_MS = 250; // how often the live figures change
+
+const ENDS = /** @type {Record<string, string>} */ ({
+  cancelled: 'Stopped',
+  length: 'Reached its length limit',
+  interrupted: 'Interrupted: the server went down',
+  deadline: 'Out of time',
+  error: 'Failed',
+  stop: 'Stop word',
+});
+
+/** `< 2/3 >`. @param {Turn} turn @param {boolean} goesOn it continues the answer, and so does another */
+function versions(turn, goesOn) {
+  const all = /** @type {number[]} */ (turn.siblings);
+  const at = all.indexOf(turn.turn);
+  const what = goesOn ? 'continuation' : 'version';
+  /** @param {'left' | 'right'} name @param {string} label @param {number | undefined} to */
+  const button = (name, label, to) =>
+    iconButton(name, label, { 'data-action': 'version', 'data-to': String(to ?? ''), disabled: to === undefined });
+  return h(
+    'div',
+    { class: 'versions', role: 'group', 'aria-label': goesOn ? 'Continuations' : 'Versions of this message and its answer' },
+    button('left', `Previous ${what}`, all[at - 1]),
+    h(
+      'span',
+      { class: 'versions-at' },
+      h('span', { class: 'visually-hidden' }, `${what} ${at + 1} of ${all.length}`),
+      h('span', { 'aria-hidden': 'true' }, `${at + 1}/${all.length}`),
+    ),
+    button('right', `Next ${what}`, all[at + 1]),
+  );
+}
+
+export class AnswerFoot {
+  constructor() {
+    this.versions = h('div', { class: 'versions-box' });
+    this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
+    this.again = iconButton('again', 'Answer again', { 'data-action': 'regenerate' });
+    this.branch = iconButton('branch', 'Branch into a new session', { 'data-action': 'branch' });
+    this.inspect = iconButton('inspect', 'Look into this answer', { 'data-action': 'inspect' });
+    this.goOn = h(
+      'button',
+      { type: 'button', class: 'button small go-on', 'data-action': 'continue' },
+      icon('forward'),
+      'Continue',
+    );
+    this.facts = h('div', { class: 'facts' });
+    this.element = h(
+      'footer',
+      { class: 'message-foot' },
+      this.goOn,
+      this.versions,
+      h('div', { class: 'foot-buttons' }, this.copy, this.again, this.branch, this.inspect),
+      this.facts,
+    );
+    this.versionsKey = '';
+    this.nextFacts = 0;
+    /** @type {any} */
+    this.factsTimer = null;
+  }
+
+  /** @param {Turn} answer @param {Turn[]} exchange @param {Place} place */
+  update(answer, exchange, place) {
+    const done = answer.state === 'done';
+    this.element.hidden = !done && !answer.text;
+    this.copy.hidden = !answer.text;
+    this.again.hidden = !place.branching || !done;
+    this.again.disabled = place.busy;
+    this.branch.hidden = !place.branching || !done;
+    this.inspect.hidden = !done;
+    this.goOn.hidden = !place.branching || !place.last || place.busy || !canGoOn(answer);
+    this.#updateVersions(exchange, place);
+    this.#updateFacts(answer);
+  }
+
+  /** @param {Turn[]} exchange @param {Place} place */
+  #updateVersions(exchange, place) {
+    const several = place.branching ? exchange.filter((turn) => (turn.siblings?.length ?? 0) > 1) : [];
+    const key = `${place.busy} ${several.map((turn) => `${turn.turn}: ${turn.siblings}`)}`;
+    if (key === this.versionsKey) return;
+    this.versionsKey = key;
+    this.versions.hidden = !several.length;
+    this.versions.replaceChildren(...several.map((turn) => versions(turn, turn !== exchange[0])));
+    if (place.busy) for (const button of this.versions.querySelectorAll('button')) button.disabled = true;
+  }
+
+  /** @param {Turn} answer */
+  #updateFacts(answer) {
+    const now = performance.now();
+    clearTimeout(this.factsTimer);
+    if (answer.state === 'running') {
+      if (now < this.nextFacts) {
+        this.factsTimer = setTimeout(() => this.#updateFacts(answer), this.nextFacts - now); // the last of them
+        return;
+      }
+      this.nextFacts = now + LIVE_MS;
+    }
+    const facts = factsOf(answer);
+    if (facts.map(([fact]) => fact).join(' · ') === this.facts.textContent) return;
+    this.facts.replaceChildren(
+      ...facts
+        .flatMap(([fact, hint, kind], i) => [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)])
+        .filter(Boolean),
+    );
+  }
+}
+
+/** @param {Turn} answer @returns {Array<[string, string, string?]>} text, hint, class */
+function factsOf(answer) {
+  /** @type {Array<[string, string, string?]>} */
+  const facts = [];
+  const done = answer.state === 'done';
+  if (done && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
+    facts.push([ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
+  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens of the answer']);
+  const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
+  if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Speed of generation']);
+  if (done && answer.timings?.first_token_ms)
+    facts.push([`first after ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer)]);
+  if (done && answer.cache?.source === 'recomputed')
+    facts.push([
+      `recomputed ${plural(answer.cache.computed_tokens, 'token')}`,
+      'The cache had been let go: the conversation was read again first',
+      'fact-cache',
+    ]);
+  return facts;
+}
+
+/** @param {Turn} answer */
+function firstTokenHint(answer) {
+  const t = /** @type {NonNullable<Turn['timings']>} */ (answer.timings);
+  const parts = [
+    `Time to first token. Waited ${duration(t.queue_ms)}, read ${plural(answer.cache?.computed_tokens ?? answer.n_input, 'token')} in ${duration(t.prefill_ms)}`,
+  ];
+  if (answer.cache?.kept_tokens)
+    parts.push(`${plural(answer.cache.kept_tokens, 'token')} were in memory already`);
+  if (answer.created_ms) parts.push(moment(answer.created_ms));
+  return parts.join('. ');
+}

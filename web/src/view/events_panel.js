@@ -1,0 +1,79 @@
+// @ts-check
+// What happened in a session, as the server has it on record. Tokens are left out: each is an event of its own.
+import { fetchEvents } from '../debug.js';
+import { h } from '../dom.js';
+import { count } from '../format.js';
+
+const NAMES = /** @type {Record<string, string>} */ ({
+  opened: 'Session opened',
+  updated: 'Settings changed',
+  rewound: 'Moved to a turn',
+  queued: 'Turn waits',
+  started: 'Turn began',
+  done: 'Turn ended',
+  evicted: 'Cache let go',
+  parked: 'Cache parked',
+  resumed: 'Cache brought back',
+  closed: 'Session closed',
+  lost: 'Tokens lost',
+  delta: 'Tokens',
+});
+const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
+const time = new Intl.DateTimeFormat('en', { timeStyle: 'medium', hourCycle: 'h23' });
+
+/** @param {string} session @param {number} turn the one looked at: its events are marked @returns {Node[]} */
+export function eventsPanel(session, turn) {
+  /** @type {number | undefined} */
+  let first;
+  const rows = h('tbody', null);
+  const note = h('p', { class: 'panel-text', role: 'status' }, 'Loading…');
+  const more = h(
+    'button',
+    { type: 'button', class: 'button small', hidden: true, onclick: () => load() },
+    'Earlier events',
+  );
+
+  /** @param {import('../debug.js').SessionEvent} event */
+  const row = (event) =>
+    h(
+      'tr',
+      { class: event.turn === turn ? 'of-turn' : undefined },
+      h('td', { class: 'number' }, count(event.seq)),
+      h('td', null, h('span', { class: 'date' }, `${day.format(event.at_ms)}, `), time.format(event.at_ms)),
+      h('th', { scope: 'row' }, NAMES[event.kind] ?? event.kind),
+      h('td', { class: 'number' }, event.turn === undefined ? '' : String(event.turn)),
+      h('td', null, event.reason ?? ''),
+    );
+
+  async function load() {
+    more.disabled = true;
+    try {
+      const page = await fetchEvents(session, first);
+      first = page.events[0]?.seq ?? first;
+      rows.prepend(...page.events.map(row));
+      more.hidden = !page.more || !page.events.length;
+      note.textContent = rows.childElementCount ? '' : 'Nothing is on record.';
+      note.hidden = !note.textContent;
+    } catch (error) {
+      note.hidden = false;
+      note.textContent = `The events could not be read: ${error instanceof Error ? error.message : error}`;
+    }
+    more.disabled = false;
+  }
+  load();
+  return [
+    h('p', { class: 'panel-text' }, 'What happened in this session, newest last. Those of this turn are marked.'),
+    more,
+    h(
+      'table',
+      { class: 'events' },
+      h(
+        'thead',
+        null,
+        h('tr', null, ...['No.', 'When', 'What', 'Turn', 'Why'].map((name) => h('th', { scope: 'col' }, name))),
+      ),
+      rows,
+    ),
+    note,
+  ];
+}

@@ -1,0 +1,265 @@
+// @ts-check
+// The inside of one answer: its tokens and how sure the model was of them, what it was given, where its time went, the
+// same turn run again, and what else happened in the session.
+import { copyText } from '../clipboard.js';
+import { fetchTurn, replayOf } from '../debug.js';
+import { h, iconButton } from '../dom.js';
+import { count, duration, plural, rate } from '../format.js';
+import { currentChat } from '../state.js';
+import { openDialog } from './dialog.js';
+import { eventsPanel } from './events_panel.js';
+import { replayPanel } from './replay_panel.js';
+import { tabbed } from './tabs.js';
+import { leastSure, legend, percent, perplexity, tokenView, visible } from './tokens.js';
+import { toast } from './toasts.js';
+
+/** @typedef {import('../debug.js').Record_} Record_ */
+
+/** @type {HTMLDialogElement | null} */
+let open = null;
+
+const SOURCES = /** @type {Record<string, string>} */ ({
+  none: 'Nothing was cached: the log began here',
+  kept: 'Kept in memory since the turn before',
+  host: 'Copied back from host memory',
+  snapshot: 'Read from a snapshot on disk',
+  recomputed: 'Had been let go: computed anew',
+});
+
+const moment = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** Opens it on an answer. @param {number[]} turns the turn, and those that go on with it */
+export function inspect(turns) {
+  const session = currentChat()?.id;
+  if (!session) return;
+  open?.close();
+  const body = h('div', { class: 'inspector-body' });
+  const parts =
+    turns.length > 1 &&
+    h(
+      'p',
+      { class: 'inspector-parts' },
+      h('label', { for: 'inspector-part' }, `This answer came in ${turns.length} parts. Shown:`),
+      h(
+        'select',
+        { id: 'inspector-part', onchange: (/** @type {any} */ event) => load(Number(event.target.value)) },
+        ...turns.map((turn, i) => h('option', { value: String(turn) }, `Part ${i + 1}, turn ${turn}`)),
+      ),
+    );
+  const dialog = openDialog({
+    title: 'Inside this answer',
+    name: 'inspector',
+    body: [...(parts ? [parts] : []), body],
+    onClose: () => open === dialog && (open = null),
+  });
+  open = dialog;
+
+  /** @param {number} turn */
+  async function load(turn) {
+    body.replaceChildren(h('p', { class: 'panel-text inspector-note', role: 'status' }, 'Loading…'));
+    try {
+      const record = await fetchTurn(/** @type {string} */ (session), turn);
+      if (!dialog.open) return;
+      show(body, /** @type {string} */ (session), record);
+    } catch (error) {
+      body.replaceChildren(
+        h('p', { class: 'form-problem inspector-note', role: 'alert' }, error instanceof Error ? error.message : String(error)),
+      );
+    }
+  }
+  load(turns[0]);
+}
+
+/** @param {HTMLElement} body @param {string} session @param {Record_} record */
+function show(body, session, record) {
+  const { strip, panel, choose } = tabbed({
+    name: 'About this answer',
+    id: 'inspector-panel',
+    tabs: [
+      ['answer', 'Answer'],
+      ['input', 'Input'],
+      ['run', 'Run'],
+      ['replay', 'Replay'],
+      ['events', 'Events'],
+    ],
+    draw(tab) {
+      switch (tab) {
+        case 'answer':
+          return answerPanel(session, record);
+        case 'input':
+          return inputPanel(record);
+        case 'run':
+          return runPanel(record);
+        case 'replay':
+          return replayPanel(session, record);
+        default:
+          return eventsPanel(session, record.turn.turn);
+      }
+    },
+  });
+  body.replaceChildren(strip, panel);
+  choose('answer', true);
+}
+
+/** @param {string} session @param {Record_} record */
+function answerPanel(session, record) {
+  const { tokens } = record;
+  if (!tokens.length) return [h('p', { class: 'panel-text' }, 'There is no token in this answer.')];
+  // A replay that came out equal knows the alternatives that were not recorded.
+  const found = replayOf(session, record.turn.turn)?.found;
+  const view = tokenView(tokens, {
+    label: 'Tokens of the answer',
+    position: record.log_first === null ? null : record.log_first + record.input_ids.length,
+    alternatives: found?.equal ? (i) => found.tokens[i]?.top : undefined,
+    missing: 'Alternatives were not recorded (top_logprobs). A replay finds them.',
+  });
+  const least = leastSure(tokens);
+  return [
+    h(
+      'p',
+      { class: 'panel-text' },
+      `${plural(tokens.length, 'token')}, perplexity ${perplexity(tokens).toFixed(2)}. Least expected: `,
+      h(
+        'button',
+        { type: 'button', class: 'link-button', onclick: () => view.choose(least, true) },
+        visible(tokens[least]),
+      ),
+      ` with ${percent(tokens[least].logprob)}.`,
+    ),
+    legend(),
+    view.element,
+  ];
+}
+
+/** @param {Record_} record */
+function inputPanel(record) {
+  const tokens = record.input_ids.map((id, i) => ({ id, text: record.input_tokens[i], logprob: NaN }));
+  if (!tokens.length)
+    return [h('p', { class: 'panel-text' }, 'This turn was given no tokens: it goes on where the log ended.')];
+  return [
+    h(
+      'p',
+      { class: 'panel-text' },
+      `${plural(tokens.length, 'token')} as the model was given them, after those already in the log.`,
+    ),
+    tokenView(tokens, { label: 'Tokens of the input', position: record.log_first }).element,
+  ];
+}
+
+/** @param {Array<[string, Node | string | null | undefined]>} rows those without a value are left out */
+export const factsList = (rows) =>
+  h(
+    'dl',
+    { class: 'facts-list' },
+    ...rows.flatMap(([term, value]) =>
+      value === null || value === undefined || value === '' ? [] : [h('dt', null, term), h('dd', null, value)],
+    ),
+  );
+
+/** @param {Record_} record */
+function timingBar({ turn }) {
+  const t = turn.timings;
+  if (!t) return h('p', { class: 'panel-text' }, 'The turn is not over, or ended before it ran.');
+  const parts = /** @type {Array<[string, string, number]>} */ ([
+    ['queue', 'Waited', t.queue_ms],
+    ['prefill', 'Read', t.prefill_ms],
+    ['decode', 'Wrote', t.decode_ms],
+  ]);
+  const total = parts.reduce((sum, [, , ms]) => sum + ms, 0);
+  const words = parts.map(([, word, ms]) => `${word.toLowerCase()} ${duration(ms)}`).join(', ');
+  return h(
+    'figure',
+    { class: 'timing' },
+    h(
+      'div',
+      { class: 'timing-bar', role: 'img', 'aria-label': `${duration(total)}: ${words}` },
+      ...parts.map(([name, , ms]) => {
+        const piece = h('span', { class: `timing-${name}` });
+        piece.style.flexGrow = String(total ? ms / total : 0);
+        return piece;
+      }),
+    ),
+    h(
+      'figcaption',
+      { class: 'timing-legend' },
+      ...parts.map(([name, word, ms]) =>
+        h('span', null, h('i', { class: `timing-${name}` }), `${word} ${duration(ms)}`),
+      ),
+    ),
+  );
+}
+
+/** @param {Record_['turn']} turn @returns {Array<[string, string]>} */
+function cacheRows({ cache }) {
+  if (!cache) return [];
+  const { source, kept_tokens, computed_tokens, ...others } = /** @type {Record<string, any>} */ (cache);
+  return [
+    ['Cache', SOURCES[source] ?? source],
+    ['Tokens from the cache', count(kept_tokens)],
+    ['Tokens computed', count(computed_tokens)],
+    ...Object.entries(others).map(
+      ([key, value]) =>
+        /** @type {[string, string]} */ ([
+          key.replace(/_(ms|bytes|tokens)$/, '').replaceAll('_', ' '),
+          key.endsWith('_ms') ? duration(value) : typeof value === 'number' ? count(value) : String(value),
+        ]),
+    ),
+  ];
+}
+
+/** @param {string} text @param {string} what */
+function copied(text, what) {
+  const button = iconButton('copy', `Copy ${what}`, {
+    class: 'icon-button small',
+    onclick: async () => toast((await copyText(text)) ? `Copied ${what}.` : 'The browser did not allow copying.'),
+  });
+  return h('span', { class: 'with-copy' }, h('code', null, text), button);
+}
+
+/** @param {Record_} record */
+function runPanel(record) {
+  const { turn } = record;
+  const t = turn.timings;
+  const asked = new Set(Object.keys(record.request.sampling ?? {}));
+  return [
+    h('h3', null, 'Time'),
+    timingBar(record),
+    factsList([
+      ['First token after', t && duration(t.first_token_ms)],
+      ['Speed', t?.tokens_per_second ? `${rate(t.tokens_per_second)} tokens/s` : ''],
+      ['Began', record.started_ms > 0 ? moment.format(record.started_ms) : ''],
+      ['Ended', record.ended_ms > 0 ? `${moment.format(record.ended_ms)}, ${turn.finish_reason ?? ''}` : ''],
+      ['Error', turn.error?.message],
+    ]),
+    h('h3', null, 'Memory'),
+    factsList([
+      ...cacheRows(turn),
+      ['Input', plural(record.input_ids.length, 'token')],
+      ['Answer', plural(record.tokens.length, 'token')],
+      ['Place in the log', record.log_first === null ? '' : `from ${count(record.log_first)}`],
+    ]),
+    h('h3', null, 'Sampling'),
+    factsList([
+      ['seed', turn.seed ? copied(turn.seed, 'the seed') : ''],
+      ...Object.entries(turn.sampling ?? {}).map(
+        ([key, value]) =>
+          /** @type {[string, Node]} */ ([
+            key,
+            h(
+              'span',
+              null,
+              typeof value === 'object' ? JSON.stringify(value) : String(value),
+              asked.has(key) && h('span', { class: 'asked' }, 'asked for by this turn'),
+            ),
+          ]),
+      ),
+    ]),
+    h('h3', null, 'Made by'),
+    factsList([
+      ['Build', record.build || 'unknown'],
+      ['Instance', record.instance || 'unknown'],
+      ['Turn', turn.parent === undefined ? String(turn.turn) : `${turn.turn}, after ${turn.parent ?? 'the beginning'}`],
+      ['Events', turn.seq_first === undefined ? '' : `${count(turn.seq_first)} to ${count(turn.seq_last ?? 0)}`],
+    ]),
+  ];
+}

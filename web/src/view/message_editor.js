@@ -1,0 +1,91 @@
+// @ts-check
+// A message being said differently, in its own place.
+import { h } from '../dom.js';
+import { touchScreen } from './message_field.js';
+
+/**
+ * @typedef {{element: HTMLElement, text: () => string, changed: () => boolean, setBusy: (busy: boolean) => void}} Editor
+ */
+
+/**
+ * @param {string} text
+ * @param {(text: string) => Promise<string>} send gives '' or what went wrong
+ * @param {() => void} leave
+ * @returns {Editor}
+ */
+export function messageEditor(text, send, leave) {
+  const area = h('textarea', {
+    class: 'editor-text',
+    value: text,
+    rows: 1,
+    dir: 'auto',
+    'aria-label': 'Your message',
+    'aria-describedby': 'editor-hint',
+    enterKeyHint: touchScreen.matches ? 'enter' : 'send',
+    oninput: draw,
+  });
+  const hint = h('p', { class: 'editor-hint', id: 'editor-hint' });
+  const problem = h('p', { class: 'editor-problem', role: 'alert', hidden: true });
+  const sendButton = h('button', { type: 'submit', class: 'button small primary' }, 'Send');
+  const element = h(
+    'form',
+    { class: 'editor', 'aria-label': 'Edit message', onsubmit: submit },
+    area,
+    problem,
+    h(
+      'div',
+      { class: 'editor-bar' },
+      hint,
+      h('button', { type: 'button', class: 'button small quiet', onclick: leave }, 'Cancel'),
+      sendButton,
+    ),
+  );
+  let busy = false;
+  let sending = false;
+
+  function draw() {
+    sendButton.disabled = busy || sending || !area.value.trim();
+    hint.textContent = busy
+      ? 'Can be sent when the answer is complete.'
+      : 'Begins a new version; this one is kept.';
+  }
+
+  /** @param {Event} event */
+  async function submit(event) {
+    event.preventDefault();
+    if (busy || sending || !area.value.trim()) return;
+    sending = true;
+    problem.hidden = true;
+    draw();
+    const wrong = await send(area.value.trim());
+    sending = false;
+    problem.hidden = !wrong;
+    problem.textContent = wrong;
+    draw();
+  }
+
+  area.addEventListener('keydown', (event) => {
+    if (event.isComposing) return;
+    const sends = !event.shiftKey && !event.altKey && (!touchScreen.matches || event.ctrlKey || event.metaKey);
+    if (event.key === 'Enter' && sends) {
+      event.preventDefault();
+      element.requestSubmit();
+    }
+  });
+  element.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape' || event.isComposing) return;
+    event.preventDefault();
+    event.stopPropagation(); // Esc elsewhere stops the answer
+    leave();
+  });
+  draw();
+  return {
+    element,
+    text: () => area.value.trim(),
+    changed: () => area.value.trim() !== text,
+    setBusy(now) {
+      busy = now;
+      draw();
+    },
+  };
+}

@@ -1,0 +1,161 @@
+// @ts-check
+// A turn run again by the server, from an empty cache, and compared with its record token by token and bit by bit.
+import { replayOf, replayTurn } from '../debug.js';
+import { h, icon } from '../dom.js';
+import { count, plural } from '../format.js';
+import { alternatives, exact, percent, tokenView, visible } from './tokens.js';
+
+/** @typedef {import('../debug.js').Replayed} Replayed */
+/** @typedef {import('../debug.js').Record_} Record_ */
+
+/** @param {string} session @param {Record_} record @returns {Node[]} */
+export function replayPanel(session, record) {
+  const result = h('div', { class: 'replay-result', role: 'status' });
+  const button = h(
+    'button',
+    { type: 'button', class: 'button primary', onclick: () => run() },
+    icon('again'),
+    'Replay this turn',
+  );
+
+  async function run() {
+    button.disabled = true;
+    result.replaceChildren(
+      h('p', { class: 'replay-runs' }, h('span', { class: 'spinner', 'aria-hidden': 'true' }), 'Reading the log and answering again…'),
+    );
+    try {
+      result.replaceChildren(...verdict(await replayTurn(session, record.turn.turn), record));
+    } catch (error) {
+      result.replaceChildren(
+        h('p', { class: 'form-problem' }, `The replay failed: ${error instanceof Error ? error.message : error}`),
+      );
+    }
+    button.disabled = false;
+  }
+
+  const known = replayOf(session, record.turn.turn);
+  if (known?.running) run();
+  else if (known?.found) result.append(...verdict(known.found, record));
+  return [
+    h(
+      'p',
+      { class: 'panel-text' },
+      'The server reads the log up to this turn into an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.',
+    ),
+    h('p', null, button),
+    result,
+  ];
+}
+
+/** @param {Replayed} found @returns {string} */
+function ending(found) {
+  if (found.cut_short) return ' On record it was ended from outside; up to there they are compared.';
+  if (found.ended_alike === false && found.finish_reason)
+    return ` They end differently: ${found.finish_reason.recorded} then, ${found.finish_reason.replayed} now.`;
+  return '';
+}
+
+/** @param {Replayed} found @param {Record_} record @returns {Node[]} */
+function verdict(found, record) {
+  const { divergence, other_token: other } = found;
+  const position = record.log_first === null ? null : record.log_first + record.input_ids.length;
+  const parts = [
+    h(
+      'p',
+      { class: found.equal ? 'verdict equal' : 'verdict differs' },
+      icon(found.equal ? 'check' : 'warning'),
+      h(
+        'span',
+        null,
+        h('strong', null, found.equal ? 'Equal to the last bit.' : headline(divergence)),
+        ` ${plural(found.compared_tokens, 'token')} compared${
+          found.logprobs_differ ? `, ${found.logprobs_differ === 1 ? 'one log-probability differs' : `${count(found.logprobs_differ)} log-probabilities differ`}`
+            : ''
+        }.${ending(found)}`,
+      ),
+    ),
+  ];
+  if (found.differs.length)
+    parts.push(
+      h('h3', null, 'What is not as it was'),
+      h(
+        'table',
+        { class: 'differs' },
+        h('thead', null, h('tr', null, ...['', 'Then', 'Now'].map((name) => h(name ? 'th' : 'td', name ? { scope: 'col' } : null, name)))),
+        h(
+          'tbody',
+          null,
+          ...found.differs.map((d) =>
+            h('tr', null, h('th', { scope: 'row' }, d.what), h('td', null, d.recorded), h('td', null, d.now)),
+          ),
+        ),
+      ),
+    );
+  if (divergence) parts.push(sides(divergence, found));
+  if (other) parts.push(h('h3', null, headline(other)), sides(other, found));
+  const at = other?.index ?? divergence?.index;
+  if (at === undefined) {
+    parts.push(h('h3', null, 'The answer, run again'));
+    parts.push(tokenView(found.tokens, { label: 'Tokens of the replay', position }).element);
+    return parts;
+  }
+  // Up to the first other token both read alike; from there on they are two texts.
+  /** @param {import('../debug.js').Token[]} tokens */
+  const marks = (tokens) => new Map(tokens.map((_, i) => [i, i < at ? 'same' : i === at ? 'diverges' : 'after']));
+  parts.push(
+    h(
+      'div',
+      { class: 'both' },
+      h(
+        'section',
+        null,
+        h('h3', null, 'Then'),
+        tokenView(record.tokens, { label: 'Tokens on record', position, marks: marks(record.tokens), chosen: at }).element,
+      ),
+      h(
+        'section',
+        null,
+        h('h3', null, 'Now'),
+        tokenView(found.tokens, { label: 'Tokens of the replay', position, marks: marks(found.tokens), chosen: at }).element,
+      ),
+    ),
+  );
+  return parts;
+}
+
+/** @param {import('../debug.js').Divergence | undefined} divergence */
+function headline(divergence) {
+  if (!divergence) return 'Not equal.';
+  const at = `at token ${count(divergence.index + 1)}`;
+  if (divergence.kind === 'logprob') return `The log-probabilities part ${at}.`;
+  if (divergence.kind === 'end') return `One of them ends ${at}.`;
+  return `The answers part ${at}.`;
+}
+
+/** @param {import('../debug.js').Divergence} divergence @param {Replayed} found */
+function sides({ position, recorded, replayed, index }, found) {
+  /** @param {string} name @param {import('../debug.js').Choice} choice @param {Node | false} more */
+  const side = (name, choice, more) =>
+    h(
+      'section',
+      { class: 'side' },
+      h('h4', null, name),
+      choice.id === null
+        ? h('p', null, 'the end')
+        : h('p', null, h('code', null, visible(choice)), ` ${percent(choice.logprob)} `, h('small', null, exact(choice.logprob))),
+      more,
+    );
+  const top = replayed.top?.length ? replayed.top : found.tokens[index]?.top;
+  return h(
+    'div',
+    { class: 'sides', 'data-position': String(position) },
+    side(
+      'Then',
+      recorded,
+      recorded.logprob_now !== null &&
+        recorded.logprob_now !== undefined &&
+        h('p', { class: 'panel-text' }, `Now the model gives it ${percent(recorded.logprob_now)}.`),
+    ),
+    side('Now', replayed, !!top?.length && alternatives(top, replayed.id)),
+  );
+}
