@@ -68,6 +68,47 @@ test('a reader that drops its connection after every event it gets', async () =>
   assert.ok(drops > 5 && early > 2, `dropped ${drops} times, ${early} of them while the turn ran`);
 });
 
+test('a connection for every event, dropped when that event has come: what each client has is what the server has', async () => {
+  const author = await Follower.open(await server.connect());
+  const { session } = author;
+  const last = 2 + events + 1; // opened, started, the tokens, done
+  const gone = [];
+  const readers = await Promise.all(Array.from({ length: last }, async (_, i) => {
+    const client = await server.connect();
+    const reader = await Follower.attach(client, session);
+    const place = i + 1; // 1 and 2: during the prefill; the last one: behind the end
+    const drop = () => {
+      if (reader.seq < place || reader.dropped) return;
+      reader.dropped = reader.seq;
+      reader.leave();
+      gone.push(client.terminate());
+    };
+    client.listeners.add(drop);
+    drop(); // of what came with the answer
+    return reader;
+  }));
+  const turn = await author.start({ ids: longPrompt.slice(0, few(600)) }, { sampling: endless(events) });
+  await author.done(turn);
+  await until('everybody to have left', () => gone.length === last);
+  const places = new Set(readers.map((reader) => reader.dropped)); // a token late where two came in one frame
+  assert.ok(places.size > last / 2, `they left at ${places.size} places`);
+  const fresh = await server.connect();
+  const record = await fresh.ask({ type: 'turn.get', session, turn });
+  const { turns: [shown], seq } = await fresh.ask({ type: 'session.get', session });
+  assert.deepEqual([seq, record.tokens.length], [last, events]);
+  for (const reader of readers) {
+    await reader.attach(fresh);
+    const got = await reader.done(turn);
+    const where = `dropped behind event ${reader.dropped}`;
+    assert.equal(reader.seq, last, where);
+    assert.equal(got.text, shown.text, where);
+    assert.deepEqual(got.ids, record.tokens.map(({ id }) => id), where);
+    assert.deepEqual(got.logprobs, record.tokens.map(({ logprob }) => logprob), where);
+    assert.deepEqual(got.done.usage, shown.usage, where);
+    reader.leave();
+  }
+});
+
 test('attaching during the prefill, in the middle, after the end, after eviction and after a restart', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--prefill-chunk-tokens', String(few(64)),
     '--max-sequence-idle-microseconds', '700000'] };

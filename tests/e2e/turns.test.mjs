@@ -75,6 +75,19 @@ test('cancel: in the middle, from another connection, twice; within a step; the 
   assert.equal(next.done.usage.log_tokens, done.usage.log_tokens + next.done.usage.input_tokens + next.ids.length);
 });
 
+test('a stopped answer keeps what was said and the cache: the next turn computes its own input and one token', async () => {
+  const author = await open();
+  const turn = await author.start('Tell me a story.', { sampling: long() });
+  await author.tokens(turn, 20);
+  await client.ask({ type: 'turn.cancel', session: author.session });
+  const { done, text } = await author.done(turn);
+  assert.equal((await state(author.session)).turns[0].text, text);
+  const next = await author.say('What is my name?', { sampling: { max_tokens: 3 } });
+  assert.equal(next.done.cache.source, 'kept');
+  assert.equal(next.done.cache.kept_tokens, done.usage.log_tokens - 1); // the last one has not been through the model
+  assert.equal(next.done.cache.computed_tokens, next.done.usage.input_tokens + 1);
+});
+
 test('cancel before the first token', async () => {
   const author = await open();
   const ids = Array.from({ length: few(1500) }, (_, i) => 300 + (i * 7) % 3500);
