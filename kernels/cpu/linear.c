@@ -6,9 +6,10 @@
 #include "kernels/cpu/int8_rows.h"
 
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
+    // AMX keeps a block of the item's weights, the others one of x.
     size_t floats =
         (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
-        (size_t)LINEAR_FEW_ROWS * LINEAR_ROW_FLOATS;
+        (size_t)LINEAR_BLOCK_ROWS * LINEAR_ROW_FLOATS;
     size_t split = 0;
     if (w->dtype == DTYPE_I8)
         split = INT8_HEADER_BYTES +

@@ -141,8 +141,7 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
     _tile_stored(2, sums[2], 64);
     _tile_stored(3, sums[3], 64);
     for (int p = 0; p < np; p++)
-        for (int32_t r = 0; r < item->n_rows; r++)
-            linear_finish(a, item->row + r, panel + p, sums[p] + r * WEIGHT_PANEL);
+        linear_finish(a, item->row, item->n_rows, panel + p, sums[p], WEIGHT_PANEL);
 }
 
 // --- many rows
@@ -222,11 +221,13 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
         for (; r + 2 <= row_tiles_n; r += 2) row_tiles(true, a, item, r, k, n, blocks, sums);
         if (r < row_tiles_n) row_tiles(false, a, item, r, k, n, blocks, sums);
     }
-    for (int32_t r = 0; r < item->n_rows; r++)
+    for (int32_t r = 0; r < item->n_rows; r += TILE_ROWS)
         for (int32_t p = 0; p < item->n_panels; p++)
-            linear_finish(a, item->row + r, item->panel + p,
-                          sums + ((int64_t)(r / TILE_ROWS) * item->n_panels + p) * TILE_FLOATS +
-                              r % TILE_ROWS * WEIGHT_PANEL);
+            linear_finish(a, item->row + r,
+                          item->n_rows - r < TILE_ROWS ? item->n_rows - r : TILE_ROWS,
+                          item->panel + p,
+                          sums + ((int64_t)(r / TILE_ROWS) * item->n_panels + p) * TILE_FLOATS,
+                          WEIGHT_PANEL);
 }
 
 // The tiles are given back at the end, so that a thread's saved state stays small between items.

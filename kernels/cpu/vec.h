@@ -91,6 +91,10 @@ VEC_INLINE vf v_min(vf a, vf b) {
 #endif
 }
 
+// Makes the compiler forget what it has read through p, where reading it again is cheaper than a
+// register.
+#define v_reload(p) __asm__("" : "+r"(p))
+
 // Sum and maximum over the lanes, by halves.
 VEC_INLINE float v_hsum(vf v) {
     float t[VL];

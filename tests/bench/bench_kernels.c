@@ -49,7 +49,16 @@ static void check(int rc, const struct err *err) {
 
 // --- ceilings
 // ---------------------------------------------------------------------------------------------
-typedef float vec __attribute__((vector_size(64)));
+// A register of the machine this is compiled on.
+#if defined(__AVX512F__)
+enum { VEC_FLOATS = 16 };
+#elif defined(__AVX__)
+enum { VEC_FLOATS = 8 };
+#else
+enum { VEC_FLOATS = 4 };
+#endif
+typedef float vec __attribute__((vector_size(VEC_FLOATS * 4)));
+typedef float line __attribute__((vector_size(64)));
 enum { N_STREAMS = 8, LINE_FLOATS = 16 };
 
 struct ceiling {
@@ -64,7 +73,7 @@ struct ceiling {
 // Eight streams, as the kernels read: one stream does not fill a core's miss buffers.
 static void *read_ceiling(void *arg) {
     struct ceiling *c = arg;
-    vec sums[N_STREAMS] = {{0}};
+    line sums[N_STREAMS] = {{0}};
     size_t stream = c->floats / N_STREAMS;
     const float *from = c->data + (size_t)c->thread * c->floats;
     for (int pass = 0; pass < 3; pass++) {
@@ -75,7 +84,7 @@ static void *read_ceiling(void *arg) {
                 const float *p = from + (size_t)s * stream + i;
                 __builtin_prefetch(p + 512);
                 __builtin_prefetch(p + 512 + LINE_FLOATS);
-                sums[s] += *(const vec *)p + *(const vec *)(p + LINE_FLOATS);
+                sums[s] += *(const line *)p + *(const line *)(p + LINE_FLOATS);
             }
         pthread_barrier_wait(c->barrier);
         double rate = (double)c->floats * 4 / (now() - start) * 1e-9;
@@ -99,7 +108,7 @@ static void *multiply_ceiling(void *arg) {
         for (long i = 0; i < n; i++)
 #pragma GCC unroll 12
             for (int j = 0; j < 12; j++) s[j] = s[j] * x + y; // one operation, by this file's flags
-        double rate = (double)n * 12 * 32 / (now() - start) * 1e-9;
+        double rate = (double)n * 12 * 2 * VEC_FLOATS / (now() - start) * 1e-9;
         if (rate > c->rate) c->rate = rate;
     }
     for (int i = 1; i < 12; i++) s[0] += s[i];
