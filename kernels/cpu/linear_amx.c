@@ -97,7 +97,7 @@ VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight
         bf12_group(s->tile, *s->base, table, group, raw);
         for (int j = 0; j < 4; j++) _mm512_store_si512(out + group * 256 + j * 64, raw[j]);
     }
-    weight_stream_next(s, w);
+    weight_stream_next(s, w, 1);
     return out;
 }
 
@@ -223,11 +223,10 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
     }
     for (int32_t r = 0; r < item->n_rows; r += TILE_ROWS)
         for (int32_t p = 0; p < item->n_panels; p++)
-            linear_finish(a, item->row + r,
-                          item->n_rows - r < TILE_ROWS ? item->n_rows - r : TILE_ROWS,
-                          item->panel + p,
-                          sums + ((int64_t)(r / TILE_ROWS) * item->n_panels + p) * TILE_FLOATS,
-                          WEIGHT_PANEL);
+            linear_finish(
+                a, item->row + r, item->n_rows - r < TILE_ROWS ? item->n_rows - r : TILE_ROWS,
+                item->panel + p,
+                sums + ((int64_t)(r / TILE_ROWS) * item->n_panels + p) * TILE_FLOATS, WEIGHT_PANEL);
 }
 
 // The tiles are given back at the end, so that a thread's saved state stays small between items.

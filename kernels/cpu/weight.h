@@ -83,10 +83,11 @@ static inline void weight_stream_open(struct weight_stream *s, const struct weig
 static inline int32_t weight_stream_bytes(const struct weight_stream *s, const struct weight *w) {
     if (w->layout == PANEL_BF12)
         return *s->base == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
-    return WEIGHT_TILE_K * WEIGHT_PANEL * (int32_t)dtype_size(w->dtype);
+    return WEIGHT_TILE_K * WEIGHT_PANEL * (w->layout == PANEL_F32 ? 4 : 2);
 }
-static inline void weight_stream_next(struct weight_stream *s, const struct weight *w) {
-    s->tile += weight_stream_bytes(s, w);
+// n tiles further; of PANEL_BF12 one at a time.
+static inline void weight_stream_next(struct weight_stream *s, const struct weight *w, int32_t n) {
+    s->tile += n * weight_stream_bytes(s, w);
     if (w->layout == PANEL_BF12) s->base++;
 }
 
