@@ -196,7 +196,7 @@ help: ## this list
 	@echo '  variables: VARIANT=release|asan|tsan|fuzz, CUDA=0|1 (1 where nvcc is found), CUDA_ARCHS="sm_90 ..."'
 tests: $(UNIT) $(B)/tests/fake_server
 # What several threads do at once, for ThreadSanitizer; the rest only runs slower under it.
-THREADED := queue log metrics threads thread_priority engine store sessions sessions_turns
+THREADED := queue log metrics threads thread_priority engine_thread store sessions sessions_turns
 threaded: $(THREADED:%=$(B)/tests/unit/test_%)
 # The server on sessions without model and database, for the tests of the wire (tests/e2e/wire*.test.mjs).
 $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fake_sessions.o $(PAGE) $(LIB)

@@ -75,10 +75,15 @@ static int check_room(const struct session *s, const struct turn *t, size_t n, s
     if (n == 0 && t->rec.kind != INPUT_CONTINUE)
         return err_set(err, E_INVAL, "the input has no tokens");
     if ((int64_t)(s->n_log + n) < s->rec.session_len) return 0;
-    return err_set(
-        err, E_FULL,
-        "the session is full: its log has %zu tokens, the input %zu, and session_len is %lld",
-        s->n_log, n, (long long)s->rec.session_len);
+    int64_t most = s->rec.session_len, left = most - 1 - (int64_t)s->n_log;
+    if ((int64_t)n >= most)
+        return err_set(err, E_FULL,
+                       "the message has %zu tokens, a whole session %lld (session_len): shorten it",
+                       n, (long long)most);
+    return err_set(err, E_FULL,
+                   "the message has %zu tokens, and of the session's %lld (session_len) %lld are "
+                   "left",
+                   n, (long long)most, (long long)(left > 0 ? left : 0));
 }
 
 // Whether the log that the turn would follow ends with an answer that can be gone on with.

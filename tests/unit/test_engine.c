@@ -1,29 +1,12 @@
-// The door itself: what is refused, how turns end, what is said about them, and the thread. On a
-// small fixture model, but for what has text.
-#include "base/metrics.h"
+// The door itself: what is refused, how turns end, and what is said about them. On a small fixture
+// model, but for what has text. Its thread: test_engine_thread.c.
 #include "base/utf8.h"
-#include "tests/golden/runner.h"
-#include <time.h>
+#include "tests/unit/engine_fixture.h"
 #include <unistd.h>
 
-static const char *const small = "tests/fixtures/models/llama", *const demo = "configs/demo-model";
-static struct engine *e;
+static const char *const demo = "configs/demo-model";
 static struct clock_fake fake;
-static struct metrics *metrics;
 static struct outcome out;
-
-static void options(struct engine_options *o) {
-    engine_options_init(o);
-    o->model_dir = small;
-    o->n_threads = 1;
-    o->prefill_chunk_tokens = 16;
-    o->block_tokens = 8;
-    o->max_sequences = 2;
-    o->max_queued_turns = 2;
-    o->max_session_len = 600;
-    o->kv_cache_bytes = 64 << 20;
-    o->metrics = NULL;
-}
 
 // *state, if any: another model's folder.
 static int set_up(void **state) {
@@ -38,19 +21,6 @@ static int set_up(void **state) {
     if (engine_open_manual(&e, &o, &fake.clock, &err) < 0) fail_msg("%s", err.text);
     e->instance.check = true;
     return 0;
-}
-
-static int tear_down(void **state) {
-    engine_close(e);
-    metrics_free(metrics);
-    e = NULL;
-    return 0;
-}
-
-static struct engine_turn prompt(uint64_t sequence, int64_t n) {
-    int32_t log[600];
-    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)(5 + i * 7 % 300);
-    return turn_for(e, sequence, log, n, 128, 4);
 }
 
 static int refused(struct engine_turn t) {
@@ -464,154 +434,6 @@ static void test_times_and_counters(void **state) {
     buf_release(&page);
 }
 
-// --- the thread
-// --------------------------------------------------------------------------------------------------
-
-static int n_wakes;
-static void count_wakes(void *ctx) {
-    __atomic_fetch_add(&n_wakes, 1, __ATOMIC_RELAXED);
-}
-
-static int open_threaded(void **state) {
-    struct engine_options o;
-    struct err err = {0};
-    metrics = metrics_new();
-    options(&o);
-    n_wakes = 0;
-    o.wake = count_wakes;
-    if (engine_open(&e, &o, &err) < 0) fail_msg("%s", err.text);
-    return 0;
-}
-
-static void test_thread_serves_turns(void **state) {
-    struct engine_event ev;
-    int done = 0;
-    static struct outcome outs[3];
-    memset(outs, 0, sizeof outs);
-    for (uint64_t s = 1; s <= 3; s++) {
-        struct engine_turn t = prompt(s, 20);
-        t.sampling.max_tokens = 10;
-        submit(e, &t);
-    }
-    while (done < 3) {
-        assert_int_equal(engine_wait(e, &ev, 20000000), 1);
-        outcome_take(&outs[ev.sequence - 1], &ev);
-        done += ev.kind == ENGINE_DONE;
-    }
-    assert_memory_equal(outs[0].ids, outs[1].ids, 10 * sizeof(int32_t));
-    assert_memory_equal(outs[0].ids, outs[2].ids, 10 * sizeof(int32_t));
-    assert_true(__atomic_load_n(&n_wakes, __ATOMIC_RELAXED) > 0);
-    assert_int_equal(engine_wait(e, &ev, 1000), 0);
-}
-
-// Nobody polls while far more events come up than the queue holds: the engine waits, and nothing is
-// lost.
-static void test_full_event_queue_loses_nothing(void **state) {
-    struct engine_event ev;
-    int64_t tokens = 0;
-    int done = 0;
-    for (uint64_t s = 1; s <= 4; s++) {
-        struct engine_turn t = prompt(s, 4);
-        t.sampling.max_tokens = 500;
-        submit(e, &t);
-    }
-    while (queue_count(&e->events) < e->events.capacity) usleep(1000);
-    while (done < 4) {
-        assert_int_equal(engine_wait(e, &ev, 20000000), 1);
-        tokens += ev.kind == ENGINE_TOKEN && ev.id >= 0;
-        done += ev.kind == ENGINE_DONE;
-    }
-    assert_int_equal(tokens, 2000);
-}
-
-static void test_stop_ends_turns_and_tells(void **state) {
-    struct engine_event ev;
-    for (uint64_t s = 1; s <= 4; s++) { // two run, two wait
-        struct engine_turn t = prompt(s, 4);
-        submit(e, &t);
-    }
-    assert_int_equal(engine_wait(e, &ev, 20000000), 1);
-    engine_stop(e);
-    int done = 0;
-    while (engine_wait(e, &ev, 20000000) == 1) {
-        if (ev.kind != ENGINE_DONE) continue;
-        assert_true(ev.finish == FINISH_SHUTDOWN || ev.finish == FINISH_LENGTH);
-        done++;
-    }
-    assert_int_equal(done, 4);
-}
-
-static void test_close_with_turns_under_way(void **state) {
-    for (uint64_t s = 1; s <= 4; s++) {
-        struct engine_turn t = prompt(s, 4);
-        t.sampling.max_tokens = 500;
-        submit(e, &t);
-    }
-    while (queue_count(&e->events) < e->events.capacity) usleep(1000); // the thread waits for room
-}
-
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed = 21;
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
-
-// The owner submits, cancels, releases and polls while the thread steps: every turn ends once,
-// events are in order.
-static void test_thread_under_random_operations(void **state) {
-    enum { SEQUENCES = 6 };
-    uint64_t under_way[SEQUENCES + 1] = {0}, next_turn = 1;
-    int64_t submitted = 0, done = 0;
-    struct engine_event ev;
-    for (int op = 0; op < 3000 || done < submitted; op++) {
-        uint64_t s = 1 + below(SEQUENCES);
-        uint32_t what = op < 3000 ? below(4) : 3;
-        if (what == 0 && !under_way[s]) {
-            struct engine_turn t = prompt(s, 1 + below(40));
-            struct err err = {0};
-            t.turn = next_turn++;
-            t.sampling.max_tokens = 1 + (int32_t)below(10);
-            int rc = engine_turn_submit(e, &t, &err);
-            if (rc < 0)
-                free(t.ids);
-            else
-                under_way[s] = t.turn, submitted++;
-        } else if (what == 1 && below(4) == 0) {
-            engine_turn_cancel(e, s, under_way[s]);
-        } else if (what == 2 && below(4) == 0) {
-            engine_sequence_release(e, s);
-        } else if (engine_wait(e, &ev, op < 3000 ? 100 : 20000000) == 1 &&
-                   ev.kind != ENGINE_RELEASED) {
-            assert_int_equal(ev.turn, under_way[ev.sequence]);
-            if (ev.kind != ENGINE_DONE) continue;
-            assert_int_not_equal(ev.finish, FINISH_ERROR);
-            under_way[ev.sequence] = 0;
-            done++;
-        }
-    }
-    assert_true(submitted > 100);
-}
-
-static void test_idle_engine_sleeps_and_is_alive(void **state) {
-    struct engine_load before, after;
-    clockid_t clock;
-    struct timespec a, b;
-    assert_int_equal(pthread_getcpuclockid(e->thread, &clock), 0);
-    usleep(50000);
-    engine_load(e, &before);
-    clock_gettime(clock, &a);
-    usleep(1200000);
-    clock_gettime(clock, &b);
-    engine_load(e, &after);
-    assert_true(after.heartbeat_us > before.heartbeat_us);
-    assert_int_equal(after.steps, before.steps);
-    int64_t used_us = (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000;
-    assert_true(used_us < 20000);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bad_turns_are_refused, set_up, tear_down),
@@ -637,15 +459,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_progress_of_a_long_prompt, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_seed_is_drawn_and_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_times_and_counters, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_thread_serves_turns, open_threaded, tear_down),
-        cmocka_unit_test_setup_teardown(test_full_event_queue_loses_nothing, open_threaded,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_stop_ends_turns_and_tells, open_threaded, tear_down),
-        cmocka_unit_test_setup_teardown(test_close_with_turns_under_way, open_threaded, tear_down),
-        cmocka_unit_test_setup_teardown(test_thread_under_random_operations, open_threaded,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(test_idle_engine_sleeps_and_is_alive, open_threaded,
-                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

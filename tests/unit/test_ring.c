@@ -4,6 +4,7 @@
 // kv_map says, and kv_check must hold.
 #include "kvcache/check.h"
 #include "kvcache/ring.h"
+#include "tests/random_walk.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,15 +21,6 @@ struct arena {
     int copies;
 };
 static struct arena arena;
-
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed = 7;
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
 
 static int arena_copy(void *ctx, int32_t dst, int32_t src) {
     memcpy(arena.place[dst], arena.place[src], sizeof arena.place[dst]);
@@ -338,6 +330,7 @@ static void test_bounds(void **state) {
 }
 
 int main(void) {
+    seed = 7;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_window_rule_under_random_steps),
         cmocka_unit_test(test_cut_keeps_what_it_says),

@@ -1,6 +1,7 @@
 // The policy, on tables of numbers: who is admitted, who gets how much of a step, who is evicted,
 // and that whatever comes in random order, everything admitted ends.
 #include "engine/run/scheduler.h"
+#include "tests/random_walk.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -152,15 +153,6 @@ static void test_idle_list_is_least_recently_used(void **state) {
     sched_release(&s);
 }
 
-// splitmix64 (Steele et al., 2014): the same walk in every run.
-static uint64_t seed = 3;
-static uint32_t below(uint32_t n) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((z ^ (z >> 31)) % n);
-}
-
 // Random turns come and go. Each step serves every decode, serves prompts to the budget, and the
 // queue always moves.
 static void test_everything_ends(void **state) {
@@ -214,6 +206,7 @@ static void test_everything_ends(void **state) {
 }
 
 int main(void) {
+    seed = 3;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_admission_is_fifo_and_within_the_blocks),
         cmocka_unit_test(test_admission_stops_at_max_running),

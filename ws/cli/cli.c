@@ -186,3 +186,21 @@ void cli_print_json(struct buf *b) {
     fflush(stdout);
     buf_release(b);
 }
+
+int cli_need_folders(const char *command, const char *model, const char *output) {
+    if (model[0] && output[0]) return 0;
+    return cli_usage(command, model[0] ? "--output says which folder to write" : CLI_NO_MODEL);
+}
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int signal) {
+    stop = 1;
+}
+
+const volatile sig_atomic_t *cli_stop_on_signal(void) {
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return &stop;
+}

@@ -4,6 +4,7 @@
 #pragma once
 #include "base/config.h"
 #include "engine/engine.h"
+#include <signal.h>
 #include <stdbool.h>
 
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -222,7 +223,13 @@ int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);       //
 #define CLI_STDIN_BYTES ((size_t)64 << 20)                                    // of a text
 int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
 void cli_progress(void *ctx /* const char *label */, int64_t done,
-                  int64_t total);   // bar, if stderr is a terminal
+                  int64_t total); // bar, if stderr is a terminal
+// For a command that writes a folder: 0 when both are named; else, after saying which is not on
+// stderr, an exit status.
+int cli_need_folders(const char *command, const char *model, const char *output);
+// From now on Ctrl-C or SIGTERM sets the flag that this gives, so that work ends in order and what
+// was written goes; a second one ends the process at once.
+const volatile sig_atomic_t *cli_stop_on_signal(void);
 void cli_print_json(struct buf *b); // a line on stdout; releases b
 
 int main_serve(int argc, char **argv);

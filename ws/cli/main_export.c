@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "engine/model/ft_export.h"
 #include "ws/cli/cli.h"
-#include <signal.h>
 
 struct settings {
     char *model, *output, *dtype;
@@ -23,12 +22,6 @@ static const struct config_key keys[] = {
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-static volatile sig_atomic_t stop;
-
-static void on_signal(int signal) {
-    stop = 1;
-}
-
 int main_export(int argc, char **argv) {
     struct settings s;
     struct err err = {0};
@@ -40,14 +33,11 @@ int main_export(int argc, char **argv) {
                                 "not overwritten.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model[0] || !s.output[0]) {
-        rc = cli_usage(argv[0], s.model[0] ? "--output says which folder to write" : CLI_NO_MODEL);
+    rc = cli_need_folders(argv[0], s.model, s.output);
+    if (rc != 0) {
         config_release(&table, &s);
         return rc;
     }
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
     log_set_level(LOG_WARN);
     struct ft_export_options o = {.model_dir = s.model,
                                   .out_dir = s.output,
@@ -55,7 +45,7 @@ int main_export(int argc, char **argv) {
                                   .dtype = s.dtype[0] ? s.dtype : NULL,
                                   .progress = cli_progress,
                                   .progress_ctx = "exporting",
-                                  .stop = &stop};
+                                  .stop = cli_stop_on_signal()};
     rc = ft_export(&o, written, &err);
     if (rc == 0) printf("%s\n", written);
     config_release(&table, &s);

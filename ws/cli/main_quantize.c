@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "engine/model/quantize.h"
 #include "ws/cli/cli.h"
-#include <signal.h>
 
 struct settings {
     char *model, *output;
@@ -17,12 +16,6 @@ static const struct config_key keys[] = {
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
-
-static volatile sig_atomic_t stop;
-
-static void on_signal(int signal) {
-    stop = 1;
-}
 
 static void report(const struct settings *s, const struct quantize_result *r) {
     if (!s->json) {
@@ -55,21 +48,17 @@ int main_quantize(int argc, char **argv) {
                                 "costs in accuracy.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model[0] || !s.output[0]) {
-        rc = cli_usage(argv[0], s.model[0] ? "--output says which folder to write" : CLI_NO_MODEL);
+    rc = cli_need_folders(argv[0], s.model, s.output);
+    if (rc != 0) {
         config_release(&table, &s);
         return rc;
     }
-    // Ctrl-C ends the work in order, and what was written goes; a second one ends it at once.
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
     log_set_level(LOG_WARN);
     struct quantize_options o = {.model_dir = s.model,
                                  .out_dir = s.output,
                                  .progress = cli_progress,
                                  .progress_ctx = "quantizing",
-                                 .stop = &stop};
+                                 .stop = cli_stop_on_signal()};
     rc = quantize_write(&o, &result, &err);
     if (rc == 0) report(&s, &result);
     config_release(&table, &s);
