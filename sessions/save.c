@@ -192,7 +192,7 @@ static void saved(struct session *s, const struct session_save *save) {
     DL_FOREACH_SAFE(s->pending, p, next) {
         if (p->seq > s->saved_seq) continue;
         DL_DELETE(s->pending, p);
-        if (p->kind == PENDING_CLOSE && s->cached_tokens > 0)
+        if (p->kind == PENDING_CLOSE) // also a fork's, of which no turn has told
             engine_sequence_release(s->service->engine, (uint64_t)s->rec.key);
         deliver_committed(s, p);
     }

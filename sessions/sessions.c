@@ -335,7 +335,8 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
     s->rec.closed_ms = service_now_ms(ss);
     s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
     evict_stop(&ss->idle, &s->idle);
-    if (s->cached_tokens > 0) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+    // Also where no turn has told of a cache: a fork has one that nobody told of.
+    engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
     s->save_due_us = s->retry_us = 0;
     service_timers_changed(s);
     list_lru(s);
