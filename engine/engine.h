@@ -110,6 +110,10 @@ struct engine_turn {
     // sampling needs is computed.
     void (*on_logits)(void *ctx, int64_t position, const float *logits);
     void *on_logits_ctx;
+    // The text drawn goes on where the log's ends (a prompt as it is, an answer that was cut off):
+    // a space in front of its first word is given. Else it is one of its own, as a chat's answer
+    // is.
+    bool goes_on;
     bool score_only; // no token is drawn: the turn is done when the log has been computed
     // Sequences of one group may share cache blocks where their logs begin alike; 0: shares with
     // none. The owner of the sessions gives one number (at most INT64_MAX) to all that belongs to

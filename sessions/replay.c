@@ -275,6 +275,7 @@ static int run_changed(struct replay *r, size_t place, struct err *err) {
     p->deadline_us = 0;
     if (cut_short) rerun_bound(p, t);
     TRY(rerun_spec(&r->window, p, r->log.ids, r->log.n, n_input, &spec, err));
+    spec.goes_on = t->rec.kind != INPUT_CONTENT;
     TRY(run(r, &spec, err));
     if (a->failed) return err_set(err, E_NOMEM, "no memory for the answer");
     if (a->finish == FINISH_ERROR) return err_set(err, E_DEVICE, "%s", a->error);

@@ -220,8 +220,10 @@ static int ask_answer(struct rerun *r, struct engine_turn *out, struct err *err)
     TRY(rerun_sampling(t, r->info->n_vocab, &r->sampling, err));
     rerun_bound(p, r->stored);
     if (r->answer.n_top) p->top_logprobs = r->answer.n_top; // what is reported, not what is drawn
-    return rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,
-                      err);
+    TRY(rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,
+                   err));
+    out->goes_on = t->kind != INPUT_CONTENT; // as it ran: its text decides about stop strings
+    return 0;
 }
 
 static struct replay_divergence *probed_at(struct rerun *r) {

@@ -113,6 +113,7 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
                             .sink_len = s->rec.sink_len,
                             .session_len = s->rec.session_len,
                             .share_group = owner_number(&ss->owners, s->rec.owner),
+                            .goes_on = t->rec.kind != INPUT_CONTENT,
                             .sampling = t->sampling->params};
     e.ids = malloc((s->n_log + n) * sizeof *e.ids);
     if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");

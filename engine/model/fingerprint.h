@@ -5,10 +5,9 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/model_config.h"
 
-#define FINGERPRINT_LEN 32 // lower-case hexadecimal digits
-
 // Of the switches that decide logits (not of sampling suggestions or stop tokens, which a user may
 // edit), and of each tensor's name, dtype, shape and samples of its bytes: a few kilobytes each,
-// not the whole file.
+// not the whole file. A folder in 8 bits that is as `parley quantize` wrote it has the fingerprint
+// that its source has with weight_dtype int8, since it holds the same integers.
 int fingerprint_compute(char out[FINGERPRINT_LEN + 1], const struct model_config *c,
                         const struct checkpoint *cp, struct err *err);

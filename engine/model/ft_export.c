@@ -8,6 +8,7 @@
 #include "engine/model/ft_source.h"
 #include "engine/model/ft_target.h"
 #include "engine/model/text_files.h"
+#include "engine/model/tied_head.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -272,6 +273,7 @@ static int export(struct export *x, struct err *err) {
     TRY(check_ranks(x, err));
     TRY(name_folders(x, err));
     TRY(checkpoint_open(&x->source.cp, x->o->model_dir, err));
+    TRY(tied_head_settle(&x->source.config, x->source.cp, err));
     x->source.names = family_tensors_of(&x->source.config);
     describe_target(x);
     TRY(plan(x, err));

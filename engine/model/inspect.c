@@ -5,6 +5,7 @@
 #include "engine/model/fingerprint.h"
 #include "engine/model/model.h"
 #include "engine/model/text_files.h"
+#include "engine/model/tied_head.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,7 +214,8 @@ int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
     TRY(model_config_load(&c, dir, err));
     TRY(text_files_dir(text, dir, err));
     TRY(checkpoint_open(&cp, dir, err));
-    int rc = fingerprint_compute(fingerprint, &c, cp, err);
+    int rc = tied_head_settle(&c, cp, err);
+    if (rc == 0) rc = fingerprint_compute(fingerprint, &c, cp, err);
     if (rc == 0) {
         json_put_string(w, "family", c.family);
         put_format(w, &c, cp);

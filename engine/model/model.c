@@ -8,6 +8,7 @@
 #include "engine/model/fingerprint.h"
 #include "engine/model/loader.h"
 #include "engine/model/positions.h"
+#include "engine/model/tied_head.h"
 #include <stdlib.h>
 
 static int load_head_norm(struct loader *l, float **out, int32_t layer, const char *stem,
@@ -222,6 +223,7 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     TRY(model_config_load(&m->config, model_dir, err));
     TRY(prepare(m, err));
     TRY(checkpoint_open(&l->cp, model_dir, err));
+    TRY(tied_head_settle(&m->config, l->cp, err));
     l->names = family_tensors_of(&m->config);
     l->roles = calloc(checkpoint_count(l->cp) + 1, sizeof *l->roles);
     if (!l->roles) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);

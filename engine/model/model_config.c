@@ -177,6 +177,17 @@ static int read_dtype(struct model_config *c, const cJSON *json, struct err *err
                    name);
 }
 
+static int read_fingerprint(const cJSON *q, const char *key, char out[FINGERPRINT_LEN + 1],
+                            struct err *err) {
+    const char *s = NULL;
+    TRY(json_get_string(q, key, &s, err));
+    if (!s) return 0;
+    if (strlen(s) != FINGERPRINT_LEN || strspn(s, "0123456789abcdef") != FINGERPRINT_LEN)
+        return err_set(err, E_FORMAT, "'%s' is no fingerprint of %d digits", key, FINGERPRINT_LEN);
+    strcpy(out, s);
+    return 0;
+}
+
 // How `parley quantize` says what it has done; other methods are refused by their names.
 static int read_quantization(struct model_config *c, const cJSON *json, struct err *err) {
     const cJSON *q = cJSON_GetObjectItemCaseSensitive(json, "quantization_config");
@@ -197,6 +208,12 @@ static int read_quantization(struct model_config *c, const cJSON *json, struct e
             " with 8, which parley quantize writes",
             method, (int)bits);
     c->int8 = true;
+    TRY(read_fingerprint(q, MODEL_INT8_OF, c->int8_of, err));
+    TRY(read_fingerprint(q, MODEL_INT8_OWN, c->int8_own, err));
+    if (!c->int8_of[0] != !c->int8_own[0])
+        return err_set(err, E_FORMAT,
+                       "'quantization_config' has one of '" MODEL_INT8_OF "' and '" MODEL_INT8_OWN
+                       "' without the other");
     return 0;
 }
 

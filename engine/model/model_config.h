@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define MODEL_MAX_EOS 8
+#define FINGERPRINT_LEN 32 // lower-case hexadecimal digits (fingerprint.h)
 #define MODEL_MAX_ROT 512
 // Beyond any model, and small enough that their products stay far from overflow:
 // rows * width * layers is at most 2^(26 + 20 + 12).
@@ -19,7 +20,10 @@
 #define MODEL_MAX_FFN (1 << 24)
 #define MODEL_MAX_QKV_ROWS (1 << 26)
 #define MODEL_MAX_VOCAB (1 << 26)
-#define MODEL_INT8_METHOD "parley_int8" // quantization_config's quant_method of `parley quantize`
+// quantization_config of `parley quantize`: quant_method, and two fingerprints
+#define MODEL_INT8_METHOD "parley_int8"
+#define MODEL_INT8_OF "fingerprint"
+#define MODEL_INT8_OWN "folder_fingerprint"
 
 enum model_format { // of the folder: how its tensors are called and lie
     FORMAT_HUGGING_FACE,
@@ -33,6 +37,9 @@ struct model_config {
     enum model_format format;
     enum dtype dtype; // of the stored weights, as the config says (tensors may differ)
     bool int8;        // matrices as 8-bit integers with a scale for each output (kernels/int8.h)
+    // Of a folder that `parley quantize` wrote: the fingerprint of the model that it was made from,
+    // in 8 bits, and the folder's own; "" elsewhere.
+    char int8_of[FINGERPRINT_LEN + 1], int8_own[FINGERPRINT_LEN + 1];
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
 

@@ -2,8 +2,11 @@
 #include "engine/model/quantize.h"
 #include "base/buf.h"
 #include "base/json.h"
+#include "engine/model/fingerprint.h"
+#include "engine/model/ft_folder.h"
 #include "engine/model/model.h"
 #include "engine/model/text_files.h"
+#include "engine/model/tied_head.h"
 #include "kernels/int8.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -68,12 +71,28 @@ static int copy_files(const struct job *j, struct err *err) {
     return rc;
 }
 
+// What loading the source in 8 bits has, and what is in the weights' file that was written.
+static int compute_fingerprints(const struct job *j, char of[FINGERPRINT_LEN + 1],
+                                char own[FINGERPRINT_LEN + 1], struct err *err) {
+    struct model_config c = j->config;
+    struct checkpoint *written = NULL;
+    c.int8 = true;
+    TRY(fingerprint_compute(of, &c, j->cp, err));
+    TRY(checkpoint_open(&written, j->dir, err));
+    int rc = fingerprint_compute(own, &c, written, err);
+    checkpoint_close(written);
+    return rc;
+}
+
 // The text as it is, with one key more in front of the closing brace: nothing that we do not know
 // of is lost. It has been parsed as an object before.
 static int write_config(const struct job *j, struct err *err) {
-    static const char key[] = ",\n  \"quantization_config\": {\n    \"quant_method\": "
-                              "\"" MODEL_INT8_METHOD "\",\n    \"bits\": 8,\n    \"scales\": "
-                              "\"one for each output\"\n  }\n}\n";
+    static const char key[] =
+        ",\n  \"quantization_config\": {\n    \"quant_method\": \"" MODEL_INT8_METHOD "\",\n"
+        "    \"bits\": 8,\n    \"scales\": \"one for each output\",\n"
+        "    \"" MODEL_INT8_OF "\": \"%s\",\n    \"" MODEL_INT8_OWN "\": \"%s\"\n  }\n}\n";
+    char of[FINGERPRINT_LEN + 1], own[FINGERPRINT_LEN + 1];
+    TRY(compute_fingerprints(j, of, own, err));
     struct buf out;
     buf_init(&out, (size_t)8 << 20);
     size_t end = j->config_json.len;
@@ -81,7 +100,7 @@ static int write_config(const struct job *j, struct err *err) {
     if (end > 0) end--;
     while (end > 0 && isspace((unsigned char)j->config_json.data[end - 1])) end--;
     int rc = buf_add(&out, j->config_json.data, end);
-    if (rc == 0) rc = buf_addz(&out, key);
+    if (rc == 0) rc = buf_addf(&out, key, of, own);
     rc = rc < 0 ? err_set(err, rc, "config.json is too large")
                 : write_file(j, "config.json", out.data, out.len, err);
     buf_release(&out);
@@ -90,9 +109,15 @@ static int write_config(const struct job *j, struct err *err) {
 
 static int read_config(struct job *j, struct err *err) {
     char path[PATH_MAX];
+    bool is_ft;
+    TRY(ft_folder_find(path, j->o->model_dir, &is_ft, err));
+    if (is_ft)
+        return err_set(err, E_UNSUPPORTED,
+                       "%s is a FasterTransformer folder; quantize takes those of Hugging Face. It "
+                       "can be served in 8 bits all the same, with weight_dtype int8",
+                       path);
     TRY(path_in(path, j->o->model_dir, "config.json", err));
-    if (access(path, F_OK) < 0)
-        return err_errno(err, "quantize takes folders of Hugging Face: cannot read %s", path);
+    if (access(path, F_OK) < 0) return err_errno(err, "cannot read %s", path);
     buf_release(&j->config_json);
     TRY(buf_read_file(&j->config_json, path, (size_t)4 << 20, err));
     TRY(model_config_load(&j->config, j->o->model_dir, err));
@@ -278,9 +303,9 @@ static void remove_folder(const struct job *j) {
 
 static int write_folder(struct job *j, struct err *err) {
     TRY(check_space(j, err));
-    TRY(write_config(j, err));
     TRY(copy_files(j, err));
     TRY(write_weights(j, err));
+    TRY(write_config(j, err));
     if (rename(j->dir, j->o->out_dir) < 0) return err_errno(err, "cannot name %s", j->o->out_dir);
     return 0;
 }
@@ -288,6 +313,7 @@ static int write_folder(struct job *j, struct err *err) {
 static int run(struct job *j, struct err *err) {
     TRY(read_config(j, err));
     TRY(checkpoint_open(&j->cp, j->o->model_dir, err));
+    TRY(tied_head_settle(&j->config, j->cp, err));
     TRY(plan(j, err));
     TRY(make_folder(j, err));
     int rc = write_folder(j, err);

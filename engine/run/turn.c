@@ -48,7 +48,12 @@ int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *t
     if (stop_matcher_init(&slot->stop, stop, p->n_stop) < 0) {
         return err_set(err, E_INVAL, "stop: a stop string is empty or too long");
     }
-    detokenizer_start(&slot->detokenizer, tokenizer);
+    if (!t->spec.goes_on) {
+        detokenizer_start(&slot->detokenizer, tokenizer);
+        return 0;
+    }
+    if (detokenizer_start_after(&slot->detokenizer, tokenizer, ids, (size_t)t->n_log) < 0)
+        return err_set(err, E_NOMEM, "no memory for the text before the turn");
     return 0;
 }
 

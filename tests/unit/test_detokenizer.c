@@ -6,8 +6,38 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h> // needs the ones above
+
+// The characters that two texts begin with alike.
+static size_t alike(const struct buf *a, const struct buf *b) {
+    size_t n = 0;
+    while (n < a->len && n < b->len && a->data[n] == b->data[n]) n++;
+    return utf8_complete_len(buf_z(a), n);
+}
+
+// Behind the first k ids: what the whole text has more than theirs.
+static void check_after(const struct tokenizer *t, const int32_t *ids, size_t n, size_t k,
+                        const struct buf *whole) {
+    struct detokenizer d = {0};
+    struct buf before, after;
+    struct err err;
+    buf_init(&before, 1 << 20);
+    buf_init(&after, 1 << 20);
+    assert_int_equal(tokenizer_decode(t, ids, k, true, &before, &err), 0);
+    assert_int_equal(detokenizer_start_after(&d, t, ids, k), 0);
+    for (size_t i = k; i < n; i++) {
+        size_t so_far = after.len;
+        assert_int_equal(detokenizer_feed(&d, ids[i], &after), 0);
+        assert_true(utf8_valid(buf_z(&after) + so_far, after.len - so_far));
+    }
+    assert_int_equal(detokenizer_flush(&d, &after), 0);
+    assert_string_equal(buf_z(&after), buf_z(whole) + alike(&before, whole));
+    buf_release(&before);
+    buf_release(&after);
+    detokenizer_release(&d);
+}
 
 static void check(const struct tokenizer *t, const int32_t *ids, size_t n) {
     struct detokenizer d = {0};
@@ -25,6 +55,8 @@ static void check(const struct tokenizer *t, const int32_t *ids, size_t n) {
     assert_int_equal(tokenizer_decode(t, ids, n, true, &whole, &err), 0);
     assert_int_equal(pieces.len, whole.len);
     assert_memory_equal(buf_z(&pieces), buf_z(&whole), whole.len);
+    if (!memchr(buf_z(&whole), 0, whole.len))
+        check_after(t, ids, n, n ? (size_t)rand() % (n < 9 ? n : 9) : 0, &whole);
     buf_release(&pieces);
     buf_release(&whole);
     detokenizer_release(&d);
@@ -133,6 +165,30 @@ static void test_byte_runs(void **state) {
     tokenizer_close(t);
 }
 
+// What goes on with a text has the space in front of its first word, whatever tokenizer it is.
+static void test_in_the_midst_of_a_text(void **state) {
+    static const char text[] =
+        "The capital of France is Paris,\n\nthat of Japan \u6771\u4eac \U0001f642 now.";
+    static const char *const folders[] = {"llama2_spm", "xglm_spm", "xglm_json", "gpt2", "bloom"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        char path[100];
+        struct tokenizer *t;
+        struct err err = {0};
+        struct token_list ids;
+        struct buf whole;
+        snprintf(path, sizeof path, "tests/fixtures/text/%s", folders[f]);
+        if (tokenizer_open(&t, path, &err) < 0) fail_msg("%s", err.text);
+        token_list_init(&ids);
+        buf_init(&whole, 1000);
+        assert_int_equal(tokenizer_encode(t, text, strlen(text), NULL, &ids, &err), 0);
+        assert_int_equal(tokenizer_decode(t, ids.ids, ids.len, true, &whole, &err), 0);
+        for (size_t k = 0; k <= ids.len; k++) check_after(t, ids.ids, ids.len, k, &whole);
+        buf_release(&whole);
+        token_list_release(&ids);
+        tokenizer_close(t);
+    }
+}
+
 static void test_one_character_in_pieces(void **state) {
     struct text_model m = {0};
     struct tokenizer *t;
@@ -164,6 +220,7 @@ int main(void) {
         cmocka_unit_test(test_random_bytes),
         cmocka_unit_test(test_random_ids),
         cmocka_unit_test(test_byte_runs),
+        cmocka_unit_test(test_in_the_midst_of_a_text),
         cmocka_unit_test(test_one_character_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

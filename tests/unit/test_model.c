@@ -28,6 +28,7 @@ struct tweak {
     const char *reshape, *as_i32, *as_f16; // give these another shape or dtype
     const char *change;                    // other content
     const char *extra;                     // a tensor that no model uses
+    bool head_is_embed;                    // lm_head has the embedding's values
     bool shards;                           // layer in one file, the rest in another
 };
 
@@ -66,7 +67,7 @@ static void write_tensors(const char *file, size_t first, size_t last, const str
     size_t n = 0, from[N_TINY + 1];
     for (size_t t = first; t < last; t++) {
         if (is(tiny[t].name, k->skip)) continue;
-        from[n] = t;
+        from[n] = t + (t == 0 && k->head_is_embed);
         list[n] = tiny[t];
         list[n].dtype = is(tiny[t].name, k->as_i32)   ? DTYPE_I32
                         : is(tiny[t].name, k->as_f16) ? DTYPE_F16
@@ -399,6 +400,27 @@ static void a_tied_head_is_the_embedding(void **state) {
     assert_int_equal(f.n_live, 0);
 }
 
+// config.json calls it tied, but the file has a head of its own (transformers 5 takes that one).
+static void a_head_beside_a_tied_one_counts_where_it_differs(void **state) {
+    struct fake_backend f = fake_backend();
+    write_tiny(&(struct tweak){.config = ",\"tie_word_embeddings\":true"});
+    struct model *m = load_ok(dir.path, &f, &split_single);
+    assert_false(m->head_is_embed || m->config.tied_head);
+    struct model *untied;
+    write_tiny(&(struct tweak){0});
+    untied = load_ok(dir.path, &f, &split_single);
+    assert_memory_equal(m->head.data, untied->head.data, m->head.bytes);
+    assert_string_equal(m->fingerprint, untied->fingerprint);
+    model_free(m);
+    model_free(untied);
+    // The embedding once more: nothing to tell apart.
+    write_tiny(&(struct tweak){.config = ",\"tie_word_embeddings\":true", .head_is_embed = true});
+    m = load_ok(dir.path, &f, &split_single);
+    assert_true(m->head_is_embed && m->config.tied_head);
+    model_free(m);
+    assert_int_equal(f.n_live, 0);
+}
+
 struct seen {
     int64_t done, total;
     int calls;
@@ -603,6 +625,7 @@ int main(void) {
         cmocka_unit_test(loads_every_family),
         cmocka_unit_test(loads_shards_and_biases),
         cmocka_unit_test(a_tied_head_is_the_embedding),
+        cmocka_unit_test(a_head_beside_a_tied_one_counts_where_it_differs),
         cmocka_unit_test(reports_progress_and_size),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(buffers_are_passed_over_and_the_rest_is_named),

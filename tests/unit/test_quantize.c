@@ -95,6 +95,7 @@ static void saved_is_what_loading_makes_test(void **state) {
             assert_true(result.n_matrices > 4 && result.bytes_after < result.bytes_before);
             struct model *made = load(&f, from, true), *read = load(&g, out, false);
             same_models(made, read);
+            assert_string_equal(made->fingerprint, read->fingerprint); // sessions go on
             model_free(made);
             model_free(read);
             clear_out(out);
@@ -183,6 +184,12 @@ static void nothing_is_left_test(void **state) {
     o = (struct quantize_options){.model_dir = "tests/fixtures/models/gpt2",
                                   .out_dir = "/proc/none/such"};
     assert_true(quantize_write(&o, &result, &err) < 0);
+    // FasterTransformer's are told from what is none.
+    tmp_text(&dir, "config.ini", "[gpt]\n");
+    o = (struct quantize_options){.model_dir = dir.path, .out_dir = out};
+    assert_int_equal(quantize_write(&o, &result, &err), E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "FasterTransformer"));
+    unlink(tmp_path(&dir, "config.ini"));
 }
 
 int main(void) {

@@ -129,7 +129,7 @@ int main_generate(int argc, char **argv) {
         config_release(&table, &s);
         return rc;
     }
-    struct engine_turn turn = {.sequence = 1, .turn = 1};
+    struct engine_turn turn = {.sequence = 1, .turn = 1, .goes_on = !s.chat};
     sampling_params_init(&turn.sampling);
     turn.sampling.temperature = 0;
     turn.sampling.max_tokens = (int32_t)s.max_tokens;
