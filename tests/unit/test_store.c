@@ -1,6 +1,8 @@
 // The store: which files it opens and which it refuses, its settings, group commit, and the order
 // of answers.
+#include "sessions/archive.h"
 #include "sessions/store_db.h"
+#include "sessions/stored_check.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -381,6 +383,73 @@ static void records_that_contradict_themselves_are_refused_alone(void **state) {
     }
 }
 
+// --- databases of earlier versions -------------------------------------------
+
+static void copy_file(const char *from, const char *to) {
+    static char bytes[1 << 20];
+    int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(in >= 0 && out >= 0);
+    ssize_t n = read(in, bytes, sizeof bytes);
+    assert_true(n > 0 && n < (ssize_t)sizeof bytes);
+    assert_int_equal(write(out, bytes, (size_t)n), n);
+    close(in), close(out);
+}
+
+static void check_linear(const char *id, int64_t n_turns, int64_t n_tokens) {
+    struct archive *a;
+    struct stored_session *s;
+    struct err err = {0};
+    if (archive_open(&a, fx.path, &err) < 0 || archive_load(a, id, &s, &err) < 0 ||
+        stored_session_check(s, &err) < 0)
+        fail_msg("%s: %s", id, err.text);
+    assert_int_equal(s->n_turns, n_turns);
+    assert_int_equal(s->rec.n_tokens, n_tokens);
+    assert_int_equal(s->rec.head, n_turns - 1);
+    assert_null(s->rec.forked_from);
+    for (int64_t i = 0; i < n_turns; i++) assert_int_equal(s->turns[i].rec.parent, i - 1);
+    stored_session_free(s);
+    archive_close(a);
+}
+
+// Killed at schema 1 in the middle of a turn; the next version goes on with it.
+static void a_database_of_schema_1_means_the_same(void **state) {
+    char tail[300];
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx_remove_files();
+    snprintf(tail, sizeof tail, "%s.tail", fx.path);
+    copy_file("tests/fixtures/sessions/schema-1.sqlite", fx.path);
+    copy_file("tests/fixtures/sessions/schema-1.sqlite.tail", tail);
+    fx_open();
+    check_linear("linear", 3, 92);
+    check_linear("waiting", 4, 430);
+    check_linear("empty", 0, 0);
+    check_linear("closed", 1, 18);
+    const struct seen_answer *a = fx_get(1, "cut-off");
+    assert_int_equal(a->n_turns, 3);
+    assert_string_equal(a->turns[1].finish, "interrupted");
+    assert_string_equal(a->turns[2].finish, "interrupted");
+    assert_true(a->turns[1].numbers.output_tokens >= 40); // streamed before the end: from the tail
+    check_linear("cut-off", 3, 20 + 17 + a->turns[1].numbers.output_tokens);
+    fx.max_text = 4096;
+    fx_attach(1, "linear", 0);
+    assert_int_equal(fx_follower(1, "linear")->count[EVENT_DONE], 3);
+    assert_int_equal(fx_follower(1, "linear")->count[EVENT_EVICTED], 2);
+    // And branches, once its model is there.
+    free(fx_session("linear")->rec.fingerprint);
+    fx_session("linear")->rec.fingerprint = strdup(fake.info.fingerprint);
+    struct sessions_request r = fx_request(1, "back");
+    sessions_rewind(fx.ss, &r, "linear", 0, false);
+    fx_settle();
+    fx_turn(1, "linear", "another way");
+    assert_int_equal(fx_session("linear")->turns[3]->rec.parent, 0);
+    assert_int_equal(fx_session("linear")->turns[3]->rec.log_first, 36);
+    fx_restart();
+    assert_int_equal(fx_get(1, "linear")->n_turns, 2);
+    unlink(tail);
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_private_and_set_up),
@@ -397,6 +466,7 @@ int main(void) {
         cmocka_unit_test(a_locked_database_is_waited_for_once),
         cmocka_unit_test(more_jobs_than_the_queue_holds_wait_in_order),
         cmocka_unit_test(records_that_contradict_themselves_are_refused_alone),
+        cmocka_unit_test(a_database_of_schema_1_means_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

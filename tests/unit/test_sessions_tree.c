@@ -1,0 +1,547 @@
+// The tree of turns: whatever is done to it, the log is the path in use, clients and the disk agree
+// on it, and what the disk refuses has not happened.
+#include "sessions/archive.h"
+#include "sessions/store_db.h"
+#include "sessions/stored_check.h"
+#include "sessions/tree.h"
+#include "tests/unit/sessions_fixture.h"
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+
+// --- what must always hold ---------------------------------------------------
+
+static void check_children(const struct session *s, const struct turn_children *c, int64_t parent) {
+    int64_t n = 0, before = TURN_NONE, i;
+    for (i = c->first; i != TURN_NONE; before = i, i = s->turns[i]->newer, n++) {
+        assert_int_equal(s->turns[i]->rec.parent, parent);
+        assert_int_equal(s->turns[i]->older, before);
+        assert_true(i > before);
+    }
+    assert_int_equal(c->last, before);
+    assert_int_equal(c->n, n);
+}
+
+static void check_tree(const char *id) {
+    const struct session *s = fx_session(id);
+    size_t n_on_path = 0, n_marked = 0;
+    if (!s) return;
+    check_children(s, &s->roots, TURN_NONE);
+    for (size_t i = 0; i < s->n_turns; i++) {
+        check_children(s, &s->turns[i]->children, (int64_t)i);
+        n_marked += s->turns[i]->on_path;
+    }
+    for (int64_t i = s->head; i != TURN_NONE; i = s->turns[i]->rec.parent, n_on_path++) {
+        const struct turn *t = s->turns[i];
+        assert_true(t->on_path);
+        if (t->rec.log_first < 0 || t->slim) continue;
+        assert_memory_equal(s->log + t->rec.log_first, t->rec.input_ids, t->rec.n_input * 4);
+        if (t->n_out)
+            assert_memory_equal(s->log + t->rec.log_first + t->rec.n_input, t->ids, t->n_out * 4);
+    }
+    assert_int_equal(n_marked, n_on_path);
+    assert_int_equal(s->n_log, tree_log_end(s, s->head));
+}
+
+static struct stored_session *load(const char *path, const char *id) {
+    struct archive *a;
+    struct stored_session *s = NULL;
+    struct err err = {0};
+    if (archive_open(&a, path, &err) < 0) fail_msg("%s", err.text);
+    if (archive_load(a, id, &s, &err) < 0 || stored_session_check(s, &err) < 0)
+        fail_msg("%s", err.text);
+    archive_close(a);
+    return s;
+}
+
+// --- saying things -----------------------------------------------------------
+
+static void rewind_to(uint64_t client, const char *id, int64_t turn, bool leaf, const char *q) {
+    struct sessions_request r = fx_request(client, q);
+    sessions_rewind(fx.ss, &r, id, turn, leaf);
+}
+static void say_after(const char *id, int64_t after, const char *text, const char *q) {
+    struct sessions_request r = fx_request(1, q);
+    struct turn_input in = {.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
+    sessions_start_turn_after(fx.ss, &r, id, after, &in, NULL, false);
+}
+static void go_on(const char *id, int64_t after, const char *q) {
+    struct sessions_request r = fx_request(1, q);
+    struct turn_input in = {.kind = INPUT_CONTINUE};
+    sessions_start_turn_after(fx.ss, &r, id, after, &in, NULL, false);
+}
+static void again(const char *id, int64_t turn, const char *sampling, const char *q) {
+    struct sessions_request r = fx_request(1, q);
+    sessions_regenerate(fx.ss, &r, id, turn, sampling);
+}
+static void fork_at(const char *id, int64_t turn, const char *new_id, const char *q) {
+    struct sessions_request r = fx_request(1, q);
+    struct session_fork o = {.turn = turn, .new_id = new_id};
+    if (new_id) fx_follower(1, new_id);
+    sessions_fork(fx.ss, &r, id, &o);
+}
+
+// --- one thing at a time -----------------------------------------------------
+
+static void what_is_said_later_follows_the_head(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    const struct session *s = fx_session("s");
+    size_t first_end = (size_t)tree_log_end(s, 0);
+    rewind_to(1, "s", 0, false, "back");
+    fx_settle();
+    const struct follower *f = fx_follower(1, "s");
+    assert_int_equal(f->count[EVENT_REWOUND], 1);
+    assert_string_equal(f->last_request_id, "back");
+    assert_int_equal(s->n_log, first_end);
+    check_tree("s");
+    fx_turn(1, "s", "three");
+    assert_int_equal(s->turns[2]->rec.parent, 0);
+    assert_int_equal(s->turns[2]->rec.log_first, first_end);
+    say_after("s", TURN_NONE, "four", "edit");
+    fx_run();
+    check_tree("s");
+    assert_int_equal(s->turns[3]->rec.log_first, 0);
+    assert_int_equal(f->count[EVENT_REWOUND], 2);
+    const struct seen_answer *a = fx_get(1, "s");
+    assert_int_equal(a->n_turns, 1);
+    assert_int_equal(a->turns[0].turn, 3);
+    assert_int_equal(a->n_turns_total, 4);
+    rewind_to(1, "s", 0, true, "newest");
+    fx_settle();
+    assert_int_equal(s->head, 2);
+    int before = f->n_events;
+    rewind_to(1, "s", 2, false, "there");
+    fx_settle();
+    assert_int_equal(f->n_events, before);
+    assert_int_equal(fx_answer_to("there")->kind, ANSWER_REWOUND);
+    assert_int_equal(fx_answer_to("there")->seq, 0);
+    rewind_to(2, "s", 1, false, "outside"); // not attached: the same as an answer
+    fx_settle();
+    assert_int_equal(fx_answer_to("outside")->kind, ANSWER_REWOUND);
+    assert_true(fx_answer_to("outside")->seq > 0);
+    assert_int_equal(f->count[EVENT_REWOUND], 4);
+    stored_session_free(load(fx.path, "s"));
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 2);
+    check_tree("s");
+    fx_attach(3, "s", 0); // all of it, in order
+    assert_int_equal(fx_follower(3, "s")->count[EVENT_REWOUND], 4);
+    assert_int_equal(fx_follower(3, "s")->count[EVENT_DONE], 4);
+    fx_teardown();
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    go_on("s", TURN_HEAD, "c0");
+    again("s", TURN_HEAD, NULL, "r0");
+    rewind_to(1, "s", 0, false, "w0");
+    fx_settle();
+    assert_string_equal(fx_answer_to("c0")->code, "invalid");
+    assert_string_equal(fx_answer_to("r0")->code, "invalid");
+    assert_string_equal(fx_answer_to("w0")->code, "invalid");
+    fx_turn(1, "s", "one"); // ends by itself
+    go_on("s", TURN_HEAD, "c1");
+    say_after("s", 7, "x", "a7");
+    again("s", 7, NULL, "r7");
+    fork_at("s", 7, "t", "f7");
+    again("s", 0, "{\"top_k\":-1}", "bad");
+    fx_settle();
+    assert_string_equal(fx_answer_to("c1")->code, "invalid");
+    assert_string_equal(fx_answer_to("a7")->code, "invalid");
+    assert_string_equal(fx_answer_to("r7")->code, "invalid");
+    assert_string_equal(fx_answer_to("f7")->code, "invalid");
+    assert_string_equal(fx_answer_to("bad")->code, "invalid");
+    fx_start_with(1, "s", "long", "{\"max_tokens\":50}", false, NULL);
+    fx_settle();
+    rewind_to(1, "s", 0, false, "busy");
+    again("s", TURN_HEAD, NULL, "busy2");
+    say_after("s", 0, "x", "busy3");
+    fork_at("s", 1, "t", "busy4");
+    fx_settle();
+    for (int i = 0; i < 4; i++) {
+        static const char *const q[] = {"busy", "busy2", "busy3", "busy4"};
+        assert_string_equal(fx_answer_to(q[i])->code, "session_busy");
+    }
+    fx_run();
+    // A turn that the new path has no room for: the head stays where it was.
+    struct session *s = fx_session("s");
+    s->rec.session_len = (int64_t)s->n_log + 3;
+    rewind_to(1, "s", TURN_NONE, false, NULL);
+    fx_settle();
+    int64_t seq = event_log_seq(&s->events);
+    say_after("s", 1, "far too long", "full");
+    fx_settle();
+    assert_string_equal(fx_answer_to("full")->code, "session_full");
+    assert_int_equal(event_log_seq(&s->events), seq);
+    assert_int_equal(s->head, TURN_NONE);
+    assert_int_equal(s->n_turns, 2);
+    check_tree("s");
+    say_after("s", TURN_HEAD, "fits", "ok"); // there is room on this one
+    fx_run();
+    assert_int_equal(fx_answer_to("ok")->kind, ANSWER_ACCEPTED);
+    fx_close(1, "s", false);
+    rewind_to(1, "s", 0, false, "closed");
+    fx_settle();
+    assert_string_equal(fx_answer_to("closed")->code, "session_closed");
+    fork_at("s", TURN_HEAD, "t", NULL); // but what it says can be gone on with elsewhere
+    fx_settle();
+    assert_int_equal(fx_session("t")->n_turns, 1);
+    fx_teardown();
+}
+
+static void an_answer_goes_on_where_it_was_cut_off(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_start_with(1, "s", "one", "{\"max_tokens\":4}", false, NULL);
+    fx_run();
+    const struct session *s = fx_session("s");
+    size_t end = s->n_log;
+    go_on("s", TURN_HEAD, "c");
+    fx_run();
+    check_tree("s");
+    const struct turn *t = s->turns[1];
+    assert_int_equal(t->rec.kind, INPUT_CONTINUE);
+    assert_int_equal(t->rec.n_input, 0);
+    assert_int_equal(t->rec.log_first, end);
+    assert_int_equal(fake_token(s->log[end - 1], (int64_t)end, t->rec.seed), s->log[end]);
+    fx_turn(1, "s", "two"); // the system prompt does not come again, nor a second opening
+    stored_session_free(load(fx.path, "s"));
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 3);
+    again("s", 1, NULL, "again"); // of a continuation: goes on once more, differently
+    fx_run();
+    s = fx_session("s");
+    assert_int_equal(s->turns[3]->rec.kind, INPUT_CONTINUE);
+    assert_int_equal(s->turns[3]->rec.log_first, end);
+    check_tree("s");
+    fx_teardown();
+}
+
+static void asking_again_keeps_what_was_asked_for(void **state) {
+    fx_setup_memory();
+    struct sessions_request r = fx_request(1, NULL);
+    struct session_open o = {.id = "s", .sink_len = -1, .sampling = "{\"top_k\":9}"};
+    fx_follower(1, "s");
+    sessions_open_session(fx.ss, &r, &o);
+    fx_settle();
+    fx_start_with(1, "s", "one", "{\"temperature\":0.5,\"seed\":\"7\",\"max_tokens\":3}", false,
+                  "q");
+    fx_run();
+    again("s", 0, NULL, "a");
+    fx_run();
+    again("s", 1, "{\"temperature\":0.25,\"seed\":\"8\"}", "b");
+    fx_run();
+    again("s", TURN_HEAD, NULL, "b"); // said again: the same turn
+    fx_settle();
+    const struct session *s = fx_session("s");
+    assert_int_equal(s->n_turns, 3);
+    assert_int_equal(fx_answer_to("b")->turn, 2);
+    assert_true(s->turns[1]->rec.seed != 7);
+    assert_int_equal(s->turns[2]->rec.seed, 8);
+    assert_non_null(strstr(s->turns[1]->rec.sampling, "\"temperature\":0.5,"));
+    assert_non_null(strstr(s->turns[1]->rec.sampling, "\"max_tokens\":3,"));
+    assert_non_null(strstr(s->turns[2]->rec.sampling, "\"temperature\":0.25,"));
+    assert_non_null(strstr(s->turns[2]->rec.sampling, "\"top_k\":9,")); // the session's
+    assert_null(strstr(s->turns[2]->rec.request, "top_k"));
+    assert_non_null(strstr(s->turns[2]->rec.request, "\"max_tokens\":3"));
+    check_tree("s");
+    fx_teardown();
+}
+
+// The system prompt belongs to the log's first chat turn, wherever that is.
+static void the_system_prompt_comes_once_on_every_path(void **state) {
+    static const int32_t ids[] = {50, 51};
+    fx_setup_memory();
+    struct sessions_request r = fx_request(1, NULL);
+    struct session_open o = {.id = "s", .sink_len = -1, .system = "S"};
+    fx_follower(1, "s");
+    sessions_open_session(fx.ss, &r, &o);
+    fx_settle();
+    fx_start_ids(1, "s", ids, 2);
+    fx_run();
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    say_after("s", 0, "other", NULL);
+    fx_run();
+    say_after("s", TURN_NONE, "first", NULL);
+    fx_run();
+    fork_at("s", 1, "t", NULL);
+    fx_settle();
+    fx_turn(1, "t", "behind a copy");
+    static const int n_prompts[] = {0, 1, 0, 1, 1};
+    for (int i = 0; i < 5; i++) {
+        const struct turn_record *t = &fx_session("s")->turns[i]->rec;
+        int n = 0;
+        for (size_t k = 0; k < t->n_input_ids; k++) n += t->input_ids[k] == 3;
+        assert_int_equal(n, n_prompts[i]);
+    }
+    const struct turn_record *t = &fx_session("t")->turns[2]->rec;
+    for (size_t k = 0; k < t->n_input_ids; k++) assert_int_not_equal(t->input_ids[k], 3);
+    fx_teardown();
+}
+
+// --- forks -------------------------------------------------------------------
+
+static void a_fork_is_a_session_of_its_own(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    say_after("s", 0, "two, otherwise", NULL);
+    fx_run();
+    fork_at("s", 1, "t", "fork"); // off the path in use
+    fx_settle();
+    const struct follower *f = fx_follower(1, "t");
+    assert_int_equal(f->count[EVENT_OPENED], 1);
+    assert_string_equal(f->last_request_id, "fork");
+    const struct session *s = fx_session("s"), *t = fx_session("t");
+    assert_int_equal(t->n_turns, 2);
+    assert_int_equal(t->n_log, tree_log_end(s, 1));
+    assert_string_equal(t->rec.title, s->rec.title);
+    check_tree("t");
+    const struct seen_answer *a = fx_get(1, "t"); // from the store
+    assert_int_equal(a->n_turns, 2);
+    assert_string_equal(a->turns[1].input, "two");
+    assert_string_equal(a->turns[1].finish, "eos");
+    assert_true(a->turns[1].text[0] != 0);
+    check_tree("t"); // ids of what was read agree with the log
+    fx_turn(1, "t", "three");
+    again("t", 0, NULL, "again");
+    fx_run();
+    check_tree("t");
+    assert_int_equal(fx_session("t")->head, 3);
+    assert_int_equal(fx_list("otherwise", 0, NULL)->n_sessions, 1);
+    assert_int_equal(fx_list("one", 0, NULL)->n_sessions, 2);
+    fx_close(1, "s", true); // the copy lives on
+    stored_session_free(load(fx.path, "t"));
+    fx_restart();
+    a = fx_get(1, "t");
+    assert_int_equal(a->n_turns, 1);
+    assert_int_equal(a->n_turns_total, 4);
+    fx_attach(2, "t", 0);
+    assert_int_equal(fx_follower(2, "t")->count[EVENT_STARTED], 2);
+    fork_at("t", TURN_HEAD, "t", "taken");
+    fx_settle();
+    assert_string_equal(fx_answer_to("taken")->code, "session_exists");
+    // An id that only the disk has.
+    fx_open_session(1, "u");
+    fx_restart();
+    fork_at("t", TURN_HEAD, "u", "taken2");
+    fx_settle();
+    assert_string_equal(fx_answer_to("taken2")->code, "session_exists");
+    fx_teardown();
+}
+
+// A crash behind a fork while its first turn runs: numbers of copied turns were never told.
+static void a_cut_off_turn_of_a_fork_is_found_again(void **state) {
+    char path[300];
+    struct store_db db;
+    struct err err = {0};
+    int64_t n;
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fork_at("s", TURN_HEAD, "t", NULL);
+    fx_settle();
+    fx_start_with(1, "t", "two", "{\"max_tokens\":50}", false, NULL);
+    for (int i = 0; i < 10; i++) {
+        clock_fake_advance(&fx.clock, 30000);
+        fx_step();
+    }
+    snprintf(path, sizeof path, "%s-copy", fx.path);
+    char command[1600];
+    snprintf(command, sizeof command, "cp %s %s && cp %s-wal %s-wal", fx.path, path, fx.path, path);
+    assert_int_equal(system(command), 0);
+    if (store_db_open(&db, path, &err) < 0) fail_msg("%s", err.text);
+    if (store_recover(&db, 5, &n, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(n, 1);
+    store_db_close(&db, true);
+    struct stored_session *t = load(path, "t");
+    assert_true(t->turns[1].tokens.n >= 8);
+    assert_int_equal(t->rec.head, 1);
+    stored_session_free(t);
+    snprintf(command, sizeof command, "rm -f %s %s-wal %s-shm %s.lock", path, path, path, path);
+    assert_int_equal(system(command), 0);
+    fx_teardown();
+}
+
+// --- a disk that refuses -----------------------------------------------------
+
+static void disk_full(bool full) {
+    char wal[300];
+    struct stat st;
+    snprintf(wal, sizeof wal, "%s-wal", fx.path);
+    assert_int_equal(stat(wal, &st), 0);
+    struct rlimit limit = {full ? (rlim_t)st.st_size : RLIM_INFINITY, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void what_the_disk_refuses_has_not_happened(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    fx_turn(1, "s", "three");
+    struct session *s = fx_session("s");
+    size_t n_log = s->n_log;
+    int32_t *log = malloc(n_log * sizeof *log);
+    memcpy(log, s->log, n_log * sizeof *log);
+    const struct follower *f = fx_follower(1, "s");
+    int64_t last = f->last;
+    disk_full(true);
+    rewind_to(1, "s", 1, false, "w1"); // all of it in one save, and taken back as one
+    rewind_to(1, "s", 1, false, "w1 too");
+    rewind_to(1, "s", TURN_NONE, false, "w2");
+    rewind_to(1, "s", 2, false, "w3");
+    say_after("s", 0, "refused", "edit");
+    fork_at("s", 2, "t", "fork");
+    fx_settle();
+    fx_run();
+    static const char *const q[] = {"w1", "w1 too", "w2", "w3", "edit", "fork"};
+    for (int i = 0; i < 6; i++) {
+        const struct seen_answer *a = fx_answer_to(q[i]);
+        if (strcmp(a->code, "store_failed")) fail_msg("%s: %s", q[i], a->code);
+    }
+    assert_int_equal(f->last, last);
+    assert_int_equal(s->head, 2);
+    assert_int_equal(s->n_turns, 3);
+    assert_int_equal(s->n_log, n_log);
+    assert_memory_equal(s->log, log, n_log * sizeof *log);
+    assert_null(fx_session("t"));
+    check_tree("s");
+    disk_full(false);
+    say_after("s", 0, "taken", "edit");
+    fx_run();
+    assert_int_equal(fx_answer_to("edit")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(s->turns[3]->rec.parent, 0);
+    check_tree("s");
+    stored_session_free(load(fx.path, "s"));
+    free(log);
+    fx_teardown();
+}
+
+// What is shown is what may be told: the old path until the move is on the disk.
+static void an_uncommitted_move_is_not_shown(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    struct sessions_request r = fx_request(1, "get");
+    service_enter(fx.ss); // nothing is saved before it is left
+    rewind_to(1, "s", 0, false, "back");
+    rewind_to(1, "s", 0, false, "there");
+    sessions_get(fx.ss, &r, "s", false, 0, -1);
+    assert_int_equal(fx_session("s")->head, 0);
+    assert_int_equal(fx_answer_to("get")->n_turns, 2);
+    assert_int_equal(fx_answer_to("get")->n_tokens, tree_log_end(fx_session("s"), 1));
+    for (int i = 0; i < fx.n_answers; i++)
+        assert_string_not_equal(fx.answers[i].request_id, "there"); // it waits for the first one
+    service_leave(fx.ss);
+    fx_settle();
+    assert_int_equal(fx_answer_to("there")->kind, ANSWER_REWOUND);
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+// --- long and wide ones ------------------------------------------------------
+
+static void old_branches_come_from_the_disk(void **state) {
+    fx_settings(":memory:");
+    fake.info.max_session_len = 1000000;
+    fake.default_tokens = 2;
+    fx.max_text = 4096;
+    fx_open();
+    fx_open_session(1, "s");
+    char text[32];
+    for (int i = 0; i < 400; i++) {
+        fx.n_answers = 0;
+        snprintf(text, sizeof text, "turn %d", i);
+        fx_turn(1, "s", text);
+    }
+    struct session *s = fx_session("s");
+    size_t n_log = s->n_log;
+    int32_t *log = malloc(n_log * sizeof *log);
+    memcpy(log, s->log, n_log * sizeof *log);
+    assert_true(s->turns[10]->slim);
+    say_after("s", 5, "branch", NULL);
+    fx_run();
+    assert_int_equal(s->turns[400]->rec.log_first, tree_log_end(s, 5));
+    rewind_to(1, "s", 399, false, "back"); // 6 to 271 are slim, and off the path
+    fx_settle();
+    assert_int_equal(s->head, 399);
+    assert_int_equal(s->n_log, n_log);
+    assert_memory_equal(s->log, log, n_log * sizeof *log);
+    check_tree("s");
+    again("s", 7, NULL, "again");
+    fx_run();
+    assert_string_equal(s->turns[401]->rec.input_text, "turn 7");
+    fork_at("s", 300, "t", NULL);
+    fx_settle();
+    const struct session *t = fx_session("t");
+    assert_int_equal(t->n_turns, 301);
+    assert_memory_equal(t->log, log, t->n_log * sizeof *log);
+    const struct seen_answer *a = fx_get(1, "t");
+    assert_int_equal(a->n_turns, 100);
+    assert_int_equal(a->turns[0].turn, 201);
+    assert_string_equal(a->turns[0].input, "turn 201");
+    fx_turn(1, "t", "goes on");
+    check_tree("t");
+    free(log);
+    fx_teardown();
+}
+
+static double cpu_s(void) {
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+static void ten_thousand_versions_are_no_burden(void **state) {
+    fx_settings(":memory:");
+    fake.default_tokens = 1;
+    fx_open();
+    fx_open_session(1, "s");
+    double first = 0, last = 0;
+    for (int i = 0; i < 10000; i++) {
+        double start = cpu_s();
+        fx.n_answers = 0;
+        say_after("s", TURN_NONE, "version", NULL);
+        fx_settle();
+        fx_step();
+        fx_step();
+        clock_fake_advance(&fx.clock, 30000);
+        fx_settle();
+        *(i < 1000 ? &first : i >= 9000 ? &last : &start) += cpu_s() - start;
+    }
+    struct session *s = fx_session("s");
+    assert_int_equal(s->n_turns, 10000);
+    assert_int_equal(s->n_log, tree_log_end(s, 9999));
+    if (last > 5 * first + 0.2) fail_msg("1000 turns took %.2f s, later %.2f s", first, last);
+    const struct seen_answer *a = fx_get(1, "s");
+    assert_int_equal(a->n_turns, 1);
+    rewind_to(1, "s", 3, false, "old");
+    fx_settle();
+    assert_int_equal(s->head, 3);
+    check_tree("s");
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_said_later_follows_the_head),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(an_answer_goes_on_where_it_was_cut_off),
+        cmocka_unit_test(asking_again_keeps_what_was_asked_for),
+        cmocka_unit_test(the_system_prompt_comes_once_on_every_path),
+        cmocka_unit_test(a_fork_is_a_session_of_its_own),
+        cmocka_unit_test(a_cut_off_turn_of_a_fork_is_found_again),
+        cmocka_unit_test(what_the_disk_refuses_has_not_happened),
+        cmocka_unit_test(an_uncommitted_move_is_not_shown),
+        cmocka_unit_test(old_branches_come_from_the_disk),
+        cmocka_unit_test(ten_thousand_versions_are_no_burden),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
