@@ -133,7 +133,8 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
 void engine_sequence_release(struct engine *e, uint64_t sequence);
 // Sequence `to`, a new one, begins with what the cache of `from` holds of its first n_tokens
 // tokens. Blocks are shared, and copied when one of the two writes to them: O(blocks), whatever
-// their size. Does not wait, and no event comes; from then on `to` is an idle sequence like any
+// their size. Does not wait; ENGINE_FORKED says
+// what came of it (engine_wait passes it over); from then on `to` is an idle sequence like any
 // other, which may be evicted. `from` may have a turn under way. Purely a hint: where nothing can
 // be shared (no cache, the window has moved on, memory is short) `to` starts empty and its next
 // turn recomputes, with the same results. So a caller may ignore the code: E_INVAL: `to` is 0,
@@ -147,7 +148,7 @@ enum engine_event_kind {
     ENGINE_TOKEN,    // one sampled token and the text it released
     ENGINE_DONE,     // the turn ended; text holds what was still held back
     ENGINE_RELEASED, // the sequence's cache is gone; why says how
-    ENGINE_FORKED,   // what became of a fork; engine_poll keeps it to itself
+    ENGINE_FORKED,   // what became of a fork: n_cached tokens, 0 where nothing could be shared
 };
 enum engine_finish {
     FINISH_EOS,

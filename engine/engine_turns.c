@@ -203,11 +203,8 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
 }
 
 int engine_poll(struct engine *e, struct engine_event *out) {
-    int got;
-    while ((got = queue_try_pop(&e->events, out)) == 1) {
-        note_event(e, out);
-        if (out->kind != ENGINE_FORKED) break;
-    }
+    int got = queue_try_pop(&e->events, out);
+    if (got == 1) note_event(e, out);
     return got;
 }
 

@@ -580,8 +580,10 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
         else
             note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
         break;
+    case ENGINE_FORKED: // of one that has a turn by now, its end says it
+        if (e->blocks > 0) note_cache(s, e->n_cached);
+        break;
     case ENGINE_RELEASED:
-    case ENGINE_FORKED:
         break;
     }
 }

@@ -283,6 +283,7 @@ static void refused(struct session *s, const struct store_job *job) {
     bool had_pending = s->pending;
     take_back(s, job);
     if (!s->on_disk) {
+        if (s->rec.forked_from) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
         service_drop(s);
         requests_run_orphans(s, job->rc == E_EXISTS ? &job->err : NULL);
         return;

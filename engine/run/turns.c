@@ -129,7 +129,7 @@ static void fork_sequence(struct instance *in, const struct command *c) {
         if (rc < 0) log_warn("engine.fork", "code=%s", err_name(rc));
         if (to->ring.n_held > 0) go_idle(in, to);
     }
-    emit_forked(&in->emit, c->sequence, to ? to->ring.n_held : 0);
+    emit_forked(&in->emit, c->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0);
     if (to) forget_if_empty(in, to);
 }
 

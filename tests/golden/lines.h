@@ -38,6 +38,7 @@ static inline void go_on(struct engine *e, struct line *l, int32_t draw, int32_t
         assert_true(engine_round(e));
         while (engine_poll(e, &ev) == 1) {
             if (ev.kind == ENGINE_RELEASED && ev.sequence != l->sequence) continue;
+            if (ev.kind == ENGINE_FORKED) continue;
             assert_int_equal(ev.sequence, l->sequence);
             outcome_take(&out, &ev);
         }

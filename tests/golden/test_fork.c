@@ -197,7 +197,10 @@ static void test_refusals_and_empty_forks(void **state) {
     engine_sequence_release(e, 2);
     for (int i = 0; i < 3; i++) {
         assert_true(engine_round(e));
-        while (engine_poll(e, &ev) == 1) assert_int_equal(ev.sequence, 1);
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.kind == ENGINE_FORKED) assert_int_equal(ev.blocks, 0);
+            assert_int_equal(ev.sequence, ev.kind == ENGINE_FORKED ? 2 : 1);
+        }
     }
     assert_null(e->owned);
     assert_null(e->instance.sequences);

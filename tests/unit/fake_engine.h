@@ -239,6 +239,10 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
     if (!f || n_tokens <= 0) return 0;
     int64_t n_cached = n_tokens < f->n_cached ? n_tokens : f->n_cached;
     if (n_cached > 0) fake_sequence(to, true)->n_cached = n_cached;
+    struct engine_event *ev = fake_event(ENGINE_FORKED, NULL);
+    ev->sequence = to;
+    ev->n_cached = n_cached;
+    ev->blocks = n_cached > 0;
     return 0;
 }
 int engine_poll(struct engine *e, struct engine_event *out) {

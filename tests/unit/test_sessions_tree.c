@@ -303,6 +303,10 @@ static void a_fork_is_a_session_of_its_own(void **state) {
     assert_int_equal(t->n_log, tree_log_end(s, 1));
     assert_string_equal(t->rec.title, s->rec.title);
     check_tree("t");
+    assert_true(t->cached_tokens > 0); // shared with the source
+    fx_advance(61000000);
+    assert_int_equal(f->count[EVENT_EVICTED], 1);
+    assert_int_equal(t->cached_tokens, 0);
     const struct seen_answer *a = fx_get(1, "t"); // from the store
     assert_int_equal(a->n_turns, 2);
     assert_string_equal(a->turns[1].input, "two");
