@@ -58,6 +58,7 @@ void archive_session_view(const struct session_record *r, struct session_view *o
         .head = r->head,
         .forked_from = r->forked_from,
         .forked_turn = r->forked_turn,
+        .cancel_after_ms = r->cancel_after_ms,
     };
 }
 
@@ -246,6 +247,7 @@ static void write_session(struct json_writer *w, const struct session_record *r)
     json_put_int(w, "head", r->head);
     json_put_string(w, "forked_from", r->forked_from);
     json_put_int(w, "forked_turn", r->forked_turn);
+    json_put_int(w, "cancel_after_ms", r->cancel_after_ms);
     json_put_int(w, "seq", r->seq);
     json_put_int(w, "seq_reserved", r->seq_reserved);
     json_close(w, '}');

@@ -284,6 +284,8 @@ static int read_session(const struct reader *r, struct session_record *s) {
     TRY(get_int(r, "n_tokens", 0, WHOLE, &s->n_tokens));
     TRY(read_branch(r, s));
     TRY(get_int(r, "seq", 0, WHOLE, &s->seq));
+    if (cJSON_GetObjectItemCaseSensitive(r->at, "cancel_after_ms")) // files of before have none
+        TRY(get_int(r, "cancel_after_ms", 0, WHOLE, &s->cancel_after_ms));
     s->seq_reserved = s->seq; // files of before it was written
     if (!cJSON_GetObjectItemCaseSensitive(r->at, "seq_reserved")) return 0;
     return get_int(r, "seq_reserved", 0, WHOLE, &s->seq_reserved);

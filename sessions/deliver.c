@@ -91,6 +91,7 @@ int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
         DL_APPEND(s->attachments, a);
         DL_APPEND2(c->attachments, a, client_prev, client_next);
     }
+    lost_end(s);
     a->cursor = cursor;
     a->waiting = true;
     service_touch(s);
@@ -122,7 +123,11 @@ void sessions_client_gone(struct sessions *ss, uint64_t client) {
     struct client *c;
     service_enter(ss);
     replays_client_gone(ss, client);
-    while ((c = find_client(ss, client)) && c->attachments) deliver_detach(c->attachments);
+    while ((c = find_client(ss, client)) && c->attachments) {
+        struct session *s = c->attachments->session;
+        deliver_detach(c->attachments);
+        lost_begin(s);
+    }
     if (c) client_forget(ss, c); // requests of it still wait: they will find it gone
     service_leave(ss);
 }

@@ -18,13 +18,14 @@ struct session_record {
     int64_t session_len;
     int32_t memory_len, sink_len;
     int64_t created_ms, updated_ms, closed_ms /* 0: not closed */;
-    int64_t n_turns;      // of the tree
-    int64_t n_tokens;     // of the log: the path from a first turn to the head
-    int64_t head;         // last turn of that path, TURN_NONE
-    char *forked_from;    // id of the session that its first turns are copies from, or NULL
-    int64_t forked_turn;  // the last one of them, as it is numbered there
-    int64_t seq;          // last event that is on disk
-    int64_t seq_reserved; // clients may have been told of deltas up to here (>= seq)
+    int64_t n_turns;         // of the tree
+    int64_t n_tokens;        // of the log: the path from a first turn to the head
+    int64_t head;            // last turn of that path, TURN_NONE
+    char *forked_from;       // id of the session that its first turns are copies from, or NULL
+    int64_t forked_turn;     // the last one of them, as it is numbered there
+    int64_t cancel_after_ms; // without a client for so long, its turns are cancelled; 0: never
+    int64_t seq;             // last event that is on disk
+    int64_t seq_reserved;    // clients may have been told of deltas up to here (>= seq)
 };
 
 #define FINISH_REASON_MAX 16

@@ -28,6 +28,7 @@ struct request {
     int64_t after;            // ATTACH; START: the turn to rewind to, TURN_HEAD
     int64_t last, before;     // GET, EVENTS
     bool attach;              // GET
+    int64_t cancel_after_ms;  // UPDATE, -1: keep
     const char *title;        // UPDATE, FORK
     const char *sampling;     // UPDATE, START, REGENERATE
     const char *new_id;       // FORK; NULL: drawn

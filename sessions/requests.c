@@ -284,6 +284,9 @@ static int check_lengths(const struct sessions *ss, const struct session_open *o
 static int check_open(const struct sessions *ss, const struct session_open *o, struct err *err) {
     if (o->model && strcmp(o->model, ss->info->model_name) != 0)
         return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
+    if (o->cancel_after_ms < 0 || o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+        return err_set(err, E_INVAL, "cancel_after_ms must be from 1 to %d",
+                       SESSION_CANCEL_AFTER_MAX_MS);
     if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
         return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
     if (o->system && strlen(o->system) > SESSION_SYSTEM_BYTES)
@@ -305,6 +308,7 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
     rec->title = record_strdup(title, &failed);
     rec->auto_title = title[0] == '\0';
+    rec->cancel_after_ms = r->open.cancel_after_ms;
     rec->system =
         record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
@@ -442,6 +446,10 @@ static void update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
     char *title = NULL, *sampling = NULL;
+    if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS) {
+        fail(ss, r, "invalid", "cancel_after_ms must be from 1 to %d", SESSION_CANCEL_AFTER_MAX_MS);
+        return;
+    }
     if (r->title && strlen(r->title) > SESSION_TITLE_BYTES) {
         fail(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
         return;
@@ -471,6 +479,7 @@ static void update(struct session *s, const struct request *r) {
         p->sampling = s->rec.sampling;
         s->rec.sampling = sampling;
     }
+    if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
     s->rec.updated_ms = service_now_ms(ss);
     s->version++;
     save_now(s);
@@ -674,8 +683,9 @@ void sessions_get(struct sessions *ss, const struct sessions_request *r, const c
 }
 
 void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     const char *title, const char *sampling) {
+                     const char *title, const char *sampling, int64_t cancel_after_ms) {
     struct request q = requests_of(r, REQUEST_UPDATE, id);
+    q.cancel_after_ms = cancel_after_ms;
     q.title = title;
     q.sampling = sampling;
     requests_submit(ss, &q);

@@ -366,6 +366,8 @@ void run_turn_start(struct session *s, const struct request *r) {
     }
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
+    lost_end(s);
+    if (r->client == CLIENT_GONE) lost_begin(s); // it left before its turn began
     title_from_first(s, t, p);
     ss->n_active++;
     s->changed = true;
@@ -379,6 +381,8 @@ static void finish(struct session *s, struct turn *t, const char *reason, const 
     struct sessions *ss = s->service;
     struct turn_record *r = &t->rec;
     bool failed = false;
+    if (t->lost && !code && strcmp(reason, "cancelled") == 0)
+        code = "client_lost", message = "no connection follows this session any more";
     if (t->state == TURN_QUEUED) s->n_queued--;
     t->state = TURN_DONE;
     t->number = 0;

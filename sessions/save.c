@@ -159,6 +159,7 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
     p->turn = -1;
     p->updated_ms = s->rec.updated_ms;
     p->auto_title = s->rec.auto_title;
+    p->cancel_after_ms = s->rec.cancel_after_ms;
     DL_APPEND(s->pending, p);
     return p;
 }
@@ -226,6 +227,7 @@ static void undo_settings(struct session *s, struct pending *p) {
         s->rec.sampling = p->sampling;
         p->sampling = NULL;
     }
+    s->rec.cancel_after_ms = p->cancel_after_ms;
     s->rec.updated_ms = p->updated_ms;
 }
 

@@ -7,6 +7,7 @@
 //   deliver.c   attaching, and events on their way out
 //   branch.c    moving the head, asking again, forking
 //   history.c   older turns: off memory, and back when somebody asks
+//   lost.c      turns whose last client is lost
 //   keep.c      tokens into the tail before they are told
 //   debug.c, debug_replay.c  what is on record, shown and run again (debug.h)
 //
@@ -45,9 +46,9 @@ struct sessions {
     struct session *by_id, *by_key;
     struct client *clients;
     int64_t next_key;
-    uint64_t next_turn; // engine's turn numbers
+    uint64_t next_turn;          // engine's turn numbers
     struct owner_numbers owners; // whose sessions share cache blocks
-    int64_t n_active;   // turns running or queued
+    int64_t n_active;            // turns running or queued
     struct evict_list idle;
     struct session *lru; // may be unloaded; n_lru of them
     int64_t n_lru;
@@ -78,7 +79,7 @@ int service_add_loading(struct sessions *ss,
                         struct session *s); // under its id alone, until it is read. E_NOMEM
 void service_forget_id(struct session *s);  // out of the table of ids
 void service_drop(struct session *s);       // one that never came to be: nobody has been told of it
-void service_timers_changed(struct session *s); // save_due_us or retry_us did
+void service_timers_changed(struct session *s); // save_due_us, retry_us or lost_us did
 void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
 void service_store_works(struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
@@ -129,6 +130,12 @@ void run_next(struct session *s); // starts the next queued turn if it can
 void run_interrupt(
     struct session *s); // at the service's end: whatever runs or waits ends as interrupted
 void run_engine_event(struct sessions *ss, const struct engine_event *e);
+
+// lost.c
+void lost_begin(struct session *s); // a connection has ended: is anybody left?
+void lost_end(struct session *s);   // somebody is
+bool lost_is_due(const struct session *s);
+void lost_settle(struct session *s);
 
 // save.c
 void save_soon(struct session *s);         // within the commit interval

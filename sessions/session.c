@@ -331,6 +331,7 @@ void session_view_fill(const struct session *s, struct session_view *out) {
         .head = head,
         .forked_from = r->forked_from,
         .forked_turn = r->forked_turn,
+        .cancel_after_ms = r->cancel_after_ms,
         .session_len = r->session_len,
         .cached_tokens = s->cached_tokens,
         .seq = limit,

@@ -44,7 +44,7 @@ struct pending {
     struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // as they were; NULL: not changed
     bool auto_title;
-    int64_t updated_ms; // as it was
+    int64_t updated_ms, cancel_after_ms; // as they were
     struct pending *prev, *next;
 };
 
@@ -73,6 +73,7 @@ struct session {
     int64_t cached_tokens;
     const char *evicting; // asked the engine to let go, and why: "idle"
     bool unload;          // leaves memory as soon as its cache is gone
+    int64_t lost_us;      // its turns are cancelled then, unless a client comes; 0: no such thing
     int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
     struct evict_node idle; // the idle clock
 
@@ -102,7 +103,7 @@ struct session {
         changed; // is in the service's list of sessions to settle; watchers are to be told
     struct session *touched_next;
     struct session *timed_prev,
-        *timed_next; // in the service's list of sessions with save_due_us or retry_us
+        *timed_next; // in the service's list of sessions with one of these times
     bool in_timed;
     struct session *lru_prev, *lru_next; // unloadable ones, the one used longest ago first
     bool in_lru;

@@ -79,7 +79,7 @@ void service_touch(struct session *s) {
 
 void service_timers_changed(struct session *s) {
     struct sessions *ss = s->service;
-    bool wanted = s->save_due_us || s->retry_us;
+    bool wanted = s->save_due_us || s->retry_us || s->lost_us;
     if (wanted && !s->in_timed) DL_APPEND2(ss->timed, s, timed_prev, timed_next);
     if (!wanted && s->in_timed) DL_DELETE2(ss->timed, s, timed_prev, timed_next);
     s->in_timed = wanted;
@@ -136,7 +136,7 @@ static void destroy(struct session *s) {
     struct sessions *ss = s->service;
     show_state(s, -1);
     evict_stop(&ss->idle, &s->idle);
-    s->save_due_us = s->retry_us = 0;
+    s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);
     if (s->in_lru) {
         DL_DELETE2(ss->lru, s, lru_prev, lru_next);
@@ -231,6 +231,7 @@ static void settle(struct session *s) {
         return;
     }
     if (s->closing) settle_closing(s);
+    lost_settle(s);
     run_next(s);
     bool due = s->save_due_us && s->save_due_us <= service_now(ss);
     if (due && !s->saving && !s->deleting) save_begin(s);
@@ -337,7 +338,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
     evict_stop(&ss->idle, &s->idle);
     // Also where no turn has told of a cache: a fork has one that nobody told of.
     engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
-    s->save_due_us = s->retry_us = 0;
+    s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);
     list_lru(s);
     service_forget_id(s);
@@ -428,7 +429,7 @@ static int64_t run_timers(struct sessions *ss) {
     struct session *s;
     DL_FOREACH2(ss->timed, s, timed_next) {
         if (s->save_due_us && s->save_due_us <= now && !s->saving && !s->deleting) service_touch(s);
-        if (s->retry_us && s->retry_us <= now) service_touch(s);
+        if ((s->retry_us && s->retry_us <= now) || lost_is_due(s)) service_touch(s);
     }
     evict_idle(ss);
     probe(ss);
@@ -437,6 +438,7 @@ static int64_t run_timers(struct sessions *ss) {
         if (s->save_due_us && !s->saving && !s->deleting && s->save_due_us < next)
             next = s->save_due_us;
         if (s->retry_us && s->retry_us < next) next = s->retry_us;
+        if (s->lost_us && s->lost_us < next) next = s->lost_us;
     }
     if (evict_next_us(&ss->idle) < next) next = evict_next_us(&ss->idle);
     if (ss->probe_us && !ss->probing && ss->probe_us < next) next = ss->probe_us;

@@ -85,6 +85,7 @@ struct session_view { // one session as it is shown; strings borrowed during the
                              // that path's length, n_turns counts the whole tree
     const char *forked_from; // id of the session that it is a copy of; NULL: of none
     int64_t forked_turn;     // and the last turn that was copied
+    int64_t cancel_after_ms; // of a turn whose last client is lost; 0: it finishes
 };
 
 // CONTINUE goes on with the answer that the log ends with: no text, no ids.
@@ -233,7 +234,11 @@ struct session_open {
     int64_t memory_len, sink_len;
     const char *system, *title; // NULL: none
     const char *sampling;       // JSON object text or NULL; checked here
+    // When a connection ends and leaves nobody attached, what runs or waits is cancelled so many
+    // milliseconds later, unless somebody attaches or starts a turn by then. 0: it finishes.
+    int64_t cancel_after_ms;
 };
+#define SESSION_CANCEL_AFTER_MAX_MS 86400000
 // Each is answered exactly once: by on_answer, or by the event that the protocol names (the caller
 // is attached first).
 void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
@@ -248,7 +253,8 @@ void sessions_get(struct sessions *ss, const struct sessions_request *r, const c
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
                    int64_t limit, const char *cursor);
 void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     const char *title /* NULL: keep */, const char *sampling /* NULL: keep */);
+                     const char *title /* NULL: keep */, const char *sampling /* NULL: keep */,
+                     int64_t cancel_after_ms /* -1: keep */);
 void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
                             bool delete_it);
 void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,

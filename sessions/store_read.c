@@ -52,6 +52,7 @@ static int read_session_row(sqlite3_stmt *s, struct session_record *r) {
     r->head = sqlite3_column_int64(s, 19);
     r->forked_from = column_text(s, 20, &failed);
     r->forked_turn = sqlite3_column_int64(s, 21);
+    r->cancel_after_ms = sqlite3_column_int64(s, 22);
     return failed ? E_NOMEM : 0;
 }
 
@@ -353,7 +354,8 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
         "s.sampling,"
         " s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "
         "s.n_turns,"
-        " s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn FROM sessions s "
+        " s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn, "
+        "s.cancel_after_ms FROM sessions s "
         "JOIN models m ON m.key = s.model"
         " WHERE (s.updated_ms, s.key) < (?, ?)%s",
         l->owner ? " AND s.owner = ?" : "");

@@ -57,6 +57,8 @@ static const char *const migrations[] = {
     "ALTER TABLE sessions ADD COLUMN forked_from TEXT;"
     "ALTER TABLE sessions ADD COLUMN forked_turn INTEGER NOT NULL DEFAULT -1;"
     "UPDATE sessions SET head = n_turns - 1;",
+    // 3: what becomes of a turn whose last client is lost.
+    "ALTER TABLE sessions ADD COLUMN cancel_after_ms INTEGER NOT NULL DEFAULT 0;",
 };
 #define N_MIGRATIONS ((int)(sizeof migrations / sizeof *migrations))
 
@@ -64,7 +66,8 @@ static const char *const migrations[] = {
     "s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, s.sampling, "   \
     "s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "           \
     "s.n_turns, "                                                                                  \
-    "s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn FROM sessions s "     \
+    "s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn, "                    \
+    "s.cancel_after_ms FROM sessions s "                                                           \
     "JOIN models m ON m.key = s.model"
 
 static const char *const statements[SQL_COUNT] = {
@@ -76,13 +79,15 @@ static const char *const statements[SQL_COUNT] = {
     [SQL_SESSION_ADD] = "INSERT INTO sessions (key, id, owner, model, title, auto_title, system, "
                         "sampling, session_len, memory_len,"
                         " sink_len, created_ms, updated_ms, closed_ms, n_turns, n_tokens, seq, "
-                        "seq_reserved, head, forked_from, forked_turn) VALUES (?1, ?2, ?3,"
+                        "seq_reserved, head, forked_from, forked_turn, cancel_after_ms) "
+                        "VALUES (?1, ?2, ?3,"
                         " (SELECT key FROM models WHERE fingerprint = ?4), ?5, ?6, ?7, ?8, ?9, "
                         "?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,"
-                        " ?18, ?19, ?20, ?21)",
+                        " ?18, ?19, ?20, ?21, ?22)",
     [SQL_SESSION_SET] = "UPDATE sessions SET title = ?2, auto_title = ?3, sampling = ?4, "
                         "updated_ms = ?5, closed_ms = ?6, n_turns = ?7,"
-                        " n_tokens = ?8, seq = ?9, seq_reserved = ?10, head = ?11 WHERE key = ?1",
+                        " n_tokens = ?8, seq = ?9, seq_reserved = ?10, head = ?11, "
+                        "cancel_after_ms = ?12 WHERE key = ?1",
     [SQL_TITLE_DROP] = "DELETE FROM search WHERE rowid = -?1",
     [SQL_TITLE_ADD] = "INSERT INTO search (rowid, words, session) VALUES (-?1, ?2, ?1)",
     [SQL_TURN_ADD] = "INSERT INTO turns (session, turn, request_id, request, input_kind, "

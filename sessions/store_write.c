@@ -61,6 +61,7 @@ static int insert_session(struct store_db *db, const struct session_record *r, s
     sqlite3_bind_int64(s, 19, r->head);
     bind_text(s, 20, r->forked_from);
     sqlite3_bind_int64(s, 21, r->forked_turn);
+    sqlite3_bind_int64(s, 22, r->cancel_after_ms);
     int rc = store_db_step_done(db, s, err);
     if (rc < 0 && id_is_taken(db))
         return err_set(err, E_EXISTS, "the session '%s' exists already", r->id);
@@ -81,6 +82,7 @@ static int update_session(struct store_db *db, const struct session_record *r, s
     sqlite3_bind_int64(s, 9, r->seq);
     sqlite3_bind_int64(s, 10, r->seq_reserved);
     sqlite3_bind_int64(s, 11, r->head);
+    sqlite3_bind_int64(s, 12, r->cancel_after_ms);
     TRY(store_db_step_done(db, s, err));
     if (sqlite3_changes(db->sql) == 1) return 0;
     return err_set(err, E_NOTFOUND, "the session '%s' is no longer in the database", r->id);

@@ -142,6 +142,8 @@ static int check_row(const struct stored_session *s, struct err *err) {
     if (!is_time(r->created_ms)) return misfit(err, "session.created_ms is no time");
     if (!is_time(r->updated_ms)) return misfit(err, "session.updated_ms is no time");
     if (!is_time(r->closed_ms)) return misfit(err, "session.closed_ms is no time");
+    if (r->cancel_after_ms < 0 || r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+        return misfit(err, "session.cancel_after_ms is %" PRId64, r->cancel_after_ms);
     if (r->forked_turn < TURN_NONE || r->forked_turn >= NO_TIME_MS)
         return misfit(err, "session.forked_turn is %" PRId64, r->forked_turn);
     if (r->head < TURN_NONE || r->head >= (int64_t)s->n_turns)

@@ -121,6 +121,8 @@ static void repair_tree(struct stored_session *s, bool *failed) {
     if (holes || s->rec.head < TURN_NONE || s->rec.head >= n_turns) s->rec.head = n_turns - 1;
     if (s->rec.forked_from && !session_id_valid(s->rec.forked_from))
         replace(&s->rec.forked_from, NULL, failed);
+    if (s->rec.cancel_after_ms < 0 || s->rec.cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+        s->rec.cancel_after_ms = 0;
     if (s->rec.forked_turn < TURN_NONE || s->rec.forked_turn >= NO_TIME_MS)
         s->rec.forked_turn = TURN_NONE;
 }

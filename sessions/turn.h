@@ -33,6 +33,7 @@ struct turn {
     size_t n_safe;  // in the tail (sessions/tail.h)
     bool on_disk;   // the row exists
     bool failed;    // memory ran out: what the engine still sends is dropped
+    bool lost;      // cancelled because its last client is
     bool slim;      // only the disk has its words, ids, settings and log-probabilities
     // Its place in the tree (sessions/tree.h).
     struct turn_children children;

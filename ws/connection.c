@@ -362,7 +362,7 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         sessions_list(ss, &r, m->query, m->limit, m->cursor);
         break;
     case MESSAGE_SESSION_UPDATE:
-        sessions_update(ss, &r, m->session, m->title, m->sampling);
+        sessions_update(ss, &r, m->session, m->title, m->sampling, m->cancel_after_ms);
         break;
     case MESSAGE_SESSION_CLOSE:
         sessions_close_session(ss, &r, m->session, m->delete_it);

@@ -102,6 +102,25 @@ static int get_session(struct decoder *d, bool required) {
     return 0;
 }
 
+// "finish", or {"cancel_after_ms": N}.
+static int get_on_disconnect(struct decoder *d) {
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(d->json, "on_disconnect");
+    const char *how = cJSON_GetStringValue(v);
+    if (!v || cJSON_IsNull(v)) return 0;
+    if (how && strcmp(how, "finish") == 0) {
+        d->m->cancel_after_ms = 0;
+        return 0;
+    }
+    if (!cJSON_IsObject(v))
+        return bad(d, how ? "invalid" : "bad_message", "is \"finish\" or {\"cancel_after_ms\": N}",
+                   "on_disconnect");
+    const cJSON *ms = cJSON_GetObjectItemCaseSensitive(v, "cancel_after_ms");
+    int rc = json_get_int(v, "cancel_after_ms", 1, SESSION_CANCEL_AFTER_MAX_MS,
+                          &d->m->cancel_after_ms, d->err);
+    if (rc < 0) return fail(d, cJSON_IsNumber(ms) ? "invalid" : "bad_message", rc);
+    return ms ? 0 : bad(d, "bad_message", "needs cancel_after_ms", "on_disconnect");
+}
+
 // As text: printing what cJSON read would round seeds to 53 bits.
 static int get_sampling(struct decoder *d, const char *text) {
     const cJSON *object = NULL;
@@ -132,6 +151,8 @@ static int decode_open(struct decoder *d, const char *text) {
     TRY(get_text(d, "system", PROTOCOL_SYSTEM_BYTES, &o->system));
     TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &o->title));
     TRY(get_sampling(d, text));
+    TRY(get_on_disconnect(d));
+    o->cancel_after_ms = d->m->cancel_after_ms > 0 ? d->m->cancel_after_ms : 0;
     o->sampling = d->m->sampling;
     return 0;
 }
@@ -201,6 +222,7 @@ static int decode_list(struct decoder *d) {
 static int decode_update(struct decoder *d, const char *text) {
     TRY(get_session(d, true));
     TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->m->title));
+    TRY(get_on_disconnect(d));
     return get_sampling(d, text);
 }
 
@@ -306,7 +328,7 @@ int message_decode(struct message *m, const char *text, size_t len,
                    const struct json_limits *limits, const char **code, struct err *err) {
     struct decoder d = {m, NULL, code, err};
     memset(m, 0, sizeof(*m));
-    m->after = m->before = m->turn = -1;
+    m->after = m->before = m->turn = m->cancel_after_ms = -1;
     m->last = 100;
     m->limit = 50;
     *code = "internal";

@@ -44,6 +44,7 @@ struct message { // strings are borrowed from json and sampling, and live until 
     // TURN_REGENERATE: turn is TURN_NONE for null, TURN_HEAD when absent, and so is after of
     // TURN_START.
     int64_t after, last, before, limit, turn;
+    int64_t cancel_after_ms; // of on_disconnect: 0 "finish", -1 when absent
     bool attach, delete_it, queue, leaf;
     const char *query, *cursor, *title, *new_session; // or NULL
     const char *sampling;                             // the object as it was written, or NULL

@@ -51,6 +51,13 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
     json_put_int(w, "cached_tokens", v->cached_tokens);
     json_put_string(w, "system", v->system);
     put_object(w, "sampling", v->sampling);
+    if (v->cancel_after_ms) {
+        json_open(w, "on_disconnect", '{');
+        json_put_int(w, "cancel_after_ms", v->cancel_after_ms);
+        json_close(w, '}');
+    } else {
+        json_put_string(w, "on_disconnect", "finish");
+    }
     json_put_int(w, "seq", v->seq);
     put_turn_or_null(w, "turn", v->turn);
     put_turn_or_null(w, "head", v->head);

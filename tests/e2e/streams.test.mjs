@@ -203,6 +203,29 @@ test('a disconnect ends no turn', async () => {
   assert.deepEqual([done.finish_reason, ids.length], ['length', few(400)]);
 });
 
+test('on_disconnect: a turn that nobody follows ends in its time, with what it said; who comes back in time has it all', async () => {
+  const client = await server.connect();
+  const other = await server.connect();
+  for (const comesBack of [false, true]) {
+    const dropped = await server.connect();
+    const author = await Follower.open(dropped, { on_disconnect: { cancel_after_ms: comesBack ? 20000 : 200 } });
+    const turn = await author.start('Tell me a story.', { sampling: endless(few(comesBack ? 200 : 3000)) });
+    await author.tokens(turn, 3);
+    await dropped.terminate();
+    if (!comesBack) await until('the end', async () => (await client.ask({ type: 'session.get', session: author.session })).turns[0].state === 'done');
+    await author.attach(other);
+    const { done, ids } = await author.done(turn);
+    assert.equal(done.finish_reason, comesBack ? 'length' : 'cancelled');
+    assert.equal(done.error?.code, comesBack ? undefined : 'client_lost');
+    assert.ok(ids.length >= 3 && ids.length === done.usage.output_tokens);
+    author.leave();
+  }
+  const session = await client.open({});
+  const updated = await client.ask({ type: 'session.update', session, on_disconnect: { cancel_after_ms: 1234 } });
+  assert.deepEqual(updated.session.on_disconnect, { cancel_after_ms: 1234 });
+  assert.equal((await client.ask({ type: 'session.update', session, on_disconnect: 'finish' })).session.on_disconnect, 'finish');
+});
+
 test('attaching again on the same connection: everything behind `after` comes behind the answer', async () => {
   const client = await server.connect();
   const author = await Follower.open(await server.connect());

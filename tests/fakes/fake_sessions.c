@@ -310,7 +310,7 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
     free(v);
 }
 void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     const char *title, const char *sampling) {
+                     const char *title, const char *sampling, int64_t cancel_after_ms) {
     struct session *s = find(ss, r, id);
     if (!s) return;
     if (title) snprintf(s->title, sizeof(s->title), "%s", title);

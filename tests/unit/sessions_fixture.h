@@ -357,7 +357,7 @@ static const struct seen_answer *fx_get(uint64_t client, const char *id) {
 }
 static void fx_update(uint64_t client, const char *id, const char *title, const char *sampling) {
     struct sessions_request r = fx_request(client, "update");
-    sessions_update(fx.ss, &r, id, title, sampling);
+    sessions_update(fx.ss, &r, id, title, sampling, -1);
     fx_settle();
 }
 static void fx_close(uint64_t client, const char *id, bool delete_it) {

@@ -62,6 +62,19 @@ static void every_type_with_its_keys(void **state) {
     assert_null(m.sampling);
     assert_int_equal(decode("{\"type\":\"session.close\",\"session\":\"a\",\"delete\":true}"), 0);
     assert_true(m.delete_it);
+    assert_int_equal(decode("{\"type\":\"session.open\",\"on_disconnect\":\"finish\"}"), 0);
+    assert_int_equal(m.open.cancel_after_ms, 0);
+    assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"on_disconnect\":"
+                            "{\"cancel_after_ms\":250}}"),
+                     0);
+    assert_int_equal(m.cancel_after_ms, 250);
+    assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\"}"), 0);
+    assert_int_equal(m.cancel_after_ms, -1);
+    refused("{\"type\":\"session.open\",\"on_disconnect\":\"die\"}", "invalid", "on_disconnect");
+    refused("{\"type\":\"session.open\",\"on_disconnect\":5}", "bad_message", "on_disconnect");
+    refused("{\"type\":\"session.open\",\"on_disconnect\":{}}", "bad_message", "on_disconnect");
+    refused("{\"type\":\"session.open\",\"on_disconnect\":{\"cancel_after_ms\":0}}", "invalid",
+            "cancel_after_ms");
     assert_int_equal(decode("{\"type\":\"turn.cancel\",\"session\":\"a\"}"), 0);
     assert_int_equal(decode("{\"type\":\"turn.get\",\"session\":\"a\",\"turn\":4}"), 0);
     assert_int_equal(m.turn, 4);

@@ -84,7 +84,7 @@ static void another_owner_finds_nothing(void **state) {
         sessions_attach(fx.ss, &r, "mine", 0);
         sessions_detach(fx.ss, &r, "mine");
         sessions_get(fx.ss, &r, "mine", true, 0, -1);
-        sessions_update(fx.ss, &r, "mine", "t", NULL);
+        sessions_update(fx.ss, &r, "mine", "t", NULL, -1);
         sessions_close_session(fx.ss, &r, "mine", true);
         sessions_start_turn(fx.ss, &r, "mine", &in, NULL, true);
         sessions_cancel_turn(fx.ss, &r, "mine", -1);
@@ -289,9 +289,9 @@ static void an_event_answers_its_own_request(void **state) {
     assert_string_equal(fx_follower(2, "s")->last_request_id, "");
     fx.by_hand = true;
     struct sessions_request r = fx_request(2, "theirs");
-    sessions_update(fx.ss, &r, "s", "one", NULL);
+    sessions_update(fx.ss, &r, "s", "one", NULL, -1);
     r = fx_request(1, "mine");
-    sessions_update(fx.ss, &r, "s", "two", NULL);
+    sessions_update(fx.ss, &r, "s", "two", NULL, -1);
     fx_settle();
     struct session_event e;
     assert_int_equal(session_next_event(fx_session("s"), 1, 64, &e), 1);
@@ -454,7 +454,7 @@ static void what_jumps_over_an_event_does_not_lose_its_answer(void **state) {
         // The same with an update, which is committed and told, and not taken.
         fx_attach(1, "s", -1);
         r = fx_request(1, "q3"), behind = fx_request(1, "q4");
-        sessions_update(fx.ss, &r, "s", "title", NULL);
+        sessions_update(fx.ss, &r, "s", "title", NULL, -1);
         fx_settle();
         assert_int_equal(fx.answered[3], 0);
         if (how == 0) sessions_detach(fx.ss, &behind, "s");

@@ -118,7 +118,7 @@ static void what_is_refused_between_facts_leaves_no_gap(void **state) {
     for (int i = 0; i < 5; i++) fx_step();
     disk_full(true);
     struct sessions_request r = fx_request(1, "u");
-    sessions_update(fx.ss, &r, "s", "Other", NULL); // takes a number; the save is on its way
+    sessions_update(fx.ss, &r, "s", "Other", NULL, -1); // takes a number; the save is on its way
     fake_step();
     fx_start_with(1, "s", "queued", NULL, true, "q");
     for (int i = 0; i < 40; i++) fx_step();

@@ -25,7 +25,7 @@ static void a_bit_of_everything(void) {
     sessions_attach(fx.ss, (r = ask(1), &r), "old", -1);
     sessions_get(fx.ss, (r = ask(2), &r), "old", true, 0, -1);
     fx_settle();
-    sessions_update(fx.ss, (r = ask(1), &r), "old", "Renamed", "{\"top_k\":3}");
+    sessions_update(fx.ss, (r = ask(1), &r), "old", "Renamed", "{\"top_k\":3}", -1);
     sessions_start_turn(fx.ss, (r = ask(1), &r), "old", &hello, "{\"logprobs\":true}", false);
     sessions_start_turn(fx.ss, (r = ask(2), &r), "old", &raw, NULL, true);
     sessions_list(fx.ss, (r = ask(1), &r), "hel", 10, NULL);

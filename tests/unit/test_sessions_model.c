@@ -269,7 +269,7 @@ static void one_operation(void) {
     } else if (what < 72) {
         struct sessions_request r = ask(client);
         sessions_update(fx.ss, &r, m.id[s], pick(2) ? "Title" : "",
-                        pick(2) ? "{\"top_k\":3}" : NULL);
+                        pick(2) ? "{\"top_k\":3}" : NULL, -1);
     } else if (what < 76) {
         fx.by_hand = pick(2);
         fx.max_text = (size_t)(1 + pick(60));

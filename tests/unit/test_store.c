@@ -62,7 +62,7 @@ static void the_file_is_private_and_set_up(void **state) {
         const char *pragma, *value;
     } want[] = {{"PRAGMA journal_mode", "wal"},
                 {"PRAGMA application_id", "1347570777"},
-                {"PRAGMA user_version", "2"},
+                {"PRAGMA user_version", "3"},
                 {"PRAGMA foreign_key_check", NULL}};
     assert_int_equal(sqlite3_open_v2(fx.path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     for (int i = 0; i < 4; i++) {
