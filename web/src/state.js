@@ -369,6 +369,7 @@ export function applyEvent(frame) {
   const session = state.sessions.get(id);
   switch (frame.type) {
     case 'session.evicted':
+    case 'session.parked':
       if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });
       break;
     case 'session.rewound':

@@ -7,7 +7,7 @@
  *   sampling?: Record<string, any>, seed?: string,
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
  *   timings?: {queue_ms: number, prefill_ms: number, first_token_ms: number, decode_ms: number, tokens_per_second: number},
- *   cache?: {source: string, kept_tokens: number, computed_tokens: number},
+ *   cache?: {source: string, kept_tokens: number, computed_tokens: number, resume_ms?: number},
  *   error?: {code: string, message: string},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
@@ -103,7 +103,7 @@ export function exchangesOf(turns) {
 const sum = (turns, value) => turns.reduce((total, turn) => total + value(turn), 0);
 
 /**
- * An exchange as one turn: the message of its first, the end of its last, and one text.
+ * An exchange as one turn: the message and the place of its first, the end of its last, and one text.
  * @param {Turn[]} exchange
  * @returns {Turn}
  */
@@ -116,6 +116,8 @@ export function joined(exchange) {
   return {
     ...last,
     turn: first.turn,
+    parent: first.parent,
+    siblings: first.siblings,
     input: first.input,
     created_ms: first.created_ms,
     text: exchange.map((turn) => turn.text).join(''),

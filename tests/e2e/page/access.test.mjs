@@ -50,6 +50,13 @@ for (const colorScheme of ['light', 'dark']) {
     await page.fill('#field-top_p', '7');
     await check(page, 'settings with a wrong value');
     await page.keyboard.press('Escape');
+    await page.locator('[data-action=regenerate]').last().click();
+    await page.waitForSelector('.versions');
+    await settled(page, 3);
+    await check(page, 'versions');
+    await page.press('#message', 'ArrowUp');
+    await check(page, 'editing a message');
+    await page.keyboard.press('Escape');
     await page.locator('[data-action=inspect]').last().click();
     await page.waitForSelector('.inspector .tokens');
     for (const tab of ['answer', 'input', 'run', 'replay', 'events']) {

@@ -133,6 +133,13 @@ function factsOf(answer) {
       'The cache had been let go: the conversation was read again first',
       'fact-cache',
     ]);
+  const from = { host: 'host memory', snapshot: 'a snapshot on disk' }[answer.cache?.source ?? ''];
+  if (done && from && answer.cache)
+    facts.push([
+      `resumed ${plural(answer.cache.kept_tokens, 'token')}`,
+      `The cache came back from ${from}${answer.cache.resume_ms ? ` in ${duration(answer.cache.resume_ms)}` : ''}`,
+      'fact-cache',
+    ]);
   return facts;
 }
 

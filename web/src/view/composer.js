@@ -5,7 +5,7 @@ import { send, stop, whyNot } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
-import { field, touchScreen, writeMessage } from './message_field.js';
+import { field, touchScreen } from './message_field.js';
 import { fullNotice, meters } from './meters.js';
 import { editLast, toEnd } from './transcript.js';
 
@@ -88,15 +88,11 @@ field.addEventListener('keydown', (event) => {
   ) {
     event.preventDefault();
     submit();
-  } else if (event.key === 'ArrowUp' && !field.value && lastSaid()) {
+  } else if (event.key === 'ArrowUp' && !field.value && editLast()) {
     event.preventDefault();
-    if (!editLast()) writeMessage(lastSaid());
   }
 });
 addEventListener('pagehide', keepDraft);
-
-/** The last thing said in this session. */
-const lastSaid = () => currentChat()?.turns.findLast((turn) => turn.input.content)?.input.content ?? '';
 
 function draw() {
   const chat = currentChat();

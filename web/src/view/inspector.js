@@ -192,18 +192,11 @@ function timingBar({ turn }) {
 /** @param {Record_['turn']} turn @returns {Array<[string, string]>} */
 function cacheRows({ cache }) {
   if (!cache) return [];
-  const { source, kept_tokens, computed_tokens, ...others } = /** @type {Record<string, any>} */ (cache);
   return [
-    ['Cache', SOURCES[source] ?? source],
-    ['Tokens from the cache', count(kept_tokens)],
-    ['Tokens computed', count(computed_tokens)],
-    ...Object.entries(others).map(
-      ([key, value]) =>
-        /** @type {[string, string]} */ ([
-          key.replace(/_(ms|bytes|tokens)$/, '').replaceAll('_', ' '),
-          key.endsWith('_ms') ? duration(value) : typeof value === 'number' ? count(value) : String(value),
-        ]),
-    ),
+    ['Cache', SOURCES[cache.source] ?? cache.source],
+    ['Brought back in', cache.resume_ms ? duration(cache.resume_ms) : ''],
+    ['Tokens from the cache', count(cache.kept_tokens)],
+    ['Tokens computed', count(cache.computed_tokens)],
   ];
 }
 

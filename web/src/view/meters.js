@@ -96,7 +96,9 @@ function draw() {
     `The model sees the last ${plural(window, 'token')}` +
       (used > window ? ': what came before has left its memory, not the log.' : '.') +
       (asleep
-        ? ' The cache is let go: the next message reads them again first.'
+        ? known?.state === 'parked'
+          ? ' The cache is in host memory: the next message brings it back.'
+          : ' The cache is let go: the next message reads them again first.'
         : ` ${plural(cached, 'token')} are in the cache now.`),
   );
   memory.element.classList.toggle('asleep', asleep);
