@@ -55,6 +55,7 @@ static int options_check(const struct engine_options *o, struct err *err) {
     TRY(check_range("default_memory_len", o->default_memory_len, 0, INT32_MAX / 2, err));
     TRY(check_range("max_session_len", o->max_session_len, 0, INT32_MAX / 2, err));
     TRY(check_range("kv_cache_bytes", o->kv_cache_bytes, 0, INT64_MAX, err));
+    TRY(check_range("host_cache_bytes", o->host_cache_bytes, 0, INT64_MAX, err));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
         return err_set(err, E_INVAL, "block_tokens: %d is not a power of two", o->block_tokens);
     }
@@ -254,6 +255,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
         .max_running = o->max_sequences,
         .prefill_tokens = o->prefill_chunk_tokens,
         .block_tokens = o->block_tokens,
+        .host_cache_bytes = o->host_cache_bytes,
     };
     TRY(size_cache(e, o, &io, err));
     collect_eos(e);
@@ -261,10 +263,12 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
     io.max_idle = (int32_t)idle;
     e->max_queued = o->max_queued_turns;
-    e->max_known = (int32_t)idle + o->max_sequences + o->max_queued_turns;
-    // A sequence has at most one fork or release, one submit, one cancel and one more release under
-    // way: no command is refused.
-    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 4 + 1, NULL, NULL,
+    int64_t parked = o->host_cache_bytes / e->info.block_bytes;
+    if (parked > TIERS_MAX_IMAGES) parked = TIERS_MAX_IMAGES;
+    e->max_known = (int32_t)(idle + parked) + o->max_sequences + o->max_queued_turns;
+    // A sequence has at most one fork or release, one submit, one cancel, one more release, and one
+    // of each hint (park, warm) under way: no command is refused.
+    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 6 + 1, NULL, NULL,
                    err));
     TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,
                    err));

@@ -41,7 +41,10 @@ struct engine_options {
     bool kv_dtype_auto;     // the backend's choice: what it computes in, F32 on the CPU
     int64_t kv_cache_bytes; // size of the pool; 0: on a GPU what gpu_memory_fraction leaves; else
                             // enough for max_sequences full windows, at most half of free memory
-    int32_t block_tokens;   // positions per cache block: a power of two, 8 .. 256
+    // Host memory for caches that leave the device: idle sequences are parked there rather than
+    // forgotten, the one used longest ago goes first. 0: none.
+    int64_t host_cache_bytes;
+    int32_t block_tokens;         // positions per cache block: a power of two, 8 .. 256
     int32_t default_memory_len;   // 0: what the model was trained for
     int32_t max_sequences;        // turns that run at once; more wait in the queue
     int32_t max_queued_turns;     // more are refused with E_BUSY
@@ -128,8 +131,12 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
 // Ends the turn within one step, whatever it waits for; its ENGINE_DONE says "cancelled". Unknown:
 // ignored.
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
-// Drops the cache of an idle sequence (ENGINE_RELEASED follows); after its turn if one is running.
-// Unknown: ignored.
+// Lets the cache of an idle sequence leave the device: in the background it is copied to host
+// memory, ENGINE_PARKED follows; ENGINE_RELEASED where there is no room for it, or no such tier. A
+// turn that comes meanwhile finds the cache, and nothing follows. Unknown: ignored.
+void engine_sequence_park(struct engine *e, uint64_t sequence);
+// Drops the cache of an idle sequence, wherever it is (ENGINE_RELEASED follows); after its turn if
+// one is running. Unknown: ignored.
 void engine_sequence_release(struct engine *e, uint64_t sequence);
 // Sequence `to`, a new one, begins with what the cache of `from` holds of its first n_tokens
 // tokens. Blocks are shared, and copied when one of the two writes to them: O(blocks), whatever
@@ -147,6 +154,7 @@ enum engine_event_kind {
     ENGINE_PROGRESS, // prefill: n_done of n_total (at most one per step, none for short prompts)
     ENGINE_TOKEN,    // one sampled token and the text it released
     ENGINE_DONE,     // the turn ended; text holds what was still held back
+    ENGINE_PARKED,   // the sequence's cache is in host memory now; why says how it came to that
     ENGINE_RELEASED, // the sequence's cache is gone; why says how
     ENGINE_FORKED,   // what became of a fork: n_cached tokens, 0 where nothing could be shared
 };
@@ -161,8 +169,10 @@ enum engine_finish {
 };
 const char *engine_finish_name(
     enum engine_finish f); // "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
-enum engine_cache_source { CACHE_NONE, CACHE_KEPT, CACHE_RECOMPUTED }; // NONE: a first turn
-const char *engine_cache_source_name(enum engine_cache_source s); // "none", "kept", "recomputed"
+// NONE: a first turn. HOST: copied back from host memory; SNAPSHOT: read from a file.
+enum engine_cache_source { CACHE_NONE, CACHE_KEPT, CACHE_RECOMPUTED, CACHE_HOST, CACHE_SNAPSHOT };
+const char *engine_cache_source_name(
+    enum engine_cache_source s); // "none", "kept", "recomputed", "host", "snapshot"
 enum engine_release { RELEASE_ASKED, RELEASE_PRESSURE };
 
 #define ENGINE_EVENT_TEXT 232
@@ -195,9 +205,12 @@ struct engine_event {
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first sampled token to the last
     int64_t n_prefilled, n_generated;        // tokens computed before the first draw; tokens drawn
-    // ENGINE_RELEASED
+    int64_t resume_us; // of prefill_us: to have again what an earlier turn had computed
+    // ENGINE_RELEASED, ENGINE_PARKED
     enum engine_release why;
-    int32_t blocks; // STARTED, DONE, RELEASED: cache blocks that the sequence holds (held)
+    int32_t blocks; // STARTED, DONE, RELEASED: cache blocks that the sequence holds (held); PARKED:
+                    // in host memory
+    bool parked;    // DONE, PARKED: what there is of its cache is in host memory
 };
 // 1 with an event, 0 when none waits. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);
@@ -208,6 +221,8 @@ struct engine_load { // a snapshot for metrics, admission and the page; any thre
     int32_t running, queued, sequences; // turns running and waiting; sequences with a cache
     int32_t blocks_free, blocks_total,
         blocks_idle; // idle: held by sequences without a turn, evictable
+    int32_t parked;  // sequences whose cache is in host memory
+    int32_t host_blocks_free, host_blocks_total;
     int64_t steps, step_us_ewma;
     bool device_lost;     // an accelerator failed: every turn has ended, and no new one is taken
     int64_t heartbeat_us; // monotonic time of the engine loop's last turn-round (liveness)

@@ -22,7 +22,9 @@ const char *engine_finish_name(enum engine_finish f) {
 
 const char *engine_cache_source_name(enum engine_cache_source s) {
     static const char *const names[] = {
-        [CACHE_NONE] = "none", [CACHE_KEPT] = "kept", [CACHE_RECOMPUTED] = "recomputed"};
+        [CACHE_NONE] = "none", [CACHE_KEPT] = "kept",         [CACHE_RECOMPUTED] = "recomputed",
+        [CACHE_HOST] = "host", [CACHE_SNAPSHOT] = "snapshot",
+    };
     return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
 }
 
@@ -58,9 +60,12 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     if (ev->kind == ENGINE_DONE) {
         w->active = false;
         e->n_active--;
-        if (ev->blocks == 0) forget(e, w);
+        w->park_sent = false;
+        if (ev->blocks == 0 && !ev->parked) forget(e, w);
+    } else if (ev->kind == ENGINE_PARKED) {
+        w->park_sent = false;
     } else if (ev->kind == ENGINE_RELEASED) {
-        w->release_sent = false;
+        w->release_sent = w->park_sent = false;
         if (!w->active) forget(e, w); // else a new turn was submitted since
     } else if (ev->kind == ENGINE_FORKED && ev->blocks == 0) {
         if (!w->active) forget(e, w); // else its turn starts from nothing
@@ -182,6 +187,13 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     w->cancel_sent = queue_try_push(&e->commands, &c) == 0;
 }
 
+void engine_sequence_park(struct engine *e, uint64_t sequence) {
+    struct owned *w = find(e, sequence);
+    if (!w || w->active || w->park_sent || w->release_sent) return;
+    struct command c = {.kind = COMMAND_PARK, .sequence = sequence};
+    w->park_sent = queue_try_push(&e->commands, &c) == 0;
+}
+
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
     struct owned *w = find(e, sequence);
     if (!w || w->release_sent) return;
@@ -225,6 +237,9 @@ void engine_load(const struct engine *e, struct engine_load *out) {
         .blocks_free = atomic_load_explicit(&l->blocks_free, memory_order_relaxed),
         .blocks_total = e->info.n_blocks,
         .blocks_idle = atomic_load_explicit(&l->blocks_idle, memory_order_relaxed),
+        .parked = atomic_load_explicit(&l->parked, memory_order_relaxed),
+        .host_blocks_free = atomic_load_explicit(&l->host_blocks_free, memory_order_relaxed),
+        .host_blocks_total = e->instance.tiers.host.n_blocks,
         .steps = atomic_load_explicit(&l->steps, memory_order_relaxed),
         .step_us_ewma = atomic_load_explicit(&l->step_us_ewma, memory_order_relaxed),
         .device_lost = atomic_load_explicit(&l->device_lost, memory_order_relaxed),

@@ -24,6 +24,8 @@ static struct engine_event *event_begin(struct emitter *e, enum engine_event_kin
     ev->queue_us = ev->prefill_us = ev->decode_us = 0;
     ev->n_prefilled = ev->n_generated = 0;
     ev->why = RELEASE_ASKED;
+    ev->resume_us = 0;
+    ev->parked = false;
     ev->blocks = 0;
     return ev;
 }
@@ -89,8 +91,18 @@ void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s
     event_push(e);
 }
 
+// What bringing the cache back cost: the copies, and of the time that computing took the part of
+// the tokens that an earlier turn had computed already. (The pending token is new to the cache.)
+static int64_t resume_time(const struct turn *t, int64_t prefill_us) {
+    int64_t old = t->spec.n_ids - t->spec.n_input - 1 - t->n_cached;
+    if (old > t->n_prefilled) old = t->n_prefilled;
+    if (old <= 0) return t->restore_us;
+    double computing = (double)(prefill_us - t->restore_us);
+    return t->restore_us + (int64_t)(computing * (double)old / (double)t->n_prefilled);
+}
+
 void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish,
-               const struct err *why, const char *text, size_t len, int32_t blocks) {
+               const struct err *why, const char *text, size_t len, int32_t blocks, bool parked) {
     if (finish == FINISH_ERROR) {
         // The event's text is the sentence; what the model said goes ahead of it.
         size_t at = emit_pieces(e, t, text, len);
@@ -112,11 +124,13 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
     ev->n_prefilled = t->n_prefilled;
     ev->n_generated = t->n_generated;
     ev->blocks = blocks;
+    ev->parked = parked;
     int64_t started = t->started_us ? t->started_us : ev->time_us;
     int64_t first = t->first_us ? t->first_us : ev->time_us;
     ev->queue_us = started - t->submitted_us;
     ev->prefill_us = t->started_us ? first - started : 0;
     ev->decode_us = t->first_us ? t->last_us - t->first_us : 0;
+    ev->resume_us = resume_time(t, ev->prefill_us);
     event_push(e);
 }
 
@@ -124,6 +138,15 @@ void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t
     struct engine_event *ev = event_begin(e, ENGINE_FORKED, sequence, 0);
     ev->n_cached = n_cached;
     ev->blocks = blocks;
+    event_push(e);
+}
+
+void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
+                 int32_t host_blocks) {
+    struct engine_event *ev = event_begin(e, ENGINE_PARKED, sequence, 0);
+    ev->why = why;
+    ev->blocks = host_blocks;
+    ev->parked = true;
     event_push(e);
 }
 

@@ -9,7 +9,7 @@
 // cache.
 struct owned {
     uint64_t sequence, turn; // turn: the one under way, if any
-    bool active, cancel_sent, release_sent;
+    bool active, cancel_sent, release_sent, park_sent;
     UT_hash_handle hh;
 };
 

@@ -79,6 +79,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     in->pool.guard = guard_block;
     in->pool.guard_ctx = in;
 #endif
+    TRY_GOTO(fail, tiers_init(&in->tiers, model->backend, &in->store, opt->host_cache_bytes, err));
     TRY_GOTO(fail,
              sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
@@ -97,6 +98,7 @@ fail:
 
 void instance_release(struct instance *in) {
     struct sequence *s, *next;
+    if (in->tiers.copying) (void)tiers_collect(&in->tiers, true, 0);
     HASH_ITER(hh, in->sequences, s, next) {
         HASH_DEL(in->sequences, s);
         engine_turn_free(s->turn);
@@ -117,6 +119,7 @@ void instance_release(struct instance *in) {
     forward_release(&in->forward);
     batch_release(&in->batch);
     sched_release(&in->sched);
+    if (in->tiers.backend) tiers_release(&in->tiers);
     if (in->store.data) in->model->backend->ops->kv_store_release(in->model->backend, &in->store);
     kv_pool_release(&in->pool);
     *in = (struct instance){0};
@@ -134,6 +137,7 @@ static int64_t wait_time(const struct instance *in, int64_t timeout_us) {
 
 static void take_commands(struct instance *in, int64_t timeout_us) {
     struct command c;
+    if (in->sched.n_running == 0 && in->tier_work) timeout_us = 0;
     if (in->sched.n_running == 0 && queue_pop(in->commands, &c, wait_time(in, timeout_us)) == 1) {
         instance_command(in, &c);
     }
@@ -170,7 +174,16 @@ static void publish(struct instance *in) {
     atomic_store_explicit(&l->blocks_free, in->pool.n_free, memory_order_relaxed);
     atomic_store_explicit(&l->blocks_idle, in->pool.n_blocks - in->pool.n_free - running,
                           memory_order_relaxed);
+    atomic_store_explicit(&l->parked, in->tiers.n_parked, memory_order_relaxed);
+    atomic_store_explicit(&l->host_blocks_free, in->tiers.host.n_free, memory_order_relaxed);
     atomic_store_explicit(&l->heartbeat_us, clock_mono_us(in->emit.clock), memory_order_relaxed);
+}
+
+int32_t instance_n_stepping(const struct instance *in) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < in->sched.n_running; i++)
+        n += in->sched.running[i]->state != SCHED_WAIT;
+    return n;
 }
 
 bool instance_round(struct instance *in, int64_t timeout_us) {
@@ -182,7 +195,10 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     }
     instance_expire(in);
     instance_admit(in);
-    if (in->sched.n_running > 0) instance_step(in);
+    int64_t began = clock_mono_us(in->emit.clock);
+    if (instance_n_stepping(in) > 0) instance_step(in);
+    bool resuming = instance_resume(in);
+    in->tier_work = instance_park(in, clock_mono_us(in->emit.clock) - began) || resuming;
     bool lost = atomic_load_explicit(&in->load.device_lost, memory_order_relaxed);
     if (lost) end_lost(in);
     publish(in);

@@ -7,12 +7,21 @@
 #include "engine/run/batch.h"
 #include "engine/run/emit.h"
 #include "engine/run/forward.h"
+#include "engine/run/resume.h"
 #include "engine/run/run_metrics.h"
 #include "engine/run/sequence.h"
+#include "engine/run/tiers.h"
 #include "kvcache/check.h"
 #include <stdatomic.h>
 
-enum command_kind { COMMAND_SUBMIT, COMMAND_CANCEL, COMMAND_RELEASE, COMMAND_FORK, COMMAND_STOP };
+enum command_kind {
+    COMMAND_SUBMIT,
+    COMMAND_CANCEL,
+    COMMAND_RELEASE,
+    COMMAND_PARK,
+    COMMAND_FORK,
+    COMMAND_STOP
+};
 struct command {
     enum command_kind kind;
     uint64_t sequence, turn_id;
@@ -22,7 +31,7 @@ struct command {
 };
 
 struct instance_load { // written by the engine's thread, read by any
-    _Atomic int32_t running, queued, sequences, blocks_free, blocks_idle;
+    _Atomic int32_t running, queued, sequences, blocks_free, blocks_idle, parked, host_blocks_free;
     _Atomic int64_t steps, step_us_ewma, heartbeat_us;
     _Atomic bool device_lost;
 };
@@ -33,6 +42,7 @@ struct instance_options { // what engine_open has worked out
     int64_t max_session_len;
     enum dtype kv_dtype;
     int32_t block_tokens, n_blocks;
+    int64_t host_cache_bytes;
 };
 
 struct instance {
@@ -57,8 +67,14 @@ struct instance {
     struct batch_draw *draws;   // (max_running) the step's, where the device draws; by wanted row
     struct batch_drawn *drawn;  // (max_running) what came of them
     struct sequence *sequences; // uthash
-    int64_t next_deadline_us;   // no turn's deadline is earlier
-    struct buf scratch, text;   // of one token at a time
+    struct tiers tiers;
+    struct resume *resuming;  // list of those on their way back
+    int32_t n_park_asked;     // sequences with park_asked
+    bool park_pressed;        // a turn waits for blocks
+    int64_t park_debt_us;     // time of copies that steps have yet to make up for
+    bool tier_work;           // there is more to copy: no waiting for commands
+    int64_t next_deadline_us; // no turn's deadline is earlier
+    struct buf scratch, text; // of one token at a time
     struct emitter emit;
     struct run_metrics metrics;
     struct instance_load load;
@@ -88,7 +104,25 @@ void instance_admit(struct instance *in);
 // freed. why: with FINISH_ERROR. drop_cache: what the cache holds of it is not to be trusted.
 void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache);
-// Gives up the least recently used idle sequence's cache. False when none is left.
-bool instance_evict(struct instance *in);
+// A turn that waited for its cache, or did not have to, goes on: n_cached and source are known.
+void instance_turn_started(struct instance *in, struct turn *t);
+// Out of the table, when it has neither a turn nor a cache.
+void instance_forget_if_empty(struct instance *in, struct sequence *s);
+// instance.c
+int32_t instance_n_stepping(const struct instance *in); // running turns that do not wait
+// park.c
+// Makes places in the pool: the least recently used idle sequence parks or is given up. WAIT: it is
+// being copied; ask again after the next round. NONE: no idle sequence is left.
+enum evicted { EVICT_NONE, EVICT_DONE, EVICT_WAIT };
+enum evicted instance_evict(struct instance *in);
+// The cache of a sequence without a turn goes, wherever it is, and ENGINE_RELEASED is said. It may
+// leave the table.
+void instance_give_up(struct instance *in, struct sequence *s, enum engine_release why);
+void instance_unparked(struct instance *in, struct sequence *s); // it has another cache, or none
+void instance_park_ask(struct instance *in, struct sequence *s, bool asked);
+// Goes on with copies to host memory, after a step of step_us. True when there is more to do.
+bool instance_park(struct instance *in, int64_t step_us);
+// Host memory for s, for one more try. E_NOMEM.
+int instance_host_room(struct instance *in, struct sequence *s);
 // step.c
 void instance_step(struct instance *in);

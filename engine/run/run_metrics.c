@@ -38,6 +38,18 @@ static double read_usage(void *ctx) {
     return 1.0 - (double)l.blocks_free / l.blocks_total;
 }
 
+static double read_parked(void *ctx) {
+    struct engine_load l;
+    engine_load(ctx, &l);
+    return l.parked;
+}
+
+static double read_host_usage(void *ctx) {
+    struct engine_load l;
+    engine_load(ctx, &l);
+    return l.host_blocks_total > 0 ? 1.0 - (double)l.host_blocks_free / l.host_blocks_total : 0;
+}
+
 static double read_heartbeat(void *ctx) {
     struct engine_load l;
     engine_load(ctx, &l);
@@ -53,6 +65,11 @@ static void add_gauges(struct metrics *r, void *e) {
                      read_sequences, e);
     metrics_gauge_fn(r, "parley_engine_kv_cache_usage_ratio",
                      "Share of the cache blocks that are held.", NULL, read_usage, e);
+    metrics_gauge_fn(r, "parley_engine_parked_sequences", "Sequences with a cache in host memory.",
+                     NULL, read_parked, e);
+    metrics_gauge_fn(r, "parley_engine_host_cache_usage_ratio",
+                     "Share of the host memory for parked caches that is in use.", NULL,
+                     read_host_usage, e);
     metrics_gauge_fn(r, "parley_engine_heartbeat_seconds",
                      "Monotonic time of the engine loop's last round.", NULL, read_heartbeat, e);
 }
@@ -74,6 +91,12 @@ static void add_finished(struct run_metrics *m, struct metrics *r) {
         m->released[i] = metrics_counter(r, "parley_engine_evictions_total",
                                          "Sequences whose cache was given up.", why[i]);
     }
+    for (int i = 0; i < N_RELEASES; i++) {
+        m->parked[i] = metrics_counter(r, "parley_engine_parked_total",
+                                       "Sequences whose cache went to host memory.", why[i]);
+    }
+    m->restored_bytes = metrics_counter(r, "parley_engine_restored_bytes_total",
+                                        "Bytes of caches that came back from host memory.", NULL);
 }
 
 static struct metric *seconds(struct metrics *r, const char *name, const char *help,

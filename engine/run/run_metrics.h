@@ -8,7 +8,8 @@ enum { N_FINISHES = FINISH_SHUTDOWN + 1, N_RELEASES = RELEASE_PRESSURE + 1 };
 
 struct run_metrics {
     struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps;
-    struct metric *finished[N_FINISHES], *released[N_RELEASES];
+    struct metric *finished[N_FINISHES], *released[N_RELEASES], *parked[N_RELEASES];
+    struct metric *restored_bytes;
     struct metric *first_token, *inter_token, *queue_time, *prefill_time, *decode_time;
     struct metric *step_time, *step_tokens, *step_turns;
 };

@@ -110,7 +110,7 @@ int32_t sched_plan(struct scheduler *s, struct sched_share *share) {
         struct sched_turn *t = s->running[i];
         if (t->state == SCHED_DECODE)
             share[n++] = (struct sched_share){t, 1};
-        else
+        else if (t->state == SCHED_PREFILL)
             n_prefilling++;
     }
     return n_prefilling == 0 ? n : n + plan_prefill(s, share + n, n_prefilling);

@@ -15,7 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum sched_state { SCHED_OUT, SCHED_QUEUED, SCHED_PREFILL, SCHED_DECODE };
+// WAIT: it runs, as admission and its end go, but takes part in no step yet.
+enum sched_state { SCHED_OUT, SCHED_QUEUED, SCHED_WAIT, SCHED_PREFILL, SCHED_DECODE };
 
 struct sched_turn { // embedded in the turn it stands for
     enum sched_state state;

@@ -20,10 +20,13 @@ void sequence_drop(struct sequence *s) {
 
 void sequence_free(struct sequence *s) {
     sequence_drop(s);
+    kv_image_release(&s->image);
+    free(s->image_ids);
+    free(s->resume);
     free(s);
 }
 
-static int64_t common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b) {
+int64_t sequence_common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b) {
     int64_t n = n_a < n_b ? n_a : n_b, i = 0;
     while (i < n && a[i] == b[i]) i++;
     return i;
@@ -52,17 +55,23 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
     struct kv_ring *r = &s->ring;
     *kept = *shared = 0;
     TRY(ready_ring(s, pool, shape, err));
-    int64_t same = common_prefix(s->ids, r->n_tokens, ids, n_ids - 1);
+    int64_t same = sequence_common_prefix(s->ids, r->n_tokens, ids, n_ids - 1);
     if (kv_ring_truncate(r, same) == KV_GONE) same = 0;
     *kept = same;
     if (!s->group) return 0;
-    s->name = kv_name_begin(&pool->names, r->tag, r->memory_len, r->sink_len);
-    s->n_named = 0;
-    sequence_name(s, ids);
+    sequence_name_all(s, ids);
     *shared = kv_ring_adopt(r, s->name, ids, n_ids - 1);
     sequence_name(s, ids);
     *kept += *shared;
     return 0;
+}
+
+void sequence_name_all(struct sequence *s, const int32_t *ids) {
+    struct kv_ring *r = &s->ring;
+    if (!s->group) return;
+    s->name = kv_name_begin(&r->pool->names, r->tag, r->memory_len, r->sink_len);
+    s->n_named = 0;
+    sequence_name(s, ids);
 }
 
 void sequence_name(struct sequence *s, const int32_t *ids) {
@@ -84,7 +93,7 @@ static const int32_t *cached_log(const struct sequence *s) {
 
 int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens) {
     int64_t n = n_tokens < from->ring.n_tokens ? n_tokens : from->ring.n_tokens;
-    if (n <= 0) return 0;
+    if (n <= 0 || from->resume) return 0;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     if (!ids) return E_NOMEM;
     int rc = kv_ring_fork(&to->ring, &from->ring, n, NULL);

@@ -4,7 +4,7 @@
 #pragma once
 #include "base/hash.h"
 #include "engine/run/scheduler.h"
-#include "kvcache/ring.h"
+#include "kvcache/image.h"
 
 struct turn;
 
@@ -19,6 +19,21 @@ struct sequence {
     struct turn *turn;   // queued or running, or NULL
     bool release_asked;  // while a turn is under way: drop the cache when it ends
     struct sched_idle idle; // in the scheduler's list unless a turn runs
+    // Copies in host memory (tiers.h), and the log that they stand for: a log of their own, since
+    // the ring may have gone on, or have gone.
+    struct kv_image image; // image.copies is NULL: none
+    int32_t *image_ids;    // (n_image)
+    int64_t n_image;
+    uint64_t image_group; // whose it was
+    struct sequence *image_prev, *image_next;
+    enum { IMAGE_STALE, IMAGE_FRESH, IMAGE_WHOLE } image_state; // turned; being made; clean
+    bool parked;           // the image is all there is, and the owner knows
+    bool park_asked;       // let the device's blocks go once the image is whole
+    bool park_pressed;     // because others need them
+    bool park_refused;     // there was no room for it
+    int64_t used_us;       // when its last turn ended
+    struct resume *resume; // the cache is being brought back (resume.h): what the ring holds is
+                           // not there yet. NULL: no
     UT_hash_handle hh;
 };
 
@@ -44,10 +59,12 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
 // Others of its group may find what has been computed since. ids: the running turn's log. Called
 // after each step.
 void sequence_name(struct sequence *s, const int32_t *ids);
+void sequence_name_all(struct sequence *s, const int32_t *ids); // from the log's beginning
 // A new sequence takes over what the cache of another holds of its first n_tokens tokens, blocks
 // shared. It stays empty where that is nothing: no cache, the window has moved on (KV_GONE), no
 // memory (E_NOMEM).
 int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens);
+int64_t sequence_common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b);
 // The turn is over: the sequence takes its log (malloc'd). What the cache has not seen of it is
 // forgotten.
 void sequence_take_log(struct sequence *s, int32_t *ids);

@@ -12,11 +12,14 @@ static int copy_block(void *ctx, int32_t dst, int32_t src) {
 }
 
 // Admission has promised the blocks: whatever idle sequences still hold of them is taken back here,
-// and not earlier.
+// and not earlier. TURN_WAITS: one of them is being copied first (park.c).
+enum { TURN_WAITS = 1 };
 static int take_blocks(struct instance *in, struct turn *t, int32_t n) {
     int rc;
     while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
-        if (!instance_evict(in)) return E_NOMEM;
+        enum evicted e = instance_evict(in);
+        if (e == EVICT_WAIT) return TURN_WAITS;
+        if (e == EVICT_NONE) return E_NOMEM;
     }
     return rc;
 }
@@ -50,7 +53,9 @@ static void build(struct instance *in) {
         struct turn *t = (struct turn *)in->shares[i].turn;
         struct kv_ring *r = &t->sequence->ring;
         int32_t n_tokens = in->shares[i].n_tokens;
-        if (take_blocks(in, t, n_tokens) < 0) {
+        int rc = take_blocks(in, t, n_tokens);
+        if (rc == TURN_WAITS) continue; // until the next step
+        if (rc < 0) {
             struct err err;
             err_set(&err, E_INTERNAL, "the cache has no block for a turn that was admitted");
             log_error("engine.no_block", "turn=%llu", (unsigned long long)t->spec.turn);
@@ -250,6 +255,8 @@ void instance_step(struct instance *in) {
 
     int64_t took = clock_mono_us(in->emit.clock) - start;
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
+    if (b->n_rows >= 2 * b->n_seqs) // mostly prompts
+        rate_note(&in->tiers.prefill_rate, b->n_rows, took);
     int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
     atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
                           memory_order_relaxed);

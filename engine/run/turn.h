@@ -27,6 +27,8 @@ struct turn {
     int64_t submitted_us, started_us, first_us, last_us;  // 0: not yet
     int64_t deadline_us;                                  // monotonic; INT64_MAX for none
     int64_t n_cached, n_shared, n_prefilled, n_generated; // shared: in cached, from other sequences
+    enum engine_cache_source source;                      // of the n_cached
+    int64_t restore_us;                                   // what it took to get them
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.

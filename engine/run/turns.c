@@ -26,41 +26,23 @@ static struct sequence *find_or_add(struct instance *in, uint64_t id) {
     return NULL;
 }
 
-static void forget_if_empty(struct instance *in, struct sequence *s) {
-    if (s->turn || s->ring.n_held > 0) return;
+void instance_forget_if_empty(struct instance *in, struct sequence *s) {
+    if (s->turn || s->ring.n_held > 0 || s->parked || s->resume) return;
+    tiers_drop(&in->tiers, s);
+    instance_park_ask(in, s, false);
     sched_idle_remove(&in->sched, &s->idle);
     HASH_DEL(in->sequences, s);
     sequence_free(s);
 }
 
-// --- giving up caches
-// ------------------------------------------------------------------------------------------
-
-static void give_up(struct instance *in, struct sequence *s, enum engine_release why) {
-    int32_t blocks = s->ring.n_held;
-    sequence_drop(s);
-    metric_add(in->metrics.released[why], 1);
-    emit_released(&in->emit, s->id, why, blocks);
-    forget_if_empty(in, s);
-}
-
-bool instance_evict(struct instance *in) {
-    struct sched_idle *oldest = sched_idle_oldest(&in->sched);
-    if (!oldest) return false;
-    struct sequence *s = (struct sequence *)((char *)oldest - offsetof(struct sequence, idle));
-    sched_idle_remove(&in->sched, oldest);
-    // A sequence whose turn is queued may hold nothing yet: there is nothing to tell then.
-    if (s->ring.n_held > 0) give_up(in, s, RELEASE_PRESSURE);
-    return true;
-}
-
 // Sequences that share their blocks could be more than there are blocks, and the owner's table is
-// bounded: beyond the bound the oldest goes, as for want of room. Those with a turn in the queue
-// are in the list too and not counted.
+// bounded: beyond the bound the oldest goes, as for want of room; one that has to be copied first
+// goes when the next comes. Those with a turn in the queue are in the list too and not counted.
 static void go_idle(struct instance *in, struct sequence *s) {
     sched_idle_add(&in->sched, &s->idle);
-    while (in->opt.max_idle > 0 && in->sched.n_idle > in->opt.max_idle + in->sched.n_queued)
-        instance_evict(in);
+    while (in->opt.max_idle > 0 && in->sched.n_idle > in->opt.max_idle + in->sched.n_queued) {
+        if (instance_evict(in) != EVICT_DONE) break;
+    }
 }
 
 // --- the end of a turn
@@ -89,14 +71,17 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
         t->spec.ids = NULL;
     }
     s->turn = NULL;
+    instance_resume_abort(in, s);
     if (drop_cache) sequence_drop(s);
+    s->used_us = clock_mono_us(in->emit.clock);
+    tiers_used(&in->tiers, s);
     if (s->ring.n_held > 0) go_idle(in, s);
     count_end(in, t, finish);
-    emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held);
+    emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held, s->parked);
     if (s->release_asked)
-        give_up(in, s, RELEASE_ASKED);
+        instance_give_up(in, s, RELEASE_ASKED);
     else
-        forget_if_empty(in, s);
+        instance_forget_if_empty(in, s);
     engine_turn_free(t);
 }
 
@@ -109,7 +94,7 @@ static void submit(struct instance *in, struct turn *t) {
         struct err err;
         err_set(&err, E_NOMEM, "no memory for another sequence");
         metric_add(in->metrics.finished[FINISH_ERROR], 1);
-        emit_done(&in->emit, t, FINISH_ERROR, &err, "", 0, 0);
+        emit_done(&in->emit, t, FINISH_ERROR, &err, "", 0, 0, false);
         engine_turn_free(t);
         return;
     }
@@ -130,7 +115,16 @@ static void fork_sequence(struct instance *in, const struct command *c) {
         if (to->ring.n_held > 0) go_idle(in, to);
     }
     emit_forked(&in->emit, c->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0);
-    if (to) forget_if_empty(in, to);
+    if (to) instance_forget_if_empty(in, to);
+}
+
+// Where nothing can be parked, and nothing is, it goes.
+static void park(struct instance *in, struct sequence *s) {
+    if (s->parked || s->resume) return;
+    if (tiers_on(&in->tiers) && s->ring.n_held > 0)
+        instance_park_ask(in, s, true);
+    else
+        instance_give_up(in, s, RELEASE_ASKED);
 }
 
 void instance_command(struct instance *in, const struct command *c) {
@@ -149,7 +143,10 @@ void instance_command(struct instance *in, const struct command *c) {
         if (s->turn)
             s->release_asked = true;
         else
-            give_up(in, s, RELEASE_ASKED);
+            instance_give_up(in, s, RELEASE_ASKED);
+        break;
+    case COMMAND_PARK:
+        if (s && !s->turn) park(in, s);
         break;
     case COMMAND_FORK:
         fork_sequence(in, c);
@@ -197,16 +194,28 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
     };
     TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
                        err));
-    t->sched.n_todo = t->n_log - t->n_cached;
+    instance_park_ask(in, s, false);
+    s->park_refused = false;
+    s->image_state = IMAGE_STALE;
+    // Of the sequence's own cache: what it shares from now on is told beside it.
+    t->source = t->n_cached > t->n_shared         ? CACHE_KEPT
+                : t->spec.n_ids > t->spec.n_input ? CACHE_RECOMPUTED
+                                                  : CACHE_NONE;
+    if (instance_resume_begin(in, s, t->spec.ids, t->n_log, t->n_cached))
+        t->sched.state = SCHED_WAIT;
+    else
+        instance_unparked(in, s);
     t->slot = free_slot(in);
     t->slot->taken = true;
     return turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
 }
 
-// Of the sequence's own cache: what it shares from now on is told beside it.
-static enum engine_cache_source source_of(const struct turn *t) {
-    if (t->n_cached > t->n_shared) return CACHE_KEPT;
-    return t->spec.n_ids > t->spec.n_input ? CACHE_RECOMPUTED : CACHE_NONE;
+void instance_turn_started(struct instance *in, struct turn *t) {
+    t->sched.state = SCHED_PREFILL;
+    t->sched.n_todo = t->n_log - t->n_cached;
+    metric_add(in->metrics.cached_tokens, (double)t->n_cached);
+    metric_add(in->metrics.shared_tokens, (double)t->n_shared);
+    emit_started(&in->emit, t, t->source, t->sched.n_todo, t->sequence->ring.n_held);
 }
 
 void instance_admit(struct instance *in) {
@@ -218,9 +227,7 @@ void instance_admit(struct instance *in) {
         t->started_us = clock_mono_us(in->emit.clock);
         metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
         int rc = begin(in, t, &err);
-        metric_add(in->metrics.cached_tokens, (double)t->n_cached);
-        metric_add(in->metrics.shared_tokens, (double)t->n_shared);
-        emit_started(&in->emit, t, source_of(t), t->n_log - t->n_cached, t->sequence->ring.n_held);
+        if (t->sched.state != SCHED_WAIT) instance_turn_started(in, t);
         if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
     }
 }

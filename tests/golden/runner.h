@@ -50,7 +50,7 @@ struct outcome { // what the events of one turn said
     int64_t n;
     enum engine_finish finish;
     enum engine_cache_source source;
-    int64_t n_cached, n_shared, n_prefilled;
+    int64_t n_cached, n_shared, n_prefilled, resume_us;
     int32_t blocks, error_code;
     char text[16384];
     size_t text_len;
@@ -78,6 +78,7 @@ static inline void outcome_take(struct outcome *o, const struct engine_event *ev
         o->finish = ev->finish;
         o->error_code = ev->error_code;
         o->n_prefilled = ev->n_prefilled;
+        o->resume_us = ev->resume_us;
         o->blocks = ev->blocks;
         assert_int_equal(ev->n_generated, o->n);
     }
@@ -95,6 +96,8 @@ static inline bool test_is_exact(void) {
     return strcmp(test_compute(), "f32") == 0;
 }
 
+static int64_t runner_host_bytes; // for parked caches, of the engines opened next
+
 static inline struct engine *engine_for_weights(const char *dir, bool int8, int32_t chunk,
                                                 int32_t block_tokens, int64_t cache_bytes) {
     struct engine_options o;
@@ -111,6 +114,7 @@ static inline struct engine *engine_for_weights(const char *dir, bool int8, int3
     o.block_tokens = block_tokens;
     o.max_sequences = 8;
     o.kv_cache_bytes = cache_bytes;
+    o.host_cache_bytes = runner_host_bytes;
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s: %s", dir, err.text);
     e->instance.check = true;
     return e;

@@ -86,7 +86,7 @@ static void test_done_carries_the_tail_and_the_times(void **state) {
     turn.last_us = 900;
     turn.n_generated = 4;
     turn.n_prefilled = 8;
-    emit_done(&emit, &turn, FINISH_EOS, NULL, text, sizeof text, 3);
+    emit_done(&emit, &turn, FINISH_EOS, NULL, text, sizeof text, 3, false);
     assert_int_equal(collect(got, &last, &n_tokens), sizeof text);
     assert_int_equal(n_tokens, 0);
     assert_int_equal(last.kind, ENGINE_DONE);
@@ -101,7 +101,7 @@ static void test_done_carries_the_tail_and_the_times(void **state) {
 static void test_never_started_turn_spent_its_time_in_the_queue(void **state) {
     struct engine_event ev;
     turn.submitted_us = 100;
-    emit_done(&emit, &turn, FINISH_CANCELLED, NULL, "", 0, 0);
+    emit_done(&emit, &turn, FINISH_CANCELLED, NULL, "", 0, 0, false);
     assert_int_equal(queue_try_pop(&events, &ev), 1);
     assert_int_equal(ev.queue_us, 900);
     assert_int_equal(ev.prefill_us, 0);
@@ -112,7 +112,7 @@ static void test_error_says_its_sentence_after_the_words(void **state) {
     struct err err;
     struct engine_event ev;
     err_set(&err, E_DEVICE, "it broke");
-    emit_done(&emit, &turn, FINISH_ERROR, &err, "half a wor", 10, 0);
+    emit_done(&emit, &turn, FINISH_ERROR, &err, "half a wor", 10, 0, false);
     assert_int_equal(queue_try_pop(&events, &ev), 1);
     assert_int_equal(ev.kind, ENGINE_TOKEN);
     assert_int_equal(ev.id, -1);

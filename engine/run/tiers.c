@@ -1,0 +1,135 @@
+// See tiers.h.
+#include "engine/run/tiers.h"
+
+#include "engine/run/sequence.h"
+#include <assert.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <utlist.h>
+
+// Pinned where the backend has a word in it, else pages that come as they are touched.
+static int memory_init(struct tiers *t, size_t bytes, struct err *err) {
+    const struct backend_ops *ops = t->backend->ops;
+    if (ops->host_alloc) return ops->host_alloc(t->backend, bytes, (void **)&t->memory, err);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED) return E_NOMEM;
+    madvise(p, bytes, MADV_HUGEPAGE);
+    t->memory = p;
+    return 0;
+}
+
+int tiers_init(struct tiers *t, struct backend *backend, struct kv_store *store, int64_t bytes,
+               struct err *err) {
+    *t = (struct tiers){.backend = backend, .store = store};
+    int64_t n = bytes / (int64_t)store->block_bytes;
+    if (n == 0 || !backend->ops->kv_blocks_save) return 0;
+    if (n > INT32_MAX / 2) n = INT32_MAX / 2;
+    TRY(kv_pool_init(&t->host, (int32_t)n, err));
+    if (memory_init(t, (size_t)n * store->block_bytes, err) == 0) return 0;
+    kv_pool_release(&t->host);
+    return err_set(err, E_NOMEM,
+                   "no host memory for %lld parked cache blocks of %zu bytes; lower "
+                   "host_cache_bytes",
+                   (long long)n, store->block_bytes);
+}
+
+void tiers_release(struct tiers *t) {
+    if (t->memory && t->backend->ops->host_alloc)
+        t->backend->ops->host_free(t->backend, t->memory);
+    else if (t->memory)
+        munmap(t->memory, (size_t)t->host.n_blocks * t->store->block_bytes);
+    kv_pool_release(&t->host);
+    *t = (struct tiers){0};
+}
+
+void *tiers_host(const struct tiers *t, int32_t host_block) {
+    return t->memory + (size_t)host_block * t->store->block_bytes;
+}
+
+// --- images
+// ------------------------------------------------------------------------------------------------
+
+int tiers_image(struct tiers *t, struct sequence *s) {
+    if (s->image.copies) return 0;
+    if (t->n_images == TIERS_MAX_IMAGES) return E_NOMEM;
+    TRY(kv_image_init(&s->image, &t->host, &s->ring));
+    DL_APPEND2(t->images, s, image_prev, image_next);
+    t->n_images++;
+    return 0;
+}
+
+void tiers_used(struct tiers *t, struct sequence *s) {
+    if (!s->image.copies) return;
+    DL_DELETE2(t->images, s, image_prev, image_next);
+    DL_APPEND2(t->images, s, image_prev, image_next);
+}
+
+void tiers_drop(struct tiers *t, struct sequence *s) {
+    if (!s->image.copies) return;
+    if (t->copying == s) (void)tiers_collect(t, true, 0);
+    DL_DELETE2(t->images, s, image_prev, image_next);
+    t->n_images--;
+    kv_image_release(&s->image);
+    free(s->image_ids);
+    s->image_ids = NULL;
+    s->n_image = 0;
+}
+
+// --- copies
+// ------------------------------------------------------------------------------------------------
+
+static int begin(struct tiers *t, struct sequence *s, bool load, int64_t now_us) {
+    void *host[TIER_BATCH];
+    int32_t blocks[TIER_BATCH];
+    const struct backend_ops *ops = t->backend->ops;
+    for (int32_t i = 0; i < t->n_slots; i++) {
+        host[i] = tiers_host(t, s->image.copies[t->slots[i]].host);
+        blocks[i] = s->ring.blocks[t->slots[i]];
+    }
+    t->copying = s;
+    t->loading = load;
+    t->copy_began_us = now_us;
+    int rc = load ? ops->kv_blocks_load(t->backend, t->store, blocks, host, t->n_slots)
+                  : ops->kv_blocks_save(t->backend, t->store, host, blocks, t->n_slots);
+    if (rc == 0) return 1;
+    t->copying = NULL;
+    return rc;
+}
+
+int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us) {
+    assert(!t->copying);
+    t->n_slots = 0;
+    while (t->n_slots < most && t->n_slots < TIER_BATCH) {
+        int32_t slot;
+        int rc = kv_image_next(&s->image, &s->ring, &slot);
+        if (rc == E_NOMEM && t->n_slots == 0) return rc;
+        if (rc <= 0) break;
+        // Already said to be right, so that the next one is another; what breaks in between is the
+        // device, and with it everything.
+        kv_image_copied(&s->image, &s->ring, slot);
+        t->slots[t->n_slots++] = slot;
+    }
+    return t->n_slots == 0 ? 0 : begin(t, s, false, now_us);
+}
+
+int tiers_load(struct tiers *t, struct sequence *s, int32_t *slot, int32_t most, int64_t now_us) {
+    assert(!t->copying);
+    t->n_slots = 0;
+    for (; *slot < s->image.n_slots && t->n_slots < most && t->n_slots < TIER_BATCH; (*slot)++) {
+        if (s->ring.blocks[*slot] >= 0) t->slots[t->n_slots++] = *slot;
+    }
+    return t->n_slots == 0 ? 0 : begin(t, s, true, now_us);
+}
+
+int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
+    if (!t->copying) return 1;
+    const struct backend_ops *ops = t->backend->ops;
+    int rc = ops->kv_copies_done ? ops->kv_copies_done(t->backend, wait) : 1;
+    if (rc == 0) return 0;
+    double bytes = (double)t->n_slots * (double)t->store->block_bytes;
+    if (rc == 1)
+        rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, now_us - t->copy_began_us);
+    t->copying = NULL;
+    return rc;
+}

@@ -1,0 +1,67 @@
+// Where caches go when they must leave the device: host memory, in blocks of a bounded arena. This
+// is the mechanism: room, who used it last, batches of copies, and how fast things have turned out
+// to be. Who is parked when is park.c's, who comes back how resume.c's.
+//
+// A copy does not make a sequence parked: one whose image is whole and whose ring still holds its
+// blocks is clean, and gives its blocks up in no time when somebody needs them.
+//
+// Engine thread only.
+#pragma once
+#include "kernels/backend.h"
+#include "kvcache/image.h"
+
+struct sequence;
+
+enum {
+    TIER_BATCH = 32,         // most blocks of one batch of copies
+    TIERS_MAX_IMAGES = 16384 // most sequences that are parked, or have a copy
+};
+
+struct tiers {
+    struct backend *backend;
+    struct kv_store *store;
+    struct kv_pool host;     // host block ids; n_blocks 0: there is no host tier
+    char *memory;            // (host.n_blocks, block_bytes)
+    struct sequence *images; // those that have one; the one used longest ago first
+    int32_t n_images, n_parked;
+    // The batch under way: one at a time.
+    struct sequence *copying; // NULL: none
+    int32_t slots[TIER_BATCH], n_slots;
+    bool loading;
+    int64_t copy_began_us;
+    // Measured, as running means; 0: not yet. Bytes and tokens per microsecond.
+    double save_rate, load_rate, read_rate, prefill_rate;
+};
+
+// bytes 0: no tier. The memory is taken as it is used, on a GPU at once (pinned).
+int tiers_init(struct tiers *t, struct backend *backend, struct kv_store *store, int64_t bytes,
+               struct err *err);
+void tiers_release(struct tiers *t); // after the last image has gone
+static inline bool tiers_on(const struct tiers *t) {
+    return t->host.n_blocks > 0;
+}
+void *tiers_host(const struct tiers *t, int32_t host_block);
+
+// The sequence's image is there and in the list, as the one used last. E_NOMEM.
+int tiers_image(struct tiers *t, struct sequence *s);
+void tiers_used(struct tiers *t, struct sequence *s); // last, if it has an image
+void tiers_drop(struct tiers *t, struct sequence *s); // its image goes; waits for copies of it
+
+// Begins a batch, at most `most` blocks. 1: begun; 0: nothing to copy, the image is whole (save) or
+// the ring is (load, from *slot on); E_NOMEM: no host block is free (save); E_DEVICE.
+int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us);
+int tiers_load(struct tiers *t, struct sequence *s, int32_t *slot, int32_t most, int64_t now_us);
+// Takes note of a batch that is done: 1, also where none was under way; 0: not yet (wait: never);
+// E_DEVICE.
+int tiers_collect(struct tiers *t, bool wait, int64_t now_us);
+
+// Running means: an eighth of what is new.
+static inline void rate_note(double *rate, double amount, int64_t took_us) {
+    if (took_us <= 0 || amount <= 0) return;
+    double now = amount / (double)took_us;
+    *rate = *rate == 0 ? now : *rate + (now - *rate) / 8;
+}
+// What an amount will take, in microseconds; 0 where nothing is known yet.
+static inline double rate_cost(double rate, double amount) {
+    return rate > 0 ? amount / rate : 0;
+}
