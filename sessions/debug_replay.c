@@ -148,7 +148,7 @@ bool replays_engine_event(struct sessions *ss, const struct engine_event *e) {
     DL_FOREACH(ss->replays, p) {
         if (p->sequence == e->sequence && p->turn == e->turn) break;
     }
-    if (!p || !p->running || e->kind == ENGINE_RELEASED) return true;
+    if (!p || !p->running || e->kind == ENGINE_RELEASED || e->kind == ENGINE_PARKED) return true;
     bool over = p->stopped ? e->kind == ENGINE_DONE : rerun_take(&p->rerun, e);
     if (!over) return true;
     p->running = false;

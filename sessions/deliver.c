@@ -243,6 +243,7 @@ static void fill_event(const struct session *s, const struct event_record *e,
         out->session.n_tokens = session_tokens_at(s, e->seq);
         break;
     case EVENT_EVICTED:
+    case EVENT_PARKED:
         out->reason = e->reason;
         break;
     case EVENT_LOST: // a delta of no tokens keeps the numbers without a gap

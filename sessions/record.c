@@ -7,7 +7,7 @@
 
 static const char *const event_names[EVENT_KINDS] = {"opened",  "updated", "closed", "queued",
                                                      "started", "delta",   "done",   "evicted",
-                                                     "rewound", "lost"};
+                                                     "rewound", "parked",  "lost"};
 static const char *const input_names[] = {"content", "text", "ids", "continue"};
 
 static int find_name(const char *const *names, int n, const char *name) {
@@ -43,7 +43,7 @@ int turn_input_kind_parse(const char *name, enum turn_input_kind *out) {
 }
 
 int record_cache_source_parse(const char *name, enum engine_cache_source *out) {
-    for (int i = CACHE_NONE; name && i <= CACHE_RECOMPUTED; i++)
+    for (int i = CACHE_NONE; name && i <= CACHE_SNAPSHOT; i++)
         if (strcmp(name, engine_cache_source_name((enum engine_cache_source)i)) == 0) {
             *out = (enum engine_cache_source)i;
             return 0;

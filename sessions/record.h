@@ -73,7 +73,7 @@ struct token_run {
 
 // Events other than deltas: those fill the numbers between. EVENT_LOST stands for deltas that
 // clients may have seen and a crash took away: it keeps the numbering without gaps.
-#define EVENT_LOST (EVENT_REWOUND + 1)
+#define EVENT_LOST (EVENT_PARKED + 1)
 #define EVENT_KINDS (EVENT_LOST + 1)
 #define EVENT_REASON_MAX 12
 struct event_record {
@@ -81,7 +81,7 @@ struct event_record {
     int64_t n;    // how many numbers; 1 for all others
     int kind;     // enum session_event_kind or EVENT_LOST
     int64_t turn; // -1: of none. EVENT_REWOUND, EVENT_OPENED: the head from there on
-    char reason[EVENT_REASON_MAX]; // EVENT_EVICTED
+    char reason[EVENT_REASON_MAX]; // EVENT_EVICTED, EVENT_PARKED
     int64_t at_ms;
 };
 const char *event_kind_name(int kind);            // as stored: "opened", "lost" ...

@@ -499,6 +499,7 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
 static void note_cache(struct session *s, int64_t tokens) {
     struct sessions *ss = s->service;
     s->cached_tokens = tokens < s->rec.memory_len ? tokens : s->rec.memory_len;
+    s->parked = false;
     s->changed = true;
     if (s->cached_tokens > 0)
         evict_start(&ss->idle, &s->idle, service_now(ss));
@@ -528,6 +529,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->computed_tokens = e->n_prefilled;
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
+    n->resume_us = e->resume_us;
     note_cache(s, cached_after(s, t, e));
     if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
         finish(s, t, "error", "internal", "the server ran out of memory during this turn");
@@ -539,10 +541,27 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
         finish(s, t, engine_finish_name(e->finish), NULL, NULL);
 }
 
+// The cache has left the device. What a hint had brought back goes again without a word.
+static void on_parked(struct session *s, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    const char *reason = e->why == RELEASE_PRESSURE || !s->evicting ? "pressure" : s->evicting;
+    bool news = !s->parked;
+    s->cached_tokens = 0;
+    s->parked = true;
+    s->evicting = NULL;
+    s->changed = true;
+    evict_stop(&ss->idle, &s->idle);
+    if (!news || s->rec.closed_ms || s->deleting || s->zombie) return;
+    metric_add(ss->m_parked[strcmp(reason, "idle") != 0], 1);
+    log_info("session.parked", "session=%s reason=%s", s->rec.id, reason);
+    if (event_log_add(&s->events, EVENT_PARKED, -1, reason, service_now_ms(ss)) > 0) save_now(s);
+}
+
 static void on_released(struct session *s, const struct engine_event *e) {
     struct sessions *ss = s->service;
     const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
     s->cached_tokens = 0;
+    s->parked = false;
     s->evicting = NULL;
     s->changed = true;
     evict_stop(&ss->idle, &s->idle);
@@ -564,6 +583,10 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
         on_released(s, e);
         return;
     }
+    if (e->kind == ENGINE_PARKED) {
+        on_parked(s, e);
+        return;
+    }
     if (e->turn != s->engine_turn) return;
     struct turn *t = session_turn(s, s->running);
     if (t && t->number != e->turn) t = NULL; // one that has been taken back
@@ -583,11 +606,13 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
             on_done(s, t, e);
         else
             note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
+        s->parked = e->parked;
         break;
     case ENGINE_FORKED: // of one that has a turn by now, its end says it
         if (e->blocks > 0) note_cache(s, e->n_cached);
         break;
     case ENGINE_RELEASED:
+    case ENGINE_PARKED:
         break;
     }
 }

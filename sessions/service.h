@@ -61,8 +61,8 @@ struct sessions {
     char store_error[512]; // "": the database takes writes
     int64_t probe_us;      // when to ask it again; 0: no need
     bool probing;
-    struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_resumed[CACHE_RECOMPUTED + 1],
-        *m_finished[8];
+    struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
+        *m_resumed[CACHE_SNAPSHOT + 1], *m_finished[8];
 };
 
 // sessions.c

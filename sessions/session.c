@@ -229,10 +229,15 @@ int64_t session_tellable(const struct session *s) {
     return last < s->saved_reserved ? last : s->saved_reserved;
 }
 
+bool session_has_cache(const struct session *s) {
+    return s->cached_tokens > 0 || s->parked;
+}
+
 enum session_state session_state(const struct session *s) {
     if (s->rec.closed_ms) return SESSION_CLOSED;
     if (session_has_turn(s)) return SESSION_ACTIVE;
     if (s->cached_tokens > 0) return SESSION_IDLE;
+    if (s->parked) return SESSION_PARKED;
     return s->n_log == 0 ? SESSION_OPEN : SESSION_COLD;
 }
 

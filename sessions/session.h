@@ -70,10 +70,11 @@ struct session {
 
     uint64_t
         engine_turn; // the engine works on this turn of ours (perhaps one taken back), 0: on none
-    int64_t cached_tokens;
-    const char *evicting; // asked the engine to let go, and why: "idle"
-    bool unload;          // leaves memory as soon as its cache is gone
-    int64_t lost_us;      // its turns are cancelled then, unless a client comes; 0: no such thing
+    int64_t cached_tokens; // on the device
+    bool parked;           // what there is of the cache is in host memory
+    const char *evicting;  // asked the engine to let go, and why: "idle"
+    bool unload;           // leaves memory as soon as its cache is gone
+    int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: no such thing
     int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
     struct evict_node idle; // the idle clock
 
@@ -155,6 +156,7 @@ int session_page(const struct session *s, int64_t last, int64_t before,
 // list which, ascending.
 size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list);
 
+bool session_has_cache(const struct session *s); // anywhere: the engine has something to release
 enum session_state session_state(const struct session *s);
 void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable
 bool session_turn_visible(const struct session *s, const struct turn *t);

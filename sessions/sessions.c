@@ -240,7 +240,7 @@ static void settle(struct session *s) {
     history_trim(s);
     tell_watchers(s);
     list_lru(s);
-    if (s->in_lru && s->unload && s->cached_tokens == 0 && !s->touched) destroy(s);
+    if (s->in_lru && s->unload && !session_has_cache(s) && !s->touched) destroy(s);
 }
 
 // Sessions beyond the limit leave memory, the ones used longest ago first; one with a cache gives
@@ -250,7 +250,7 @@ static void unload_excess(struct sessions *ss) {
     struct session *s, *next;
     DL_FOREACH_SAFE2(ss->lru, s, next, lru_next) {
         if (excess-- <= 0) return;
-        if (s->cached_tokens == 0) {
+        if (!session_has_cache(s)) {
             if (!s->touched) destroy(s);
             continue;
         }
@@ -419,7 +419,7 @@ static void evict_idle(struct sessions *ss) {
         struct session *s = (struct session *)((char *)node - offsetof(struct session, idle));
         evict_stop(&ss->idle, node);
         s->evicting = "idle";
-        engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        engine_sequence_park(ss->engine, (uint64_t)s->rec.key);
     }
 }
 
@@ -490,7 +490,8 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
         "finish=\"deadline\"", "finish=\"error\"", "finish=\"interrupted\""};
     static const char *const reasons[] = {"reason=\"idle\"", "reason=\"pressure\""};
     static const char *const sources[] = {"source=\"none\"", "source=\"kept\"",
-                                          "source=\"recomputed\""};
+                                          "source=\"recomputed\"", "source=\"host\"",
+                                          "source=\"snapshot\""};
     if (!m) return;
     for (int i = 0; i <= SESSION_CLOSED; i++)
         ss->m_state[i] = metrics_gauge(m, "parley_sessions_resident",
@@ -498,7 +499,10 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
     for (int i = 0; i < 2; i++)
         ss->m_evicted[i] =
             metrics_counter(m, "parley_sessions_evictions_total", "Caches let go.", reasons[i]);
-    for (int i = CACHE_KEPT; i <= CACHE_RECOMPUTED; i++)
+    for (int i = 0; i < 2; i++)
+        ss->m_parked[i] = metrics_counter(m, "parley_sessions_parked_total",
+                                          "Caches that went to host memory.", reasons[i]);
+    for (int i = CACHE_KEPT; i <= CACHE_SNAPSHOT; i++)
         ss->m_resumed[i] = metrics_counter(
             m, "parley_sessions_resumes_total",
             "Turns that continued a log, by where its cache came from.", sources[i]);
@@ -605,7 +609,7 @@ void sessions_close(struct sessions *ss) {
         if (save_wanted(s))
             log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
                       (long long)(event_log_seq(&s->events) - s->saved_seq));
-        if (s->cached_tokens > 0 || s->engine_turn)
+        if (session_has_cache(s) || s->engine_turn)
             engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
         destroy(s);
     }

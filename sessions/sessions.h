@@ -100,6 +100,7 @@ struct turn_input {
 struct turn_numbers {
     int64_t input_tokens, output_tokens, log_tokens, kept_tokens, computed_tokens;
     int64_t queue_us, prefill_us, first_token_us, decode_us;
+    int64_t resume_us; // of prefill_us: to have what an earlier turn had computed; not kept on disk
     enum engine_cache_source source;
 };
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
@@ -129,7 +130,8 @@ enum session_event_kind {
     EVENT_DELTA,
     EVENT_DONE,
     EVENT_EVICTED,
-    EVENT_REWOUND
+    EVENT_REWOUND,
+    EVENT_PARKED
 };
 struct session_event { // pointers borrowed until the next call on this session
     enum session_event_kind kind;
@@ -139,7 +141,7 @@ struct session_event { // pointers borrowed until the next call on this session
     const char *request_id; // of the reader's own request that this event answers (open, update,
                             // close); "" otherwise
     bool deleted;           // CLOSED
-    const char *reason;     // EVICTED: "idle", "pressure"
+    const char *reason;     // EVICTED, PARKED: "idle", "pressure"
     int64_t head;           // REWOUND: the last turn of the path from here on
     // DELTA
     int64_t delta_turn;

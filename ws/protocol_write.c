@@ -113,6 +113,7 @@ static void put_result(struct json_writer *w, const struct turn_view *t) {
     json_put_string(w, "source", engine_cache_source_name(n->source));
     json_put_int(w, "kept_tokens", n->kept_tokens);
     json_put_int(w, "computed_tokens", n->computed_tokens);
+    json_put_double(w, "resume_ms", ms(n->resume_us));
     json_close(w, '}');
     if (!t->error_code) return;
     json_open(w, "error", '{');
@@ -326,6 +327,8 @@ static const char *event_type(enum session_event_kind k) {
         return "session.evicted";
     case EVENT_REWOUND:
         return "session.rewound";
+    case EVENT_PARKED:
+        return "session.parked";
     }
     return "";
 }
@@ -367,8 +370,11 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         put_result(&w, &ev->turn);
         break;
     case EVENT_EVICTED:
+    case EVENT_PARKED:
         json_put_string(&w, "reason", ev->reason);
-        json_put_string(&w, "state", session_state_name(SESSION_COLD));
+        json_put_string(
+            &w, "state",
+            session_state_name(ev->kind == EVENT_PARKED ? SESSION_PARKED : SESSION_COLD));
         break;
     default:
         break;

@@ -47,6 +47,7 @@ static int open_engine(struct serving *v, struct err *err) {
     o.kv_dtype = kv_dtypes[c->kv_dtype];
     o.kv_dtype_auto = c->kv_dtype == 0;
     o.kv_cache_bytes = c->kv_cache_bytes;
+    o.host_cache_bytes = c->host_cache_bytes;
     o.block_tokens = (int32_t)c->block_tokens;
     o.default_memory_len = (int32_t)c->memory_len;
     o.max_sequences = (int32_t)c->max_sequences;

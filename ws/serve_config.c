@@ -97,6 +97,11 @@ static const struct config_key keys[] = {
     BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
           "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the "
           "free memory; on a GPU, what gpu_memory_fraction leaves."),
+    BYTES("engine", host_cache_bytes, 0, 4096 * GIB, "1GiB",
+          "Host memory for the caches of sessions that must leave the KV cache: they are parked "
+          "there, "
+          "the one used longest ago goes first, and come back by a copy instead of a computation. "
+          "Taken as it is needed, on a GPU at the start (pinned); 0: none."),
     INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
     INT("engine", max_queued_turns, 0, 65536, "256",
@@ -116,9 +121,11 @@ static const struct config_key keys[] = {
         "First tokens that stay visible for ever (attention sinks); 0 is FasterTransformer's "
         "rule."),
     INT("sessions", max_sequence_idle_microseconds, 1000, 1e15, "60000000",
-        "Time after the end of a turn at which a session's cache is given up. Its words stay; the "
-        "next "
-        "turn computes the cache again."),
+        "Time after the end of a turn at which a session's cache leaves the KV cache: it is parked "
+        "in "
+        "host memory (host_cache_bytes), or given up; its words stay, and the next turn computes "
+        "it "
+        "again."),
     INT("sessions", max_queued_turns_per_session, 0, 64, "4",
         "Turns that may wait behind the running one of their session."),
     INT("sessions", max_resident_sessions, 16, 10000000, "4096",

@@ -23,7 +23,7 @@ struct serve_config {
     char *model, *chat_template, *device, *isa, *compute_dtype;
     double gpu_memory_fraction;
     bool deterministic;
-    int64_t threads, kv_cache_bytes, block_tokens, max_sequences, max_queued_turns,
+    int64_t threads, kv_cache_bytes, host_cache_bytes, block_tokens, max_sequences, max_queued_turns,
         prefill_chunk_tokens;
     int weight_dtype;
     int kv_dtype;

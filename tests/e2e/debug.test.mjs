@@ -91,9 +91,9 @@ test('session.events: what happened, in pages, without the deltas', async (t) =>
   await author.say('Hello again', { sampling: hot(8) });
   const all = await author.client.request({ type: 'session.events', session });
   const kinds = all.events.map((event) => event.kind);
-  assert.deepEqual(kinds.slice(0, 7), ['opened', 'started', 'done', 'evicted', 'updated', 'started', 'done']);
+  assert.deepEqual(kinds.slice(0, 7), ['opened', 'started', 'done', 'parked', 'updated', 'started', 'done']);
   assert.equal(all.more, false);
-  assert.deepEqual(all.events.find((event) => event.kind === 'evicted').reason, 'idle');
+  assert.deepEqual(all.events.find((event) => event.kind === 'parked').reason, 'idle');
   assert.deepEqual(all.events.filter((event) => event.kind === 'started').map((event) => event.turn), [0, 1]);
   assert.ok(all.events.every((event, i) => i === 0 || (event.seq > all.events[i - 1].seq && event.at_ms >= all.events[i - 1].at_ms)));
   let pages = [], before;

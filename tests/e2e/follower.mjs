@@ -2,7 +2,7 @@
 // a gap, and the turns that the events tell of. Any number of followers can share a connection.
 import { until } from './harness.mjs';
 
-const events = new Set(['session.opened', 'session.updated', 'session.closed', 'session.evicted', 'turn.queued', 'turn.started',
+const events = new Set(['session.opened', 'session.updated', 'session.closed', 'session.evicted', 'session.parked', 'turn.queued', 'turn.started',
   'turn.delta', 'turn.done']);
 
 /** The id of the session that a frame is about. */
@@ -75,7 +75,8 @@ export class Follower {
       return;
     }
     this.seq = frame.seq;
-    if (frame.type === 'session.evicted') this.evictions.push(frame);
+    // Either way the cache has left the device.
+    if (frame.type === 'session.evicted' || frame.type === 'session.parked') this.evictions.push(frame);
     if (frame.type === 'session.closed') this.closed = frame;
     if (frame.turn === undefined) return;
     if (!this.turns.has(frame.turn)) this.turns.set(frame.turn, { text: '', ids: [], logprobs: [], top: [], arrivals: [] });

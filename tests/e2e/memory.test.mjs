@@ -24,7 +24,9 @@ async function converse(follower, disturb = () => follower) {
   return turns;
 }
 
-test('a name is known after ten turns, an idle eviction and a restart, token for token', async (t) => {
+for (const [where, host] of [['parked in host memory', '64MiB'], ['given up', '0']])
+test(`a name is known after ten turns, its cache ${where} and a restart, token for token`, async (t) => {
+  const parks = host !== '0';
   const quiet = await Server.start(t, { args: unlimited });
   const undisturbed = await converse(await Follower.open(await quiet.connect(), { sampling: greedy }));
   assert.match(undisturbed.at(-1).text, /Zora/);
@@ -32,15 +34,16 @@ test('a name is known after ten turns, an idle eviction and a restart, token for
   await quiet.stop();
 
   const options = { db: path.join(temporaryFolder(t), 'parley.db'),
-    args: [...unlimited, '--max-sequence-idle-microseconds', '1500000'] };
+    args: [...unlimited, '--max-sequence-idle-microseconds', '1500000', '--host-cache-bytes', host] };
   let server = await Server.start(t, options);
   const first = await Follower.open(await server.connect(), { sampling: greedy });
   const turns = await converse(first, async (turn, now) => {
     if (turn === evictAfter) {
       const evicted = await now.wait('the eviction', () => now.evictions[0]);
-      assert.deepEqual([evicted.reason, evicted.state], ['idle', 'cold']);
+      const state = parks ? 'parked' : 'cold';
+      assert.deepEqual([evicted.type, evicted.reason, evicted.state], [parks ? 'session.parked' : 'session.evicted', 'idle', state]);
       const { session } = await now.client.ask({ type: 'session.get', session: now.session });
-      assert.deepEqual([session.state, session.cached_tokens], ['cold', 0]);
+      assert.deepEqual([session.state, session.cached_tokens], [state, 0]);
     }
     if (turn !== restartAfter) return now;
     assert.deepEqual(await server.stop(), { code: 0, signal: null });
@@ -50,9 +53,11 @@ test('a name is known after ten turns, an idle eviction and a restart, token for
   assert.match(turns.at(-1).text, /Zora/);
   for (const [i, turn] of turns.entries()) {
     assert.deepEqual(transcript(turn), transcript(undisturbed[i]), `turn ${i}: ${talk[i]}`);
-    if (i === evictAfter || i === restartAfter) assert.equal(turn.done.cache.source, 'recomputed', `turn ${i}`);
+    if (i === restartAfter) assert.equal(turn.done.cache.source, 'recomputed', `turn ${i}`);
   }
-  assert.equal(turns[evictAfter].done.cache.kept_tokens, 0);
+  const back = turns[evictAfter].done.cache, before = turns[evictAfter - 1].done.usage.log_tokens;
+  assert.deepEqual([back.source, back.kept_tokens], parks ? ['host', before - 1] : ['recomputed', 0]);
+  assert.ok(back.resume_ms > 0 && back.resume_ms < turns[evictAfter].done.timings.prefill_ms);
 });
 
 test('the words of a restarted server are those that were said: state, titles, search', async (t) => {
@@ -86,7 +91,7 @@ test('memory pressure evicts the session that rested longest, and its words come
   assert.ok(info.memory_len > 0);
   const perToken = 8 * 2 * 2 * 64 * 4; // layers, keys and values, heads, width, f32
   const server = await Server.start(t, { args: [...unlimited, '--kv-cache-bytes', String(1100 * perToken), '--prefill-chunk-tokens', '64',
-    '--memory-len', '256'] });
+    '--memory-len', '256', '--host-cache-bytes', '0'] });
   const client = await server.connect();
   const ids = Array.from({ length: 300 }, (_, i) => 300 + (i * 37) % 3000);
   const followers = [];
