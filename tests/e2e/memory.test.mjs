@@ -91,7 +91,7 @@ test('memory pressure evicts the session that rested longest, and its words come
   assert.ok(info.memory_len > 0);
   const perToken = 8 * 2 * 2 * 64 * 4; // layers, keys and values, heads, width, f32
   const server = await Server.start(t, { args: [...unlimited, '--kv-cache-bytes', String(1100 * perToken), '--prefill-chunk-tokens', '64',
-    '--memory-len', '256', '--host-cache-bytes', '0'] });
+    '--memory-len', '256', '--host-cache-bytes', '0', '--max-sequence-idle-microseconds', '600000000'] });
   const client = await server.connect();
   const ids = Array.from({ length: 300 }, (_, i) => 300 + (i * 37) % 3000);
   const followers = [];
