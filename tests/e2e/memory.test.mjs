@@ -1,5 +1,6 @@
 // The product's first promise: what was said is known turns later, whatever happened to the cache and the process between.
 import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
@@ -97,7 +98,7 @@ test('memory pressure evicts the session that rested longest, and its words come
   const followers = [];
   for (let i = 0; i < 6; i++) {
     followers.push(await Follower.open(client));
-    await followers[i].say({ ids }, { sampling: { temperature: 0, max_tokens: 4, ignore_eos: true } });
+    await followers[i].say({ ids: ids.map((id) => id + i) }, { sampling: { temperature: 0, max_tokens: 4, ignore_eos: true } });
   }
   await followers[0].wait('an eviction under pressure', () => followers[0].evictions[0]);
   assert.equal(followers[0].evictions[0].reason, 'pressure');
@@ -109,4 +110,28 @@ test('memory pressure evicts the session that rested longest, and its words come
   await other.say({ ids }, { sampling: { temperature: 0, max_tokens: 4, ignore_eos: true } });
   const straight = await other.say({ ids: [7, 8, 9] }, { sampling: { temperature: 0, max_tokens: 8, ignore_eos: true, logprobs: true } });
   assert.deepEqual(transcript(again), transcript(straight));
+});
+
+test('what one owner\'s sessions have in common at their start is stored once; another owner\'s computes its own', async (t) => {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, 'alice:alice-token-0123456789\nbob:bob-token-0123456789\n');
+  chmodSync(file, 0o600);
+  const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
+  const system = `You are brief. ${'Numbers are written in full. '.repeat(40)}`;
+  const alice = await server.connect({ token: 'alice-token-0123456789' });
+  const bob = await server.connect({ token: 'bob-token-0123456789' });
+  const first = await (await Follower.open(alice, { system, sampling: greedy })).say('My name is Zora.');
+  assert.deepEqual([first.done.cache.source, first.done.cache.kept_tokens], ['none', 0]);
+
+  const second = await (await Follower.open(alice, { system, sampling: greedy })).say('Tell me a joke.');
+  const { kept_tokens, computed_tokens, source } = second.done.cache;
+  assert.equal(source, 'none');
+  assert.ok(kept_tokens >= 192 && kept_tokens % 64 === 0, `${kept_tokens} tokens shared`);
+  assert.equal(kept_tokens + computed_tokens, second.done.usage.input_tokens);
+
+  const other = await (await Follower.open(bob, { system, sampling: greedy })).say('Tell me a joke.');
+  assert.deepEqual([other.done.cache.source, other.done.cache.kept_tokens], ['none', 0]);
+  assert.deepEqual(transcript(other), transcript(second)); // with the bits of the log-probabilities
+  const metrics = await (await fetch(`${server.url}/metrics`, { headers: { authorization: 'Bearer bob-token-0123456789' } })).text();
+  assert.match(metrics, new RegExp(`^parley_engine_shared_prompt_tokens_total ${kept_tokens}$`, 'm'));
 });
