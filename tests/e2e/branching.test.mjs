@@ -2,9 +2,11 @@
 // always the same: the log is the path in use, nothing is lost, and the next tokens are those of a fresh session with that log.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import path from 'node:path';
 import { test } from 'node:test';
-import { Server, parley, until } from './harness.mjs';
+import { Server, parley, root, until } from './harness.mjs';
 
+const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
 
 /** The ids of the path in use, as export has them. */
@@ -81,6 +83,20 @@ test('versions of a message, and the way between them', async (t) => {
   assert.equal((await state(client, id)).session.n_tokens, 0);
   const anew = await client.turn(id, 'My name is Zora.');
   assert.deepEqual(anew.ids, first.ids);
+
+  // Every turn of the tree is run again on the log of its own path; what-if goes along one.
+  const replayed = JSON.parse(execFileSync(parley, ['replay', id, '--db', server.db, '--model', model, '--json']));
+  assert.equal(replayed.turns.length, 5);
+  assert.ok(replayed.turns.every((turn) => turn.verdict === 'equal'), JSON.stringify(replayed.turns));
+  const whatIf = JSON.parse(execFileSync(parley, ['replay', id, '--db', server.db, '--model', model, '--what-if', 'top_k=1',
+    '--from-turn', '0', '--json']));
+  assert.deepEqual(whatIf.turns.map((turn) => turn.turn), [0, 2]);
+  assert.match(String(execFileSync(parley, ['sessions', 'show', id, '--db', server.db])), /turn 2 after 0, not on the path in use/);
+  // Taken elsewhere and back it is the same tree.
+  const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
+  const imported = path.join(server.folder, 'other.db');
+  execFileSync(parley, ['sessions', 'import', '-', '--db', imported], { input: file });
+  assert.deepEqual(execFileSync(parley, ['sessions', 'export', id, '--db', imported]), file);
 
   // Only what is on the path is in the log.
   const log = logOf(server, id);

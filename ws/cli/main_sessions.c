@@ -85,20 +85,28 @@ static int list(const struct settings *s, struct archive *a, struct err *err) {
     return rc;
 }
 
-static void show_turn(const struct stored_turn *stored) {
+static void show_turn(const struct stored_turn *stored, bool on_path) {
     struct turn_view t;
     char when[20];
     archive_turn_view(stored, &t);
     format_time(t.created_ms, when);
-    printf("\n-- turn %lld, %s, seed %llu, %lld + %lld tokens, cache %s", (long long)t.turn, when,
-           (unsigned long long)t.seed, (long long)t.numbers.input_tokens,
-           (long long)t.numbers.output_tokens, engine_cache_source_name(t.numbers.source));
+    printf("\n-- turn %lld", (long long)t.turn);
+    if (t.parent < 0)
+        fputs(" (a first one)", stdout);
+    else if (t.parent != t.turn - 1)
+        printf(" after %lld", (long long)t.parent);
+    if (!on_path) fputs(", not on the path in use", stdout);
+    printf(", %s, seed %llu, %lld + %lld tokens, cache %s", when, (unsigned long long)t.seed,
+           (long long)t.numbers.input_tokens, (long long)t.numbers.output_tokens,
+           engine_cache_source_name(t.numbers.source));
     if (t.numbers.decode_us > 0)
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
     printf(", ended by %s\n", t.finish_reason ? t.finish_reason : "nothing yet");
     fputs("> ", stdout);
-    if (t.input.kind == INPUT_IDS)
+    if (t.input.kind == INPUT_CONTINUE)
+        puts("(goes on)");
+    else if (t.input.kind == INPUT_IDS)
         printf("(%zu token ids)\n", t.input.n_ids);
     else
         terminal_line(stdout, t.input.text, t.input.text_len);
@@ -106,6 +114,13 @@ static void show_turn(const struct stored_turn *stored) {
     if (!t.error_message) return;
     fputs("error: ", stdout);
     terminal_line(stdout, t.error_message, strlen(t.error_message));
+}
+
+static bool is_on_path(const struct stored_session *s, int64_t turn) {
+    int64_t at = s->rec.head; // a damaged record's parents may lead anywhere: never up
+    while (at > turn && at < (int64_t)s->n_turns && s->turns[at].rec.parent < at)
+        at = s->turns[at].rec.parent;
+    return at == turn;
 }
 
 static int show(const struct settings *s, struct archive *a, const char *id, struct err *err) {
@@ -140,7 +155,10 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
             fputs("system: ", stdout);
             terminal_line(stdout, view.system, strlen(view.system));
         }
-        for (size_t i = 0; i < stored->n_turns; i++) show_turn(&stored->turns[i]);
+        if (view.forked_from)
+            printf("forked from %s at turn %lld\n", view.forked_from, (long long)view.forked_turn);
+        for (size_t i = 0; i < stored->n_turns; i++)
+            show_turn(&stored->turns[i], is_on_path(stored, (int64_t)i));
     }
     stored_session_free(stored);
     return 0;
