@@ -2,26 +2,7 @@
 // list of keys and values; ragged batches, ring wrap, windows, sinks, ALiBi, head sizes, all cache
 // types; and the same bits whatever the chunking, the batch, the block size or the number of
 // threads.
-#include "tests/ops/ops_fixture.h"
-
-enum { MAX_SEQS = 4 };
-
-struct shape {
-    enum dtype dtype;
-    int32_t n_heads, n_kv_heads, head_dim, block_tokens, n_layers, layer;
-    int32_t memory_len, sink_len, window;
-    bool alibi;
-};
-
-// A sequence as a test sees it: all its q, k and v rows, and what attention gave for each.
-struct seq {
-    int32_t n;
-    float *qkv; // (n, (n_heads + 2 n_kv_heads) * head_dim)
-    float *out; // (n, n_heads * head_dim)
-    int32_t *blocks;
-    int32_t n_sink_blocks, n_ring_blocks;
-    int32_t done;
-};
+#include "tests/ops/attention_world.h"
 
 struct world {
     struct backend *be;
@@ -32,97 +13,37 @@ struct world {
     float slopes[64];
 };
 
-static int64_t row_width(const struct shape *s) {
-    return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
-}
-static int64_t out_width(const struct shape *s) {
-    return (int64_t)s->n_heads * s->head_dim;
-}
-
-// Lengths lens[i]; `slack` is the largest chunk, which the ring must hold beyond the window. Rings
-// are as small as the contract allows, so that they wrap; block ids are handed out backwards and
-// interleaved.
 static void world_init(struct world *w, struct backend *be, const struct shape *s,
                        const int32_t *lens, int n_seqs, int32_t slack) {
-    *w = (struct world){.be = be, .s = *s, .n_seqs = n_seqs};
-    int32_t bt = s->block_tokens, total = 0;
-    op_seed(11);
-    for (int i = 0; i < n_seqs; i++) {
-        struct seq *q = &w->seqs[i];
-        q->n = lens[i];
-        q->qkv = op_floats(q->n * row_width(s));
-        q->out = calloc((size_t)(q->n * out_width(s)), sizeof(float));
-        q->n_sink_blocks = (s->sink_len + bt - 1) / bt;
-        q->n_ring_blocks = (s->memory_len + slack + bt - 1) / bt + 1;
-        total += q->n_sink_blocks + q->n_ring_blocks;
-    }
-    w->kv = (struct kv_store){.dtype = s->dtype,
-                              .n_layers = s->n_layers,
-                              .n_kv_heads = s->n_kv_heads,
-                              .head_dim = s->head_dim,
-                              .block_tokens = bt,
-                              .n_blocks = total};
     struct err err = {0};
+    *w = (struct world){.be = be, .s = *s, .n_seqs = n_seqs};
+    w->s.slack = slack;
+    int32_t n_blocks = seqs_init(w->seqs, n_seqs, &w->s, lens);
+    op_seed(11);
+    for (int i = 0; i < n_seqs; i++) w->seqs[i].qkv = op_floats(lens[i] * row_width(s));
+    w->kv = store_of(s, n_blocks);
     if (be->ops->kv_store_init(be, &w->kv, &err) < 0) fail_msg("kv_store_init: %s", err.text);
     memset(w->kv.data, 0xff,
-           w->kv.block_bytes * (size_t)total); // NaN: what was never written must not be read
-    int32_t next = total;
-    for (int i = 0; i < n_seqs; i++) {
-        struct seq *q = &w->seqs[i];
-        int32_t n = q->n_sink_blocks + q->n_ring_blocks;
-        q->blocks = malloc((size_t)n * sizeof *q->blocks);
-        for (int32_t j = 0; j < n; j++) q->blocks[j] = --next;
-    }
-    for (int i = 0; i < 64; i++) w->slopes[i] = powf(2, -0.5f * (float)(i + 1));
+           w->kv.block_bytes * (size_t)n_blocks); // NaN: what was never written must not be read
+    slopes_init(w->slopes);
 }
 
 static void world_release(struct world *w) {
-    for (int i = 0; i < w->n_seqs; i++)
-        free(w->seqs[i].qkv), free(w->seqs[i].out), free(w->seqs[i].blocks);
+    seqs_release(w->seqs);
     w->be->ops->kv_store_release(w->be, &w->kv);
 }
 
-// One step: sequence i advances by rows[i].
+// One step: sequence i advances by rows[i], of n_seqs.
 static void world_step(struct world *w, const int32_t *rows) {
     const struct shape *s = &w->s;
-    struct batch_seq seqs[MAX_SEQS];
-    int32_t n_rows = 0, n_seqs = 0;
-    for (int i = 0; i < w->n_seqs; i++) n_rows += rows[i];
-    float *qkv = malloc((size_t)(n_rows * row_width(s)) * sizeof(float));
-    float *out = malloc((size_t)(n_rows * out_width(s)) * sizeof(float));
-    int32_t *positions = malloc((size_t)n_rows * sizeof *positions), at = 0;
-    for (int i = 0; i < w->n_seqs; i++) {
-        struct seq *q = &w->seqs[i];
-        if (rows[i] == 0) continue;
-        seqs[n_seqs++] = (struct batch_seq){
-            .first_row = at,
-            .n_rows = rows[i],
-            .memory_len = s->memory_len,
-            .sink_len = s->sink_len,
-            .map = {q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens}};
-        memcpy(qkv + at * row_width(s), q->qkv + q->done * row_width(s),
-               (size_t)(rows[i] * row_width(s)) * sizeof(float));
-        for (int32_t r = 0; r < rows[i]; r++) positions[at + r] = q->done + r;
-        at += rows[i];
-    }
-    struct batch b = {.n_rows = n_rows, .n_seqs = n_seqs, .positions = positions, .seqs = seqs};
-    struct attention_args args = {.layer = s->layer,
-                                  .n_heads = s->n_heads,
-                                  .n_kv_heads = s->n_kv_heads,
-                                  .head_dim = s->head_dim,
-                                  .scale = 1 / sqrtf((float)s->head_dim),
-                                  .window = s->window,
-                                  .alibi_slopes = s->alibi ? w->slopes : NULL};
-    assert_int_equal(w->be->ops->kv_write(w->be, &w->kv, s->layer, qkv, &b, s->n_heads), 0);
-    assert_int_equal(w->be->ops->attention(w->be, out, qkv, &w->kv, &b, &args), 0);
-    for (int i = 0, j = 0; i < w->n_seqs; i++) {
-        if (rows[i] == 0) continue;
-        memcpy(w->seqs[i].out + w->seqs[i].done * out_width(s),
-               out + seqs[j++].first_row * out_width(s),
-               (size_t)(rows[i] * out_width(s)) * sizeof(float));
-        w->seqs[i].done += rows[i];
-    }
-    free(qkv), free(out), free(positions);
+    struct step t;
+    int32_t all[MAX_SEQS] = {0};
+    memcpy(all, rows, (size_t)w->n_seqs * sizeof *rows);
+    step_init(&t, s, w->seqs, all);
+    struct attention_args args = args_of(s, w->slopes);
+    assert_int_equal(w->be->ops->kv_write(w->be, &w->kv, s->layer, t.qkv, &t.batch, s->n_heads), 0);
+    assert_int_equal(w->be->ops->attention(w->be, t.out, t.qkv, &w->kv, &t.batch, &args), 0);
+    step_take(&t, s, w->seqs, all, t.out);
 }
 
 static bool sees(const struct shape *s, int64_t t, int64_t p) {
@@ -144,7 +65,7 @@ static void check_row(const struct world *w, const struct seq *q, int32_t t, int
     for (int32_t i = 0; i <= t; i++) {
         const float *k = q->qkv + i * row_width(s) + (s->n_heads + kv_head) * hd;
         double dot = 0;
-        for (int32_t d = 0; d < hd; d++) dot += (double)query[d] * stored(s->dtype, k[d]);
+        for (int32_t d = 0; d < hd; d++) dot += (double)query[d] * stored(s->kv_dtype, k[d]);
         p[i] = dot / sqrt(hd) + (s->alibi ? (double)w->slopes[head] * (i - t) : 0);
         if (!sees(s, t, i)) p[i] = -INFINITY;
         if (p[i] > max) max = p[i];
@@ -155,7 +76,7 @@ static void check_row(const struct world *w, const struct seq *q, int32_t t, int
         for (int32_t i = 0; i <= t; i++)
             want +=
                 p[i] / sum *
-                stored(s->dtype,
+                stored(s->kv_dtype,
                        q->qkv[i * row_width(s) + (s->n_heads + s->n_kv_heads + kv_head) * hd + d]);
         op_near(q->out[t * out_width(s) + head * hd + d], want, 3e-6, "attention",
                 t * out_width(s) + head * hd + d);
@@ -193,7 +114,7 @@ static void check_shape(struct backend *be, struct shape s) {
     world_release(&steps);
 }
 
-static const struct shape plain = {.dtype = DTYPE_F32,
+static const struct shape plain = {.kv_dtype = DTYPE_F32,
                                    .n_heads = 6,
                                    .n_kv_heads = 2,
                                    .head_dim = 64,
@@ -206,7 +127,7 @@ static void shapes(struct backend *be) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     for (int t = 0; t < 3; t++) {
         struct shape s = plain;
-        s.dtype = types[t];
+        s.kv_dtype = types[t];
         s.memory_len = 200;
         check_shape(be, s);
         s.block_tokens = 64;
@@ -240,7 +161,7 @@ static void head_sizes(struct backend *be) {
         s.head_dim = sizes[i];
         s.n_heads = 2, s.n_kv_heads = 1;
         s.memory_len = 60, s.sink_len = 4, s.block_tokens = i % 2 ? 64 : 16;
-        s.dtype = i % 3 == 2 ? DTYPE_F16 : DTYPE_F32;
+        s.kv_dtype = i % 3 == 2 ? DTYPE_F16 : DTYPE_F32;
         check_shape(be, s);
     }
     struct shape many = plain; // more heads in a group than a tile has rows
@@ -264,7 +185,7 @@ static void long_context(const char *isa, int32_t memory_len, int32_t sink_len, 
     struct shape s = plain;
     s.n_heads = 3, s.n_kv_heads = 1, s.head_dim = 16, s.block_tokens = 32, s.n_layers = 1,
     s.layer = 0;
-    s.memory_len = memory_len, s.sink_len = sink_len, s.dtype = dtype;
+    s.memory_len = memory_len, s.sink_len = sink_len, s.kv_dtype = dtype;
     const int32_t lens[] = {2600, 30};
     struct world w[3];
     struct backend *be[3];

@@ -1,22 +1,8 @@
 // CUDA's attention and cache against the CPU's: ragged batches of prompts and single tokens, rings
 // that wrap, windows, sinks, ALiBi, head sizes, cache types; and, where asked for, the same bits
 // whatever the chunks.
+#include "tests/ops/attention_world.h"
 #include "tests/ops/twin.h"
-
-enum { MAX_SEQS = 4 };
-
-struct shape {
-    enum dtype kv_dtype;
-    int32_t n_heads, n_kv_heads, head_dim, block_tokens, n_layers, layer;
-    int32_t memory_len, sink_len, window, slack;
-    bool alibi;
-};
-
-struct seq { // all its rows, and how many have been through
-    int32_t n, done, n_sink_blocks, n_ring_blocks;
-    float *qkv, *out; // out: what the GPU gave
-    int32_t *blocks;
-};
 
 struct world {
     const struct twin *w;
@@ -25,25 +11,6 @@ struct world {
     struct seq seqs[MAX_SEQS];
     float slopes[64], *gpu_slopes;
 };
-
-static int64_t row_width(const struct shape *s) {
-    return (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
-}
-static int64_t out_width(const struct shape *s) {
-    return (int64_t)s->n_heads * s->head_dim;
-}
-
-static void seq_init(struct world *o, struct seq *q, int32_t n, int32_t *next) {
-    int32_t bt = o->s.block_tokens;
-    q->n = n;
-    q->qkv = twin_floats(o->w, n * row_width(&o->s));
-    q->out = calloc((size_t)(n * out_width(&o->s)), sizeof(float));
-    q->n_sink_blocks = (o->s.sink_len + bt - 1) / bt;
-    q->n_ring_blocks = (o->s.memory_len + o->s.slack + bt - 1) / bt + 1;
-    int32_t blocks = q->n_sink_blocks + q->n_ring_blocks;
-    q->blocks = malloc((size_t)blocks * sizeof *q->blocks);
-    for (int32_t j = 0; j < blocks; j++) q->blocks[j] = --*next;
-}
 
 // NaN everywhere: what was never written must not be read.
 static void poison(const struct twin *w, struct kv_store *cpu, struct kv_store *gpu) {
@@ -57,102 +24,59 @@ static void poison(const struct twin *w, struct kv_store *cpu, struct kv_store *
 
 static void world_init(struct world *o, const struct twin *w, const struct shape *s,
                        const int32_t *lens, int n_seqs) {
-    *o = (struct world){.w = w, .s = *s};
-    int32_t bt = s->block_tokens, total = 0, next;
-    op_seed(11);
-    for (int i = 0; i < n_seqs; i++)
-        total += (s->sink_len + bt - 1) / bt + (s->memory_len + s->slack + bt - 1) / bt + 1;
-    next = total;
-    for (int i = 0; i < n_seqs; i++) seq_init(o, &o->seqs[i], lens[i], &next);
-    o->cpu_kv = (struct kv_store){.dtype = s->kv_dtype,
-                                  .n_layers = s->n_layers,
-                                  .n_kv_heads = s->n_kv_heads,
-                                  .head_dim = s->head_dim,
-                                  .block_tokens = bt,
-                                  .n_blocks = total};
-    o->gpu_kv = o->cpu_kv;
     struct err err = {0};
+    *o = (struct world){.w = w, .s = *s};
+    int32_t n_blocks = seqs_init(o->seqs, n_seqs, s, lens);
+    op_seed(11);
+    for (int i = 0; i < n_seqs; i++) o->seqs[i].qkv = twin_floats(w, lens[i] * row_width(s));
+    o->cpu_kv = o->gpu_kv = store_of(s, n_blocks);
     assert_int_equal(w->cpu->ops->kv_store_init(w->cpu, &o->cpu_kv, &err), 0);
     if (w->gpu->ops->kv_store_init(w->gpu, &o->gpu_kv, &err) < 0) fail_msg("%s", err.text);
     poison(w, &o->cpu_kv, &o->gpu_kv);
-    for (int i = 0; i < 64; i++) o->slopes[i] = powf(2, -0.5f * (float)(i + 1));
+    slopes_init(o->slopes);
     o->gpu_slopes = twin_up_bytes(w, o->slopes, sizeof o->slopes);
-    struct step_limits l = {512, MAX_SEQS, total + 8, s->n_heads, s->n_kv_heads, s->head_dim, 100};
+    struct step_limits l = {512,           MAX_SEQS,    n_blocks + 8, s->n_heads,
+                            s->n_kv_heads, s->head_dim, 100};
     if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
 }
 
 static void world_release(struct world *o) {
-    for (int i = 0; i < MAX_SEQS; i++)
-        free(o->seqs[i].qkv), free(o->seqs[i].out), free(o->seqs[i].blocks);
+    seqs_release(o->seqs);
     o->w->cpu->ops->kv_store_release(o->w->cpu, &o->cpu_kv);
     o->w->gpu->ops->kv_store_release(o->w->gpu, &o->gpu_kv);
     twin_free(o->w, o->gpu_slopes);
-}
-
-static struct attention_args args_of(const struct world *o, const float *slopes) {
-    const struct shape *s = &o->s;
-    return (struct attention_args){.layer = s->layer,
-                                   .n_heads = s->n_heads,
-                                   .n_kv_heads = s->n_kv_heads,
-                                   .head_dim = s->head_dim,
-                                   .scale = 1 / sqrtf((float)s->head_dim),
-                                   .window = s->window,
-                                   .alibi_slopes = s->alibi ? slopes : NULL};
 }
 
 // One step: sequence i advances by rows[i]; both backends, compared.
 static void world_step(struct world *o, const int32_t *rows) {
     const struct shape *s = &o->s;
     const struct twin *w = o->w;
-    struct batch_seq seqs[MAX_SEQS];
-    int32_t n_rows = 0, n_seqs = 0, at = 0;
-    for (int i = 0; i < MAX_SEQS; i++) n_rows += rows[i];
-    if (n_rows == 0) return;
-    float *qkv = malloc((size_t)(n_rows * row_width(s)) * sizeof *qkv);
-    float *out = malloc((size_t)(n_rows * out_width(s)) * sizeof *out);
-    int32_t *positions = malloc((size_t)n_rows * sizeof *positions);
-    for (int i = 0; i < MAX_SEQS; i++) {
-        struct seq *q = &o->seqs[i];
-        if (rows[i] == 0) continue;
-        seqs[n_seqs++] =
-            (struct batch_seq){at,
-                               rows[i],
-                               s->memory_len,
-                               s->sink_len,
-                               {q->blocks, q->n_sink_blocks, q->n_ring_blocks, s->block_tokens}};
-        memcpy(qkv + at * row_width(s), q->qkv + q->done * row_width(s),
-               (size_t)(rows[i] * row_width(s)) * sizeof *qkv);
-        for (int32_t r = 0; r < rows[i]; r++) positions[at + r] = q->done + r;
-        at += rows[i];
-    }
-    struct batch b = {.n_rows = n_rows, .n_seqs = n_seqs, .positions = positions, .seqs = seqs};
+    struct step t;
+    if (rows[0] + rows[1] + rows[2] + rows[3] == 0) return;
+    step_init(&t, s, o->seqs, rows);
+    int32_t n_rows = t.batch.n_rows;
     const struct batch *run;
-    void *gqkv = twin_up(w, qkv, n_rows * row_width(s));
+    void *gqkv = twin_up(w, t.qkv, n_rows * row_width(s));
     void *gout = twin_up(w, NULL, n_rows * out_width(s));
-    struct attention_args a = args_of(o, o->slopes), ga = args_of(o, o->gpu_slopes);
-    assert_int_equal(w->gpu->ops->step_begin(w->gpu, &b, &run), 0);
+    struct attention_args a = args_of(s, o->slopes), ga = args_of(s, o->gpu_slopes);
+    assert_int_equal(w->gpu->ops->step_begin(w->gpu, &t.batch, &run), 0);
     assert_int_equal(w->gpu->ops->kv_write(w->gpu, &o->gpu_kv, s->layer, gqkv, run, s->n_heads), 0);
     assert_int_equal(w->gpu->ops->attention(w->gpu, gout, gqkv, &o->gpu_kv, run, &ga), 0);
     assert_int_equal(w->gpu->ops->step_launch(w->gpu), 0);
-    w->cpu->ops->kv_write(w->cpu, &o->cpu_kv, s->layer, qkv, &b, s->n_heads);
-    w->cpu->ops->attention(w->cpu, out, qkv, &o->cpu_kv, &b, &a);
+    w->cpu->ops->kv_write(w->cpu, &o->cpu_kv, s->layer, t.qkv, &t.batch, s->n_heads);
+    w->cpu->ops->attention(w->cpu, t.out, t.qkv, &o->cpu_kv, &t.batch, &a);
     char what[160];
     snprintf(what, sizeof what, "attention %d/%d x %d, blocks of %d, %d rows, %s/%s", s->n_heads,
              s->n_kv_heads, s->head_dim, s->block_tokens, n_rows, dtype_name(w->t),
              dtype_name(s->kv_dtype));
     // Probabilities are rounded to T where tensor cores multiply them.
-    twin_compare(w, gout, w->t, out, n_rows * out_width(s), 1.1, 2 * twin_unit(w->t) + 4e-6, what);
-    float *got = twin_down(w, gout, n_rows * out_width(s), w->t), *from = got;
-    for (int i = 0; i < MAX_SEQS; i++) {
-        struct seq *q = &o->seqs[i];
-        memcpy(q->out + q->done * out_width(s), from,
-               (size_t)(rows[i] * out_width(s)) * sizeof *from);
-        from += rows[i] * out_width(s);
-        q->done += rows[i];
-    }
+    twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, 2 * twin_unit(w->t) + 4e-6,
+                 what);
+    float *got = twin_down(w, gout, n_rows * out_width(s), w->t);
+    step_take(&t, s, o->seqs, rows, got);
     assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
     twin_free(w, gqkv), twin_free(w, gout);
-    free(got), free(qkv), free(out), free(positions);
+    free(got);
 }
 
 // In uneven chunks with company, then one by one.

@@ -1,6 +1,24 @@
 // config.json of every family to its switches, in the spellings of their authors.
 #include "tests/unit/model_config_fixture.h"
 
+// A family's fixture, which has three layers of four heads like all of them.
+static struct model_config fixture_config(const char *family, int32_t n_kv_heads,
+                                          int32_t head_dim) {
+    char path[100];
+    struct model_config c;
+    struct err err;
+    snprintf(path, sizeof path, "tests/fixtures/models/%s", family);
+    if (model_config_load(&c, path, &err) != 0) fail_msg("%s", err.text);
+    assert_string_equal(c.family, family);
+    assert_int_equal(c.n_layers, 3);
+    assert_int_equal(c.width, 64);
+    assert_int_equal(c.embed_width, 64);
+    assert_int_equal(c.n_heads, 4);
+    assert_int_equal(c.n_kv_heads, n_kv_heads);
+    assert_int_equal(c.head_dim, head_dim);
+    return c;
+}
+
 static void reads_the_fixtures(void **state) {
     static const struct {
         const char *family;
@@ -11,19 +29,8 @@ static void reads_the_fixtures(void **state) {
                   {"qwen2", 2, 16, true, true, false},
                   {"qwen3", 2, 32, true, false, true}};
     for (int i = 0; i < 4; i++) {
-        char path[100];
-        struct model_config c;
-        struct err err;
-        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
-        assert_int_equal(model_config_load(&c, path, &err), 0);
-        assert_string_equal(c.family, expect[i].family);
+        struct model_config c = fixture_config(expect[i].family, expect[i].kv, expect[i].head_dim);
         assert_int_equal(c.dtype, DTYPE_BF16);
-        assert_int_equal(c.n_layers, 3);
-        assert_int_equal(c.width, 64);
-        assert_int_equal(c.embed_width, 64);
-        assert_int_equal(c.n_heads, 4);
-        assert_int_equal(c.n_kv_heads, expect[i].kv);
-        assert_int_equal(c.head_dim, expect[i].head_dim);
         assert_int_equal(c.rot_dim, expect[i].head_dim);
         assert_int_equal(c.ffn_width, 160);
         assert_int_equal(c.vocab_size, 320);
@@ -73,18 +80,7 @@ static void reads_the_earlier_fixtures(void **state) {
          false, false, 8, 2},
     };
     for (size_t i = 0; i < sizeof expect / sizeof *expect; i++) {
-        char path[100];
-        struct model_config c;
-        struct err err;
-        snprintf(path, sizeof path, "tests/fixtures/models/%s", expect[i].family);
-        if (model_config_load(&c, path, &err) != 0) fail_msg("%s", err.text);
-        assert_string_equal(c.family, expect[i].family);
-        assert_int_equal(c.n_layers, 3);
-        assert_int_equal(c.width, 64);
-        assert_int_equal(c.embed_width, 64);
-        assert_int_equal(c.n_heads, 4);
-        assert_int_equal(c.n_kv_heads, 4);
-        assert_int_equal(c.head_dim, 16);
+        struct model_config c = fixture_config(expect[i].family, 4, 16);
         assert_int_equal(c.ffn_width, expect[i].ffn);
         assert_int_equal(c.max_positions, expect[i].max_positions);
         assert_int_equal(c.position_offset, expect[i].position_offset);
