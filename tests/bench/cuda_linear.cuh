@@ -1,0 +1,178 @@
+// Linear layers of few rows: compared with double precision, then timed.
+#pragma once
+#include "tests/bench/cuda_timing.cuh"
+
+struct linear_case {
+    int rows, cols, n;
+    enum dtype dtype, w_dtype;
+    bool add, bias, gated, act, y_f32;
+};
+
+static double act_double(enum activation act, double x) {
+    return act == ACT_SILU ? x / (1 + exp(-x)) : x;
+}
+
+static void check_linear(const struct linear_case &c) {
+    int ld = (c.cols + 15) / 16 * 16, width = c.gated ? c.rows / 2 : c.rows;
+    std::vector<float> wf((size_t)c.rows * c.cols), scale(c.rows), bias(c.rows);
+    std::vector<uint16_t> w16((size_t)c.rows * ld, 0), x((size_t)c.n * c.cols);
+    std::vector<int8_t> w8((size_t)c.rows * ld, 0);
+    bool quantised = c.w_dtype == DTYPE_I8;
+    for (int r = 0; r < c.rows; r++) {
+        scale[r] = 0.01f + 0.005f * uniform();
+        bias[r] = uniform();
+        for (int k = 0; k < c.cols; k++) {
+            float v = uniform();
+            if (quantised) {
+                int8_t q = (int8_t)lrintf(v * 127);
+                if (k == r % c.cols) q = r % 2 ? -128 : 127;
+                w8[(size_t)r * ld + k] = q;
+                wf[(size_t)r * c.cols + k] = q * scale[r];
+            } else {
+                w16[(size_t)r * ld + k] = narrow(v, c.dtype);
+                wf[(size_t)r * c.cols + k] = widened(w16[(size_t)r * ld + k], c.dtype);
+            }
+        }
+    }
+    for (auto &v : x) v = narrow(uniform(), c.dtype);
+    device_array<uint16_t> dw16(w16), dx(x);
+    device_array<int8_t> dw8(w8);
+    device_array<float> dscale(scale), dbias(bias);
+    size_t outputs = (size_t)c.n * width, guard = 64;
+    std::vector<float> old(outputs);
+    for (auto &v : old) v = widened(narrow(uniform(), c.dtype), c.dtype);
+    auto run = [&](int first, int n) { // rows [first, first + n), their outputs as floats
+        std::vector<uint16_t> poison(outputs + guard, 0xffff);
+        std::vector<float> poison32(outputs + guard, NAN);
+        if (c.add)
+            for (int i = 0; i < n * width; i++) {
+                poison[i] = narrow(old[(size_t)first * width + i], c.dtype);
+                poison32[i] = old[(size_t)first * width + i];
+            }
+        device_array<uint16_t> y(poison);
+        device_array<float> y32(poison32);
+        struct cuda_linear a = {};
+        a.y = c.y_f32 ? (void *)y32.p : (void *)y.p;
+        a.x = dx.p + (size_t)first * c.cols;
+        a.w = quantised ? (void *)dw8.p : (void *)dw16.p;
+        a.scale = quantised ? dscale.p : NULL;
+        a.bias = c.bias ? dbias.p : NULL;
+        a.n = n, a.rows = c.rows, a.cols = c.cols, a.ld = ld;
+        a.dtype = c.dtype, a.w_dtype = c.w_dtype, a.y_f32 = c.y_f32, a.add = c.add;
+        a.activate = c.act || c.gated, a.gated = c.gated, a.act = ACT_SILU;
+        int rc = cuda_gemv(&a, stream);
+        if (rc != 0) printf("cuda_gemv returned %d\n", rc), n_failed++;
+        MUST(cudaStreamSynchronize(stream));
+        std::vector<float> out((size_t)n * width);
+        std::vector<uint16_t> h = y.host();
+        std::vector<float> h32 = y32.host();
+        for (size_t i = 0; i < out.size(); i++) out[i] = c.y_f32 ? h32[i] : widened(h[i], c.dtype);
+        for (size_t i = out.size(); i < out.size() + guard; i++)
+            if (c.y_f32 ? !std::isnan(h32[i]) && i >= outputs : h[i] != 0xffff && i >= outputs)
+                printf("wrote past the end\n"), n_failed++;
+        return out;
+    };
+    std::vector<float> out = run(0, c.n);
+    struct difference diff;
+    for (int i = 0; i < c.n; i++) {
+        std::vector<double> y(c.rows);
+        for (int r = 0; r < c.rows; r++) {
+            double s = 0;
+            for (int k = 0; k < c.cols; k++)
+                s += (double)wf[(size_t)r * c.cols + k] *
+                     widened(x[(size_t)i * c.cols + k], c.dtype);
+            y[r] = s + (c.bias ? bias[r] : 0);
+        }
+        for (int r = 0; r < width; r++) {
+            double v = c.gated ? act_double(ACT_SILU, y[r]) * y[r + width]
+                       : c.act ? act_double(ACT_SILU, y[r])
+                               : y[r];
+            if (c.add) v += old[(size_t)i * width + r];
+            diff.add(out[(size_t)i * width + r], v);
+        }
+    }
+    bool same = true;
+    for (int first : {0, c.n / 2, c.n - 1})
+        for (int n : {1, 3, 9}) {
+            if (first + n > c.n || n == c.n) continue;
+            std::vector<float> part = run(first, n);
+            same &= memcmp(part.data(), out.data() + (size_t)first * width, part.size() * 4) == 0;
+        }
+    char what[160];
+    snprintf(what, sizeof what, "linear %d x %d, n %d, %s weights %s%s%s%s%s%s", c.rows, c.cols,
+             c.n, name_of(c.dtype), name_of(c.w_dtype), c.add ? ", add" : "",
+             c.bias ? ", bias" : "", c.gated ? ", gated" : "", c.act ? ", act" : "",
+             c.y_f32 ? ", f32 out" : "");
+    report(what, diff.value(), c.y_f32 ? 1e-5 : c.dtype == DTYPE_F16 ? 1e-3 : 6e-3, same);
+}
+
+static void check_linears(void) {
+    enum dtype B = DTYPE_BF16, H = DTYPE_F16, Q = DTYPE_I8;
+    const struct linear_case cases[] = {
+        {8, 8, 1, B, B, 0, 0, 0, 0, 0},        {1, 16, 2, B, B, 0, 1, 0, 0, 0},
+        {1061, 1000, 1, B, B, 0, 0, 0, 0, 1},  {1061, 1000, 7, B, B, 0, 1, 0, 0, 1},
+        {3072, 2048, 1, B, B, 0, 0, 0, 0, 0},  {3072, 2048, 16, B, B, 1, 0, 0, 0, 0},
+        {6144, 520, 13, B, B, 1, 1, 0, 0, 1},  {4096, 1544, 32, B, B, 0, 0, 0, 0, 1},
+        {9000, 264, 5, B, B, 0, 0, 0, 0, 1},   {1600, 6400, 4, H, H, 1, 1, 0, 0, 0},
+        {4800, 1600, 17, H, H, 0, 1, 0, 0, 1}, {6400, 1600, 1, H, H, 0, 1, 0, 1, 0},
+        {2816, 1024, 3, B, B, 0, 0, 1, 0, 0},  {9028, 512, 11, B, B, 0, 0, 1, 0, 0},
+        {200, 72, 30, B, B, 0, 1, 1, 0, 0},    {1061, 1000, 7, B, Q, 0, 1, 0, 0, 1},
+        {4096, 2048, 16, B, Q, 1, 0, 0, 0, 1}, {9028, 504, 11, B, Q, 0, 0, 1, 0, 0},
+        {777, 3000, 1, H, Q, 0, 0, 0, 0, 1},   {64, 16, 32, H, Q, 0, 0, 0, 0, 1},
+    };
+    for (const struct linear_case &c : cases) check_linear(c);
+}
+
+// Launches linears of one shape over different weights, n times together at least 1 GB.
+static void time_linear(const char *what, int rows, int cols, int n, enum dtype t, enum dtype w_t,
+                        bool gated) {
+    size_t w_bytes = (size_t)rows * cols * (w_t == DTYPE_I8 ? 1 : 2);
+    int count = (int)std::max<size_t>(8, ((size_t)3 << 30) / w_bytes);
+    device_array<uint16_t> x((size_t)n * cols), y((size_t)n * rows);
+    device_array<float> scale(std::vector<float>(rows, 0.01f));
+    fill_kernel<<<264, 256, 0, stream>>>(x.p, x.n, 7, 1.0f, t == DTYPE_F16);
+    double s = seconds_of([&] {
+        for (int i = 0; i < count; i++) {
+            struct cuda_linear a = {};
+            a.y = y.p, a.x = x.p, a.w = pool + (size_t)i * w_bytes % (pool_bytes - w_bytes);
+            a.w = (const void *)((uintptr_t)a.w & ~(uintptr_t)255);
+            a.scale = w_t == DTYPE_I8 ? scale.p : NULL;
+            a.n = n, a.rows = rows, a.cols = cols, a.ld = cols, a.dtype = t, a.w_dtype = w_t;
+            a.activate = a.gated = gated;
+            if (cuda_gemv(&a, stream) != 0) printf("cuda_gemv refused\n"), n_failed++;
+        }
+    });
+    char line[160];
+    snprintf(line, sizeof line, "%s %d x %d, n %d, %s%s", what, rows, cols, n, name_of(w_t),
+             gated ? ", gated" : "");
+    print_rate(line, (double)w_bytes, s / count);
+}
+
+static void time_linears(void) {
+    enum dtype B = DTYPE_BF16, H = DTYPE_F16, Q = DTYPE_I8;
+    for (int n : {1, 8, 16, 32}) {
+        time_linear("8B qkv", 6144, 4096, n, B, B, false);
+        time_linear("8B o", 4096, 4096, n, B, B, false);
+        time_linear("8B gate+up", 28672, 4096, n, B, B, true);
+        time_linear("8B down", 4096, 14336, n, B, B, false);
+        time_linear("8B head", 128256, 4096, n, B, B, false);
+    }
+    for (int n : {1, 8}) {
+        time_linear("8B qkv", 6144, 4096, n, B, Q, false);
+        time_linear("8B o", 4096, 4096, n, B, Q, false);
+        time_linear("8B gate+up", 28672, 4096, n, B, Q, true);
+        time_linear("8B down", 4096, 14336, n, B, Q, false);
+        time_linear("8B head", 128256, 4096, n, B, Q, false);
+    }
+    time_linear("1B qkv", 3072, 2048, 1, B, B, false);
+    time_linear("1B o", 2048, 2048, 1, B, B, false);
+    time_linear("1B gate+up", 16384, 2048, 1, B, B, true);
+    time_linear("1B down", 2048, 8192, 1, B, B, false);
+    time_linear("GPT-J qkv", 12288, 4096, 1, B, B, false);
+    time_linear("GPT-J fc1", 16384, 4096, 1, B, B, false);
+    time_linear("GPT-J fc2", 4096, 16384, 1, B, B, false);
+    time_linear("GPT-2 XL qkv", 4800, 1600, 1, H, H, false);
+    time_linear("GPT-2 XL o", 1600, 1600, 1, H, H, false);
+    time_linear("GPT-2 XL fc1", 6400, 1600, 1, H, H, false);
+    time_linear("GPT-2 XL fc2", 1600, 6400, 1, H, H, false);
+}
