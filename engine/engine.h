@@ -237,6 +237,11 @@ struct engine_message {
 };
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
+// The same for a text that goes on behind a log's last id (-1: empty). Where that is text too, it
+// is encoded as in the midst of one: a tokenizer that puts a space in front of a text puts none
+// there.
+int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
+                          struct token_list *out, struct err *err);
 // Ids that continue a log whose last id is last_id (-1: empty) by these messages and the generation
 // prompt.
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,

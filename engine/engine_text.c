@@ -25,6 +25,16 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
     return tokenizer_encode(e->tokenizer, text, len, &opt, out, err);
 }
 
+int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
+                          struct token_list *out, struct err *err) {
+    TRY(need_tokenizer(e, err));
+    size_t n;
+    bool in_midst = tokenizer_bytes(e->tokenizer, last_id, &n) != NULL &&
+                    !tokenizer_is_special(e->tokenizer, last_id);
+    struct encode_options opt = {.continues = in_midst, .in_midst = in_midst};
+    return tokenizer_encode(e->tokenizer, text, len, &opt, out, err);
+}
+
 // The two structs are the same thing on either side of the door.
 _Static_assert(sizeof(struct engine_message) == sizeof(struct chat_message) &&
                    offsetof(struct engine_message, content) ==

@@ -219,7 +219,8 @@ static int render(struct replay *r, size_t place, struct token_list *out, struct
         return err_set(err, E_CORRUPT, "the record of turn %zu has no text of its input",
                        (size_t)t->turn);
     if (t->kind == INPUT_TEXT)
-        return engine_tokenize(r->engine, t->input_text, t->input_text_len, true, out, err);
+        return engine_tokenize_after(r->engine, r->log.n ? r->log.ids[r->log.n - 1] : -1,
+                                     t->input_text, t->input_text_len, out, err);
     if (!r->info->chat_template)
         return err_set(err, E_UNSUPPORTED, "the model has no chat template to render the input by");
     if (r->stored->rec.system && !chat_begun(r, place))

@@ -62,7 +62,8 @@ static int make_input(const struct session *s, const struct turn_record *r, int3
     token_list_init(&list);
     int rc = r->kind == INPUT_CONTENT
                  ? render_content(s, r, &list, err)
-                 : engine_tokenize(ss->engine, r->input_text, r->input_text_len, true, &list, err);
+                 : engine_tokenize_after(ss->engine, s->n_log ? s->log[s->n_log - 1] : -1,
+                                         r->input_text, r->input_text_len, &list, err);
     if (rc == 0) {
         *ids = token_list_take(&list, n);
         if (!*ids && *n) rc = err_set(err, E_NOMEM, "the server is out of memory");

@@ -130,6 +130,7 @@ int normalize_sentencepiece(const struct normalize_step *s, struct rewrite *r) {
     const char *space = s->escape_whitespaces ? SPACE_SYMBOL : " ";
     struct buf escaped;
     bool after_space = s->remove_extra_whitespaces;
+    size_t start = r->done;
     int rc = 0;
     buf_init(&escaped, SIZE_MAX);
     while (s->remove_extra_whitespaces && r->done < r->len) {
@@ -137,7 +138,9 @@ int normalize_sentencepiece(const struct normalize_step *s, struct rewrite *r) {
         if (u.len != 1 || *u.text != ' ') break;
         TRY(rewrite_put(r, u.consumed, "", 0));
     }
-    if (r->done < r->len && s->add_dummy_prefix && (r->at_start || !s->prefix_first_only))
+    // In the midst of a text a space is put only for those that went.
+    if (r->done < r->len && s->add_dummy_prefix && (!r->bare || r->done > start) &&
+        (r->at_start || !s->prefix_first_only))
         TRY(rewrite_put(r, 0, space, strlen(space)));
     while (r->done < r->len && rc == 0) {
         size_t same = untouched(s, r);

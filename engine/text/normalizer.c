@@ -38,7 +38,7 @@ static int apply_step(const struct normalize_step *s, struct rewrite *r, struct 
     case NORMALIZE_STRIP:
         return normalize_strip(s, r);
     case NORMALIZE_PREPEND:
-        return r->len ? rewrite_put(r, 0, s->content, strlen(s->content)) : 0;
+        return r->len && !r->bare ? rewrite_put(r, 0, s->content, strlen(s->content)) : 0;
     case NORMALIZE_REPLACE:
         return replace(s, r, err);
     case NORMALIZE_CHARSMAP:
@@ -50,8 +50,20 @@ static int apply_step(const struct normalize_step *s, struct rewrite *r, struct 
     }
 }
 
+bool normalizer_puts_space(const struct normalizer *n) {
+    for (int i = 0; i < n->n_steps; i++) {
+        const struct normalize_step *s = &n->steps[i];
+        if (s->kind == NORMALIZE_SENTENCEPIECE && s->add_dummy_prefix) return true;
+        if (s->kind == NORMALIZE_PREPEND &&
+            (strcmp(s->content, " ") == 0 || strcmp(s->content, "\u2581") == 0))
+            return true;
+    }
+    return false;
+}
+
 int normalizer_apply(const struct normalizer *n, const char *text, size_t len, struct buf *out,
-                     struct text_span *spans, size_t n_spans, bool *at_start, struct err *err) {
+                     struct text_span *spans, size_t n_spans, bool bare, bool *at_start,
+                     struct err *err) {
     struct err why = {0};
     struct buf input;
     size_t given = len;
@@ -71,6 +83,7 @@ int normalizer_apply(const struct normalizer *n, const char *text, size_t len, s
         buf_reset(out);
         rewrite_init(&r, text, len, out, spans, n_spans);
         r.at_start = start;
+        r.bare = bare;
         rc = apply_step(&n->steps[i], &r, &why);
         if (rc == 0) rc = rewrite_end(&r);
         start = r.at_start;

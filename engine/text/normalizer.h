@@ -49,9 +49,11 @@ void normalizer_release(struct normalizer *n);
 // Replaces *out by the normalised text. spans (ascending, disjoint, of text) are moved to where
 // their bytes went; where a border falls inside characters that were joined or reordered, the span
 // grows to hold them all. *at_start (NULL: true): whether the text begins where the user's begins;
-// becomes false where its first bytes have become nothing.
+// becomes false where its first bytes have become nothing. bare: nothing is put in front.
 int normalizer_apply(const struct normalizer *n, const char *text, size_t len, struct buf *out,
-                     struct text_span *spans, size_t n_spans, bool *at_start, struct err *err);
+                     struct text_span *spans, size_t n_spans, bool bare, bool *at_start,
+                     struct err *err);
+bool normalizer_puts_space(const struct normalizer *n); // in front of a text
 
 // The steps that know characters (normalize_chars.c) and those of the charsmap
 // (normalize_charsmap.c).

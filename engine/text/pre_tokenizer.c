@@ -37,6 +37,14 @@ void pre_tokenizer_release(struct pre_tokenizer *p) {
     *p = (struct pre_tokenizer){0};
 }
 
+bool pre_tokenizer_puts_space(const struct pre_tokenizer *p) {
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].kind == PRE_PREFIX_SPACE ||
+            (p->steps[i].kind == PRE_METASPACE && p->steps[i].prepend != PREPEND_NEVER))
+            return true;
+    return false;
+}
+
 // --- one step's cutting
 // -----------------------------------------------------------------------------------
 
@@ -163,7 +171,9 @@ static int no_memory(struct pre_run *r, int i, size_t len) {
 }
 
 static int prefix_space(struct pre_run *r, int i, const char *text, size_t len, bool at_start) {
-    if (*text == ' ') return run_step(r, i + 1, text, len, at_start);
+    bool bare = r->bare;
+    r->bare = false;
+    if (*text == ' ' || bare) return run_step(r, i + 1, text, len, at_start);
     struct buf *b = &r->changed[i];
     buf_reset(b);
     buf_addc(b, ' ');
@@ -189,7 +199,9 @@ static int metaspace(struct pre_run *r, int i, const char *text, size_t len, boo
     struct buf *b = &r->changed[i];
     bool starts = *text == ' ' || (len >= size && memcmp(text, symbol, size) == 0);
     buf_reset(b);
-    if (!starts &&
+    bool bare = r->bare;
+    r->bare = false;
+    if (!starts && !bare &&
         (step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && at_start)))
         buf_add(b, symbol, size);
     for (; (space = memchr(text, ' ', (size_t)(end - text))); text = space + 1) {

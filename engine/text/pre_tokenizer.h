@@ -47,6 +47,7 @@ int pre_tokenizer_add(struct pre_tokenizer *p, enum pre_kind kind, const char *p
 struct pre_step *pre_tokenizer_add_step(struct pre_tokenizer *p, enum pre_kind kind,
                                         struct err *err);
 void pre_tokenizer_release(struct pre_tokenizer *p);
+bool pre_tokenizer_puts_space(const struct pre_tokenizer *p); // in front of a text
 
 // Takes one word; a negative code ends the run and becomes its result.
 typedef int (*pre_word_fn)(void *ctx, const char *word, size_t len);
@@ -56,6 +57,7 @@ struct pre_run {
     pre_word_fn word;
     void *ctx;
     struct err *err;
+    bool bare; // set before a run: its first piece gets nothing in front
     struct matcher matchers[PRE_MAX_STEPS];
     struct buf changed[PRE_MAX_STEPS]; // a piece as a step has rewritten it
 };

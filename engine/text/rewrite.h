@@ -9,6 +9,7 @@ struct rewrite {
     struct buf *out;
     struct text_span *spans;
     size_t next, n; // borders of spans that still wait, two for each
+    bool bare;      // in the midst of a text: a step puts nothing in front
     bool at_start;  // the text's first bytes are the first of what the user gave, and have not
                     // become nothing
 };

@@ -175,9 +175,11 @@ static int encode_piece(struct encoding *e, const char *text, size_t len,
     e->piece = text;
     e->plain = (struct plain_cursor){plain, n_plain};
     added_scan_init(&scan, &e->t->added_normalized, text, len, plain, n_plain, e->opt.no_special);
-    while (added_scan_next(&scan, &m))
+    while (added_scan_next(&scan, &m)) {
+        if (m.from > 0) e->pre.bare = false;
         TRY(m.token ? push_added(e, m.token)
                     : pre_run(&e->pre, text + m.from, m.to - m.from, at_start && m.from == 0));
+    }
     return 0;
 }
 
@@ -208,9 +210,11 @@ static int encode_text(struct encoding *e, const char *text, size_t len) {
         const char *piece = text + m.from;
         size_t piece_len = m.to - m.from, n_plain = spans_within(e, m.from, m.to, &first);
         bool at_start = m.from == 0 && !e->opt.continues;
+        bool bare = m.from == 0 && e->opt.in_midst;
+        e->pre.bare = bare;
         if (e->t->normalizer.n_steps) {
             TRY(normalizer_apply(&e->t->normalizer, piece, piece_len, &e->normal, e->moved, n_plain,
-                                 &at_start, e->err));
+                                 bare, &at_start, e->err));
             piece = buf_z(&e->normal);
             piece_len = e->normal.len;
         }
@@ -224,6 +228,8 @@ static int check_input(const char *text, size_t len, const struct encode_options
     if (len > ENCODE_MAX_BYTES)
         return err_set(err, E_LIMIT, "a text of %zu bytes is too long to encode", len);
     if (!utf8_valid(text, len)) return err_set(err, E_INVAL, "the text is not valid UTF-8");
+    if (opt->in_midst && opt->n_plain)
+        return err_set(err, E_INVAL, "plain spans in the midst of a text");
     size_t done = 0;
     for (size_t i = 0; i < opt->n_plain; i++) {
         if (opt->plain[i].from < done || opt->plain[i].to < opt->plain[i].from ||
@@ -234,12 +240,23 @@ static int check_input(const char *text, size_t len, const struct encode_options
     return 0;
 }
 
+// A tokenizer that puts a space in front of a text's first word means the space between words by
+// it: in the midst of a text that is the space which is there.
+static bool space_is_put(const struct tokenizer *t) {
+    return normalizer_puts_space(&t->normalizer) || pre_tokenizer_puts_space(&t->pre);
+}
+
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
                      const struct encode_options *opt, struct token_list *out, struct err *err) {
     struct encoding e = {.t = t, .out = out, .err = err};
     size_t before = out->len;
     if (opt) e.opt = *opt;
     TRY(check_input(text, len, &e.opt, err));
+    if (e.opt.in_midst && len > 1 && *text == ' ' && space_is_put(t)) {
+        text++;
+        len--;
+        e.opt.in_midst = e.opt.continues = false;
+    }
     buf_init(&e.normal, SIZE_MAX);
     e.moved = e.opt.n_plain ? malloc(e.opt.n_plain * sizeof *e.moved) : NULL;
     int rc = e.opt.n_plain && !e.moved

@@ -34,6 +34,10 @@ struct text_span {
 struct encode_options {
     bool no_special; // look for no added special tokens at all
     bool continues; // an earlier text: what only a text's start gets (a space in front) is left out
+    // Behind text that has been encoded already: nothing is put in front of the first word, and
+    // what a space in front of it becomes is what it becomes inside a text. Without plain spans
+    // only.
+    bool in_midst;
     const struct text_span *plain; // ascending, disjoint
     size_t n_plain;
 };

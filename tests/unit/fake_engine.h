@@ -274,6 +274,11 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
             return err_set(err, E_NOMEM, "no memory for the fake tokens");
     return 0;
 }
+
+int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
+                          struct token_list *out, struct err *err) {
+    return engine_tokenize(e, text, len, true, out, err);
+}
 // 3 starts a system message, 4 a user's, 5 the answer; 2 ends each (not twice).
 int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
                        int32_t last_id, struct token_list *out, struct err *err) {

@@ -189,6 +189,38 @@ static void test_in_the_midst_of_a_text(void **state) {
     }
 }
 
+// A text that comes in two parts stays the same text, whether the cut is in a word, before or
+// behind a space: nothing is put between them.
+static void test_text_in_two_parts(void **state) {
+    static const char text[] = "The capital of  France";
+    static const char *const folders[] = {"llama2_spm", "xglm_spm", "xglm_json", "gpt2", "bloom"};
+    for (size_t f = 0; f < sizeof folders / sizeof *folders; f++) {
+        char path[100];
+        struct tokenizer *t;
+        struct err err = {0};
+        snprintf(path, sizeof path, "tests/fixtures/text/%s", folders[f]);
+        if (tokenizer_open(&t, path, &err) < 0) fail_msg("%s", err.text);
+        bool joins_spaces = strncmp(folders[f], "xglm", 4) == 0;
+        for (size_t cut = 1; cut < strlen(text); cut++) {
+            struct token_list ids;
+            struct buf whole;
+            struct encode_options behind = {.continues = true, .in_midst = true};
+            // Spaces at an end are no text to this one: what they were before is lost.
+            if (joins_spaces && text[cut - 1] == ' ') continue;
+            token_list_init(&ids);
+            buf_init(&whole, 1000);
+            assert_int_equal(tokenizer_encode(t, text, cut, NULL, &ids, &err), 0);
+            assert_int_equal(
+                tokenizer_encode(t, text + cut, strlen(text + cut), &behind, &ids, &err), 0);
+            assert_int_equal(tokenizer_decode(t, ids.ids, ids.len, true, &whole, &err), 0);
+            assert_string_equal(buf_z(&whole), joins_spaces ? "The capital of France" : text);
+            buf_release(&whole);
+            token_list_release(&ids);
+        }
+        tokenizer_close(t);
+    }
+}
+
 static void test_one_character_in_pieces(void **state) {
     struct text_model m = {0};
     struct tokenizer *t;
@@ -217,11 +249,9 @@ static void test_one_character_in_pieces(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_bytes),
-        cmocka_unit_test(test_random_ids),
-        cmocka_unit_test(test_byte_runs),
-        cmocka_unit_test(test_in_the_midst_of_a_text),
-        cmocka_unit_test(test_one_character_in_pieces),
+        cmocka_unit_test(test_random_bytes),      cmocka_unit_test(test_random_ids),
+        cmocka_unit_test(test_byte_runs),         cmocka_unit_test(test_in_the_midst_of_a_text),
+        cmocka_unit_test(test_text_in_two_parts), cmocka_unit_test(test_one_character_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

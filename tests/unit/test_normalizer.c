@@ -31,9 +31,9 @@ static void test_forms(void **state) {
         struct buf out;
         struct err err;
         buf_init(&out, 0);
-        assert_int_equal(
-            normalizer_apply(&n, forms[i].text, strlen(forms[i].text), &out, NULL, 0, NULL, &err),
-            0);
+        assert_int_equal(normalizer_apply(&n, forms[i].text, strlen(forms[i].text), &out, NULL, 0,
+                                          false, NULL, &err),
+                         0);
         if (strcmp(buf_z(&out), forms[i].want) != 0) fail_msg("%zu: '%s'", i, buf_z(&out));
         buf_release(&out);
     }
@@ -61,8 +61,8 @@ static void test_random_against_utf8proc(void **state) {
                                      : form == 2 ? utf8proc_NFKC(u)
                                                  : utf8proc_NFKD(u);
             buf_init(&out, 0);
-            assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, NULL, 0, NULL, &err),
-                             0);
+            assert_int_equal(
+                normalizer_apply(&n, text, strlen(text), &out, NULL, 0, false, NULL, &err), 0);
             assert_string_equal(buf_z(&out), (char *)want);
             free(want);
             buf_release(&out);
@@ -77,7 +77,8 @@ static void check_spans(const char *text, size_t from, size_t to, size_t want_fr
     struct buf out;
     struct err err;
     buf_init(&out, 0);
-    assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, spans, 2, NULL, &err), 0);
+    assert_int_equal(normalizer_apply(&n, text, strlen(text), &out, spans, 2, false, NULL, &err),
+                     0);
     assert_int_equal(spans[0].from, want_from);
     assert_int_equal(spans[0].to, want_to);
     assert_int_equal(spans[1].to, out.len);
@@ -102,7 +103,7 @@ static void test_marks_are_linear(void **state) {
     struct buf out;
     struct err err;
     buf_init(&out, 0);
-    assert_int_equal(normalizer_apply(&n, text, len, &out, NULL, 0, NULL, &err), 0);
+    assert_int_equal(normalizer_apply(&n, text, len, &out, NULL, 0, false, NULL, &err), 0);
     assert_int_equal(out.len, len);
     assert_memory_equal(out.data, "\u0323\u0323", 4);
     assert_memory_equal(out.data + len - 4, "\u0301\u0301", 4);
@@ -116,7 +117,7 @@ static void test_sequence(void **state) {
     struct buf out;
     struct err err;
     buf_init(&out, 0);
-    assert_int_equal(normalizer_apply(&n, "\u00e9\ufb01", 5, &out, NULL, 0, NULL, &err), 0);
+    assert_int_equal(normalizer_apply(&n, "\u00e9\ufb01", 5, &out, NULL, 0, false, NULL, &err), 0);
     assert_string_equal(buf_z(&out), "\u00e9fi");
     buf_release(&out);
 }
