@@ -7,6 +7,8 @@
 #include "base/utf8.h"
 #include "sessions/store_db.h"
 #include "sessions/tail.h"
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -279,6 +281,33 @@ int archive_export(const struct stored_session *s, struct buf *out) {
     json_close(&w, ']');
     json_close(&w, '}');
     return out->error;
+}
+
+#define EXPORT_BYTES ((size_t)1 << 31)
+
+static int write_line(int fd, const struct buf *text, const char *path, struct err *err) {
+    FILE *f = fdopen(fd, "w");
+    if (!f) {
+        close(fd);
+        return err_set(err, E_NOMEM, "no memory to write %s", path);
+    }
+    fwrite(text->data, 1, text->len, f);
+    putc('\n', f);
+    int rc = fflush(f) == 0 && !ferror(f) ? 0 : err_errno(err, "%s", path);
+    if (fclose(f) != 0 && rc == 0) rc = err_errno(err, "%s", path);
+    return rc;
+}
+
+int archive_export_file(const struct stored_session *s, const char *path, struct err *err) {
+    struct buf text;
+    buf_init(&text, EXPORT_BYTES);
+    int rc = archive_export(s, &text);
+    if (rc < 0) err_set(err, rc, "session %s is too large to export", s->rec.id);
+    int fd = rc < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (rc == 0 && fd < 0) rc = err_errno(err, "%s", path);
+    if (rc == 0 && (rc = write_line(fd, &text, path, err)) < 0) unlink(path);
+    buf_release(&text);
+    return rc;
 }
 
 // --- removing ----------------------------------------------------------------

@@ -27,6 +27,9 @@ void archive_turn_view(const struct stored_turn *t, struct turn_view *out);
 // (decimal strings), log-probabilities as the bits of binary32. What a client said comes back byte
 // for byte; text that JSON cannot hold (a NUL, say) is in Base64. E_NOMEM, E_LIMIT from the buffer.
 int archive_export(const struct stored_session *s, struct buf *out);
+// The same as a line of a new file that its owner alone may read. Nothing that is there is written
+// over, and what could not be written whole is removed.
+int archive_export_file(const struct stored_session *s, const char *path, struct err *err);
 #define ARCHIVE_FORMAT "parley.session"
 #define ARCHIVE_FORMAT_VERSION                                                                     \
     2 // 1: without parent, head and forked_from: each turn follows the one before

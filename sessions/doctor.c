@@ -186,36 +186,16 @@ static int load_salvaged(struct store_db *db, const char *id, struct stored_sess
     return rc;
 }
 
-static int write_file(const char *path, const struct buf *text, struct err *err) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return err_errno(err, "%s", path);
-    FILE *f = fdopen(fd, "w");
-    if (!f) {
-        close(fd);
-        return err_set(err, E_NOMEM, "no memory to write %s", path);
-    }
-    fwrite(text->data, 1, text->len, f);
-    putc('\n', f);
-    int rc = fflush(f) == 0 && !ferror(f) ? 0 : err_errno(err, "%s", path);
-    if (fclose(f) != 0 && rc == 0) rc = err_errno(err, "%s", path);
-    return rc;
-}
-
 static int export_session(struct examination *x, const struct stored_session *s,
                           const struct id *id, struct err *err) {
     char path[4096];
-    struct buf text;
-    buf_init(&text, EXPORT_BYTES);
-    int rc = archive_export(s, &text);
-    if (rc < 0) err_set(err, rc, "session %s is too large to export", id->id);
     if (session_id_valid(id->id))
         snprintf(path, sizeof path, "%s/%s.json", x->o->folder, id->id);
     else
         snprintf(path, sizeof path, "%s/number-%" PRId64 ".json", x->o->folder, id->key);
-    if (rc == 0) rc = write_file(path, &text, err);
-    if (rc == 0) x->report->n_exported++;
-    buf_release(&text);
-    return rc;
+    TRY(archive_export_file(s, path, err));
+    x->report->n_exported++;
+    return 0;
 }
 
 static int examine_session(struct examination *x, const struct id *id, bool to_folder,

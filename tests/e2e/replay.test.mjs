@@ -2,7 +2,7 @@
 // and equal to the last bit; what was changed in the record is found where it is; what-if leaves the database as it was.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { Follower } from './follower.mjs';
@@ -198,6 +198,35 @@ test('what if: from a turn on, both answers side by side; the database stays as 
   assert.ok(rows[at + 1].indexOf(' |') === rows[at].indexOf(' |'), 'columns');
   assert.ok(rows.every((row) => row.length <= 200));
   assert.equal(sha(db), before);
+});
+
+test('--export: one file that goes on elsewhere, with nothing secret in it', async (t) => {
+  // A server that has secrets: tokens, and folders that are nobody's business.
+  const private_ = path.join(temporaryFolder(t), 'private-folder-of-zora');
+  mkdirSync(private_);
+  const tokenFile = path.join(private_, 'tokens');
+  writeFileSync(tokenFile, 'zora:very-secret-token-1\n', { mode: 0o600 });
+  const template = path.join(private_, 'form.jinja');
+  writeFileSync(template, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}");
+  const from = path.join(private_, 'from.db'), to = path.join(private_, 'to.db'), file = path.join(private_, 'zora.json');
+  const server = await Server.start(t, { db: from, args: [...unlimited, '--token-file', tokenFile, '--chat-template', template] });
+  const author = await Follower.open(await server.connect({ token: 'very-secret-token-1' }), { session: 'moved', system: 'Be brief.' });
+  for (const text of ['One', 'Two']) await author.say(text, { sampling: { max_tokens: 12, temperature: 0.8, top_logprobs: 2 } });
+  assert.equal(await good(['replay', 'moved', '--db', from, '--export', file]), ''); // beside the server, without a model
+  await server.stop();
+  const text = readFileSync(file, 'utf8');
+  assert.equal(statSync(file).mode & 0o777, 0o600);
+  assert.doesNotMatch(text, /very-secret|private-folder|\/tmp|\/home|\/work/);
+  assert.ok(!text.includes(root));
+  assert.match(text, /form\.jinja/); // its name alone: what ended a turn depends on it
+  assert.equal(text, await good(['sessions', 'export', 'moved', '--db', from]));
+  const twice = await run(['replay', 'moved', '--db', from, '--export', file]);
+  assert.deepEqual([twice.code, readFileSync(file, 'utf8') === text], [1, true]);
+  for (const more of [['--what-if', 'top_p=1'], ['--turn', '0'], ['--from-turn', '0']])
+    assert.equal((await run(['replay', 'moved', '--db', from, '--export', `${file}.2`, ...more])).code, 2);
+  await good(['sessions', 'import', file, '--db', to]);
+  assert.equal((await report('moved', to, '--chat-template', template)).code, 0);
+  assert.equal(await good(['sessions', 'export', 'moved', '--db', to]), text);
 });
 
 test('wrong usage is 2, what is not there is 1', async () => {

@@ -11,7 +11,7 @@
 
 struct settings {
     struct cli_model model;
-    char *db, *what_if;
+    char *db, *what_if, *export;
     int64_t turn, from_turn;
     bool json, other_model;
 };
@@ -20,6 +20,8 @@ static const struct config_key keys[] = {
      "Database file.", 0},
     {"", "turn", CONFIG_INT, offsetof(struct settings, turn), -1, 1e9, 0, "-1",
      "Replay this turn alone (the first is 0); -1: all.", 0},
+    {"", "export", CONFIG_STRING, offsetof(struct settings, export), 0, 0, "FILE", "",
+     "Write the session to this new file instead, for `parley sessions import` elsewhere.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print one JSON object.", 0},
     {"", "what_if", CONFIG_STRING, offsetof(struct settings, what_if), 0, 0, "KEY=VALUE,...", "",
@@ -152,6 +154,11 @@ static int run(struct settings *s, const char *id, const char *changes, bool *go
     int rc = archive_load(a, id, &stored, err);
     archive_close(a); // one snapshot: what comes after it is another replay's
     TRY(rc);
+    if (s->export[0]) {
+        rc = archive_export_file(stored, s->export, err);
+        *good = rc == 0;
+        goto out;
+    }
     TRY_GOTO(out, changes ? check_turn(stored, "--from-turn", s->from_turn, err)
                           : check_turn(stored, "--turn", s->turn, err));
     replay_window(stored, changes, &w);
@@ -168,7 +175,9 @@ out:
 static int check_usage(const struct settings *s, const char *command, const char *id) {
     const struct cli_model *m = &s->model;
     if (!id) return cli_usage(command, "say which session; `parley sessions list` names them");
-    if (!m->model[0]) return cli_usage(command, CLI_NO_MODEL);
+    if (s->export[0] && (s->what_if[0] || s->turn >= 0 || s->from_turn >= 0))
+        return cli_usage(command, "--export takes the whole session as it is on record");
+    if (!m->model[0] && !s->export[0]) return cli_usage(command, CLI_NO_MODEL);
     if (m->memory_len || m->sink_len != -1 || m->session_len)
         return cli_usage(command, "memory_len, sink_len and session_len are the record's");
     if (s->what_if[0] && s->turn >= 0)
