@@ -198,3 +198,22 @@ test('every tab hears of it in order, also after a restart', async (t) => {
   assert.deepEqual(now.turns[1].siblings, [1, 2]);
 });
 
+
+test('from the terminal: another answer, back, on, a copy', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const id = await client.open({ session: 'typed' });
+  const lines = ['My name is Zora.', '/regenerate', 'What is my name?', '/rewind 2', '/rewind 9', 'Another start.', '/continue', '/fork', 'In the copy.'];
+  const out = execFileSync(parley, ['chat', '--url', `ws://127.0.0.1:${server.port}/ws`, '--session', id, '--max-tokens', '5'],
+    { input: `${lines.join('\n')}\n`, stdio: ['pipe', 'pipe', 'ignore'] });
+  assert.match(String(out), /Back before the last messages\.[^]*In a copy of the session\./);
+  const now = await state(client, id);
+  assert.equal(now.session.n_turns, 5);
+  assert.deepEqual(now.turns.map((turn) => turn.turn), [3, 4]);
+  assert.deepEqual(now.turns[0].siblings, [0, 1, 3]);
+  assert.deepEqual(now.turns[1].input, { continue: true });
+  const { sessions } = await client.request({ type: 'session.list' });
+  const copy = sessions.find((session) => session.forked_from?.session === id);
+  assert.equal(copy.n_turns, 3);
+  assert.deepEqual((await state(client, copy.id)).turns.map((turn) => turn.input.content), ['Another start.', undefined, 'In the copy.']);
+});

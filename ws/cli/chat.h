@@ -20,6 +20,8 @@ struct chat_stats { // of the last answer
     char finish[32], cache[32];
 };
 
+enum chat_ask { CHAT_AGAIN, CHAT_CONTINUE };
+
 struct chat_peer;
 struct chat_peer_ops {
     // Says one message and prints the answer as it comes through print(); returns when the answer
@@ -27,6 +29,12 @@ struct chat_peer_ops {
     // gone for good.
     int (*say)(struct chat_peer *p, const char *text, void (*print)(const char *text, size_t len),
                const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
+    // Without a message: the last one once more, or on with an answer that was cut off. As say.
+    // NULL, and back and fork too: this peer keeps no tree of turns.
+    int (*ask)(struct chat_peer *p, enum chat_ask what, void (*print)(const char *text, size_t len),
+               const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
+    int (*back)(struct chat_peer *p, int64_t n, struct err *err); // before the last n messages
+    int (*fork)(struct chat_peer *p, struct err *err);  // goes on in a copy of the session
     int (*renew)(struct chat_peer *p, struct err *err); // starts a new session
     const char *(*describe)(struct chat_peer *p);       // "demo-model at ws://..., session 8c6f..."
     void (*close)(struct chat_peer *p);

@@ -100,8 +100,10 @@ static void engine_peer_close(struct chat_peer *peer) {
     free(p);
 }
 
-static const struct chat_peer_ops ops = {engine_say, engine_renew, engine_describe,
-                                         engine_peer_close};
+static const struct chat_peer_ops ops = {.say = engine_say,
+                                         .renew = engine_renew,
+                                         .describe = engine_describe,
+                                         .close = engine_peer_close};
 
 int chat_engine_open(struct chat_peer **out, const struct chat_settings *s, struct err *err) {
     struct engine_peer *p = calloc(1, sizeof *p);

@@ -192,34 +192,41 @@ static int take_frame(struct server_peer *p, const cJSON *frame,
 }
 
 // The id makes it safe to say again: a turn that the server has begun is not begun twice.
-static int send_start(struct server_peer *p, const char *text, const char *request_id) {
+// text NULL: what `what` says.
+static int send_start(struct server_peer *p, const char *text, enum chat_ask what,
+                      const char *request_id) {
     struct json_writer w;
-    begin(p, &w, "turn.start");
+    bool again = !text && what == CHAT_AGAIN;
+    begin(p, &w, again ? "turn.regenerate" : "turn.start");
     json_put_string(&w, "request_id", request_id);
-    json_open(&w, "input", '{');
-    json_put_string(&w, "content", text);
-    json_close(&w, '}');
+    if (!again) {
+        json_open(&w, "input", '{');
+        if (text)
+            json_put_string(&w, "content", text);
+        else
+            json_put_bool(&w, "continue", true);
+        json_close(&w, '}');
+    }
     put_sampling(&w, p->settings);
     return finish(p, &w);
 }
 
-static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
-                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats,
-                      struct err *err) {
-    struct server_peer *p = (struct server_peer *)peer;
+static int run_turn(struct server_peer *p, const char *text, enum chat_ask what,
+                    void (*print)(const char *, size_t), const volatile sig_atomic_t *interrupted,
+                    struct chat_stats *stats, struct err *err) {
     struct json_writer w;
     char request_id[RANDOM_ID_LEN + 1];
     bool cancelled = false;
     random_id(request_id);
     // Where the connection has gone meanwhile, the loop finds out.
-    int rc = send_start(p, text, request_id);
+    int rc = send_start(p, text, what, request_id);
     if (rc < 0 && rc != E_CLOSED) return err_set(err, rc, "the message cannot be sent");
     for (;;) {
         cJSON *frame = NULL;
         rc = next_frame(p, &frame, 50000, err);
         if (rc == E_CLOSED) {
             TRY(reconnect(p, err));
-            send_start(p, text, request_id); // it may have been lost with the connection
+            send_start(p, text, what, request_id); // it may have been lost with the connection
             cancelled = false;
             continue;
         }
@@ -234,6 +241,69 @@ static int server_say(struct chat_peer *peer, const char *text, void (*print)(co
         cJSON_Delete(frame);
         if (rc) return rc < 0 ? rc : 0;
     }
+}
+
+static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
+                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats,
+                      struct err *err) {
+    return run_turn((struct server_peer *)peer, text, CHAT_AGAIN, print, interrupted, stats, err);
+}
+
+static int server_ask(struct chat_peer *peer, enum chat_ask what,
+                      void (*print)(const char *, size_t), const volatile sig_atomic_t *interrupted,
+                      struct chat_stats *stats, struct err *err) {
+    return run_turn((struct server_peer *)peer, NULL, what, print, interrupted, stats, err);
+}
+
+// The turn before the last n of the path, -1: there is none; E_NOTFOUND: nor are there n.
+static int find_before(struct server_peer *p, int64_t n, int64_t *turn, struct err *err) {
+    struct json_writer w;
+    cJSON *frame;
+    begin(p, &w, "session.get");
+    json_put_int(&w, "last", n);
+    TRY(finish(p, &w));
+    TRY(await(p, "session.state", &frame, err));
+    const cJSON *turns = cJSON_GetObjectItemCaseSensitive(frame, "turns");
+    const cJSON *first = cJSON_GetArrayItem(turns, 0);
+    int n_there = cJSON_GetArraySize(turns);
+    const cJSON *parent = cJSON_GetObjectItemCaseSensitive(first, "parent");
+    *turn = cJSON_IsNumber(parent) ? (int64_t)parent->valuedouble : -1;
+    cJSON_Delete(frame);
+    if (n_there == n) return 0;
+    return err_set(err, E_NOTFOUND, "there are %d messages to go back behind", n_there);
+}
+
+static int server_back(struct chat_peer *peer, int64_t n, struct err *err) {
+    struct server_peer *p = (struct server_peer *)peer;
+    struct json_writer w;
+    cJSON *frame;
+    int64_t turn, seq;
+    TRY(find_before(p, n, &turn, err));
+    begin(p, &w, "session.rewind");
+    if (turn >= 0)
+        json_put_int(&w, "turn", turn);
+    else
+        json_put_null(&w, "turn");
+    TRY(finish(p, &w));
+    TRY(await(p, "session.rewound", &frame, err));
+    seq = (int64_t)number_of(frame, "seq");
+    if (seq > p->seq) p->seq = seq;
+    cJSON_Delete(frame);
+    return 0;
+}
+
+static int server_fork(struct chat_peer *peer, struct err *err) {
+    struct server_peer *p = (struct server_peer *)peer;
+    struct json_writer w;
+    cJSON *frame;
+    begin(p, &w, "session.fork");
+    TRY(finish(p, &w));
+    TRY(await(p, "session.opened", &frame, err));
+    begin(p, &w, "session.detach"); // the old one stays on the server
+    int rc = finish(p, &w);
+    p->seq = take_session(p, frame);
+    cJSON_Delete(frame);
+    return rc;
 }
 
 static const char *server_describe(struct chat_peer *peer) {
@@ -251,7 +321,13 @@ static void server_close(struct chat_peer *peer) {
     free(p);
 }
 
-static const struct chat_peer_ops ops = {server_say, server_renew, server_describe, server_close};
+static const struct chat_peer_ops ops = {.say = server_say,
+                                         .ask = server_ask,
+                                         .back = server_back,
+                                         .fork = server_fork,
+                                         .renew = server_renew,
+                                         .describe = server_describe,
+                                         .close = server_close};
 
 // The first line of a token file, with or without a name in front.
 static int read_token(struct server_peer *p, const char *path, struct err *err) {

@@ -22,6 +22,8 @@ static const struct config_key keys[] = {
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
+#define NEEDS_SERVER "only a server keeps earlier answers: chat with --url"
+
 static volatile sig_atomic_t interrupted;
 
 static void on_interrupt(int signal_number) {
@@ -67,7 +69,30 @@ static void describe(struct chat_peer *peer) {
     terminal_line(stdout, text, strlen(text));
 }
 
-// 1: it was a command and has been done; 0: it is a message; -1: quit.
+// The commands that need a tree of turns. True: it was one.
+static bool branch(struct chat_peer *peer, const char *line) {
+    struct err err = {0};
+    char *end = NULL;
+    bool back = !strncmp(line, "/rewind", 7) && (!line[7] || line[7] == ' ');
+    int64_t n = back && line[7] ? strtoll(line + 7, &end, 10) : 1;
+    int rc;
+    if (!back && strcmp(line, "/fork")) return false;
+    if (!peer->ops->back)
+        rc = err_set(&err, E_UNSUPPORTED, NEEDS_SERVER);
+    else if (back && (n < 1 || n > 1000 || (end && *end)))
+        rc = err_set(&err, E_INVAL, "/rewind takes a number of messages from 1 to 1000");
+    else
+        rc = back ? peer->ops->back(peer, n, &err) : peer->ops->fork(peer, &err);
+    if (rc < 0)
+        cli_fail(&err);
+    else if (back)
+        printf("Back before the last %s.\n\n", n == 1 ? "message" : "messages");
+    else
+        puts("In a copy of the session.\n");
+    return true;
+}
+
+// 1: it was a command and has been done; 0: it is a message, or asks for an answer; -1: quit.
 static int command(struct chat_peer *peer, const char *line) {
     struct err err = {0};
     if (line[0] != '/') return 0;
@@ -81,12 +106,29 @@ static int command(struct chat_peer *peer, const char *line) {
         describe(peer);
         putchar('\n');
     } else if (!strcmp(line, "/help")) {
-        puts("/new   start a new session\n/info  model and session\n/quit  leave (so does Ctrl-D)\n"
+        puts("/regenerate  another answer to the last message\n"
+             "/continue    on with an answer that was cut off\n"
+             "/rewind [N]  back before the last message, or the last N\n"
+             "/fork        go on in a copy of the session\n"
+             "/new         start a new session\n"
+             "/info        model and session\n"
+             "/quit        leave (so does Ctrl-D)\n"
              "Ctrl-C stops an answer.\n");
-    } else {
+    } else if (!branch(peer, line)) {
         return 0;
     }
     return 1;
+}
+
+static int answer(struct chat_peer *peer, const char *line, struct chat_stats *stats,
+                  struct err *err) {
+    const struct chat_peer_ops *ops = peer->ops;
+    bool again = !strcmp(line, "/regenerate");
+    interrupted = 0;
+    if (!again && strcmp(line, "/continue"))
+        return ops->say(peer, line, print, &interrupted, stats, err);
+    if (!ops->ask) return err_set(err, E_UNSUPPORTED, NEEDS_SERVER);
+    return ops->ask(peer, again ? CHAT_AGAIN : CHAT_CONTINUE, print, &interrupted, stats, err);
 }
 
 static int converse(struct chat_peer *peer, struct err *err) {
@@ -101,8 +143,7 @@ static int converse(struct chat_peer *peer, struct err *err) {
         struct chat_stats stats = {0};
         int what = line[0] ? command(peer, line) : 1;
         if (what == 0) {
-            interrupted = 0;
-            rc = peer->ops->say(peer, line, print, &interrupted, &stats, err);
+            rc = answer(peer, line, &stats, err);
             putchar('\n');
             if (rc == 0 && terminal) show_stats(&stats);
             fflush(stdout);
