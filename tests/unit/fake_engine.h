@@ -232,6 +232,10 @@ void engine_sequence_release(struct engine *e, uint64_t sequence) {
     fake.events[fake.n_events - 1].why = RELEASE_ASKED;
     fake.n_released++;
 }
+// It has no tier below the device's: what is asked to leave it is gone.
+void engine_sequence_park(struct engine *e, uint64_t sequence) {
+    engine_sequence_release(e, sequence);
+}
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
     const struct fake_sequence *f = fake_sequence(from, false);
     if (to == 0 || to == from || fake_sequence(to, false)) return E_INVAL;
@@ -263,7 +267,7 @@ const char *engine_finish_name(enum engine_finish f) {
     return names[f];
 }
 const char *engine_cache_source_name(enum engine_cache_source s) {
-    static const char *const names[] = {"none", "kept", "recomputed"};
+    static const char *const names[] = {"none", "kept", "recomputed", "host", "snapshot"};
     return names[s];
 }
 // One token per byte, 100 + the byte.
