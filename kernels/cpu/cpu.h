@@ -33,9 +33,11 @@ enum {
     LINEAR_GROUP_PANELS =
         16, // at most this many panels in an item: their unpacked block stays in L2
     LINEAR_BLOCK_ROWS = 512, // and this many rows
-    LINEAR_BLOCK_K = 256,    // K is walked in blocks of this, a multiple of WEIGHT_TILE_K
+    // K is walked in blocks of this, a multiple of WEIGHT_TILE_K: a strip of it, 12 or 24 KiB, stays
+    // in L1 of every processor, the rows of x in L2.
+    LINEAR_BLOCK_K = 192,
     LINEAR_ROW_FLOATS =
-        272,               // a block of a row of x as copied: neighbours fall into other cache sets
+        208,               // a block of a row of x as copied: neighbours fall into other cache sets
     LINEAR_FEW_ROWS = 16,  // up to here weights stream by in groups of eight panels
     ATTENTION_RUN = 64,    // keys are walked in runs of this many positions, aligned
     ATTENTION_SPLIT = 512, // and the online softmax starts anew at multiples of this

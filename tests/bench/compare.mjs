@@ -1,33 +1,38 @@
 // Parley beside llama.cpp on the same weights, run about: llama.cpp, Parley, llama.cpp, Parley .. so that both see the same
-// machine. One Markdown table of medians. README.md says how each figure is got.
-// usage: node compare.mjs PARLEY WORK_FOLDER MODEL_DIR ... (BENCH_REPEAT: runs of each engine, 5 unless said)
+// machine; a large model also with 8-bit weights. One Markdown table of medians. README.md says how each figure is got.
+// usage: node compare.mjs PARLEY WORK_FOLDER MODEL_DIR ... (BENCH_REPEAT: runs of each engine, 5 unless said, a large model's 3)
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { convert } from './gguf.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
-const repeat = Number(process.env.BENCH_REPEAT ?? 5);
-const FIGURES = [['prefill', 'prefill of 512'], ['decode', 'decode of 128'], ['together', 'eight sessions together']];
+const FIGURES = ['prefill', 'decode', 'together'];
+const title = (key, decode) => ({ prefill: 'prefill of 512', decode: `decode of ${decode}`, together: 'eight sessions together' })[key];
 // How many times llama.cpp's figure we mean to reach. Weights that no cache holds make decode a matter of memory alone.
 const IN_CACHE = { prefill: 1.2, decode: 1.5, together: 3 }, IN_MEMORY = { prefill: 1.2, decode: 1.1, together: 1.2 };
 const LARGE_BYTES = 512e6;
+const INT8_DECODE = 1.6; // times bf16's
 
 const json = (program, args) => JSON.parse(execFileSync(program, args, { encoding: 'utf8', stdio: 'pipe' }));
-const rival = (kind) => (gguf) => json(process.execPath, [path.join(here, 'rival.mjs'), kind, gguf]);
+const rival = (kind, gguf, decode) => json(process.execPath, [path.join(here, 'rival.mjs'), kind, gguf, String(decode)]);
+const bytesIn = (folder) => readdirSync(folder).filter((name) => name.endsWith('.safetensors'))
+  .reduce((sum, name) => sum + statSync(path.join(folder, name)).size, 0);
 
 function rivals() {
   const kinds = [];
   if (process.env.LLAMA_BENCH && process.env.LLAMA_BATCHED_BENCH) kinds.push('native');
-  if (existsSync(path.join(here, 'node_modules/node-llama-cpp'))) kinds.push('npm');
+  const npm = existsSync(path.join(here, 'node_modules/node-llama-cpp'));
+  if (npm && (!kinds.length || process.env.BENCH_NPM)) kinds.push('npm');
   if (!kinds.length) throw new Error('no llama.cpp to compare with: run.sh installs one, or set LLAMA_BENCH and LLAMA_BATCHED_BENCH');
   return kinds;
 }
 
-function parleyRun(parley, folder) {
-  const out = json(parley, ['bench', '--model', folder, '--threads', '2', '--repeat', '1', '--json']);
+function parleyRun(parley, folder, decode, weights) {
+  const out = json(parley, ['bench', '--model', folder, '--threads', '2', '--repeat', '1', '--decode-tokens', String(decode),
+    '--weight-dtype', weights, '--json']);
   return {
     engine: out.backend, weights: out.weight_bytes, share: out.ceiling_share, gbs: out.gb_per_second,
     prefill: out.prefill_tokens_per_second, decode: out.decode_tokens_per_second, together: out.together_tokens_per_second,
@@ -38,7 +43,7 @@ function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[sorted.length >> 1];
 }
-const medians = (runs) => Object.fromEntries(FIGURES.map(([key]) => [key, median(runs.map((run) => run[key]))]));
+const medians = (runs) => Object.fromEntries(FIGURES.map((key) => [key, median(runs.map((run) => run[key]))]));
 const spread = (runs, key) => {
   const values = runs.map((run) => run[key]);
   return `${round(Math.min(...values))}..${round(Math.max(...values))}`;
@@ -48,25 +53,33 @@ const round = (x) => (x < 100 ? x.toFixed(1) : String(Math.round(x)));
 function compare(parley, folder, work) {
   const name = path.basename(path.resolve(folder)), gguf = path.join(work, `${name}.gguf`);
   if (!existsSync(gguf)) convert(folder, gguf);
-  const runs = { parley: [] }, loads = [];
+  // A token of a large model takes a tenth of a second, and each takes as long as the last.
+  const large = bytesIn(folder) > LARGE_BYTES, decode = large ? 32 : 128, repeat = Number(process.env.BENCH_REPEAT ?? (large ? 3 : 5));
+  const runs = { parley: [], int8: [] }, loads = [];
   const kinds = rivals();
   for (let i = 0; i < repeat; i++) {
-    for (const kind of kinds) (runs[kind] ??= []).push(rival(kind)(gguf));
-    runs.parley.push(parleyRun(parley, folder));
+    for (const kind of kinds) (runs[kind] ??= []).push(rival(kind, gguf, decode));
+    runs.parley.push(parleyRun(parley, folder, decode, 'model'));
+    if (large) runs.int8.push(parleyRun(parley, folder, decode, 'int8'));
     loads.push(os.loadavg()[0]);
     console.error(`${name} ${i + 1}/${repeat}, load ${loads.at(-1).toFixed(1)}: ${JSON.stringify(Object.values(runs).map((of) => of.at(-1)))}`);
   }
-  const ours = medians(runs.parley), reach = runs.parley[0].weights > LARGE_BYTES ? IN_MEMORY : IN_CACHE;
-  const rows = FIGURES.map(([key, title]) => {
+  const ours = medians(runs.parley), reach = large ? IN_MEMORY : IN_CACHE;
+  const rows = FIGURES.map((key) => {
     // Of two builds of llama.cpp the better counts.
     const best = kinds.reduce((a, b) => (medians(runs[b])[key] > medians(runs[a])[key] ? b : a));
     const theirs = medians(runs[best])[key];
-    return `| ${name}: ${title} | ${round(theirs)} (${spread(runs[best], key)}; ${best}) | ${round(ours[key])} (${spread(runs.parley, key)}) `
+    return `| ${name}: ${title(key, decode)} | ${round(theirs)} (${spread(runs[best], key)}; ${best}) | ${round(ours[key])} (${spread(runs.parley, key)}) `
       + `| ${(ours[key] / theirs).toFixed(2)} | ${reach[key]} |`;
   });
+  const int8Rows = !large ? [] : FIGURES.map((key) => {
+    const int8 = medians(runs.int8)[key];
+    return `| ${name}: ${title(key, decode)} | ${round(ours[key])} | ${round(int8)} (${spread(runs.int8, key)}) `
+      + `| ${(int8 / ours[key]).toFixed(2)} | ${key === 'decode' ? INT8_DECODE : ''} |`;
+  });
   const last = runs.parley.at(-1);
-  const note = `${name}: decode reads ${last.gbs.toFixed(1)} GB/s, ${Math.round(100 * last.share)} % of what memory gives.`;
-  return { rows, note, engines: [...kinds.map((kind) => runs[kind][0].engine), `Parley on ${last.engine}`], load: Math.max(...loads) };
+  const note = `${name}: medians of ${repeat}; decode reads ${last.gbs.toFixed(1)} GB/s, ${Math.round(100 * last.share)} % of what memory gives.`;
+  return { rows, int8Rows, note, engines: [...kinds.map((kind) => runs[kind][0].engine), `Parley on ${last.engine}`], load: Math.max(...loads) };
 }
 
 const [parley, work, ...folders] = process.argv.slice(2);
@@ -76,8 +89,10 @@ if (!folders.length) {
 }
 mkdirSync(work, { recursive: true });
 const results = folders.map((folder) => compare(parley, folder, work));
-console.log(`${os.cpus()[0].model}, 2 threads, bf16; tokens/s, medians of ${repeat} (least..most).`);
+console.log(`${os.cpus()[0].model}, 2 threads, bf16; tokens/s, medians (least..most).`);
 console.log(`${results[0].engines.join('; ')}. Load ${Math.max(...results.map((result) => result.load)).toFixed(1)} (2 is these runs alone).\n`);
 console.log('| figure | llama.cpp | Parley | ratio | reach |\n|---|---|---|---|---|');
 for (const { rows } of results) console.log(rows.join('\n'));
+const int8Rows = results.flatMap((result) => result.int8Rows);
+if (int8Rows.length) console.log(`\n| figure | Parley, bf16 | Parley, 8-bit weights | ratio | reach |\n|---|---|---|---|---|\n${int8Rows.join('\n')}`);
 console.log(`\n${results.map((result) => result.note).join('\n')}`);

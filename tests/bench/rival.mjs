@@ -1,11 +1,11 @@
-// One run of llama.cpp on a GGUF file: prefill of 512 tokens, greedy decode of 128, eight sequences decoding 128 together,
+// One run of llama.cpp on a GGUF file: prefill of 512 tokens, greedy decode of N (128), eight sequences decoding N together,
 // on two threads of the CPU, as JSON on stdout. Each part warms up first.
-// usage: node rival.mjs npm|native MODEL.gguf
+// usage: node rival.mjs npm|native MODEL.gguf [N]
 //   npm     node-llama-cpp's prebuilt binaries. Its sampling loop runs in JavaScript, which costs a small model much
 //   native  llama-bench and llama-batched-bench of a llama.cpp built on this machine, in LLAMA_BENCH and LLAMA_BATCHED_BENCH
 import { execFileSync } from 'node:child_process';
 
-const THREADS = 2, PREFILL = 512, DECODE = 128, TOGETHER = 8, CONTEXT = 16;
+const THREADS = 2, PREFILL = 512, TOGETHER = 8, CONTEXT = 16, DECODE = Number(process.argv[4] ?? 128);
 
 function native(model) {
   const run = (program, args) => execFileSync(program, ['-m', model, '-t', String(THREADS), ...args],
@@ -14,7 +14,8 @@ function native(model) {
   // llama-batched-bench prints from a thread that its exit does not wait for: the last rows may be lost, so ours is not the last.
   const together = () => run(process.env.LLAMA_BATCHED_BENCH, ['-c', '2048', '-b', '512', '-ub', '512', '-npp', String(CONTEXT),
     '-ntg', `${DECODE},1,1`, '-npl', String(TOGETHER), '--output-format', 'jsonl']).split('\n').find((line) => line.startsWith('{'));
-  const row = together() ?? together() ?? together();
+  let row;
+  for (let tries = 0; !row && tries < 6; tries++) row = together();
   if (!row) throw new Error('llama-batched-bench says nothing');
   return {
     engine: `llama.cpp ${tests[0].build_commit}, built here`,
@@ -66,8 +67,8 @@ async function npm(file) {
 }
 
 const [kind, model] = process.argv.slice(2);
-if (process.argv.length !== 4 || !['npm', 'native'].includes(kind)) {
-  console.error('usage: node rival.mjs npm|native MODEL.gguf');
+if (![4, 5].includes(process.argv.length) || !(DECODE >= 2) || !['npm', 'native'].includes(kind)) {
+  console.error('usage: node rival.mjs npm|native MODEL.gguf [N]');
   process.exit(2);
 }
 console.log(JSON.stringify(kind === 'native' ? native(model) : await npm(model)));

