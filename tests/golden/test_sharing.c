@@ -218,17 +218,19 @@ static void test_another_group_starts_over(void **state) {
 // Twenty-four sessions of two owners with their prompts of 40 tokens, in a pool for six: turns in
 // any order, several at once, rewinds, releases. kv_check runs after every step; every sequence's
 // log is compared at the end of each of its turns that is looked at.
-static void test_many_in_a_small_pool(void **state) {
+static void many_in_a_small_pool(const char *dir, int32_t host_windows) {
     enum { LINES = 24, PROMPT = 40, TURNS = 300 };
     static struct line lines[LINES];
     static struct outcome o[LINES];
     static bool busy[LINES];
     struct engine_event ev;
-    int64_t shared = 0, n_released = 0, compared = 0, next_turn = 1;
+    int64_t shared = 0, n_parked = 0, n_restored = 0, n_released = 0, compared = 0, next_turn = 1;
     seed = 36;
-    struct engine *calm = engine_for(*state, CHUNK, BLOCK, 0);
+    struct engine *calm = engine_for(dir, CHUNK, BLOCK, 0);
     int32_t one = kv_ring_max_blocks(M, LINE_SINKS, CHUNK, BLOCK, MAX_LOG);
-    struct engine *e = engine_for(*state, CHUNK, BLOCK, 6 * one * calm->info.block_bytes);
+    runner_host_bytes = host_windows * one * calm->info.block_bytes;
+    struct engine *e = engine_for(dir, CHUNK, BLOCK, 6 * one * calm->info.block_bytes);
+    runner_host_bytes = 0;
     for (int i = 0; i < LINES; i++) {
         line_begin(e, &lines[i], 1 + (uint64_t)i, 1 + (uint64_t)i % 2, i > 1 ? &lines[i % 2] : NULL,
                    PROMPT);
@@ -253,19 +255,24 @@ static void test_many_in_a_small_pool(void **state) {
             busy[i] = true;
             turns++, running++;
         } else if (!busy[i] && below(8) == 0) {
-            engine_sequence_release(e, l->sequence);
+            if (host_windows > 0 && below(4) > 0)
+                engine_sequence_park(e, l->sequence);
+            else
+                engine_sequence_release(e, l->sequence);
         }
         assert_true(engine_round(e));
         while (engine_poll(e, &ev) == 1) {
             int k = (int)ev.sequence - 1;
-            if (ev.kind == ENGINE_RELEASED) {
+            if (ev.kind == ENGINE_RELEASED || ev.kind == ENGINE_PARKED) {
                 n_released += ev.why == RELEASE_PRESSURE;
+                n_parked += ev.kind == ENGINE_PARKED;
                 continue;
             }
             outcome_take(&o[k], &ev);
             if (!o[k].done) continue;
             assert_int_equal(o[k].finish, FINISH_LENGTH);
             shared += o[k].n_shared;
+            n_restored += o[k].source == CACHE_HOST;
             memcpy(lines[k].log + lines[k].n, o[k].ids, (size_t)o[k].n * sizeof *o[k].ids);
             lines[k].n += o[k].n;
             busy[k] = false;
@@ -275,9 +282,12 @@ static void test_many_in_a_small_pool(void **state) {
             compared++;
         }
     }
-    print_message("%lld tokens shared, %lld caches given up, %lld turns compared\n",
-                  (long long)shared, (long long)n_released, (long long)compared);
+    print_message("%lld tokens shared, %lld caches given up, %lld parked, %lld brought back, %lld "
+                  "turns compared\n",
+                  (long long)shared, (long long)n_released, (long long)n_parked,
+                  (long long)n_restored, (long long)compared);
     assert_true(shared > 1000 && n_released > 20 && compared > 20);
+    if (host_windows > 0) assert_true(n_parked > 20 && n_restored > 10);
     for (int i = 0; i < LINES; i++) {
         release(e, lines[i].sequence);
         free(lines[i].rows.data);
@@ -287,6 +297,16 @@ static void test_many_in_a_small_pool(void **state) {
     assert_null(e->owned);
     engine_close(e);
     engine_close(calm);
+}
+
+static void test_many_in_a_small_pool(void **state) {
+    many_in_a_small_pool(*state, 0);
+}
+
+// The same with room in host memory: images of blocks that others share, brought back beside blocks
+// that are there already.
+static void test_many_with_a_host_tier(void **state) {
+    many_in_a_small_pool(*state, 10);
 }
 
 // More sequences than the owner's table has room for, forked from one: the oldest go, and new turns
@@ -356,6 +376,8 @@ int main(void) {
         {"fixture: another group starts over", test_another_group_starts_over, NULL, NULL,
          (void *)models[0]},
         {"fixture: many in a small pool", test_many_in_a_small_pool, NULL, NULL, (void *)models[0]},
+        {"fixture: many with a host tier", test_many_with_a_host_tier, NULL, NULL,
+         (void *)models[0]},
         {"fixture: forks do not shut the door", test_forks_do_not_shut_the_door, NULL, NULL,
          (void *)models[0]},
         {"fixture: freed blocks are poisoned", test_freed_blocks_are_poisoned, NULL, NULL,
