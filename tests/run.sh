@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs the suites named and ends with `N passed, N failed`: TEST_JOBS programs at a time (as many as there are
-# processors), each line with the seconds that it took. Logs stay in BUILD/test-logs; those of failures are shown.
+# processors; one where they share a GPU or a screen), each line with the seconds that it took. Logs stay in BUILD/test-logs; those of failures are shown.
 # usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|threads|e2e|e2e-threads|page|fuzz ...
 # --times: at the end what took most processor time, and the sums of it.
 # cuda: what a GPU is compared by (make check-cuda); programs that need one and find none say so and are skipped.
@@ -121,6 +121,7 @@ for suite in "$@"; do
     fuzz) fuzz ;;
     e2e) for file in tests/e2e/*.test.mjs; do node_tests "e2e/$(basename "$file" .test.mjs)" "$file"; done ;;
     page)
+        jobs=1 # a browser, its pages and a server fill the processors, and frames are counted
         # tests/e2e/page/browser_path.mjs looks in the same places.
         [ -n "${CHROMIUM:-}" ] || command -v chromium google-chrome google-chrome-stable >/dev/null ||
             (cd tests/e2e/page/chromium && [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)

@@ -16,9 +16,13 @@ export async function closeBrowser() {
   browser = undefined;
 }
 
+/** Options of a server that leaves a processor to the browser: an answer that a test meets in the middle lasts twice as
+ * long, and is not over before the page has looked. */
+export const unhurried = ['--threads', '1'];
+
 /** A server for all tests of a file, and the end of it and of the browser; call at the top of the file. */
 export async function sharedServer() {
-  const server = await Server.start();
+  const server = await Server.start(null, { args: unhurried });
   after(async () => {
     await closeBrowser();
     await server.stop('SIGKILL');
