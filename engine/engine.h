@@ -135,6 +135,11 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
 // memory, ENGINE_PARKED follows; ENGINE_RELEASED where there is no room for it, or no such tier. A
 // turn that comes meanwhile finds the cache, and nothing follows. Unknown: ignored.
 void engine_sequence_park(struct engine *e, uint64_t sequence);
+// A turn of this sequence is likely to come: a parked cache is brought back now, if there is room
+// that nobody else uses or has been promised, and parked again if no turn comes in
+// ENGINE_WARM_US. A hint: nothing follows, and one that is repeated too soon is ignored.
+#define ENGINE_WARM_US 15000000
+void engine_sequence_warm(struct engine *e, uint64_t sequence);
 // Drops the cache of an idle sequence, wherever it is (ENGINE_RELEASED follows); after its turn if
 // one is running. Unknown: ignored.
 void engine_sequence_release(struct engine *e, uint64_t sequence);

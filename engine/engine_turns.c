@@ -194,6 +194,15 @@ void engine_sequence_park(struct engine *e, uint64_t sequence) {
     w->park_sent = queue_try_push(&e->commands, &c) == 0;
 }
 
+void engine_sequence_warm(struct engine *e, uint64_t sequence) {
+    const int64_t again_us = 5000000; // bounds the commands under way, and what a client can cause
+    struct owned *w = find(e, sequence);
+    int64_t now = clock_mono_us(e->clock);
+    if (!w || w->active || (w->warmed_us && now - w->warmed_us < again_us)) return;
+    struct command c = {.kind = COMMAND_WARM, .sequence = sequence};
+    if (queue_try_push(&e->commands, &c) == 0) w->warmed_us = now;
+}
+
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
     struct owned *w = find(e, sequence);
     if (!w || w->release_sent) return;

@@ -673,6 +673,13 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
     requests_submit(ss, &q);
 }
 
+// Of a session in memory only: reading one from disk is more than a hint is worth.
+void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    const struct session *s = service_find(ss, id);
+    if (!s || s->loading || strcmp(s->rec.owner, r->owner) != 0) return;
+    if (s->parked && !session_has_turn(s)) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
+}
+
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach_too, int64_t last, int64_t before) {
     struct request q = requests_of(r, REQUEST_GET, id);

@@ -250,6 +250,8 @@ void sessions_attach(struct sessions *ss, const struct sessions_request *r, cons
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
 // The last turns of the path in use, or those before turn `before` on its own path (-1: to the
 // end).
+// The user is typing: a parked cache is brought back now. A hint, never answered.
+void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id);
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach, int64_t last, int64_t before);
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,

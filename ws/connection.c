@@ -355,6 +355,9 @@ static void handle_authorised(struct connection *c, const struct message *m) {
     case MESSAGE_SESSION_DETACH:
         sessions_detach(ss, &r, m->session);
         break;
+    case MESSAGE_SESSION_TYPING:
+        sessions_typing(ss, &r, m->session);
+        break;
     case MESSAGE_SESSION_GET:
         sessions_get(ss, &r, m->session, m->attach, m->last, m->before);
         break;

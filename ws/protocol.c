@@ -14,6 +14,7 @@ static const struct {
     {"session.open", MESSAGE_SESSION_OPEN},
     {"session.attach", MESSAGE_SESSION_ATTACH},
     {"session.detach", MESSAGE_SESSION_DETACH},
+    {"session.typing", MESSAGE_SESSION_TYPING},
     {"session.get", MESSAGE_SESSION_GET},
     {"session.list", MESSAGE_SESSION_LIST},
     {"session.update", MESSAGE_SESSION_UPDATE},
@@ -271,6 +272,7 @@ static int decode_keys(struct decoder *d, const char *text) {
         TRY(get_session(d, true));
         return get_int(d, "after", 0, (int64_t)1 << 53, &m->after);
     case MESSAGE_SESSION_DETACH:
+    case MESSAGE_SESSION_TYPING:
         return get_session(d, true);
     case MESSAGE_SESSION_GET:
         return decode_get(d);

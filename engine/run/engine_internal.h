@@ -10,6 +10,7 @@
 struct owned {
     uint64_t sequence, turn; // turn: the one under way, if any
     bool active, cancel_sent, release_sent, park_sent;
+    int64_t warmed_us; // when it was last hinted at; 0: never
     UT_hash_handle hh;
 };
 

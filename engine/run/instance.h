@@ -19,6 +19,7 @@ enum command_kind {
     COMMAND_CANCEL,
     COMMAND_RELEASE,
     COMMAND_PARK,
+    COMMAND_WARM,
     COMMAND_FORK,
     COMMAND_STOP
 };
@@ -70,6 +71,7 @@ struct instance {
     struct tiers tiers;
     struct resume *resuming;  // list of those on their way back
     int32_t n_park_asked;     // sequences with park_asked
+    int32_t n_warm;           // sequences brought back for turns that have not come
     bool park_pressed;        // a turn waits for blocks
     int64_t park_debt_us;     // time of copies that steps have yet to make up for
     bool tier_work;           // there is more to copy: no waiting for commands

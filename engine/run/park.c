@@ -43,6 +43,7 @@ void instance_give_up(struct instance *in, struct sequence *s, enum engine_relea
     tiers_drop(&in->tiers, s);
     sequence_drop(s);
     instance_unparked(in, s);
+    instance_not_warm(in, s);
     instance_park_ask(in, s, false);
     metric_add(in->metrics.released[why], 1);
     emit_released(&in->emit, s->id, why, blocks);
@@ -56,6 +57,7 @@ static void park_now(struct instance *in, struct sequence *s) {
     sequence_drop(s);
     s->parked = true;
     instance_park_ask(in, s, false);
+    instance_not_warm(in, s);
     in->tiers.n_parked++;
     metric_add(in->metrics.parked[why], 1);
     emit_parked(&in->emit, s->id, why, s->image.n_held);
@@ -133,19 +135,20 @@ static int64_t wanted_soon(const struct instance *in) {
 }
 
 // The next one to copy: who has been asked to go, else who may soon have to. NULL: nobody.
-static struct sequence *next_to_save(struct instance *in) {
+static struct sequence *next_to_save(struct instance *in, int64_t now) {
     int64_t short_of = wanted_soon(in) - in->pool.n_free;
     struct sequence *ahead = NULL;
     struct sched_idle *head = &in->sched.idle;
     for (struct sched_idle *i = head->next; i != head; i = i->next) {
         struct sequence *s = sequence_of(i);
         if (s->ring.n_held == 0) continue;
+        if (s->warm_until_us && s->warm_until_us <= now) instance_park_ask(in, s, true);
         if (s->park_asked) return s;
         if (s->image_state == IMAGE_WHOLE)
             short_of -= s->ring.n_held;
         else if (!ahead && !s->park_refused)
             ahead = s;
-        if (short_of <= 0 && in->n_park_asked == 0) return NULL;
+        if (short_of <= 0 && in->n_park_asked == 0 && in->n_warm == 0) return NULL;
     }
     return short_of > 0 ? ahead : NULL;
 }
@@ -162,7 +165,7 @@ static void is_whole(struct instance *in, struct sequence *s) {
 
 // One batch. False when there is nothing to do.
 static bool park_some(struct instance *in, int32_t most, int64_t now) {
-    struct sequence *s = next_to_save(in);
+    struct sequence *s = next_to_save(in, now);
     if (!s) return false;
     int rc = save_some(in, s, most, now);
     if (rc == E_DEVICE)

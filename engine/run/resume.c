@@ -34,6 +34,37 @@ bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_
     return true;
 }
 
+// Few at a time, from blocks that nobody holds and no running turn has been promised: whoever hints
+// and never comes costs others nothing.
+enum { MOST_WARM = 8 };
+
+void instance_warm(struct instance *in, struct sequence *s) {
+    const struct sequence_shape shape = {
+        .group = s->image_group,
+        .memory_len = s->image.memory_len,
+        .sink_len = s->image.sink_len,
+        .chunk_tokens = in->opt.prefill_tokens,
+        .block_tokens = in->opt.block_tokens,
+        .session_len = in->opt.max_session_len,
+    };
+    struct err err;
+    int32_t held = 0;
+    for (int32_t i = 0; i < in->sched.n_running; i++)
+        held += ((struct turn *)in->sched.running[i])->sequence->ring.n_held;
+    int32_t free_for_all = in->pool.n_free - (in->sched.n_reserved - held);
+    if (!s->parked || s->resume || in->n_warm >= MOST_WARM || s->image.n_held > free_for_all)
+        return;
+    if (sequence_ready(s, &in->pool, &shape, &err) < 0) return;
+    if (!instance_resume_begin(in, s, s->image_ids, s->n_image + 1, 0)) return;
+    s->warm_until_us = clock_mono_us(in->emit.clock) + ENGINE_WARM_US;
+    in->n_warm++;
+}
+
+void instance_not_warm(struct instance *in, struct sequence *s) {
+    in->n_warm -= s->warm_until_us != 0;
+    s->warm_until_us = 0;
+}
+
 static void resume_end(struct instance *in, struct resume *r) {
     r->sequence->resume = NULL;
     DL_DELETE(in->resuming, r);
@@ -46,6 +77,7 @@ void instance_resume_abort(struct instance *in, struct sequence *s) {
         (void)tiers_collect(&in->tiers, true, clock_mono_us(in->emit.clock));
     kv_ring_truncate(&s->ring, 0);
     resume_end(in, s->resume);
+    instance_not_warm(in, s);
 }
 
 // Its turn goes on, with what there is.
@@ -67,6 +99,10 @@ static void failed(struct instance *in, struct resume *r) {
     instance_resume_abort(in, s);
     tiers_drop(&in->tiers, s);
     instance_unparked(in, s);
+    if (!s->turn) { // on a hint: nobody waits, but the owner believes it parked
+        instance_give_up(in, s, RELEASE_PRESSURE);
+        return;
+    }
     turn_on(in, s, 0, CACHE_RECOMPUTED, began);
 }
 
@@ -85,6 +121,12 @@ static void succeeded(struct instance *in, struct resume *r) {
     struct resume was = *r;
     resume_end(in, r);
     metric_add(in->metrics.restored_bytes, (double)s->ring.n_held * (double)in->store.block_bytes);
+    if (s->turn) {
+        instance_not_warm(in, s);
+    } else { // on a hint: the copies stay, so it may go again in no time
+        s->image_state = IMAGE_WHOLE;
+        sched_idle_add(&in->sched, &s->idle);
+    }
     turn_on(in, s, was.n, was.source, was.began_us);
 }
 

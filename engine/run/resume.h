@@ -22,6 +22,10 @@ struct resume {
 // n_cached on. The ring is initialised. False: there is nothing, or it isn't.
 bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_t *ids,
                            int64_t n_ids, int64_t n_cached);
+// A hint that a turn of this parked sequence will come: what is parked comes back, if there are
+// blocks that are neither held nor promised.
+void instance_warm(struct instance *in, struct sequence *s);
+void instance_not_warm(struct instance *in, struct sequence *s);
 // Goes on with all of them. True when there is more to do at once.
 bool instance_resume(struct instance *in);
 // What has been brought back is given up; the image stays. Of one that is not resuming: nothing.

@@ -32,9 +32,8 @@ int64_t sequence_common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, 
     return i;
 }
 
-// The sequence's ring, made anew where what there is cannot serve this turn.
-static int ready_ring(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
-                      struct err *err) {
+int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
+                   struct err *err) {
     struct kv_ring *r = &s->ring;
     // Keys seen through another window are other keys, from the second layer on; and what one group
     // computed is nobody else's.
@@ -54,7 +53,7 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
                    struct err *err) {
     struct kv_ring *r = &s->ring;
     *kept = *shared = 0;
-    TRY(ready_ring(s, pool, shape, err));
+    TRY(sequence_ready(s, pool, shape, err));
     int64_t same = sequence_common_prefix(s->ids, r->n_tokens, ids, n_ids - 1);
     if (kv_ring_truncate(r, same) == KV_GONE) same = 0;
     *kept = same;

@@ -32,6 +32,7 @@ struct sequence {
     bool park_pressed;     // because others need them
     bool park_refused;     // there was no room for it
     int64_t used_us;       // when its last turn ended
+    int64_t warm_until_us; // brought back on a hint, and parks again then; 0: no
     struct resume *resume; // the cache is being brought back (resume.h): what the ring holds is
                            // not there yet. NULL: no
     UT_hash_handle hh;
@@ -59,6 +60,9 @@ int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequen
 // Others of its group may find what has been computed since. ids: the running turn's log. Called
 // after each step.
 void sequence_name(struct sequence *s, const int32_t *ids);
+// The sequence's ring, made anew where what there is cannot serve this shape. E_NOMEM.
+int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
+                   struct err *err);
 void sequence_name_all(struct sequence *s, const int32_t *ids); // from the log's beginning
 // A new sequence takes over what the cache of another holds of its first n_tokens tokens, blocks
 // shared. It stays empty where that is nothing: no cache, the window has moved on (KV_GONE), no

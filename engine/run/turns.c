@@ -148,6 +148,9 @@ void instance_command(struct instance *in, const struct command *c) {
     case COMMAND_PARK:
         if (s && !s->turn) park(in, s);
         break;
+    case COMMAND_WARM:
+        if (s && !s->turn) instance_warm(in, s);
+        break;
     case COMMAND_FORK:
         fork_sequence(in, c);
         break;
@@ -195,6 +198,7 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
     TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
                        err));
     instance_park_ask(in, s, false);
+    if (!s->resume) instance_not_warm(in, s);
     s->park_refused = false;
     s->image_state = IMAGE_STALE;
     // Of the sequence's own cache: what it shares from now on is told beside it.

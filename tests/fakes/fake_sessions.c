@@ -267,6 +267,9 @@ void sessions_attach(struct sessions *ss, const struct sessions_request *r, cons
     answer(ss, r, a);
     attach(s, r->client, after < 0 || reset ? (int64_t)s->n_events : after);
 }
+void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {
+}
+
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
     struct session *s = find(ss, r, id);
     if (!s) return;

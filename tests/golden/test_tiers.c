@@ -164,6 +164,55 @@ static void test_another_end(void **state) {
     free(got.data);
 }
 
+// --- a hint
+// ----------------------------------------------------------------------------------------------------
+
+static void test_a_hint_brings_it_back(void **state) {
+    static struct outcome o, calm;
+    static struct clock_fake clock;
+    struct engine_event ev;
+    int32_t log[130];
+    struct engine *e = tiered(*state, 16, 200, 200);
+    clock_fake_init(&clock, 1700000000000000);
+    clock_fake_advance(&clock, 1000000000);
+    e->clock = e->instance.emit.clock = &clock.clock;
+    seed = 8;
+    random_log(e, log, 130);
+    struct engine_turn t = turn_for(e, 3, log, 100, 48, 4);
+    t.score_only = true;
+    run_turn(e, &t, &o);
+    engine_sequence_park(e, 3);
+    assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
+    for (int round = 0; round < 2; round++) {
+        clock_fake_advance(&clock, 6000000);
+        assert_int_equal(e->instance.tiers.n_parked, 1);
+        engine_sequence_warm(e, 3);
+        engine_sequence_warm(e, 3); // too soon: ignored
+        for (int i = 0; i < 5; i++) assert_true(engine_round(e));
+        assert_int_equal(engine_poll(e, &ev), 0);
+        assert_int_equal(e->instance.tiers.n_parked, 0);
+        assert_int_equal(e->instance.n_warm, 1);
+        if (round == 1) break;
+        clock_fake_advance(&clock, ENGINE_WARM_US); // nobody came
+        assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
+        assert_int_equal(e->instance.n_warm, 0);
+        assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
+    }
+    t = turn_for(e, 3, log, 130, 48, 4);
+    t.n_input = 30;
+    t.sampling.max_tokens = 10;
+    run_turn(e, &t, &o);
+    assert_int_equal(o.source, CACHE_KEPT);
+    assert_int_equal(o.n_cached, 100);
+    assert_int_equal(e->instance.n_warm, 0);
+    t = turn_for(e, 4, log, 130, 48, 4);
+    t.sampling.max_tokens = 10;
+    run_turn(e, &t, &calm);
+    assert_memory_equal(o.ids, calm.ids, 10 * sizeof *o.ids);
+    assert_memory_equal(o.logprobs, calm.logprobs, 10 * sizeof *o.logprobs);
+    engine_close(e);
+}
+
 // --- the bound
 // --------------------------------------------------------------------------------------------------
 
@@ -294,7 +343,10 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks) {
             if (below(8) == 0) engine_sequence_release(e, id);
             break;
         case 4:
-            engine_sequence_park(e, id);
+            if (below(3) == 0)
+                engine_sequence_warm(e, id);
+            else
+                engine_sequence_park(e, id);
             break;
         default:
             assert_true(engine_round(e));
@@ -343,6 +395,8 @@ int main(void) {
         {"fixture: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[0]},
         {"fixture: another end", test_another_end, NULL, NULL, (void *)models[0]},
+        {"fixture: a hint brings it back", test_a_hint_brings_it_back, NULL, NULL,
+         (void *)models[0]},
         {"fixture: the oldest goes first", test_the_oldest_goes_first, NULL, NULL,
          (void *)models[0]},
         {"fixture: anything in any order", test_anything_in_any_order, NULL, NULL,
