@@ -4,7 +4,9 @@
 // Where the tail cannot be written (a full disk), deltas wait for their commit: later, never
 // unsafe.
 #include "base/log.h"
+#include "base/metrics.h"
 #include "sessions/service.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,10 +23,17 @@ void keep_close(struct sessions *ss, bool all_saved) {
     ss->tail = NULL;
 }
 
-static void say(struct sessions *ss, int rc, const struct err *err) {
-    if (rc < 0 && !ss->tail_failed) log_error("tail.failed", "error=%s", err->text);
-    if (rc == 0 && ss->tail_failed) log_info("tail.works", "%s", "");
-    ss->tail_failed = rc < 0;
+// What becomes of writes to it; one of nothing says nothing about the disk.
+static void say(struct sessions *ss, int rc, const struct err *err, bool wrote) {
+    if (rc < 0) {
+        if (!ss->tail_error[0]) log_error("tail.failed", "error=\"%s\"", err->text);
+        snprintf(ss->tail_error, sizeof ss->tail_error, "%s", err->text);
+        metric_add(ss->m_tail_errors, 1);
+    } else if (wrote) {
+        if (ss->tail_error[0]) log_info("tail.works", "%s", "");
+        ss->tail_error[0] = '\0';
+    }
+    metric_set(ss->m_tail_ok, !ss->tail_error[0]);
 }
 
 static size_t n_kept(const struct turn *t) {
@@ -50,8 +59,9 @@ static int put_touched(struct sessions *ss, struct err *err) {
 void keep_tokens(struct sessions *ss) {
     struct err err = {0};
     if (!ss->tail || !ss->touched) return;
+    int64_t before = tail_bytes(ss->tail);
     int rc = put_touched(ss, &err);
-    say(ss, rc, &err);
+    say(ss, rc, &err, tail_bytes(ss->tail) > before);
     for (struct session *s = ss->touched; rc == 0 && s; s = s->touched_next) {
         for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++)
             s->turns[i]->n_safe = s->turns[i]->n_out;
@@ -72,5 +82,6 @@ void keep_trim(struct sessions *ss) {
             if (tail_put(ss->tail, s->rec.key, t, t->n_saved) < 0) return;
         }
     }
-    say(ss, tail_rewrite_end(ss->tail, &err), &err);
+    int rc = tail_rewrite_end(ss->tail, &err);
+    say(ss, rc, &err, tail_bytes(ss->tail) > 0);
 }

@@ -41,8 +41,8 @@ struct sessions {
     struct sessions_callbacks cb;
     const struct clock *clock;
     struct store *store;
-    struct tail *tail; // DURABLE_DELTA; NULL: none
-    bool tail_failed;  // the last write of it was refused
+    struct tail *tail;    // DURABLE_DELTA; NULL: none
+    char tail_error[512]; // why the last write of it was refused; "": it was not
     struct session *by_id, *by_key;
     struct client *clients;
     int64_t next_key;
@@ -62,7 +62,7 @@ struct sessions {
     int64_t probe_us;      // when to ask it again; 0: no need
     bool probing;
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
-        *m_resumed[CACHE_SNAPSHOT + 1], *m_finished[8];
+        *m_resumed[CACHE_SNAPSHOT + 1], *m_finished[8], *m_tail_ok, *m_tail_errors;
 };
 
 // sessions.c

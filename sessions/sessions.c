@@ -479,6 +479,12 @@ bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     return ok;
 }
 
+bool sessions_tail_ok(const struct sessions *ss, const char **reason) {
+    bool ok = !ss->tail_error[0];
+    if (reason) *reason = ok ? NULL : ss->tail_error;
+    return ok;
+}
+
 // --- opening and closing -----------------------------------------------------
 
 static void register_metrics(struct sessions *ss, struct metrics *m) {
@@ -506,6 +512,12 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
         ss->m_resumed[i] = metrics_counter(
             m, "parley_sessions_resumes_total",
             "Turns that continued a log, by where its cache came from.", sources[i]);
+    ss->m_tail_ok =
+        metrics_gauge(m, "parley_store_tail_ok", "0: streamed tokens wait for their commit.", NULL);
+    ss->m_tail_errors =
+        metrics_counter(m, "parley_store_tail_errors_total",
+                        "Writes of streamed tokens beside the database that were refused.", NULL);
+    metric_set(ss->m_tail_ok, 1);
     for (int i = 0; i < N_FINISH; i++)
         ss->m_finished[i] = metrics_counter(m, "parley_sessions_turns_total",
                                             "Turns that ended, by how.", finish[i]);

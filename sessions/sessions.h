@@ -228,6 +228,9 @@ int sessions_n_running(const struct sessions *ss); // turns running or queued
 bool sessions_settled(const struct sessions *ss);
 bool sessions_store_ok(const struct sessions *ss,
                        const char **reason); // the database takes writes (readyz)
+// Tokens are kept before they are told as `durable` wants it. False with a reason: the tail cannot
+// be written, and deltas wait for their commits; nothing is lost.
+bool sessions_tail_ok(const struct sessions *ss, const char **reason);
 
 struct session_open {
     const char *id;      // NULL: drawn

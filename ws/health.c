@@ -51,7 +51,9 @@ int health_ready(struct server *s, struct buf *out) {
     json_open(&w, NULL, '{');
     json_put_bool(&w, "ready", !reason);
     if (reason) json_put_string(&w, "reason", reason);
-    if (reason && detail) json_put_string(&w, "detail", detail);
+    if (!reason && !sessions_tail_ok(s->sessions, &detail))
+        json_put_string(&w, "degraded", "tail"); // answers come in pieces of a commit interval
+    if (detail) json_put_string(&w, "detail", detail);
     return finish(&w, out, reason ? 503 : 200);
 }
 

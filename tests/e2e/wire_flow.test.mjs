@@ -187,6 +187,9 @@ test('health: stuck engine, broken store', async (t) => {
   const answer = await store.get('/readyz');
   assert.equal(answer.status, 503);
   assert.match(answer.text, /"reason":"store","detail":"disk full"/);
+  const tail = await (await Wire.start(t, { env: { FAKE_TAIL_DOWN: '1' } })).get('/readyz');
+  assert.equal(tail.status, 200);
+  assert.match(tail.text, /"ready":true,"degraded":"tail","detail":"no room"/);
 });
 
 test('SIGTERM: running turns finish, new ones are refused, then 1001 and status 0', async (t) => {

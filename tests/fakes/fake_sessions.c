@@ -229,9 +229,13 @@ int sessions_n_running(const struct sessions *ss) {
 bool sessions_settled(const struct sessions *ss) {
     return ss->n_running == 0;
 }
+bool sessions_tail_ok(const struct sessions *ss, const char **reason) {
+    *reason = getenv("FAKE_TAIL_DOWN") ? "no room" : NULL;
+    return !*reason;
+}
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
-    *reason = "disk full";
-    return !getenv("FAKE_STORE_DOWN");
+    *reason = getenv("FAKE_STORE_DOWN") ? "disk full" : NULL;
+    return !*reason;
 }
 
 void sessions_open_session(struct sessions *ss, const struct sessions_request *r,

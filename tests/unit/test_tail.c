@@ -239,8 +239,10 @@ static void without_a_tail_deltas_wait_for_their_commit(void **state) {
     setup(DURABLE_DELTA, 1000000);
     fx_open_session(1, "s");
     fake.default_tokens = 40;
-    int full = open("/dev/full", O_WRONLY);
-    assert_true(full >= 0);
+    const char *reason;
+    int full = open("/dev/full", O_WRONLY), there = dup(fx.ss->tail->fd);
+    assert_true(full >= 0 && there >= 0);
+    assert_true(sessions_tail_ok(fx.ss, &reason));
     assert_true(dup2(full, fx.ss->tail->fd) >= 0);
     close(full);
     fx_start(1, "s", "long");
@@ -249,10 +251,18 @@ static void without_a_tail_deltas_wait_for_their_commit(void **state) {
     assert_int_equal(fx_follower(1, "s")->turns[0].n_ids, 0);
     fx_advance(1000002);
     assert_true(fx_follower(1, "s")->turns[0].n_ids >= 10);
+    assert_false(sessions_tail_ok(fx.ss, &reason));
+    assert_non_null(strstr(reason, "No space left"));
+    assert_true(sessions_store_ok(fx.ss, NULL));
     take_image();
     struct seen_turn seen = fx_follower(1, "s")->turns[0];
     fx_run();
     assert_true(fx_follower(1, "s")->turns[0].done);
+    assert_false(sessions_tail_ok(fx.ss, NULL)); // emptying it says nothing about the disk
+    assert_true(dup2(there, fx.ss->tail->fd) >= 0);
+    close(there);
+    fx_turn(1, "s", "with room again");
+    assert_true(sessions_tail_ok(fx.ss, NULL));
     start_from_image(0);
     fx_attach(2, "s", 0);
     expect_beginning(&seen, &fx_follower(2, "s")->turns[0], seen.n_ids);
