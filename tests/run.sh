@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the suites named and ends with `N passed, N failed`: TEST_JOBS programs at a time (as many as there are
-# processors; one where they share a GPU or a screen), each line with the seconds that it took. Logs stay in BUILD/test-logs; those of failures are shown.
+# processors; one where they share a GPU or a screen), each line with the seconds that it took. Logs stay in
+# BUILD/test-logs; those of failures are shown.
 # usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|threads|e2e|e2e-threads|page|fuzz ...
 # --times: at the end what took most processor time, and the sums of it.
 # cuda: what a GPU is compared by (make check-cuda); programs that need one and find none say so and are skipped.
@@ -113,7 +114,7 @@ for suite in "$@"; do
         PARLEY_TEST_COMPUTE=bf16 cmocka golden models
         PARLEY_TEST_COMPUTE=f16 cmocka golden models
         ;;
-    threads) cmocka unit $THREADED ;; # named by the Makefile
+    threads) cmocka unit ${THREADED:?make check-tsan names the programs} ;;
     e2e-threads)
         for name in concurrency streams turns crash; do node_tests "e2e/$name" "tests/e2e/$name.test.mjs"; done
         ;;
