@@ -31,6 +31,7 @@ import { toast } from './view/toasts.js';
 
 const PAGE = 50;
 const TURNS = 100;
+const TYPING_MS = 5000; // a hint is not given again within
 const MAX_TURNS = 1000; // the most that session.get gives at once
 
 /** @type {Socket} */
@@ -298,6 +299,18 @@ export function send(content) {
   const key = socket.newKey();
   addPending(chat, { key, content, phase: 'sending' });
   deliver(chat, key, content);
+}
+
+let hinted = { session: '', at: -Infinity };
+
+/** Something is being typed: meanwhile the server brings the session's cache back. */
+export function typing() {
+  const session = currentSession();
+  if (!session || !['parked', 'cold'].includes(session.state)) return;
+  const now = performance.now();
+  if (hinted.session === session.id && now - hinted.at < TYPING_MS) return;
+  hinted = { session: session.id, at: now };
+  socket.tell({ type: 'session.typing', session: session.id });
 }
 
 /** @param {string} key */

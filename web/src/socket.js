@@ -126,6 +126,13 @@ export class Socket {
     });
   }
 
+  /** Says something that has no answer. Without a connection it is not said. @param {any} message */
+  tell(message) {
+    if (!this.ready) return;
+    this.outbox.push(JSON.stringify(message));
+    this.#pump();
+  }
+
   /** A key for a request that the caller wants to know beforehand. */
   newKey() {
     return `${this.prefix}-${++this.counter}`;

@@ -368,7 +368,6 @@ export function applyEvent(frame) {
   if (chat.stale) return verdict;
   const session = state.sessions.get(id);
   switch (frame.type) {
-    case 'session.parked':
     case 'session.evicted':
     case 'session.parked':
       if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });

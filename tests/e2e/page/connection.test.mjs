@@ -170,3 +170,28 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
     false,
   );
 });
+
+test('a cache that went is asked for as soon as one types, once for many keys', async (t) => {
+  const server = await Server.start(t, { args: ['--max-sequence-idle-microseconds', '1500000'] });
+  const page = await newPage(t, await newContext(t));
+  const said = [];
+  page.on('websocket', (socket) => socket.on('framesent', ({ payload }) => said.push(JSON.parse(payload))));
+  const hints = () => said.filter(({ type }) => type === 'session.typing');
+  await page.goto(server.url);
+  await connected(page);
+  await ask(page, 'My name is Zora.');
+  await page.waitForSelector('.item.current .dot[data-state=parked]');
+  await page.focus('#message');
+  await page.keyboard.type('What is my');
+  await until('the hint', () => hints().length === 1);
+  assert.equal(hints()[0].session, sessionOf(page));
+  await page.keyboard.type(' name?');
+  assert.equal(hints().length, 1);
+  await new Promise((resolve) => setTimeout(resolve, 500)); // as long as nobody types a message
+  await page.keyboard.press('Enter');
+  await settled(page, 2);
+  assert.match(await page.locator('.prose').last().innerText(), /Zora/);
+  assert.equal(await page.locator('.toast').count(), 0);
+  const [, turn] = await turnsOf(server, sessionOf(page));
+  assert.equal(turn.cache.source, 'kept', 'it was back before the message came');
+});

@@ -1,7 +1,7 @@
 // @ts-check
 // Where messages are written. Enter sends where there is a keyboard; on a touch screen it begins a line. What is not
 // sent is kept as the session's draft.
-import { send, stop, whyNot } from '../actions.js';
+import { send, stop, typing, whyNot } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
@@ -75,6 +75,7 @@ function resize() {
 field.addEventListener('input', () => {
   clearTimeout(timer);
   timer = setTimeout(keepDraft, DRAFT_MS);
+  if (field.value) typing();
   resize();
   draw();
 });

@@ -1,5 +1,6 @@
 // @ts-check
 // A message being said differently, in its own place.
+import { typing } from '../actions.js';
 import { h } from '../dom.js';
 import { touchScreen } from './message_field.js';
 
@@ -22,7 +23,10 @@ export function messageEditor(text, send, leave) {
     'aria-label': 'Your message',
     'aria-describedby': 'editor-hint',
     enterKeyHint: touchScreen.matches ? 'enter' : 'send',
-    oninput: draw,
+    oninput() {
+      typing();
+      draw();
+    },
   });
   const hint = h('p', { class: 'editor-hint', id: 'editor-hint' });
   const problem = h('p', { class: 'editor-problem', role: 'alert', hidden: true });
