@@ -252,3 +252,30 @@ void branch_fork(struct session *s, const struct request *r) {
     engine_sequence_fork(ss->engine, (uint64_t)s->rec.key, (uint64_t)copy->rec.key,
                          (int64_t)copy->n_log);
 }
+
+// --- the door ----------------------------------------------------------------
+
+void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
+                         int64_t turn, const char *sampling) {
+    struct request q = requests_of(r, REQUEST_REGENERATE, id);
+    q.turn = turn;
+    q.sampling = sampling;
+    requests_submit(ss, &q);
+}
+
+void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
+                     int64_t turn, bool leaf) {
+    struct request q = requests_of(r, REQUEST_REWIND, id);
+    q.turn = turn;
+    q.leaf = leaf;
+    requests_submit(ss, &q);
+}
+
+void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
+                   const struct session_fork *o) {
+    struct request q = requests_of(r, REQUEST_FORK, id);
+    q.turn = o->turn;
+    q.new_id = o->new_id;
+    q.title = o->title;
+    requests_submit(ss, &q);
+}

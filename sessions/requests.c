@@ -721,31 +721,6 @@ void sessions_start_turn_after(struct sessions *ss, const struct sessions_reques
     requests_submit(ss, &q);
 }
 
-void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         int64_t turn, const char *sampling) {
-    struct request q = requests_of(r, REQUEST_REGENERATE, id);
-    q.turn = turn;
-    q.sampling = sampling;
-    requests_submit(ss, &q);
-}
-
-void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn, bool leaf) {
-    struct request q = requests_of(r, REQUEST_REWIND, id);
-    q.turn = turn;
-    q.leaf = leaf;
-    requests_submit(ss, &q);
-}
-
-void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
-                   const struct session_fork *o) {
-    struct request q = requests_of(r, REQUEST_FORK, id);
-    q.turn = o->turn;
-    q.new_id = o->new_id;
-    q.title = o->title;
-    requests_submit(ss, &q);
-}
-
 void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
                           int64_t turn) {
     struct request q = requests_of(r, REQUEST_CANCEL, id);

@@ -138,6 +138,16 @@ static const char *const damage[] = {
     "UPDATE events SET kind = 'delta' WHERE session = 2 AND seq = 2",
     "UPDATE events SET kind = 'nonsense' WHERE session = 2 AND kind = 'done'",
     "UPDATE events SET n = 9 WHERE session = 2 AND seq = 1",
+    "UPDATE turns SET parent = 3 WHERE session = 2 AND turn = 1",
+    "UPDATE turns SET parent = -5 WHERE session = 2 AND turn = 1",
+    "UPDATE turns SET parent = -1 WHERE session = 2 AND turn = 2",
+    "UPDATE turns SET parent = 0 WHERE session = 2 AND turn = 3",
+    "UPDATE sessions SET head = 99 WHERE key = 2",
+    "UPDATE sessions SET head = -9 WHERE key = 2",
+    "UPDATE sessions SET head = 1 WHERE key = 2",
+    "UPDATE sessions SET forked_from = 'a b' WHERE key = 2",
+    "UPDATE events SET kind = 'rewound', turn = 1 WHERE session = 2 AND seq = 2",
+    "UPDATE events SET turn = 2 WHERE session = 2 AND kind = 'opened'",
     "UPDATE sessions SET seq = 7 WHERE key = 2",
     "UPDATE sessions SET n_turns = 2 WHERE key = 2",
     "UPDATE sessions SET n_tokens = -1 WHERE key = 2",
@@ -171,7 +181,7 @@ static void damaged_sessions_are_found_and_repaired(void **state) {
         fx_open();
         const struct seen_answer *a = fx_get(1, "s");
         if (a->kind != ANSWER_STATE) fail_msg("%s: %s", damage[i], a->message);
-        assert_true(a->n_turns >= 3);
+        assert_true(a->n_turns_total >= 3);
         fx_attach(1, "s", 0); // numbered without a gap
         int64_t n = fx_get(1, "s")->n_turns_total;
         // Of an unknown model, or as long as its log: it can be read, not continued.

@@ -1,6 +1,7 @@
 // The tree of turns: whatever is done to it, the log is the path in use, clients and the disk agree
 // on it, and what the disk refuses has not happened.
 #include "sessions/archive.h"
+#include "sessions/backup.h"
 #include "sessions/store_db.h"
 #include "sessions/stored_check.h"
 #include "sessions/tree.h"
@@ -52,6 +53,15 @@ static struct stored_session *load(const char *path, const char *id) {
         fail_msg("%s", err.text);
     archive_close(a);
     return s;
+}
+
+static void remove_database(const char *path) {
+    static const char *const suffixes[] = {"", "-wal", "-shm", ".lock", ".tail"};
+    char file[320];
+    for (int i = 0; i < 5; i++) {
+        snprintf(file, sizeof file, "%s%s", path, suffixes[i]);
+        unlink(file);
+    }
 }
 
 // --- saying things -----------------------------------------------------------
@@ -357,9 +367,7 @@ static void a_cut_off_turn_of_a_fork_is_found_again(void **state) {
         fx_step();
     }
     snprintf(path, sizeof path, "%s-copy", fx.path);
-    char command[1600];
-    snprintf(command, sizeof command, "cp %s %s && cp %s-wal %s-wal", fx.path, path, fx.path, path);
-    assert_int_equal(system(command), 0);
+    if (backup_database(fx.path, path, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
     if (store_db_open(&db, path, &err) < 0) fail_msg("%s", err.text);
     if (store_recover(&db, 5, &n, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(n, 1);
@@ -368,8 +376,89 @@ static void a_cut_off_turn_of_a_fork_is_found_again(void **state) {
     assert_true(t->turns[1].tokens.n >= 8);
     assert_int_equal(t->rec.head, 1);
     stored_session_free(t);
-    snprintf(command, sizeof command, "rm -f %s %s-wal %s-shm %s.lock", path, path, path, path);
+    remove_database(path);
+    fx_teardown();
+}
+
+// --- crashes -----------------------------------------------------------------
+
+// The last transaction that was committed is what a crash leaves, whatever the store's thread is
+// at; the tail is this thread's.
+static void copy_database(const char *to) {
+    char command[1200];
+    struct err err = {0};
+    if (backup_database(fx.path, to, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
+    snprintf(command, sizeof command, "cp %s.tail %s.tail", fx.path, to);
     assert_int_equal(system(command), 0);
+}
+
+// What a process that died now leaves: it opens, fits together, and has all that a client was told.
+static void check_as_left(const char *path) {
+    struct store_db db;
+    struct err err = {0};
+    int64_t n;
+    const struct follower *f = fx_follower(1, "s");
+    copy_database(path);
+    if (store_db_open(&db, path, &err) < 0 || tail_recover(&db, &n, &err) < 0 ||
+        store_recover(&db, 5, &n, &err) < 0)
+        fail_msg("%s", err.text);
+    store_db_close(&db, true);
+    struct stored_session *s = load(path, "s");
+    assert_true(s->rec.seq >= f->last);
+    int64_t head = TURN_NONE, n_rewound = 0; // as told, or as of something newer
+    for (size_t i = 0; i < s->n_events; i++)
+        if (s->events[i].kind == EVENT_REWOUND) n_rewound++, head = s->events[i].turn;
+    assert_true(n_rewound >= f->count[EVENT_REWOUND]);
+    // A move that was made for a turn has brought that turn.
+    const struct event_record *last = &s->events[s->n_events - 1];
+    if (last->kind == EVENT_REWOUND) assert_int_equal(head, 1); // the one that stands alone
+    stored_session_free(s);
+    remove_database(path);
+}
+
+static void a_crash_at_any_step_leaves_a_whole_tree(void **state) {
+    char path[300];
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx.o.durable = DURABLE_DELTA;
+    fx_open();
+    snprintf(path, sizeof path, "%s-left", fx.path);
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    for (int step = 0; step < 60; step++) {
+        switch (step) {
+        case 1:
+            say_after("s", 0, "edited", NULL);
+            break;
+        case 15:
+            rewind_to(1, "s", 1, false, NULL);
+            break;
+        case 17:
+            again("s", TURN_HEAD, "{\"max_tokens\":4}", NULL);
+            break;
+        case 30:
+            go_on("s", TURN_HEAD, NULL);
+            fx_start_with(1, "s", "waits", NULL, true, NULL);
+            break;
+        case 50:
+            say_after("s", TURN_NONE, "anew", NULL);
+            break;
+        }
+        check_as_left(path); // asked for, and nothing done yet
+        sessions_poll(fx.ss);
+        check_as_left(path);
+        clock_fake_advance(&fx.clock, 30000);
+        fake_step();
+        sessions_poll(fx.ss);
+        usleep(300);
+        check_as_left(path);
+        fx_settle();
+        check_as_left(path);
+    }
+    fx_run();
+    check_tree("s");
+    assert_int_equal(fx_session("s")->n_turns, 7);
     fx_teardown();
 }
 
@@ -542,6 +631,7 @@ int main(void) {
         cmocka_unit_test(the_system_prompt_comes_once_on_every_path),
         cmocka_unit_test(a_fork_is_a_session_of_its_own),
         cmocka_unit_test(a_cut_off_turn_of_a_fork_is_found_again),
+        cmocka_unit_test(a_crash_at_any_step_leaves_a_whole_tree),
         cmocka_unit_test(what_the_disk_refuses_has_not_happened),
         cmocka_unit_test(an_uncommitted_move_is_not_shown),
         cmocka_unit_test(old_branches_come_from_the_disk),
