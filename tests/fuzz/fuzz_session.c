@@ -8,8 +8,11 @@
 
 // The engine's, which is not linked.
 const char *engine_cache_source_name(enum engine_cache_source s) {
-    static const char *const names[] = {"none", "kept", "recomputed"};
-    return names[s];
+    static const char *const names[] = {
+        [CACHE_NONE] = "none", [CACHE_KEPT] = "kept",         [CACHE_RECOMPUTED] = "recomputed",
+        [CACHE_HOST] = "host", [CACHE_SNAPSHOT] = "snapshot",
+    };
+    return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
 }
 
 static struct buf export(const struct stored_session *s) {
