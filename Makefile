@@ -104,6 +104,9 @@ $(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 $(B)/tests/bench/bench_cuda: $(B)/tests/bench/bench_cuda.cu.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
+bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS=ROUNDS)
+	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
+	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 # Kept though only pattern rules know them. Not all targets at once: make then takes any that is missing for not needed,
 # cuda-0 after a build with CUDA=1 among them.
@@ -206,5 +209,5 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench format \
+.PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench bench-recording format \
     install help test-built check-asan-built check-tsan-built check-fuzz-built

@@ -18,7 +18,7 @@ const fields = {
   'session.close': [{}, { delete: true }], 'session.events': [{}, { before: 4 }],
   'session.rewind': [{ turn: 0 }, { turn: null }, { turn: 99 }], 'session.fork': [{}, { turn: 0 }, { turn: 99 }, { new_session: 'stolen' }],
   'session.typing': [{}],
-  'turn.start': [{ input: { content: 'What is the secret word?' } }, { input: { ids: [1] }, queue: true }],
+  'turn.start': [{ input: { content: 'What is the secret word?' } }, { input: { ids: [1] }, queue: true }, { input: { continue: true } }, { input: { content: 'x' }, after: 0 }],
   'turn.cancel': [{}, { turn: 0 }], 'turn.get': [{ turn: 0 }, { turn: 99 }], 'turn.replay': [{ turn: 0 }, { turn: 99 }],
   'turn.regenerate': [{}, { turn: 0 }],
 };
