@@ -236,6 +236,9 @@ void engine_sequence_release(struct engine *e, uint64_t sequence) {
 void engine_sequence_park(struct engine *e, uint64_t sequence) {
     engine_sequence_release(e, sequence);
 }
+// Nor anything to bring back early.
+void engine_sequence_warm(struct engine *e, uint64_t sequence) {
+}
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
     const struct fake_sequence *f = fake_sequence(from, false);
     if (to == 0 || to == from || fake_sequence(to, false)) return E_INVAL;
