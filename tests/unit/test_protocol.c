@@ -339,7 +339,7 @@ static void the_end_of_a_turn(void **state) {
                         "\"output_tokens\":9,\"log_tokens\":435},\"timings\":{\"queue_ms\":0.1,"
                         "\"prefill_ms\":4.2,\"first_token_ms\":5,"
                         "\"decode_ms\":8,\"tokens_per_second\":1000},\"cache\":{\"source\":"
-                        "\"kept\",\"kept_tokens\":411,\"computed_tokens\":15}}");
+                        "\"kept\",\"kept_tokens\":411,\"computed_tokens\":15,\"resume_ms\":0}}");
     buf_reset(&b);
     ev.turn.error_code = "internal";
     ev.turn.error_message = "why";
