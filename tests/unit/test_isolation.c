@@ -46,7 +46,7 @@ static struct slot {
 
 static struct engine *e;
 static uint64_t seed = 20261122, n_turns;
-static int64_t n_done, n_kept, n_shared, n_released, n_pressed, n_cancelled, n_taken_over;
+static int64_t n_done, n_kept, n_shared, n_released, n_pressed, n_cancelled, n_taken_over, n_parked;
 
 static uint32_t below(uint32_t n) {
     uint64_t z = seed += 0x9e3779b97f4a7c15u;
@@ -67,7 +67,8 @@ static void open_engine(void) {
     o.max_sequences = SLOTS;
     o.max_queued_turns = SLOTS;
     o.max_session_len = 128;
-    o.kv_cache_bytes = 330 << 10; // less than half of what all of them would take
+    o.kv_cache_bytes = 200 << 10; // a part of what all of them would take
+    o.host_cache_bytes = 100 << 10;
     if (engine_open(&e, &o, &err) < 0) fail_msg("%s", err.text);
 }
 
@@ -172,6 +173,10 @@ static void take(const struct engine_event *ev) {
         n_pressed += ev->why == RELEASE_PRESSURE;
         return;
     }
+    if (ev->kind == ENGINE_PARKED || ev->kind == ENGINE_FORKED) {
+        n_parked += ev->kind == ENGINE_PARKED;
+        return;
+    }
     assert_int_equal(ev->turn, s->number);
     const struct persona *p = s->who;
     if (ev->kind == ENGINE_STARTED) {
@@ -217,11 +222,13 @@ static void numbers_slots_and_blocks_are_used_again(void **state) {
     }
     assert_int_equal(n_under_way, 0);
     print_message("%lld turns: %lld kept, %lld shared, %lld released (%lld by pressure), "
-                  "%lld cancelled, %lld taken over as they were\n",
+                  "%lld cancelled, %lld taken over as they were, %lld parked\n",
                   (long long)n_done, (long long)n_kept, (long long)n_shared, (long long)n_released,
-                  (long long)n_pressed, (long long)n_cancelled, (long long)n_taken_over);
+                  (long long)n_pressed, (long long)n_cancelled, (long long)n_taken_over,
+                  (long long)n_parked);
     // All of it happened, and often.
     assert_true(n_kept > N_TURNS / 10 && n_released > N_TURNS / 20 && n_pressed > N_TURNS / 1000);
+    assert_true(n_shared > N_TURNS / 10 && n_parked > N_TURNS / 1000);
     assert_true(n_taken_over > N_TURNS / 20 && n_cancelled > N_TURNS / 200);
     engine_close(e);
 }
