@@ -184,6 +184,7 @@ static int parse(char *p, size_t left, struct head *h, struct token_run *run) {
 static int have_tokens(struct store_db *db, const struct head *h, int64_t *n, int64_t *text_len,
                        struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_CUT_OFF_GET, err);
+    *n = -1, *text_len = 0;
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, h->key);
     sqlite3_bind_int64(s, 2, h->turn);
@@ -191,8 +192,10 @@ static int have_tokens(struct store_db *db, const struct head *h, int64_t *n, in
     sqlite3_bind_int64(s, 4, (int64_t)h->seed);
     sqlite3_bind_int64(s, 5, h->n_alternatives);
     int step = sqlite3_step(s);
-    *n = step == SQLITE_ROW ? sqlite3_column_int64(s, 0) : -1;
-    *text_len = step == SQLITE_ROW ? sqlite3_column_int64(s, 1) : 0;
+    if (step == SQLITE_ROW) {
+        *n = sqlite3_column_int64(s, 0);
+        *text_len = sqlite3_column_int64(s, 1);
+    }
     int rc = step == SQLITE_ROW || step == SQLITE_DONE ? 0 : store_db_error(db, err);
     sqlite3_reset(s);
     return rc;
