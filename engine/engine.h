@@ -174,7 +174,8 @@ enum engine_finish {
 };
 const char *engine_finish_name(
     enum engine_finish f); // "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
-// NONE: a first turn. HOST: copied back from host memory; SNAPSHOT: read from a file.
+// NONE: a first turn. HOST: copied back from host memory. SNAPSHOT: a name for what is read from a
+// file; nothing gives it yet.
 enum engine_cache_source { CACHE_NONE, CACHE_KEPT, CACHE_RECOMPUTED, CACHE_HOST, CACHE_SNAPSHOT };
 const char *engine_cache_source_name(
     enum engine_cache_source s); // "none", "kept", "recomputed", "host", "snapshot"

@@ -1,4 +1,4 @@
-// A sequence's cache on its way back from host memory (or, before that, from a file): blocks are
+// A sequence's cache on its way back from host memory: blocks are
 // taken, then filled a slice at a time between the steps of the others. A turn of the sequence is
 // admitted and waits (SCHED_WAIT); where nothing can be brought back it computes.
 #pragma once
