@@ -134,6 +134,7 @@ static void succeeded(struct instance *in, struct resume *r) {
 static int take_blocks(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
     while (kv_ring_restore(&s->ring, r->n) == E_NOMEM) {
+        if (!s->turn) return E_NOMEM; // nobody else gives way to a hint
         enum evicted e = instance_evict(in);
         if (e == EVICT_WAIT) return 0;
         if (e == EVICT_NONE) return E_NOMEM;
@@ -173,7 +174,9 @@ bool instance_resume(struct instance *in) {
     DL_FOREACH_SAFE(in->resuming, r, next) {
         int rc = go_on(in, r, until);
         if (rc == E_DEVICE) atomic_store(&in->load.device_lost, true);
-        if (rc < 0)
+        if (rc == E_NOMEM && !r->sequence->turn)
+            instance_resume_abort(in, r->sequence); // it stays parked
+        else if (rc < 0)
             failed(in, r);
         else if (rc == 1)
             succeeded(in, r);
