@@ -112,7 +112,7 @@ void branch_regenerate(struct session *s, const struct request *r) {
             refuse(s, r, "invalid", "the session has no turn %lld", (long long)r->turn);
         return;
     }
-    char *sampling = requests_sampling_again(s, t->rec.request, r->sampling, &err);
+    char *sampling = layers_again(s, t->rec.request, r->sampling, &err);
     if (!sampling) {
         requests_fail_err(s->service, r, &err);
         return;
@@ -248,7 +248,7 @@ void branch_fork(struct session *s, const struct request *r) {
         refuse_memory(s, r);
         return;
     }
-    if (!requests_admit(copy, r, copy->head)) return;
+    if (!opening_admit(copy, r, copy->head)) return;
     engine_sequence_fork(ss->engine, (uint64_t)s->rec.key, (uint64_t)copy->rec.key,
                          (int64_t)copy->n_log);
 }

@@ -1,20 +1,13 @@
-// What clients ask for, but for turns. See service.h.
+// What clients ask for: finding its session, and the requests that are short. See service.h.
 //
 // Every request about one session comes through requests_submit(): a session that is not in memory
 // is read first, and requests for it wait in the order in which they came.
 #include "base/err.h"
-#include "base/json_raw.h"
-#include "base/random_id.h"
 #include "sessions/service.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define LIST_DEFAULT 50
-#define LIST_MAX 200
-
-static void open_session(struct sessions *ss, const struct request *r);
 
 // --- answers -----------------------------------------------------------------
 
@@ -74,7 +67,7 @@ static void fail_not_found(struct sessions *ss, const struct request *r) {
     fail(ss, r, "session_not_found", "there is no such session");
 }
 
-static void fail_memory(struct sessions *ss, const struct request *r) {
+void requests_fail_memory(struct sessions *ss, const struct request *r) {
     requests_fail(ss, r->client, r->request_id, r->id, "overloaded", RETRY_AFTER_MS,
                   "the server is out of memory");
 }
@@ -89,7 +82,7 @@ static void defer(struct session *s, const struct request *r) {
     struct request *copy = request_copy(r);
     if (!copy || deliver_defer(s->service, r->client) < 0) {
         request_free(copy);
-        fail_memory(s->service, r);
+        requests_fail_memory(s->service, r);
         return;
     }
     *s->deferred_end = copy;
@@ -103,13 +96,13 @@ static void load(struct sessions *ss, const struct request *r) {
     if (!job || !job->id) {
         store_job_free(job);
         session_free(s);
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         return;
     }
     if (service_add_loading(ss, s) < 0) {
         store_job_free(job);
         session_free(s);
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         return;
     }
     defer(s, r);
@@ -128,7 +121,7 @@ void requests_submit(struct sessions *ss, const struct request *r) {
     } else if (s && must_wait(s)) {
         defer(s, r);
     } else if (r->kind == REQUEST_OPEN && !s) {
-        open_session(ss, r);
+        opening_start(ss, r);
     } else if (!s) {
         load(ss, r);
     } else {
@@ -164,7 +157,7 @@ static void delete_unread(struct sessions *ss, const struct request *r) {
     if (job) job->owner = strdup(r->owner);
     if (!job || !job->id || !job->owner) {
         store_job_free(job);
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         return;
     }
     job->client = r->client;
@@ -199,7 +192,7 @@ void requests_run_orphans(struct session *orphaned, const struct err *err) {
         if (err && err->code == E_CORRUPT && list->kind == REQUEST_CLOSE && list->delete_it)
             delete_unread(ss, list);
         else if (err && err->code == E_NOMEM)
-            fail_memory(ss, list);
+            requests_fail_memory(ss, list);
         else if (err && !on_disk)
             fail(ss, list, "store_failed", "%s", err->text);
         else if (s && must_wait(s))
@@ -207,153 +200,13 @@ void requests_run_orphans(struct session *orphaned, const struct err *err) {
         else if (s)
             requests_run(s, list);
         else if (list->kind == REQUEST_OPEN)
-            open_session(ss, list);
+            opening_start(ss, list);
         else if (on_disk)
             load(ss, list);
         else
             fail_not_found(ss, list);
         request_free(list);
     }
-}
-
-// --- opening -----------------------------------------------------------------
-
-int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out,
-                      struct err *err) {
-    struct sessions *ss = s->service;
-    *out = (struct turn_sampling){.params = ss->o.sampling};
-    TRY(sampling_json_apply(out, s->rec.sampling, ss->info->n_vocab, err));
-    return sampling_json_apply(out, sampling, ss->info->n_vocab, err);
-}
-
-static char *write_sampling(const struct turn_sampling *t, uint32_t keys, struct err *err) {
-    struct buf out;
-    buf_init(&out, 65536);
-    sampling_json_write(&out, t, keys);
-    char *text = buf_take(&out, NULL);
-    if (!text) err_set(err, E_NOMEM, "the server is out of memory");
-    buf_release(&out);
-    return text;
-}
-
-// What a client gave, checked, with our keys only.
-static char *normal_sampling(struct sessions *ss, const char *sampling, struct err *err) {
-    struct turn_sampling t = {.params = ss->o.sampling};
-    if (sampling_json_apply(&t, sampling, ss->info->n_vocab, err) < 0) return NULL;
-    return write_sampling(&t, t.set, err);
-}
-
-char *requests_sampling_again(struct session *s, const char *request, const char *sampling,
-                              struct err *err) {
-    struct sessions *ss = s->service;
-    struct turn_sampling t = {.params = ss->o.sampling};
-    size_t len;
-    const char *asked = json_raw_value(request ? request : "{}", "sampling", &len);
-    char *copy = asked && *asked == '{' ? strndup(asked, len) : strdup("{}");
-    int rc = copy ? sampling_json_apply(&t, copy, ss->info->n_vocab, err)
-                  : err_set(err, E_NOMEM, "the server is out of memory");
-    free(copy);
-    t.params.has_seed = false; // another answer is what is wanted
-    if (rc == 0) rc = sampling_json_apply(&t, sampling, ss->info->n_vocab, err);
-    return rc < 0 ? NULL : write_sampling(&t, t.set, err);
-}
-
-static int check_lengths(const struct sessions *ss, const struct session_open *o,
-                         struct session_record *r, struct err *err) {
-    const struct engine_info *info = ss->info;
-    int64_t memory_len = o->memory_len ? o->memory_len : ss->o.default_memory_len;
-    int64_t session_len = o->session_len ? o->session_len : ss->o.default_session_len;
-    if (memory_len < 1 || memory_len > info->max_memory_len)
-        return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
-    // The default number of sinks gives way to a memory_len that is smaller.
-    int64_t sink_len = o->sink_len >= 0                      ? o->sink_len
-                       : ss->o.default_sink_len < memory_len ? ss->o.default_sink_len
-                                                             : memory_len - 1;
-    if (sink_len >= memory_len)
-        return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
-                       (long long)memory_len);
-    if (session_len < 2 || session_len > info->max_session_len)
-        return err_set(err, E_INVAL, "session_len must be from 2 to %lld",
-                       (long long)info->max_session_len);
-    r->memory_len = (int32_t)memory_len;
-    r->sink_len = (int32_t)sink_len;
-    r->session_len = session_len;
-    return 0;
-}
-
-static int check_open(const struct sessions *ss, const struct session_open *o, struct err *err) {
-    if (o->model && strcmp(o->model, ss->info->model_name) != 0)
-        return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
-    if (o->cancel_after_ms < 0 || o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
-        return err_set(err, E_INVAL, "cancel_after_ms must be from 1 to %d",
-                       SESSION_CANCEL_AFTER_MAX_MS);
-    if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
-        return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
-    if (o->system && strlen(o->system) > SESSION_SYSTEM_BYTES)
-        return err_set(err, E_INVAL, "system has more than %d bytes", SESSION_SYSTEM_BYTES);
-    return 0;
-}
-
-static int fill_record(struct session *s, const struct request *r, struct err *err) {
-    struct sessions *ss = s->service;
-    struct session_record *rec = &s->rec;
-    bool failed = false;
-    const char *title = r->open.title ? r->open.title : "";
-    TRY(check_open(ss, &r->open, err));
-    TRY(check_lengths(ss, &r->open, rec, err));
-    rec->sampling = normal_sampling(ss, r->open.sampling, err);
-    if (!rec->sampling) return err->code;
-    rec->owner = record_strdup(r->owner, &failed);
-    rec->model = record_strdup(ss->info->model_name, &failed);
-    rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
-    rec->title = record_strdup(title, &failed);
-    rec->auto_title = title[0] == '\0';
-    rec->cancel_after_ms = r->open.cancel_after_ms;
-    rec->system =
-        record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
-    rec->created_ms = rec->updated_ms = service_now_ms(ss);
-    return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
-}
-
-static void open_session(struct sessions *ss, const struct request *r) {
-    char drawn[RANDOM_ID_LEN + 1];
-    struct err err = {0};
-    if (ss->draining) {
-        fail(ss, r, "shutting_down", "the server is shutting down");
-        return;
-    }
-    if (!r->id) random_id(drawn);
-    struct session *s = session_new(ss, r->id ? r->id : drawn);
-    if (!s) {
-        fail_memory(ss, r);
-        return;
-    }
-    if (fill_record(s, r, &err) < 0) {
-        requests_fail_err(ss, r, &err);
-        session_free(s);
-        return;
-    }
-    requests_admit(s, r, TURN_NONE);
-}
-
-bool requests_admit(struct session *s, const struct request *r, int64_t head) {
-    struct sessions *ss = s->service;
-    int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
-    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) || service_add(ss, s, ss->next_key) < 0) {
-        fail_memory(ss, r);
-        session_free(s);
-        return false;
-    }
-    ss->next_key++;
-    if (deliver_attach(s, r->client, 0) < 0) { // then nobody would be told of the opening
-        fail_memory(ss, r);
-        service_drop(s);
-        return false;
-    }
-    s->version = 1;
-    s->title_dirty = true;
-    save_now(s);
-    return true;
 }
 
 // --- the others --------------------------------------------------------------
@@ -364,7 +217,7 @@ static void attach(struct session *s, const struct request *r) {
     bool reset = r->after > now || (r->after > 0 && event_log_is_lost(&s->events, r->after));
     int64_t cursor = r->after < 0 || reset ? now : r->after;
     if (deliver_attach(s, r->client, cursor) < 0) {
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         return;
     }
     struct session_answer a = {.kind = ANSWER_ATTACHED,
@@ -411,7 +264,7 @@ static void get(struct session *s, const struct request *r) {
         session_turn_view(s, s->turns[page.turns[i]], &views[i]);
     if (views) siblings = list_siblings(s, &page, views);
     if (!siblings || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         goto free;
     }
     struct session_answer a = {.kind = ANSWER_STATE,
@@ -454,7 +307,7 @@ static void update(struct session *s, const struct request *r) {
         fail(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
         return;
     }
-    if (r->sampling && !(sampling = normal_sampling(ss, r->sampling, &err))) {
+    if (r->sampling && !(sampling = layers_normal(ss, r->sampling, &err))) {
         requests_fail_err(ss, r, &err);
         return;
     }
@@ -465,7 +318,7 @@ static void update(struct session *s, const struct request *r) {
     if (!p) {
         free(title);
         free(sampling);
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         return;
     }
     event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
@@ -496,7 +349,7 @@ static void close_session(struct session *s, const struct request *r) {
         return;
     }
     if (!save_pending(s, PENDING_CLOSE, r, INT64_MAX)) {
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
         return;
     }
     s->closing = true;
@@ -525,7 +378,7 @@ void requests_run(struct session *s, const struct request *r) {
         return;
     }
     int rc = history_need(s, r);
-    if (rc == E_NOMEM) fail_memory(s->service, r);
+    if (rc == E_NOMEM) requests_fail_memory(s->service, r);
     if (rc != 0) return;
     switch (r->kind) {
     case REQUEST_ATTACH:
@@ -570,74 +423,6 @@ void requests_run(struct session *s, const struct request *r) {
     }
     service_used(s);
     service_touch(s);
-}
-
-// --- lists -------------------------------------------------------------------
-
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   int64_t limit, const char *cursor) {
-    service_enter(ss);
-    bool failed = false;
-    struct store_job *job = store_job_new(STORE_LIST, 0);
-    struct store_list *l = job ? calloc(1, sizeof *l) : NULL;
-    if (l) {
-        job->list = l;
-        job->client = r->client;
-        memcpy(job->request_id, r->request_id, sizeof job->request_id);
-        l->owner = record_strdup(r->owner, &failed);
-        l->query = record_strdup(query, &failed);
-        l->cursor = record_strdup(cursor, &failed);
-        l->limit = limit <= 0 ? LIST_DEFAULT : limit > LIST_MAX ? LIST_MAX : limit;
-    }
-    if (!l || failed) {
-        store_job_free(job);
-        requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS,
-                      "the server is out of memory");
-    } else {
-        store_send(ss->store, job);
-    }
-    service_leave(ss);
-}
-
-// What is in memory is newer than what is on disk.
-static void list_view(struct sessions *ss, const struct session_record *row,
-                      struct session_view *out) {
-    const struct session *s = service_find(ss, row->id);
-    if (s && !s->loading && s->on_disk) {
-        session_view_fill(s, out);
-        return;
-    }
-    struct session cold = {.rec = *row, .running = -1};
-    session_view_fill(&cold, out);
-    out->state = row->closed_ms ? SESSION_CLOSED : row->n_tokens ? SESSION_COLD : SESSION_OPEN;
-    out->n_turns = row->n_turns;
-    out->n_tokens = row->n_tokens;
-    out->seq = row->seq;
-    out->head = row->head;
-}
-
-void requests_list_done(struct sessions *ss, struct store_job *job) {
-    struct store_list *l = job->list;
-    if (job->rc < 0) {
-        const char *code =
-            job->rc == E_INVAL || job->rc == E_NOMEM ? requests_code(job->rc) : "store_failed";
-        requests_fail(ss, job->client, job->request_id, NULL, code, 0, job->err.text);
-        return;
-    }
-    struct session_view *views = calloc(l->n_rows + 1, sizeof *views);
-    if (!views) {
-        requests_fail(ss, job->client, job->request_id, NULL, "overloaded", RETRY_AFTER_MS,
-                      "the server is out of memory");
-        return;
-    }
-    for (size_t i = 0; i < l->n_rows; i++) list_view(ss, &l->rows[i], &views[i]);
-    struct session_answer a = {.kind = ANSWER_LIST,
-                               .request_id = job->request_id,
-                               .sessions = views,
-                               .n_sessions = l->n_rows,
-                               .cursor = l->next[0] ? l->next : NULL};
-    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
-    free(views);
 }
 
 // --- the door ----------------------------------------------------------------

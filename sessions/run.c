@@ -206,7 +206,7 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     struct turn *t = turn_new();
     if (t) t->sampling = malloc(sizeof *t->sampling);
     if (!t || !t->sampling) goto no_memory;
-    if (requests_sampling(s, r->sampling, t->sampling, err) < 0) {
+    if (layers_turn(s, r->sampling, t->sampling, err) < 0) {
         turn_free(t);
         return NULL;
     }

@@ -1,7 +1,10 @@
 // The service behind sessions.h: what its files share. Net thread only.
 //
 //   sessions.c  opening, closing, poll, settling, the table of clients
-//   requests.c  what clients ask for, but for turns
+//   requests.c  what clients ask for: finding its session, and the short requests themselves
+//   opening.c   new sessions
+//   listing.c   lists and searches
+//   sampling_layers.c  which sampling parameters are in force
 //   run.c       turns: from a request to the engine, and what the engine says
 //   save.c      what memory has and the disk has not: saves, their verdicts, taking back
 //   deliver.c   attaching, and events on their way out
@@ -94,24 +97,32 @@ void requests_run_deferred(struct session *s);                      // it can be
 // another has its id (E_EXISTS: that one is on disk), or it could not be read.
 void requests_run_orphans(struct session *orphaned, const struct err *err);
 void requests_delete_done(struct sessions *ss, struct store_job *job); // of one that was not loaded
-void requests_list_done(struct sessions *ss, struct store_job *job);
 void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
                    const char *session_id, const char *code, int64_t retry_after_ms,
                    const char *message);
 void requests_fail_err(struct sessions *ss, const struct request *r,
                        const struct err *err); // code by err->code
+void requests_fail_memory(struct sessions *ss, const struct request *r);
 const char *requests_code(int err_code);
-int requests_sampling(struct session *s, const char *sampling, struct turn_sampling *out,
-                      struct err *err);
-// The sampling that a recorded request asked for, but for its seed, with `sampling` over it; free
-// it. NULL with *err.
-char *requests_sampling_again(struct session *s, const char *request, const char *sampling,
-                              struct err *err);
 char *requests_first_words(const struct session *s); // its automatic title. NULL: no memory
 
+// opening.c
+void opening_start(struct sessions *ss, const struct request *r);
 // Puts a new session into the tables, attaches who asked for it and sends it to the disk. `head`:
 // what its first event says. False: it has been answered and *s is freed.
-bool requests_admit(struct session *s, const struct request *r, int64_t head);
+bool opening_admit(struct session *s, const struct request *r, int64_t head);
+
+// listing.c
+void listing_done(struct sessions *ss, struct store_job *job);
+
+// sampling_layers.c: JSON text that a client gave, or NULL, is checked here
+int layers_turn(struct session *s, const char *sampling, struct turn_sampling *out,
+                struct err *err); // every value in force
+// What was given, with the keys that we know only; free it. NULL with *err.
+char *layers_normal(struct sessions *ss, const char *sampling, struct err *err);
+// The sampling that a recorded request asked for, but for its seed, with `sampling` over it; free
+// it. NULL with *err.
+char *layers_again(struct session *s, const char *request, const char *sampling, struct err *err);
 
 // branch.c
 // Whether the head may be moved to `turn` now; else the request has been answered.

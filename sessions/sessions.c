@@ -395,7 +395,7 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         history_done(ss, job);
         break;
     case STORE_LIST:
-        requests_list_done(ss, job);
+        listing_done(ss, job);
         break;
     case STORE_DELETE:
         if (job->id)

@@ -119,6 +119,7 @@ static inline void step_take(struct step *t, const struct shape *s, struct seq *
                              const int32_t rows[MAX_SEQS], const float *out) {
     for (int i = 0; i < MAX_SEQS; i++) {
         struct seq *q = &seqs[i];
+        if (rows[i] == 0) continue;
         memcpy(q->out + q->done * out_width(s), out,
                (size_t)(rows[i] * out_width(s)) * sizeof *out);
         out += rows[i] * out_width(s);

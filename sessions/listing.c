@@ -1,0 +1,74 @@
+// Lists and searches: rows of the database, shown as they are in memory where they are. See service.h.
+#include "base/err.h"
+#include "sessions/service.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define LIST_DEFAULT 50
+#define LIST_MAX 200
+
+void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
+                   int64_t limit, const char *cursor) {
+    service_enter(ss);
+    bool failed = false;
+    struct store_job *job = store_job_new(STORE_LIST, 0);
+    struct store_list *l = job ? calloc(1, sizeof *l) : NULL;
+    if (l) {
+        job->list = l;
+        job->client = r->client;
+        memcpy(job->request_id, r->request_id, sizeof job->request_id);
+        l->owner = record_strdup(r->owner, &failed);
+        l->query = record_strdup(query, &failed);
+        l->cursor = record_strdup(cursor, &failed);
+        l->limit = limit <= 0 ? LIST_DEFAULT : limit > LIST_MAX ? LIST_MAX : limit;
+    }
+    if (!l || failed) {
+        store_job_free(job);
+        requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS,
+                      "the server is out of memory");
+    } else {
+        store_send(ss->store, job);
+    }
+    service_leave(ss);
+}
+
+// What is in memory is newer than what is on disk.
+static void list_view(struct sessions *ss, const struct session_record *row,
+                      struct session_view *out) {
+    const struct session *s = service_find(ss, row->id);
+    if (s && !s->loading && s->on_disk) {
+        session_view_fill(s, out);
+        return;
+    }
+    struct session cold = {.rec = *row, .running = -1};
+    session_view_fill(&cold, out);
+    out->state = row->closed_ms ? SESSION_CLOSED : row->n_tokens ? SESSION_COLD : SESSION_OPEN;
+    out->n_turns = row->n_turns;
+    out->n_tokens = row->n_tokens;
+    out->seq = row->seq;
+    out->head = row->head;
+}
+
+void listing_done(struct sessions *ss, struct store_job *job) {
+    struct store_list *l = job->list;
+    if (job->rc < 0) {
+        const char *code =
+            job->rc == E_INVAL || job->rc == E_NOMEM ? requests_code(job->rc) : "store_failed";
+        requests_fail(ss, job->client, job->request_id, NULL, code, 0, job->err.text);
+        return;
+    }
+    struct session_view *views = calloc(l->n_rows + 1, sizeof *views);
+    if (!views) {
+        requests_fail(ss, job->client, job->request_id, NULL, "overloaded", RETRY_AFTER_MS,
+                      "the server is out of memory");
+        return;
+    }
+    for (size_t i = 0; i < l->n_rows; i++) list_view(ss, &l->rows[i], &views[i]);
+    struct session_answer a = {.kind = ANSWER_LIST,
+                               .request_id = job->request_id,
+                               .sessions = views,
+                               .n_sessions = l->n_rows,
+                               .cursor = l->next[0] ? l->next : NULL};
+    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+    free(views);
+}

@@ -1,0 +1,104 @@
+// New sessions: what may be asked of one, and how it comes into being. See service.h.
+#include "base/err.h"
+#include "base/random_id.h"
+#include "sessions/service.h"
+#include <string.h>
+
+static int check_lengths(const struct sessions *ss, const struct session_open *o,
+                         struct session_record *r, struct err *err) {
+    const struct engine_info *info = ss->info;
+    int64_t memory_len = o->memory_len ? o->memory_len : ss->o.default_memory_len;
+    int64_t session_len = o->session_len ? o->session_len : ss->o.default_session_len;
+    if (memory_len < 1 || memory_len > info->max_memory_len)
+        return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
+    // The default number of sinks gives way to a memory_len that is smaller.
+    int64_t sink_len = o->sink_len >= 0                      ? o->sink_len
+                       : ss->o.default_sink_len < memory_len ? ss->o.default_sink_len
+                                                             : memory_len - 1;
+    if (sink_len >= memory_len)
+        return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
+                       (long long)memory_len);
+    if (session_len < 2 || session_len > info->max_session_len)
+        return err_set(err, E_INVAL, "session_len must be from 2 to %lld",
+                       (long long)info->max_session_len);
+    r->memory_len = (int32_t)memory_len;
+    r->sink_len = (int32_t)sink_len;
+    r->session_len = session_len;
+    return 0;
+}
+
+static int check_open(const struct sessions *ss, const struct session_open *o, struct err *err) {
+    if (o->model && strcmp(o->model, ss->info->model_name) != 0)
+        return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
+    if (o->cancel_after_ms < 0 || o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+        return err_set(err, E_INVAL, "cancel_after_ms must be from 1 to %d",
+                       SESSION_CANCEL_AFTER_MAX_MS);
+    if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
+        return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
+    if (o->system && strlen(o->system) > SESSION_SYSTEM_BYTES)
+        return err_set(err, E_INVAL, "system has more than %d bytes", SESSION_SYSTEM_BYTES);
+    return 0;
+}
+
+static int fill_record(struct session *s, const struct request *r, struct err *err) {
+    struct sessions *ss = s->service;
+    struct session_record *rec = &s->rec;
+    bool failed = false;
+    const char *title = r->open.title ? r->open.title : "";
+    TRY(check_open(ss, &r->open, err));
+    TRY(check_lengths(ss, &r->open, rec, err));
+    rec->sampling = layers_normal(ss, r->open.sampling, err);
+    if (!rec->sampling) return err->code;
+    rec->owner = record_strdup(r->owner, &failed);
+    rec->model = record_strdup(ss->info->model_name, &failed);
+    rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
+    rec->title = record_strdup(title, &failed);
+    rec->auto_title = title[0] == '\0';
+    rec->cancel_after_ms = r->open.cancel_after_ms;
+    rec->system =
+        record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
+    rec->created_ms = rec->updated_ms = service_now_ms(ss);
+    return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
+}
+
+void opening_start(struct sessions *ss, const struct request *r) {
+    char drawn[RANDOM_ID_LEN + 1];
+    struct err err = {0};
+    if (ss->draining) {
+        requests_fail(ss, r->client, r->request_id, r->id, "shutting_down", 0,
+                      "the server is shutting down");
+        return;
+    }
+    if (!r->id) random_id(drawn);
+    struct session *s = session_new(ss, r->id ? r->id : drawn);
+    if (!s) {
+        requests_fail_memory(ss, r);
+        return;
+    }
+    if (fill_record(s, r, &err) < 0) {
+        requests_fail_err(ss, r, &err);
+        session_free(s);
+        return;
+    }
+    opening_admit(s, r, TURN_NONE);
+}
+
+bool opening_admit(struct session *s, const struct request *r, int64_t head) {
+    struct sessions *ss = s->service;
+    int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
+    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) || service_add(ss, s, ss->next_key) < 0) {
+        requests_fail_memory(ss, r);
+        session_free(s);
+        return false;
+    }
+    ss->next_key++;
+    if (deliver_attach(s, r->client, 0) < 0) { // then nobody would be told of the opening
+        requests_fail_memory(ss, r);
+        service_drop(s);
+        return false;
+    }
+    s->version = 1;
+    s->title_dirty = true;
+    save_now(s);
+    return true;
+}
