@@ -120,7 +120,12 @@ for suite in "$@"; do
         ;;
     layers) start layers layers "$logs/layers.log" tests/check_layers.sh ;;
     fuzz) fuzz ;;
-    e2e) for file in tests/e2e/*.test.mjs; do node_tests "e2e/$(basename "$file" .test.mjs)" "$file"; done ;;
+    e2e)
+        # Where several servers share the processors, one's two threads wait for each other's turn at them most of the
+        # time. Threads are what unit, golden and e2e-threads try.
+        [ "$jobs" -gt 1 ] && export PARLEY_THREADS=${PARLEY_THREADS:-1}
+        for file in tests/e2e/*.test.mjs; do node_tests "e2e/$(basename "$file" .test.mjs)" "$file"; done
+        ;;
     page)
         jobs=1 # a browser, its pages and a server fill the processors, and frames are counted
         # tests/e2e/page/browser_path.mjs looks in the same places.
