@@ -82,9 +82,9 @@ static int check_room(const struct session *s, const struct turn *t, size_t n, s
                        "the message has %zu tokens, a whole session %lld (session_len): shorten it",
                        n, (long long)most);
     return err_set(err, E_FULL,
-                   "the message has %zu tokens, and of the session's %lld (session_len) %lld are "
-                   "left",
-                   n, (long long)most, (long long)(left > 0 ? left : 0));
+                   "the message has %zu tokens; the session's log has %zu of at most %lld "
+                   "(session_len): %lld are left",
+                   n, s->n_log, (long long)most, (long long)(left > 0 ? left : 0));
 }
 
 // Whether the log that the turn would follow ends with an answer that can be gone on with.
