@@ -42,6 +42,7 @@ struct weight {
     int32_t rows, cols;
     int32_t layout; // backend's
     float *scales;  // DTYPE_I8: (rows), the backend's memory; else NULL
+    bool mapped;    // data is a file's and not to be freed (weight_map)
 };
 
 // The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
@@ -126,6 +127,12 @@ struct backend_ops {
     // then is y = scales[r] * sum of x[k] times the integers, with x as it is (kernels/int8.h).
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
+    // The same for I8 whose rows, all parts one above the other, lie at `panels` in the layout of
+    // kernels/int8.h: they are used where they are and stay there until weight_release. Of the
+    // views only rows, cols and scales count; scales are copied. NULL: a backend with a layout of
+    // its own.
+    int (*weight_map)(struct backend *be, struct weight *w, const void *panels,
+                      const struct tensor_view *parts, int n_parts, struct err *err);
     void (*weight_release)(struct backend *be, struct weight *w);
 
     // dtype, n_layers ... n_blocks are set by the caller; fills data and block_bytes.

@@ -53,3 +53,16 @@ int int8_quantize_row(const struct tensor_view *v, int64_t row, int8_t *q, int64
         for (int64_t c = 0; c < v->cols; c++) q[c * q_stride] = nearest(work[c] / divisor);
     return 0;
 }
+
+void int8_panel_put(uint8_t *panel, int lane, const int8_t *q, int64_t n, int64_t n_k) {
+    for (int64_t k = 0; k < n_k; k += 4) {
+        uint8_t quad[4] = {0x80, 0x80, 0x80, 0x80};
+        for (int64_t i = 0; i < 4 && k + i < n; i++) quad[i] = (uint8_t)q[k + i] ^ 0x80;
+        memcpy(panel + (k * INT8_PANEL_ROWS + lane * 4), quad, sizeof quad);
+    }
+}
+
+void int8_panel_get(const uint8_t *panel, int lane, int8_t *q, int64_t n) {
+    for (int64_t k = 0; k < n; k++)
+        q[k] = (int8_t)(panel[k / 4 * 4 * INT8_PANEL_ROWS + lane * 4 + k % 4] ^ 0x80);
+}

@@ -288,6 +288,13 @@ int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t o
     return safetensors_read(f, t, offset, out, n, err);
 }
 
+int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size_t offset, size_t n,
+                        struct err *err) {
+    const struct safetensors *f = file_of(c, t);
+    if (!f) return err_set(err, E_INTERNAL, "the tensor '%s' has no mapping", t->name);
+    return safetensors_populate(f, t, offset, n, err);
+}
+
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err) {
     if (c->ft) return ft_checkpoint_check_unchanged(c->ft, err);
     for (size_t i = 0; i < c->n_files; i++) TRY(safetensors_check_unchanged(c->files[i], err));

@@ -19,9 +19,12 @@ const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i);
 size_t checkpoint_index(const struct checkpoint *c,
                         const struct tensor *t); // checkpoint_at(c, index) is t
 void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
-// safetensors_read and safetensors_check_unchanged, of the file that t is in and of all files.
+// safetensors_read, _populate (not of FasterTransformer's) and _check_unchanged, of the file that t
+// is in and of all files.
 int checkpoint_read(const struct checkpoint *c, const struct tensor *t, size_t offset, void *out,
                     size_t n, struct err *err);
+int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size_t offset, size_t n,
+                        struct err *err);
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err);
 // Ranks that a FasterTransformer folder was written for, 0 for Hugging Face's.
 int32_t checkpoint_ft_ranks(const struct checkpoint *c);

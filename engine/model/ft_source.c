@@ -105,10 +105,10 @@ int ft_source_find(struct ft_source *s, const struct ft_source_model *m, const s
     else
         rows_parts(s, a);
     for (int i = 0; i < s->n_parts; i++)
-        TRY(part_find(&s->parts[i], m->cp, m->names, a->layer, a->bias ? "bias" : "weight", false,
-                      &s->tensors[i], err));
+        TRY(part_find(&s->parts[i], m->cp, m->names, a->layer, a->bias ? "bias" : "weight",
+                      &m->config, &s->tensors[i], err));
     if (!s->fold.stem) return 0;
-    return part_find(&s->fold, m->cp, m->names, -1, "weight", false, &s->fold_tensor, err);
+    return part_find(&s->fold, m->cp, m->names, -1, "weight", &m->config, &s->fold_tensor, err);
 }
 
 enum dtype ft_source_dtype(const struct ft_source *s) {

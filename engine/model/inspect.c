@@ -4,8 +4,10 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/model.h"
+#include "engine/model/parts.h"
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
+#include "kernels/int8.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,14 +163,16 @@ static int64_t int8_bytes(const struct model_config *c, struct checkpoint *cp, s
     size_t n = checkpoint_count(cp);
     uint8_t *roles = calloc(n + 1, sizeof *roles);
     int64_t bytes = roles ? 0 : err_set(why, E_NOMEM, "no memory for %zu tensors", n);
-    if (roles && model_tensor_roles(c, cp, roles, why) < 0) bytes = -1;
+    if (roles && model_tensor_roles(c, cp, roles, NULL, why) < 0) bytes = -1;
     for (size_t i = 0; i < n && bytes >= 0; i++) {
         const struct tensor *t = checkpoint_at(cp, i);
-        bool matrix = roles[i] == TENSOR_MATRIX || roles[i] == TENSOR_TURNED;
-        int64_t values = (int64_t)(t->bytes / dtype_size(t->dtype));
-        int64_t scales = matrix && t->dtype != DTYPE_I8 ? t->shape[roles[i] == TENSOR_TURNED] : 0;
-        if (roles[i] != TENSOR_UNUSED)
-            bytes += matrix ? values + scales * (int64_t)sizeof(float) : (int64_t)t->bytes;
+        bool turned = roles[i] == TENSOR_TURNED, stored = t->dtype == DTYPE_I8 || part_is_panels(t);
+        if (roles[i] == TENSOR_UNUSED) continue;
+        if (roles[i] == TENSOR_KEPT || stored)
+            bytes += (int64_t)t->bytes;
+        else
+            bytes += int8_panels(t->shape[turned]) * int8_panel_bytes(t->shape[!turned]) +
+                     t->shape[turned] * (int64_t)sizeof(float);
     }
     free(roles);
     return bytes;

@@ -6,14 +6,17 @@
 #include <sys/mman.h>
 
 #define STAGING_ALIGNMENT 64
+#define POPULATE_BYTES ((size_t)8 << 20) // of a mapped matrix at a time
 
 // --- finding and checking ---
 
 static int find_part(struct loader *l, int32_t layer, const struct part *p, const char *suffix,
                      const struct tensor **out, struct err *err) {
-    TRY(part_find(p, l->cp, l->names, layer, suffix, l->m->config.int8, out, err));
-    uint8_t *role = &l->roles[checkpoint_index(l->cp, *out)];
-    if (*role == TENSOR_UNUSED) *role = TENSOR_KEPT;
+    TRY(part_find(p, l->cp, l->names, layer, suffix, &l->m->config, out, err));
+    size_t i = checkpoint_index(l->cp, *out);
+    if (l->roles[i] != TENSOR_UNUSED) return 0;
+    l->roles[i] = TENSOR_KEPT;
+    if (l->order) l->order[l->n_found++] = i;
     return 0;
 }
 
@@ -60,18 +63,45 @@ static size_t staged_bytes(const struct tensor *t, const struct part *p) {
     return (size_t)rows * stored_row_bytes(t, p);
 }
 
+static size_t aligned(size_t bytes) {
+    return (bytes + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+}
+
+// Behind rows that are stored in panels there is room for one panel.
 static size_t staged_room(const struct tensor *t, const struct part *p) {
-    return (staged_bytes(t, p) + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
+    size_t panel = part_is_panels(t) ? (size_t)int8_panel_bytes(p->n_cols) : 0;
+    return aligned(staged_bytes(t, p)) + panel;
+}
+
+// Rows from r on that follow each other in the tensor as well.
+static int32_t run_of(const struct part *p, int32_t r) {
+    int32_t end = p->rows.first + p->rows.count;
+    return p->group && p->group - r % p->group < end - r ? p->group - r % p->group : end - r;
+}
+
+static int read_panels(struct loader *l, const struct tensor *t, const struct part *p, char *to,
+                       struct err *err) {
+    uint8_t *panel = (uint8_t *)to + aligned(staged_bytes(t, p));
+    size_t bytes = (size_t)int8_panel_bytes(p->n_cols);
+    int32_t held = -1;
+    for (int32_t i = 0; i < p->rows.count; i++, to += p->n_cols) {
+        int32_t row = part_tensor_row(p, p->rows.first + i), n = row / INT8_PANEL_ROWS;
+        if (n != held) TRY(checkpoint_read(l->cp, t, (size_t)n * bytes, panel, bytes, err));
+        held = n;
+        int8_panel_get(panel, row % INT8_PANEL_ROWS, (int8_t *)to, p->n_cols);
+    }
+    return 0;
 }
 
 static int read_part(struct loader *l, const struct tensor *t, const struct part *p, void *to,
                      struct err *err) {
     size_t row = stored_row_bytes(t, p);
+    if (part_is_panels(t)) return read_panels(l, t, p, to, err);
     if (p->transposed)
         return checkpoint_read(l->cp, t, (size_t)p->cols.first * row, to, staged_bytes(t, p), err);
     int32_t end = p->rows.first + p->rows.count;
     for (int32_t r = p->rows.first, n; r < end; r += n) {
-        n = p->group && p->group - r % p->group < end - r ? p->group - r % p->group : end - r;
+        n = run_of(p, r);
         size_t from = (size_t)part_tensor_row(p, r) * row;
         TRY(checkpoint_read(l->cp, t, from, to, (size_t)n * row, err));
         to = (char *)to + (size_t)n * row;
@@ -96,7 +126,7 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
     size_t skip = (size_t)(p->transposed ? part_tensor_row(p, p->rows.first) : p->cols.first);
     return (struct tensor_view){
         .data = staged + skip * dtype_size(t->dtype),
-        .dtype = t->dtype,
+        .dtype = part_is_panels(t) ? DTYPE_I8 : t->dtype,
         .rows = p->rows.count,
         .cols = p->cols.count,
         .row_stride = p->transposed ? 1 : p->n_cols,
@@ -105,7 +135,7 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
 }
 
 // One matrix on its way: its tensors, and what lies where in the staging area.
-struct matrix {
+struct matrix { // parts as they are read: rows whole where they are yet to become 8 bits
     struct part parts[LOADER_MAX_PARTS];
     const struct tensor *tensors[LOADER_MAX_PARTS], *scales[LOADER_MAX_PARTS]; // scales: of I8
     int n;
@@ -114,10 +144,6 @@ struct matrix {
 
 static int64_t n_values(const struct part *p) {
     return (int64_t)p->rows.count * p->cols.count;
-}
-
-static size_t aligned(size_t bytes) {
-    return (bytes + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
 }
 
 // The tensors as they are read; beside them the integers and scales, and a row in F32.
@@ -169,10 +195,78 @@ static int quantize_view(const struct matrix *m, int i, char **at, struct tensor
     return 0;
 }
 
+// --- matrices that are in the file as they are wanted ---
+
+// Where the rows of all parts lie one above the other as panels; NULL if they do not: a rank's
+// columns, rows in another order (q, k and v of each head), a part that ends within a panel, a file
+// of somebody else's making.
+static const char *find_panels(const struct matrix *m) {
+    const char *first = NULL, *next = NULL;
+    const int64_t bytes = int8_panel_bytes(m->parts[0].n_cols);
+    for (int i = 0; i < m->n; i++) {
+        const struct part *p = &m->parts[i];
+        const int32_t end = p->rows.first + p->rows.count;
+        if (!part_is_panels(m->tensors[i]) || p->cols.count != p->n_cols) return NULL;
+        for (int32_t r = p->rows.first, n; r < end; r += n) {
+            n = run_of(p, r);
+            bool is_last = i == m->n - 1 && r + n == end;
+            int32_t row = part_tensor_row(p, r);
+            const char *at = (const char *)m->tensors[i]->data + row / INT8_PANEL_ROWS * bytes;
+            if (row % INT8_PANEL_ROWS || (n % INT8_PANEL_ROWS && !is_last)) return NULL;
+            if (next ? at != next : (uintptr_t)at % INT8_PANEL_ALIGNMENT) return NULL;
+            if (!first) first = at;
+            next = at + n / INT8_PANEL_ROWS * bytes;
+        }
+    }
+    return first;
+}
+
+// Brings a part's panels into memory, piece by piece, so that progress is what is there.
+static int populate(struct loader *l, const struct tensor *t, const struct part *p,
+                    struct err *err) {
+    const size_t panel = (size_t)int8_panel_bytes(p->n_cols);
+    const int32_t each = (int32_t)(POPULATE_BYTES / panel + 1) * INT8_PANEL_ROWS;
+    const int32_t end = p->rows.first + p->rows.count;
+    for (int32_t r = p->rows.first, n; r < end; r += n) {
+        n = run_of(p, r) < each ? run_of(p, r) : each;
+        size_t at = (size_t)(part_tensor_row(p, r) / INT8_PANEL_ROWS) * panel;
+        TRY(checkpoint_populate(l->cp, t, at, (size_t)int8_panels(n) * panel, err));
+        loader_step(l, (size_t)n * (size_t)p->n_cols);
+    }
+    return 0;
+}
+
+static int map_matrix(struct loader *l, struct weight *w, const struct matrix *m,
+                      const char *panels, struct err *err) {
+    struct tensor_view views[LOADER_MAX_PARTS];
+    struct backend *be = l->m->backend;
+    struct weight mapped = {0};
+    size_t room = 0;
+    for (int i = 0; i < m->n; i++) room += 2 * aligned((size_t)m->parts[i].n_rows * sizeof(float));
+    TRY(stage(l, room, err));
+    char *at = l->staging;
+    for (int i = 0; i < m->n; i++) {
+        const struct part *p = &m->parts[i];
+        views[i] = (struct tensor_view){
+            .dtype = DTYPE_I8, .rows = p->rows.count, .cols = p->n_cols, .col_stride = 1};
+        TRY(read_scales(l, m, i, &at, &views[i], err));
+        TRY(populate(l, m->tensors[i], p, err));
+    }
+    TRY(be->ops->weight_map(be, &mapped, panels, views, m->n, err));
+    *w = mapped;
+    l->m->weight_bytes += w->bytes;
+    l->m->n_mapped++;
+    return 0;
+}
+
+// --- the others ---
+
 static int pack_matrix(struct loader *l, struct weight *w, const struct part *parts,
                        struct matrix *m, struct err *err) {
     struct tensor_view views[LOADER_MAX_PARTS];
     struct backend *be = l->m->backend;
+    const char *panels = be->ops->weight_map ? find_panels(m) : NULL;
+    if (panels) return map_matrix(l, w, m, panels, err);
     size_t room = matrix_room(m), at = 0, bytes = 0;
     TRY(stage(l, room, err));
     for (int i = 0; i < m->n; i++) {
@@ -207,6 +301,10 @@ static int find_scales(struct loader *l, int32_t layer, struct matrix *m, int i,
     return find_part(l, layer, &p, "weight_scale", &m->scales[i], err);
 }
 
+static bool is_int8(const struct tensor *t) {
+    return t->dtype == DTYPE_I8 || part_is_panels(t);
+}
+
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err) {
     struct matrix m = {.n = n};
@@ -218,13 +316,14 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
                            "the tensors '%s' (%s) and '%s' (%s) must be of one dtype",
                            m.tensors[0]->name, dtype_name(m.tensors[0]->dtype), m.tensors[i]->name,
                            dtype_name(m.tensors[i]->dtype));
-        if (m.tensors[i]->dtype == DTYPE_I8) TRY(find_scales(l, layer, &m, i, err));
+        if (part_is_panels(m.tensors[i])) m.parts[i].transposed = false;
+        if (is_int8(m.tensors[i])) TRY(find_scales(l, layer, &m, i, err));
         if (w && !l->packing) l->total += (int64_t)slice_bytes(m.tensors[i], &parts[i]);
     }
     for (int i = 0; i < n && !parts[0].looked_up; i++)
         l->roles[checkpoint_index(l->cp, m.tensors[i])] =
             parts[i].transposed ? TENSOR_TURNED : TENSOR_MATRIX;
-    m.quantize = l->int8 && m.tensors[0]->dtype != DTYPE_I8 && !parts[0].looked_up;
+    m.quantize = l->int8 && !is_int8(m.tensors[0]) && !parts[0].looked_up;
     // A row's scale is that of the whole row, whichever columns are this rank's.
     for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);
     return w && l->packing ? pack_matrix(l, w, parts, &m, err) : 0;
@@ -288,7 +387,7 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err) {
     const struct tensor *t;
     TRY(find_part(l, -1, p, "weight", &t, err));
-    if (t->dtype == DTYPE_I8)
+    if (is_int8(t))
         return err_set(err, E_UNSUPPORTED, "the tensor '%s' is a table and cannot be of 8 bits",
                        t->name);
     if (out && !l->packing) l->total += (int64_t)slice_bytes(t, p);

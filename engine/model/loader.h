@@ -16,6 +16,8 @@ struct loader {
     bool packing;   // second walk
     bool int8;      // matrices that are multiplied become 8-bit integers (kernels/int8.h)
     uint8_t *roles; // (tensors of the checkpoint) enum tensor_role; first walk
+    size_t *order;  // (tensors of the checkpoint) or NULL: those found, one after the other
+    size_t n_found;
     char *staging;
     size_t staging_bytes;
     int64_t done, total;
@@ -24,7 +26,8 @@ struct loader {
 };
 
 // In the first walk: finds and checks, adds the slices' bytes to total. In the second: reads and
-// packs. What goes to w, out NULL is another rank's, to be checked only. The fault names the
+// packs; a matrix that is stored as the backend wants it (weight_map) is left in the mapping, which
+// has to stay. What goes to w, out NULL is another rank's, to be checked only. The fault names the
 // tensor. n parts, one above the other: the tensors "STEM.weight", and for those of 8 bits
 // "STEM.weight_scale".
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,

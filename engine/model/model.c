@@ -239,9 +239,10 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
 }
 
 int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,
-                       struct err *err) {
+                       size_t *order, struct err *err) {
     struct model m = {.config = *c, .split = split_single};
-    struct loader l = {.m = &m, .cp = cp, .names = family_tensors_of(c), .roles = roles};
+    struct loader l = {
+        .m = &m, .cp = cp, .names = family_tensors_of(c), .roles = roles, .order = order};
     memset(roles, TENSOR_UNUSED, checkpoint_count(cp));
     int rc = prepare(&m, err);
     if (rc == 0) rc = walk(&l, err);
@@ -262,7 +263,10 @@ int model_load(struct model **out, const char *model_dir, struct backend *be,
     int rc = load(&l, model_dir, &why);
     loader_unstage(&l);
     free(l.roles);
-    checkpoint_close(l.cp);
+    if (m->n_mapped > 0)
+        m->files = l.cp;
+    else
+        checkpoint_close(l.cp);
     if (rc == 0) {
         *out = m;
         return 0;
@@ -313,6 +317,7 @@ void model_free(struct model *m) {
     release_vector(m, m->head_bias);
     release_vector(m, m->alibi_slopes);
     release_vector(m, m->inv_freq);
+    checkpoint_close(m->files);
     free(m->layers);
     free(m);
 }

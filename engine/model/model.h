@@ -40,16 +40,20 @@ struct model {
     float *inv_freq, *alibi_slopes; // device copies
     struct layer_weights *layers;   // (n_layers)
     size_t weight_bytes;
+    struct checkpoint *files; // what n_mapped weights lie in; NULL if none does
+    int32_t n_mapped;
     char fingerprint[33]; // fingerprint.h: equal models, equal text
 };
 
 // progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's
 // presence, shape and dtype is checked before the first byte is read. Tensors are read (not touched
 // in the mapping, so that a file cut short meanwhile is E_CORRUPT, not a signal) into one staging
-// area, packed, and the area is freed: memory holds the weights once. A rank reads its own slices
-// only. The fault names itself: a missing tensor (E_NOTFOUND), a wrong shape (E_FORMAT), no memory
-// (E_NOMEM, with need). int8: matrices that linear multiplies by become 8-bit integers with a scale
-// for each output (kernels/int8.h); those that are stored so are taken so in any case.
+// area, packed, and the area is freed: memory holds the weights once. Matrices in the panels of
+// `parley quantize` are used by the CPU where they are in the mapping: README.md says what follows.
+// A rank reads its own slices only. The fault names itself: a missing tensor (E_NOTFOUND), a wrong
+// shape (E_FORMAT), no memory (E_NOMEM, with need). int8: matrices that linear multiplies by become
+// 8-bit integers with a scale for each output (kernels/int8.h); those that are stored so are taken
+// so in any case.
 int model_load(struct model **out, const char *model_dir, struct backend *be,
                const struct split *split, bool int8,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
@@ -63,6 +67,8 @@ enum tensor_role {
     TENSOR_MATRIX, // multiplied by, stored (outputs, inputs): 8 bits are for these
     TENSOR_TURNED, // the same, stored (inputs, outputs)
 };
-// roles: (checkpoint_count(cp)). Every tensor is checked as by model_load, none is read.
+// roles: (checkpoint_count(cp)). order: the same, or NULL; the indices of those that are used, in
+// the order in which the model takes them: what is stacked into one matrix follows each other.
+// Every tensor is checked as by model_load, none is read.
 int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,
-                       struct err *err);
+                       size_t *order, struct err *err);

@@ -188,6 +188,21 @@ static int read_fingerprint(const cJSON *q, const char *key, char out[FINGERPRIN
     return 0;
 }
 
+static int read_layout(struct model_config *c, const cJSON *q, struct err *err) {
+    const char *layout = NULL;
+    int64_t version = 0;
+    TRY(json_get_string(q, "layout", &layout, err));
+    TRY(json_get_int(q, "layout_version", 0, INT32_MAX, &version, err));
+    if (!layout && !version) return 0;
+    if (!layout || strcmp(layout, MODEL_INT8_LAYOUT) != 0 || version != MODEL_INT8_LAYOUT_VERSION)
+        return err_set(err, E_UNSUPPORTED,
+                       "'quantization_config' has the layout '%.60s' of version %lld; known "
+                       "is " MODEL_INT8_LAYOUT " of version %d",
+                       layout ? layout : "", (long long)version, MODEL_INT8_LAYOUT_VERSION);
+    c->int8_panels = true;
+    return 0;
+}
+
 // How `parley quantize` says what it has done; other methods are refused by their names.
 static int read_quantization(struct model_config *c, const cJSON *json, struct err *err) {
     const cJSON *q = cJSON_GetObjectItemCaseSensitive(json, "quantization_config");
@@ -208,6 +223,7 @@ static int read_quantization(struct model_config *c, const cJSON *json, struct e
             " with 8, which parley quantize writes",
             method, (int)bits);
     c->int8 = true;
+    TRY(read_layout(c, q, err));
     TRY(read_fingerprint(q, MODEL_INT8_OF, c->int8_of, err));
     TRY(read_fingerprint(q, MODEL_INT8_OWN, c->int8_own, err));
     if (!c->int8_of[0] != !c->int8_own[0])

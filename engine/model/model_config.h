@@ -20,8 +20,11 @@
 #define MODEL_MAX_FFN (1 << 24)
 #define MODEL_MAX_QKV_ROWS (1 << 26)
 #define MODEL_MAX_VOCAB (1 << 26)
-// quantization_config of `parley quantize`: quant_method, and two fingerprints
+// quantization_config of `parley quantize`: quant_method, how matrices lie (without the key: rows
+// of I8, as once written), and two fingerprints
 #define MODEL_INT8_METHOD "parley_int8"
+#define MODEL_INT8_LAYOUT "panels16x4"
+#define MODEL_INT8_LAYOUT_VERSION 1
 #define MODEL_INT8_OF "fingerprint"
 #define MODEL_INT8_OWN "folder_fingerprint"
 
@@ -37,6 +40,7 @@ struct model_config {
     enum model_format format;
     enum dtype dtype; // of the stored weights, as the config says (tensors may differ)
     bool int8;        // matrices as 8-bit integers with a scale for each output (kernels/int8.h)
+    bool int8_panels; // such matrices are stored in panels (kernels/int8.h)
     // Of a folder that `parley quantize` wrote: the fingerprint of the model that it was made from,
     // in 8 bits, and the folder's own; "" elsewhere.
     char int8_of[FINGERPRINT_LEN + 1], int8_own[FINGERPRINT_LEN + 1];

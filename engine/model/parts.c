@@ -1,5 +1,6 @@
 // See parts.h.
 #include "engine/model/parts.h"
+#include "kernels/int8.h"
 #include <stdio.h>
 
 struct range range_whole(int32_t n) {
@@ -48,32 +49,50 @@ void parts_qkv(const struct model_config *c, const struct family_tensors *names,
     }
 }
 
+bool part_is_panels(const struct tensor *t) {
+    return t->dtype == DTYPE_U8 && t->n_dims == 4;
+}
+
+// The shape that the part's tensor must have; returns the number of dimensions.
+static int shape_of(const struct part *p, bool panels, int64_t shape[4]) {
+    bool turned = p->transposed && !panels;
+    shape[0] = turned ? p->n_cols : panels ? int8_panels(p->n_rows) : p->n_rows;
+    shape[1] = turned   ? p->n_rows
+               : panels ? int8_panel_bytes(p->n_cols) / (4 * INT8_PANEL_ROWS)
+                        : p->n_cols;
+    shape[2] = INT8_PANEL_ROWS;
+    shape[3] = 4;
+    return panels ? 4 : p->n_cols ? 2 : 1;
+}
+
+static void write_shape(char out[128], const int64_t *shape, int n_dims) {
+    out[0] = '\0';
+    for (int d = 0, at = 0; d < n_dims && at < 100; d++)
+        at += snprintf(out + at, 128 - (size_t)at, "%s%lld", d ? ", " : "", (long long)shape[d]);
+}
+
 static int check_shape(const struct tensor *t, const struct part *p, struct err *err) {
-    int n_dims = p->n_cols ? 2 : 1;
-    int32_t rows = p->transposed ? p->n_cols : p->n_rows;
-    int32_t cols = p->transposed ? p->n_rows : p->n_cols;
-    if (t->n_dims == n_dims && t->shape[0] == rows && (n_dims == 1 || t->shape[1] == cols))
+    int64_t shape[4];
+    int n_dims = shape_of(p, part_is_panels(t), shape);
+    if (t->n_dims == n_dims && memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) == 0)
         return 0;
-    char has[128] = "";
-    for (int d = 0, at = 0; d < t->n_dims && at < 100; d++)
-        at += snprintf(has + at, sizeof has - (size_t)at, "%s%lld", d ? ", " : "",
-                       (long long)t->shape[d]);
-    if (n_dims == 1)
-        return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d)", t->name, has,
-                       rows);
-    return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%d, %d)", t->name, has,
-                   rows, cols);
+    char has[128], wanted[128];
+    write_shape(has, t->shape, t->n_dims);
+    write_shape(wanted, shape, n_dims);
+    return err_set(err, E_FORMAT, "the tensor '%s' has the shape (%s), not (%s)", t->name, has,
+                   wanted);
 }
 
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
-              int32_t layer, const char *suffix, bool int8, const struct tensor **out,
-              struct err *err) {
+              int32_t layer, const char *suffix, const struct model_config *c,
+              const struct tensor **out, struct err *err) {
     char name[TENSOR_NAME_MAX];
     const struct tensor *t =
         checkpoint_find(cp, family_tensor_name(name, names, layer, p->stem, suffix));
     if (!t) return err_set(err, E_NOTFOUND, "the tensor '%s' is missing", name);
-    TRY(check_shape(t, p, err));
-    bool is_int8 = int8 && t->dtype == DTYPE_I8 && p->n_cols > 0;
+    bool is_panels = c->int8_panels && part_is_panels(t) && p->n_cols > 0;
+    bool is_int8 = is_panels || (c->int8 && t->dtype == DTYPE_I8 && p->n_cols > 0);
+    if (is_panels || !part_is_panels(t)) TRY(check_shape(t, p, err));
     if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16 && !is_int8)
         return err_set(err, E_UNSUPPORTED,
                        "the tensor '%s' is stored as %s; known are f32, f16, bf16", t->name,

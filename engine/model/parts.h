@@ -28,8 +28,11 @@ void parts_qkv(const struct model_config *c, const struct family_tensors *names,
                const struct split *split, struct part parts[3]);
 // The tensor's row that is the part's row r.
 int32_t part_tensor_row(const struct part *p, int32_t r);
+// A matrix in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16, 4), whichever
+// way round the other matrices are stored.
+bool part_is_panels(const struct tensor *t);
 // The tensor "STEM.suffix" that the part lies in: present, of that shape, of a dtype that weights
-// have; with int8, a matrix may be of I8 too.
+// have; where c says int8, a matrix may be of I8 too, or in panels if that is how they are stored.
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
-              int32_t layer, const char *suffix, bool int8, const struct tensor **out,
-              struct err *err);
+              int32_t layer, const char *suffix, const struct model_config *c,
+              const struct tensor **out, struct err *err);

@@ -29,15 +29,18 @@ struct job {
     struct buf config_json;
     uint8_t *roles;             // (tensors of cp)
     struct tensor *tensors;     // (n) as written; names of scales are owned
-    const struct tensor **from; // (n) the tensor of cp; NULL: scales, of the one before
+    size_t *order;              // those that are used, as the model takes them
+    const struct tensor **from; // (n) the tensor of cp; NULL: the next matrix's scales
     size_t n;
     struct safetensors_writer *writer;
     struct quantize_result result;
     int64_t done;
     char dir[PATH_MAX]; // out_dir.partial
-    char *in;           // blocks as read, as integers, a row in F32, a matrix's scales
+    char *in;           // a block as read; a row as integers, a panel, a row in F32
     int8_t *q;
-    float *work, *scales;
+    uint8_t *panel;
+    float *work, *scales; // scales: (n_scales) of all matrices, the first n_quantized are made
+    size_t n_scales, n_quantized;
 };
 
 // --- files ---
@@ -90,6 +93,7 @@ static int write_config(const struct job *j, struct err *err) {
     static const char key[] =
         ",\n  \"quantization_config\": {\n    \"quant_method\": \"" MODEL_INT8_METHOD "\",\n"
         "    \"bits\": 8,\n    \"scales\": \"one for each output\",\n"
+        "    \"layout\": \"" MODEL_INT8_LAYOUT "\",\n    \"layout_version\": %d,\n"
         "    \"" MODEL_INT8_OF "\": \"%s\",\n    \"" MODEL_INT8_OWN "\": \"%s\"\n  }\n}\n";
     char of[FINGERPRINT_LEN + 1], own[FINGERPRINT_LEN + 1];
     TRY(compute_fingerprints(j, of, own, err));
@@ -100,7 +104,7 @@ static int write_config(const struct job *j, struct err *err) {
     if (end > 0) end--;
     while (end > 0 && isspace((unsigned char)j->config_json.data[end - 1])) end--;
     int rc = buf_add(&out, j->config_json.data, end);
-    if (rc == 0) rc = buf_addf(&out, key, of, own);
+    if (rc == 0) rc = buf_addf(&out, key, MODEL_INT8_LAYOUT_VERSION, of, own);
     rc = rc < 0 ? err_set(err, rc, "config.json is too large")
                 : write_file(j, "config.json", out.data, out.len, err);
     buf_release(&out);
@@ -131,36 +135,68 @@ static int read_config(struct job *j, struct err *err) {
 
 // --- which tensors ---
 
+static bool is_matrix(const struct job *j, const struct tensor *t) {
+    uint8_t role = j->roles[checkpoint_index(j->cp, t)];
+    return role == TENSOR_MATRIX || role == TENSOR_TURNED;
+}
+
+static bool is_turned(const struct job *j, const struct tensor *t) {
+    return j->roles[checkpoint_index(j->cp, t)] == TENSOR_TURNED;
+}
+
+static void add(struct job *j, const struct tensor *from, const struct tensor *to, size_t bytes) {
+    j->from[j->n] = from;
+    j->tensors[j->n] = *to;
+    j->tensors[j->n++].bytes = bytes;
+    j->result.bytes_after += (int64_t)bytes;
+}
+
+static void add_panels(struct job *j, const struct tensor *t) {
+    int64_t rows = t->shape[is_turned(j, t)], cols = t->shape[!is_turned(j, t)];
+    int64_t quads = int8_panel_bytes(cols) / (4 * INT8_PANEL_ROWS);
+    add(j, t,
+        &(struct tensor){.name = t->name,
+                         .dtype = DTYPE_U8,
+                         .n_dims = 4,
+                         .shape = {int8_panels(rows), quads, INT8_PANEL_ROWS, 4}},
+        (size_t)(int8_panels(rows) * int8_panel_bytes(cols)));
+    j->n_scales += (size_t)rows;
+    j->result.n_matrices++;
+}
+
+static int add_scales(struct job *j, const struct tensor *t, struct err *err) {
+    char *name = NULL;
+    if (asprintf(&name, "%s_scale", t->name) < 0)
+        return err_set(err, E_NOMEM, "no memory for a tensor's name");
+    int64_t rows = t->shape[is_turned(j, t)];
+    add(j, NULL, &(struct tensor){.name = name, .dtype = DTYPE_F32, .n_dims = 1, .shape = {rows}},
+        (size_t)rows * sizeof(float));
+    return 0;
+}
+
+// Matrices first, in the order in which the model stacks them: their panels follow each other from
+// the front of the file on, where they are aligned, and a stack of them is one stretch of it.
 static int plan(struct job *j, struct err *err) {
-    size_t n = checkpoint_count(j->cp);
+    size_t n = checkpoint_count(j->cp), n_used = 0;
     j->roles = calloc(n + 1, sizeof *j->roles);
+    j->order = calloc(n + 1, sizeof *j->order);
     j->tensors = calloc(2 * n + 1, sizeof *j->tensors);
     j->from = calloc(2 * n + 1, sizeof *j->from);
-    if (!j->roles || !j->tensors || !j->from)
+    if (!j->roles || !j->order || !j->tensors || !j->from)
         return err_set(err, E_NOMEM, "no memory for %zu tensors", n);
-    TRY(model_tensor_roles(&j->config, j->cp, j->roles, err));
-    for (size_t i = 0; i < n; i++) {
-        const struct tensor *t = checkpoint_at(j->cp, i);
-        if (j->roles[i] == TENSOR_UNUSED) continue;
-        struct tensor *to = &j->tensors[j->n];
-        j->from[j->n++] = t;
-        *to = *t;
+    TRY(model_tensor_roles(&j->config, j->cp, j->roles, j->order, err));
+    for (size_t i = 0; i < n; i++) n_used += j->roles[i] != TENSOR_UNUSED;
+    for (size_t i = 0; i < n_used; i++) {
+        const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
         j->result.bytes_before += (int64_t)t->bytes;
-        if (j->roles[i] != TENSOR_KEPT) {
-            struct tensor *scales = &j->tensors[j->n++];
-            to->dtype = DTYPE_I8;
-            to->bytes = t->bytes / dtype_size(t->dtype);
-            *scales = (struct tensor){.dtype = DTYPE_F32, .n_dims = 1};
-            scales->shape[0] = t->shape[j->roles[i] == TENSOR_TURNED];
-            scales->bytes = (size_t)scales->shape[0] * sizeof(float);
-            char *name = NULL;
-            if (asprintf(&name, "%s_scale", t->name) < 0)
-                return err_set(err, E_NOMEM, "no memory for a tensor's name");
-            scales->name = name;
-            j->result.bytes_after += (int64_t)scales->bytes;
-            j->result.n_matrices++;
-        }
-        j->result.bytes_after += (int64_t)to->bytes;
+        if (is_matrix(j, t)) add_panels(j, t);
+    }
+    for (size_t i = 0; i < n_used; i++) {
+        const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
+        if (is_matrix(j, t))
+            TRY(add_scales(j, t, err));
+        else
+            add(j, t, t, t->bytes);
     }
     return 0;
 }
@@ -193,31 +229,48 @@ static int copy_tensor(struct job *j, const struct tensor *t, struct err *err) {
     return 0;
 }
 
-// One output of a block of them: its integers in q, q_stride apart.
+// One output of a block of them: its integers in q, its scale behind those before.
 static int quantize_row(struct job *j, const struct tensor *t, const struct tensor_view *v,
-                        int64_t row, int8_t *q, int64_t q_stride, float *scale, struct err *err) {
-    if (int8_quantize_row(v, row, q, q_stride, j->work, scale) == 0) return 0;
+                        int64_t row, struct err *err) {
+    if (int8_quantize_row(v, row, j->q, 1, j->work, &j->scales[j->n_quantized++]) == 0) return 0;
     return err_set(err, E_UNSUPPORTED,
                    "the tensor '%s' holds a value that is infinite or no number; 8 bits with a "
                    "scale cannot say that",
                    t->name);
 }
 
+static int write_panels(struct job *j, const struct tensor *t, const struct tensor_view *v,
+                        struct err *err) {
+    int64_t bytes = int8_panel_bytes(v->cols);
+    for (int64_t r = 0; r < v->rows; r += INT8_PANEL_ROWS) {
+        for (int lane = 0; lane < INT8_PANEL_ROWS; lane++) {
+            bool exists = r + lane < v->rows;
+            if (exists) TRY(quantize_row(j, t, v, r + lane, err));
+            int8_panel_put(j->panel, lane, j->q, exists ? v->cols : 0, bytes / INT8_PANEL_ROWS);
+        }
+        TRY(safetensors_write(j->writer, j->panel, (size_t)bytes, err));
+    }
+    return 0;
+}
+
+// Whole panels, about as many as fit in a block.
+static int64_t block_rows(size_t row_bytes) {
+    int64_t n = (int64_t)(QUANTIZE_BLOCK_BYTES / row_bytes) / INT8_PANEL_ROWS;
+    return (n > 0 ? n : 1) * INT8_PANEL_ROWS;
+}
+
 // Stored (outputs, inputs): rows go by in blocks.
 static int quantize_matrix(struct job *j, const struct tensor *t, struct err *err) {
     int64_t cols = t->shape[1];
     size_t row = (size_t)cols * dtype_size(t->dtype);
-    int64_t each = row < QUANTIZE_BLOCK_BYTES ? (int64_t)(QUANTIZE_BLOCK_BYTES / row) : 1;
     for (int64_t r = 0, n; r < t->shape[0]; r += n) {
-        n = t->shape[0] - r < each ? t->shape[0] - r : each;
+        n = t->shape[0] - r < block_rows(row) ? t->shape[0] - r : block_rows(row);
         TRY(checkpoint_read(j->cp, t, (size_t)r * row, j->in, (size_t)n * row, err));
         struct tensor_view v = {j->in, t->dtype, n, cols, cols, 1, NULL};
-        for (int64_t i = 0; i < n; i++)
-            TRY(quantize_row(j, t, &v, i, j->q + i * cols, 1, &j->scales[r + i], err));
-        TRY(safetensors_write(j->writer, j->q, (size_t)(n * cols), err));
+        TRY(write_panels(j, t, &v, err));
         TRY(step(j, (size_t)n * row, err));
     }
-    return safetensors_write(j->writer, j->scales, (size_t)t->shape[0] * sizeof(float), err);
+    return 0;
 }
 
 // Stored (inputs, outputs): an output needs all of it.
@@ -225,47 +278,47 @@ static int quantize_turned(struct job *j, const struct tensor *t, struct err *er
     int64_t cols = t->shape[0], rows = t->shape[1];
     TRY(checkpoint_read(j->cp, t, 0, j->in, t->bytes, err));
     struct tensor_view v = {j->in, t->dtype, rows, cols, 1, rows, NULL};
-    for (int64_t r = 0; r < rows; r++)
-        TRY(quantize_row(j, t, &v, r, j->q + r, rows, &j->scales[r], err));
-    TRY(safetensors_write(j->writer, j->q, (size_t)(rows * cols), err));
-    TRY(step(j, t->bytes, err));
-    return safetensors_write(j->writer, j->scales, (size_t)rows * sizeof(float), err);
+    TRY(write_panels(j, t, &v, err));
+    return step(j, t->bytes, err);
 }
 
-// The largest that any tensor needs.
+// The largest that any tensor needs; scales of all of them.
 static int make_buffers(struct job *j, struct err *err) {
-    size_t in = QUANTIZE_BLOCK_BYTES, q = 1, work = 1, scales = 1;
+    size_t in = QUANTIZE_BLOCK_BYTES, cols = 1;
     for (size_t i = 0; i < checkpoint_count(j->cp); i++) {
         const struct tensor *t = checkpoint_at(j->cp, i);
-        if (j->roles[i] != TENSOR_MATRIX && j->roles[i] != TENSOR_TURNED) continue;
-        bool turned = j->roles[i] == TENSOR_TURNED;
-        size_t n_in = (size_t)t->shape[!turned], n_out = (size_t)t->shape[turned];
-        size_t row = n_in * dtype_size(t->dtype), block = turned ? t->bytes : row;
+        if (!is_matrix(j, t)) continue;
+        size_t n_in = (size_t)t->shape[!is_turned(j, t)], row = n_in * dtype_size(t->dtype);
+        size_t block = is_turned(j, t) ? t->bytes : (size_t)block_rows(row) * row;
         if (block > in) in = block;
-        if (n_in > work) work = n_in;
-        if (n_out > scales) scales = n_out;
+        if (n_in > cols) cols = n_in;
     }
-    q = in; // a value has two bytes at least: there is room for more
     j->in = malloc(in);
-    j->q = malloc(q);
-    j->work = malloc(work * sizeof *j->work);
-    j->scales = malloc(scales * sizeof *j->scales);
-    if (j->in && j->q && j->work && j->scales) return 0;
+    j->q = malloc(cols);
+    j->panel = malloc((size_t)int8_panel_bytes((int64_t)cols));
+    j->work = malloc(cols * sizeof *j->work);
+    j->scales = malloc((j->n_scales + 1) * sizeof *j->scales);
+    if (j->in && j->q && j->panel && j->work && j->scales) return 0;
     return err_set(err, E_NOMEM, "no memory for a block of %zu bytes", in);
 }
 
 static int write_weights(struct job *j, struct err *err) {
     char path[PATH_MAX];
+    const float *scales;
     TRY(make_buffers(j, err));
+    scales = j->scales;
     TRY(path_in(path, j->dir, "model.safetensors", err));
     TRY(safetensors_create(&j->writer, path, j->tensors, j->n, err));
     for (size_t i = 0; i < j->n; i++) {
         const struct tensor *t = j->from[i];
-        if (!t) continue; // scales: written with the matrix before them
-        uint8_t role = j->roles[checkpoint_index(j->cp, t)];
-        TRY(role == TENSOR_KEPT     ? copy_tensor(j, t, err)
-            : role == TENSOR_MATRIX ? quantize_matrix(j, t, err)
-                                    : quantize_turned(j, t, err));
+        if (!t) {
+            TRY(safetensors_write(j->writer, scales, j->tensors[i].bytes, err));
+            scales += j->tensors[i].shape[0];
+        } else {
+            TRY(!is_matrix(j, t)  ? copy_tensor(j, t, err)
+                : is_turned(j, t) ? quantize_turned(j, t, err)
+                                  : quantize_matrix(j, t, err));
+        }
     }
     struct safetensors_writer *w = j->writer;
     j->writer = NULL;
@@ -337,6 +390,8 @@ int quantize_write(const struct quantize_options *o, struct quantize_result *out
     free(j->roles);
     free(j->in);
     free(j->q);
+    free(j->panel);
+    free(j->order);
     free(j->work);
     free(j->scales);
     buf_release(&j->config_json);

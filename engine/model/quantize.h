@@ -1,13 +1,13 @@
-// A model folder with its matrices in 8 bits, so that loading them is reading: what weight_dtype =
-// int8 makes at load, bit for bit, written once.
+// A model folder with its matrices in 8 bits, so that loading them is a map: what weight_dtype =
+// int8 makes at load, bit for bit, written once as the CPU multiplies by it (README.md).
 #pragma once
 #include "base/err.h"
 #include <signal.h>
 #include <stdint.h>
 
-// Writes out_dir, which must not exist: model.safetensors (matrices as I8, each with its scales in
-// NAME_scale, everything else as it is; what the model does not use is left out), config.json with
-// the quantization_config that says so, and the files of words (tokenizer, chat template,
+// Writes out_dir, which must not exist: model.safetensors (matrices in panels, each with its scales
+// in NAME_scale, everything else as it is; what the model does not use is left out), config.json
+// with the quantization_config that says so, and the files of words (tokenizer, chat template,
 // generation_config.json). All of it goes to out_dir.partial, which takes the name out_dir when it
 // is whole; after a failure nothing is left. Memory holds a block of rows of one tensor (all of one
 // where it is stored inputs by outputs). E_FULL: the disk; E_UNSUPPORTED: a value that no scale can

@@ -316,6 +316,7 @@ static int map_file(struct safetensors *f, struct err *err) {
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, f->fd, 0);
     if (map == MAP_FAILED) return err_errno(err, "cannot map %s", f->path);
     f->map = map;
+    madvise(map, size, MADV_HUGEPAGE); // advice, for what is used in place
     for (size_t i = 0; i < f->n; i++)
         f->tensors[i].data = (const char *)map + f->data_start + range_begin(&f->tensors[i]);
     return 0;
@@ -387,6 +388,33 @@ int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t
                        f->path, t->name, n, offset);
     size_t begin = (size_t)((const char *)t->data - (const char *)f->map);
     return read_at(f, begin + offset, out, n, err);
+}
+
+// The page cache alone, where the kernel cannot put pages into a mapping without touching them.
+static int read_through(const struct safetensors *f, size_t offset, size_t n, struct err *err) {
+    char block[1 << 16];
+    for (size_t at = 0, part; at < n; at += part) {
+        part = n - at < sizeof block ? n - at : sizeof block;
+        TRY(read_at(f, offset + at, block, part, err));
+    }
+    return 0;
+}
+
+int safetensors_populate(const struct safetensors *f, const struct tensor *t, size_t offset,
+                         size_t n, struct err *err) {
+    if (offset > t->bytes || n > t->bytes - offset)
+        return err_set(err, E_INTERNAL, "%s: tensor '%s': %zu bytes at %zu are not all in it",
+                       f->path, t->name, n, offset);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t begin = (size_t)((const char *)t->data - (const char *)f->map) + offset;
+    size_t first = begin / page * page, end = begin + n;
+    char *from = (char *)f->map + first;
+    if (madvise(from, end - first, MADV_POPULATE_READ) == 0) return 0;
+    if (errno == EINVAL) return read_through(f, begin, n, err);
+    if (errno == EFAULT)
+        return err_set(err, E_CORRUPT, "%s: the file became shorter while it was being read",
+                       f->path);
+    return err_errno(err, "cannot read %s", f->path);
 }
 
 int safetensors_check_unchanged(const struct safetensors *f, struct err *err) {

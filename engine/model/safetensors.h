@@ -5,7 +5,8 @@
 //
 // A file that somebody truncates while it is mapped kills whoever touches the lost pages (SIGBUS).
 // tensor.data is therefore for tests and tools; a server reads with safetensors_read, where a lost
-// page is an error.
+// page is an error. The one exception: matrices that were stored to be used where they are
+// (README.md).
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -37,6 +38,10 @@ void safetensors_forget(const struct safetensors *f,
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.
 int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out,
                      size_t n, struct err *err);
+// Brings n bytes of t from offset on into memory and, on Linux from 5.14 on, into the mapping, so
+// that touching them does not wait. E_CORRUPT when the file has become shorter.
+int safetensors_populate(const struct safetensors *f, const struct tensor *t, size_t offset,
+                         size_t n, struct err *err);
 // E_CORRUPT when size or time of change differ from what they were at open: what was read may be a
 // mixture.
 int safetensors_check_unchanged(const struct safetensors *f, struct err *err);

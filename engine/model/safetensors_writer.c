@@ -1,5 +1,5 @@
 // Writing .safetensors as a stream: header first, then the tensors' bytes in the order declared.
-// The header is padded with blanks to a multiple of 8, so that data begins aligned. See
+// The header is padded with blanks, so that data begins at a multiple of 64 in the file. See
 // safetensors.h.
 #include "base/buf.h"
 #include "base/json.h"
@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #define HEADER_MAX_BYTES ((size_t)32 << 20)
-#define DATA_ALIGNMENT 8
+#define DATA_ALIGNMENT 64 // of what is mapped: kernels/int8.h
+#define PREFIX_BYTES 8    // of the header's length
 
 struct safetensors_writer {
     char *path, *partial;
@@ -83,7 +84,7 @@ static int build_header(struct buf *b, const struct tensor *tensors, size_t n, s
         json_close(&w, '}');
     }
     json_close(&w, '}');
-    while (b->len % DATA_ALIGNMENT != 0 && !b->error) buf_addc(b, ' ');
+    while ((PREFIX_BYTES + b->len) % DATA_ALIGNMENT != 0 && !b->error) buf_addc(b, ' ');
     return b->error < 0 ? err_set(err, b->error, "no room for a header of %zu tensors", n) : 0;
 }
 
@@ -120,8 +121,8 @@ int safetensors_create(struct safetensors_writer **out, const char *path,
     TRY_GOTO(fail, check_names(tensors, n, err));
     TRY_GOTO(fail, build_header(&header, tensors, n, &w->left, err));
     TRY_GOTO(fail, open_partial(w, path, err));
-    unsigned char le[8];
-    for (int i = 0; i < 8; i++) le[i] = (unsigned char)((uint64_t)header.len >> (8 * i));
+    unsigned char le[PREFIX_BYTES];
+    for (int i = 0; i < PREFIX_BYTES; i++) le[i] = (unsigned char)((uint64_t)header.len >> (8 * i));
     TRY_GOTO(fail, write_all(w, le, sizeof le, err));
     TRY_GOTO(fail, write_all(w, header.data, header.len, err));
     buf_release(&header);

@@ -114,6 +114,7 @@ static const struct backend_ops cpu_ops = {
     .mem_write = cpu_mem_copy,
     .mem_read = cpu_mem_copy,
     .weight_init = cpu_weight_init,
+    .weight_map = cpu_weight_map,
     .weight_release = cpu_weight_release,
     .kv_block_bytes = cpu_kv_block_bytes,
     .kv_store_init = cpu_kv_store_init,

@@ -151,6 +151,8 @@ void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_
 // The ops (kernels/backend.h says what each does).
 int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
                     int n_parts, struct err *err);
+int cpu_weight_map(struct backend *be, struct weight *w, const void *panels,
+                   const struct tensor_view *parts, int n_parts, struct err *err);
 void cpu_weight_release(struct backend *be, struct weight *w);
 size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);

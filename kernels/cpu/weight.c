@@ -152,7 +152,13 @@ static void pack_plain_panel(void *ctx, int panel, int worker) {
     }
 }
 
-// The integers q as q + 128, quads of K together; what the matrix does not have is q = 0.
+static void copy_scales(const struct pack *p, int32_t panel) {
+    for (int o = 0; o < WEIGHT_PANEL; o++) {
+        int64_t row = (int64_t)panel * WEIGHT_PANEL + o, at = row;
+        if (row < p->w->rows) p->w->scales[row] = part_of(p, &at)->scales[at];
+    }
+}
+
 static void pack_int8_panel(void *ctx, int panel, int worker) {
     const struct pack *p = ctx;
     const struct weight *w = p->w;
@@ -161,16 +167,12 @@ static void pack_int8_panel(void *ctx, int panel, int worker) {
         int n = w->cols - k < INT8_TILE_K ? w->cols - k : INT8_TILE_K;
         for (int o = 0; o < WEIGHT_PANEL; o++) {
             int64_t row = (int64_t)panel * WEIGHT_PANEL + o;
-            uint8_t q[INT8_TILE_K] = {0};
+            int8_t q[INT8_TILE_K] = {0};
             if (row < w->rows) fetch_row(p, row, k, n, q);
-            for (int quad = 0; quad < INT8_TILE_K / 4; quad++)
-                for (int i = 0; i < 4; i++) to[quad * 64 + o * 4 + i] = q[quad * 4 + i] ^ 0x80;
+            int8_panel_put(to, o, q, INT8_TILE_K, INT8_TILE_K);
         }
     }
-    for (int o = 0; o < WEIGHT_PANEL; o++) {
-        int64_t row = (int64_t)panel * WEIGHT_PANEL + o, at = row;
-        if (row < w->rows) w->scales[row] = part_of(p, &at)->scales[at];
-    }
+    copy_scales(p, panel);
 }
 
 // Places the panels one behind another; returns the whole size. offset[i + 1] holds panel i's size.
@@ -240,7 +242,7 @@ void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
 static size_t plain_bytes(const struct weight *w) {
     if (w->layout == PANEL_I8)
         return (size_t)weight_panels(w) *
-               ((size_t)weight_int8_tiles(w) * INT8_TILE_BYTES + WEIGHT_PANEL * sizeof(float));
+               ((size_t)int8_panel_bytes(w->cols) + WEIGHT_PANEL * sizeof(float));
     return (size_t)weight_panels(w) * (size_t)weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
            dtype_size(w->dtype);
 }
@@ -293,10 +295,37 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     return 0;
 }
 
+int cpu_weight_map(struct backend *be, struct weight *w, const void *panels,
+                   const struct tensor_view *parts, int n_parts, struct err *err) {
+    struct cpu_backend *cpu = cpu_of(be);
+    int64_t rows = 0;
+    *w = (struct weight){0};
+    TRY(check_parts(parts, n_parts, &rows, err));
+    if (parts[0].dtype != DTYPE_I8 || (uintptr_t)panels % INT8_PANEL_ALIGNMENT)
+        return err_set(err, E_INVAL, "panels of 8 bits that are not aligned to %d bytes",
+                       INT8_PANEL_ALIGNMENT);
+    struct weight mapped = {.data = (void *)(uintptr_t)panels,
+                            .dtype = DTYPE_I8,
+                            .rows = (int32_t)rows,
+                            .cols = (int32_t)parts[0].cols,
+                            .layout = PANEL_I8,
+                            .mapped = true};
+    mapped.bytes = plain_bytes(&mapped);
+    TRY(cpu_linear_reserve(cpu, &mapped, err));
+    size_t bytes = (size_t)weight_panels(&mapped) * WEIGHT_PANEL * sizeof(float);
+    mapped.scales = pages_pool_alloc(&cpu->weights, bytes);
+    if (!mapped.scales)
+        return err_set(err, E_NOMEM, "out of memory for scales of %zu bytes", bytes);
+    struct pack p = {&mapped, parts, n_parts};
+    for (int32_t i = 0; i < weight_panels(&mapped); i++) copy_scales(&p, i);
+    *w = mapped;
+    return 0;
+}
+
 void cpu_weight_release(struct backend *be, struct weight *w) {
     struct cpu_backend *cpu = cpu_of(be);
     if (counts_as_raw(cpu, w)) cpu->raw_left += w->bytes;
-    pages_pool_free(&cpu->weights, w->data);
+    pages_pool_free(&cpu->weights, w->mapped ? w->scales : w->data);
     *w = (struct weight){0};
 }
 

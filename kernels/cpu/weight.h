@@ -22,10 +22,10 @@
 //           mantissas; a group's 32 16-bit words of codes hold row j's code in bits [4j, 4j + 4)
 //   raw tile, 1024 bytes: 16 pair rows of 16 pairs, as PANEL_BF16
 //
-// PANEL_I8: [panel][k / 4][16][4], the integer q as q + 128 (linear_int8.inc says why); K is filled
-// up to 64, a tile of AMX, with q = 0. Behind the last panel lie the scales of all panels' outputs.
+// PANEL_I8: kernels/int8.h's panels, which a file may hold as well; a tile is AMX's. Scales of all
+// panels' outputs lie behind the last panel, or where the panels are mapped, by themselves.
 #pragma once
-#include "kernels/backend.h"
+#include "kernels/int8.h"
 
 enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12, PANEL_I8 };
 
@@ -35,8 +35,6 @@ enum {
     WEIGHT_PACKED_BYTES = 768,
     WEIGHT_RAW_BYTES = 1024,
     WEIGHT_RAW_TILE = 255,
-    INT8_TILE_K = 64,
-    INT8_TILE_BYTES = INT8_TILE_K * WEIGHT_PANEL,
 };
 
 static inline int32_t weight_panels(const struct weight *w) {
@@ -56,8 +54,7 @@ static inline int64_t weight_header_bytes(const struct weight *w) {
 static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel) {
     const uint8_t *data = w->data;
     if (w->layout == PANEL_BF12) return data + ((const int64_t *)w->data)[panel];
-    if (w->layout == PANEL_I8)
-        return data + (int64_t)panel * weight_int8_tiles(w) * INT8_TILE_BYTES;
+    if (w->layout == PANEL_I8) return data + panel * int8_panel_bytes(w->cols);
     return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
                       (int64_t)dtype_size(w->dtype);
 }

@@ -45,7 +45,7 @@ test('quantize: a folder that gives the answers that weight_dtype int8 gives, to
   assert.deepEqual(read, made);
   const inspected = await json(['inspect', out]);
   assert.equal(inspected.weight_dtype, 'int8');
-  assert.equal(inspected.tensors.dtypes.i8.count, 57);
+  assert.equal(inspected.tensors.dtypes.u8.count, 57);
   assert.equal(inspected.weight_bytes_int8, inspected.tensors.bytes);
   assert.equal((await json(['inspect', demo])).weight_bytes_int8, inspected.tensors.bytes);
   const both = await json(['score', '--model', demo, '--weight-dtype', 'int8', '--compare-model', out, '--text', '-'], { input: chat });

@@ -66,7 +66,7 @@ static void write_left_weights(const char *from) {
     assert_int_equal(checkpoint_open(&cp, from, &err), 0);
     size_t n = checkpoint_count(cp);
     assert_true(n <= 500);
-    assert_int_equal(model_tensor_roles(&config, cp, roles, &err), 0);
+    assert_int_equal(model_tensor_roles(&config, cp, roles, NULL, &err), 0);
     for (size_t i = 0; i < n; i++) {
         list[i] = *checkpoint_at(cp, i);
         list[i].dtype = DTYPE_F32;

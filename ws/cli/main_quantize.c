@@ -44,8 +44,9 @@ int main_quantize(int argc, char **argv) {
     int n_words, rc = cli_parse(&table, &s, argc, argv, "quantize --model DIR --output DIR",
                                 "Writes a model folder whose matrices are 8-bit integers with a "
                                 "scale for each output,\nas weight_dtype int8 makes them while "
-                                "loading. `parley score --compare-weights int8`\nsays what that "
-                                "costs in accuracy.",
+                                "loading, in the layout that the CPU uses in\nplace: loading is a "
+                                "map, shared by processes. `parley score --compare-weights\nint8` "
+                                "says what 8 bits cost in accuracy.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = cli_need_folders(argv[0], s.model, s.output);
