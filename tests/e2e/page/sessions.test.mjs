@@ -197,13 +197,18 @@ test('export gives all that was said, as JSON and as Markdown', async (t) => {
     assert.ok(markdown.text.includes(turn.input.content) && markdown.text.includes(turn.text));
 });
 
-test('a session that fell asleep comes back by itself and says what it cost', async (t) => {
-  const sleepy = await Server.start(t, { args: ['--max-sequence-idle-microseconds', '300000'] });
-  const page = await openPage(t, sleepy);
-  await ask(page, 'My name is Zora.');
-  const id = sessionOf(page);
-  await page.waitForSelector(`${item(id)} .dot[data-state=cold]`);
-  await page.waitForSelector('.meter-memory.asleep');
-  assert.match(await ask(page, 'What is my name?'), /Zora/);
-  assert.match(await page.locator('.facts').last().innerText(), /recomputed \d+ tokens/);
-});
+for (const [what, cache, state, cost] of [
+  ['fell asleep', '0', 'cold', /recomputed \d+ tokens/],
+  // Typing has brought it back before the message came, or the message did: nothing is computed again.
+  ['was parked in host memory', '1g', 'parked', /^(?!.*recomputed)/s],
+])
+  test(`a session that ${what} comes back by itself and says what it cost`, async (t) => {
+    const args = ['--max-sequence-idle-microseconds', '300000', '--host-cache-bytes', cache];
+    const page = await openPage(t, await Server.start(t, { args }));
+    await ask(page, 'My name is Zora.');
+    const id = sessionOf(page);
+    await page.waitForSelector(`${item(id)} .dot[data-state=${state}]`);
+    await page.waitForSelector('.meter-memory.asleep');
+    assert.match(await ask(page, 'What is my name?'), /Zora/);
+    assert.match(await page.locator('.facts').last().innerText(), cost);
+  });
