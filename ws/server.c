@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -36,11 +37,22 @@ void server_wake(void *server) {
     int64_t none = 0, now = server_now_us();
     // The first ring since the last poll counts: what it announced waits longest.
     __atomic_compare_exchange_n(&s->wake_us, &none, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    uv_async_send(&s->wake);
+    if (__atomic_exchange_n(&s->ringing, true, __ATOMIC_SEQ_CST)) return;
+    uint64_t one = 1;
+    // Cannot be full: one ring at a time.
+    ssize_t n = write(s->wake_fd, &one, sizeof one);
+    (void)n;
 }
 
-static void on_wake(uv_async_t *handle) {
-    ((struct server *)handle->data)->sessions_dirty = true;
+// Not uv_async_t: that one waits, yielding, for a sender that is half-way through. A sender whose
+// processor this thread took by its priority (run_ahead) would never get on.
+static void on_wake(uv_poll_t *handle, int status, int events) {
+    struct server *s = handle->data;
+    uint64_t rings;
+    ssize_t n = read(s->wake_fd, &rings, sizeof rings);
+    (void)n;
+    __atomic_store_n(&s->ringing, false, __ATOMIC_SEQ_CST); // what comes from here on rings again
+    s->sessions_dirty = true;
 }
 static void on_poll_timer(uv_timer_t *handle) {
     ((struct server *)handle->data)->sessions_dirty = true;
@@ -367,7 +379,11 @@ static void limit_fds(int64_t max_connections) {
 
 static int init_handles(struct server *s, struct err *err) {
     int rc = uv_loop_init(&s->loop);
-    if (rc == 0) rc = uv_async_init(&s->loop, &s->wake, on_wake);
+    if (rc != 0) return err_set(err, E_IO, "no event loop: %s", uv_strerror(rc));
+    s->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (s->wake_fd < 0) return err_errno(err, "no event descriptor");
+    rc = uv_poll_init(&s->loop, &s->wake, s->wake_fd);
+    if (rc == 0) rc = uv_poll_start(&s->wake, UV_READABLE, on_wake);
     if (rc != 0) return err_set(err, E_IO, "no event loop: %s", uv_strerror(rc));
     uv_timer_init(&s->loop, &s->poll_timer);
     uv_timer_init(&s->loop, &s->tick);
@@ -399,7 +415,7 @@ int server_open(struct server **out, const struct serve_config *config, struct m
     s->start_us = server_now_us();
     buf_init(&s->tx, (32 << 20) + LWS_PRE);
     limit_fds(config->max_connections);
-    s->gate_fd = -1;
+    s->gate_fd = s->wake_fd = -1;
     int rc;
     TRY_GOTO(fail_loop, init_handles(s, err));
     TRY_GOTO(fail, auth_open(&s->auth, config->token_file, err));
@@ -476,6 +492,8 @@ void server_close(struct server *s) {
     int rc = uv_loop_close(&s->loop);
     if (rc != 0) log_warn("server.loop", "error=\"%s\"", uv_strerror(rc));
     close(s->gate_fd);
+    close(s->wake_fd);
+    s->wake_fd = -1;
     auth_close(s->auth);
     buf_release(&s->tx);
     free(s->slots);

@@ -54,7 +54,9 @@ struct server {
     struct protocol_hello hello;
 
     uv_loop_t loop;
-    uv_async_t wake; // engine and store threads
+    uv_poll_t wake; // wake_fd: the engine's and the store's threads ring
+    int wake_fd;
+    bool ringing; // and nobody has looked yet; atomic
     uv_timer_t poll_timer, tick, watch_timer,
         drain_timer;      // session service; deadlines; session.changed; the end
     uv_prepare_t prepare; // once per turn-round of the loop, before it waits
