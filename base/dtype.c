@@ -8,7 +8,7 @@ static const struct {
 } dtypes[DTYPE_COUNT] = {
     [DTYPE_F32] = {"f32", 4}, [DTYPE_F16] = {"f16", 2},   [DTYPE_BF16] = {"bf16", 2},
     [DTYPE_I8] = {"i8", 1},   [DTYPE_I32] = {"i32", 4},   [DTYPE_I64] = {"i64", 8},
-    [DTYPE_U8] = {"u8", 1},   [DTYPE_BOOL] = {"bool", 1},
+    [DTYPE_U8] = {"u8", 1},   [DTYPE_BOOL] = {"bool", 1}, [DTYPE_F8_E4M3] = {"f8_e4m3", 1},
 };
 
 size_t dtype_size(enum dtype t) {

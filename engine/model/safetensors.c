@@ -38,13 +38,14 @@ static const struct {
     const char *name;
     enum dtype dtype;
 } dtype_names[] = {
-    {"F32", DTYPE_F32}, {"F16", DTYPE_F16}, {"BF16", DTYPE_BF16}, {"I8", DTYPE_I8},
-    {"I32", DTYPE_I32}, {"I64", DTYPE_I64}, {"U8", DTYPE_U8},     {"BOOL", DTYPE_BOOL},
+    {"F32", DTYPE_F32}, {"F16", DTYPE_F16},   {"BF16", DTYPE_BF16},
+    {"I8", DTYPE_I8},   {"I32", DTYPE_I32},   {"I64", DTYPE_I64},
+    {"U8", DTYPE_U8},   {"BOOL", DTYPE_BOOL}, {"F8_E4M3", DTYPE_F8_E4M3},
 };
 // Of the format, but of no use to us yet.
 static const char *const other_dtypes[] = {
-    "F64",     "I16",     "U16", "U32",     "U64",     "C64",         "F8_E4M3",
-    "F8_E5M2", "F8_E8M0", "F4",  "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
+    "F64",     "I16", "U16",     "U32",     "U64",         "C64",         "F8_E5M2",
+    "F8_E8M0", "F4",  "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ",
 };
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 

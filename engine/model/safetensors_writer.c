@@ -22,8 +22,9 @@ struct safetensors_writer {
 };
 
 static const char *const dtype_names[DTYPE_COUNT] = {
-    [DTYPE_F32] = "F32", [DTYPE_F16] = "F16", [DTYPE_BF16] = "BF16", [DTYPE_I8] = "I8",
-    [DTYPE_I32] = "I32", [DTYPE_I64] = "I64", [DTYPE_U8] = "U8",     [DTYPE_BOOL] = "BOOL",
+    [DTYPE_F32] = "F32", [DTYPE_F16] = "F16",   [DTYPE_BF16] = "BF16",
+    [DTYPE_I8] = "I8",   [DTYPE_I32] = "I32",   [DTYPE_I64] = "I64",
+    [DTYPE_U8] = "U8",   [DTYPE_BOOL] = "BOOL", [DTYPE_F8_E4M3] = "F8_E4M3",
 };
 
 static int tensor_size(const struct tensor *t, size_t *bytes, struct err *err) {
