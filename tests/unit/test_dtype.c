@@ -160,7 +160,7 @@ static void all_e4m3_to_float(void **state) {
     for (int b = 0; b < 256; b++) {
         float got = e4m3_to_f32((uint8_t)b), want = e4m3_reference((uint8_t)b);
         if (isnan(want))
-            assert_int_equal(bits(got), (b & 0x80) << 24 | 0x7fc00000);
+            assert_int_equal(bits(got), (uint32_t)(b & 0x80) << 24 | 0x7fc00000);
         else
             assert_int_equal(bits(got), bits(want));
         assert_int_equal(e4m3_from_f32(got), b);
