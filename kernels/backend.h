@@ -51,7 +51,7 @@ struct weight {
 struct kv_store {
     void *data;         // (n_blocks, block_bytes)
     size_t block_bytes; // set by kv_store_init
-    enum dtype dtype;
+    enum dtype dtype;   // F32, F16, BF16; I8 and F8_E4M3 with scales (kernels/kv_quant.h)
     int32_t n_layers, n_kv_heads, head_dim, block_tokens, n_blocks;
 };
 

@@ -1,10 +1,11 @@
 // The cache arena on the CPU: layout of a block (README.md has the picture), allocation, copies.
 //
 //   block: [layer][kv head] { K [head_dim][block_tokens], V [block_tokens][head_dim] }
+//   with 8 bits behind these, from a multiple of 4: scales of K [block_tokens], of V [block_tokens]
 //
 // K is transposed, so that a vector's lanes are positions and a dot product needs no sum over
-// lanes.
-#include "kernels/cpu/cpu.h"
+// lanes; its scales lie as those lanes do.
+#include "kernels/cpu/kv_store.h"
 #include <string.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -14,9 +15,8 @@
 #endif
 
 static size_t block_bytes(const struct kv_store *kv) {
-    size_t values = (size_t)kv->n_layers * (size_t)kv->n_kv_heads * 2 * (size_t)kv->head_dim *
-                    (size_t)kv->block_tokens;
-    return (values * dtype_size(kv->dtype) + 63) & ~(size_t)63;
+    size_t heads = (size_t)kv->n_layers * (size_t)kv->n_kv_heads;
+    return (heads * cpu_kv_head_bytes(kv) + 63) & ~(size_t)63;
 }
 
 size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape) {
@@ -25,7 +25,8 @@ size_t cpu_kv_block_bytes(struct backend *be, const struct kv_store *shape) {
 
 int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
     kv->data = NULL;
-    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16)
+    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16 &&
+        !kv_is_8bit(kv->dtype))
         return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the CPU",
                        dtype_name(kv->dtype));
     if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 ||

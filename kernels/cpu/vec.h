@@ -173,6 +173,23 @@ VEC_INLINE void v_store_bf16(uint16_t *p, vf v) {
     v_store(t, v);
     for (int i = 0; i < VL; i++) p[i] = bf16_from_f32(t[i]);
 }
+// VL e4m3 values, no NaN among them, times 2^-8: f16 has the same fields with one exponent bit
+// more, and its bias is larger by 8. So two operations and f16's own widening do, and denormals
+// need no case of their own.
+VEC_INLINE vf v_load_e4m3(const uint8_t *p) {
+#if defined(__AVX512F__)
+    __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+    return _mm512_cvtph_ps(
+        _mm256_and_si256(_mm256_slli_epi16(b, 7), _mm256_set1_epi16((short)0xbfff)));
+#elif defined(__AVX2__)
+    __m128i b = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(b, 7), _mm_set1_epi16((short)0xbfff)));
+#else
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = e4m3_to_f32(p[i]) * 0.00390625f;
+    return v;
+#endif
+}
 // VL pairs of bf16 as they lie in a weight's panel: the first and the second of each pair, widened.
 VEC_INLINE vf v_pair_even(vmask raw) {
     return (vf)(raw << 16);
@@ -209,6 +226,35 @@ VEC_INLINE vmask v_nearest(vf v) {
         out[i] = v[i] >= -2147483648.0f && v[i] < 2147483648.0f ? (int32_t)rintf(v[i]) : INT32_MIN;
     return out;
 #endif
+}
+// VL integers of 8 bits widened.
+VEC_INLINE vf v_load_i8(const void *p) {
+#if defined(__AVX512F__)
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif defined(__AVX2__)
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+    vf v;
+    for (int i = 0; i < VL; i++) v[i] = (float)((const int8_t *)p)[i];
+    return v;
+#endif
+}
+// The low byte of each lane.
+VEC_INLINE void v_store_low_bytes(void *p, vmask v) {
+#if defined(__AVX512F__)
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)v));
+#else
+    for (int i = 0; i < VL; i++) ((uint8_t *)p)[i] = (uint8_t)v[i];
+#endif
+}
+// To e4m3, as e4m3_from_f32 does, in the low byte of each lane; what is no number gives any byte.
+VEC_INLINE vmask v_to_e4m3(vf v) {
+    vmask magnitude = v_bits(v) & 0x7fffffff, sign = (v_bits(v) >> 24) & 0x80;
+    vmask code = ((magnitude + 0x7ffff + ((magnitude >> 20) & 1)) >> 20) - (120 << 3);
+    vmask fine = v_nearest(v_abs(v) * v_set1(512.0f)), few = magnitude < 0x3c800000; // below 2^-6
+    code = (few & fine) | (~few & code);
+    vmask most = code > 0x7e;
+    return sign | (most & 0x7e) | (~most & code);
 }
 // In each 16 bits the upper byte.
 VEC_INLINE vmask v_shift_right16_8(vmask v) {
