@@ -98,6 +98,23 @@ static inline bool test_is_exact(void) {
 
 static int64_t runner_host_bytes; // for parked caches, of the engines opened next
 
+// The cache's number format of the engines opened next, of ENGINE_KV_DTYPES; and setups for a test
+// that is to run with one.
+enum { RUNNER_KV_AUTO = 0, RUNNER_KV_FP8 = 4, RUNNER_KV_INT8 = 5 };
+static int runner_kv;
+static inline int runner_with_fp8(void **state) {
+    runner_kv = RUNNER_KV_FP8;
+    return 0;
+}
+static inline int runner_with_int8(void **state) {
+    runner_kv = RUNNER_KV_INT8;
+    return 0;
+}
+static inline int runner_with_auto(void **state) {
+    runner_kv = RUNNER_KV_AUTO;
+    return 0;
+}
+
 static inline struct engine *engine_for_weights(const char *dir, bool int8, int32_t chunk,
                                                 int32_t block_tokens, int64_t cache_bytes) {
     struct engine_options o;
@@ -113,6 +130,7 @@ static inline struct engine *engine_for_weights(const char *dir, bool int8, int3
     o.prefill_chunk_tokens = chunk;
     o.block_tokens = block_tokens;
     o.max_sequences = 8;
+    engine_options_kv_dtype(&o, runner_kv);
     o.kv_cache_bytes = cache_bytes;
     o.host_cache_bytes = runner_host_bytes;
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s: %s", dir, err.text);

@@ -220,6 +220,12 @@ int main(void) {
          (void *)models[0]},
         {"demo: both sides go on", test_both_sides_go_on, NULL, NULL, (void *)models[1]},
         {"demo: a running source", test_fork_of_a_running_source, NULL, NULL, (void *)models[1]},
+        {"int8 cache: both sides go on", test_both_sides_go_on, runner_with_int8, runner_with_auto,
+         (void *)models[0]},
+        {"int8 cache: a running source", test_fork_of_a_running_source, runner_with_int8,
+         runner_with_auto, (void *)models[0]},
+        {"fp8 cache: both sides go on", test_both_sides_go_on, runner_with_fp8, runner_with_auto,
+         (void *)models[0]},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -429,6 +429,20 @@ int main(void) {
          (void *)models[1]},
         {"demo: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[1]},
         {"demo: evict and resume", test_evict_and_resume, NULL, NULL, (void *)models[1]},
+        {"int8 cache: any split and any company", test_any_split_and_any_company, runner_with_int8,
+         runner_with_auto, (void *)models[0]},
+        {"int8 cache: ten windows long", test_ten_windows_long, runner_with_int8, runner_with_auto,
+         (void *)models[0]},
+        {"int8 cache: evict and resume", test_evict_and_resume, runner_with_int8, runner_with_auto,
+         (void *)models[0]},
+        {"int8 cache: demo, any split and any company", test_any_split_and_any_company,
+         runner_with_int8, runner_with_auto, (void *)models[1]},
+        {"fp8 cache: any split and any company", test_any_split_and_any_company, runner_with_fp8,
+         runner_with_auto, (void *)models[0]},
+        {"fp8 cache: ten windows long", test_ten_windows_long, runner_with_fp8, runner_with_auto,
+         (void *)models[0]},
+        {"fp8 cache: evict and resume", test_evict_and_resume, runner_with_fp8, runner_with_auto,
+         (void *)models[0]},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

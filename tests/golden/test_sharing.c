@@ -385,6 +385,16 @@ int main(void) {
         {"demo: a common prompt", test_common_prompt, NULL, NULL, (void *)models[1]},
         {"demo: a running donor", test_running_donor, NULL, NULL, (void *)models[1]},
         {"demo: a wrapped donor", test_wrapped_donor, NULL, NULL, (void *)models[1]},
+        {"int8 cache: a common prompt", test_common_prompt, runner_with_int8, runner_with_auto,
+         (void *)models[0]},
+        {"int8 cache: a wrapped donor", test_wrapped_donor, runner_with_int8, runner_with_auto,
+         (void *)models[0]},
+        {"int8 cache: freed blocks are poisoned", test_freed_blocks_are_poisoned, runner_with_int8,
+         runner_with_auto, (void *)models[0]},
+        {"fp8 cache: a common prompt", test_common_prompt, runner_with_fp8, runner_with_auto,
+         (void *)models[0]},
+        {"fp8 cache: freed blocks are poisoned", test_freed_blocks_are_poisoned, runner_with_fp8,
+         runner_with_auto, (void *)models[0]},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -403,6 +403,12 @@ int main(void) {
          (void *)models[0]},
         {"demo: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[1]},
+        {"int8 cache: parked after every turn", test_parked_after_every_turn, runner_with_int8,
+         runner_with_auto, (void *)models[0]},
+        {"int8 cache: anything in any order", test_anything_in_any_order, runner_with_int8,
+         runner_with_auto, (void *)models[0]},
+        {"fp8 cache: parked after every turn", test_parked_after_every_turn, runner_with_fp8,
+         runner_with_auto, (void *)models[0]},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

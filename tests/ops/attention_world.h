@@ -53,6 +53,34 @@ static inline int32_t seqs_init(struct seq *seqs, int n_seqs, const struct shape
     return total;
 }
 
+// A head's vector of one position as a cache of type t keeps it; 8 bits as kernels/kv_quant.h
+// defines them, by the definition.
+static inline void stored_head(enum dtype t, const float *x, int32_t n, float *out) {
+    bool int8 = t == DTYPE_I8, eight = int8 || t == DTYPE_F8_E4M3;
+    float largest = 0, most = int8 ? 127 : 448;
+    for (int32_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(x[i]));
+    const float scale = largest / most, inverse = largest > 0 ? most / largest : 0;
+    for (int32_t i = 0; i < n; i++) {
+        float q = x[i] * inverse;
+        out[i] = t == DTYPE_F16    ? f16_to_f32(f16_from_f32(x[i]))
+                 : t == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(x[i]))
+                 : !eight          ? x[i]
+                 : int8            ? scale * rintf(q)
+                                   : scale * e4m3_to_f32(e4m3_from_f32(q));
+    }
+}
+
+// All rows' keys and values as the cache keeps them: (n, 2 n_kv_heads * head_dim).
+static inline float *stored_rows(const struct shape *s, const struct seq *q) {
+    int32_t heads = 2 * s->n_kv_heads, hd = s->head_dim;
+    float *out = malloc((size_t)(q->n * heads * hd) * sizeof *out);
+    for (int32_t r = 0; r < q->n; r++)
+        for (int32_t h = 0; h < heads; h++)
+            stored_head(s->kv_dtype, q->qkv + r * row_width(s) + (s->n_heads + h) * hd, hd,
+                        out + (r * heads + h) * hd);
+    return out;
+}
+
 static inline void seqs_release(struct seq *seqs) {
     for (int i = 0; i < MAX_SEQS; i++) free(seqs[i].qkv), free(seqs[i].out), free(seqs[i].blocks);
 }

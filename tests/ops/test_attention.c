@@ -9,6 +9,7 @@ struct world {
     struct shape s;
     struct kv_store kv;
     struct seq seqs[MAX_SEQS];
+    float *stored[MAX_SEQS]; // (n, 2 n_kv_heads * head_dim): what the cache makes of k and v
     int n_seqs;
     float slopes[64];
 };
@@ -20,7 +21,10 @@ static void world_init(struct world *w, struct backend *be, const struct shape *
     w->s.slack = slack;
     int32_t n_blocks = seqs_init(w->seqs, n_seqs, &w->s, lens);
     op_seed(11);
-    for (int i = 0; i < n_seqs; i++) w->seqs[i].qkv = op_floats(lens[i] * row_width(s));
+    for (int i = 0; i < n_seqs; i++) {
+        w->seqs[i].qkv = op_floats(lens[i] * row_width(s));
+        w->stored[i] = stored_rows(s, &w->seqs[i]);
+    }
     w->kv = store_of(s, n_blocks);
     if (be->ops->kv_store_init(be, &w->kv, &err) < 0) fail_msg("kv_store_init: %s", err.text);
     memset(w->kv.data, 0xff,
@@ -30,6 +34,7 @@ static void world_init(struct world *w, struct backend *be, const struct shape *
 
 static void world_release(struct world *w) {
     seqs_release(w->seqs);
+    for (int i = 0; i < w->n_seqs; i++) free(w->stored[i]);
     w->be->ops->kv_store_release(w->be, &w->kv);
 }
 
@@ -51,21 +56,17 @@ static bool sees(const struct shape *s, int64_t t, int64_t p) {
            (s->window == 0 || p > t - s->window);
 }
 
-static float stored(enum dtype t, float v) {
-    return t == DTYPE_F16    ? f16_to_f32(f16_from_f32(v))
-           : t == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(v))
-                             : v;
-}
-
-static void check_row(const struct world *w, const struct seq *q, int32_t t, int32_t head) {
+static void check_row(const struct world *w, int index, int32_t t, int32_t head) {
     const struct shape *s = &w->s;
+    const struct seq *q = &w->seqs[index];
+    const int64_t width = 2 * s->n_kv_heads * s->head_dim; // of a stored row
     int32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
     double *p = malloc((size_t)(t + 1) * sizeof *p), max = -INFINITY, sum = 0;
     const float *query = q->qkv + t * row_width(s) + head * hd;
     for (int32_t i = 0; i <= t; i++) {
-        const float *k = q->qkv + i * row_width(s) + (s->n_heads + kv_head) * hd;
+        const float *k = w->stored[index] + i * width + kv_head * hd;
         double dot = 0;
-        for (int32_t d = 0; d < hd; d++) dot += (double)query[d] * stored(s->kv_dtype, k[d]);
+        for (int32_t d = 0; d < hd; d++) dot += (double)query[d] * k[d];
         p[i] = dot / sqrt(hd) + (s->alibi ? (double)w->slopes[head] * (i - t) : 0);
         if (!sees(s, t, i)) p[i] = -INFINITY;
         if (p[i] > max) max = p[i];
@@ -74,10 +75,7 @@ static void check_row(const struct world *w, const struct seq *q, int32_t t, int
     for (int32_t d = 0; d < hd; d++) {
         double want = 0;
         for (int32_t i = 0; i <= t; i++)
-            want +=
-                p[i] / sum *
-                stored(s->kv_dtype,
-                       q->qkv[i * row_width(s) + (s->n_heads + s->n_kv_heads + kv_head) * hd + d]);
+            want += p[i] / sum * w->stored[index][i * width + (s->n_kv_heads + kv_head) * hd + d];
         op_near(q->out[t * out_width(s) + head * hd + d], want, 3e-6, "attention",
                 t * out_width(s) + head * hd + d);
     }
@@ -87,7 +85,7 @@ static void check_row(const struct world *w, const struct seq *q, int32_t t, int
 static void check_world(const struct world *w) {
     for (int i = 0; i < w->n_seqs; i++)
         for (int32_t t = 0; t < w->seqs[i].done; t += 1 + t / 40)
-            for (int32_t h = 0; h < w->s.n_heads; h++) check_row(w, &w->seqs[i], t, h);
+            for (int32_t h = 0; h < w->s.n_heads; h++) check_row(w, i, t, h);
 }
 
 static void same_outputs(const struct world *a, const struct world *b, const char *what) {
@@ -123,9 +121,11 @@ static const struct shape plain = {.kv_dtype = DTYPE_F32,
                                    .layer = 1,
                                    .memory_len = 1024};
 
+static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8, DTYPE_F8_E4M3};
+enum { N_TYPES = sizeof types / sizeof *types };
+
 static void shapes(struct backend *be) {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    for (int t = 0; t < 3; t++) {
+    for (int t = 0; t < N_TYPES; t++) {
         struct shape s = plain;
         s.kv_dtype = types[t];
         s.memory_len = 200;
@@ -137,9 +137,9 @@ static void shapes(struct backend *be) {
     }
 }
 
-static void windows(struct backend *be) {
+static void windows_of(struct backend *be, enum dtype t) {
     struct shape s = plain;
-    s.n_heads = 4, s.n_kv_heads = 4, s.head_dim = 24;
+    s.kv_dtype = t, s.n_heads = 4, s.n_kv_heads = 4, s.head_dim = 24;
     s.memory_len = 32, s.sink_len = 0, s.block_tokens = 4;
     check_shape(be, s);
     s.sink_len = 7, s.block_tokens = 1;
@@ -154,6 +154,12 @@ static void windows(struct backend *be) {
     check_shape(be, s);
 }
 
+static void windows(struct backend *be) {
+    windows_of(be, DTYPE_F32);
+    windows_of(be, DTYPE_I8);
+    windows_of(be, DTYPE_F8_E4M3);
+}
+
 static void head_sizes(struct backend *be) {
     static const int32_t sizes[] = {1, 3, 8, 17, 40, 80, 128, 256};
     for (int i = 0; i < 8; i++) {
@@ -162,6 +168,8 @@ static void head_sizes(struct backend *be) {
         s.n_heads = 2, s.n_kv_heads = 1;
         s.memory_len = 60, s.sink_len = 4, s.block_tokens = i % 2 ? 64 : 16;
         s.kv_dtype = i % 3 == 2 ? DTYPE_F16 : DTYPE_F32;
+        check_shape(be, s);
+        s.kv_dtype = i % 2 ? DTYPE_I8 : DTYPE_F8_E4M3;
         check_shape(be, s);
     }
     struct shape many = plain; // more heads in a group than a tile has rows
@@ -216,6 +224,8 @@ static void test_long_context(void **state) {
         long_context(op_isas[i], 4000, 0, DTYPE_F32);
         long_context(op_isas[i], 1500, 4, DTYPE_F32);
         long_context(op_isas[i], 1300, 600, DTYPE_F16);
+        long_context(op_isas[i], 1500, 4, DTYPE_I8);
+        long_context(op_isas[i], 1300, 600, DTYPE_F8_E4M3);
     }
 }
 
@@ -252,7 +262,7 @@ static void block_copy(struct backend *be) {
     free(were);
     free(host);
     be->ops->kv_store_release(be, &kv);
-    kv.dtype = DTYPE_I8;
+    kv.dtype = DTYPE_I32;
     assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_UNSUPPORTED);
     kv.dtype = DTYPE_F32, kv.block_tokens = 3;
     assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), E_INVAL);
@@ -298,10 +308,10 @@ static void finish(struct backend *be) {
     be->ops->rope_angles(be, angles, &batch, freq, ROT, 1.0f);
     for (int style = 0; style < 2; style++)
         for (int norm = 0; norm < 2; norm++)
-            for (int t = 0; t < 3; t++) {
+            for (int t = 0; t < N_TYPES; t++) {
                 struct kv_store kv[2];
                 for (int i = 0; i < 2; i++) {
-                    kv[i] = (struct kv_store){.dtype = (enum dtype)t,
+                    kv[i] = (struct kv_store){.dtype = types[t],
                                               .n_layers = 3,
                                               .n_kv_heads = KV,
                                               .head_dim = DIM,
@@ -325,12 +335,114 @@ static void test_finish(void **state) {
     op_each_backend(finish);
 }
 
+// What 8 bits take: a scale of four bytes beside each head's vector, and nothing else.
+static void block_bytes(struct backend *be) {
+    struct kv_store kv = {
+        .n_layers = 3, .n_kv_heads = 4, .head_dim = 64, .block_tokens = 16, .n_blocks = 1};
+    const size_t vectors = 3 * 4 * 2 * 16;
+    for (int t = 0; t < N_TYPES; t++) {
+        bool eight = types[t] == DTYPE_I8 || types[t] == DTYPE_F8_E4M3;
+        kv.dtype = types[t];
+        size_t want = vectors * (64 * dtype_size(types[t]) + (eight ? sizeof(float) : 0));
+        assert_int_equal(be->ops->kv_block_bytes(be, &kv), want);
+    }
+}
+
+static void test_block_bytes(void **state) {
+    op_each_backend(block_bytes);
+}
+
+// A store with one block that holds these rows of one head.
+static struct kv_store written(struct backend *be, enum dtype t, const float *qkv, int32_t n,
+                               int32_t hd) {
+    struct kv_store kv = {.dtype = t,
+                          .n_layers = 1,
+                          .n_kv_heads = 1,
+                          .head_dim = hd,
+                          .block_tokens = 32,
+                          .n_blocks = 1};
+    static const int32_t block = 0;
+    int32_t positions[32];
+    for (int i = 0; i < n; i++) positions[i] = i;
+    struct batch_seq seq = {0, n, 100, 0, {&block, 0, 1, 32}};
+    struct batch b = {.n_rows = n, .n_seqs = 1, .positions = positions, .seqs = &seq};
+    assert_int_equal(be->ops->kv_store_init(be, &kv, NULL), 0);
+    memset(kv.data, 0, kv.block_bytes);
+    assert_int_equal(be->ops->kv_write(be, &kv, 0, qkv, &b, 1), 0);
+    return kv;
+}
+
+// All sets write the same bytes, also of vectors that are large, tiny, zero, or in the middle
+// between two of the 8-bit numbers.
+static void test_8bit_bytes_are_the_same_on_all_sets(void **state) {
+    enum { N = 32, HD = 37 };
+    op_seed(5);
+    float *qkv = op_floats(N * 3 * HD);
+    for (int r = 0; r < N; r++)
+        for (int i = 0; i < 3 * HD; i++) {
+            float *x = &qkv[r * 3 * HD + i];
+            if (r % 8 == 1) *x *= 1e30f;
+            if (r % 8 == 2) *x *= 1e-28f;
+            if (r % 8 == 3) *x *= 1e-35f; // below what has a scale: zero
+            if (r % 8 == 4) *x = 0;
+            if (r % 8 == 5) *x = (float)(i % 255 - 127) / 2;
+            if (r % 8 == 6) *x = ldexpf((float)(i % 17 - 8) / 8, -(i % 23));
+        }
+    for (int t = 3; t < N_TYPES; t++) {
+        struct backend *first, *be;
+        assert_int_equal(backend_cpu_open(&first, 1, "portable", NULL), 0);
+        struct kv_store want = written(first, types[t], qkv, N, HD);
+        for (int i = 1; i < OP_N_ISAS; i++) {
+            if (backend_cpu_open(&be, 2, op_isas[i], NULL) < 0) continue;
+            struct kv_store got = written(be, types[t], qkv, N, HD);
+            assert_memory_equal(got.data, want.data, want.block_bytes);
+            be->ops->kv_store_release(be, &got);
+            be->ops->close(be);
+        }
+        first->ops->kv_store_release(first, &want);
+        first->ops->close(first);
+    }
+    free(qkv);
+}
+
+// What is no number stays so: whoever sees such a key or value gets NaN, as with a cache of floats;
+// of a key nobody else does.
+static void no_number(struct backend *be) {
+    struct shape s = plain;
+    s.memory_len = 8, s.n_heads = s.n_kv_heads = 1, s.head_dim = 32;
+    const int32_t lens[] = {20};
+    for (int t = 3; t < N_TYPES; t++)
+        for (int key = 0; key < 2; key++) {
+            struct world w;
+            s.kv_dtype = types[t];
+            world_init(&w, be, &s, lens, 1, 20);
+            w.seqs[0].qkv[5 * row_width(&s) + (key ? 32 : 64) + 7] = key ? NAN : -INFINITY;
+            world_step(&w, (int32_t[]){20});
+            for (int r = 0; r < 20; r++)
+                for (int d = 0; d < 32; d++) {
+                    bool is_nan = isnan(w.seqs[0].out[r * 32 + d]) != 0, sees = r >= 5 && r < 13;
+                    if (key || sees) assert_int_equal(is_nan, sees);
+                }
+            world_release(&w);
+        }
+}
+
+static void test_no_number(void **state) {
+    op_each_backend(no_number);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_head_sizes), cmocka_unit_test(test_long_context),
-        cmocka_unit_test(test_block_copy), cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_block_copy),
+        cmocka_unit_test(test_unmapped),
         cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_block_bytes),
+        cmocka_unit_test(test_8bit_bytes_are_the_same_on_all_sets),
+        cmocka_unit_test(test_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
