@@ -350,8 +350,9 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
         return err_set(err, E_NOMEM, "the engine's thread cannot start: %s", strerror(rc));
     }
     e->has_thread = true;
-    log_info("engine.open", "model=%s backend=\"%s\" blocks=%d block_bytes=%lld", e->model_name,
-             e->backend_name, e->info.n_blocks, (long long)e->info.block_bytes);
+    log_info("engine.open", "model=%s backend=\"%s\" kv_dtype=%s blocks=%d block_bytes=%lld",
+             e->model_name, e->backend_name, engine_kv_dtype_name(e->info.kv_dtype),
+             e->info.n_blocks, (long long)e->info.block_bytes);
     return 0;
 }
 

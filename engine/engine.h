@@ -37,7 +37,7 @@ struct engine_options {
     // Matrices as 8-bit integers with a scale for each output, quantised while loading. A folder
     // that `parley quantize` wrote is taken so in any case.
     bool int8_weights;
-    enum dtype kv_dtype;    // of the cache
+    enum dtype kv_dtype;    // of the cache; 8 bits have a scale for each position and head
     bool kv_dtype_auto;     // the backend's choice: what it computes in, F32 on the CPU
     int64_t kv_cache_bytes; // size of the pool; 0: on a GPU what gpu_memory_fraction leaves; else
                             // enough for max_sequences full windows, at most half of free memory
@@ -61,6 +61,10 @@ struct engine_options {
     struct metrics *metrics; // may be NULL
 };
 void engine_options_init(struct engine_options *o);
+// The cache's number format as a setting: the order of `choice`, and the names.
+#define ENGINE_KV_DTYPES "auto|f32|f16|bf16|fp8|int8"
+void engine_options_kv_dtype(struct engine_options *o, int choice);
+const char *engine_kv_dtype_name(enum dtype t);
 
 // Loads the model and starts the thread. On failure *err says what is missing and what would help.
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err);

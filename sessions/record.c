@@ -58,7 +58,7 @@ void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *in
     snprintf(out, RECORD_INSTANCE_MAX,
              "%.200s" RECORD_INSTANCE_SEPARATOR "%.32s weights, %s cache, template %.128s",
              info->backend, info->weight_dtype ? info->weight_dtype : "unknown",
-             dtype_name(info->kv_dtype), slash ? slash + 1 : template);
+             engine_kv_dtype_name(info->kv_dtype), slash ? slash + 1 : template);
 }
 
 bool session_id_valid(const char *id) {

@@ -29,8 +29,6 @@ static void on_progress(void *ctx, int64_t done, int64_t total) {
 }
 
 static int open_engine(struct serving *v, struct err *err) {
-    static const enum dtype kv_dtypes[] = {DTYPE_F32, DTYPE_F32, DTYPE_F16,
-                                           DTYPE_BF16}; // SERVE_KV_DTYPES
     const struct serve_config *c = v->config;
     struct engine_options o;
     int shown = -1;
@@ -44,8 +42,7 @@ static int open_engine(struct serving *v, struct err *err) {
     o.gpu_memory_fraction = c->gpu_memory_fraction;
     o.n_threads = (int32_t)c->threads;
     o.int8_weights = c->weight_dtype == 1;
-    o.kv_dtype = kv_dtypes[c->kv_dtype];
-    o.kv_dtype_auto = c->kv_dtype == 0;
+    engine_options_kv_dtype(&o, c->kv_dtype);
     o.kv_cache_bytes = c->kv_cache_bytes;
     o.host_cache_bytes = c->host_cache_bytes;
     o.block_tokens = (int32_t)c->block_tokens;

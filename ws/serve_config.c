@@ -92,8 +92,12 @@ static const struct config_key keys[] = {
            "Number format of the weights: the model's own, or 8-bit integers with a scale for each "
            "output, made while loading. They take half of bf16's memory and decode faster; `parley "
            "score --compare-weights int8` says what they cost in accuracy."),
-    CHOICE("engine", kv_dtype, SERVE_KV_DTYPES, "auto",
-           "Number format of the KV cache; auto is the backend's choice."),
+    CHOICE(
+        "engine", kv_dtype, ENGINE_KV_DTYPES, "auto",
+        "Number format of the KV cache; auto is what the backend computes in, f32 on the CPU. fp8 "
+        "(e4m3) and int8 have a scale for each position and head: about half of bf16's memory, so "
+        "that twice the sessions fit; `parley score --compare-kv int8` says what they cost in "
+        "accuracy."),
     BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
           "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the "
           "free memory; on a GPU, what gpu_memory_fraction leaves."),

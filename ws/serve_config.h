@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #define SERVE_WEIGHT_DTYPES "model|int8"             // the order of serve_config.weight_dtype
-#define SERVE_KV_DTYPES "auto|f32|f16|bf16"          // the order of serve_config.kv_dtype
 #define SERVE_DURABLE "turn|delta|power"             // the order of enum sessions_durable
 #define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
 
@@ -23,8 +22,8 @@ struct serve_config {
     char *model, *chat_template, *device, *isa, *compute_dtype;
     double gpu_memory_fraction;
     bool deterministic;
-    int64_t threads, kv_cache_bytes, host_cache_bytes, block_tokens, max_sequences, max_queued_turns,
-        prefill_chunk_tokens;
+    int64_t threads, kv_cache_bytes, host_cache_bytes, block_tokens, max_sequences,
+        max_queued_turns, prefill_chunk_tokens;
     int weight_dtype;
     int kv_dtype;
     // sessions

@@ -139,10 +139,13 @@ static int64_t put_tensors(struct json_writer *w, const struct checkpoint *cp) {
 
 static void put_memory(struct json_writer *w, const struct model_config *c, int64_t weight_bytes) {
     int64_t values = 2 * (int64_t)c->n_layers * c->n_kv_heads * c->head_dim;
+    int64_t scales = 2 * (int64_t)c->n_layers * c->n_kv_heads; // kernels/kv_quant.h
+    int64_t int8 = values + scales * (int64_t)sizeof(float);
     int64_t tokens = c->max_positions < TABLE_TOKENS ? c->max_positions : TABLE_TOKENS;
     json_open(w, "kv_bytes_per_token", '{');
     json_put_int(w, "f32", 4 * values);
     json_put_int(w, "bf16", 2 * values);
+    json_put_int(w, "int8", int8); // fp8 takes the same
     json_close(w, '}');
     json_open(w, "memory", '[');
     for (size_t i = 0; i < sizeof table_sessions / sizeof *table_sessions; i++) {
@@ -152,6 +155,7 @@ static void put_memory(struct json_writer *w, const struct model_config *c, int6
         json_put_int(w, "tokens_each", tokens);
         json_put_int(w, "bytes_kv_f32", weight_bytes + cached * 4 * values);
         json_put_int(w, "bytes_kv_bf16", weight_bytes + cached * 2 * values);
+        json_put_int(w, "bytes_kv_int8", weight_bytes + cached * int8);
         json_close(w, '}');
     }
     json_close(w, ']');

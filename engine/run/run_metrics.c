@@ -38,6 +38,11 @@ static double read_usage(void *ctx) {
     return 1.0 - (double)l.blocks_free / l.blocks_total;
 }
 
+static double read_cache_bytes(void *ctx) {
+    const struct engine_info *info = engine_info(ctx);
+    return (double)info->n_blocks * (double)info->block_bytes;
+}
+
 static double read_parked(void *ctx) {
     struct engine_load l;
     engine_load(ctx, &l);
@@ -57,6 +62,11 @@ static double read_heartbeat(void *ctx) {
 }
 
 static void add_gauges(struct metrics *r, void *e) {
+    static const char *const cache_labels[DTYPE_COUNT] = {[DTYPE_F32] = "dtype=\"f32\"",
+                                                          [DTYPE_F16] = "dtype=\"f16\"",
+                                                          [DTYPE_BF16] = "dtype=\"bf16\"",
+                                                          [DTYPE_F8_E4M3] = "dtype=\"fp8\"",
+                                                          [DTYPE_I8] = "dtype=\"int8\""};
     metrics_gauge_fn(r, "parley_engine_requests_running", "Turns in the running batch.", NULL,
                      read_running, e);
     metrics_gauge_fn(r, "parley_engine_requests_waiting", "Turns in the queue.", NULL, read_waiting,
@@ -65,6 +75,9 @@ static void add_gauges(struct metrics *r, void *e) {
                      read_sequences, e);
     metrics_gauge_fn(r, "parley_engine_kv_cache_usage_ratio",
                      "Share of the cache blocks that are held.", NULL, read_usage, e);
+    metrics_gauge_fn(r, "parley_engine_kv_cache_bytes",
+                     "Size of the KV cache, scales of 8-bit formats included.",
+                     cache_labels[engine_info(e)->kv_dtype], read_cache_bytes, e);
     metrics_gauge_fn(r, "parley_engine_parked_sequences", "Sequences with a cache in host memory.",
                      NULL, read_parked, e);
     metrics_gauge_fn(r, "parley_engine_host_cache_usage_ratio",

@@ -60,10 +60,12 @@ for (const [family, switches] of Object.entries(families)) {
     const elements = tensors.reduce((sum, { shape }) => sum + shape.reduce((n, d) => n * d, 1), 0);
     assert.equal(report.n_params, elements);
     const perToken = 2 * want.n_layers * want.n_kv_heads * want.head_dim;
-    assert.deepEqual(report.kv_bytes_per_token, { f32: 4 * perToken, bf16: 2 * perToken });
+    const int8 = perToken + 2 * want.n_layers * want.n_kv_heads * 4; // a scale for each head's K and V
+    assert.deepEqual(report.kv_bytes_per_token, { f32: 4 * perToken, bf16: 2 * perToken, int8 });
     const tokens = Math.min(want.max_positions, 4096);
     assert.deepEqual(report.memory, [1, 8, 64].map((sessions) => ({ sessions, tokens_each: tokens,
-      bytes_kv_f32: bytes + sessions * tokens * 4 * perToken, bytes_kv_bf16: bytes + sessions * tokens * 2 * perToken })));
+      bytes_kv_f32: bytes + sessions * tokens * 4 * perToken, bytes_kv_bf16: bytes + sessions * tokens * 2 * perToken,
+      bytes_kv_int8: bytes + sessions * tokens * int8 })));
     // For people: the same keys, one a line.
     const { stdout } = await run(['inspect', fixture(family)]);
     for (const key of Object.keys(report)) assert.match(stdout, new RegExp(`^${key} `, 'm'), key);

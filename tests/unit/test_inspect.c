@@ -47,6 +47,7 @@ static void describes_the_demo_model(void **state) {
     assert_int_equal(at(at(j, "kv_bytes_per_token"), "f32")->valueint, 2 * 8 * 2 * 64 * 4);
     const cJSON *eight = cJSON_GetArrayItem(at(j, "memory"), 1);
     assert_int_equal(at(eight, "sessions")->valueint, 8);
+    assert_int_equal(at(at(j, "kv_bytes_per_token"), "int8")->valueint, 2 * 8 * 2 * (64 + 4));
     assert_int_equal(at(eight, "bytes_kv_bf16")->valuedouble, 28324608 + 8 * 4096 * 4096);
     assert_string_equal(at(j, "tokenizer_file")->valuestring, "tokenizer.json");
     assert_string_equal(at(j, "chat_template_file")->valuestring, "chat_template.jinja");

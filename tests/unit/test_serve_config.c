@@ -1,4 +1,5 @@
 // The table of settings: its defaults are good, and what several keys say together is checked.
+#include "engine/engine.h"
 #include "engine/sampling_params.h"
 #include "ws/serve_config.h"
 #include <setjmp.h>
@@ -100,6 +101,25 @@ static void sampling_lies_over_the_model(void **state) {
     refused(E_INVAL, "temperature");
 }
 
+// What is not known is named, with what there is.
+static void number_formats_of_the_cache(void **state) {
+    static const char *const known[] = {"auto", "f32", "f16", "bf16", "fp8", "int8"};
+    for (int i = 0; i < 6; i++) {
+        set("kv_dtype", known[i]);
+        assert_int_equal(c.kv_dtype, i);
+        assert_int_equal(serve_config_check(&c, &err), 0);
+        struct engine_options o;
+        engine_options_init(&o);
+        engine_options_kv_dtype(&o, i);
+        assert_int_equal(o.kv_dtype_auto, i == 0);
+        if (i > 0) assert_string_equal(engine_kv_dtype_name(o.kv_dtype), known[i]);
+    }
+    assert_true(config_set(&serve_config_table, &c, "kv_dtype", "int4", &err) < 0);
+    assert_non_null(strstr(err.text, "int4"));
+    assert_non_null(strstr(err.text, "kv_dtype"));
+    assert_non_null(strstr(err.text, "int8"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_defaults_are_good, set_up, tear_down),
@@ -107,6 +127,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(other_addresses_need_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_goes_together, set_up, tear_down),
         cmocka_unit_test_setup_teardown(sampling_lies_over_the_model, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(number_formats_of_the_cache, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,8 +66,7 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.deterministic = m->deterministic;
     o.n_threads = (int32_t)m->threads;
     o.int8_weights = m->weight_dtype == 1;
-    o.kv_dtype_auto = m->kv_dtype == 0;
-    o.kv_dtype = m->kv_dtype == 2 ? DTYPE_F16 : m->kv_dtype == 3 ? DTYPE_BF16 : DTYPE_F32;
+    engine_options_kv_dtype(&o, m->kv_dtype);
     o.kv_cache_bytes = m->kv_cache_bytes;
     o.block_tokens = (int32_t)m->block_tokens;
     o.prefill_chunk_tokens = (int32_t)m->prefill_chunk_tokens;

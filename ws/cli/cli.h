@@ -34,7 +34,6 @@ struct cli_model {
     int64_t memory_len, sink_len, session_len;
     int kv_dtype, weight_dtype;
 };
-#define CLI_KV_DTYPES "auto|f32|f16|bf16"
 #define CLI_WEIGHT_DTYPES "model|int8"
 #define CLI_MODEL_KEYS(T, m)                                                                       \
     {                                                                                              \
@@ -125,9 +124,10 @@ struct cli_model {
          offsetof(T, m.kv_dtype),                                                                  \
          0,                                                                                        \
          0,                                                                                        \
-         CLI_KV_DTYPES,                                                                            \
+         ENGINE_KV_DTYPES,                                                                         \
          "auto",                                                                                   \
-         "Number format of the KV cache; auto is f32 on the CPU.",                                 \
+         "Number format of the KV cache; auto is what the backend computes in, f32 on the CPU. "   \
+         "fp8 and int8 have a scale for each position and head.",                                  \
          0},                                                                                       \
         {"model",                                                                                  \
          "kv_cache_bytes",                                                                         \

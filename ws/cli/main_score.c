@@ -1,5 +1,5 @@
 // parley score: the logits at every position of a token sequence, as a safetensors file; or how far
-// those of other weights are from them.
+// those of other weights, or with another cache, are from them.
 #include "engine/model/model_config.h"
 #include "engine/model/safetensors.h"
 #include "ws/cli/score_compare.h"
@@ -8,12 +8,13 @@
 #include <string.h>
 
 #define COMPARE_WEIGHTS "off|" CLI_WEIGHT_DTYPES
+#define COMPARE_KV "off|" ENGINE_KV_DTYPES
 enum { COMPARE_CONTEXT = 1024 };
 
 struct settings {
     struct cli_model model;
     char *ids, *text, *logits, *compare_model;
-    int compare_weights;
+    int compare_weights, compare_kv;
     bool json;
 };
 static const struct config_key keys[] = {
@@ -28,6 +29,11 @@ static const struct config_key keys[] = {
      "Compare with the same model in these weights: top-1 agreement, perplexity of both, KL "
      "divergence, logits. Longer texts are cut into pieces of --session-len tokens, without it "
      "1024.",
+     0},
+    {"score", "compare_kv", CONFIG_CHOICE, offsetof(struct settings, compare_kv), 0, 0, COMPARE_KV,
+     "off",
+     "Compare with a KV cache of this number format, in the same way (with --compare-weights: with "
+     "both at once).",
      0},
     {"score", "compare_model", CONFIG_STRING, offsetof(struct settings, compare_model), 0, 0, "DIR",
      "", "Compare with this model folder instead, one that `parley quantize` wrote for example.",
@@ -132,6 +138,7 @@ static int compare(const struct settings *s, struct engine *e, const struct cli_
     struct score_comparison c;
     if (s->compare_model[0]) m.model = s->compare_model;
     if (s->compare_weights) m.weight_dtype = s->compare_weights - 1;
+    if (s->compare_kv) m.kv_dtype = s->compare_kv - 1;
     TRY(cli_engine_open(&other, &m, 1, err));
     int rc =
         score_compare(e, other, model, ids->ids, (int64_t)ids->len, model->session_len, &c, err);
@@ -140,14 +147,17 @@ static int compare(const struct settings *s, struct engine *e, const struct cli_
     return rc;
 }
 
+static bool is_comparing(const struct settings *s) {
+    return s->compare_weights || s->compare_kv || s->compare_model[0];
+}
+
 // What cannot be asked for; 0 or an exit status.
 static int check_usage(const char *command, const struct settings *s) {
-    bool comparing = s->compare_weights || s->compare_model[0];
     if (!s->model.model[0]) return cli_usage(command, CLI_NO_MODEL);
     if (!s->ids[0] == !s->text[0])
         return cli_usage(command, s->ids[0] ? "--ids and --text exclude each other"
                                             : "--ids gives at least one token id, --text a file");
-    if (comparing && s->logits[0])
+    if (is_comparing(s) && s->logits[0])
         return cli_usage(command, "--logits is of one model: leave out what compares");
     return 0;
 }
@@ -164,7 +174,7 @@ static int run(struct settings *s, struct err *err) {
     struct engine *e = NULL;
     struct token_list ids;
     int rc;
-    bool comparing = s->compare_weights || s->compare_model[0];
+    bool comparing = is_comparing(s);
     token_list_init(&ids);
     struct cli_model m = s->model;
     if (comparing && !m.session_len) TRY_GOTO(out, pick_context(&m, err));
@@ -182,9 +192,10 @@ int main_score(int argc, char **argv) {
     struct err err = {0};
     int n_words, rc = cli_parse(&table, &s, argc, argv,
                                 "score --model DIR (--ids 1,2,3 | --text FILE) [--logits "
-                                "OUT.safetensors | --compare-weights int8]",
+                                "OUT.safetensors | --compare-weights int8 | --compare-kv int8]",
                                 "Computes a token sequence and writes the logits at each position, "
-                                "or compares them\nwith those that other weights give.",
+                                "or compares them\nwith those that other weights, or a cache of "
+                                "another number format, give.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = check_usage(argv[0], &s);

@@ -131,6 +131,8 @@ static void describe(struct score_side *side, const struct engine *e, int64_t n_
     side->model = info->model_name;
     side->weight_dtype = info->weight_dtype;
     side->weight_bytes = info->weight_bytes;
+    side->kv_dtype = engine_kv_dtype_name(info->kv_dtype);
+    side->kv_bytes_per_token = info->block_bytes / info->block_tokens;
     side->perplexity = n_scored ? exp(-side->logprob / (double)n_scored) : NAN;
 }
 
@@ -177,6 +179,8 @@ static void put_side(struct json_writer *w, const char *key, const struct score_
     json_put_string(w, "model", s->model);
     json_put_string(w, "weight_dtype", s->weight_dtype);
     json_put_int(w, "weight_bytes", s->weight_bytes);
+    json_put_string(w, "kv_dtype", s->kv_dtype);
+    json_put_int(w, "kv_bytes_per_token", s->kv_bytes_per_token);
     json_put_double(w, "logprob", s->logprob);
     json_put_double(w, "perplexity", s->perplexity);
     json_close(w, '}');
@@ -204,8 +208,9 @@ static void print_json(const struct score_comparison *c) {
 }
 
 static void print_side(const char *label, const struct score_side *s) {
-    printf("  %-10s %s, %s weights of %.2f GB: perplexity %.4f\n", label, s->model, s->weight_dtype,
-           (double)s->weight_bytes / 1e9, s->perplexity);
+    printf("  %-10s %s, %s weights of %.2f GB, %s cache of %.1f kB a token: perplexity %.4f\n",
+           label, s->model, s->weight_dtype, (double)s->weight_bytes / 1e9, s->kv_dtype,
+           (double)s->kv_bytes_per_token / 1e3, s->perplexity);
 }
 
 void score_comparison_print(const struct score_comparison *c, bool json) {

@@ -1,12 +1,12 @@
 // How far the answers of one model are from those of another with the same tokens: what 8-bit
-// weights cost beside the model's own. Both are loaded, both read the same log, position by
-// position.
+// weights cost beside the model's own, or a cache of 8 bits. Both are loaded, both read the same
+// log, position by position.
 #pragma once
 #include "ws/cli/cli.h"
 
 struct score_side { // of one model
-    const char *model, *weight_dtype;
-    int64_t weight_bytes;
+    const char *model, *weight_dtype, *kv_dtype;
+    int64_t weight_bytes, kv_bytes_per_token;
     double logprob, perplexity; // of the n_scored tokens given what precedes them
 };
 
