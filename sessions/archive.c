@@ -58,6 +58,7 @@ void archive_session_view(const struct session_record *r, struct session_view *o
         .turn = -1,
         .sampling = r->sampling,
         .head = r->head,
+        .below = -1,
         .forked_from = r->forked_from,
         .forked_turn = r->forked_turn,
         .cancel_after_ms = r->cancel_after_ms,
@@ -184,6 +185,7 @@ static void write_numbers(struct json_writer *w, const struct turn_numbers *n) {
     json_put_int(w, "prefill_us", n->prefill_us);
     json_put_int(w, "first_token_us", n->first_token_us);
     json_put_int(w, "decode_us", n->decode_us);
+    json_put_int(w, "resume_us", n->resume_us);
     json_put_string(w, "cache_source", engine_cache_source_name(n->source));
 }
 

@@ -195,6 +195,8 @@ static int read_numbers(const struct reader *r, struct turn_numbers *n) {
     TRY(get_int(r, "prefill_us", 0, WHOLE, &n->prefill_us));
     TRY(get_int(r, "first_token_us", 0, WHOLE, &n->first_token_us));
     TRY(get_int(r, "decode_us", 0, WHOLE, &n->decode_us));
+    if (cJSON_GetObjectItemCaseSensitive(r->at, "resume_us")) // files of before have none
+        TRY(get_int(r, "resume_us", 0, WHOLE, &n->resume_us));
     TRY(get_string(r, "cache_source", true, &source));
     if (record_cache_source_parse(source, &n->source) < 0)
         return refuse(r, "'cache_source' is none that a turn can have");

@@ -1,4 +1,5 @@
-// Lists and searches: rows of the database, shown as they are in memory where they are. See service.h.
+// Lists and searches: rows of the database, shown as they are in memory where they are. See
+// service.h.
 #include "base/err.h"
 #include "sessions/service.h"
 #include <stdlib.h>
@@ -47,6 +48,7 @@ static void list_view(struct sessions *ss, const struct session_record *row,
     out->n_tokens = row->n_tokens;
     out->seq = row->seq;
     out->head = row->head;
+    out->below = -1;
 }
 
 void listing_done(struct sessions *ss, struct store_job *job) {
@@ -71,4 +73,12 @@ void listing_done(struct sessions *ss, struct store_job *job) {
                                .cursor = l->next[0] ? l->next : NULL};
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     free(views);
+}
+
+void listing_news(struct sessions *ss, const struct store_list *l) {
+    struct session_view view;
+    for (size_t i = 0; i < l->n_rows && ss->cb.on_changed && !ss->closing; i++) {
+        list_view(ss, &l->rows[i], &view);
+        ss->cb.on_changed(ss->cb.ctx, l->rows[i].owner, &view, false);
+    }
 }

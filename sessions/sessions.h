@@ -83,6 +83,7 @@ struct session_view { // one session as it is shown; strings borrowed during the
     const char *sampling;    // JSON object text of what the session sets, "{}"
     int64_t head;            // last turn of the path in use, TURN_NONE: the empty log. n_tokens is
                              // that path's length, n_turns counts the whole tree
+    int below;               // turns follow the head: 1; none does: 0; -1: not known (lists, tools)
     const char *forked_from; // id of the session that it is a copy of; NULL: of none
     int64_t forked_turn;     // and the last turn that was copied
     int64_t cancel_after_ms; // of a turn whose last client is lost; 0: it finishes
@@ -100,7 +101,7 @@ struct turn_input {
 struct turn_numbers {
     int64_t input_tokens, output_tokens, log_tokens, kept_tokens, computed_tokens;
     int64_t queue_us, prefill_us, first_token_us, decode_us;
-    int64_t resume_us; // of prefill_us: to have what an earlier turn had computed; not kept on disk
+    int64_t resume_us; // of prefill_us: to have what an earlier turn had computed
     enum engine_cache_source source;
 };
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
@@ -108,6 +109,7 @@ struct turn_view {
     int64_t turn;
     int64_t parent;          // the turn it follows, TURN_NONE: it is a first one
     const int64_t *siblings; // (n_siblings) all turns with this parent, itself included, ascending
+    const int32_t *inputs;   // (n_siblings) equal numbers, from 0: they have equal inputs
     size_t n_siblings;       // 0: not asked for, or it is the only one
     enum turn_state state;
     struct turn_input input; // of INPUT_IDS only n_ids

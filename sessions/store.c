@@ -18,6 +18,7 @@
 #define STEP_IDLE_US 1000     // between two steps of merging when there is nothing else to do
 #define STEP_BUSY_US 100000   // and when there is
 #define EMPTY_BUSY_US 5000000 // the log is emptied of what was deleted even if no moment is quiet
+#define NEWS_US 500000        // between two looks at what other programs have added
 #define RETRY_US 1000000      // a reader or a full disk is in the way: again later
 #define LAST_STEPS_US 500000 // for those that a stop finds undone; the next start goes on with them
 #define BUSY_WAL_FRAMES 4096 // under load, checkpoint when the log has grown by this much (16 MiB)
@@ -26,12 +27,14 @@ struct store {
     struct store_db db; // the store's thread; before and after it lives, the owner's
     pthread_t thread;
     int64_t stepped_us;         // when the index was merged a little last
+    int64_t looked_us;          // when it was looked for news last
     struct queue jobs, answers; // struct store_job *
     const struct clock *clock;
     // Owner's side: what the queue had no room for, in order.
     struct store_job *backlog, **backlog_end;
     size_t n_waiting;
     struct metric *m_commit, *m_wal, *m_errors;
+    struct store_job *news; // the store's thread: for what the next look finds
     bool run_ahead;
 };
 
@@ -56,10 +59,16 @@ void session_save_free(struct session_save *save) {
     free(save);
 }
 
-static void list_free(struct store_list *l) {
-    if (!l) return;
+static void list_clear(struct store_list *l) {
     for (size_t i = 0; i < l->n_rows; i++) session_record_release(&l->rows[i]);
     free(l->rows);
+    l->rows = NULL;
+    l->n_rows = 0;
+}
+
+static void list_free(struct store_list *l) {
+    if (!l) return;
+    list_clear(l);
     free(l->owner);
     free(l->query);
     free(l->cursor);
@@ -188,6 +197,25 @@ static int64_t tend_idle(struct store *st) {
     return again;
 }
 
+// Tells the owner what other programs have added. What cannot be read now is looked for again.
+static void look_for_news(struct store *st) {
+    int64_t now = clock_mono_us(&clock_system);
+    if (now - st->looked_us < NEWS_US) return;
+    st->looked_us = now;
+    struct store_job *job = st->news ? st->news : store_job_new(STORE_NEWS, 0);
+    st->news = job;
+    if (job && !job->list) job->list = calloc(1, sizeof *job->list);
+    if (!job || !job->list) return;
+    int rc = store_news_read(&st->db, job->list, &job->err);
+    if (rc == 0 && job->list->n_rows == 0) return;
+    if (rc < 0) {
+        list_clear(job->list);
+        return;
+    }
+    st->news = NULL;
+    queue_push(&st->answers, &job);
+}
+
 static void tend_last(struct store *st) {
     int64_t end = clock_mono_us(&clock_system) + LAST_STEPS_US;
     while (st->db.unmerged && clock_mono_us(&clock_system) < end && tidy(st)) continue;
@@ -202,7 +230,9 @@ static void *store_main(void *arg) {
         int got = queue_pop(&st->jobs, &jobs[0], wait_us);
         if (got < 0) break;
         if (got == 0) {
+            look_for_news(st);
             wait_us = tend_idle(st);
+            if (wait_us < 0 || wait_us > NEWS_US) wait_us = NEWS_US;
             continue;
         }
         size_t n = 1;
@@ -211,10 +241,12 @@ static void *store_main(void *arg) {
             n++;
         stop = jobs[n - 1]->kind == STORE_STOP;
         serve(st, jobs, n);
-        if (stop)
+        if (stop) {
             tend_last(st);
-        else
+        } else {
             tend_busy(st);
+            look_for_news(st);
+        }
         wait_us = IDLE_US;
     }
     return NULL;
@@ -241,6 +273,7 @@ static int prepare(struct store *st, const struct store_options *o, struct store
     TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
     TRY(store_read_next_key(&st->db, &start->next_key, err));
     TRY(store_tidy_init(&st->db, err));
+    TRY(store_news_init(&st->db, err));
     log_info("store.open", "schema=%d interrupted_turns=%lld recovered_tokens=%lld took_ms=%.1f",
              store_schema_version(), (long long)start->n_interrupted, (long long)start->n_recovered,
              (double)(clock_mono_us(&clock_system) - began) * 1e-3);
@@ -306,7 +339,7 @@ struct store_job *store_wait(struct store *st, int64_t timeout_us) {
     int got = timeout_us == 0 ? queue_try_pop(&st->answers, &job)
                               : queue_pop(&st->answers, &job, timeout_us);
     if (got != 1) return NULL;
-    st->n_waiting--;
+    if (job->kind != STORE_NEWS) st->n_waiting--; // nobody sent those
     push_backlog(st);
     return job;
 }
@@ -323,6 +356,7 @@ void store_close(struct store *st) {
     pthread_join(st->thread, NULL);
     queue_release(&st->jobs);
     queue_release(&st->answers);
+    store_job_free(st->news);
     store_db_close(&st->db, true);
     free(st);
 }

@@ -55,6 +55,7 @@ enum store_job_kind {
     STORE_LIST,   // list
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
     STORE_PROBE,  // writes one row: has a full disk got room again?
+    STORE_NEWS,   // sent by nobody: list has the rows that other programs have added
     STORE_STOP,   // the last job: checkpoint and end
 };
 struct store_job {
@@ -69,6 +70,7 @@ struct store_job {
     struct store_list *list;
     int rc; // verdict
     struct err err;
+    uint64_t replay; // TURNS: the sequence of the one that wants them; 0: the session itself
     uint64_t client; // LIST, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's backlog

@@ -294,6 +294,7 @@ int64_t store_db_wal_bytes(const struct store_db *db) {
 
 void store_db_close(struct store_db *db, bool checkpoint) {
     for (int i = 0; i < SQL_COUNT; i++) sqlite3_finalize(db->stmts[i]);
+    store_news_release(db);
     // The last connection takes the log in when it closes: not beside a guest's transaction. One
     // that is not done after 2 s was stopped in the middle of it: then SQLite's own lock holds.
     bool alone = store_db_write_begin(db, NULL) == 0;

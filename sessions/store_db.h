@@ -38,6 +38,9 @@ enum store_sql {
     SQL_TURNS_GET,
     SQL_TOKENS_GET,
     SQL_EVENTS_GET,
+    SQL_ROW_GET,
+    SQL_IMPORTED_GET,
+    SQL_DATA_VERSION,
     SQL_COUNT
 };
 struct store_db {
@@ -50,7 +53,10 @@ struct store_db {
     bool deleted;                   // the log still holds bytes of something deleted
     bool unmerged;                  // and so does the index, in its older segments
     bool merging, again;            // it is being merged; something was deleted meanwhile
-    bool salvage;                   // reading takes what it can get of a damaged record
+    int64_t data_version; // counts other connections' commits: as of the last look (store_news.c)
+    int64_t *imported;    // (n_imported) keys of imported sessions then, ascending
+    size_t n_imported;
+    bool salvage; // reading takes what it can get of a damaged record
 };
 
 // The server's read-write connection: lock, file mode, settings, checks, migrations.
@@ -110,6 +116,11 @@ int store_write_probe(struct store_db *db, int64_t now_ms, struct err *err);
 int store_tidy_init(struct store_db *db, struct err *err); // at the start: what was left to do
 int store_tidy_mark(struct store_db *db, struct err *err); // within a deletion's transaction
 int store_tidy_step(struct store_db *db, struct err *err); // a transaction of its own
+// store_news.c: what has been imported beside this connection since the last look: appends rows to
+// *out, also where it fails half-way; then the next look brings them again.
+int store_news_init(struct store_db *db, struct err *err);
+void store_news_release(struct store_db *db);
+int store_news_read(struct store_db *db, struct store_list *out, struct err *err);
 // store_recover.c: ends every turn without an end as "interrupted".
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
@@ -119,6 +130,8 @@ int store_read_session(struct store_db *db, const char *id, struct stored_sessio
 // These turns (ascending) with their tokens, of a session whose other parts stay empty.
 int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err);
+int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
+                   struct err *err); // E_NOTFOUND
 // owner NULL: everybody's.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
 // Numbers for new sessions: those below STORE_IMPORT_KEYS are counted up by the server, in its

@@ -95,6 +95,7 @@ static int read_turn_row(sqlite3_stmt *s, struct turn_record *r, bool salvage) {
     r->started_ms = sqlite3_column_int64(s, 29);
     r->ended_ms = sqlite3_column_int64(s, 30);
     r->parent = sqlite3_column_int64(s, 31);
+    n->resume_us = sqlite3_column_int64(s, 32);
     if (failed) return E_NOMEM;
     if (salvage && (r->n_alternatives < 0 || r->n_alternatives > SAMPLING_MAX_TOP_LOGPROBS))
         r->n_alternatives = 0;
@@ -235,6 +236,18 @@ static int find_session(struct store_db *db, const char *id, struct session_reco
                                    : store_db_error(db, err);
     sqlite3_reset(s);
     return rc;
+}
+
+int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_ROW_GET, err);
+    if (!s) return err->code;
+    sqlite3_bind_int64(s, 1, key);
+    int step = sqlite3_step(s);
+    int rc = step == SQLITE_ROW    ? read_session_row(s, out)
+             : step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no such session")
+                                   : store_db_error(db, err);
+    sqlite3_reset(s);
+    return rc == E_NOMEM ? err_set(err, rc, "no memory to read a session") : rc;
 }
 
 int store_read_session(struct store_db *db, const char *id, struct stored_session **out,

@@ -59,6 +59,9 @@ static const char *const migrations[] = {
     "UPDATE sessions SET head = n_turns - 1;",
     // 3: what becomes of a turn whose last client is lost.
     "ALTER TABLE sessions ADD COLUMN cancel_after_ms INTEGER NOT NULL DEFAULT 0;",
+    // 4: what it took to have an earlier turn's cache again. Turns from before have told it, but 0
+    // is all that is known of them.
+    "ALTER TABLE turns ADD COLUMN resume_us INTEGER NOT NULL DEFAULT 0;",
 };
 #define N_MIGRATIONS ((int)(sizeof migrations / sizeof *migrations))
 
@@ -69,6 +72,15 @@ static const char *const migrations[] = {
     "s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn, "                    \
     "s.cancel_after_ms FROM sessions s "                                                           \
     "JOIN models m ON m.key = s.model"
+
+// What of a turn is the same in a copy of it: all but its key, its place in a session, and the
+// event numbers and the request id that it has there. A column that a migration adds belongs here
+// or there; tests/unit/test_sessions_tree.c compares every one that the table has.
+#define TURN_FACTS                                                                                 \
+    "request, input_kind, input_text, input_ids, log_first, n_input, n_output, sampling, seed, "   \
+    "logprobs, n_alternatives, finish_reason, error_code, error_message, log_tokens, "             \
+    "kept_tokens, computed_tokens, queue_us, prefill_us, first_token_us, decode_us, "              \
+    "cache_source, instance, build, created_ms, started_ms, ended_ms, resume_us"
 
 static const char *const statements[SQL_COUNT] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -96,18 +108,19 @@ static const char *const statements[SQL_COUNT] = {
                      "error_code, error_message, log_tokens,"
                      " kept_tokens, computed_tokens, queue_us, prefill_us, first_token_us, "
                      "decode_us, cache_source, instance, build,"
-                     " seq_first, seq_last, created_ms, started_ms, ended_ms, parent) VALUES (?1, "
-                     "?2, ?22, "
-                     "?23, ?24, ?25, ?3, ?4, ?5, ?6, ?26,"
-                     " ?27, ?28, ?29, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?30, "
-                     "?31, ?18, ?19, ?32, ?20, ?21, ?33)",
+                     " seq_first, seq_last, created_ms, started_ms, ended_ms, resume_us, parent) "
+                     "VALUES (?1, ?2, ?23, "
+                     "?24, ?25, ?26, ?3, ?4, ?5, ?6, ?27,"
+                     " ?28, ?29, ?30, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?31, "
+                     "?32, ?18, ?19, ?33, ?20, ?21, ?22, ?34)",
     [SQL_TURN_SET] = "UPDATE turns SET input_ids = ?3, log_first = ?4, n_input = ?5, n_output = "
                      "?6, finish_reason = ?7,"
                      " error_code = ?8, error_message = ?9, log_tokens = ?10, kept_tokens = ?11, "
                      "computed_tokens = ?12, queue_us = ?13,"
                      " prefill_us = ?14, first_token_us = ?15, decode_us = ?16, cache_source = "
                      "?17, seq_first = ?18, seq_last = ?19,"
-                     " started_ms = ?20, ended_ms = ?21 WHERE session = ?1 AND turn = ?2",
+                     " started_ms = ?20, ended_ms = ?21, resume_us = ?22 WHERE session = ?1 AND "
+                     "turn = ?2",
     [SQL_TOKENS_DROP] = "DELETE FROM tokens WHERE session = ?1 AND turn = ?2",
     [SQL_TOKENS_ADD] = "INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, "
                        "alternatives, text, seq,"
@@ -121,18 +134,9 @@ static const char *const statements[SQL_COUNT] = {
     // One turn of a path into another session, where it is turn ?2 behind the one before it. No
     // event speaks of it there, and nobody asked for it under this request id.
     [SQL_FORK_TURN] =
-        "INSERT INTO turns (session, turn, parent, request_id, request, input_kind, input_text, "
-        "input_ids, log_first, n_input, n_output, sampling, seed, logprobs, n_alternatives, "
-        "finish_reason, error_code, error_message, log_tokens, kept_tokens, computed_tokens, "
-        "queue_us, prefill_us, first_token_us, decode_us, cache_source, instance, build, "
-        "seq_first, "
-        "seq_last, created_ms, started_ms, ended_ms) SELECT ?1, ?2, ?2 - 1, '', request, "
-        "input_kind, input_text, input_ids, log_first, n_input, n_output, sampling, seed, "
-        "logprobs, "
-        "n_alternatives, finish_reason, error_code, error_message, log_tokens, kept_tokens, "
-        "computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, instance, "
-        "build, 1, 1, created_ms, started_ms, ended_ms FROM turns WHERE session = ?3 AND turn = ?4"
-        " AND finish_reason IS NOT NULL",
+        "INSERT INTO turns (session, turn, parent, request_id, seq_first, seq_last, " TURN_FACTS
+        ") SELECT ?1, ?2, ?2 - 1, '', 1, 1, " TURN_FACTS " FROM turns WHERE session = ?3 AND "
+        "turn = ?4 AND finish_reason IS NOT NULL",
     [SQL_FORK_TOKENS] =
         "INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, alternatives, text, "
         "seq, seq_reserved) SELECT ?1, ?2, first, ids, logprobs, text_ends, alternatives, text, 1, "
@@ -153,6 +157,9 @@ static const char *const statements[SQL_COUNT] = {
         "INSERT INTO state (name, value) VALUES ('unmerged', 1) ON CONFLICT (name) DO NOTHING",
     [SQL_UNMERGED_CLEAR] = "DELETE FROM state WHERE name = 'unmerged'",
     [SQL_SESSION_GET] = "SELECT " SESSION_COLUMNS " WHERE s.id = ?1",
+    [SQL_ROW_GET] = "SELECT " SESSION_COLUMNS " WHERE s.key = ?1",
+    [SQL_IMPORTED_GET] = "SELECT key FROM sessions WHERE key >= ?1 ORDER BY key",
+    [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_KEY_GET] = "SELECT key FROM sessions WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
     [SQL_CUT_OFF_GET] =
         "SELECT coalesce(sum(length(p.ids) / 4), 0), coalesce(sum(length(p.text)), 0) FROM turns t"
@@ -166,7 +173,8 @@ static const char *const statements[SQL_COUNT] = {
         "kept_tokens,"
         " computed_tokens, queue_us, prefill_us, first_token_us, decode_us, cache_source, "
         "instance, build, seq_first,"
-        " seq_last, created_ms, started_ms, ended_ms, coalesce(parent, turn - 1) FROM turns"
+        " seq_last, created_ms, started_ms, ended_ms, coalesce(parent, turn - 1), resume_us FROM "
+        "turns"
         " WHERE session = ?1"
         " AND turn >= ?2 AND turn < ?3 ORDER BY turn",
     [SQL_TOKENS_GET] =

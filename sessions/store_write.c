@@ -99,7 +99,7 @@ static int write_title(struct store_db *db, const struct session_record *r, stru
     return store_db_step_done(db, s, err);
 }
 
-// Columns 1 to 21: those that both statements set.
+// Columns 1 to 22: those that both statements set.
 static void bind_turn_progress(sqlite3_stmt *s, int64_t key, const struct turn_record *r) {
     const struct turn_numbers *n = &r->numbers;
     sqlite3_bind_int64(s, 1, key);
@@ -123,21 +123,22 @@ static void bind_turn_progress(sqlite3_stmt *s, int64_t key, const struct turn_r
     sqlite3_bind_int64(s, 19, r->seq_last);
     sqlite3_bind_int64(s, 20, r->started_ms);
     sqlite3_bind_int64(s, 21, r->ended_ms);
+    sqlite3_bind_int64(s, 22, n->resume_us);
 }
 
 static void bind_turn_request(sqlite3_stmt *s, const struct turn_record *r) {
-    bind_text(s, 22, r->request_id);
-    bind_text(s, 23, r->request);
-    bind_text(s, 24, turn_input_kind_name(r->kind));
-    if (r->input_text) bind_bytes(s, 25, r->input_text, r->input_text_len);
-    bind_text(s, 26, r->sampling);
-    sqlite3_bind_int64(s, 27, (int64_t)r->seed);
-    sqlite3_bind_int(s, 28, r->logprobs);
-    sqlite3_bind_int(s, 29, r->n_alternatives);
-    bind_text(s, 30, r->instance);
-    bind_text(s, 31, r->build);
-    sqlite3_bind_int64(s, 32, r->created_ms);
-    sqlite3_bind_int64(s, 33, r->parent);
+    bind_text(s, 23, r->request_id);
+    bind_text(s, 24, r->request);
+    bind_text(s, 25, turn_input_kind_name(r->kind));
+    if (r->input_text) bind_bytes(s, 26, r->input_text, r->input_text_len);
+    bind_text(s, 27, r->sampling);
+    sqlite3_bind_int64(s, 28, (int64_t)r->seed);
+    sqlite3_bind_int(s, 29, r->logprobs);
+    sqlite3_bind_int(s, 30, r->n_alternatives);
+    bind_text(s, 31, r->instance);
+    bind_text(s, 32, r->build);
+    sqlite3_bind_int64(s, 33, r->created_ms);
+    sqlite3_bind_int64(s, 34, r->parent);
 }
 
 static int write_turn(struct store_db *db, int64_t key, const struct turn_save *t,

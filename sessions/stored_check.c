@@ -192,6 +192,7 @@ static int check_numbers(const struct turn_record *r, size_t i, struct err *err)
                {"prefill_us", n->prefill_us},
                {"first_token_us", n->first_token_us},
                {"decode_us", n->decode_us},
+               {"resume_us", n->resume_us},
                {"created_ms", r->created_ms},
                {"started_ms", r->started_ms},
                {"ended_ms", r->ended_ms}};

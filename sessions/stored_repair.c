@@ -63,7 +63,8 @@ static void repair_numbers(struct turn_record *r) {
     struct turn_numbers *n = &r->numbers;
     int64_t *const all[] = {&n->log_tokens, &n->kept_tokens,    &n->computed_tokens, &n->queue_us,
                             &n->prefill_us, &n->first_token_us, &n->decode_us,       &r->created_ms,
-                            &r->started_ms, &r->ended_ms,       &r->seq_first,       &r->seq_last};
+                            &r->started_ms, &r->ended_ms,       &r->seq_first,       &r->seq_last,
+                            &n->resume_us};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) fix_number(all[i]);
 }
 

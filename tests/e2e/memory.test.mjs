@@ -1,10 +1,11 @@
 // The product's first promise: what was said is known turns later, whatever happened to the cache and the process between.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { Server, temporaryFolder, unlimited } from './harness.mjs';
+import { Server, parley, temporaryFolder, unlimited } from './harness.mjs';
 
 const greedy = { temperature: 0, max_tokens: 48, logprobs: true };
 const talk = [
@@ -57,6 +58,14 @@ test(`a name is known after ten turns, its cache ${where} and a restart, token f
     if (i === restartAfter) assert.equal(turn.done.cache.source, 'recomputed', `turn ${i}`);
   }
   const back = turns[evictAfter].done.cache, before = turns[evictAfter - 1].done.usage.log_tokens;
+  // And it is on record, over the restart, wherever one looks: what a client is shown, and a tool.
+  const client = await server.connect();
+  const page = await client.ask({ type: 'session.get', session: first.session });
+  const { turn } = await client.ask({ type: 'turn.get', session: first.session, turn: evictAfter });
+  assert.deepEqual([page.turns[evictAfter].cache, turn.cache], [back, back]);
+  const shown = (...json) => execFileSync(parley, ['sessions', 'show', first.session, '--db', options.db, ...json], { encoding: 'utf8' });
+  assert.deepEqual(JSON.parse(shown('--json')).turns.map((one) => one.cache.resume_ms), turns.map((one) => one.done.cache.resume_ms));
+  assert.match(shown(), new RegExp(`cache ${back.source} brought back in ${back.resume_ms.toFixed(1)} ms`));
   assert.deepEqual([back.source, back.kept_tokens], parks ? ['host', before - 1] : ['recomputed', 0]);
   assert.ok(back.resume_ms > 0 && back.resume_ms < turns[evictAfter].done.timings.prefill_ms);
 });

@@ -63,6 +63,15 @@ test('import beside a running server: listed, found, continued; a taken id needs
   await talking;
   assert.deepEqual(await list(), ['own', 'zora']);
   await remembers(client, 'zora');
+  // Who watches the list hears of one without asking, and nobody of somebody else's.
+  const watcher = await server.connect();
+  await watcher.ask({ type: 'sessions.watch' });
+  const stranger = await good(['sessions', 'import', file, '--db', db, '--new-id', '--owner', 'somebody']);
+  const told = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--new-id', '--json'])).session;
+  const heard = (await watcher.next((frame) => frame.type === 'session.changed' && frame.session.id === told.id)).session;
+  assert.deepEqual([heard.title, heard.n_turns, heard.n_tokens, heard.state], [told.title, 2, told.n_tokens, 'cold']);
+  assert.ok(!watcher.frames.some((frame) => stranger.includes(frame.session?.id)));
+  await client.request({ type: 'session.close', session: told.id, delete: true });
   const taken = await run(['sessions', 'import', file, '--db', db]);
   assert.equal(taken.code, 1);
   assert.equal(taken.stderr, "parley: the session 'zora' exists already\n");

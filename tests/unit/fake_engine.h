@@ -118,6 +118,7 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     e->n_prefilled = t->started ? t->t.n_ids - t->n_cached : 0;
     e->n_generated = t->n_generated;
     e->prefill_us = 100;
+    e->resume_us = 40;
     e->decode_us = 10 * t->n_generated;
     e->queue_us = 5;
     if (q && t->started) q->n_cached = t->n_ids - (t->n_generated > 0);
@@ -237,8 +238,7 @@ void engine_sequence_park(struct engine *e, uint64_t sequence) {
     engine_sequence_release(e, sequence);
 }
 // Nor anything to bring back early.
-void engine_sequence_warm(struct engine *e, uint64_t sequence) {
-}
+void engine_sequence_warm(struct engine *e, uint64_t sequence) {}
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
     const struct fake_sequence *f = fake_sequence(from, false);
     if (to == 0 || to == from || fake_sequence(to, false)) return E_INVAL;

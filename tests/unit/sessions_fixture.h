@@ -78,6 +78,7 @@ static struct {
     void (*on_answer)(const struct seen_answer *a);
     size_t max_text;
     int n_changed, n_removed, n_progress;
+    char last_changed[80];
     unsigned char answered[FX_REQUESTS]; // how often request "qN" has been, by answer or event
 } fx;
 
@@ -217,6 +218,7 @@ static void fx_on_gone(void *ctx, uint64_t client, struct session *s) {
 static void fx_on_changed(void *ctx, const char *owner, const struct session_view *view,
                           bool removed) {
     fx.n_changed++;
+    snprintf(fx.last_changed, sizeof fx.last_changed, "%s", view->id);
     fx.n_removed += removed;
 }
 

@@ -132,6 +132,7 @@ static void the_same_bytes_come_back(void **state) {
             fail_msg("%s\n%s", before.data, after.data);
         if (i == 0) {
             assert_non_null(strstr(before.data, "\"text_base64\":\"dwA1A"));
+            assert_non_null(strstr(before.data, "\"resume_us\":40"));
             assert_non_null(strstr(before.data, "{ \"seed\": \"18446744073709551615\",\n"));
         }
         buf_release(&before), buf_release(&after);
@@ -202,6 +203,41 @@ static void a_running_server_finds_it_when_asked(void **state) {
     fx_open_session(1, "after");
     assert_int_equal(fx_get(1, "after")->kind, ANSWER_STATE);
     assert_int_equal(fx_get(1, fresh)->n_turns, 8);
+    buf_release(&file);
+    teardown();
+}
+
+// Whoever watches the list is told, without asking; of nothing but what was added.
+static void its_watchers_are_told(void **state) {
+    struct err err;
+    char fresh[80];
+    struct archive_import o = {.new_id = true};
+    setup();
+    make_rich("s");
+    struct buf file = exported(fx.path, "s");
+    for (int i = 0; i < 3; i++) {
+        if (import_text(fx.path, file.data, file.len, &o, fresh, &err) < 0)
+            fail_msg("%s", err.text);
+        for (int ms = 0; strcmp(fx.last_changed, fresh) != 0; ms++) {
+            if (ms == 5000) fail_msg("nobody was told of %s", fresh);
+            usleep(1000);
+            sessions_poll(fx.ss);
+        }
+        int told = fx.n_changed;
+        assert_int_equal(store_n_waiting(fx.ss->store), 0);
+        usleep(i ? 0 : 1200000); // two more looks
+        fx_settle();
+        assert_int_equal(fx.n_changed, told);
+    }
+    // What was there at the start is no news, what this server changes itself neither.
+    fx_restart();
+    fx.last_changed[0] = '\0';
+    usleep(1200000);
+    fx_turn(1, fresh, "go on");
+    usleep(1200000);
+    fx_settle();
+    assert_string_equal(fx.last_changed, fresh); // by its turn
+    assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 4);
     buf_release(&file);
     teardown();
 }
@@ -510,6 +546,7 @@ int main(void) {
         cmocka_unit_test(the_same_bytes_come_back),
         cmocka_unit_test(it_goes_on_where_it_was),
         cmocka_unit_test(a_running_server_finds_it_when_asked),
+        cmocka_unit_test(its_watchers_are_told),
         cmocka_unit_test(the_owner_can_be_named),
         cmocka_unit_test(turns_without_an_end_get_one),
         cmocka_unit_test(harm_is_named_and_changes_nothing),

@@ -296,6 +296,41 @@ static void the_system_prompt_comes_once_on_every_path(void **state) {
 
 // --- forks -------------------------------------------------------------------
 
+// Whatever a turn's row has, its copy has too, but for what says where it stands. So a column that
+// a later schema adds is not forgotten.
+static void check_copied_row(int64_t from_turn, const char *to, int64_t to_turn) {
+    static const char *const own[] = {"key",       "session",  "turn",      "parent",
+                                      "seq_first", "seq_last", "request_id"};
+    sqlite3 *db;
+    sqlite3_stmt *rows[2];
+    const char *sql = "SELECT t.* FROM turns t JOIN sessions s ON s.key = t.session WHERE s.id = "
+                      "?1 AND t.turn = ?2";
+    assert_int_equal(sqlite3_open_v2(fx.path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &rows[i], NULL), SQLITE_OK);
+        sqlite3_bind_text(rows[i], 1, i ? to : "s", -1, SQLITE_STATIC);
+        sqlite3_bind_int64(rows[i], 2, i ? to_turn : from_turn);
+        assert_int_equal(sqlite3_step(rows[i]), SQLITE_ROW);
+    }
+    int n_columns = sqlite3_column_count(rows[0]), n_compared = 0;
+    for (int c = 0; c < n_columns; c++) {
+        const char *name = sqlite3_column_name(rows[0], c);
+        bool its_own = false;
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++) its_own |= strcmp(name, own[k]) == 0;
+        if (its_own) continue;
+        n_compared++;
+        int n = sqlite3_column_bytes(rows[0], c);
+        if (sqlite3_column_type(rows[0], c) != sqlite3_column_type(rows[1], c) ||
+            sqlite3_column_bytes(rows[1], c) != n ||
+            (n && memcmp(sqlite3_column_blob(rows[0], c), sqlite3_column_blob(rows[1], c),
+                         (size_t)n) != 0))
+            fail_msg("the copy's %s is another one", name);
+    }
+    assert_int_equal(n_compared, n_columns - (int)(sizeof own / sizeof *own));
+    for (int i = 0; i < 2; i++) sqlite3_finalize(rows[i]);
+    sqlite3_close(db);
+}
+
 static void a_fork_is_a_session_of_its_own(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -314,6 +349,8 @@ static void a_fork_is_a_session_of_its_own(void **state) {
     assert_string_equal(t->rec.title, s->rec.title);
     check_tree("t");
     assert_true(t->cached_tokens > 0); // shared with the source
+    check_copied_row(0, "t", 0);
+    check_copied_row(1, "t", 1);
     fx_advance(61000000);
     assert_int_equal(f->count[EVENT_EVICTED], 1);
     assert_int_equal(t->cached_tokens, 0);

@@ -62,7 +62,7 @@ static void the_file_is_private_and_set_up(void **state) {
         const char *pragma, *value;
     } want[] = {{"PRAGMA journal_mode", "wal"},
                 {"PRAGMA application_id", "1347570777"},
-                {"PRAGMA user_version", "3"},
+                {"PRAGMA user_version", "4"},
                 {"PRAGMA foreign_key_check", NULL}};
     assert_int_equal(sqlite3_open_v2(fx.path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
     for (int i = 0; i < 4; i++) {
@@ -450,7 +450,66 @@ static void a_database_of_schema_1_means_the_same(void **state) {
     fx_teardown();
 }
 
+static void expect_tree(const char *id, int64_t head, const int64_t *parents, int64_t n) {
+    struct archive *a;
+    struct stored_session *s;
+    struct err err = {0};
+    if (archive_open(&a, fx.path, &err) < 0 || archive_load(a, id, &s, &err) < 0 ||
+        stored_session_check(s, &err) < 0)
+        fail_msg("%s: %s", id, err.text);
+    assert_int_equal(s->n_turns, n);
+    assert_int_equal(s->rec.head, head);
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(s->turns[i].rec.parent, parents[i]);
+        assert_int_equal(s->turns[i].rec.numbers.resume_us, 0); // nobody knows it any more
+    }
+    stored_session_free(s);
+    archive_close(a);
+}
+
+// Killed at schema 2, which knows of trees, and at 3, which knows of lost clients.
+static void a_database_of_a_later_schema_means_the_same(void **state) {
+    static const int64_t linear[] = {-1, 0, 1}, branched[] = {-1, 0, 0, 0};
+    int version = *(const int *)*state;
+    char from[300], tail[300];
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx_remove_files();
+    snprintf(tail, sizeof tail, "%s.tail", fx.path);
+    snprintf(from, sizeof from, "tests/fixtures/sessions/schema-%d.sqlite", version);
+    copy_file(from, fx.path);
+    strcat(from, ".tail");
+    copy_file(from, tail);
+    fx_open();
+    expect_tree("linear", 2, linear, 3);
+    expect_tree("branched", 1, branched, 4);
+    expect_tree("copy", 1, linear, 2);
+    expect_tree("empty", -1, NULL, 0);
+    expect_tree("cut-off", 2, linear, 3);
+    const struct seen_answer *a = fx_get(1, "cut-off");
+    assert_string_equal(a->turns[1].finish, "interrupted");
+    assert_true(a->turns[1].numbers.output_tokens >= 40); // streamed before the end: from the tail
+    fx.max_text = 4096;
+    fx_attach(1, "branched", 0);
+    assert_int_equal(fx_follower(1, "branched")->count[EVENT_DONE], 4);
+    assert_int_equal(fx_follower(1, "branched")->count[EVENT_REWOUND], 3);
+    assert_int_equal(fx_session("branched")->rec.cancel_after_ms, version > 2 ? 700 : 0);
+    fx_attach(2, "copy", 0);
+    assert_string_equal(fx_session("copy")->rec.forked_from, "branched");
+    // It is written as any other: what a turn took to resume is kept from here on.
+    free(fx_session("branched")->rec.fingerprint);
+    fx_session("branched")->rec.fingerprint = strdup(fake.info.fingerprint);
+    fx_turn(1, "branched", "on");
+    fx_restart();
+    a = fx_get(1, "branched");
+    assert_int_equal(a->turns[a->n_turns - 1].turn, 4);
+    assert_int_equal(a->turns[a->n_turns - 1].numbers.resume_us, 40);
+    unlink(tail);
+    fx_teardown();
+}
+
 int main(void) {
+    static int two = 2, three = 3;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_private_and_set_up),
         cmocka_unit_test(the_writers_settings_hold),
@@ -467,6 +526,8 @@ int main(void) {
         cmocka_unit_test(more_jobs_than_the_queue_holds_wait_in_order),
         cmocka_unit_test(records_that_contradict_themselves_are_refused_alone),
         cmocka_unit_test(a_database_of_schema_1_means_the_same),
+        cmocka_unit_test_prestate(a_database_of_a_later_schema_means_the_same, &two),
+        cmocka_unit_test_prestate(a_database_of_a_later_schema_means_the_same, &three),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

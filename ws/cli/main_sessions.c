@@ -99,6 +99,8 @@ static void show_turn(const struct stored_turn *stored, bool on_path) {
     printf(", %s, seed %llu, %lld + %lld tokens, cache %s", when, (unsigned long long)t.seed,
            (long long)t.numbers.input_tokens, (long long)t.numbers.output_tokens,
            engine_cache_source_name(t.numbers.source));
+    if (t.numbers.resume_us > 0)
+        printf(" brought back in %.1f ms", (double)t.numbers.resume_us / 1e3);
     if (t.numbers.decode_us > 0)
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
