@@ -191,6 +191,7 @@ static int copy_turn(struct session *to, const struct turn *from) {
         return E_NOMEM;
     }
     t->chat_begun = from->chat_begun;
+    t->said = from->said;
     return 0;
 }
 

@@ -45,24 +45,27 @@ static const char *refusal(const struct session *s, const struct request *r, con
     return NULL;
 }
 
-// A turn that is run again stands on the log of its own path.
 bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
     const char *message;
-    if (r->kind != REQUEST_TURN && r->kind != REQUEST_REPLAY) return false;
-    if (refusal(s, r, &message)) return false;
-    *n = 0;
-    for (int64_t turn = r->turn; turn != TURN_NONE; turn = s->turns[turn]->rec.parent) {
-        if (list) list[*n] = turn;
-        ++*n;
-        if (r->kind == REQUEST_TURN) break;
-    }
+    if (r->kind != REQUEST_TURN || refusal(s, r, &message)) return false;
+    if (list) list[0] = r->turn;
+    *n = 1;
     return true;
 }
 
-void debug_refuse(struct session *s, const struct request *r) {
+// True when it has been answered.
+static bool refused(struct session *s, const struct request *r) {
     const char *message = "", *code = refusal(s, r, &message);
-    requests_fail(s->service, r->client, r->request_id, s->rec.id, code ? code : "internal", 0,
-                  message);
+    if (code) requests_fail(s->service, r->client, r->request_id, s->rec.id, code, 0, message);
+    return code;
+}
+
+void debug_turn(struct session *s, const struct request *r) {
+    if (!refused(s, r)) requests_fail_memory(s->service, r);
+}
+
+void debug_replay(struct session *s, const struct request *r) {
+    if (!refused(s, r)) replays_start(s, r);
 }
 
 // --- turns -------------------------------------------------------------------
@@ -102,10 +105,7 @@ static void show_stored(struct session *s, const struct request *r, struct store
 }
 
 void debug_read(struct session *s, const struct request *r, struct stored_session *turns) {
-    if (r->kind == REQUEST_TURN)
-        show_stored(s, r, &turns->turns[turns->n_turns - 1]);
-    else
-        replays_start(s, r, turns);
+    show_stored(s, r, &turns->turns[turns->n_turns - 1]);
 }
 
 // --- events ------------------------------------------------------------------
@@ -161,6 +161,12 @@ void sessions_events(struct sessions *ss, const struct sessions_request *r, cons
     struct request q = requests_of(r, REQUEST_EVENTS, id);
     q.before = before;
     q.last = last;
+    requests_submit(ss, &q);
+}
+
+void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    struct request q = requests_of(r, REQUEST_CANCEL, id);
+    q.replay = true;
     requests_submit(ss, &q);
 }
 

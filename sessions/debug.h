@@ -36,3 +36,6 @@ void sessions_events(struct sessions *ss, const struct sessions_request *r, cons
 // leaves: that ends it. One at a time for each client.
 void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t turn);
+// Ends this client's replay of a turn of the session: that is answered by the error "cancelled",
+// this by ANSWER_CANCELLING, also where none runs.
+void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *r, const char *id);

@@ -1,16 +1,21 @@
 // Recorded turns run again on the server's engine. See debug.h, rerun.h, service.h.
 //
-// A replay owns copies of all it needs, so its session may leave memory meanwhile. Its engine
-// sequence is its own: numbers with the highest bit, which no session's has. It ends when it has
-// been answered, when its client leaves, when its session is deleted, or with the service.
+// A replay owns copies of all it needs, so its session may leave memory meanwhile. The log that its
+// turn stands on is the session's as far as that is on the path in use; the rest is read from the
+// record, a few turns at a time, of which only the ids stay: what is held is the log and the one
+// turn, however long the session is. Its engine sequence is its own: numbers with the highest bit,
+// which no session's has. It ends when it has been answered or cancelled, when its client leaves,
+// when its session is deleted, or with the service.
 #include "base/err.h"
 #include "sessions/debug.h"
 #include "sessions/service.h"
+#include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
 #define REPLAY_SEQUENCES ((uint64_t)1 << 63)
+#define READ_TURNS 16 // at a time
 
 struct replaying {
     uint64_t sequence, turn; // the engine's numbers
@@ -18,7 +23,12 @@ struct replaying {
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
     bool told;    // ANSWER_REPLAYING has been said
-    bool stopped; // nobody waits for it any more; the engine's last event ends it
+    bool
+        stopped; // nobody waits for it any more; the engine's last event, or what was read, ends it
+    int64_t key; // of its session
+    int64_t *path; // (n_path) the turns to be read, the one that is run last; n_read have been
+    size_t n_path, n_read;
+    struct session_record shape; // of its session: the window alone
     struct stored_turn stored;
     struct replay_log log;
     struct rerun rerun;
@@ -32,6 +42,7 @@ static void drop(struct sessions *ss, struct replaying *p) {
     turn_record_release(&p->stored.rec);
     token_run_release(&p->stored.tokens);
     free(p->log.ids);
+    free(p->path);
     free(p);
 }
 
@@ -102,44 +113,108 @@ static void advance(struct sessions *ss, struct replaying *p) {
     drop(ss, p);
 }
 
-// Its log is that of its path up to the end of the turn, which comes last in what was read.
-static int take_record(struct replaying *p, struct stored_session *turns, struct err *err) {
-    for (size_t i = 0; i < turns->n_turns; i++)
-        TRY(replay_log_add_turn(&p->log, &turns->turns[i], err));
-    struct stored_turn *last = &turns->turns[turns->n_turns - 1];
-    p->stored = *last;
-    *last = (struct stored_turn){0};
-    return 0;
+// --- its record --------------------------------------------------------------
+
+static void fail_memory(struct sessions *ss, struct replaying *p) {
+    fail(ss, p, "overloaded", "the server is out of memory");
+    drop(ss, p);
 }
 
-void replays_start(struct session *s, const struct request *r, struct stored_session *turns) {
-    struct sessions *ss = s->service;
-    struct replay_window window;
+static void read_next(struct sessions *ss, struct replaying *p) {
+    size_t left = p->n_path - p->n_read, n = left < READ_TURNS ? left : READ_TURNS;
+    struct store_job *job = store_job_new(STORE_TURNS, p->key);
+    if (job) job->turns = malloc(n * sizeof *job->turns);
+    if (!job || !job->turns) {
+        store_job_free(job);
+        fail_memory(ss, p);
+        return;
+    }
+    memcpy(job->turns, p->path + p->n_read, n * sizeof *job->turns);
+    job->n_turns = n;
+    job->replay = p->sequence;
+    store_send(ss->store, job);
+}
+
+// The log up to where the turn's path leaves the path in use, and the turns behind that.
+static int find_path(struct replaying *p, const struct session *s, int64_t turn) {
     struct err err = {0};
+    size_t n_log;
+    int64_t shared = tree_fork_point(s, s->turns[turn]->rec.parent, &n_log), at;
+    for (at = turn; at != shared; at = s->turns[at]->rec.parent) p->n_path++;
+    p->path = malloc(p->n_path * sizeof *p->path);
+    if (!p->path) return E_NOMEM;
+    size_t i = p->n_path;
+    for (at = turn; at != shared; at = s->turns[at]->rec.parent) p->path[--i] = at;
+    return replay_log_add(&p->log, s->log, n_log, &err);
+}
+
+static void begin(struct sessions *ss, struct replaying *p) {
+    struct replay_window window;
+    struct stored_session turns = {.rec = p->shape, .turns = &p->stored, .n_turns = 1};
+    replay_window(&turns, false, &window); // the turn's log is the longest there is
+    rerun_begin(&p->rerun, &p->stored, p->log.ids, &window, true);
+    advance(ss, p);
+}
+
+void replays_start(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
     if (r->client == CLIENT_GONE) return;
     struct replaying *p = calloc(1, sizeof *p);
     if (!p) {
-        err_set(&err, E_NOMEM, "the server is out of memory");
-        requests_fail_err(ss, r, &err);
+        requests_fail_memory(ss, r);
         return;
     }
     DL_APPEND(ss->replays, p);
     p->sequence = REPLAY_SEQUENCES | ++ss->next_replay;
     p->client = r->client;
+    p->key = s->rec.key;
     memcpy(p->request_id, r->request_id, sizeof p->request_id);
     strcpy(p->session, s->rec.id);
+    p->stored.rec.turn = r->turn;
     rerun_init(&p->rerun, ss->info, REPLAY_TOP);
-    turns->rec.session_len = s->rec.session_len;
-    turns->rec.memory_len = s->rec.memory_len;
-    turns->rec.sink_len = s->rec.sink_len;
-    replay_window(turns, false, &window);
-    if (take_record(p, turns, &err) < 0) {
-        fail(ss, p, err.code == E_NOMEM ? "overloaded" : "store_failed", err.text);
-        drop(ss, p);
-        return;
+    p->shape.session_len = s->rec.session_len;
+    p->shape.memory_len = s->rec.memory_len;
+    p->shape.sink_len = s->rec.sink_len;
+    if (find_path(p, s, r->turn) < 0)
+        fail_memory(ss, p);
+    else
+        read_next(ss, p);
+}
+
+// Of the turns before it the ids, of the last one all.
+static int take_record(struct replaying *p, struct store_job *job) {
+    struct stored_session *got = job->loaded;
+    int rc = job->rc;
+    if (rc == 0 && got->n_turns != job->n_turns) rc = E_CORRUPT;
+    if (rc == E_NOMEM) return err_set(&job->err, rc, "the server is out of memory");
+    if (rc == E_CORRUPT) return err_set(&job->err, rc, "the record of this session is damaged");
+    TRY(rc);
+    for (size_t i = 0; i < got->n_turns; i++)
+        TRY(replay_log_add_turn(&p->log, &got->turns[i], &job->err));
+    p->n_read += got->n_turns;
+    if (p->n_read < p->n_path) return 0;
+    struct stored_turn *last = &got->turns[got->n_turns - 1];
+    p->stored = *last;
+    *last = (struct stored_turn){0};
+    return 0;
+}
+
+void replays_read(struct sessions *ss, struct store_job *job) {
+    struct replaying *p;
+    DL_FOREACH(ss->replays, p) {
+        if (p->sequence == job->replay) break;
     }
-    rerun_begin(&p->rerun, &p->stored, p->log.ids, &window, true);
-    advance(ss, p);
+    if (!p) return;
+    if (p->stopped) {
+        drop(ss, p);
+    } else if (take_record(p, job) < 0) {
+        fail(ss, p, job->err.code == E_NOMEM ? "overloaded" : "store_failed", job->err.text);
+        drop(ss, p);
+    } else if (p->n_read < p->n_path) {
+        read_next(ss, p);
+    } else {
+        begin(ss, p);
+    }
 }
 
 bool replays_engine_event(struct sessions *ss, const struct engine_event *e) {
@@ -163,7 +238,7 @@ bool replays_engine_event(struct sessions *ss, const struct engine_event *e) {
 
 static void stop(struct sessions *ss, struct replaying *p) {
     p->stopped = true;
-    engine_turn_cancel(ss->engine, p->sequence, p->turn);
+    if (p->running) engine_turn_cancel(ss->engine, p->sequence, p->turn);
 }
 
 bool replays_has(const struct sessions *ss, uint64_t client) {
@@ -185,6 +260,14 @@ static void stop_saying(struct sessions *ss, struct replaying *p, const char *co
                         const char *message) {
     stop(ss, p);
     fail(ss, p, code, message);
+}
+
+void replays_cancel(struct sessions *ss, uint64_t client, const char *session) {
+    struct replaying *p;
+    DL_FOREACH(ss->replays, p) {
+        if (p->client == client && !p->stopped && strcmp(p->session, session) == 0)
+            stop_saying(ss, p, "cancelled", "the replay was cancelled");
+    }
 }
 
 void replays_session_gone(struct sessions *ss, const char *id) {

@@ -32,6 +32,11 @@ static struct client *client_of(struct sessions *ss, uint64_t number) {
     return NULL;
 }
 
+// It keeps nothing that we would have to know of it.
+static bool client_is_idle(const struct client *c) {
+    return !c->attachments && !c->authored && c->n_deferred == 0;
+}
+
 static void client_forget(struct sessions *ss, struct client *c) {
     HASH_DEL(ss->clients, c);
     free(c);
@@ -46,7 +51,8 @@ int deliver_defer(struct sessions *ss, uint64_t client) {
 uint64_t deliver_resume(struct sessions *ss, uint64_t client) {
     struct client *c = find_client(ss, client);
     if (!c) return CLIENT_GONE;
-    if (--c->n_deferred == 0 && !c->attachments) client_forget(ss, c);
+    c->n_deferred--;
+    if (client_is_idle(c)) client_forget(ss, c);
     return client;
 }
 
@@ -91,6 +97,7 @@ int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
         DL_APPEND(s->attachments, a);
         DL_APPEND2(c->attachments, a, client_prev, client_next);
     }
+    if (s->author == client) deliver_forget_author(s);
     lost_end(s);
     a->cursor = cursor;
     a->waiting = true;
@@ -114,9 +121,29 @@ void deliver_detach(struct attachment *a) {
     forget_told(s, a->client, INT64_MAX);
     DL_DELETE(s->attachments, a);
     DL_DELETE2(c->attachments, a, client_prev, client_next);
-    if (!c->attachments && c->n_deferred == 0) client_forget(ss, c);
+    if (client_is_idle(c)) client_forget(ss, c);
     free(a);
     service_touch(s);
+}
+
+void deliver_forget_author(struct session *s) {
+    struct sessions *ss = s->service;
+    struct client *c = find_client(ss, s->author);
+    if (s->author == CLIENT_GONE) return;
+    DL_DELETE2(c->authored, s, author_prev, author_next);
+    s->author = CLIENT_GONE;
+    if (client_is_idle(c)) client_forget(ss, c);
+}
+
+int deliver_note_author(struct session *s, uint64_t client) {
+    struct client *c = client == CLIENT_GONE ? NULL : client_of(s->service, client);
+    if (!c && client != CLIENT_GONE) return E_NOMEM;
+    if (s->author != client) deliver_forget_author(s);
+    if (!c || s->author == client) return 0;
+    if (session_attachment(s, client)) return 0;
+    s->author = client;
+    DL_APPEND2(c->authored, s, author_prev, author_next);
+    return 0;
 }
 
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
@@ -126,6 +153,11 @@ void sessions_client_gone(struct sessions *ss, uint64_t client) {
     while ((c = find_client(ss, client)) && c->attachments) {
         struct session *s = c->attachments->session;
         deliver_detach(c->attachments);
+        lost_begin(s);
+    }
+    while ((c = find_client(ss, client)) && c->authored) {
+        struct session *s = c->authored;
+        deliver_forget_author(s);
         lost_begin(s);
     }
     if (c) client_forget(ss, c); // requests of it still wait: they will find it gone
@@ -241,6 +273,7 @@ static void fill_event(const struct session *s, const struct event_record *e,
         out->session.seq = e->seq;
         out->session.head = out->head = e->turn;
         out->session.n_tokens = session_tokens_at(s, e->seq);
+        out->session.below = session_below(s, e->turn, e->seq);
         break;
     case EVENT_EVICTED:
     case EVENT_PARKED:

@@ -13,10 +13,12 @@
 #include <string.h>
 #include <utlist.h>
 
-// The first words of a conversation are its automatic title for ever.
+// The first words of a conversation are its automatic title: the last that were said as such.
 static void keep_first_words(struct session *s, const struct turn_record *r) {
-    if (!s->first_words[0] && r->input_text)
-        session_title_from(r->input_text, r->input_text_len, s->first_words, sizeof s->first_words);
+    bool first = !s->first_words[0] || (r->parent == TURN_NONE && r->turn > s->first_words_turn);
+    if (!first || !r->input_text) return;
+    session_title_from(r->input_text, r->input_text_len, s->first_words, sizeof s->first_words);
+    s->first_words_turn = r->turn;
 }
 
 void history_trim(struct session *s) {

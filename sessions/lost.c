@@ -1,11 +1,13 @@
 // Turns whose last client is lost. See service.h, struct session_open.
 //
-// The clock starts when a connection ends and leaves nobody attached (who detaches has said that it
-// does not care to follow), and stops when somebody attaches or starts a turn.
+// The clock starts when a connection ends and leaves nobody who is attached or has started what
+// runs or waits (who detaches has said that it does not care to follow), and stops when somebody
+// attaches or starts a turn.
 #include "sessions/service.h"
 
 void lost_begin(struct session *s) {
-    if (s->attachments || !s->rec.cancel_after_ms || !session_has_turn(s)) return;
+    if (s->attachments || s->author != CLIENT_GONE) return;
+    if (!s->rec.cancel_after_ms || !session_has_turn(s)) return;
     s->lost_us = service_now(s->service) + s->rec.cancel_after_ms * 1000;
     service_timers_changed(s);
 }
@@ -20,6 +22,7 @@ bool lost_is_due(const struct session *s) {
 }
 
 void lost_settle(struct session *s) {
+    if (!session_has_turn(s)) deliver_forget_author(s);
     if (!lost_is_due(s)) return;
     lost_end(s);
     for (size_t i = 0; i < s->n_turns; i++)

@@ -36,6 +36,7 @@ struct request {
     bool delete_it;           // CLOSE
     struct turn_input input;  // START
     bool queue;               // START
+    bool replay;              // CANCEL: its client's replay, no turn
     int64_t turn;             // CANCEL, TURN, REPLAY, REWIND, REGENERATE, FORK
     struct request *next;
 };

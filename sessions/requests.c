@@ -234,36 +234,47 @@ static void detach(struct session *s, const struct request *r) {
     deliver_answer_told(s, r->client, INT64_MAX);
     struct attachment *at = session_attachment(s, r->client);
     if (at) deliver_detach(at);
+    if (s->author == r->client) deliver_forget_author(s);
     struct session_answer a = {
         .kind = ANSWER_DETACHED, .request_id = r->request_id, .session_id = s->rec.id};
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
 
-// The siblings of all turns of a page, one list behind the other; NULL: no memory.
-static int64_t *list_siblings(const struct session *s, const struct session_page *page,
-                              struct turn_view *views) {
-    size_t total = 0, n;
+// The siblings of all turns of a page, and which of them say the same: one list behind the other.
+struct page_siblings {
+    int64_t *list;
+    int32_t *inputs;
+};
+
+static int list_siblings(const struct session *s, const struct session_page *page,
+                         struct turn_view *views, struct page_siblings *out) {
+    size_t total = 0, n, at = 0;
     for (size_t i = 0; i < page->n; i++)
         total += session_siblings(s, s->turns[page->turns[i]], NULL);
-    int64_t *list = malloc((total + 1) * sizeof *list), *at = list;
-    for (size_t i = 0; list && i < page->n; i++, at += n) {
-        n = session_siblings(s, s->turns[page->turns[i]], at);
-        views[i].siblings = at;
+    out->list = malloc((total + 1) * sizeof *out->list);
+    out->inputs = malloc((total + 1) * sizeof *out->inputs);
+    if (!out->list || !out->inputs) return E_NOMEM;
+    for (size_t i = 0; i < page->n; i++, at += n) {
+        n = session_siblings(s, s->turns[page->turns[i]], out->list + at);
+        TRY(session_sibling_inputs(s, out->list + at, n, out->inputs + at));
+        views[i].siblings = out->list + at;
+        views[i].inputs = out->inputs + at;
         views[i].n_siblings = n > 1 ? n : 0;
     }
-    return list;
+    return 0;
 }
 
 static void get(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct session_page page = {0};
     struct turn_view *views = NULL;
-    int64_t *siblings = NULL;
+    struct page_siblings siblings = {0};
+    int rc = E_NOMEM;
     if (session_page(s, r->last, r->before, &page) == 0) views = calloc(page.n + 1, sizeof *views);
     for (size_t i = 0; views && i < page.n; i++)
         session_turn_view(s, s->turns[page.turns[i]], &views[i]);
-    if (views) siblings = list_siblings(s, &page, views);
-    if (!siblings || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
+    if (views) rc = list_siblings(s, &page, views, &siblings);
+    if (rc < 0 || (r->attach && deliver_attach(s, r->client, session_tellable(s)) < 0)) {
         requests_fail_memory(ss, r);
         goto free;
     }
@@ -278,7 +289,8 @@ static void get(struct session *s, const struct request *r) {
     a.seq = a.session.seq;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 free:
-    free(siblings);
+    free(siblings.list);
+    free(siblings.inputs);
     free(views);
     free(page.turns);
 }
@@ -286,6 +298,13 @@ free:
 char *requests_first_words(const struct session *s) {
     char title[SESSION_AUTO_TITLE_BYTES];
     memcpy(title, s->first_words, sizeof title);
+    int64_t since = title[0] ? s->first_words_turn : -1;
+    for (int64_t i = s->roots.last; i > since; i = s->turns[i]->older) {
+        const struct turn_record *t = &s->turns[i]->rec;
+        if (!t->input_text) continue;
+        session_title_from(t->input_text, t->input_text_len, title, sizeof title);
+        return strdup(title);
+    }
     for (size_t i = 0; i < s->n_turns && !title[0]; i++) {
         const struct turn_record *t = &s->turns[i]->rec;
         if (t->input_text)
@@ -360,7 +379,10 @@ static void close_session(struct session *s, const struct request *r) {
 
 static void cancel(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    run_turn_cancel(s, r->turn);
+    if (r->replay)
+        replays_cancel(ss, r->client, s->rec.id);
+    else
+        run_turn_cancel(s, r->turn);
     struct session_answer a = {.kind = ANSWER_CANCELLING,
                                .request_id = r->request_id,
                                .session_id = s->rec.id,
@@ -406,8 +428,10 @@ void requests_run(struct session *s, const struct request *r) {
         debug_events(s, r);
         break;
     case REQUEST_TURN:
+        debug_turn(s, r);
+        break;
     case REQUEST_REPLAY:
-        debug_refuse(s, r);
+        debug_replay(s, r);
         break;
     case REQUEST_REWIND:
         branch_rewind(s, r);

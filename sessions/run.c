@@ -227,6 +227,7 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     rec->created_ms = service_now_ms(ss);
     t->accepted_us = service_now(ss);
     t->version = 1;
+    if (!failed) turn_note_input(t);
     if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;
 no_memory:
     turn_free(t);
@@ -303,10 +304,14 @@ static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     return 0;
 }
 
+// The first words said name a session that its user has not named, and so do those that are put in
+// their place.
 static void title_from_first(struct session *s, const struct turn *t, struct pending *p) {
     char title[SESSION_AUTO_TITLE_BYTES];
-    if (!s->rec.auto_title || s->rec.title[0] || !t->rec.input_text) return;
+    bool first = t->rec.parent == TURN_NONE || !s->rec.title[0];
+    if (!s->rec.auto_title || !first || !t->rec.input_text) return;
     session_title_from(t->rec.input_text, t->rec.input_text_len, title, sizeof title);
+    if (strcmp(title, s->rec.title) == 0) return;
     char *copy = strdup(title);
     if (!copy) return; // the next message will do
     p->title = s->rec.title;
@@ -314,9 +319,21 @@ static void title_from_first(struct session *s, const struct turn *t, struct pen
     s->title_dirty = true;
 }
 
+// Said by who started a turn, or says so again: it keeps the turn going, while it is there.
+static int note_author(struct session *s, const struct request *r) {
+    TRY(deliver_note_author(s, r->client));
+    lost_end(s);
+    if (r->client == CLIENT_GONE) lost_begin(s); // it left before its turn began
+    return 0;
+}
+
 static void answer_again(struct session *s, const struct request *r, const struct turn *t) {
     struct pending *p = save_pending(s, PENDING_TURN, r, t->rec.seq_first);
-    if (!p) {
+    if (!p || note_author(s, r) < 0) {
+        if (p) {
+            DL_DELETE(s->pending, p);
+            pending_free(p);
+        }
         refuse(s, r, "overloaded", "the server is out of memory");
         return;
     }
@@ -354,7 +371,9 @@ void run_turn_start(struct session *s, const struct request *r) {
     if (moves && !branch_can_move(s, r, r->after)) return;
     struct turn *t = check_input(s, &r->input, &err) == 0 ? make_turn(s, r, &err) : NULL;
     struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
-    if (t && (!p || begin(s, t, moves ? r->after : s->head, p, &err) < 0) && !err.code)
+    if (p && deliver_note_author(s, r->client) < 0)
+        err_set(&err, E_NOMEM, "the server is out of memory");
+    else if (t && (!p || begin(s, t, moves ? r->after : s->head, p, &err) < 0) && !err.code)
         err_set(&err, E_NOMEM, "the server is out of memory");
     if (err.code < 0) {
         if (p) {
@@ -367,8 +386,7 @@ void run_turn_start(struct session *s, const struct request *r) {
     }
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
-    lost_end(s);
-    if (r->client == CLIENT_GONE) lost_begin(s); // it left before its turn began
+    (void)note_author(s, r); // which it is already
     title_from_first(s, t, p);
     ss->n_active++;
     s->changed = true;

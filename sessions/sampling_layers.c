@@ -1,5 +1,5 @@
-// Sampling parameters in layers: a turn's values go over its session's, those over the server's. See
-// service.h.
+// Sampling parameters in layers: a turn's values go over its session's, those over the server's.
+// See service.h.
 #include "base/err.h"
 #include "base/json_raw.h"
 #include "sessions/service.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 
 int layers_turn(struct session *s, const char *sampling, struct turn_sampling *out,
-                      struct err *err) {
+                struct err *err) {
     struct sessions *ss = s->service;
     *out = (struct turn_sampling){.params = ss->o.sampling};
     TRY(sampling_json_apply(out, s->rec.sampling, ss->info->n_vocab, err));
@@ -30,8 +30,7 @@ char *layers_normal(struct sessions *ss, const char *sampling, struct err *err) 
     return write_sampling(&t, t.set, err);
 }
 
-char *layers_again(struct session *s, const char *request, const char *sampling,
-                              struct err *err) {
+char *layers_again(struct session *s, const char *request, const char *sampling, struct err *err) {
     struct sessions *ss = s->service;
     struct turn_sampling t = {.params = ss->o.sampling};
     size_t len;

@@ -32,7 +32,8 @@
 struct client {
     uint64_t number;
     struct attachment *attachments;
-    int64_t n_deferred; // requests of it that wait for their session
+    struct session *authored; // by deliver_note_author
+    int64_t n_deferred;       // requests of it that wait for their session
     UT_hash_handle hh;
 };
 
@@ -114,6 +115,8 @@ bool opening_admit(struct session *s, const struct request *r, int64_t head);
 
 // listing.c
 void listing_done(struct sessions *ss, struct store_job *job);
+// Rows that another program has added: whoever watches the list is told.
+void listing_news(struct sessions *ss, const struct store_list *rows);
 
 // sampling_layers.c: JSON text that a client gave, or NULL, is checked here
 int layers_turn(struct session *s, const char *sampling, struct turn_sampling *out,
@@ -143,7 +146,7 @@ void run_interrupt(
 void run_engine_event(struct sessions *ss, const struct engine_event *e);
 
 // lost.c
-void lost_begin(struct session *s); // a connection has ended: is anybody left?
+void lost_begin(struct session *s); // a client has gone: is anybody left?
 void lost_end(struct session *s);   // somebody is
 bool lost_is_due(const struct session *s);
 void lost_settle(struct session *s);
@@ -178,6 +181,9 @@ int deliver_defer(struct sessions *ss, uint64_t client); // a request of it wait
 uint64_t deliver_resume(struct sessions *ss,
                         uint64_t client); // and goes on: the client, or CLIENT_GONE
 void deliver_detach(struct attachment *a);
+// A client that starts a turn follows it as far as lost.c is concerned. E_NOMEM.
+int deliver_note_author(struct session *s, uint64_t client);
+void deliver_forget_author(struct session *s);
 // Requests that events up to there would have answered, which the client is not going to take.
 void deliver_answer_told(struct session *s, uint64_t client, int64_t upto);
 void deliver_ready(struct session *s); // on_ready to whom it concerns
@@ -186,17 +192,19 @@ void deliver_committed(struct session *s,
                        struct pending *p); // takes p: its answer, or the event that answers
 
 // debug.c
-// The turns that the request wants from the record, into *list (or NULL) with room for all there
-// are. False: none, or it will be refused.
+// The turn that the request wants from the record, into *list (or NULL). False: none, or it will be
+// refused.
 bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n);
-void debug_refuse(struct session *s, const struct request *r); // what debug_needs() did not want
+void debug_turn(struct session *s, const struct request *r); // what debug_needs() did not want
+void debug_replay(struct session *s, const struct request *r);
 void debug_events(struct session *s, const struct request *r);
 void debug_read(struct session *s, const struct request *r, struct stored_session *turns);
 
 // debug_replay.c
 bool replays_has(const struct sessions *ss, uint64_t client);
-// Takes the last of the turns over.
-void replays_start(struct session *s, const struct request *r, struct stored_session *turns);
+void replays_start(struct session *s, const struct request *r); // of a turn that may be run again
+void replays_read(struct sessions *ss, struct store_job *job);  // a part of its path
+void replays_cancel(struct sessions *ss, uint64_t client, const char *session);
 bool replays_engine_event(struct sessions *ss, const struct engine_event *e); // true: it was theirs
 void replays_client_gone(struct sessions *ss, uint64_t client);
 void replays_session_gone(struct sessions *ss, const char *id);

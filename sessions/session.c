@@ -298,6 +298,40 @@ size_t session_siblings(const struct session *s, const struct turn *t, int64_t *
     return n;
 }
 
+struct said {
+    uint64_t input;
+    size_t at; // in the list
+};
+
+static int by_input(const void *a, const void *b) {
+    const struct said *x = a, *y = b;
+    if (x->input != y->input) return x->input < y->input ? -1 : 1;
+    return (x->at > y->at) - (x->at < y->at);
+}
+
+int session_sibling_inputs(const struct session *s, const int64_t *list, size_t n,
+                           int32_t *inputs) {
+    struct said *said = malloc((n + 1) * sizeof *said);
+    int32_t next = 0;
+    if (!said) return E_NOMEM;
+    for (size_t i = 0; i < n; i++) said[i] = (struct said){s->turns[list[i]]->said, i};
+    qsort(said, n, sizeof *said, by_input);
+    for (size_t i = 0, first = 0; i < n; i++) { // first the place of the first one of each
+        if (said[i].input != said[first].input) first = i;
+        inputs[said[i].at] = (int32_t)said[first].at;
+    }
+    for (size_t i = 0; i < n; i++) // and in the list's order, their numbers
+        inputs[i] = inputs[i] == (int32_t)i ? next++ : inputs[inputs[i]];
+    free(said);
+    return 0;
+}
+
+int session_below(const struct session *s, int64_t head, int64_t limit) {
+    const struct turn *t = session_turn(s, head);
+    const struct turn_children *c = t ? &t->children : &s->roots;
+    return s->n_turns > 0 && c->n > 0 && s->turns[c->first]->rec.seq_first <= limit;
+}
+
 // Length of the log of a path as far as it may be told.
 static int64_t visible_tokens(const struct session *s, int64_t head, int64_t limit) {
     for (const struct turn *t; (t = session_turn(s, head)); head = t->rec.parent) {
@@ -334,6 +368,7 @@ void session_view_fill(const struct session *s, struct session_view *out) {
         .n_turns = (int64_t)n_turns,
         .n_tokens = visible_tokens(s, head, limit),
         .head = head,
+        .below = session_below(s, head, limit),
         .forked_from = r->forked_from,
         .forked_turn = r->forked_turn,
         .cancel_after_ms = r->cancel_after_ms,

@@ -57,6 +57,7 @@ struct session {
     struct request *paging; // waits for older turns; nothing else is asked until they are there
     size_t full_from;       // turns before this one are slim (turn.h)
     char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title, once its turn is slim
+    int64_t first_words_turn;                   // that turn
 
     int32_t *log; // (n_log) every token of the path in use: inputs and outputs, in order
     size_t n_log, cap_log;
@@ -75,6 +76,10 @@ struct session {
     const char *evicting;  // asked the engine to let go, and why: "idle"
     bool unload;           // leaves memory as soon as its cache is gone
     int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: no such thing
+    // Who started a turn that has not ended, without being attached: it counts as a client until
+    // then (lost.c). CLIENT_GONE: nobody. Listed by the client.
+    uint64_t author;
+    struct session *author_prev, *author_next;
     int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
     struct evict_node idle; // the idle clock
 
@@ -140,6 +145,7 @@ int64_t session_tellable(const struct session *s);
 
 // The head as it may be told: as of the event of this number.
 int64_t session_head_at(const struct session *s, int64_t seq);
+int session_below(const struct session *s, int64_t turn, int64_t seq); // turns followed it then
 int64_t session_tokens_at(const struct session *s, int64_t seq); // length of its path's log then
 // Of the path as it may be told, the last `last` turns before turn `before` of its own path (-1: to
 // the end): numbers, ascending. last 0: a page.
@@ -155,6 +161,8 @@ int session_page(const struct session *s, int64_t last, int64_t before,
 // The turns with the parent of this one that may be told, itself included: how many, and with a
 // list which, ascending.
 size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list);
+// Which of them say the same: a number for each of the list, from 0 in their order. E_NOMEM.
+int session_sibling_inputs(const struct session *s, const int64_t *list, size_t n, int32_t *inputs);
 
 bool session_has_cache(const struct session *s); // anywhere: the engine has something to release
 enum session_state session_state(const struct session *s);

@@ -149,6 +149,7 @@ static void destroy(struct session *s) {
     request_free(s->paging);
     s->paging = NULL;
     while (s->attachments) deliver_detach(s->attachments);
+    deliver_forget_author(s);
     service_forget_id(s);
     if (!s->loading) HASH_DELETE(by_key, ss->by_key, s);
     session_free(s);
@@ -392,7 +393,10 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         load_done(ss, job);
         break;
     case STORE_TURNS:
-        history_done(ss, job);
+        if (job->replay)
+            replays_read(ss, job);
+        else
+            history_done(ss, job);
         break;
     case STORE_LIST:
         listing_done(ss, job);
@@ -405,6 +409,9 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         break;
     case STORE_PROBE:
         probe_done(ss, job);
+        break;
+    case STORE_NEWS:
+        listing_news(ss, job->list);
         break;
     case STORE_STOP:
         break;

@@ -71,8 +71,7 @@ size_t tree_missing(const struct session *s, int64_t turn, int64_t *list) {
     return n;
 }
 
-// The last turn of the path to `turn` that is on the path in use, and its log's end.
-static int64_t fork_point(const struct session *s, int64_t turn, size_t *n_log) {
+int64_t tree_fork_point(const struct session *s, int64_t turn, size_t *n_log) {
     const struct turn *t;
     while ((t = session_turn(s, turn)) && !t->on_path) turn = t->rec.parent;
     *n_log = (size_t)tree_log_end(s, turn);
@@ -101,7 +100,7 @@ static void mark(struct session *s, int64_t from, int64_t above, bool on_path) {
 
 int32_t *tree_copy_log(const struct session *s, int64_t turn, size_t *n) {
     size_t n_kept;
-    int64_t shared = fork_point(s, turn, &n_kept);
+    int64_t shared = tree_fork_point(s, turn, &n_kept);
     *n = (size_t)tree_log_end(s, turn);
     int32_t *log = malloc((*n + 1) * sizeof *log);
     if (!log) return NULL;
@@ -112,7 +111,7 @@ int32_t *tree_copy_log(const struct session *s, int64_t turn, size_t *n) {
 
 int tree_move(struct session *s, int64_t to, struct tree_cut *cut) {
     size_t n_kept, n = (size_t)tree_log_end(s, to);
-    int64_t shared = fork_point(s, to, &n_kept);
+    int64_t shared = tree_fork_point(s, to, &n_kept);
     struct tree_cut c = {.head = s->head, .n_kept = n_kept, .n_ids = s->n_log - n_kept};
     c.ids = malloc((c.n_ids + 1) * sizeof *c.ids);
     if (!c.ids || (n > s->n_log && session_log_reserve(s, n - s->n_log) < 0)) {
@@ -131,7 +130,7 @@ int tree_move(struct session *s, int64_t to, struct tree_cut *cut) {
 
 void tree_move_back(struct session *s, struct tree_cut *cut) {
     size_t n_kept;
-    int64_t shared = fork_point(s, cut->head, &n_kept);
+    int64_t shared = tree_fork_point(s, cut->head, &n_kept);
     mark(s, s->head, shared, false);
     mark(s, cut->head, shared, true);
     // The log never gives up room: there is as much as there was.

@@ -16,6 +16,8 @@ int64_t tree_log_end(const struct session *s, int64_t turn);
 bool tree_chat_begun(const struct session *s, int64_t turn); // with a chat turn's system prompt
 // The newest turn below this one, or itself. E_NOMEM.
 int64_t tree_newest_below(const struct session *s, int64_t turn);
+// The last turn of the path to `turn` that is on the path in use too, and the end of its log.
+int64_t tree_fork_point(const struct session *s, int64_t turn, size_t *n_log);
 // Turns of the path to `turn` whose ids memory has not, newest first, into *list (at most as many
 // as there are turns). A copy of the path's log and moves need all of them there.
 size_t tree_missing(const struct session *s, int64_t turn, int64_t *list);

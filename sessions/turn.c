@@ -1,6 +1,7 @@
 // One turn. See turn.h.
 #include "sessions/turn.h"
 #include "base/err.h"
+#include "base/siphash.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +52,18 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     r->ids = NULL, r->logprobs = NULL, r->text_ends = NULL, r->alternatives = NULL;
     t->n_out = t->cap = t->n_saved = r->n;
     t->on_disk = true;
+    turn_note_input(t);
     return 0;
+}
+
+// Equal where and only where kind and words (of raw ids, the ids) are: for showing, so 64 bits do.
+void turn_note_input(struct turn *t) {
+    const struct turn_record *r = &t->rec;
+    const uint64_t key[2] = {0x73616964, (uint64_t)r->kind};
+    if (turn_input_has_text(r->kind))
+        t->said = siphash128(key, r->input_text, r->input_text_len).lo;
+    else if (r->kind == INPUT_IDS)
+        t->said = siphash128(key, r->input_ids, r->n_input_ids * sizeof *r->input_ids).lo;
 }
 
 void turn_forget_words(struct turn_record *r) {

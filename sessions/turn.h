@@ -39,6 +39,7 @@ struct turn {
     struct turn_children children;
     int64_t older, newer; // the children of its parent beside it, TURN_NONE
     bool on_path;         // from a first turn to the head
+    uint64_t said;        // tells its input from its siblings': a hash (turn_note_input)
     bool chat_begun;      // once it has begun: a chat turn is in its log, with the system prompt
 };
 
@@ -48,6 +49,8 @@ void turn_free(struct turn *t);
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);
 
+// Once its input is there: what is left of it when the turn is slim.
+void turn_note_input(struct turn *t);
 // Frees what a turn that is over and on disk need not keep: all but its numbers.
 void turn_slim(struct turn *t);
 void turn_forget_words(struct turn_record *r); // drops, without freeing, all but the numbers

@@ -374,7 +374,10 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         sessions_start_turn_after(ss, &r, m->session, m->after, &m->input, m->sampling, m->queue);
         break;
     case MESSAGE_TURN_CANCEL:
-        sessions_cancel_turn(ss, &r, m->session, m->turn);
+        if (m->replay)
+            sessions_cancel_replay(ss, &r, m->session);
+        else
+            sessions_cancel_turn(ss, &r, m->session, m->turn);
         break;
     case MESSAGE_TURN_GET:
         sessions_turn_get(ss, &r, m->session, m->turn);

@@ -287,6 +287,7 @@ static int decode_keys(struct decoder *d, const char *text) {
         return decode_start(d, text);
     case MESSAGE_TURN_CANCEL:
         TRY(get_session(d, true));
+        TRY(get_bool(d, "replay", &m->replay));
         return get_int(d, "turn", 0, (int64_t)1 << 53, &m->turn);
     case MESSAGE_TURN_GET:
     case MESSAGE_TURN_REPLAY:

@@ -46,7 +46,7 @@ struct message { // strings are borrowed from json and sampling, and live until 
     // TURN_START.
     int64_t after, last, before, limit, turn;
     int64_t cancel_after_ms; // of on_disconnect: 0 "finish", -1 when absent
-    bool attach, delete_it, queue, leaf;
+    bool attach, delete_it, queue, leaf, replay;
     const char *query, *cursor, *title, *new_session; // or NULL
     const char *sampling;                             // the object as it was written, or NULL
     struct turn_input input;                          // TURN_START

@@ -61,6 +61,7 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
     json_put_int(w, "seq", v->seq);
     put_turn_or_null(w, "turn", v->turn);
     put_turn_or_null(w, "head", v->head);
+    if (v->below >= 0) json_put_bool(w, "below", v->below);
     if (v->forked_from) {
         json_open(w, "forked_from", '{');
         json_put_string(w, "session", v->forked_from);
@@ -137,6 +138,9 @@ void protocol_put_turn(struct json_writer *w, const char *key, const struct turn
     if (t->n_siblings > 0) {
         json_open(w, "siblings", '[');
         for (size_t i = 0; i < t->n_siblings; i++) json_put_int(w, NULL, t->siblings[i]);
+        json_close(w, ']');
+        json_open(w, "inputs", '[');
+        for (size_t i = 0; i < t->n_siblings; i++) json_put_int(w, NULL, t->inputs[i]);
         json_close(w, ']');
     }
     json_put_string(w, "state", turn_state_name(t->state));

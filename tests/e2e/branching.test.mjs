@@ -52,9 +52,9 @@ test('versions of a message, and the way between them', async (t) => {
   let now = await state(client, id);
   assert.deepEqual(now.turns.map((turn) => turn.turn), [0, 2]);
   assert.deepEqual(now.turns.map((turn) => turn.parent), [null, 0]);
-  assert.deepEqual(now.turns[1].siblings, [1, 2]);
+  assert.deepEqual([now.turns[1].siblings, now.turns[1].inputs], [[1, 2], [0, 1]]); // two messages
   assert.equal(now.turns[0].siblings, undefined);
-  assert.equal(now.session.head, 2);
+  assert.deepEqual([now.session.head, now.session.below], [2, false]);
   assert.equal(now.session.n_turns, 3);
 
   // Another answer to the first message, and back to the other branch's newest turn.
@@ -63,7 +63,7 @@ test('versions of a message, and the way between them', async (t) => {
   await client.next((frame) => frame.type === 'turn.done' && frame.turn === again.turn);
   now = await state(client, id);
   assert.deepEqual(now.turns.map((turn) => turn.turn), [3]);
-  assert.deepEqual(now.turns[0].siblings, [0, 3]);
+  assert.deepEqual([now.turns[0].siblings, now.turns[0].inputs], [[0, 3], [0, 0]]); // two answers
   assert.equal(now.turns[0].input.content, 'My name is Zora.');
   assert.equal(now.turns[0].seed, '5');
 
@@ -83,10 +83,21 @@ test('versions of a message, and the way between them', async (t) => {
   assert.equal((await state(client, id)).session.n_tokens, 0);
   const anew = await client.turn(id, 'My name is Zora.');
   assert.deepEqual(anew.ids, first.ids);
+  // Its first message said otherwise: another title, since nobody has given one.
+  const titled = async () => (await state(client, id)).session.title;
+  assert.equal(await titled(), 'My name is Zora.');
+  await client.turn(id, 'My name is Ada.', { after: null });
+  assert.equal(await titled(), 'My name is Ada.');
+  now = await state(client, id);
+  assert.deepEqual([now.turns[0].siblings, now.turns[0].inputs], [[0, 3, 4, 5], [0, 0, 0, 1]]);
+  assert.deepEqual((await rewind(client, id, null)).session.below, true);
+  assert.equal((await rewind(client, id, 4)).session.below, false);
+  assert.equal((await rewind(client, id, 0)).session.below, true); // turns 1 and 2
+  await rewind(client, id, 4);
 
   // Every turn of the tree is run again on the log of its own path; what-if goes along one.
   const replayed = JSON.parse(execFileSync(parley, ['replay', id, '--db', server.db, '--model', model, '--json']));
-  assert.equal(replayed.turns.length, 5);
+  assert.equal(replayed.turns.length, 6);
   assert.ok(replayed.turns.every((turn) => turn.verdict === 'equal'), JSON.stringify(replayed.turns));
   const whatIf = JSON.parse(execFileSync(parley, ['replay', id, '--db', server.db, '--model', model, '--what-if', 'top_k=1',
     '--from-turn', '0', '--json']));

@@ -165,10 +165,18 @@ test('turn.replay after a restart and beyond the window; one at a time; it ends 
   leaver.terminate();
   await until('the engine to be free', async () => await own.metric('parley_engine_requests_running') === 0, 1500);
   assert.equal((await replay(speaker, session, 0)).equal, true);
+  const closer = await own.connect();
+  // Cancelled by who asked for it; the next one may begin at once.
+  const cancelled = replay(speaker, long, 0);
+  await speaker.next((frame) => frame.type === 'turn.replaying' && frame.session === long);
+  assert.equal((await closer.ask({ type: 'turn.cancel', session: long, replay: true })).type, 'turn.cancelling'); // another's: untouched
+  assert.equal((await speaker.ask({ type: 'turn.cancel', session: long, replay: true })).type, 'turn.cancelling');
+  assert.equal((await cancelled).code ?? 'it was faster', 'cancelled');
+  await until('the engine to be free', async () => await own.metric('parley_engine_requests_running') === 0, 1500);
+  assert.equal((await replay(speaker, session, 1)).equal, true);
   // Its session is deleted meanwhile.
   const pending = replay(speaker, long, 0);
   await speaker.next((frame) => frame.type === 'turn.replaying' && frame.session === long);
-  const closer = await own.connect();
   closer.send({ type: 'session.close', session: long, delete: true });
   const gone = await pending;
   assert.equal(gone.code ?? (gone.equal && 'it was faster'), 'session_not_found');

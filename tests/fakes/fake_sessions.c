@@ -271,8 +271,7 @@ void sessions_attach(struct sessions *ss, const struct sessions_request *r, cons
     answer(ss, r, a);
     attach(s, r->client, after < 0 || reset ? (int64_t)s->n_events : after);
 }
-void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {
-}
+void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {}
 
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
     struct session *s = find(ss, r, id);
@@ -459,6 +458,10 @@ void sessions_events(struct sessions *ss, const struct sessions_request *r, cons
     if (!s) return;
     answer(ss, r,
            (struct session_answer){.kind = ANSWER_EVENTS, .session_id = s->id, .before = before});
+}
+void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    if (find(ss, r, id))
+        answer(ss, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = id});
 }
 void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t turn) {

@@ -204,6 +204,55 @@ static void while_its_session_talks_and_leaves_memory(void **state) {
     assert_int_equal(got.found.verdict, REPLAY_EQUAL);
 }
 
+// Of a path that has left the one in use, turn by turn from the record: more of them than are read
+// at a time, and slim in memory.
+static void on_a_path_of_its_own(void **state) {
+    enum { DEEP = 200 };
+    for (int i = 0; i < DEEP; i++) fx_turn(1, "s", "deeper");
+    int64_t deepest = fx_session("s")->head;
+    struct sessions_request r = fx_request(1, "back");
+    sessions_rewind(fx.ss, &r, "s", 0, false);
+    fx_settle();
+    for (int i = 0; i < DEEP; i++) fx_turn(1, "s", "elsewhere");
+    assert_true(fx_session("s")->turns[deepest]->slim);
+    ask_replay(2, deepest);
+    finish();
+    assert_int_equal(got.found.verdict, REPLAY_EQUAL);
+    assert_int_equal(got.n_replayed, 1);
+    ask_replay(2, fx_session("s")->head);
+    finish();
+    assert_int_equal(got.found.verdict, REPLAY_EQUAL);
+    assert_int_equal(got.n_replayed, 2);
+    assert_null(fx.ss->replays);
+}
+
+static void it_can_be_cancelled(void **state) {
+    int64_t seq = event_log_seq(&fx_session("s")->events);
+    struct sessions_request mine = fx_request(2, "stop"), other = fx_request(3, "stop");
+    ask_replay(2, 0);
+    fx_step();
+    sessions_cancel_replay(fx.ss, &other, "s"); // nobody else's
+    fx_settle();
+    assert_string_equal(got.code, "");
+    sessions_cancel_replay(fx.ss, &mine, "s");
+    fx_settle();
+    assert_string_equal(got.code, "cancelled"); // and then the canceller's own answer
+    ask_replay(2, 0);                           // the next one may begin at once
+    finish();
+    assert_int_equal(got.n_replayed, 1);
+    expect_nothing_left(seq);
+    // While its record is read.
+    struct sessions_request r = fx_request(2, "again");
+    got.code[0] = '\0';
+    sessions_replay(fx.ss, &r, "s", 1);
+    sessions_cancel_replay(fx.ss, &mine, "s");
+    fx_settle();
+    assert_string_equal(got.code, "cancelled"); // and then the canceller's own answer
+    finish();
+    assert_int_equal(got.n_replayed, 1);
+    expect_nothing_left(seq);
+}
+
 static void one_for_each_client(void **state) {
     ask_replay(2, 0);
     ask_replay(2, 1);
@@ -304,6 +353,8 @@ int main(void) {
         T(replays_are_equal),
         T(another_end_is_told_with_its_alternatives),
         T(while_its_session_talks_and_leaves_memory),
+        T(on_a_path_of_its_own),
+        T(it_can_be_cancelled),
         T(one_for_each_client),
         T(a_client_that_leaves_ends_its_own),
         T(deleted_and_shut_down_meanwhile),

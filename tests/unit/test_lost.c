@@ -125,6 +125,55 @@ static void a_turn_whose_caller_left_before_it_began(void **state) {
     assert_string_equal(finish(1), "cancelled");
 }
 
+// A turn's author counts as long as its connection lasts, attached or not; whoever else leaves.
+static void an_author_need_not_attach(void **state) {
+    struct sessions_request r = fx_request(2, "detach");
+    open_with(1, "s", 500);
+    fx_turn(1, "s", "one");
+    sessions_client_gone(fx.ss, 1);
+    fx_start(2, "s", "two");
+    fx_step();
+    fx_advance(10000000); // it is there
+    fx_attach(3, "s", 0);
+    sessions_client_gone(fx.ss, 3); // who looked on leaves: the author is still there
+    fx_advance(10000000);
+    assert_string_equal(finish(1), "");
+    sessions_client_gone(fx.ss, 2);
+    fx_advance(499000);
+    fx_step();
+    assert_string_equal(finish(1), "");
+    fx_advance(1000);
+    fx_run();
+    assert_string_equal(finish(1), "cancelled");
+    assert_string_equal(fx_session("s")->turns[1]->rec.error_code, "client_lost");
+    // One that says its request again is back, one that detaches does not care, and a turn that has
+    // ended keeps nobody.
+    fx_start_with(2, "s", "three", NULL, false, "q3");
+    fx_step();
+    sessions_client_gone(fx.ss, 2);
+    fx_advance(400000);
+    fx_start_with(4, "s", "three", NULL, false, "q3");
+    fx_advance(10000000);
+    fx_run();
+    assert_string_equal(finish(2), "eos");
+    assert_int_equal(fx_session("s")->author, CLIENT_GONE);
+    fx_start(2, "s", "four");
+    fx_step();
+    sessions_detach(fx.ss, &r, "s");
+    fx_settle();
+    sessions_client_gone(fx.ss, 2);
+    fx_advance(10000000);
+    fx_run();
+    assert_string_equal(finish(3), "eos");
+    fx_start(2, "s", "five"); // deleted under it
+    struct sessions_request d = fx_request(4, "delete");
+    sessions_close_session(fx.ss, &d, "s", true);
+    fx_run();
+    assert_null(fx_session("s"));
+    sessions_client_gone(fx.ss, 2);
+    fx_settle();
+}
+
 static void it_is_a_setting_of_the_session(void **state) {
     struct sessions_request r = fx_request(1, "set");
     open_with(1, "s", 0);
@@ -158,6 +207,7 @@ int main(void) {
         T(who_comes_back_in_time_keeps_it),
         T(who_detaches_is_not_lost),
         T(a_turn_whose_caller_left_before_it_began),
+        T(an_author_need_not_attach),
         T(it_is_a_setting_of_the_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -219,18 +219,20 @@ static void a_rewind(void **state) {
     buf_init(&b, 4096);
     struct session_view v = {.id = "s", .model = "m", .turn = -1, .head = 4, .forked_from = "t"};
     v.seq = v.forked_turn = 3;
+    v.below = 1;
     struct session_event ev = {.kind = EVENT_REWOUND, .seq = 3, .first_seq = 3, .session = v};
     ev.head = 4;
     protocol_write_event(&b, &ev, "s", NULL);
     assert_non_null(strstr(written(&b), "{\"type\":\"session.rewound\",\"session\":{\"id\":\"s\""));
-    assert_non_null(strstr(written(&b), "\"turn\":null,\"head\":4,\"forked_from\":"
+    assert_non_null(strstr(written(&b), "\"turn\":null,\"head\":4,\"below\":true,\"forked_from\":"
                                         "{\"session\":\"t\",\"turn\":3}},\"seq\":3,\"head\":4}"));
     buf_reset(&b);
     v.head = TURN_NONE;
+    v.below = 0;
     v.forked_from = NULL;
     struct session_answer a = {.kind = ANSWER_REWOUND, .request_id = "r", .session = v};
     protocol_write_answer(&b, &a, NULL); // it was there already: no event, no number
-    assert_non_null(strstr(written(&b), "\"head\":null,\"forked_from\":null},\"head\":null}"));
+    assert_non_null(strstr(written(&b), "\"head\":null,\"below\":false,\"forked_from\":null},\"head\":null}"));
     a.seq = 3;
     buf_reset(&b);
     protocol_write_answer(&b, &a, NULL);
