@@ -1,5 +1,6 @@
 // Whatever ends the process, what a client was told is done is there afterwards, and the sessions go on.
 import assert from 'node:assert/strict';
+import { copyFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
@@ -13,28 +14,77 @@ const random = new Random();
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const sampling = () => ({ temperature: 1, seed: String(random.below(1e9)), max_tokens: 1 + random.below(60), ignore_eos: true, logprobs: true });
 
+const someIds = () => Array.from({ length: 1 + random.below(random.below(8) ? 4 : 120) }, () => 2 + random.below(300)); // now and then a long prefill
+
 /** What one client was told of one session, over all the lives of the server. */
 class Witness {
-  constructor(follower) {
+  constructor(follower, copied = new Map()) {
     this.follower = follower;
-    this.told = []; // turns that were told to be done, by number
+    // Turns that were told to be done, or came with a fork, by number: { parent, text, finish_reason, transcript }.
+    this.told = copied;
+    this.facts = new Map(); // every event that was told but deltas, by its seq
   }
 
   note() {
-    for (const [number, turn] of this.follower.turns) if (turn.done) this.told[number] = transcript(turn);
+    for (const [number, turn] of this.follower.turns)
+      if (turn.done) this.told.set(number, { parent: turn.parent, text: turn.text, finish_reason: turn.done.finish_reason, transcript: transcript(turn) });
+    for (const fact of this.follower.facts.splice(0)) this.facts.set(fact[0], fact);
+  }
+
+  /** The turns from a first one to this. */
+  path(turn) {
+    const path = [];
+    for (; turn !== null; turn = this.told.get(turn).parent) path.unshift(turn);
+    return path;
+  }
+
+  /** One thing that a user may do, of all that change a tree; a fork gives another witness. */
+  async act(server) {
+    const { follower } = this;
+    const turn = this.told.size ? random.pick([...this.told.keys()]) : null;
+    switch (turn === null ? 0 : random.below(12)) {
+      case 6: return void await follower.done(await follower.regenerate(turn, { sampling: sampling() }));
+      case 7: return void await follower.say({ ids: someIds() }, { after: this.told.get(turn).parent, sampling: sampling() }); // an edit
+      case 8: {
+        const { head } = await follower.rewind(random.below(10) ? turn : null, random.below(2) === 0);
+        return assert.equal(follower.head, head);
+      }
+      case 9: return void await follower.say({ continue: true }, { sampling: sampling() });
+      case 10: {
+        const path = this.path(turn);
+        const copied = new Map(path.map((number, i) => [i, { ...this.told.get(number), parent: i ? i - 1 : null, transcript: null }]));
+        return new Witness(await Follower.fork(await server.connect(), follower.session, turn), copied);
+      }
+      case 11: { // the connection is lost in the middle; what becomes of the turn is the session's policy
+        const number = await follower.start({ ids: someIds() }, { sampling: sampling() });
+        await pause(random.below(20));
+        await follower.client.terminate();
+        await pause(random.below(40));
+        await follower.attach(await server.connect());
+        return void await follower.done(number);
+      }
+      default: return void await follower.say({ ids: someIds() }, { sampling: sampling() });
+    }
   }
 
   /** Talks until the connection breaks. */
-  async talk() {
-    try {
-      for (;;) { // now and then a long prefill
-        const ids = Array.from({ length: 1 + random.below(random.below(8) ? 4 : 120) }, () => 2 + random.below(300));
-        await this.follower.say({ ids }, { sampling: sampling() });
-        if (random.below(4) === 0) await pause(random.below(60)); // and time to be evicted
+  async talk(server, onFork) {
+    const { follower } = this;
+    const refused = { session_full: () => follower.rewind(null), invalid: () => {} }; // invalid: nothing to go on with
+    while (!server.status) {
+      try {
+        const fork = await this.act(server);
+        if (fork) onFork(fork);
+        if (random.below(4) === 0) await pause(random.below(60)); // time to be parked or evicted
+      } catch (error) {
+        if (follower.fault) throw follower.fault;
+        if (error.code === 'ERR_ASSERTION') throw error;
+        const code = error.answer?.code;
+        if (code && !refused[code]) throw error;
+        if (!code) break; // it was killed
+        await Promise.resolve(refused[code]()).catch(() => {});
       }
-    } catch (error) {
-      if (this.follower.fault) throw this.follower.fault;
-      if (error.answer?.code !== 'session_full') return this.note();
+      this.note();
     }
     return this.note();
   }
@@ -46,14 +96,20 @@ class Witness {
     const fresh = new Follower(follower.session);
     fresh.mayLose = true;
     await fresh.attach(client);
-    const { session, turns } = await client.ask({ type: 'session.get', session: follower.session });
+    const { session, turns } = await client.ask({ type: 'session.get', session: follower.session, last: 1000 });
     await fresh.wait('every event', () => fresh.seq === session.seq);
-    for (const [number, told] of this.told.entries()) {
-      if (!told) continue;
-      assert.deepEqual(transcript(fresh.turns.get(number)), told, `turn ${number} of ${follower.session}`);
-      assert.equal(turns[number].text, told.text);
-      assert.equal(turns[number].finish_reason, told.finish_reason);
+    const shown = new Map(turns.map((turn) => [turn.turn, turn]));
+    for (const [number, told] of this.told) {
+      const where = `turn ${number} of ${follower.session}`;
+      if (told.transcript) assert.deepEqual(transcript(fresh.turns.get(number)), told.transcript, where);
+      // Of those off the path some; the events have told of them already, but for what came with a fork.
+      if (!shown.has(number) && told.transcript && random.below(4)) continue;
+      const turn = shown.get(number) ?? (await client.ask({ type: 'turn.get', session: follower.session, turn: number })).turn;
+      assert.deepEqual([turn.parent, turn.text, turn.finish_reason], [told.parent, told.text, told.finish_reason], where);
     }
+    // Nothing that was told has another number or another meaning now: starts, ends, moves of the head.
+    const facts = new Map(fresh.facts.map((fact) => [fact[0], fact]));
+    for (const [seq, fact] of this.facts) assert.deepEqual(facts.get(seq), fact, `event ${seq} of ${follower.session}`);
     let kept = 0;
     for (const number of follower.turns.keys()) assert.ok(fresh.turns.has(number), `turn ${number} of ${follower.session} is there`);
     for (const [number, turn] of fresh.turns) {
@@ -65,7 +121,13 @@ class Witness {
       assert.equal(turn.done.usage.output_tokens, turn.ids.length);
       kept += turn.ids.length;
     }
+    for (const [number, turn] of fresh.turns)
+      this.told.set(number, { parent: turn.parent, text: turn.text, finish_reason: turn.done.finish_reason, transcript: transcript(turn) });
+    this.facts = facts;
+    // The path in use is the one that the events lead to, and its tokens are the log.
     assert.equal(session.turn, null);
+    assert.equal(session.head, fresh.head);
+    assert.deepEqual(turns.map((turn) => turn.turn), this.path(session.head));
     assert.equal(session.n_tokens, turns.reduce((sum, turn) => sum + turn.n_input + turn.n_output, 0));
     // Going on where the old connection stood: without a gap, or with a reset that says so.
     const { seq } = follower;
@@ -73,8 +135,9 @@ class Witness {
     assert.equal(back.type, 'session.attached');
     if (seq > session.seq) assert.equal(back.reset, true);
     fresh.leave();
+    await client.close();
     this.follower = await Follower.attach(await server.connect(), follower.session, session.seq);
-    for (const [number, turn] of fresh.turns) this.told[number] = transcript(turn);
+    this.follower.head = session.head;
     return kept;
   }
 }
@@ -82,7 +145,8 @@ class Witness {
 /** Every life of the server has settings of its own, so that kills meet commits, evictions and checkpoints alike. */
 const settings = () => [...unlimited, '--max-sequences', '8', '--max-resident-sessions', '16',
   '--commit-interval-us', random.pick(['0', '2000', '20000', '1000000']), '--durable', random.pick(['delta', 'delta', 'power']),
-  '--max-sequence-idle-microseconds', random.pick(['1000', '20000', '60000000'])];
+  '--max-sequence-idle-microseconds', random.pick(['1000', '20000', '60000000']),
+  '--host-cache-bytes', random.pick(['0', '8MiB', '64MiB'])];
 /** As a crash left it: SQLite's integrity, and every session's record by the doctor's rules. */
 async function whole(db, round) {
   const { code, stdout, stderr } = await run(['sessions', 'doctor', '--db', db]);
@@ -94,7 +158,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
   const folder = temporaryFolder(t);
   const options = () => ({ model, db: path.join(folder, 'parley.db'), args: settings() });
   let witnesses = [];
-  let kept = 0, told = 0;
+  let kept = 0, told = 0, forks = 0, moves = 0;
   const ready = [];
   for (let round = 0; round < rounds; round++) {
     if (random.below(4) === 0) { // while it starts, and recovers from the last one
@@ -106,28 +170,35 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
     const server = await Server.start(t, options());
     ready.push(performance.now() - begun);
     for (const witness of witnesses) kept += await witness.check(server);
-    // Old sessions fill up: some are left behind, checked for the last time just now.
+    // Some are left behind, checked for the last time just now.
     witnesses = witnesses.slice(-6);
-    const client = await server.connect();
-    for (let i = 0; i < 3; i++) witnesses.push(new Witness(await Follower.open(client)));
-    const talks = witnesses.map((witness) => witness.talk());
+    for (let i = 0; i < 3; i++)
+      witnesses.push(new Witness(await Follower.open(await server.connect(), { on_disconnect: random.pick(['finish', { cancel_after_ms: 1 + random.below(30) }]) })));
+    const copies = [];
+    const talks = witnesses.map((witness) => witness.talk(server, (fork) => copies.push(fork)));
     await pause(20 + random.below(180));
     const { signal } = await server.stop('SIGKILL');
     assert.equal(signal, 'SIGKILL');
     await Promise.all(talks);
-    told += witnesses.reduce((sum, witness) => sum + witness.told.filter(Boolean).length, 0);
+    for (const copy of copies) copy.note();
+    witnesses.push(...copies.slice(0, 2));
+    forks += copies.length;
+    for (const witness of witnesses) {
+      told += witness.told.size;
+      for (const [, type] of witness.facts.values()) moves += type === 'session.rewound';
+    }
     await whole(path.join(folder, 'parley.db'), round);
-    if (rounds > 100 && round % 50 === 49) console.log(`# ${round + 1} kills, ${told} turns done, ${kept} tokens of interrupted ones kept`);
+    if (rounds > 100 && round % 50 === 49) console.log(`# ${round + 1} kills, ${told} turns done, ${moves} moves of the head, ${forks} forks, ${kept} tokens of interrupted ones kept`);
   }
   const last = await Server.start(t, options());
   for (const witness of witnesses) {
     kept += await witness.check(last);
     const next = await witness.follower.say({ ids: [5] }, { sampling: { max_tokens: 2, ignore_eos: true } }).catch((error) => error.answer);
-    assert.ok(next.done || next.code === 'session_full', 'the session goes on');
+    assert.ok(next?.done || next?.code === 'session_full', 'the session goes on');
   }
   const median = ready.sort((a, b) => a - b)[ready.length >> 1]; // one start may have met a busy machine
   assert.ok(median < (2000 + loadMs) / Math.min(scale, 1), `ready after ${median} ms`);
-  assert.ok(told > rounds && kept > 0, `${told} turns done, ${kept} tokens of interrupted ones kept`);
+  assert.ok(told > rounds && kept > 0 && moves > 0 && forks > 0, `${told} turns done, ${moves} moves, ${forks} forks, ${kept} tokens of interrupted ones kept`);
 });
 
 test('kill -9 while the database is made: the next start makes it, or goes on', async (t) => {
@@ -140,6 +211,36 @@ test('kill -9 while the database is made: the next start makes it, or goes on', 
     await (await Follower.open(await second.connect())).say({ ids: [5] }, { sampling: { max_tokens: 2, ignore_eos: true } });
     await second.stop('SIGKILL');
     await whole(options.db, i);
+  }
+});
+
+// Whatever a start got done of it, the next one comes to the same.
+for (const schema of [1, 2, 3])
+test(`kill -9 while a database of schema ${schema} is brought forward: nothing of it is lost`, async (t) => {
+  const old = path.join(root, `tests/fixtures/sessions/schema-${schema}.sqlite`);
+  const seen = async (db) => {
+    const server = await Server.start(t, { model, db, args: unlimited });
+    const client = await server.connect();
+    const { sessions } = await client.ask({ type: 'session.list' });
+    const states = await Promise.all(sessions.map(({ id }) => client.ask({ type: 'session.get', session: id })));
+    await server.stop();
+    return states.map(({ session, turns, seq }) => ({ session: { ...session, updated_ms: 0 }, turns, seq })).sort((a, b) => (a.session.id < b.session.id ? -1 : 1));
+  };
+  const copy = () => {
+    const db = path.join(temporaryFolder(t), 'parley.db');
+    copyFileSync(old, db);
+    copyFileSync(`${old}.tail`, `${db}.tail`);
+    return db;
+  };
+  const calm = await seen(copy());
+  assert.ok(calm.length >= 5);
+  for (let i = 0; i < Math.max(3, 10 * scale); i++) {
+    const db = copy();
+    const first = await Server.start(t, { model, db, args: unlimited, wait: false });
+    await pause(random.below(60));
+    await first.stop('SIGKILL');
+    assert.deepEqual(await seen(db), calm);
+    await whole(db, i);
   }
 });
 

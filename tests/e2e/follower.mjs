@@ -2,7 +2,7 @@
 // a gap, and the turns that the events tell of. Any number of followers can share a connection.
 import { until } from './harness.mjs';
 
-const events = new Set(['session.opened', 'session.updated', 'session.closed', 'session.evicted', 'session.parked', 'turn.queued', 'turn.started',
+const events = new Set(['session.opened', 'session.updated', 'session.closed', 'session.evicted', 'session.parked', 'session.rewound', 'turn.queued', 'turn.started',
   'turn.delta', 'turn.done']);
 
 /** The id of the session that a frame is about. */
@@ -15,6 +15,8 @@ export class Follower {
     this.whole = after === 0; // it sees every turn from its start
     this.turns = new Map();
     this.evictions = [];
+    this.head = null; // where the events have put it
+    this.facts = []; // [seq, type, turn, parent, head] of every event but deltas
     this.joined = 0; // deltas of more than one token
     this.mayLose = false; // the server was killed since
     this.lost = 0;
@@ -30,13 +32,16 @@ export class Follower {
     client.listeners.add(keep); // the answer is an event itself
     const answer = await client.ask({ type: 'session.open', ...fields });
     client.listeners.delete(keep);
-    if (answer.type !== 'session.opened') throw new Error(`session.open: ${JSON.stringify(answer)}`);
+    if (answer.type !== 'session.opened') throw Object.assign(new Error(`session.open: ${JSON.stringify(answer)}`), { answer });
     follower.session = answer.session.id;
     early.forEach(follower.listener);
     follower.client = client;
     client.listeners.add(follower.listener);
     return follower;
   }
+
+  /** A copy of a session's path up to a turn, followed from its first event. */
+  static fork(client, session, turn) { return Follower.open(client, { type: 'session.fork', session, turn }); }
 
   /** Follows a session from `after` on; says so when the server does not know that place. */
   static async attach(client, session, after = 0) {
@@ -69,6 +74,7 @@ export class Follower {
 
   take(frame) {
     if (!events.has(frame.type) || sessionOf(frame) !== this.session) return;
+    if (frame.type === 'session.rewound' && frame.seq === undefined) return; // an answer: the head was there already
     const first = frame.first_seq ?? frame.seq;
     if (first !== this.seq + 1 || frame.seq < first) {
       this.fault ??= new Error(`after event ${this.seq} came ${JSON.stringify(frame)}`);
@@ -78,11 +84,18 @@ export class Follower {
     // Either way the cache has left the device.
     if (frame.type === 'session.evicted' || frame.type === 'session.parked') this.evictions.push(frame);
     if (frame.type === 'session.closed') this.closed = frame;
+    if (frame.type !== 'turn.delta') this.facts.push([frame.seq, frame.type, frame.turn ?? null, frame.parent ?? null, frame.head ?? null]);
+    if (frame.type === 'session.opened') this.head = frame.session.head;
+    if (frame.type === 'session.rewound') this.head = frame.head;
     if (frame.turn === undefined) return;
     if (!this.turns.has(frame.turn)) this.turns.set(frame.turn, { text: '', ids: [], logprobs: [], top: [], arrivals: [] });
     const turn = this.turns.get(frame.turn);
     if (frame.type === 'turn.queued') turn.queued = frame;
     if (frame.type === 'turn.started') turn.started = frame;
+    if ((frame.type === 'turn.queued' || frame.type === 'turn.started') && turn.parent === undefined) {
+      turn.parent = frame.parent;
+      this.head = frame.turn; // with the first event of a turn
+    }
     if (frame.type === 'turn.delta') this.takeDelta(turn, frame);
     if (frame.type === 'turn.done') {
       if (turn.done) this.fault ??= new Error(`turn ${frame.turn} ended twice`);
@@ -122,13 +135,19 @@ export class Follower {
   tokens(turn, n) { return this.wait(`${n} tokens of turn ${turn}`, () => this.turns.get(turn)?.ids.length >= n && this.turns.get(turn)); }
   done(turn, timeoutMs) { return this.wait(`turn ${turn} to end`, () => this.turns.get(turn)?.done && this.turns.get(turn), timeoutMs); }
 
+  /** Asks something about its session; throws what the server refuses it with. */
+  async ask(message, want) {
+    const answer = await this.client.ask({ session: this.session, ...message });
+    if (answer.type !== want) throw Object.assign(new Error(`${message.type}: ${JSON.stringify(answer)}`), { answer });
+    return answer;
+  }
+
   /** Starts a turn: its number; throws what the server refuses it with. */
   async start(input, fields = {}) {
-    const answer = await this.client.ask({ type: 'turn.start', session: this.session,
-      input: typeof input === 'string' ? { content: input } : input, ...fields });
-    if (answer.type !== 'turn.accepted') throw Object.assign(new Error(`turn.start: ${JSON.stringify(answer)}`), { answer });
-    return answer.turn;
+    return (await this.ask({ type: 'turn.start', input: typeof input === 'string' ? { content: input } : input, ...fields }, 'turn.accepted')).turn;
   }
+  async regenerate(turn, fields = {}) { return (await this.ask({ type: 'turn.regenerate', turn, ...fields }, 'turn.accepted')).turn; }
+  rewind(turn, leaf) { return this.ask({ type: 'session.rewind', turn, leaf }, 'session.rewound'); }
 
   /** Runs a whole turn. */
   async say(input, fields) { return this.done(await this.start(input, fields)); }
