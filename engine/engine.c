@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "base/log.h"
+#include "engine/budget.h"
 #include "engine/device.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/text_files.h"
@@ -124,37 +125,49 @@ static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
     return (n_blocks - 2) * b - o->prefill_chunk_tokens;
 }
 
-// What the cache may take of a device's own memory: its fraction, less what is in use (weights) and
-// what the steps will need. Never negative; all that is free counts where no fraction is named.
-static int device_budget(const struct engine *e, const struct engine_options *o, int64_t *out,
+// The device's memory and what is to go there; *b is zero where the device uses the host's.
+static int device_budget(const struct engine *e, const struct engine_options *o, struct budget *b,
                          struct err *err) {
-    const int64_t graphs = INT64_C(512)
-                           << 20; // recorded steps, work of attention, the driver's own
     size_t left, total;
+    *b = (struct budget){0};
+    if (!e->backend->ops->mem_info) return 0;
     int rc = e->backend->ops->mem_info(e->backend, &left, &total);
     if (rc < 0) return err_set(err, rc, "the GPU does not say how much memory it has");
-    double fraction = o->gpu_memory_fraction > 0 ? o->gpu_memory_fraction : 0.95;
-    int64_t work = (int64_t)forward_bytes(e->model, o->max_sequences + o->prefill_chunk_tokens,
-                                          o->max_sequences);
-    int64_t budget = (int64_t)(fraction * (double)total) - (int64_t)(total - left) - work - graphs;
-    *out = budget > 0 ? budget : 0;
+    *b = (struct budget){.device = e->backend_name,
+                         .total = (int64_t)total,
+                         .left = (int64_t)left,
+                         .fraction = o->gpu_memory_fraction,
+                         .eight_bits = o->int8_weights,
+                         .max_sequences = o->max_sequences,
+                         .prefill_chunk_tokens = o->prefill_chunk_tokens,
+                         .block_tokens = o->block_tokens};
     return 0;
+}
+
+// Weights that cannot fit are refused before minutes go by in loading them.
+static int check_weights_fit(const struct engine *e, const struct engine_options *o,
+                             const struct model_config *mc, struct err *err) {
+    struct budget b;
+    TRY(device_budget(e, o, &b, err));
+    if (!b.device) return 0;
+    b.eight_bits = b.eight_bits || mc->int8;
+    b.weights =
+        model_config_n_params(mc) * (int64_t)(b.eight_bits ? 1 : dtype_size(e->backend->act_dtype));
+    return b.weights > b.left ? budget_no_weights(&b, err) : 0;
 }
 
 // Where the user names no size: max_sequences full windows, within half of what is free; on a GPU
 // what is allowed of its memory, all of it where a fraction was named.
-static int default_cache_bytes(const struct engine *e, const struct engine_options *o,
-                               int64_t memory_len, int64_t max_session_len, int64_t block_bytes,
-                               int64_t *out, struct err *err) {
+static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
+                                   int64_t memory_len, int64_t max_session_len,
+                                   int64_t block_bytes) {
     int64_t full = kv_ring_max_blocks((int32_t)memory_len, 1, o->prefill_chunk_tokens,
                                       o->block_tokens, max_session_len) *
                    block_bytes * o->max_sequences;
-    int64_t most = available_bytes() / 2;
-    bool device = e->backend->ops->mem_info;
-    if (device) TRY(device_budget(e, o, &most, err));
+    bool device = b->device;
+    int64_t most = device ? budget_cache(b) : available_bytes() / 2;
     bool all = device && o->gpu_memory_fraction > 0;
-    *out = all || (most < full && (most > 0 || device)) ? most : full;
-    return 0;
+    return all || (most < full && (most > 0 || device)) ? most : full;
 }
 
 static int size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
@@ -177,13 +190,30 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
     int64_t block_bytes = (int64_t)e->backend->ops->kv_block_bytes(e->backend, &shape);
     int64_t memory = o->default_memory_len > 0 ? o->default_memory_len : mc->max_positions;
     int64_t bytes = o->kv_cache_bytes;
-    if (bytes == 0) {
-        TRY(default_cache_bytes(e, o, memory, io->max_session_len, block_bytes, &bytes, err));
+    struct budget budget;
+    TRY(device_budget(e, o, &budget, err));
+    if (budget.device) {
+        int32_t rows = o->max_sequences + o->prefill_chunk_tokens;
+        budget.loaded = true;
+        budget.weights = (int64_t)e->model->weight_bytes;
+        budget.eight_bits = mc->int8;
+        budget.work = (int64_t)forward_bytes(e->model, rows, o->max_sequences);
+        budget.work_per_token =
+            (budget.work - (int64_t)forward_bytes(e->model, o->max_sequences, o->max_sequences)) /
+            o->prefill_chunk_tokens;
+        budget.block_bytes = block_bytes;
+        budget.memory_len = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
+        budget.session_len = io->max_session_len;
+        if (bytes > budget_largest_cache(&budget))
+            return budget_cache_too_large(&budget, bytes, err);
     }
+    if (bytes == 0)
+        bytes = default_cache_bytes(o, &budget, memory, io->max_session_len, block_bytes);
     int64_t n_blocks = bytes / block_bytes < INT32_MAX / 2 ? bytes / block_bytes : INT32_MAX / 2;
     int64_t longest = longest_memory(o, n_blocks, io->max_session_len);
     if (longest < 1 || (o->default_memory_len > longest && longest < io->max_session_len)) {
         int64_t want = o->default_memory_len > 0 ? o->default_memory_len : o->block_tokens;
+        if (budget.device && o->kv_cache_bytes == 0) return budget_no_cache(&budget, err);
         return err_set(
             err, E_NOMEM,
             "a cache of %lld bytes holds %lld blocks of %d tokens: too few for memory_len %lld and "
@@ -290,12 +320,14 @@ static int open_backend(struct engine *e, const struct engine_options *o, struct
                                .deterministic = o->deterministic};
     int rc = model_config_load(mc, o->model_dir, err);
     d.model_dtype = mc->dtype;
+    if (rc == 0) rc = device_open(&e->backend, &d, err);
+    if (rc == 0) {
+        snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
+                 e->backend->description);
+        rc = check_weights_fit(e, o, mc, err);
+    }
     free(mc);
-    TRY(rc);
-    TRY(device_open(&e->backend, &d, err));
-    snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,
-             e->backend->description);
-    return 0;
+    return rc;
 }
 
 int engine_open_manual(struct engine **out, const struct engine_options *o,
@@ -308,8 +340,10 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
     name_model(e, o->model_dir);
     int rc;
     TRY_GOTO(fail, open_backend(e, o, err));
+    int64_t began = clock_mono_us(&clock_system);
     TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->int8_weights,
                               o->progress, o->progress_ctx, err));
+    e->info.load_us = clock_mono_us(&clock_system) - began;
     TRY_GOTO(fail, open_text(e, o, err));
     struct engine_options sized = *o;
     if (sized.prefill_chunk_tokens == 0) // a GPU wants products with many rows
@@ -350,9 +384,10 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
         return err_set(err, E_NOMEM, "the engine's thread cannot start: %s", strerror(rc));
     }
     e->has_thread = true;
-    log_info("engine.open", "model=%s backend=\"%s\" kv_dtype=%s blocks=%d block_bytes=%lld",
+    log_info("engine.open",
+             "model=%s backend=\"%s\" kv_dtype=%s blocks=%d block_bytes=%lld load_ms=%lld",
              e->model_name, e->backend_name, engine_kv_dtype_name(e->info.kv_dtype),
-             e->info.n_blocks, (long long)e->info.block_bytes);
+             e->info.n_blocks, (long long)e->info.block_bytes, (long long)(e->info.load_us / 1000));
     return 0;
 }
 

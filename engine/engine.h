@@ -87,6 +87,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t n_vocab;
     int32_t end_of_turn; // -1 where the template has none
     int64_t n_params, weight_bytes;
+    int64_t load_us; // what opening the model took: reading, converting, copying to the device
     const char *weight_dtype; // "int8", or as config.json says: "bf16"
     int64_t max_session_len;  // hard bound of a log
     int32_t default_memory_len,
