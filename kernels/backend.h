@@ -117,6 +117,11 @@ struct backend_ops {
     int (*mem_info)(struct backend *be, size_t *free_bytes, size_t *total_bytes);
     // Bytes per second that it reads its memory at, measured on the spot; NULL: as the host's.
     int (*read_rate)(struct backend *be, double *out, struct err *err);
+    // Microseconds, the median, that the device had nothing to do between two steps since the last
+    // call with on; on: watch the next steps (the first 256 gaps count), which costs them a
+    // microsecond each. 0: no gap was seen. Not while a step runs. NULL: a device that is never
+    // left alone, as it is the host.
+    int (*idle_time)(struct backend *be, bool on, double *median_us);
     // Host memory that logits_read fills fastest; NULL: any will do.
     int (*host_alloc)(struct backend *be, size_t bytes, void **out, struct err *err);
     void (*host_free)(struct backend *be, void *p);

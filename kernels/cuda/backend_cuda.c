@@ -93,6 +93,7 @@ void cuda_close(struct cuda_backend *cuda) {
     cublas_close(&cuda->blas);
     cuda_kv_copies_release(cuda);
     cuda_draws_release(cuda);
+    cuda_idle_release(cuda);
     cudaFree(cuda->attention_work);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     free(cuda);

@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/step.h"
 
-enum { CUDA_STAGING_BYTES = 16 << 20, CUDA_MAX_SHAPES = 64 };
+enum { CUDA_STAGING_BYTES = 16 << 20, CUDA_MAX_SHAPES = 64, CUDA_IDLE_GAPS = 256 };
 
 struct cuda_backend {
     struct backend base; // first: a struct backend * is a struct cuda_backend *
@@ -35,6 +35,12 @@ struct cuda_backend {
     size_t attention_work_bytes;
     struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
     void *draw_work;
+    // Gaps between steps, while somebody measures them (idle.c).
+    struct cuda_idle {
+        bool watching, in_gap;
+        int n;
+        cudaEvent_t ended[CUDA_IDLE_GAPS], begun[CUDA_IDLE_GAPS];
+    } idle;
     char description[160];
 };
 
@@ -76,6 +82,12 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
 struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct weight *w);
 int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
                       const struct batch *b, const struct attention_args *args);
+
+// What a step says of itself; nothing is recorded unless somebody measures.
+void cuda_idle_step_begins(struct cuda_backend *cuda);
+void cuda_idle_step_ends(struct cuda_backend *cuda);
+void cuda_idle_release(struct cuda_backend *cuda);
+int cuda_idle_time(struct backend *be, bool on, double *median_us);
 
 struct cuda_kv cuda_kv_of(const struct kv_store *kv);
 

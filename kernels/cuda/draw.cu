@@ -237,9 +237,10 @@ __device__ void sort_members(struct nucleus &u, int32_t room) {
         for (int32_t step = size / 2; step > 0; step /= 2) {
             for (int32_t i = threadIdx.x; i < room; i += THREADS) {
                 int32_t j = i ^ step;
+                if (j < i) continue; // the pair is i's, who may be writing it
                 unsigned long long a = u.member[i], b = u.member[j];
                 bool descending = (i & size) == 0;
-                if (j > i && (a < b) == descending) u.member[i] = b, u.member[j] = a;
+                if ((a < b) == descending) u.member[i] = b, u.member[j] = a;
             }
             __syncthreads();
         }

@@ -129,6 +129,7 @@ static void op_mem_free(struct backend *be, void *p) {
 static int copy(struct cuda_backend *cuda, void *dst, const void *src, size_t bytes,
                 enum cudaMemcpyKind kind) {
     CUDA_TRY(cudaMemcpyAsync(dst, src, bytes, kind, cuda->stream));
+    cuda_idle_step_ends(cuda);
     return cuda_check(cudaStreamSynchronize(cuda->stream), "a copy");
 }
 
@@ -252,6 +253,7 @@ const struct backend_ops cuda_ops = {
     .mem_read = op_mem_read,
     .mem_info = op_mem_info,
     .read_rate = op_read_rate,
+    .idle_time = cuda_idle_time,
     .host_alloc = op_host_alloc,
     .host_free = op_host_free,
     .weight_init = cuda_weight_init,

@@ -239,6 +239,7 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     int32_t width = width_for(s, b);
     s->recording = NULL;
     s->max_position = position_bound(b);
+    cuda_idle_step_begins(cuda);
     TRY(upload(cuda, b, width ? width : b->n_rows));
     s->padded = *b;
     if (width) s->padded.n_rows = s->padded.n_logits = width;
