@@ -11,11 +11,14 @@ repeat=${REPEAT:-5}
 shape() { # shape NAME [SYNTH OPTIONS]
     [ -e "$folder/$1/config.json" ] || "$parley" synth --like "$1" --out "$folder/$1" "${@:2}" >/dev/null
 }
+bench() { # bench NAME [BENCH OPTIONS]: into $json
+    shape "$1" ${SYNTH:-}
+    json=$("$parley" bench --device cuda:0 --model "$folder/$1" --json --repeat "$repeat" "${@:2}" | tr -d '\n')
+}
 field() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" <<<"$json"; }
 # line TITLE NAME [BENCH OPTIONS]
 line() {
-    shape "$2" ${SYNTH:-}
-    json=$("$parley" bench --device cuda:0 --model "$folder/$2" --json --repeat "$repeat" "${@:3}" | tr -d '\n')
+    bench "${@:2}"
     awk -v t="$1" -v p="$(field prefill_tokens_per_second)" -v d="$(field decode_tokens_per_second)" \
         -v a="$(field together_tokens_per_second)" -v g="$(field gb_per_second)" -v c="$(field ceiling_gb_per_second)" \
         'BEGIN { printf "%-44s %9.0f %9.1f %9.0f %8.0f %8.0f %5.1f %%\n", t, p, d, a, g, c, 100 * g / c }'
@@ -28,3 +31,18 @@ line 'llama-8b int8, 8 together at 1,024' llama-8b --weight-dtype int8 --prompt-
 line 'llama-8b bf16 deterministic, 8 at 1,024' llama-8b --deterministic --prompt-tokens 2048 --context-tokens 1024
 line 'gpt-j-6b bf16, 8 together' gpt-j-6b --prompt-tokens 1024 --context-tokens 128
 SYNTH='--dtype f16' line 'gpt2-xl f16, 8 together' gpt2-xl --prompt-tokens 512 --context-tokens 128
+
+printf '\n%-44s %9s %9s %9s %9s %9s\n' 'sessions' 'load GB/s' 'idle us' 'idle %' 'idle us' 'idle %'
+# session TITLE NAME [BENCH OPTIONS]: loading; the device's idle time between two steps, of one session and of all
+session() {
+    bench "${@:2}"
+    awk -v t="$1" -v b="$(field weight_bytes)" -v l="$(field load_seconds)" -v d="$(field decode_idle_us)" -v ds="$(field decode_idle_share)" \
+        -v a="$(field together_idle_us)" -v as="$(field together_idle_share)" \
+        'BEGIN { printf "%-44s %9.2f %9.1f %9.2f %9.1f %9.2f\n", t, b / l / 1e9, d, 100 * ds, a, 100 * as }'
+}
+session 'llama-8b, 1 and 8 sessions at 4,096' llama-8b --context-tokens 4096 --sequences 8 --later-turn 200
+printf '  first token of a turn of 200 on 4,096 in the cache: %s ms, %s ms of it in the engine\n' \
+    "$(field later_turn_first_token_ms)" "$(field later_turn_engine_ms)"
+session 'llama-1b, 1 and 64 sessions at 128' llama-1b --context-tokens 128 --sequences 64 --memory-len 1024 --turns 1000
+printf '  1,000 turns of 32 tokens, memory_len 1024: %s us for a token at 1 x memory_len, %s at 10 x and on\n' \
+    "$(field session_token_us_at_1)" "$(field session_token_us_at_10)"

@@ -247,6 +247,21 @@ test('bench --json: rates, bytes, the ceiling', async () => {
     assert.ok(report[key] > 0, `${key}: ${report[key]}`);
 });
 
+test('bench: a later turn, and a session past its window', async () => {
+  const args = ['bench', '--model', fixture('llama'), '--repeat', '1', '--prompt-tokens', '16', '--decode-tokens', '4', '--sequences', '1',
+    '--context-tokens', '100', '--later-turn', '10', '--memory-len', '16', '--turns', '24', '--turn-tokens', '4'];
+  const report = await json([...args, '--json'], { timeoutMs: 120000 });
+  for (const key of ['load_seconds', 'peak_resident_bytes', 'anonymous_resident_bytes', 'later_turn_first_token_ms', 'later_turn_engine_ms',
+    'session_token_us_at_1', 'session_token_us_at_10', 'session_turn_ms_at_1', 'session_turn_ms_at_10'])
+    assert.ok(report[key] > 0, `${key}: ${report[key]}`);
+  assert.deepEqual([report.later_turn_tokens, report.session_turns, report.session_log_tokens], [10, 24, 24 * 8]);
+  assert.ok(report.later_turn_engine_ms <= report.later_turn_first_token_ms);
+  assert.match(await good(args), /a later turn of 10 tokens on 100 in the cache[^]*a session of 24 turns, 192 tokens, memory_len 16: /);
+  const { code, stderr } = await run(['bench', '--model', fixture('llama'), '--turns', '3']);
+  assert.equal(code, 2);
+  assert.match(stderr, /--memory-len/);
+});
+
 test('inspect: the family, the shape, the text, as JSON and for people', async () => {
   const report = await json(['inspect', '--model', demo, '--json']);
   assert.deepEqual([report.family, report.n_layers, report.width, report.vocab_size, report.max_positions, report.dtype],

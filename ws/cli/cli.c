@@ -64,6 +64,7 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.isa = m->isa;
     o.compute_dtype = m->compute_dtype;
     o.deterministic = m->deterministic;
+    o.gpu_memory_fraction = m->gpu_memory_fraction;
     o.n_threads = (int32_t)m->threads;
     o.int8_weights = m->weight_dtype == 1;
     engine_options_kv_dtype(&o, m->kv_dtype);

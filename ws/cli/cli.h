@@ -30,6 +30,7 @@ int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI
 struct cli_model {
     char *model, *chat_template, *device, *isa, *compute_dtype;
     bool deterministic;
+    double gpu_memory_fraction;
     int64_t threads, kv_cache_bytes, block_tokens, prefill_chunk_tokens;
     int64_t memory_len, sink_len, session_len;
     int kv_dtype, weight_dtype;
@@ -86,6 +87,17 @@ struct cli_model {
          0,                                                                                        \
          "off",                                                                                    \
          "On a GPU: the same bits whatever the batch.",                                            \
+         0},                                                                                       \
+        {"model",                                                                                  \
+         "gpu_memory_fraction",                                                                    \
+         CONFIG_FLOAT,                                                                             \
+         offsetof(T, m.gpu_memory_fraction),                                                       \
+         0,                                                                                        \
+         1,                                                                                        \
+         0,                                                                                        \
+         "0",                                                                                      \
+         "How much of a GPU's memory weights, work and cache may take together; 0: what the work " \
+         "needs.",                                                                                 \
          0},                                                                                       \
         {"model",                                                                                  \
          "isa",                                                                                    \

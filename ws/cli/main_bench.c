@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/run/engine_internal.h"
+#include "ws/cli/bench_session.h"
 #include "ws/cli/cli.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ enum { MAX_REPEAT = 1000, MAX_TOGETHER = 1024, WARM_TOKENS = 8 };
 struct settings {
     struct cli_model model;
     int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
+    int64_t later_turn, turns, turn_tokens;
     bool json;
 };
 static const struct config_key keys[] = {
@@ -26,6 +28,14 @@ static const struct config_key keys[] = {
      "128", "Tokens generated in each decode measured.", 0},
     {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, MAX_TOGETHER, 0,
      "8", "Sessions that decode together in the last part.", 0},
+    {"bench", "later_turn", CONFIG_INT, offsetof(struct settings, later_turn), 0, 1e6, 0, "0",
+     "Also the first token of a later turn: so many new tokens on a cache of context_tokens.", 0},
+    {"bench", "turns", CONFIG_INT, offsetof(struct settings, turns), 0, 1e6, 0, "0",
+     "Also a session of so many turns past its window (memory_len): its time for a token at 10 "
+     "times memory_len over that at 1.",
+     0},
+    {"bench", "turn_tokens", CONFIG_INT, offsetof(struct settings, turn_tokens), 2, 1e5, 0, "16",
+     "New tokens of each of these turns, and tokens drawn in each.", 0},
     {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
      "Runs of each part; medians are reported.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
@@ -177,35 +187,130 @@ static int run(struct bench *b, enum part part, int64_t n_decode, double *out) {
     return 0;
 }
 
+struct result {     // of a part
+    double rate;    // tokens/s
+    double idle_us; // that the device has nothing to do between two steps; negative: unknown
+};
+
+// Once more, with an eye on the time between steps, which costs a little of it.
+static int measure_idle(struct bench *b, enum part part, struct result *out) {
+    struct backend *be = b->engine->backend;
+    double rate, before;
+    out->idle_us = -1;
+    if (!be->ops->idle_time || part == PREFILL) return 0;
+    TRY(be->ops->idle_time(be, true, &before));
+    TRY(run(b, part, b->settings->decode_tokens, &rate));
+    return be->ops->idle_time(be, false, &out->idle_us);
+}
+
 // Median of one part.
-static int measure(struct bench *b, enum part part, double *out) {
+static int measure(struct bench *b, enum part part, struct result *out) {
     const struct settings *s = b->settings;
     double rates[MAX_REPEAT], warm;
     TRY(run(b, part, s->decode_tokens < WARM_TOKENS ? s->decode_tokens : WARM_TOKENS, &warm));
     for (int64_t i = 0; i < s->repeat; i++) TRY(run(b, part, s->decode_tokens, &rates[i]));
     qsort(rates, (size_t)s->repeat, sizeof *rates, compare);
-    *out = rates[s->repeat / 2];
-    return 0;
+    out->rate = rates[s->repeat / 2];
+    return measure_idle(b, part, out);
 }
 
-static void report(const struct settings *s, const struct engine_info *info, const double rate[3],
-                   double ceiling) {
+// A line of /proc/self/status, in bytes; 0 where there is none.
+static int64_t status_bytes(const char *name) {
+    char line[128];
+    long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ':')
+            kib = atoll(line + strlen(name) + 1);
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+// What else was asked for.
+struct extras {
+    struct later_turn later;
+    struct long_session session;
+    double load_s;
+    int64_t peak_bytes, anonymous_bytes;
+};
+
+static double idle_share(const struct settings *s, const struct result *r, enum part part) {
+    return r[part].idle_us * 1e-6 * r[part].rate / (part == TOGETHER ? (double)s->sequences : 1);
+}
+
+static void report_text(const struct settings *s, const struct engine_info *info,
+                        const struct result r[3], double gbs, double ceiling,
+                        const struct extras *x) {
+    printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
+           (double)info->weight_bytes / 1e9, info->weight_dtype);
+    printf("  loaded in %.2f s         %10.2f GB/s     peak of memory %.2f GB, %.2f GB of it no "
+           "file's\n",
+           x->load_s, (double)info->weight_bytes / 1e9 / x->load_s, (double)x->peak_bytes / 1e9,
+           (double)x->anonymous_bytes / 1e9);
+    printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
+           r[PREFILL].rate);
+    printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
+           "that memory gives\n",
+           (long long)s->decode_tokens, r[DECODE].rate, gbs, 100 * gbs / ceiling, ceiling);
+    printf("  %lld sessions together     %10.1f tokens/s\n", (long long)s->sequences,
+           r[TOGETHER].rate);
+    if (r[DECODE].idle_us >= 0)
+        printf("  between two steps the device waits %.1f us (%.2f%% of the step), with %lld "
+               "sessions %.1f us (%.2f%%)\n",
+               r[DECODE].idle_us, 100 * idle_share(s, r, DECODE), (long long)s->sequences,
+               r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
+    if (s->later_turn)
+        printf(
+            "  a later turn of %lld tokens on %lld in the cache: first token after %.2f ms, %.2f "
+            "ms of it in the engine\n",
+            (long long)s->later_turn, (long long)s->context_tokens, x->later.first_token_ms,
+            x->later.engine_ms);
+    if (s->turns)
+        printf(
+            "  a session of %lld turns, %lld tokens, memory_len %lld: %.1f us for a token at 1 x "
+            "memory_len, %.1f at 10 x and on (%.3f); a whole turn %.2f ms and %.2f ms (%.3f)\n",
+            (long long)s->turns, (long long)x->session.log_tokens, (long long)s->model.memory_len,
+            x->session.us_at_1, x->session.us_at_10, x->session.us_at_10 / x->session.us_at_1,
+            x->session.turn_ms_at_1, x->session.turn_ms_at_10,
+            x->session.turn_ms_at_10 / x->session.turn_ms_at_1);
+}
+
+static void put_extras(struct json_writer *w, const struct settings *s, const struct result r[3],
+                       const struct extras *x) {
+    json_put_double(w, "load_seconds", x->load_s);
+    json_put_int(w, "peak_resident_bytes", x->peak_bytes);
+    json_put_int(w, "anonymous_resident_bytes", x->anonymous_bytes);
+    if (r[DECODE].idle_us >= 0) {
+        json_put_double(w, "decode_idle_us", r[DECODE].idle_us);
+        json_put_double(w, "decode_idle_share", idle_share(s, r, DECODE));
+        json_put_double(w, "together_idle_us", r[TOGETHER].idle_us);
+        json_put_double(w, "together_idle_share", idle_share(s, r, TOGETHER));
+    }
+    if (s->later_turn) {
+        json_put_int(w, "later_turn_tokens", s->later_turn);
+        json_put_double(w, "later_turn_first_token_ms", x->later.first_token_ms);
+        json_put_double(w, "later_turn_engine_ms", x->later.engine_ms);
+    }
+    if (s->turns) {
+        json_put_int(w, "session_turns", s->turns);
+        json_put_int(w, "session_log_tokens", x->session.log_tokens);
+        json_put_double(w, "session_token_us_at_1", x->session.us_at_1);
+        json_put_double(w, "session_token_us_at_10", x->session.us_at_10);
+        json_put_double(w, "session_turn_ms_at_1", x->session.turn_ms_at_1);
+        json_put_double(w, "session_turn_ms_at_10", x->session.turn_ms_at_10);
+    }
+}
+
+static void report(const struct settings *s, const struct engine_info *info,
+                   const struct result r[3], double ceiling, const struct extras *x) {
     // One decoded token reads every weight once and what the cache holds by then (half the run on
     // average).
     double kv = (double)info->block_bytes / info->block_tokens *
                 ((double)s->context_tokens + (double)s->decode_tokens / 2);
     double bytes = (double)info->weight_bytes + kv;
-    double gbs = bytes * rate[DECODE] / 1e9;
+    double gbs = bytes * r[DECODE].rate / 1e9;
     if (!s->json) {
-        printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
-               (double)info->weight_bytes / 1e9, info->weight_dtype);
-        printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
-               rate[PREFILL]);
-        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
-               "that memory gives\n",
-               (long long)s->decode_tokens, rate[DECODE], gbs, 100 * gbs / ceiling, ceiling);
-        printf("  %lld sessions together     %10.1f tokens/s\n", (long long)s->sequences,
-               rate[TOGETHER]);
+        report_text(s, info, r, gbs, ceiling, x);
         return;
     }
     struct buf out;
@@ -222,13 +327,14 @@ static void report(const struct settings *s, const struct engine_info *info, con
     json_put_int(&w, "decode_tokens", s->decode_tokens);
     json_put_int(&w, "sequences", s->sequences);
     json_put_int(&w, "repeat", s->repeat);
-    json_put_double(&w, "prefill_tokens_per_second", rate[PREFILL]);
-    json_put_double(&w, "decode_tokens_per_second", rate[DECODE]);
-    json_put_double(&w, "together_tokens_per_second", rate[TOGETHER]);
+    json_put_double(&w, "prefill_tokens_per_second", r[PREFILL].rate);
+    json_put_double(&w, "decode_tokens_per_second", r[DECODE].rate);
+    json_put_double(&w, "together_tokens_per_second", r[TOGETHER].rate);
     json_put_double(&w, "bytes_per_step", bytes);
     json_put_double(&w, "gb_per_second", gbs);
     json_put_double(&w, "ceiling_gb_per_second", ceiling);
     json_put_double(&w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
+    put_extras(&w, s, r, x);
     json_close(&w, '}');
     cli_print_json(&out);
 }
@@ -237,7 +343,8 @@ int main_bench(int argc, char **argv) {
     struct settings s;
     struct bench b = {.settings = &s};
     struct err err = {0};
-    double rate[3];
+    struct result results[3];
+    struct extras extras = {0};
     int n_words,
         rc = cli_parse(
             &table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
@@ -248,9 +355,17 @@ int main_bench(int argc, char **argv) {
         config_release(&table, &s);
         return cli_usage(argv[0], CLI_NO_MODEL);
     }
+    if (s.turns && !s.model.memory_len) {
+        config_release(&table, &s);
+        return cli_usage(argv[0], "--turns measures a session past its window: it needs "
+                                  "--memory-len");
+    }
     b.err = &err;
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
     TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
+    extras.load_s = (double)engine_info(b.engine)->load_us / 1e6;
+    extras.peak_bytes = status_bytes("VmHWM");
+    extras.anonymous_bytes = status_bytes("RssAnon");
     struct backend *be = b.engine->backend;
     double ceiling;
     if (be->ops->read_rate) {
@@ -260,8 +375,14 @@ int main_bench(int argc, char **argv) {
         ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
     }
     for (enum part part = PREFILL; part <= TOGETHER; part++)
-        TRY_GOTO(out, measure(&b, part, &rate[part]));
-    report(&s, engine_info(b.engine), rate, ceiling);
+        TRY_GOTO(out, measure(&b, part, &results[part]));
+    if (s.later_turn)
+        TRY_GOTO(out, bench_later_turn(b.engine, &s.model, s.context_tokens, s.later_turn, s.repeat,
+                                       &extras.later, &err));
+    if (s.turns)
+        TRY_GOTO(out, bench_long_session(b.engine, &s.model, s.turns, s.turn_tokens,
+                                         &extras.session, &err));
+    report(&s, engine_info(b.engine), results, ceiling, &extras);
 out:
     if (b.engine) engine_close(b.engine);
     config_release(&table, &s);
