@@ -227,6 +227,22 @@ test('SIGTERM: what does not finish in time is cut; a second one ends at once', 
   }
 });
 
+test('a device that is lost: turns end with an error, connections with 1001, the process with 75', async (t) => {
+  const wire = await Wire.start(t, { args: eager, env: { FAKE_TOKEN_US: '5000' } });
+  const client = await wire.connect();
+  await client.open({ session: 's' });
+  await client.open({ session: 'other' });
+  await client.start('s', 'count 1000000');
+  await client.next((m) => m.type === 'turn.delta');
+  await client.start('other', 'lose the device');
+  for (const session of ['s', 'other'])
+    assert.ok(client.frames.concat(await client.next((m) => m.type === 'turn.done')).some((m) => m.type === 'turn.done' && m.session === session && m.finish_reason === 'error'));
+  assert.equal(await client.closed, 1001);
+  assert.deepEqual(await wire.exited, { code: 75, signal: null });
+  assert.match(wire.log, /server\.device_lost/);
+  assert.match(wire.log, /the GPU failed; sessions and turns are recorded, start Parley again/);
+});
+
 test('idle connections: small, and no work', async (t) => {
   const n = 1000;
   const wire = await Wire.start(t, { args: [...eager, '--max-connections-per-ip', '2000', '--max-connections', '2000'] });

@@ -2,7 +2,8 @@
 // wire alone. Sessions live in memory; a turn's content says what it answers:
 //     "count N"          N tokens "w0 ", "w1 ", ... one each FAKE_TOKEN_US (environment; 1000)
 //     "flood N BYTES"    N tokens of BYTES bytes at once
-//     anything else      echoes it as one token
+//     "lose the device"  every running turn ends with "error", and the engine says that its device
+//     is lost anything else      echoes it as one token
 #include "base/clock.h"
 #include "sessions/debug.h"
 #include <stdio.h>
@@ -14,6 +15,7 @@
 struct engine {
     struct engine_info info;
 };
+static bool device_lost;
 
 struct fake_event {
     enum session_event_kind kind;
@@ -81,6 +83,7 @@ const struct engine_info *engine_info(const struct engine *e) {
 void engine_load(const struct engine *e, struct engine_load *out) {
     memset(out, 0, sizeof(*out));
     out->heartbeat_us = clock_mono_us(&clock_system);
+    out->device_lost = device_lost;
     if (getenv("FAKE_STUCK")) {
         out->heartbeat_us -= 3600000000;
         out->running = 1;
@@ -379,6 +382,12 @@ void sessions_start_turn_after(struct sessions *ss, const struct sessions_reques
         s->left = n;
         s->emitted = 0;
         s->next_us = clock_mono_us(&clock_system) + ss->token_us;
+        return;
+    }
+    if (strcmp(text, "lose the device") == 0) {
+        device_lost = true;
+        for (struct session *other = ss->first; other; other = other->next)
+            if (other->running >= 0) end_turn(other, "error");
         return;
     }
     if (sscanf(text, "flood %ld %ld", &n, &bytes) == 2) {

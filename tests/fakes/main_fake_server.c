@@ -11,5 +11,5 @@ int main(int argc, char **argv) {
     if (rc >= 0) rc = serve_run(&c, &err);
     if (rc < 0) fprintf(stderr, "fake_server: %s\n", err.text);
     config_release(&serve_config_table, &c);
-    return rc < 0;
+    return rc == E_DEVICE ? SERVE_EXIT_RESTART : rc < 0;
 }
