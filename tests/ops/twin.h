@@ -4,6 +4,8 @@
 #pragma once
 #include "kernels/cuda/step.h"
 #include "tests/ops/ops_fixture.h"
+#include "tests/scale.h"
+#include <string.h>
 
 struct twin {
     struct backend *cpu, *gpu;
@@ -101,14 +103,17 @@ static inline const struct batch *twin_step(const struct twin *w, struct twin_ro
     return run;
 }
 
-// Runs body on a GPU for each dtype, deterministic and not.
+// Runs body on a GPU for each dtype, or for the one that PARLEY_TEST_COMPUTE names (f32, bf16,
+// f16), deterministic and not.
 static inline void twin_each(void (*body)(const struct twin *w)) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     if (backend_cuda_count() == 0) {
         print_message("no GPU here: not run\n");
         skip();
     }
+    const char *only = getenv("PARLEY_TEST_COMPUTE");
     for (int i = 0; i < 6; i++) {
+        if (only && strcmp(only, dtype_name(types[i / 2]))) continue;
         struct backend_cuda_options o = {.compute = types[i / 2], .deterministic = i % 2};
         struct twin w = {.t = types[i / 2]};
         struct err err = {0};
