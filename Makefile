@@ -38,6 +38,9 @@ $(B)/%_vnni512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512v
 $(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni \
                  -mamx-tile -mamx-bf16 -mamx-int8 -mfma -mf16c
 
+# A sanitizer's run of the arithmetic is most of what its tests wait for: half as long with -O2.
+$(B)/kernels/cpu/%.o: CFLAGS += $(if $(filter asan tsan,$(VARIANT)),-O2)
+
 # What a test does itself need not be fast; its compilation is a third of a build's otherwise.
 $(B)/tests/%.o:       CFLAGS += -O1
 $(B)/tests/bench/%.o: CFLAGS += -O3
