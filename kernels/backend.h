@@ -28,9 +28,12 @@ struct tensor_view {
     enum dtype dtype;
     int64_t rows, cols; // of the matrix as used: rows = outputs, cols = inputs
     int64_t row_stride, col_stride;
-    // DTYPE_I8 only, else NULL: (rows) of the view; element (r, c) stands for scales[r] times the
-    // integer, which is in -127 .. 127.
+    // DTYPE_I8 and DTYPE_F8_E4M3 only, else NULL. I8: (rows) of the view; element (r, c) stands for
+    // scales[r] times the integer, which is in -127 .. 127. F8_E4M3: (rows, fp8_blocks(cols,
+    // block_k)), element (r, c) stands for the scale of its row and c / block_k times the number,
+    // which is no NaN (kernels/fp8.h).
     const float *scales;
+    int32_t block_k; // F8_E4M3: 0, one scale for a row, or FP8_BLOCK
 };
 
 // A matrix W (rows, cols) made ready for `linear` (y = x W^T) and, if tied, `embed`. The layout of
@@ -40,9 +43,10 @@ struct weight {
     size_t bytes;
     enum dtype dtype;
     int32_t rows, cols;
-    int32_t layout; // backend's
-    float *scales;  // DTYPE_I8: (rows), the backend's memory; else NULL
-    bool mapped;    // data is a file's and not to be freed (weight_map)
+    int32_t layout;  // backend's
+    float *scales;   // of 8-bit weights: the backend's memory and layout; else NULL
+    bool mapped;     // data is a file's and not to be freed (weight_map)
+    int32_t block_k; // as the views'
 };
 
 // The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
@@ -128,8 +132,9 @@ struct backend_ops {
 
     // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and lays
     // them out for `linear`. All parts share dtype and cols. The views may be unmapped afterwards.
-    // dtype is F32, F16, BF16 or, for weights of 8 bits with one scale for each output, I8: linear
-    // then is y = scales[r] * sum of x[k] times the integers, with x as it is (kernels/int8.h).
+    // dtype is F32, F16, BF16 or, for weights of 8 bits with scales, I8 or F8_E4M3: linear then is
+    // y = scales[r] * sum of x[k] times the integers or numbers, with x as it is (kernels/int8.h,
+    // kernels/fp8.h). Parts have one block_k.
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
     // The same for I8 whose rows, all parts one above the other, lie at `panels` in the layout of

@@ -1,32 +1,7 @@
-// Rows of 8-bit weights. See int8.h. The loops are without branches and one value after the other,
-// so that the compiler makes vectors of them.
+// Rows of 8-bit weights. See int8.h.
 #include "kernels/int8.h"
+#include "kernels/wide_row.h"
 #include <math.h>
-
-static void widen_row(const struct tensor_view *v, int64_t row, float *out) {
-    const uint16_t *half = (const uint16_t *)v->data + row * v->row_stride;
-    const float *full = (const float *)v->data + row * v->row_stride;
-    const int64_t step = v->col_stride;
-    if (v->dtype == DTYPE_BF16)
-        for (int64_t c = 0; c < v->cols; c++) out[c] = bf16_to_f32(half[c * step]);
-    else if (v->dtype == DTYPE_F16)
-        for (int64_t c = 0; c < v->cols; c++) out[c] = f16_to_f32(half[c * step]);
-    else
-        for (int64_t c = 0; c < v->cols; c++) out[c] = full[c * step];
-}
-
-// The bits of the largest magnitude: as integers they have the order of the values, and an infinity
-// or NaN is larger than all.
-static int32_t largest_bits(const float *x, int64_t n) {
-    int32_t largest = 0;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bits &= 0x7fffffff;
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
 
 // v in about -127 .. 127 to the nearest integer: adding 1.5 * 2^23 rounds into the low bits.
 static int8_t nearest(float v) {
@@ -40,11 +15,8 @@ static int8_t nearest(float v) {
 
 int int8_quantize_row(const struct tensor_view *v, int64_t row, int8_t *q, int64_t q_stride,
                       float *work, float *scale) {
-    widen_row(v, row, work);
-    int32_t bits = largest_bits(work, v->cols);
-    if (bits >= 0x7f800000) return E_INVAL;
     float largest;
-    memcpy(&largest, &bits, sizeof largest);
+    TRY(wide_row(v, row, work, &largest));
     *scale = largest / INT8_LARGEST;
     const float divisor = *scale > 0 ? *scale : INFINITY; // scale 0: everything becomes 0
     if (q_stride == 1)

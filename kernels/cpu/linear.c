@@ -6,10 +6,11 @@
 #include "kernels/cpu/int8_rows.h"
 
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
-    // AMX keeps a block of the item's weights, the others one of x.
+    // AMX keeps a block of the item's weights, the others one of x, and of e4m3 weights with blocks
+    // the sums of one (two panels).
     size_t floats =
         (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
-        (size_t)LINEAR_BLOCK_ROWS * LINEAR_ROW_FLOATS;
+        (size_t)LINEAR_BLOCK_ROWS * (LINEAR_ROW_FLOATS + 2 * WEIGHT_PANEL);
     size_t split = 0;
     if (w->dtype == DTYPE_I8)
         split = INT8_HEADER_BYTES +

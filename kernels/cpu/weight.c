@@ -153,10 +153,32 @@ static void pack_plain_panel(void *ctx, int panel, int worker) {
 }
 
 static void copy_scales(const struct pack *p, int32_t panel) {
+    const struct weight *w = p->w;
+    const int32_t n = fp8_blocks(w->cols, w->block_k);
+    const float factor = w->layout == PANEL_F8 ? WEIGHT_F8_FACTOR : 1;
+    float *to = w->scales + (int64_t)panel * n * WEIGHT_PANEL;
     for (int o = 0; o < WEIGHT_PANEL; o++) {
         int64_t row = (int64_t)panel * WEIGHT_PANEL + o, at = row;
-        if (row < p->w->rows) p->w->scales[row] = part_of(p, &at)->scales[at];
+        if (row >= w->rows) break;
+        const float *from = part_of(p, &at)->scales;
+        for (int32_t i = 0; i < n; i++) to[i * WEIGHT_PANEL + o] = factor * from[at * n + i];
     }
+}
+
+// [k][16], as pack_plain_panel, a tile at a time.
+static void pack_fp8_panel(void *ctx, int panel, int worker) {
+    const struct pack *p = ctx;
+    const struct weight *w = p->w;
+    uint8_t *to = (uint8_t *)(uintptr_t)weight_panel(w, panel);
+    for (int32_t k = 0; k < w->cols; k += WEIGHT_TILE_K, to += WEIGHT_TILE_K * WEIGHT_PANEL) {
+        uint8_t t[WEIGHT_PANEL][WEIGHT_TILE_K] = {{0}};
+        int n = w->cols - k < WEIGHT_TILE_K ? w->cols - k : WEIGHT_TILE_K;
+        for (int o = 0; o < WEIGHT_PANEL && panel * WEIGHT_PANEL + o < w->rows; o++)
+            fetch_row(p, panel * WEIGHT_PANEL + o, k, n, t[o]);
+        for (int i = 0; i < WEIGHT_TILE_K; i++)
+            for (int o = 0; o < WEIGHT_PANEL; o++) to[i * WEIGHT_PANEL + o] = t[o][i];
+    }
+    copy_scales(p, panel);
 }
 
 static void pack_int8_panel(void *ctx, int panel, int worker) {
@@ -186,7 +208,8 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
                        struct err *err) {
     if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
     enum dtype t = parts[0].dtype;
-    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && t != DTYPE_I8)
+    bool scaled = t == DTYPE_I8 || t == DTYPE_F8_E4M3;
+    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && !scaled)
         return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the CPU",
                        dtype_name(t));
     *rows = 0;
@@ -194,8 +217,13 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
         if (parts[i].dtype != t)
             return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s",
                            dtype_name(t), dtype_name(parts[i].dtype));
-        if (t == DTYPE_I8 && !parts[i].scales)
+        if (scaled && !parts[i].scales)
             return err_set(err, E_INVAL, "part %d of a weight of 8 bits has no scales", i);
+        if (parts[i].block_k != parts[0].block_k ||
+            (parts[i].block_k && (t != DTYPE_F8_E4M3 || parts[i].block_k != FP8_BLOCK)))
+            return err_set(err, E_UNSUPPORTED,
+                           "part %d of a weight has a scale for each %d columns", i,
+                           parts[i].block_k);
         if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
             return err_set(
                 err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
@@ -239,18 +267,24 @@ void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
     cpu->raw_max = cache_bytes / RAW_MAX_SHARE;
 }
 
+static size_t scales_bytes(const struct weight *w) {
+    return (size_t)weight_panels(w) * (size_t)fp8_blocks(w->cols, w->block_k) * WEIGHT_PANEL *
+           sizeof(float);
+}
+
 static size_t plain_bytes(const struct weight *w) {
     if (w->layout == PANEL_I8)
-        return (size_t)weight_panels(w) *
-               ((size_t)int8_panel_bytes(w->cols) + WEIGHT_PANEL * sizeof(float));
+        return (size_t)weight_panels(w) * (size_t)int8_panel_bytes(w->cols) + scales_bytes(w);
     return (size_t)weight_panels(w) * (size_t)weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
-           dtype_size(w->dtype);
+               dtype_size(w->dtype) +
+           (w->layout == PANEL_F8 ? scales_bytes(w) : 0);
 }
 
 static enum weight_layout pick_layout(const struct cpu_backend *cpu, const struct weight *w) {
     if (w->dtype == DTYPE_F32) return PANEL_F32;
     if (w->dtype == DTYPE_F16) return PANEL_F16;
     if (w->dtype == DTYPE_I8) return PANEL_I8;
+    if (w->dtype == DTYPE_F8_E4M3) return PANEL_F8;
     size_t bytes = plain_bytes(w);
     bool raw = bytes <= cpu->raw_max && bytes <= cpu->raw_left;
     return raw ? PANEL_BF16 : (enum weight_layout)cpu->kernels->bf16_layout;
@@ -269,6 +303,7 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     w->dtype = parts[0].dtype;
     w->rows = (int32_t)rows;
     w->cols = (int32_t)parts[0].cols;
+    w->block_k = parts[0].block_k;
     w->layout = pick_layout(cpu, w);
     TRY(cpu_linear_reserve(cpu, w, err));
     struct pack p = {w, parts, n_parts};
@@ -284,10 +319,11 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
         return err_set(err, E_NOMEM, "out of memory for a weight of %zu bytes", bytes);
     }
     if (counts_as_raw(cpu, w)) cpu->raw_left -= w->bytes;
-    if (w->layout == PANEL_I8)
+    if (w->layout == PANEL_I8 || w->layout == PANEL_F8)
         w->scales = (float *)(uintptr_t)weight_panel(w, weight_panels(w)); // behind the last one
     threads_for(cpu->threads, weight_panels(w),
                 w->layout == PANEL_I8     ? pack_int8_panel
+                : w->layout == PANEL_F8   ? pack_fp8_panel
                 : w->layout == PANEL_BF12 ? pack_bf12_panel
                 : w->layout == PANEL_BF16 ? pack_bf16_panel
                                           : pack_plain_panel,
@@ -312,7 +348,7 @@ int cpu_weight_map(struct backend *be, struct weight *w, const void *panels,
                             .mapped = true};
     mapped.bytes = plain_bytes(&mapped);
     TRY(cpu_linear_reserve(cpu, &mapped, err));
-    size_t bytes = (size_t)weight_panels(&mapped) * WEIGHT_PANEL * sizeof(float);
+    size_t bytes = scales_bytes(&mapped);
     mapped.scales = pages_pool_alloc(&cpu->weights, bytes);
     if (!mapped.scales)
         return err_set(err, E_NOMEM, "out of memory for scales of %zu bytes", bytes);
@@ -368,6 +404,9 @@ void weight_row(const struct weight *w, int32_t row, float *out) {
             out[k] = ((const float *)p)[k * WEIGHT_PANEL + lane];
         else if (w->layout == PANEL_F16)
             out[k] = f16_to_f32(((const uint16_t *)p)[k * WEIGHT_PANEL + lane]);
+        else if (w->layout == PANEL_F8)
+            out[k] = weight_scales(w, row / WEIGHT_PANEL, w->block_k ? k / w->block_k : 0)[lane] *
+                     (e4m3_to_f32(p[k * WEIGHT_PANEL + lane]) / WEIGHT_F8_FACTOR);
         else if (w->layout == PANEL_I8)
             out[k] = w->scales[row] * (float)(p[k / 4 * 64 + lane * 4 + k % 4] - 128);
         else

@@ -4,7 +4,7 @@
 // the panel streams through memory once and each lane's sum runs over K in ascending order. The
 // last panel is filled up with zero outputs, K with zeros to a whole tile.
 //
-//   PANEL_F32, PANEL_F16   [panel][k][16]
+//   PANEL_F32, PANEL_F16, PANEL_F8   [panel][k][16]
 //   PANEL_BF16             [panel][k / 2][16][2]: pairs of K, which is also how AMX wants its B
 //   tiles PANEL_BF12             bf16 in 12 bits a weight, without loss, by tiles of 16 outputs x
 //   32 K
@@ -24,10 +24,14 @@
 //
 // PANEL_I8: kernels/int8.h's panels, which a file may hold as well; a tile is AMX's. Scales of all
 // panels' outputs lie behind the last panel, or where the panels are mapped, by themselves.
+//
+// PANEL_F8: e4m3 numbers. Their scales lie behind the last panel too, [panel][block of K][16], each
+// times 2^8, since a vector of e4m3 comes out of its widening times 2^-8 (v_load_e4m3): exact both.
 #pragma once
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 
-enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12, PANEL_I8 };
+enum weight_layout { PANEL_F32, PANEL_F16, PANEL_BF16, PANEL_BF12, PANEL_I8, PANEL_F8 };
 
 enum {
     WEIGHT_PANEL = 16,
@@ -36,6 +40,7 @@ enum {
     WEIGHT_RAW_BYTES = 1024,
     WEIGHT_RAW_TILE = 255,
 };
+#define WEIGHT_F8_FACTOR 256.0f // of PANEL_F8's scales
 
 static inline int32_t weight_panels(const struct weight *w) {
     return (w->rows + WEIGHT_PANEL - 1) / WEIGHT_PANEL;
@@ -67,6 +72,11 @@ static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *
     return panel + at;
 }
 
+// The 16 scales of a panel's block of K (0 where outputs have one scale).
+static inline const float *weight_scales(const struct weight *w, int32_t panel, int32_t block) {
+    return w->scales + ((int64_t)panel * fp8_blocks(w->cols, w->block_k) + block) * WEIGHT_PANEL;
+}
+
 // A panel read front to back, tile by tile of 32 K.
 struct weight_stream {
     const uint8_t *tile, *base; // base: this tile's entry in PANEL_BF12's header
@@ -80,7 +90,7 @@ static inline void weight_stream_open(struct weight_stream *s, const struct weig
 static inline int32_t weight_stream_bytes(const struct weight_stream *s, const struct weight *w) {
     if (w->layout == PANEL_BF12)
         return *s->base == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
-    return WEIGHT_TILE_K * WEIGHT_PANEL * (w->layout == PANEL_F32 ? 4 : 2);
+    return WEIGHT_TILE_K * WEIGHT_PANEL * (int32_t)dtype_size(w->dtype);
 }
 // n tiles further; of PANEL_BF12 one at a time.
 static inline void weight_stream_next(struct weight_stream *s, const struct weight *w, int32_t n) {

@@ -10,7 +10,7 @@ static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t
     op_seed((uint64_t)(vocab + width));
     for (int32_t i = 0; i < vocab * width; i++)
         op_write(t, table, i, op_random() * (i % 13 == 0 ? spread : 1));
-    struct tensor_view v = {table, t, vocab, width, width, 1, NULL};
+    struct tensor_view v = {table, t, vocab, width, width, 1, NULL, 0};
     if (be->ops->weight_init(be, &w, &v, 1, &err) < 0) fail_msg("%s", err.text);
     enum { N = 7 };
     int32_t ids[N] = {0, vocab - 1, vocab / 2, 0, vocab / 3, 1, vocab - 1};

@@ -189,8 +189,8 @@ static void refused(struct backend *be) {
     struct weight w;
     struct err err = {0};
     float data[8] = {0};
-    struct tensor_view v[2] = {{data, DTYPE_I32, 1, 4, 4, 1, NULL},
-                               {data, DTYPE_F32, 1, 2, 2, 1, NULL}};
+    struct tensor_view v[2] = {{data, DTYPE_I32, 1, 4, 4, 1, NULL, 0},
+                               {data, DTYPE_F32, 1, 2, 2, 1, NULL, 0}};
     assert_int_equal(be->ops->weight_init(be, &w, v, 1, &err), E_UNSUPPORTED);
     v[0].dtype = DTYPE_F32;
     assert_int_equal(be->ops->weight_init(be, &w, v, 2, &err), E_INVAL);

@@ -31,7 +31,7 @@ static struct matrix make_matrix(int32_t rows, int32_t cols, int n_views) {
     for (int i = 0, from = 0; i < n_views; i++) {
         int32_t n = i == n_views - 1 ? rows - from : rows / n_views;
         m.views[i] = (struct tensor_view){
-            m.q + (int64_t)from * cols, DTYPE_I8, n, cols, cols, 1, m.scales + from};
+            m.q + (int64_t)from * cols, DTYPE_I8, n, cols, cols, 1, m.scales + from, 0};
         from += n;
     }
     return m;
@@ -243,8 +243,8 @@ static void refused(struct backend *be) {
     float scales[2] = {1, 1}, data[4] = {0};
     struct weight w;
     struct err err = {0};
-    struct tensor_view v[2] = {{q, DTYPE_I8, 2, 4, 4, 1, NULL},
-                               {data, DTYPE_F32, 1, 4, 4, 1, NULL}};
+    struct tensor_view v[2] = {{q, DTYPE_I8, 2, 4, 4, 1, NULL, 0},
+                               {data, DTYPE_F32, 1, 4, 4, 1, NULL, 0}};
     assert_int_equal(be->ops->weight_init(be, &w, v, 1, &err), E_INVAL);
     assert_non_null(strstr(err.text, "scales"));
     v[0].scales = scales;

@@ -37,6 +37,10 @@ static inline int fake_mem_write(struct backend *be, void *dst, const void *src,
 static inline float fake_element(const struct tensor_view *v, int64_t r, int64_t c) {
     int64_t i = r * v->row_stride + c * v->col_stride;
     if (v->dtype == DTYPE_F32) return ((const float *)v->data)[i];
+    if (v->dtype == DTYPE_F8_E4M3)
+        return v->scales[r * (v->block_k ? (v->cols + v->block_k - 1) / v->block_k : 1) +
+                         (v->block_k ? c / v->block_k : 0)] *
+               e4m3_to_f32(((const uint8_t *)v->data)[i]);
     if (v->dtype == DTYPE_I8) return v->scales[r] * (float)((const int8_t *)v->data)[i];
     uint16_t half = ((const uint16_t *)v->data)[i];
     return v->dtype == DTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);

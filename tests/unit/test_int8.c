@@ -11,7 +11,7 @@ enum { MAX_COLS = 1000 };
 
 static int quantize(const float *x, int64_t n, int8_t *q, float *scale) {
     float work[MAX_COLS];
-    struct tensor_view v = {x, DTYPE_F32, 1, n, n, 1, NULL};
+    struct tensor_view v = {x, DTYPE_F32, 1, n, n, 1, NULL, 0};
     return int8_quantize_row(&v, 0, q, 1, work, scale);
 }
 
@@ -101,10 +101,10 @@ static void strides_and_dtypes_test(void **state) {
             bf16[r][c] = bf16_from_f32(x[r][c]);
             f16[r][c] = f16_from_f32(x[r][c]);
         }
-    const struct tensor_view views[] = {{x, DTYPE_F32, ROWS, COLS, COLS, 1, NULL},
-                                        {turned, DTYPE_F32, ROWS, COLS, 1, ROWS, NULL},
-                                        {bf16, DTYPE_BF16, ROWS, COLS, COLS, 1, NULL},
-                                        {f16, DTYPE_F16, ROWS, COLS, COLS, 1, NULL}};
+    const struct tensor_view views[] = {{x, DTYPE_F32, ROWS, COLS, COLS, 1, NULL, 0},
+                                        {turned, DTYPE_F32, ROWS, COLS, 1, ROWS, NULL, 0},
+                                        {bf16, DTYPE_BF16, ROWS, COLS, COLS, 1, NULL, 0},
+                                        {f16, DTYPE_F16, ROWS, COLS, COLS, 1, NULL, 0}};
     float work[COLS];
     for (int r = 0; r < ROWS; r++) {
         int8_t want[COLS];

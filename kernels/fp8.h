@@ -1,0 +1,39 @@
+// Weights as e4m3 numbers (base/dtype.h) with scales: W[r][k] = scale * e4m3. Activations are not
+// quantised. DTYPE_F8_E4M3 views come in two kinds (struct tensor_view):
+//
+//   one scale for each output   what Parley makes itself, and folders with a scale for each channel
+//                               or one for the whole tensor
+//   one for each block of 128   columns of an output: folders whose scales belong to blocks of 128
+//   x
+//                               128 weights, as DeepSeek's and Qwen3's. A row of such a block is as
+//                               good as a block of its own, so that rows may be taken from
+//                               anywhere.
+//
+// A sum over K runs in F32 over the numbers without their scales, and is multiplied once at the
+// end; with blocks, at the end of each, and the products are added in ascending order.
+//
+// Made by Parley: scale = max |x| / 448, the number x / scale to the nearest, ties to even. A row
+// of zeros (or of values whose scale is below F32's smallest) has scale 0. Shared by loading and by
+// `parley quantize`, so that both give the same bits.
+//
+// No view holds a NaN (0x7f, 0xff): the loader refuses such a tensor, so that the kernels' widening
+// may be a shift. Theirs is exact for all other codes.
+#pragma once
+#include "kernels/backend.h"
+
+enum { FP8_BLOCK = 128 }; // columns that share a scale, where a row has several
+// No scale that is read is larger: kernels may have it times some power of two.
+#define FP8_LARGEST_SCALE 1e30f
+
+// Scales of a row of a view or weight with this block_k.
+static inline int32_t fp8_blocks(int64_t cols, int32_t block_k) {
+    return block_k ? (int32_t)((cols + block_k - 1) / block_k) : 1;
+}
+
+// Row `row` of v (F32, F16 or BF16) as e4m3, q[c * q_stride], and its scale. work: (v->cols).
+// E_INVAL where a value is infinite or no number.
+int fp8_quantize_row(const struct tensor_view *v, int64_t row, uint8_t *q, int64_t q_stride,
+                     float *work, float *scale);
+
+// Whether there is a NaN among n codes.
+bool fp8_has_nan(const uint8_t *q, size_t n);
