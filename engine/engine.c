@@ -137,7 +137,7 @@ static int device_budget(const struct engine *e, const struct engine_options *o,
                          .total = (int64_t)total,
                          .left = (int64_t)left,
                          .fraction = o->gpu_memory_fraction,
-                         .eight_bits = o->int8_weights,
+                         .eight_bits = o->weight_format != WEIGHTS_OWN,
                          .max_sequences = o->max_sequences,
                          .prefill_chunk_tokens = o->prefill_chunk_tokens,
                          .block_tokens = o->block_tokens};
@@ -150,7 +150,7 @@ static int check_weights_fit(const struct engine *e, const struct engine_options
     struct budget b;
     TRY(device_budget(e, o, &b, err));
     if (!b.device) return 0;
-    b.eight_bits = b.eight_bits || mc->int8;
+    b.eight_bits = b.eight_bits || mc->int8 || mc->fp8;
     b.weights =
         model_config_n_params(mc) * (int64_t)(b.eight_bits ? 1 : dtype_size(e->backend->act_dtype));
     return b.weights > b.left ? budget_no_weights(&b, err) : 0;
@@ -196,7 +196,7 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
         int32_t rows = o->max_sequences + o->prefill_chunk_tokens;
         budget.loaded = true;
         budget.weights = (int64_t)e->model->weight_bytes;
-        budget.eight_bits = mc->int8;
+        budget.eight_bits = mc->int8 || mc->fp8;
         budget.work = (int64_t)forward_bytes(e->model, rows, o->max_sequences);
         budget.work_per_token =
             (budget.work - (int64_t)forward_bytes(e->model, o->max_sequences, o->max_sequences)) /
@@ -263,7 +263,7 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->n_vocab = mc->vocab_size;
     i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
     i->n_params = model_config_n_params(mc);
-    i->weight_dtype = mc->int8 ? "int8" : dtype_name(mc->dtype);
+    i->weight_dtype = model_config_weight_dtype(mc);
     i->weight_bytes = (int64_t)e->model->weight_bytes;
     i->max_session_len = io->max_session_len;
     i->block_tokens = io->block_tokens;
@@ -341,7 +341,7 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
     int rc;
     TRY_GOTO(fail, open_backend(e, o, err));
     int64_t began = clock_mono_us(&clock_system);
-    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->int8_weights,
+    TRY_GOTO(fail, model_load(&e->model, o->model_dir, e->backend, &split_single, o->weight_format,
                               o->progress, o->progress_ctx, err));
     e->info.load_us = clock_mono_us(&clock_system) - began;
     TRY_GOTO(fail, open_text(e, o, err));

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "engine/model/weight_format.h"
 #include "engine/sampling_params.h"
 #include "engine/text/token_list.h"
 #include <stdbool.h>
@@ -34,9 +35,7 @@ struct engine_options {
     double gpu_memory_fraction; // of the GPU's memory, how much weights, work and cache may take
                                 // together; 0: the cache takes what max_sequences need
     int32_t n_threads;          // 0: all cores
-    // Matrices as 8-bit integers with a scale for each output, quantised while loading. A folder
-    // that `parley quantize` wrote is taken so in any case.
-    bool int8_weights;
+    enum weight_format weight_format; // what matrices become while loading
     enum dtype kv_dtype;    // of the cache; 8 bits have a scale for each position and head
     bool kv_dtype_auto;     // the backend's choice: what it computes in, F32 on the CPU
     int64_t kv_cache_bytes; // size of the pool; 0: on a GPU what gpu_memory_fraction leaves; else
@@ -88,7 +87,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t end_of_turn; // -1 where the template has none
     int64_t n_params, weight_bytes;
     int64_t load_us; // what opening the model took: reading, converting, copying to the device
-    const char *weight_dtype; // "int8", or as config.json says: "bf16"
+    const char *weight_dtype; // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;  // hard bound of a log
     int32_t default_memory_len,
         max_memory_len; // the latter: what the pool can hold for one sequence

@@ -41,7 +41,7 @@ static int open_engine(struct serving *v, struct err *err) {
     o.deterministic = c->deterministic;
     o.gpu_memory_fraction = c->gpu_memory_fraction;
     o.n_threads = (int32_t)c->threads;
-    o.int8_weights = c->weight_dtype == 1;
+    o.weight_format = (enum weight_format)c->weight_dtype;
     engine_options_kv_dtype(&o, c->kv_dtype);
     o.kv_cache_bytes = c->kv_cache_bytes;
     o.host_cache_bytes = c->host_cache_bytes;

@@ -88,10 +88,11 @@ static const struct config_key keys[] = {
           "together; the cache takes what the others leave."),
     TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
     INT("engine", threads, 0, 1024, "0", "CPU threads; 0 takes every core."),
-    CHOICE("engine", weight_dtype, SERVE_WEIGHT_DTYPES, "model",
-           "Number format of the weights: the model's own, or 8-bit integers with a scale for each "
-           "output, made while loading. They take half of bf16's memory and decode faster; `parley "
-           "score --compare-weights int8` says what they cost in accuracy."),
+    CHOICE("engine", weight_dtype, WEIGHT_FORMATS, "model",
+           "Number format of the weights: the model's own, or 8 bits with a scale for each output, "
+           "made while loading: integers or, fp8, e4m3 floating point. They take half of bf16's "
+           "memory and decode faster; `parley score --compare-weights int8` says what they cost in "
+           "accuracy. Activations are not quantised."),
     CHOICE(
         "engine", kv_dtype, ENGINE_KV_DTYPES, "auto",
         "Number format of the KV cache; auto is what the backend computes in, f32 on the CPU. fp8 "

@@ -5,7 +5,6 @@
 #include "base/config.h"
 #include <stdbool.h>
 
-#define SERVE_WEIGHT_DTYPES "model|int8"             // the order of serve_config.weight_dtype
 #define SERVE_DURABLE "turn|delta|power"             // the order of enum sessions_durable
 #define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
 
@@ -24,7 +23,7 @@ struct serve_config {
     bool deterministic;
     int64_t threads, kv_cache_bytes, host_cache_bytes, block_tokens, max_sequences,
         max_queued_turns, prefill_chunk_tokens;
-    int weight_dtype;
+    int weight_dtype; // enum weight_format
     int kv_dtype;
     // sessions
     int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,

@@ -65,6 +65,7 @@ static bool feed_config(EVP_MD_CTX *h, const struct model_config *c) {
     // fingerprints.
     if (c->scale_by_layer) ok = ok && feed(h, "scale_by_layer", 14);
     if (c->int8) ok = ok && feed(h, "int8", 4);
+    if (c->fp8) ok = ok && feed(h, "fp8", 3);
     if (c->normed_residual) ok = ok && feed(h, "normed_residual", 15);
     return ok && feed_f32(h, c->rope_scale) && feed_f32(h, c->norm_eps) &&
            feed_f32(h, c->embed_scale) && feed_f32(h, c->attention_scale);
@@ -106,7 +107,7 @@ int fingerprint_compute(char out[FINGERPRINT_LEN + 1], const struct model_config
     }
     for (int i = 0; i < FINGERPRINT_LEN / 2; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
     // Changed since, it is another model.
-    if (c->int8 && c->int8_own[0] && strcmp(out, c->int8_own) == 0) strcpy(out, c->int8_of);
+    if (c->quantized_own[0] && strcmp(out, c->quantized_own) == 0) strcpy(out, c->quantized_of);
 done:
     EVP_MD_CTX_free(h);
     return rc;

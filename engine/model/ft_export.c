@@ -56,7 +56,7 @@ static int check_switches(const struct export *x, struct err *err) {
     const struct model_config *c = &x->source.config;
     bool gptj = c->positions == POSITION_ROTARY;
     const char *activation = ft_activation_name(c->activation);
-    if (c->int8)
+    if (c->int8 || c->fp8)
         return refuse(x, "weights in 8 bits: export the model that they were made from", err);
     if (c->scale_by_layer) return refuse(x, "scale of attention by layer", err);
     if (c->normed_residual)

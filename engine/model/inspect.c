@@ -161,22 +161,28 @@ static void put_memory(struct json_writer *w, const struct model_config *c, int6
     json_close(w, ']');
 }
 
-// Bytes of all tensors with the matrices in 8 bits; -1 where a tensor is missing or wrong, and
-// *why.
-static int64_t int8_bytes(const struct model_config *c, struct checkpoint *cp, struct err *why) {
+// Bytes of a matrix and its scales.
+static int64_t bytes_of(enum weight_format f, int64_t rows, int64_t cols) {
+    int64_t bytes = f == WEIGHTS_INT8 ? int8_panels(rows) * int8_panel_bytes(cols) : rows * cols;
+    return bytes + rows * (int64_t)sizeof(float);
+}
+
+// Bytes of all tensors with the matrices in 8 bits, those that are not yet; -1 where a tensor is
+// missing or wrong, and *why.
+static int64_t weight_bytes(const struct model_config *c, struct checkpoint *cp,
+                            enum weight_format f, struct err *why) {
     size_t n = checkpoint_count(cp);
     uint8_t *roles = calloc(n + 1, sizeof *roles);
     int64_t bytes = roles ? 0 : err_set(why, E_NOMEM, "no memory for %zu tensors", n);
     if (roles && model_tensor_roles(c, cp, roles, NULL, why) < 0) bytes = -1;
     for (size_t i = 0; i < n && bytes >= 0; i++) {
         const struct tensor *t = checkpoint_at(cp, i);
-        bool turned = roles[i] == TENSOR_TURNED, stored = t->dtype == DTYPE_I8 || part_is_panels(t);
+        bool turned = roles[i] == TENSOR_TURNED, stored = part_is_8bit(t);
         if (roles[i] == TENSOR_UNUSED) continue;
         if (roles[i] == TENSOR_KEPT || stored)
             bytes += (int64_t)t->bytes;
         else
-            bytes += int8_panels(t->shape[turned]) * int8_panel_bytes(t->shape[!turned]) +
-                     t->shape[turned] * (int64_t)sizeof(float);
+            bytes += bytes_of(f, t->shape[turned], t->shape[!turned]);
     }
     free(roles);
     return bytes;
@@ -185,12 +191,15 @@ static int64_t int8_bytes(const struct model_config *c, struct checkpoint *cp, s
 static void put_weights(struct json_writer *w, const struct model_config *c,
                         struct checkpoint *cp) {
     struct err why = {0};
-    int64_t bytes = int8_bytes(c, cp, &why);
-    json_put_string(w, "weight_dtype", c->int8 ? "int8" : dtype_name(c->dtype));
-    if (bytes >= 0)
-        json_put_int(w, "weight_bytes_int8", bytes);
-    else
+    int64_t int8 = weight_bytes(c, cp, WEIGHTS_INT8, &why);
+    int64_t fp8 = weight_bytes(c, cp, WEIGHTS_FP8, &why);
+    json_put_string(w, "weight_dtype", model_config_weight_dtype(c));
+    if (int8 >= 0 && fp8 >= 0) { // what cannot be asked for is not said
+        if (!c->fp8) json_put_int(w, "weight_bytes_int8", int8);
+        if (!c->int8) json_put_int(w, "weight_bytes_fp8", fp8);
+    } else {
         json_put_string(w, "weights_error", why.text);
+    }
 }
 
 // --- files beside the weights ---

@@ -1,7 +1,7 @@
 // Parts of tensors onto the backend. See loader.h.
 #include "engine/model/loader.h"
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
-#include <math.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -10,13 +10,17 @@
 
 // --- finding and checking ---
 
+static void note_found(struct loader *l, const struct tensor *t) {
+    size_t i = checkpoint_index(l->cp, t);
+    if (l->roles[i] != TENSOR_UNUSED) return;
+    l->roles[i] = TENSOR_KEPT;
+    if (l->order) l->order[l->n_found++] = i;
+}
+
 static int find_part(struct loader *l, int32_t layer, const struct part *p, const char *suffix,
                      const struct tensor **out, struct err *err) {
     TRY(part_find(p, l->cp, l->names, layer, suffix, &l->m->config, out, err));
-    size_t i = checkpoint_index(l->cp, *out);
-    if (l->roles[i] != TENSOR_UNUSED) return 0;
-    l->roles[i] = TENSOR_KEPT;
-    if (l->order) l->order[l->n_found++] = i;
+    note_found(l, *out);
     return 0;
 }
 
@@ -93,10 +97,9 @@ static int read_panels(struct loader *l, const struct tensor *t, const struct pa
     return 0;
 }
 
-static int read_part(struct loader *l, const struct tensor *t, const struct part *p, void *to,
+static int read_rows(struct loader *l, const struct tensor *t, const struct part *p, void *to,
                      struct err *err) {
     size_t row = stored_row_bytes(t, p);
-    if (part_is_panels(t)) return read_panels(l, t, p, to, err);
     if (p->transposed)
         return checkpoint_read(l->cp, t, (size_t)p->cols.first * row, to, staged_bytes(t, p), err);
     int32_t end = p->rows.first + p->rows.count;
@@ -107,6 +110,14 @@ static int read_part(struct loader *l, const struct tensor *t, const struct part
         to = (char *)to + (size_t)n * row;
     }
     return 0;
+}
+
+static int read_part(struct loader *l, const struct tensor *t, const struct part *p, void *to,
+                     struct err *err) {
+    if (part_is_panels(t)) return read_panels(l, t, p, to, err);
+    TRY(read_rows(l, t, p, to, err));
+    if (t->dtype != DTYPE_F8_E4M3 || !fp8_has_nan(to, staged_bytes(t, p))) return 0;
+    return err_set(err, E_FORMAT, "the tensor '%s' holds what is no number", t->name);
 }
 
 // --- matrices ---
@@ -137,61 +148,89 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
 // One matrix on its way: its tensors, and what lies where in the staging area.
 struct matrix { // parts as they are read: rows whole where they are yet to become 8 bits
     struct part parts[LOADER_MAX_PARTS];
-    const struct tensor *tensors[LOADER_MAX_PARTS], *scales[LOADER_MAX_PARTS]; // scales: of I8
+    const struct tensor *tensors[LOADER_MAX_PARTS];
+    const struct tensor *scales[LOADER_MAX_PARTS]; // of what is stored in 8 bits
     int n;
-    bool quantize; // on the way
+    int32_t block_k;             // of the scales stored, as of views
+    enum weight_format quantize; // on the way
 };
 
 static int64_t n_values(const struct part *p) {
     return (int64_t)p->rows.count * p->cols.count;
 }
 
-// The tensors as they are read; beside them the integers and scales, and a row in F32.
+// A part's scales, and the tensor that they come from, as it is and as F32.
+static size_t scales_room(const struct matrix *m, int i) {
+    const struct part *p = &m->parts[i];
+    size_t n = (size_t)p->rows.count * (size_t)fp8_blocks(p->cols.count, m->block_k);
+    size_t stored = m->scales[i] ? m->scales[i]->bytes : 0;
+    size_t wide = m->scales[i] ? stored / dtype_size(m->scales[i]->dtype) * sizeof(float) : 0;
+    return aligned(n * sizeof(float)) + aligned(stored) + aligned(wide);
+}
+
+// The tensors as they are read; beside them the 8 bits and scales, and a row in F32.
 static size_t matrix_room(const struct matrix *m) {
     size_t room = 0;
     for (int i = 0; i < m->n; i++) {
         const struct part *p = &m->parts[i];
         room += staged_room(m->tensors[i], p);
-        if (m->scales[i] || m->quantize) room += 2 * aligned((size_t)p->n_rows * sizeof(float));
+        if (m->scales[i] || m->quantize) room += scales_room(m, i);
         if (m->quantize) room += aligned((size_t)n_values(p));
     }
     return room + (m->quantize ? (size_t)m->parts[0].n_cols * sizeof(float) : 0);
 }
 
-// A part's rows of "STEM.weight_scale" to *at, which moves on.
+// The scales of a part to *at, which moves on: for each of its rows one, or one for each block of
+// its columns, whether the tensor has them by rows, by blocks of rows, or one for all.
 static int read_scales(struct loader *l, const struct matrix *m, int i, char **at,
                        struct tensor_view *v, struct err *err) {
-    struct part p = m->parts[i];
+    const struct part *p = &m->parts[i];
+    const struct tensor *t = m->scales[i];
+    const int32_t block = m->block_k, n_blocks = fp8_blocks(p->cols.count, block);
+    const int32_t first = block ? p->cols.first / block : 0, stride = fp8_blocks(p->n_cols, block);
+    const size_t n = t->bytes / dtype_size(t->dtype);
     float *values = (float *)(void *)*at;
-    p.n_cols = 0;
-    p.transposed = false;
-    *at += aligned((size_t)p.n_rows * sizeof(float));
-    TRY(read_part(l, m->scales[i], &p, *at, err));
-    to_f32(values, *at, m->scales[i]->dtype, (size_t)p.rows.count);
-    *at += aligned((size_t)p.n_rows * sizeof(float));
-    for (int32_t r = 0; r < p.rows.count; r++)
-        if (!(values[r] >= 0 && values[r] < INFINITY))
-            return err_set(err, E_FORMAT, "the tensor '%s' holds a scale of %g", m->scales[i]->name,
-                           (double)values[r]);
+    char *stored = *at + aligned((size_t)p->rows.count * (size_t)n_blocks * sizeof(float));
+    float *wide = (float *)(void *)(stored + aligned(t->bytes));
+    *at += scales_room(m, i);
+    TRY(checkpoint_read(l->cp, t, 0, stored, t->bytes, err));
+    to_f32(wide, stored, t->dtype, n);
     v->scales = values;
+    v->block_k = block;
+    for (int32_t r = 0; r < p->rows.count; r++) {
+        int32_t row = part_tensor_row(p, p->rows.first + r);
+        const float *from = wide + (n == 1 ? 0 : block ? row / block * stride + first : row);
+        for (int32_t b = 0; b < n_blocks; b++, values++) {
+            *values = from[b];
+            if (!(*values >= 0 && *values <= FP8_LARGEST_SCALE))
+                return err_set(err, E_FORMAT, "the tensor '%s' holds a scale of %g", t->name,
+                               (double)*values);
+        }
+    }
     return 0;
 }
 
-// Turns a view into integers and scales at *at, which moves on.
+// Turns a view into 8 bits and scales at *at, which moves on.
 static int quantize_view(const struct matrix *m, int i, char **at, struct tensor_view *v,
                          struct err *err) {
     float *scales = (float *)(void *)*at;
-    *at += 2 * aligned((size_t)m->parts[i].n_rows * sizeof(float));
-    int8_t *q = (int8_t *)*at;
+    *at += scales_room(m, i);
+    char *q = *at;
     *at += aligned((size_t)(v->rows * v->cols));
     float *work = (float *)(void *)*at;
-    for (int64_t r = 0; r < v->rows; r++)
-        if (int8_quantize_row(v, r, q + r * v->cols, 1, work, &scales[r]) < 0)
+    bool fp8 = m->quantize == WEIGHTS_FP8;
+    for (int64_t r = 0; r < v->rows; r++) {
+        char *to = q + r * v->cols;
+        int rc = fp8 ? fp8_quantize_row(v, r, (uint8_t *)to, 1, work, &scales[r])
+                     : int8_quantize_row(v, r, (int8_t *)to, 1, work, &scales[r]);
+        if (rc < 0)
             return err_set(err, E_UNSUPPORTED,
                            "the tensor '%s' holds a value that is infinite or no number; 8 bits "
                            "with a scale cannot say that",
                            m->tensors[i]->name);
-    *v = (struct tensor_view){q, DTYPE_I8, v->rows, v->cols, v->cols, 1, scales};
+    }
+    *v = (struct tensor_view){
+        q, fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, v->rows, v->cols, v->cols, 1, scales, 0};
     return 0;
 }
 
@@ -242,7 +281,7 @@ static int map_matrix(struct loader *l, struct weight *w, const struct matrix *m
     struct backend *be = l->m->backend;
     struct weight mapped = {0};
     size_t room = 0;
-    for (int i = 0; i < m->n; i++) room += 2 * aligned((size_t)m->parts[i].n_rows * sizeof(float));
+    for (int i = 0; i < m->n; i++) room += scales_room(m, i);
     TRY(stage(l, room, err));
     char *at = l->staging;
     for (int i = 0; i < m->n; i++) {
@@ -283,7 +322,7 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
         if (m->scales[i]) TRY(read_scales(l, m, i, &rest, &views[i], err));
         if (!m->quantize) continue;
         TRY(quantize_view(m, i, &rest, &views[i], err));
-        views[i].data = (const int8_t *)views[i].data + parts[i].cols.first;
+        views[i].data = (const char *)views[i].data + parts[i].cols.first;
         views[i].cols = parts[i].cols.count;
     }
     struct weight packed = {0};
@@ -295,14 +334,18 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
 }
 
 static int find_scales(struct loader *l, int32_t layer, struct matrix *m, int i, struct err *err) {
-    struct part p = m->parts[i];
-    p.n_cols = 0;
-    p.transposed = false;
-    return find_part(l, layer, &p, "weight_scale", &m->scales[i], err);
-}
-
-static bool is_int8(const struct tensor *t) {
-    return t->dtype == DTYPE_I8 || part_is_panels(t);
+    const struct part *p = &m->parts[i];
+    const struct model_config *c = &l->m->config;
+    TRY(part_find_scales(p, l->cp, l->names, layer, m->tensors[i]->dtype, c, &m->scales[i], err));
+    note_found(l, m->scales[i]);
+    m->block_k = m->tensors[i]->dtype == DTYPE_F8_E4M3 ? c->fp8_block_k : 0;
+    if (m->block_k == 0) return 0;
+    // Blocks belong to the matrix as it is stored, and to all of its columns.
+    if (p->transposed || p->cols.first % m->block_k)
+        return err_set(
+            err, E_UNSUPPORTED, "the tensor '%s' has blocks of scales, and %s", m->tensors[i]->name,
+            p->transposed ? "lies the other way round" : "this rank's columns begin within one");
+    return 0;
 }
 
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
@@ -317,13 +360,13 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
                            m.tensors[0]->name, dtype_name(m.tensors[0]->dtype), m.tensors[i]->name,
                            dtype_name(m.tensors[i]->dtype));
         if (part_is_panels(m.tensors[i])) m.parts[i].transposed = false;
-        if (is_int8(m.tensors[i])) TRY(find_scales(l, layer, &m, i, err));
+        if (part_is_8bit(m.tensors[i])) TRY(find_scales(l, layer, &m, i, err));
         if (w && !l->packing) l->total += (int64_t)slice_bytes(m.tensors[i], &parts[i]);
     }
     for (int i = 0; i < n && !parts[0].looked_up; i++)
         l->roles[checkpoint_index(l->cp, m.tensors[i])] =
             parts[i].transposed ? TENSOR_TURNED : TENSOR_MATRIX;
-    m.quantize = l->int8 && !is_int8(m.tensors[0]) && !parts[0].looked_up;
+    if (!part_is_8bit(m.tensors[0]) && !parts[0].looked_up) m.quantize = l->weights;
     // A row's scale is that of the whole row, whichever columns are this rank's.
     for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);
     return w && l->packing ? pack_matrix(l, w, parts, &m, err) : 0;
@@ -387,7 +430,7 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err) {
     const struct tensor *t;
     TRY(find_part(l, -1, p, "weight", &t, err));
-    if (is_int8(t))
+    if (part_is_8bit(t))
         return err_set(err, E_UNSUPPORTED, "the tensor '%s' is a table and cannot be of 8 bits",
                        t->name);
     if (out && !l->packing) l->total += (int64_t)slice_bytes(t, p);

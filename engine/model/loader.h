@@ -13,10 +13,10 @@ struct loader {
     struct model *m; // whose weight_bytes grow
     const struct family_tensors *names;
     struct checkpoint *cp;
-    bool packing;   // second walk
-    bool int8;      // matrices that are multiplied become 8-bit integers (kernels/int8.h)
-    uint8_t *roles; // (tensors of the checkpoint) enum tensor_role; first walk
-    size_t *order;  // (tensors of the checkpoint) or NULL: those found, one after the other
+    bool packing;               // second walk
+    enum weight_format weights; // what matrices that are multiplied become
+    uint8_t *roles;             // (tensors of the checkpoint) enum tensor_role; first walk
+    size_t *order; // (tensors of the checkpoint) or NULL: those found, one after the other
     size_t n_found;
     char *staging;
     size_t staging_bytes;
@@ -29,7 +29,7 @@ struct loader {
 // packs; a matrix that is stored as the backend wants it (weight_map) is left in the mapping, which
 // has to stay. What goes to w, out NULL is another rank's, to be checked only. The fault names the
 // tensor. n parts, one above the other: the tensors "STEM.weight", and for those of 8 bits
-// "STEM.weight_scale".
+// their scales, "STEM.weight_scale" or what the configuration calls them.
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err);
 // n vectors one behind the other, f32 on the device: the tensors "STEM.suffix". The parts may be

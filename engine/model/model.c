@@ -184,6 +184,8 @@ static bool is_derived(const struct model *m, const struct family_tensors *names
     };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         if (ends_with(name, buffers[i])) return true;
+    // Of activations, which are not quantised here: model.fp8 in the log says so.
+    if (m->config.fp8 && ends_with(name, ".input_scale")) return true;
     return m->config.tied_head && strncmp(name, names->head, strlen(names->head)) == 0;
 }
 
@@ -218,9 +220,19 @@ static int prepare(struct model *m, struct err *err) {
     return m->layers ? 0 : err_set(err, E_NOMEM, "no memory for %d layers", m->n_layers);
 }
 
+// 8 bits of one kind are not turned into those of the other.
+static int check_format(const struct loader *l, struct err *err) {
+    const struct model_config *c = &l->m->config;
+    bool other = l->weights == WEIGHTS_INT8 ? c->fp8 : l->weights == WEIGHTS_FP8 && c->int8;
+    if (!other) return 0;
+    return err_set(err, E_UNSUPPORTED, "its matrices are stored in %s, which %s is not made from",
+                   model_config_weight_dtype(c), c->fp8 ? "int8" : "fp8");
+}
+
 static int load(struct loader *l, const char *model_dir, struct err *err) {
     struct model *m = l->m;
     TRY(model_config_load(&m->config, model_dir, err));
+    TRY(check_format(l, err));
     TRY(prepare(m, err));
     TRY(checkpoint_open(&l->cp, model_dir, err));
     TRY(tied_head_settle(&m->config, l->cp, err));
@@ -229,7 +241,11 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     if (!l->roles) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);
     TRY(walk(l, err));
     report_unused(l);
-    m->config.int8 = m->config.int8 || l->int8;
+    if (l->weights == WEIGHTS_INT8) m->config.int8 = true;
+    if (l->weights == WEIGHTS_FP8) m->config.fp8 = true;
+    if (m->config.fp8)
+        log_info("model.fp8", "scales=%s activations=\"not quantised\"",
+                 m->config.fp8_block_k ? "blocks" : "outputs");
     l->packing = true;
     loader_step(l, 0);
     TRY(walk(l, err));
@@ -251,14 +267,14 @@ int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint
 }
 
 int model_load(struct model **out, const char *model_dir, struct backend *be,
-               const struct split *split, bool int8,
+               const struct split *split, enum weight_format weights,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
                struct err *err) {
     struct model *m = calloc(1, sizeof *m);
     if (!m) return err_set(err, E_NOMEM, "no memory to load %s", model_dir);
     m->backend = be;
     m->split = *split;
-    struct loader l = {.m = m, .int8 = int8, .progress = progress, .ctx = ctx};
+    struct loader l = {.m = m, .weights = weights, .progress = progress, .ctx = ctx};
     struct err why = {0};
     int rc = load(&l, model_dir, &why);
     loader_unstage(&l);

@@ -51,11 +51,11 @@ struct model {
 // area, packed, and the area is freed: memory holds the weights once. Matrices in the panels of
 // `parley quantize` are used by the CPU where they are in the mapping: README.md says what follows.
 // A rank reads its own slices only. The fault names itself: a missing tensor (E_NOTFOUND), a wrong
-// shape (E_FORMAT), no memory (E_NOMEM, with need). int8: matrices that linear multiplies by become
-// 8-bit integers with a scale for each output (kernels/int8.h); those that are stored so are taken
-// so in any case.
+// shape (E_FORMAT), no memory (E_NOMEM, with need). weights: what matrices that linear multiplies
+// by become; those that are stored in 8 bits are taken so in any case, and refused where others of
+// 8 bits are asked for.
 int model_load(struct model **out, const char *model_dir, struct backend *be,
-               const struct split *split, bool int8,
+               const struct split *split, enum weight_format weights,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
                struct err *err);
 void model_free(struct model *m);

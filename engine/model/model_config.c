@@ -8,6 +8,7 @@
 #include "engine/model/families.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
+#include "engine/model/quantization.h"
 #include "engine/model/rope.h"
 #include <limits.h>
 #include <math.h>
@@ -177,62 +178,6 @@ static int read_dtype(struct model_config *c, const cJSON *json, struct err *err
                    name);
 }
 
-static int read_fingerprint(const cJSON *q, const char *key, char out[FINGERPRINT_LEN + 1],
-                            struct err *err) {
-    const char *s = NULL;
-    TRY(json_get_string(q, key, &s, err));
-    if (!s) return 0;
-    if (strlen(s) != FINGERPRINT_LEN || strspn(s, "0123456789abcdef") != FINGERPRINT_LEN)
-        return err_set(err, E_FORMAT, "'%s' is no fingerprint of %d digits", key, FINGERPRINT_LEN);
-    strcpy(out, s);
-    return 0;
-}
-
-static int read_layout(struct model_config *c, const cJSON *q, struct err *err) {
-    const char *layout = NULL;
-    int64_t version = 0;
-    TRY(json_get_string(q, "layout", &layout, err));
-    TRY(json_get_int(q, "layout_version", 0, INT32_MAX, &version, err));
-    if (!layout && !version) return 0;
-    if (!layout || strcmp(layout, MODEL_INT8_LAYOUT) != 0 || version != MODEL_INT8_LAYOUT_VERSION)
-        return err_set(err, E_UNSUPPORTED,
-                       "'quantization_config' has the layout '%.60s' of version %lld; known "
-                       "is " MODEL_INT8_LAYOUT " of version %d",
-                       layout ? layout : "", (long long)version, MODEL_INT8_LAYOUT_VERSION);
-    c->int8_panels = true;
-    return 0;
-}
-
-// How `parley quantize` says what it has done; other methods are refused by their names.
-static int read_quantization(struct model_config *c, const cJSON *json, struct err *err) {
-    const cJSON *q = cJSON_GetObjectItemCaseSensitive(json, "quantization_config");
-    const char *method = NULL;
-    int64_t bits = 8;
-    if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
-    if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is no object");
-    TRY(json_get_string(q, "quant_method", &method, err));
-    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
-    if (!method)
-        return err_set(err, E_UNSUPPORTED,
-                       "'quantization_config' names no 'quant_method'; known is " MODEL_INT8_METHOD
-                       ", which parley quantize writes");
-    if (strcmp(method, MODEL_INT8_METHOD) != 0 || bits != 8)
-        return err_set(
-            err, E_UNSUPPORTED,
-            "'quantization_config' asks for '%.60s' with %d bits; known is " MODEL_INT8_METHOD
-            " with 8, which parley quantize writes",
-            method, (int)bits);
-    c->int8 = true;
-    TRY(read_layout(c, q, err));
-    TRY(read_fingerprint(q, MODEL_INT8_OF, c->int8_of, err));
-    TRY(read_fingerprint(q, MODEL_INT8_OWN, c->int8_own, err));
-    if (!c->int8_of[0] != !c->int8_own[0])
-        return err_set(err, E_FORMAT,
-                       "'quantization_config' has one of '" MODEL_INT8_OF "' and '" MODEL_INT8_OWN
-                       "' without the other");
-    return 0;
-}
-
 // Keys that would change the result and that no family here knows what to do with.
 static int refuse_unknown(const cJSON *json, struct err *err) {
     static const char *const keys[] = {"compression_config", "is_encoder_decoder",
@@ -354,7 +299,7 @@ static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     c->temperature = c->top_p = c->repetition_penalty = -1;
     c->top_k = -1;
     TRY(refuse_unknown(json, err));
-    TRY(read_quantization(c, json, err));
+    TRY(quantization_read(c, json, err));
     TRY(rename_keys(json, f, err));
     TRY(read_shape(c, f, json, err));
     TRY(read_numbers(c, f, json, err));
@@ -427,4 +372,8 @@ int64_t model_config_n_params(const struct model_config *c) {
     if (c->final_norm) n += norm;
     if (!c->tied_head) n += (int64_t)c->vocab_size * c->embed_width;
     return n + (c->head_bias ? c->vocab_size : 0);
+}
+
+const char *model_config_weight_dtype(const struct model_config *c) {
+    return c->int8 ? "int8" : c->fp8 ? "fp8" : dtype_name(c->dtype);
 }

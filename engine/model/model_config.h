@@ -4,6 +4,7 @@
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
+#include "engine/model/weight_format.h"
 #include "kernels/backend.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,13 +21,16 @@
 #define MODEL_MAX_FFN (1 << 24)
 #define MODEL_MAX_QKV_ROWS (1 << 26)
 #define MODEL_MAX_VOCAB (1 << 26)
-// quantization_config of `parley quantize`: quant_method, how matrices lie (without the key: rows
-// of I8, as once written), and two fingerprints
+// What `parley quantize` writes into config.json (quantization.h). Of int8, in quantization_config:
+// quant_method, how matrices lie (without the key: rows of I8, as once written) and two
+// fingerprints; of fp8 these are beside it, since others read a quantization_config of that method.
 #define MODEL_INT8_METHOD "parley_int8"
 #define MODEL_INT8_LAYOUT "panels16x4"
 #define MODEL_INT8_LAYOUT_VERSION 1
-#define MODEL_INT8_OF "fingerprint"
-#define MODEL_INT8_OWN "folder_fingerprint"
+#define MODEL_FP8_METHOD "compressed-tensors"
+#define MODEL_FP8_KEY "parley_fp8"
+#define MODEL_QUANTIZED_OF "fingerprint"
+#define MODEL_QUANTIZED_OWN "folder_fingerprint"
 
 enum model_format { // of the folder: how its tensors are called and lie
     FORMAT_HUGGING_FACE,
@@ -41,9 +45,14 @@ struct model_config {
     enum dtype dtype; // of the stored weights, as the config says (tensors may differ)
     bool int8;        // matrices as 8-bit integers with a scale for each output (kernels/int8.h)
     bool int8_panels; // such matrices are stored in panels (kernels/int8.h)
+    bool fp8;         // matrices as e4m3 numbers with scales (kernels/fp8.h)
+    // Of those that are stored so: the scales' tensors are "STEM.fp8_scale", one for each
+    // fp8_block_k x fp8_block_k weights, or, 0, for each output or the whole tensor.
+    const char *fp8_scale;
+    int32_t fp8_block_k;
     // Of a folder that `parley quantize` wrote: the fingerprint of the model that it was made from,
     // in 8 bits, and the folder's own; "" elsewhere.
-    char int8_of[FINGERPRINT_LEN + 1], int8_own[FINGERPRINT_LEN + 1];
+    char quantized_of[FINGERPRINT_LEN + 1], quantized_own[FINGERPRINT_LEN + 1];
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
 
@@ -100,3 +109,4 @@ int model_config_load_file(struct model_config *c, const char *config_path, stru
 int32_t model_config_window(const struct model_config *c, int32_t layer);
 float model_config_attention_scale(const struct model_config *c, int32_t layer);
 int64_t model_config_n_params(const struct model_config *c);
+const char *model_config_weight_dtype(const struct model_config *c); // "int8", "fp8", "bf16" ...

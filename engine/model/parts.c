@@ -1,5 +1,6 @@
 // See parts.h.
 #include "engine/model/parts.h"
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 #include <stdio.h>
 
@@ -53,6 +54,10 @@ bool part_is_panels(const struct tensor *t) {
     return t->dtype == DTYPE_U8 && t->n_dims == 4;
 }
 
+bool part_is_8bit(const struct tensor *t) {
+    return t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3 || part_is_panels(t);
+}
+
 // The shape that the part's tensor must have; returns the number of dimensions.
 static int shape_of(const struct part *p, bool panels, int64_t shape[4]) {
     bool turned = p->transposed && !panels;
@@ -71,11 +76,11 @@ static void write_shape(char out[128], const int64_t *shape, int n_dims) {
         at += snprintf(out + at, 128 - (size_t)at, "%s%lld", d ? ", " : "", (long long)shape[d]);
 }
 
-static int check_shape(const struct tensor *t, const struct part *p, struct err *err) {
-    int64_t shape[4];
-    int n_dims = shape_of(p, part_is_panels(t), shape);
-    if (t->n_dims == n_dims && memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) == 0)
-        return 0;
+static bool has_shape(const struct tensor *t, const int64_t *shape, int n_dims) {
+    return t->n_dims == n_dims && memcmp(t->shape, shape, (size_t)n_dims * sizeof *shape) == 0;
+}
+
+static int wrong_shape(const struct tensor *t, const int64_t *shape, int n_dims, struct err *err) {
     char has[128], wanted[128];
     write_shape(has, t->shape, t->n_dims);
     write_shape(wanted, shape, n_dims);
@@ -83,20 +88,58 @@ static int check_shape(const struct tensor *t, const struct part *p, struct err 
                    wanted);
 }
 
+static int check_shape(const struct tensor *t, const struct part *p, struct err *err) {
+    int64_t shape[4];
+    int n_dims = shape_of(p, part_is_panels(t), shape);
+    return has_shape(t, shape, n_dims) ? 0 : wrong_shape(t, shape, n_dims, err);
+}
+
+static int find_tensor(const struct checkpoint *cp, const struct family_tensors *names,
+                       int32_t layer, const char *stem, const char *suffix,
+                       const struct tensor **out, struct err *err) {
+    char name[TENSOR_NAME_MAX];
+    *out = checkpoint_find(cp, family_tensor_name(name, names, layer, stem, suffix));
+    return *out ? 0 : err_set(err, E_NOTFOUND, "the tensor '%s' is missing", name);
+}
+
+static bool is_wide(enum dtype t) {
+    return t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16;
+}
+
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
               int32_t layer, const char *suffix, const struct model_config *c,
               const struct tensor **out, struct err *err) {
-    char name[TENSOR_NAME_MAX];
-    const struct tensor *t =
-        checkpoint_find(cp, family_tensor_name(name, names, layer, p->stem, suffix));
-    if (!t) return err_set(err, E_NOTFOUND, "the tensor '%s' is missing", name);
+    const struct tensor *t;
+    TRY(find_tensor(cp, names, layer, p->stem, suffix, &t, err));
     bool is_panels = c->int8_panels && part_is_panels(t) && p->n_cols > 0;
-    bool is_int8 = is_panels || (c->int8 && t->dtype == DTYPE_I8 && p->n_cols > 0);
+    bool is_8bit = is_panels || (p->n_cols > 0 && ((c->int8 && t->dtype == DTYPE_I8) ||
+                                                   (c->fp8_scale && t->dtype == DTYPE_F8_E4M3)));
     if (is_panels || !part_is_panels(t)) TRY(check_shape(t, p, err));
-    if (t->dtype != DTYPE_F32 && t->dtype != DTYPE_F16 && t->dtype != DTYPE_BF16 && !is_int8)
+    if (!is_wide(t->dtype) && !is_8bit)
         return err_set(err, E_UNSUPPORTED,
                        "the tensor '%s' is stored as %s; known are f32, f16, bf16", t->name,
                        dtype_name(t->dtype));
+    *out = t;
+    return 0;
+}
+
+int part_find_scales(const struct part *p, const struct checkpoint *cp,
+                     const struct family_tensors *names, int32_t layer, enum dtype of,
+                     const struct model_config *c, const struct tensor **out, struct err *err) {
+    const struct tensor *t;
+    bool is_fp8 = of == DTYPE_F8_E4M3;
+    const int32_t block = is_fp8 ? c->fp8_block_k : 0;
+    TRY(find_tensor(cp, names, layer, p->stem, is_fp8 ? c->fp8_scale : "weight_scale", &t, err));
+    const int64_t rows = p->n_rows, one = 1, column[] = {rows, 1};
+    const int64_t blocks[] = {fp8_blocks(rows, block), fp8_blocks(p->n_cols, block)};
+    bool fits = block ? has_shape(t, blocks, 2) : has_shape(t, &rows, 1);
+    if (is_fp8 && !block)
+        fits = fits || has_shape(t, column, 2) || has_shape(t, &one, 1) || t->n_dims == 0;
+    if (!fits) return wrong_shape(t, block ? blocks : &rows, block ? 2 : 1, err);
+    if (!is_wide(t->dtype))
+        return err_set(err, E_UNSUPPORTED,
+                       "the tensor '%s' is stored as %s; known for scales are f32, f16, bf16",
+                       t->name, dtype_name(t->dtype));
     *out = t;
     return 0;
 }

@@ -31,8 +31,17 @@ int32_t part_tensor_row(const struct part *p, int32_t r);
 // A matrix in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16, 4), whichever
 // way round the other matrices are stored.
 bool part_is_panels(const struct tensor *t);
+// Whether a matrix is stored in 8 bits, and has a tensor of scales beside it.
+bool part_is_8bit(const struct tensor *t);
 // The tensor "STEM.suffix" that the part lies in: present, of that shape, of a dtype that weights
-// have; where c says int8, a matrix may be of I8 too, or in panels if that is how they are stored.
+// have; where c says int8, a matrix may be of I8 too, or in panels if that is how they are stored,
+// and where it says fp8, of F8_E4M3.
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
               int32_t layer, const char *suffix, const struct model_config *c,
               const struct tensor **out, struct err *err);
+// The scales of such a matrix, which has the dtype `of`: for I8 one for each of the tensor's rows;
+// for F8_E4M3 what c says: one for each block, or for each row, (rows) or (rows, 1), or for all, ()
+// or (1).
+int part_find_scales(const struct part *p, const struct checkpoint *cp,
+                     const struct family_tensors *names, int32_t layer, enum dtype of,
+                     const struct model_config *c, const struct tensor **out, struct err *err);

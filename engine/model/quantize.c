@@ -7,6 +7,7 @@
 #include "engine/model/model.h"
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -36,10 +37,11 @@ struct job {
     struct quantize_result result;
     int64_t done;
     char dir[PATH_MAX]; // out_dir.partial
-    char *in;           // a block as read; a row as integers, a panel, a row in F32
-    int8_t *q;
-    uint8_t *panel;
-    float *work, *scales; // scales: (n_scales) of all matrices, the first n_quantized are made
+    char *in;           // a block as read
+    uint8_t *q;         // a row as integers, or a block as e4m3
+    uint8_t *panel;     // of integers
+    float *work;        // a row in F32
+    float *scales;      // (n_scales) of all matrices, the first n_quantized are made
     size_t n_scales, n_quantized;
 };
 
@@ -79,7 +81,8 @@ static int compute_fingerprints(const struct job *j, char of[FINGERPRINT_LEN + 1
                                 char own[FINGERPRINT_LEN + 1], struct err *err) {
     struct model_config c = j->config;
     struct checkpoint *written = NULL;
-    c.int8 = true;
+    c.int8 = j->o->weights == WEIGHTS_INT8;
+    c.fp8 = j->o->weights == WEIGHTS_FP8;
     TRY(fingerprint_compute(of, &c, j->cp, err));
     TRY(checkpoint_open(&written, j->dir, err));
     int rc = fingerprint_compute(own, &c, written, err);
@@ -87,14 +90,33 @@ static int compute_fingerprints(const struct job *j, char of[FINGERPRINT_LEN + 1
     return rc;
 }
 
-// The text as it is, with one key more in front of the closing brace: nothing that we do not know
+// Two keys with a fingerprint each.
+#define FINGERPRINTS(indent)                                                                       \
+    indent "\"" MODEL_QUANTIZED_OF "\": \"%s\",\n" indent "\"" MODEL_QUANTIZED_OWN "\": \"%s\""
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
+
+// The text as it is, with what was done in front of the closing brace: nothing that we do not know
 // of is lost. It has been parsed as an object before.
 static int write_config(const struct job *j, struct err *err) {
-    static const char key[] =
+    static const char int8[] =
         ",\n  \"quantization_config\": {\n    \"quant_method\": \"" MODEL_INT8_METHOD "\",\n"
         "    \"bits\": 8,\n    \"scales\": \"one for each output\",\n"
-        "    \"layout\": \"" MODEL_INT8_LAYOUT "\",\n    \"layout_version\": %d,\n"
-        "    \"" MODEL_INT8_OF "\": \"%s\",\n    \"" MODEL_INT8_OWN "\": \"%s\"\n  }\n}\n";
+        "    \"layout\": \"" MODEL_INT8_LAYOUT "\",\n"
+        "    \"layout_version\": " TEXT(MODEL_INT8_LAYOUT_VERSION) ",\n" FINGERPRINTS(
+            "    ") "\n  }\n}\n";
+    static const char fp8[] = ",\n  \"" MODEL_FP8_KEY "\": {\n" FINGERPRINTS(
+        "    ") "\n  },\n  \"quantization_config\": {\n    \"quant_method\": \"" MODEL_FP8_METHOD
+                "\",\n"
+                "    \"format\": \"float-quantized\",\n    \"quantization_status\": "
+                "\"compressed\",\n"
+                "    \"config_groups\": {\n      \"group_0\": {\n        \"targets\": "
+                "[\"Linear\"],\n"
+                "        \"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": "
+                "\"channel\", "
+                "\"symmetric\": true, \"dynamic\": false},\n"
+                "        \"input_activations\": null,\n        \"output_activations\": null\n"
+                "      }\n    },\n    \"ignore\": []\n  }\n}\n";
     char of[FINGERPRINT_LEN + 1], own[FINGERPRINT_LEN + 1];
     TRY(compute_fingerprints(j, of, own, err));
     struct buf out;
@@ -104,7 +126,7 @@ static int write_config(const struct job *j, struct err *err) {
     if (end > 0) end--;
     while (end > 0 && isspace((unsigned char)j->config_json.data[end - 1])) end--;
     int rc = buf_add(&out, j->config_json.data, end);
-    if (rc == 0) rc = buf_addf(&out, key, MODEL_INT8_LAYOUT_VERSION, of, own);
+    if (rc == 0) rc = buf_addf(&out, j->o->weights == WEIGHTS_FP8 ? fp8 : int8, of, own);
     rc = rc < 0 ? err_set(err, rc, "config.json is too large")
                 : write_file(j, "config.json", out.data, out.len, err);
     buf_release(&out);
@@ -118,7 +140,7 @@ static int read_config(struct job *j, struct err *err) {
     if (is_ft)
         return err_set(err, E_UNSUPPORTED,
                        "%s is a FasterTransformer folder; quantize takes those of Hugging Face. It "
-                       "can be served in 8 bits all the same, with weight_dtype int8",
+                       "can be served in 8 bits all the same, by weight_dtype",
                        path);
     TRY(path_in(path, j->o->model_dir, "config.json", err));
     if (access(path, F_OK) < 0) return err_errno(err, "cannot read %s", path);
@@ -151,15 +173,20 @@ static void add(struct job *j, const struct tensor *from, const struct tensor *t
     j->result.bytes_after += (int64_t)bytes;
 }
 
-static void add_panels(struct job *j, const struct tensor *t) {
+static void add_matrix(struct job *j, const struct tensor *t) {
     int64_t rows = t->shape[is_turned(j, t)], cols = t->shape[!is_turned(j, t)];
     int64_t quads = int8_panel_bytes(cols) / (4 * INT8_PANEL_ROWS);
-    add(j, t,
-        &(struct tensor){.name = t->name,
-                         .dtype = DTYPE_U8,
-                         .n_dims = 4,
-                         .shape = {int8_panels(rows), quads, INT8_PANEL_ROWS, 4}},
-        (size_t)(int8_panels(rows) * int8_panel_bytes(cols)));
+    struct tensor fp8 = *t; // of the same shape, whichever way round
+    fp8.dtype = DTYPE_F8_E4M3;
+    if (j->o->weights == WEIGHTS_FP8)
+        add(j, t, &fp8, (size_t)(rows * cols));
+    else
+        add(j, t,
+            &(struct tensor){.name = t->name,
+                             .dtype = DTYPE_U8,
+                             .n_dims = 4,
+                             .shape = {int8_panels(rows), quads, INT8_PANEL_ROWS, 4}},
+            (size_t)(int8_panels(rows) * int8_panel_bytes(cols)));
     j->n_scales += (size_t)rows;
     j->result.n_matrices++;
 }
@@ -169,8 +196,10 @@ static int add_scales(struct job *j, const struct tensor *t, struct err *err) {
     if (asprintf(&name, "%s_scale", t->name) < 0)
         return err_set(err, E_NOMEM, "no memory for a tensor's name");
     int64_t rows = t->shape[is_turned(j, t)];
-    add(j, NULL, &(struct tensor){.name = name, .dtype = DTYPE_F32, .n_dims = 1, .shape = {rows}},
-        (size_t)rows * sizeof(float));
+    // For e4m3 a column, which is what others look for.
+    struct tensor scales = {.name = name, .dtype = DTYPE_F32, .n_dims = 1, .shape = {rows, 1}};
+    if (j->o->weights == WEIGHTS_FP8) scales.n_dims = 2;
+    add(j, NULL, &scales, (size_t)rows * sizeof(float));
     return 0;
 }
 
@@ -189,7 +218,7 @@ static int plan(struct job *j, struct err *err) {
     for (size_t i = 0; i < n_used; i++) {
         const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
         j->result.bytes_before += (int64_t)t->bytes;
-        if (is_matrix(j, t)) add_panels(j, t);
+        if (is_matrix(j, t)) add_matrix(j, t);
     }
     for (size_t i = 0; i < n_used; i++) {
         const struct tensor *t = checkpoint_at(j->cp, j->order[i]);
@@ -229,10 +258,14 @@ static int copy_tensor(struct job *j, const struct tensor *t, struct err *err) {
     return 0;
 }
 
-// One output of a block of them: its integers in q, its scale behind those before.
+// One output of a block of them: its 8 bits to q, its scale behind those before.
 static int quantize_row(struct job *j, const struct tensor *t, const struct tensor_view *v,
-                        int64_t row, struct err *err) {
-    if (int8_quantize_row(v, row, j->q, 1, j->work, &j->scales[j->n_quantized++]) == 0) return 0;
+                        int64_t row, uint8_t *q, int64_t q_stride, struct err *err) {
+    float *scale = &j->scales[j->n_quantized++];
+    int rc = j->o->weights == WEIGHTS_FP8
+                 ? fp8_quantize_row(v, row, q, q_stride, j->work, scale)
+                 : int8_quantize_row(v, row, (int8_t *)q, q_stride, j->work, scale);
+    if (rc == 0) return 0;
     return err_set(err, E_UNSUPPORTED,
                    "the tensor '%s' holds a value that is infinite or no number; 8 bits with a "
                    "scale cannot say that",
@@ -245,12 +278,26 @@ static int write_panels(struct job *j, const struct tensor *t, const struct tens
     for (int64_t r = 0; r < v->rows; r += INT8_PANEL_ROWS) {
         for (int lane = 0; lane < INT8_PANEL_ROWS; lane++) {
             bool exists = r + lane < v->rows;
-            if (exists) TRY(quantize_row(j, t, v, r + lane, err));
-            int8_panel_put(j->panel, lane, j->q, exists ? v->cols : 0, bytes / INT8_PANEL_ROWS);
+            if (exists) TRY(quantize_row(j, t, v, r + lane, j->q, 1, err));
+            int8_panel_put(j->panel, lane, (const int8_t *)j->q, exists ? v->cols : 0,
+                           bytes / INT8_PANEL_ROWS);
         }
         TRY(safetensors_write(j->writer, j->panel, (size_t)bytes, err));
     }
     return 0;
+}
+
+// As e4m3, in the order in which the values are stored.
+static int write_fp8(struct job *j, const struct tensor *t, const struct tensor_view *v,
+                     struct err *err) {
+    for (int64_t r = 0; r < v->rows; r++)
+        TRY(quantize_row(j, t, v, r, j->q + r * v->row_stride, v->col_stride, err));
+    return safetensors_write(j->writer, j->q, (size_t)(v->rows * v->cols), err);
+}
+
+static int write_quantized(struct job *j, const struct tensor *t, const struct tensor_view *v,
+                           struct err *err) {
+    return j->o->weights == WEIGHTS_FP8 ? write_fp8(j, t, v, err) : write_panels(j, t, v, err);
 }
 
 // Whole panels, about as many as fit in a block.
@@ -266,8 +313,8 @@ static int quantize_matrix(struct job *j, const struct tensor *t, struct err *er
     for (int64_t r = 0, n; r < t->shape[0]; r += n) {
         n = t->shape[0] - r < block_rows(row) ? t->shape[0] - r : block_rows(row);
         TRY(checkpoint_read(j->cp, t, (size_t)r * row, j->in, (size_t)n * row, err));
-        struct tensor_view v = {j->in, t->dtype, n, cols, cols, 1, NULL};
-        TRY(write_panels(j, t, &v, err));
+        struct tensor_view v = {j->in, t->dtype, n, cols, cols, 1, NULL, 0};
+        TRY(write_quantized(j, t, &v, err));
         TRY(step(j, (size_t)n * row, err));
     }
     return 0;
@@ -277,24 +324,25 @@ static int quantize_matrix(struct job *j, const struct tensor *t, struct err *er
 static int quantize_turned(struct job *j, const struct tensor *t, struct err *err) {
     int64_t cols = t->shape[0], rows = t->shape[1];
     TRY(checkpoint_read(j->cp, t, 0, j->in, t->bytes, err));
-    struct tensor_view v = {j->in, t->dtype, rows, cols, 1, rows, NULL};
-    TRY(write_panels(j, t, &v, err));
+    struct tensor_view v = {j->in, t->dtype, rows, cols, 1, rows, NULL, 0};
+    TRY(write_quantized(j, t, &v, err));
     return step(j, t->bytes, err);
 }
 
 // The largest that any tensor needs; scales of all of them.
 static int make_buffers(struct job *j, struct err *err) {
-    size_t in = QUANTIZE_BLOCK_BYTES, cols = 1;
+    size_t in = QUANTIZE_BLOCK_BYTES, cols = 1, values = 1; // values: of a block
     for (size_t i = 0; i < checkpoint_count(j->cp); i++) {
         const struct tensor *t = checkpoint_at(j->cp, i);
         if (!is_matrix(j, t)) continue;
         size_t n_in = (size_t)t->shape[!is_turned(j, t)], row = n_in * dtype_size(t->dtype);
         size_t block = is_turned(j, t) ? t->bytes : (size_t)block_rows(row) * row;
         if (block > in) in = block;
+        if (block / dtype_size(t->dtype) > values) values = block / dtype_size(t->dtype);
         if (n_in > cols) cols = n_in;
     }
     j->in = malloc(in);
-    j->q = malloc(cols);
+    j->q = malloc(j->o->weights == WEIGHTS_FP8 ? values : cols);
     j->panel = malloc((size_t)int8_panel_bytes((int64_t)cols));
     j->work = malloc(cols * sizeof *j->work);
     j->scales = malloc((j->n_scales + 1) * sizeof *j->scales);

@@ -2,14 +2,16 @@
 //
 //   bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] [--context N]
 //                 [--only ceilings|linear|prefill|decode|eight]
-//                 [--weights packed|bf16|int8|all]
+//                 [--weights packed|bf16|int8|fp8|all]
 //
 // Prints the ceilings (reading memory, multiplying), then for a model's shape with random weights:
 // each matrix of a layer for several numbers of rows (GB/s of the weights as they were given,
 // GFLOP/s), and whole steps put together from the ops as the forward pass does it, in tokens per
-// second. --weights all: instead of that, steps with bf16 in 16 bits, with 8 bits and, where the set
-// packs, with bf16 in 12 bits, in turns of --seconds each, five times.
+// second. --weights all: instead of that, steps with bf16 in 16 bits, with 8 bits and, where the
+// set packs, with bf16 in 12 bits, in turns of --seconds each, five times.
+#include "engine/model/weight_format.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 #include <math.h>
 #include <pthread.h>
@@ -162,7 +164,7 @@ struct model {
     struct weight head;
     struct kv_store kv;
     float *ones, *inv_freq;
-    bool int8;
+    enum weight_format weights;
     size_t given_bytes, bytes;
 };
 
@@ -198,13 +200,17 @@ static void make_weight(struct backend *be, struct model *m, struct weight *w, i
     struct err err = {0};
     if (!data) check(err_set(&err, E_NOMEM, "out of memory"), &err);
     random_weights(data, n);
-    struct tensor_view v = {data, DTYPE_BF16, rows, cols, cols, 1, NULL};
-    if (m->int8) {
-        int8_t *q = malloc(n);
+    struct tensor_view v = {data, DTYPE_BF16, rows, cols, cols, 1, NULL, 0};
+    if (m->weights != WEIGHTS_OWN) {
+        bool fp8 = m->weights == WEIGHTS_FP8;
+        uint8_t *q = malloc(n);
         float *scales = malloc((size_t)rows * sizeof *scales), *work = malloc((size_t)cols * 4);
         for (int32_t r = 0; r < rows; r++)
-            int8_quantize_row(&v, r, q + (int64_t)r * cols, 1, work, &scales[r]);
-        v = (struct tensor_view){q, DTYPE_I8, rows, cols, cols, 1, scales};
+            if (fp8)
+                fp8_quantize_row(&v, r, q + (int64_t)r * cols, 1, work, &scales[r]);
+            else
+                int8_quantize_row(&v, r, (int8_t *)q + (int64_t)r * cols, 1, work, &scales[r]);
+        v = (struct tensor_view){q, fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, rows, cols, cols, 1, scales, 0};
         check(be->ops->weight_init(be, w, &v, 1, &err), &err);
         free(q), free(scales), free(work);
     } else {
@@ -216,8 +222,8 @@ static void make_weight(struct backend *be, struct model *m, struct weight *w, i
 }
 
 static void make_model(struct backend *be, struct model *m, const struct shape *s, int32_t n_blocks,
-                       bool int8) {
-    *m = (struct model){.s = s, .int8 = int8};
+                       enum weight_format weights) {
+    *m = (struct model){.s = s, .weights = weights};
     struct err err = {0};
     for (int i = 0; i < s->layers; i++) {
         struct layer *l = &m->layers[i];
@@ -394,7 +400,10 @@ static struct model *make_weights(struct backend *be, const struct options *o,
     double start = now();
     size_t left = cpu_of(be)->raw_left, max = cpu_of(be)->raw_max;
     if (strcmp(weights, "bf16") == 0) cpu_raw_budget_set(cpu_of(be), SIZE_MAX); // packs nothing
-    make_model(be, m, o->shape, (o->context + 512) / 64 * 8 + 16, strcmp(weights, "int8") == 0);
+    enum weight_format format = strcmp(weights, "int8") == 0  ? WEIGHTS_INT8
+                                : strcmp(weights, "fp8") == 0 ? WEIGHTS_FP8
+                                                              : WEIGHTS_OWN;
+    make_model(be, m, o->shape, (o->context + 512) / 64 * 8 + 16, format);
     cpu_of(be)->raw_left = left, cpu_of(be)->raw_max = max;
     printf("%s: %.1f MB of bf16 weights, held as %s in %.1f MB, made in %.1f s\n", o->shape->name,
            (double)m->given_bytes * 1e-6, weights, (double)m->bytes * 1e-6, now() - start);
@@ -405,9 +414,9 @@ static struct model *make_weights(struct backend *be, const struct options *o,
 static void bench_weights(struct backend *be, const struct options *o) {
     // Where the set has no packing, "packed" would be bf16 once more.
     const bool packs = cpu_of(be)->kernels->bf16_layout == PANEL_BF12;
-    const char *const kinds[] = {"bf16", "int8", "packed"};
-    const int n_kinds = packs ? 3 : 2;
-    struct model *m[3];
+    const char *const kinds[] = {"bf16", "int8", "fp8", "packed"};
+    const int n_kinds = packs ? 4 : 3;
+    struct model *m[4];
     char what[64];
     for (int i = 0; i < n_kinds; i++) m[i] = make_weights(be, o, kinds[i]);
     struct buffers f = make_buffers(be, o->shape, 512);
@@ -427,7 +436,7 @@ int main(int argc, char **argv) {
     if (parse(&o, argc, argv) < 0) {
         fprintf(stderr,
                 "usage: bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] "
-                "[--context N] [--only PART] [--weights packed|bf16|int8|all]\n");
+                "[--context N] [--only PART] [--weights packed|bf16|int8|fp8|all]\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0); // a large model takes a while: each line when it is known

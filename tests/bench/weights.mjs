@@ -18,18 +18,18 @@ const median = (runs, key) => values(runs, key)[runs.length >> 1];
 const best = (runs, key) => values(runs, key).at(-1);
 
 for (const model of models) {
-  const runs = { model: [], int8: [] };
+  const runs = { model: [], int8: [], fp8: [] };
   for (let i = 0; i < repeat; i++) {
     for (const weights of Object.keys(runs)) runs[weights].push(run(model, weights));
-    console.error(`${model} ${i + 1}/${repeat}, load ${os.loadavg()[0].toFixed(1)}: decode ${round(runs.model.at(-1).decode_tokens_per_second)}, ${round(runs.int8.at(-1).decode_tokens_per_second)}`);
+    console.error(`${model} ${i + 1}/${repeat}, load ${os.loadavg()[0].toFixed(1)}: decode ${Object.values(runs).map((of) => round(of.at(-1).decode_tokens_per_second)).join(', ')}`);
   }
-  const own = runs.model[0], int8 = runs.int8[0];
-  console.log(`${own.model} on ${own.backend}; ${own.weight_dtype} weights in ${(own.weight_bytes / 1e9).toFixed(2)} GB, int8 in ${(int8.weight_bytes / 1e9).toFixed(2)} GB; medians of ${repeat} (best)\n`);
-  console.log(`| tokens/s | ${own.weight_dtype} | int8 | ratio |\n|---|---|---|---|`);
+  const own = runs.model[0], gb = (of) => (of[0].weight_bytes / 1e9).toFixed(2);
+  console.log(`${own.model} on ${own.backend}; ${own.weight_dtype} weights in ${gb(runs.model)} GB, int8 in ${gb(runs.int8)} GB, fp8 in ${gb(runs.fp8)} GB; medians of ${repeat} (best)\n`);
+  console.log(`| tokens/s | ${own.weight_dtype} | int8 | ratio | fp8 | ratio |\n|---|---|---|---|---|---|`);
   for (const [key, title] of FIGURES) {
     const cell = (of) => `${round(median(of, key))} (${round(best(of, key))})`;
-    const ratio = (of) => (of(runs.int8, key) / of(runs.model, key)).toFixed(2);
-    console.log(`| ${title} | ${cell(runs.model)} | ${cell(runs.int8)} | ${ratio(median)} (${ratio(best)}) |`);
+    const ratio = (runs8) => `${(median(runs8, key) / median(runs.model, key)).toFixed(2)} (${(best(runs8, key) / best(runs.model, key)).toFixed(2)})`;
+    console.log(`| ${title} | ${cell(runs.model)} | ${cell(runs.int8)} | ${ratio(runs.int8)} | ${cell(runs.fp8)} | ${ratio(runs.fp8)} |`);
   }
   console.log();
 }

@@ -1,4 +1,4 @@
-// 8-bit weights from the command line: made while loading or read from what `parley quantize` wrote, the
+// 8-bit weights from the command line, integers and fp8: made while loading or read from what `parley quantize` wrote, the
 // same answers; what they cost; what cannot be.
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
@@ -73,6 +73,34 @@ test('score --compare-weights: what 8 bits cost, and nothing where both are the 
   assert.equal(pieces.scored, cost.positions - Math.ceil(cost.positions / 20));
   assert.ok(pieces.reference.perplexity > cost.reference.perplexity);
   assert.match(await good([...score, '--compare-weights', 'int8'], { input: chat }), /top-1 agreement +\d+\.\d+ %/);
+});
+
+test('fp8: a folder that gives the answers that weight_dtype fp8 gives, to the last bit; what it costs', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'q');
+  const written = await json(['quantize', '--model', demo, '--output', out, '--weight-dtype', 'fp8']);
+  assert.ok(written.matrices === 57 && written.bytes_after < 0.51 * written.bytes_before);
+  const config = JSON.parse(readFileSync(path.join(out, 'config.json'), 'utf8'));
+  assert.equal(config.quantization_config.quant_method, 'compressed-tensors');
+  assert.equal(config.quantization_config.config_groups.group_0.weights.strategy, 'channel');
+  const generate = ['--prompt', '-', '--max-tokens', '40', '--temperature', '0'];
+  const read = await json(['generate', '--model', out, ...generate], { input: chat });
+  const made = await json(['generate', '--model', demo, '--weight-dtype', 'fp8', ...generate], { input: chat });
+  assert.ok(read.ids.length > 0);
+  assert.deepEqual(read, made);
+  const inspected = await json(['inspect', out]);
+  assert.equal(inspected.weight_dtype, 'fp8');
+  assert.equal(inspected.tensors.dtypes.f8_e4m3.count, 57);
+  assert.equal(inspected.weight_bytes_fp8, inspected.tensors.bytes);
+  assert.equal((await json(['inspect', demo])).weight_bytes_fp8, inspected.tensors.bytes);
+  const score = ['score', '--model', demo, '--text', '-'];
+  const both = await json([...score, '--weight-dtype', 'fp8', '--compare-model', out], { input: chat });
+  assert.deepEqual([both.top1_agreement, both.max_logit_difference, both.max_kl], [1, 0, 0]);
+  const cost = await json([...score, '--compare-weights', 'fp8'], { input: chat });
+  assert.deepEqual([cost.reference.weight_dtype, cost.compared.weight_dtype], ['bf16', 'fp8']);
+  assert.ok(cost.top1_agreement > 0.9, `top-1 agreement ${cost.top1_agreement}`);
+  assert.ok(Math.abs(cost.perplexity_ratio - 1) < 0.04, `perplexity ratio ${cost.perplexity_ratio}`);
+  assert.ok(cost.mean_kl > 0 && cost.mean_kl < 0.01, `KL ${cost.mean_kl}`);
+  await refused(['generate', '--model', out, '--weight-dtype', 'int8', '--ids', '1'], /stored in fp8, which int8/);
 });
 
 test('score --compare-weights: as much context as the model has', async () => {

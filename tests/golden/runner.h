@@ -115,14 +115,15 @@ static inline int runner_with_auto(void **state) {
     return 0;
 }
 
-static inline struct engine *engine_for_weights(const char *dir, bool int8, int32_t chunk,
-                                                int32_t block_tokens, int64_t cache_bytes) {
+static inline struct engine *engine_for_weights(const char *dir, enum weight_format weights,
+                                                int32_t chunk, int32_t block_tokens,
+                                                int64_t cache_bytes) {
     struct engine_options o;
     struct err err = {0};
     struct engine *e;
     engine_options_init(&o);
     o.model_dir = dir;
-    o.int8_weights = int8;
+    o.weight_format = weights;
     o.device = test_device();
     o.compute_dtype = test_compute();
     o.deterministic = test_is_exact() || getenv("PARLEY_TEST_DETERMINISTIC");
@@ -140,7 +141,7 @@ static inline struct engine *engine_for_weights(const char *dir, bool int8, int3
 
 static inline struct engine *engine_for(const char *dir, int32_t chunk, int32_t block_tokens,
                                         int64_t cache_bytes) {
-    return engine_for_weights(dir, false, chunk, block_tokens, cache_bytes);
+    return engine_for_weights(dir, WEIGHTS_OWN, chunk, block_tokens, cache_bytes);
 }
 
 static inline struct engine_turn turn_for(const struct engine *e, uint64_t sequence,

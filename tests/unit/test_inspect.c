@@ -43,6 +43,8 @@ static void describes_the_demo_model(void **state) {
     assert_string_equal(at(j, "weight_dtype")->valuestring, "bf16");
     assert_int_equal(at(j, "weight_bytes_int8")->valuedouble,
                      14155776 + 4 * (4096 + 8 * (640 + 384 + 2 * 1024 + 384)) + 2 * 17 * 384);
+    assert_int_equal(at(j, "weight_bytes_fp8")->valuedouble,
+                     at(j, "weight_bytes_int8")->valuedouble); // all are whole panels
     // K and V of 8 layers, 2 heads of 64, in f32
     assert_int_equal(at(at(j, "kv_bytes_per_token"), "f32")->valueint, 2 * 8 * 2 * 64 * 4);
     const cJSON *eight = cJSON_GetArrayItem(at(j, "memory"), 1);

@@ -29,11 +29,11 @@ static int teardown(void **state) {
     return 0;
 }
 
-static struct model *load(struct fake_backend *f, const char *path, bool int8) {
+static struct model *load(struct fake_backend *f, const char *path, enum weight_format weights) {
     struct model *m = NULL;
     struct err err = {0};
     *f = fake_backend();
-    if (model_load(&m, path, &f->be, &split_single, int8, NULL, NULL, &err) != 0)
+    if (model_load(&m, path, &f->be, &split_single, weights, NULL, NULL, &err) != 0)
         fail_msg("%s", err.text);
     return m;
 }
@@ -53,7 +53,8 @@ static void same_vector(const float *a, const float *b, int32_t n) {
 
 static void same_models(const struct model *a, const struct model *b) {
     const struct model_config *c = &a->config;
-    assert_true(a->config.int8 && b->config.int8);
+    assert_true(a->config.int8 == b->config.int8 && a->config.fp8 == b->config.fp8);
+    assert_true(a->config.int8 != a->config.fp8);
     same_weight(&a->embed, &b->embed);
     same_weight(&a->head, &b->head);
     same_weight(&a->embed_in, &b->embed_in);
@@ -81,7 +82,9 @@ static void saved_is_what_loading_makes_test(void **state) {
         "models/opt",   "models/xglm", "models/qwen3", "variants/opt_post_norm",
     };
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        for (int large = 0; large < 2; large++) {
+        for (int kind = 0; kind < 4; kind++) {
+            bool large = kind % 2;
+            enum weight_format weights = kind < 2 ? WEIGHTS_INT8 : WEIGHTS_FP8;
             struct fake_backend f, g;
             struct err err = {0};
             struct quantize_result result;
@@ -89,11 +92,13 @@ static void saved_is_what_loading_makes_test(void **state) {
             block_bytes = large ? (size_t)8 << 20 : 1000;
             snprintf(from, sizeof from, "tests/fixtures/%s", folders[i]);
             snprintf(out, sizeof out, "%s/out", dir.path);
-            if (quantize_write(&(struct quantize_options){.model_dir = from, .out_dir = out},
+            if (quantize_write(&(struct quantize_options){.model_dir = from,
+                                                          .out_dir = out,
+                                                          .weights = weights},
                                &result, &err) < 0)
                 fail_msg("%s: %s", from, err.text);
             assert_true(result.n_matrices > 4); // so narrow that whole tiles may be larger
-            struct model *made = load(&f, from, true), *read = load(&g, out, false);
+            struct model *made = load(&f, from, weights), *read = load(&g, out, WEIGHTS_OWN);
             same_models(made, read);
             assert_string_equal(made->fingerprint, read->fingerprint); // sessions go on
             model_free(made);
@@ -137,7 +142,7 @@ static void panels_are_mapped_test(void **state) {
         char from[200], out[200];
         snprintf(from, sizeof from, "tests/fixtures/models/%s", folders[i].name);
         snprintf(out, sizeof out, "%s/out", dir.path);
-        struct quantize_options o = {.model_dir = from, .out_dir = out};
+        struct quantize_options o = {.model_dir = from, .out_dir = out, .weights = WEIGHTS_INT8};
         assert_int_equal(quantize_write(&o, &result, &err), 0);
         struct model *made = load_on_cpu(be, from, true), *read = load_on_cpu(be, out, false);
         assert_true(made->n_mapped == 0 && !made->files);
@@ -167,7 +172,7 @@ static void ranks_read_panels_test(void **state) {
         char from[200], out[200];
         snprintf(from, sizeof from, "tests/fixtures/models/%s", folders[i]);
         snprintf(out, sizeof out, "%s/out", dir.path);
-        struct quantize_options o = {.model_dir = from, .out_dir = out};
+        struct quantize_options o = {.model_dir = from, .out_dir = out, .weights = WEIGHTS_INT8};
         assert_int_equal(quantize_write(&o, &result, &err), 0);
         for (int rank = 0; rank < 2; rank++) {
             struct split s = {.tp_rank = rank, .tp_size = 2, .pp_rank = 0, .pp_size = 1};
@@ -226,7 +231,8 @@ static void hostile_panels_are_refused_test(void **state) {
     char out[200], file[300];
     snprintf(out, sizeof out, "%s/out", dir.path);
     snprintf(file, sizeof file, "%s/model.safetensors", out);
-    struct quantize_options o = {.model_dir = "tests/fixtures/models/llama", .out_dir = out};
+    struct quantize_options o = {
+        .model_dir = "tests/fixtures/models/llama", .out_dir = out, .weights = WEIGHTS_INT8};
     assert_int_equal(quantize_write(&o, &result, &err), 0);
     change_config(out, "\"layout_version\": 1", "\"layout_version\": 2");
     refused(out, E_UNSUPPORTED, "version 2");
@@ -273,8 +279,10 @@ static void the_folder_is_whole_test(void **state) {
     char out[200];
     snprintf(out, sizeof out, "%s/whole/", dir.path); // a slash at the end is no other folder
     seen = 0;
-    struct quantize_options o = {
-        .model_dir = "configs/demo-model", .out_dir = out, .progress = note};
+    struct quantize_options o = {.model_dir = "configs/demo-model",
+                                 .out_dir = out,
+                                 .weights = WEIGHTS_INT8,
+                                 .progress = note};
     assert_int_equal(quantize_write(&o, &result, &err), 0);
     assert_int_equal(seen, result.bytes_before);
     assert_int_equal(quantize_write(&o, &result, &err), E_EXISTS);
@@ -294,7 +302,7 @@ static void the_folder_is_whole_test(void **state) {
     // A second time from what is in 8 bits already: refused, and nothing is made.
     char again[200];
     snprintf(again, sizeof again, "%s/again", dir.path);
-    o = (struct quantize_options){.model_dir = out, .out_dir = again};
+    o = (struct quantize_options){.model_dir = out, .out_dir = again, .weights = WEIGHTS_INT8};
     assert_int_equal(quantize_write(&o, &result, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "quantization_config"));
     assert_true(access(again, F_OK) < 0);
@@ -312,7 +320,8 @@ static void nothing_is_left_test(void **state) {
     char out[200], partial[300];
     snprintf(out, sizeof out, "%s/none", dir.path);
     snprintf(partial, sizeof partial, "%s.partial", out);
-    struct quantize_options o = {.model_dir = "tests/fixtures/models/gpt2", .out_dir = out};
+    struct quantize_options o = {
+        .model_dir = "tests/fixtures/models/gpt2", .out_dir = out, .weights = WEIGHTS_INT8};
     // No room, as far as a process can tell itself so.
     struct rlimit old, small = {100000, RLIM_INFINITY};
     signal(SIGXFSZ, SIG_IGN);
@@ -336,14 +345,14 @@ static void nothing_is_left_test(void **state) {
     assert_non_null(strstr(err.text, partial));
     assert_int_equal(rmdir(partial), 0);
     // No folder at all; one that cannot be made.
-    o = (struct quantize_options){.model_dir = dir.path, .out_dir = out};
+    o = (struct quantize_options){.model_dir = dir.path, .out_dir = out, .weights = WEIGHTS_INT8};
     assert_int_equal(quantize_write(&o, &result, &err), E_NOTFOUND);
     o = (struct quantize_options){.model_dir = "tests/fixtures/models/gpt2",
                                   .out_dir = "/proc/none/such"};
     assert_true(quantize_write(&o, &result, &err) < 0);
     // FasterTransformer's are told from what is none.
     tmp_text(&dir, "config.ini", "[gpt]\n");
-    o = (struct quantize_options){.model_dir = dir.path, .out_dir = out};
+    o = (struct quantize_options){.model_dir = dir.path, .out_dir = out, .weights = WEIGHTS_INT8};
     assert_int_equal(quantize_write(&o, &result, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "FasterTransformer"));
     unlink(tmp_path(&dir, "config.ini"));

@@ -66,7 +66,7 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.deterministic = m->deterministic;
     o.gpu_memory_fraction = m->gpu_memory_fraction;
     o.n_threads = (int32_t)m->threads;
-    o.int8_weights = m->weight_dtype == 1;
+    o.weight_format = (enum weight_format)m->weight_dtype;
     engine_options_kv_dtype(&o, m->kv_dtype);
     o.kv_cache_bytes = m->kv_cache_bytes;
     o.block_tokens = (int32_t)m->block_tokens;

@@ -35,7 +35,6 @@ struct cli_model {
     int64_t memory_len, sink_len, session_len;
     int kv_dtype, weight_dtype;
 };
-#define CLI_WEIGHT_DTYPES "model|int8"
 #define CLI_MODEL_KEYS(T, m)                                                                       \
     {                                                                                              \
         "model",                                                                                   \
@@ -125,10 +124,10 @@ struct cli_model {
          offsetof(T, m.weight_dtype),                                                              \
          0,                                                                                        \
          0,                                                                                        \
-         CLI_WEIGHT_DTYPES,                                                                        \
+         WEIGHT_FORMATS,                                                                           \
          "model",                                                                                  \
-         "Number format of the weights: the model's own, or 8-bit integers with a scale for each " \
-         "output, made while loading.",                                                            \
+         "Number format of the weights: the model's own, or 8 bits with a scale for each output, " \
+         "made while loading: integers or, fp8, e4m3 floating point.",                             \
          0},                                                                                       \
         {"model",                                                                                  \
          "kv_dtype",                                                                               \

@@ -6,6 +6,7 @@
 
 struct settings {
     char *model, *output;
+    int weight_dtype;
     bool json;
 };
 static const struct config_key keys[] = {
@@ -13,15 +14,17 @@ static const struct config_key keys[] = {
      "Model folder to quantise (required).", 0},
     {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, "DIR", "",
      "Folder to write; it must not exist (required).", 0},
+    {"", "weight_dtype", CONFIG_CHOICE, offsetof(struct settings, weight_dtype), 0, 0, "int8|fp8",
+     "int8", "What matrices become: integers, or e4m3 floating point.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
 static void report(const struct settings *s, const struct quantize_result *r) {
     if (!s->json) {
-        printf("%s: %lld matrices in 8 bits, %.2f GB instead of %.2f\n", s->output,
-               (long long)r->n_matrices, (double)r->bytes_after / 1e9,
-               (double)r->bytes_before / 1e9);
+        printf("%s: %lld matrices in 8 bits (%s), %.2f GB instead of %.2f\n", s->output,
+               (long long)r->n_matrices, s->weight_dtype ? "fp8" : "int8",
+               (double)r->bytes_after / 1e9, (double)r->bytes_before / 1e9);
         return;
     }
     struct buf out;
@@ -41,13 +44,15 @@ int main_quantize(int argc, char **argv) {
     struct settings s;
     struct quantize_result result;
     struct err err = {0};
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "quantize --model DIR --output DIR",
-                                "Writes a model folder whose matrices are 8-bit integers with a "
-                                "scale for each output,\nas weight_dtype int8 makes them while "
-                                "loading, in the layout that the CPU uses in\nplace: loading is a "
-                                "map, shared by processes. `parley score --compare-weights\nint8` "
-                                "says what 8 bits cost in accuracy.",
-                                NULL, 0, &n_words);
+    int n_words,
+        rc = cli_parse(&table, &s, argc, argv, "quantize --model DIR --output DIR",
+                       "Writes a model folder whose matrices are in 8 bits with a "
+                       "scale for each output,\nas weight_dtype makes them while "
+                       "loading. int8: integers in the layout that the CPU\nuses in place: "
+                       "loading is a map, shared by processes. fp8: e4m3 numbers in the "
+                       "form of\ncompressed-tensors, which other programs read too. `parley "
+                       "score --compare-weights`\nsays what 8 bits cost in accuracy.",
+                       NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = cli_need_folders(argv[0], s.model, s.output);
     if (rc != 0) {
@@ -57,6 +62,7 @@ int main_quantize(int argc, char **argv) {
     log_set_level(LOG_WARN);
     struct quantize_options o = {.model_dir = s.model,
                                  .out_dir = s.output,
+                                 .weights = s.weight_dtype ? WEIGHTS_FP8 : WEIGHTS_INT8,
                                  .progress = cli_progress,
                                  .progress_ctx = "quantizing",
                                  .stop = cli_stop_on_signal()};

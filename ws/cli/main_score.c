@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COMPARE_WEIGHTS "off|" CLI_WEIGHT_DTYPES
+#define COMPARE_WEIGHTS "off|" WEIGHT_FORMATS
 #define COMPARE_KV "off|" ENGINE_KV_DTYPES
 enum { COMPARE_CONTEXT = 1024 };
 
@@ -192,7 +192,7 @@ int main_score(int argc, char **argv) {
     struct err err = {0};
     int n_words, rc = cli_parse(&table, &s, argc, argv,
                                 "score --model DIR (--ids 1,2,3 | --text FILE) [--logits "
-                                "OUT.safetensors | --compare-weights int8 | --compare-kv int8]",
+                                "OUT.safetensors | --compare-weights int8|fp8 | --compare-kv int8]",
                                 "Computes a token sequence and writes the logits at each position, "
                                 "or compares them\nwith those that other weights, or a cache of "
                                 "another number format, give.",

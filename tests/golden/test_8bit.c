@@ -1,29 +1,33 @@
 // Weights of 8 bits in every family: the logits are those of the very weights that 8 bits leave, as
 // exactly as any; against the references they are off by no more than 8 bits explain; and their
 // bits do not depend on chunks.
+#include "base/log.h"
 #include "engine/model/model.h"
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 #include "tests/golden/runner.h"
 #include "tests/unit/tmp_dir.h"
 
 enum { N_TOKENS = 96 };
 
-// reference: logits from the folder as transformers loads it. rms: how far off the logits may be,
-// in units of their spread: half as much again as was measured. The models are small and random:
-// what has learned something loses less (tests/e2e/int8.test.mjs has the demo model's bounds).
+// reference: logits from the folder as transformers loads it. rms: how far off the logits may be
+// with integers and with e4m3, in units of their spread: half as much again as was measured. The
+// models are small and random: what has learned something loses less (tests/e2e/int8.test.mjs has
+// the demo model's bounds).
 static const struct family {
     const char *name, *reference;
-    double rms;
-} families[] = {{"llama", "loaded", 0.08},    {"mistral", "loaded", 0.07},
-                {"qwen2", "loaded", 0.08},    {"qwen3", "loaded", 0.05},
-                {"gpt2", "golden", 0.02},     {"gptj", "loaded", 0.03},
-                {"gpt_neox", "loaded", 0.03}, {"bloom", "golden", 0.04},
-                {"opt", "golden", 0.03},      {"xglm", "golden", 0.02}};
+    double rms[3]; // by enum weight_format
+} families[] = {{"llama", "loaded", {0, 0.08, 0.29}},    {"mistral", "loaded", {0, 0.07, 0.27}},
+                {"qwen2", "loaded", {0, 0.08, 0.29}},    {"qwen3", "loaded", {0, 0.05, 0.21}},
+                {"gpt2", "golden", {0, 0.02, 0.08}},     {"gptj", "loaded", {0, 0.03, 0.12}},
+                {"gpt_neox", "loaded", {0, 0.03, 0.12}}, {"bloom", "golden", {0, 0.04, 0.17}},
+                {"opt", "golden", {0, 0.03, 0.12}},      {"xglm", "golden", {0, 0.02, 0.08}}};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 static struct tmp_dir dir;
 
 static int setup(void **state) {
+    log_set_level(LOG_WARN);
     tmp_dir_open(&dir);
     return 0;
 }
@@ -40,22 +44,27 @@ static float element(const struct tensor *t, int64_t i) {
     return t->dtype == DTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
 
-static void leave_int8(const struct tensor *t, bool turned, float *out) {
+static void leave_8bit(const struct tensor *t, bool turned, enum weight_format weights,
+                       float *out) {
     int64_t rows = t->shape[turned], cols = t->shape[!turned];
     struct tensor_view v = {t->data,           t->dtype,          rows, cols,
-                            turned ? 1 : cols, turned ? rows : 1, NULL};
-    int8_t *q = malloc((size_t)cols);
+                            turned ? 1 : cols, turned ? rows : 1, NULL, 0};
+    uint8_t *q = malloc((size_t)cols);
+    bool fp8 = weights == WEIGHTS_FP8;
     float *work = malloc((size_t)cols * sizeof *work), scale;
     for (int64_t r = 0; r < rows; r++) {
-        assert_int_equal(int8_quantize_row(&v, r, q, 1, work, &scale), 0);
+        int rc = fp8 ? fp8_quantize_row(&v, r, q, 1, work, &scale)
+                     : int8_quantize_row(&v, r, (int8_t *)q, 1, work, &scale);
+        assert_int_equal(rc, 0);
         for (int64_t c = 0; c < cols; c++)
-            out[r * v.row_stride + c * v.col_stride] = scale * (float)q[c];
+            out[r * v.row_stride + c * v.col_stride] =
+                scale * (fp8 ? e4m3_to_f32(q[c]) : (float)(int8_t)q[c]);
     }
     free(q);
     free(work);
 }
 
-static void write_left_weights(const char *from) {
+static void write_left_weights(const char *from, enum weight_format weights) {
     struct model_config config;
     struct checkpoint *cp = NULL;
     struct safetensors_writer *w = NULL;
@@ -77,7 +86,7 @@ static void write_left_weights(const char *from) {
         size_t count = t->bytes / dtype_size(t->dtype);
         float *values = malloc((count + 1) * sizeof *values);
         if (roles[i] == TENSOR_MATRIX || roles[i] == TENSOR_TURNED)
-            leave_int8(t, roles[i] == TENSOR_TURNED, values);
+            leave_8bit(t, roles[i] == TENSOR_TURNED, weights, values);
         else if (dtype_size(t->dtype) == 1) // a mask that the model does not use
             memset(values, 0, count * sizeof *values);
         else
@@ -92,8 +101,9 @@ static void write_left_weights(const char *from) {
 
 // --- logits
 
-static struct rows logits_of(const char *path, bool int8, const int32_t *ids, int32_t chunk) {
-    struct engine *e = engine_for_weights(path, int8, chunk, 8, 0);
+static struct rows logits_of(const char *path, enum weight_format weights, const int32_t *ids,
+                             int32_t chunk) {
+    struct engine *e = engine_for_weights(path, weights, chunk, 8, 0);
     struct rows rows = rows_new(e->info.n_vocab);
     struct outcome o;
     struct engine_turn turn = turn_for(e, 1, ids, N_TOKENS, 0, 0);
@@ -147,23 +157,23 @@ static struct safetensors *open_reference(const struct family *f, const int32_t 
     return s;
 }
 
-static void test_family(void **state) {
-    const struct family *f = *state;
+static void check_weights(const struct family *f, enum weight_format weights) {
     const int32_t *ids;
     const float *want;
     char path[200];
     snprintf(path, sizeof path, "tests/fixtures/models/%s", f->name);
     struct safetensors *s = open_reference(f, &ids, &want);
-    struct rows got = logits_of(path, true, ids, N_TOKENS);
+    struct rows got = logits_of(path, weights, ids, N_TOKENS);
     struct distance d = distance(got.data, want, got.vocab);
-    print_message("%s: off by %.4f of the spread, %.4f at most; best the same in %.0f %%\n",
-                  f->name, d.rms, d.worst, 100 * d.same_best);
-    write_left_weights(path);
-    struct rows left = logits_of(dir.path, false, ids, N_TOKENS);
+    print_message("%s, %s: off by %.4f of the spread, %.4f at most; best the same in %.0f %%\n",
+                  f->name, weights == WEIGHTS_FP8 ? "fp8" : "int8", d.rms, d.worst,
+                  100 * d.same_best);
+    write_left_weights(path, weights);
+    struct rows left = logits_of(dir.path, WEIGHTS_OWN, ids, N_TOKENS);
     struct distance exact = distance(got.data, left.data, got.vocab);
     static const int32_t chunks[] = {1, 7, 32, 95};
     for (int i = 0; i < 4; i++) {
-        struct rows same = logits_of(path, true, ids, chunks[i]);
+        struct rows same = logits_of(path, weights, ids, chunks[i]);
         assert_memory_equal(same.data, got.data,
                             (size_t)N_TOKENS * (size_t)got.vocab * sizeof(float));
         free(same.data);
@@ -172,6 +182,12 @@ static void test_family(void **state) {
     free(left.data);
     safetensors_close(s);
     if (exact.worst > 2e-4) fail_msg("%.3g from the weights that are left", exact.worst);
+    if (d.rms > f->rms[weights]) fail_msg("%.3g from the reference", d.rms);
+}
+
+static void test_family(void **state) {
+    check_weights(*state, WEIGHTS_INT8);
+    check_weights(*state, WEIGHTS_FP8);
 }
 
 int main(void) {
