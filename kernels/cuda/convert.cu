@@ -23,24 +23,27 @@ __global__ void convert_kernel(T *dst, int64_t ld, const void *src, enum dtype s
 
 // 8-bit weights widened for a product of many rows: 8 at a time, 3 bytes moved for each.
 template <typename T>
-__global__ void widen_kernel(T *dst, const int8_t *src, const float *scale, int64_t n, int32_t ld) {
+__global__ void widen_kernel(T *dst, const __grid_constant__ struct cuda_linear w, int32_t row,
+                             int32_t n_rows) {
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 8;
-    if (i >= n) return;
-    float s = scale[i / ld];
-    alignas(8) int8_t q[8];
+    if (i >= (int64_t)n_rows * w.ld) return;
+    int32_t from = row + (int32_t)(i / w.ld), col = (int32_t)(i % w.ld);
+    int32_t block = w.block_k && col < w.cols ? col / w.block_k : 0;
+    float s = w.scale[(int64_t)block * w.rows + from];
+    alignas(8) uint8_t q[8];
     alignas(16) T wide[8];
-    *(uint2 *)q = *(const uint2 *)(src + i);
-    for (int j = 0; j < 8; j++) wide[j] = from_float<T>((float)q[j] * s);
+    *(uint2 *)q = *(const uint2 *)((const uint8_t *)w.w + (int64_t)from * w.ld + col);
+    bool int8 = w.w_dtype == DTYPE_I8;
+    for (int j = 0; j < 8; j++)
+        wide[j] = from_float<T>((int8 ? (float)(int8_t)q[j] : e4m3_as_float(q[j])) * s);
     for (size_t j = 0; j < sizeof wide / 16; j++)
         ((uint4 *)(dst + i))[j] = ((const uint4 *)wide)[j];
 }
 
-int cuda_widen(void *dst, enum dtype dtype, const void *src, const float *scale, int32_t rows,
-               int32_t ld, cudaStream_t stream) {
-    int64_t n = (int64_t)rows * ld; // ld is a multiple of 16
-    unsigned blocks = (unsigned)((n / 8 + 255) / 256);
-    DISPATCH(dtype, widen_kernel<T>
-             <<<blocks, 256, 0, stream>>>((T *)dst, (const int8_t *)src, scale, n, ld));
+int cuda_widen(void *dst, const struct cuda_linear *w, int32_t row, int32_t n,
+               cudaStream_t stream) {
+    unsigned blocks = (unsigned)(((int64_t)n * w->ld / 8 + 255) / 256); // ld is a multiple of 16
+    DISPATCH(w->dtype, widen_kernel<T><<<blocks, 256, 0, stream>>>((T *)dst, *w, row, n));
     return cuda_launched("widen");
 }
 

@@ -314,23 +314,22 @@ static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
         piece.w = b->wide;
         piece.w_dtype = a->dtype;
         piece.y = (char *)a->y + (size_t)row * out;
-        TRY(cuda_widen(b->wide, a->dtype, (const char *)a->w + (size_t)row * (size_t)a->ld,
-                       a->scale + row, piece.rows, a->ld, stream));
+        TRY(cuda_widen(b->wide, a, row, piece.rows, stream));
         if (!run_product(b, &piece, a->rows, add, stream)) return row ? E_DEVICE : CUDA_NOT_MINE;
     }
     return 0;
 }
 
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream) {
-    bool int8 = a->w_dtype == DTYPE_I8;
-    if (!b->lib || a->norm_weight || a->activate || (a->w_dtype != a->dtype && !int8))
+    bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
+    if (!b->lib || a->norm_weight || a->activate || (a->w_dtype != a->dtype && !in_8bit))
         return CUDA_NOT_MINE;
     bool add = a->add || a->bias;
     if (a->bias) {
         TRY(cuda_add_bias(a->y, a->y_f32 ? DTYPE_F32 : a->dtype, a->bias, a->n, a->rows, a->add,
                           stream));
     }
-    int rc = int8                                      ? run_pieces(b, a, add, stream)
+    int rc = in_8bit                                   ? run_pieces(b, a, add, stream)
              : run_product(b, a, a->rows, add, stream) ? 0
                                                        : CUDA_NOT_MINE;
     if (rc != CUDA_NOT_MINE) return rc;

@@ -78,11 +78,12 @@ struct cuda_linear {
     void *y;
     const void *x;
     const void *w;
-    const float *scale; // of a quantised weight, (rows); else NULL
+    const float *scale; // of a quantised weight, (rows), with blocks (blocks, rows); else NULL
     const float *bias;  // (rows) or NULL
     int32_t n, rows, cols, ld;
     enum dtype dtype;   // of x, and of y unless y_f32
-    enum dtype w_dtype; // = dtype, or DTYPE_I8 ...: y = scale[row] * (x . w[row])
+    enum dtype w_dtype; // = dtype, or DTYPE_I8, DTYPE_F8_E4M3: y = scale[row] * (x . w[row])
+    int32_t block_k;    // 0, or FP8_BLOCK: scale[k / block_k][row] belongs to column k (F8_E4M3)
     bool y_f32;         // y is F32: logits
     bool add;           // y += , read in y's dtype, added in F32, rounded once
     // --- fused, all optional; zero means none. The rounding to T happens where the separate ops
@@ -171,9 +172,9 @@ int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
 
 // --- the rest; what each does is in kernels/backend.h
 // ------------------------------------------------------------------------------------------------
-int cuda_embed(void *y, enum dtype dtype, const int32_t *ids, int32_t n, const void *w,
-               const float *scale_of_row, enum dtype w_dtype, int32_t rows, int32_t cols,
-               int32_t ld, float scale, cudaStream_t stream);
+// The rows `ids` of a weight; of *w, what describes it.
+int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
+               cudaStream_t stream);
 int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, int32_t n,
                          const float *table, int32_t cols, int32_t offset, cudaStream_t stream);
 int cuda_norm(enum norm_kind kind, void *y, const void *x, enum dtype dtype, int32_t n,
@@ -195,9 +196,9 @@ int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t st
 size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab);
 int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream);
-// dst (rows, ld) = scale[row] * src (rows, ld) of 8 bits; ld a multiple of 16.
-int cuda_widen(void *dst, enum dtype dtype, const void *src, const float *scale, int32_t rows,
-               int32_t ld, cudaStream_t stream);
+// dst (n, w->ld) of w->dtype = rows [row, row + n) of a weight of 8 bits, times their scales; w->ld
+// a multiple of 16.
+int cuda_widen(void *dst, const struct cuda_linear *w, int32_t row, int32_t n, cudaStream_t stream);
 // dst (rows, ld of dst_dtype)[r][c] = src[r * row_stride + c * col_stride], for r < rows, c < cols.
 int cuda_convert(void *dst, enum dtype dst_dtype, int64_t ld, const void *src, enum dtype src_dtype,
                  int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,

@@ -25,11 +25,19 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     return __float2bfloat16_rn(v);
 }
 
+// An e4m3 number that is no NaN: its bits, put where F32 has exponent and fraction, are it times
+// 2^-120.
+__device__ __forceinline__ float e4m3_as_float(uint8_t b) {
+    return __uint_as_float((uint32_t)(b & 0x80) << 24 | (uint32_t)(b & 0x7f) << 20) *
+           1.329227995784916e36f;
+}
+
 // One element of a buffer whose dtype is known at run time only: for kernels where that is cheap.
 __device__ __forceinline__ float load_as_float(const void *p, enum dtype t, int64_t i) {
     if (t == DTYPE_BF16) return to_float(((const __nv_bfloat16 *)p)[i]);
     if (t == DTYPE_F16) return to_float(((const __half *)p)[i]);
     if (t == DTYPE_I8) return (float)((const int8_t *)p)[i];
+    if (t == DTYPE_F8_E4M3) return e4m3_as_float(((const uint8_t *)p)[i]);
     return ((const float *)p)[i];
 }
 __device__ __forceinline__ void store_from_float(void *p, enum dtype t, int64_t i, float v) {

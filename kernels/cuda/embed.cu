@@ -3,15 +3,15 @@
 
 // An id outside the table gives zeros: the host has refused it where it could see it.
 template <typename T>
-__global__ void embed_kernel(T *y, const int32_t *ids, const void *w, enum dtype w_dtype,
-                             const float *scale_of_row, int32_t rows, int32_t cols, int32_t ld,
+__global__ void embed_kernel(const int32_t *ids, const __grid_constant__ struct cuda_linear w,
                              float scale) {
     int32_t id = ids[blockIdx.x];
-    y += (int64_t)blockIdx.x * cols;
-    bool known = id >= 0 && id < rows;
-    if (known && scale_of_row) scale *= scale_of_row[id];
-    for (int32_t i = threadIdx.x; i < cols; i += blockDim.x) {
-        float v = known ? load_as_float(w, w_dtype, (int64_t)id * ld + i) * scale : 0.0f;
+    T *y = (T *)w.y + (int64_t)blockIdx.x * w.cols;
+    bool known = id >= 0 && id < w.rows;
+    if (known && w.scale && !w.block_k) scale *= w.scale[id];
+    for (int32_t i = threadIdx.x; i < w.cols; i += blockDim.x) {
+        float v = known ? load_as_float(w.w, w.w_dtype, (int64_t)id * w.ld + i) * scale : 0.0f;
+        if (known && w.block_k) v *= w.scale[(int64_t)(i / w.block_k) * w.rows + id];
         y[i] = from_float<T>(v);
     }
 }
@@ -25,12 +25,12 @@ __global__ void embed_positions_kernel(T *y, const int32_t *positions, const flo
         y[i] = from_float<T>(to_float(y[i]) + table[i]);
 }
 
-int cuda_embed(void *y, enum dtype dtype, const int32_t *ids, int32_t n, const void *w,
-               const float *scale_of_row, enum dtype w_dtype, int32_t rows, int32_t cols,
-               int32_t ld, float scale, cudaStream_t stream) {
+int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
+               cudaStream_t stream) {
+    struct cuda_linear a = *w;
+    a.y = y;
     if (n == 0) return 0;
-    DISPATCH(dtype, embed_kernel<T><<<n, 1024, 0, stream>>>((T *)y, ids, w, w_dtype, scale_of_row,
-                                                            rows, cols, ld, scale));
+    DISPATCH(a.dtype, embed_kernel<T><<<n, 1024, 0, stream>>>(ids, a, scale));
     return cuda_launched("embed");
 }
 

@@ -1,5 +1,6 @@
 // linear for few rows: y (n, rows) =|+= x (n, cols) W^T + bias, n <= 32, W row-major (rows, ld) in
-// bf16, f16 or int8 with a scale for each row.
+// bf16, f16, or int8 or e4m3 with a scale for each row, or e4m3 with one for each 128 columns of a
+// row.
 //
 // Bound by reading W once: bytes = rows * ld * sizeof(W), everything else is small. What is reached
 // is in README.md.
@@ -15,10 +16,11 @@
 //     needs.
 //   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
 //     order. It depends on cols and W's dtype, on nothing else: a row's bits are the same for any n
-//     and any company.
+//     and any company. A step of e4m3 is 128 columns: a block with a scale of its own is added up
+//     apart, and its scaled sum added to the warp's.
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pdl.cuh"
+#include "kernels/cuda/widen.cuh"
 
 namespace {
 
@@ -80,8 +82,8 @@ __device__ __forceinline__ void multiply(float (&sum)[(HALVES + 1) / 2][4], uint
     for (int m = 0; m < WORDS / 2; m++) { // products of 16 k
         uint32_t b0, b1;
         if (sizeof(W) == 1) {
-            b0 = widen_low(word_of(w, m), T());
-            b1 = widen_high(word_of(w, m), T());
+            b0 = widen_low(word_of(w, m), T(), W());
+            b1 = widen_high(word_of(w, m), T(), W());
         } else {
             b0 = word_of(w, 2 * m);
             b1 = word_of(w, 2 * m + 1);
@@ -111,7 +113,7 @@ __device__ __forceinline__ float total(const float *sums, const struct cuda_line
 #pragma unroll
     for (int w = 0; w < WARPS; w++)
         v += sums[(((w * GROUPS + group) * HALVES + i / 8) * 8 + i % 8) * 8 + col];
-    if (a.scale) v *= a.scale[row];
+    if (a.scale && !a.block_k) v *= a.scale[row];
     if (a.bias) v += a.bias[row];
     return v;
 }
@@ -141,6 +143,17 @@ __device__ __forceinline__ void finish(const float *sums, const struct cuda_line
     }
 }
 
+// The scales of block `block` of the two rows of W that a lane has sums of in a group. Rows come in
+// pairs (cuda_gemv sees to it), so one load has both.
+template <bool GATED>
+__device__ __forceinline__ float2 load_scales(const struct cuda_linear &a, int group, int block,
+                                              int t) {
+    int half = a.rows / 2, row = min(group * 8 + 2 * t, a.rows - 2);
+    if (GATED) row = min(group * 4 + 2 * t % 4, half - 2) + (t < 2 ? 0 : half);
+    if (block * a.block_k >= a.cols) return make_float2(0.0f, 0.0f);
+    return *(const float2 *)(a.scale + (int64_t)block * a.rows + row);
+}
+
 // Waits until at most stages - 1 of this thread's groups of copies are under way.
 __device__ __forceinline__ void wait_for_oldest(int stages) {
     switch (stages) {
@@ -164,9 +177,10 @@ __device__ __forceinline__ void wait_for_oldest(int stages) {
     }
 }
 
-template <typename T, typename W, int GROUPS, int HALVES, bool GATED>
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS>
 __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
                                            : HALVES == 2 ? (GROUPS == 1 ? 3 : 2)
+                                           : BLOCKS      ? 2
                                                          : BLOCKS_MOST / GROUPS + (GROUPS == 2))
     gemv_kernel(const __grid_constant__ struct gemv j) {
     using S = shape<T, W, GROUPS, HALVES>;
@@ -215,19 +229,36 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     uint32_t x[2][HALVES][S::words], next[2][HALVES][S::words];
     load_x<T>(next, a, x_from, k0, g);
     float sum[GROUPS][S::tiles][4] = {};
+    float2 scale[GROUPS]; // of this step
+#pragma unroll
+    for (int group = 0; group < GROUPS && BLOCKS; group++)
+        scale[group] = load_scales<GATED>(a, first_group + group, warp, t);
     int stage = 0;
     for (int step = 0; step < n_steps; step++) {
         memcpy(x, next, sizeof x);
         load_x<T>(next, a, x_from, k0 + (step + 1) * WARPS * S::step, g);
         wait_for_oldest(j.stages);
+        auto copied = [&](int group, int c) {
+            return load_shared(
+                queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES + c * THREADS * 16));
+        };
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
+        for (int c = 0; c < 2 && !BLOCKS; c++) {
 #pragma unroll
-            for (int group = 0; group < GROUPS; group++) {
-                uint4 w = load_shared(
-                    queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES + c * THREADS * 16));
-                multiply<T, W, HALVES>(sum[group], w, x[c]);
-            }
+            for (int group = 0; group < GROUPS; group++)
+                multiply<T, W, HALVES>(sum[group], copied(group, c), x[c]);
+        }
+#pragma unroll
+        for (int group = 0; group < GROUPS && BLOCKS; group++) {
+            float block[S::tiles][4] = {};
+            multiply<T, W, HALVES>(block, copied(group, 0), x[0]);
+            multiply<T, W, HALVES>(block, copied(group, 1), x[1]);
+#pragma unroll
+            for (int i = 0; i < S::tiles * 4; i++)
+                sum[group][i / 4][i % 4] =
+                    fmaf(block[i / 4][i % 4], i % 2 ? scale[group].y : scale[group].x,
+                         sum[group][i / 4][i % 4]);
+            scale[group] = load_scales<GATED>(a, first_group + group, warp + (step + 1) * WARPS, t);
         }
         request(stage);
         if (++stage == j.stages) stage = 0;
@@ -263,12 +294,12 @@ struct cut {
 
 // Best is one wave that fills the chip: blocks go wherever there is room, so that a few large ones
 // end up unevenly. Next best are many waves. More rows of W in a block read x less often, and give
-// the widening of int8 more to do at once. The weights of these were found by measuring.
-struct cut cut_of(const struct gemv &j, bool int8) {
+// the widening of 8 bits more to do at once. The weights of these were found by measuring.
+struct cut cut_of(const struct gemv &j, bool in_8bit) {
     static const struct cut cuts[] = {{4, 2}, {2, 2}, {2, 3}, {1, 3}, {1, 4}};
     struct cut best = cuts[0];
     float most = 0.0f;
-    int n_cuts = int8 || j.a.n > 16 ? 1 : j.a.n > 8 ? 2 : 5; // the rest lacks registers
+    int n_cuts = in_8bit || j.a.n > 16 ? 1 : j.a.n > 8 ? 2 : 5; // the rest lacks registers
     for (int i = 0; i < n_cuts; i++) {
         struct cut c = cuts[i];
         int blocks = (j.n_groups + c.groups - 1) / c.groups;
@@ -281,10 +312,10 @@ struct cut cut_of(const struct gemv &j, bool int8) {
     return best;
 }
 
-template <typename T, typename W, int GROUPS, int HALVES, bool GATED>
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS>
 void launch(struct gemv j, int blocks, cudaStream_t stream) {
     using S = shape<T, W, GROUPS, HALVES>;
-    auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED>;
+    auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS>;
     // Shared memory of a multiprocessor, less what the system takes of it for each block.
     int room = (228 * 1024) / blocks - 1024;
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
@@ -300,29 +331,36 @@ void launch(struct gemv j, int blocks, cudaStream_t stream) {
                (size_t)bytes, stream, j);
 }
 
-template <typename T, typename W, int GROUPS>
+template <typename T, typename W, int GROUPS, bool BLOCKS>
 void launch_for_rows(const struct gemv &j, int blocks, cudaStream_t stream) {
     bool gated = j.a.activate && j.a.gated;
     constexpr int G = GROUPS;
     if (j.a.n <= 8)
-        gated ? launch<T, W, G, 1, true>(j, blocks, stream)
-              : launch<T, W, G, 1, false>(j, blocks, stream);
+        gated ? launch<T, W, G, 1, true, BLOCKS>(j, blocks, stream)
+              : launch<T, W, G, 1, false, BLOCKS>(j, blocks, stream);
     else if (j.a.n <= 16)
-        gated ? launch<T, W, G, 2, true>(j, blocks, stream)
-              : launch<T, W, G, 2, false>(j, blocks, stream);
+        gated ? launch<T, W, G, 2, true, BLOCKS>(j, blocks, stream)
+              : launch<T, W, G, 2, false, BLOCKS>(j, blocks, stream);
     else
-        gated ? launch<T, W, G, 4, true>(j, blocks, stream)
-              : launch<T, W, G, 4, false>(j, blocks, stream);
+        gated ? launch<T, W, G, 4, true, BLOCKS>(j, blocks, stream)
+              : launch<T, W, G, 4, false, BLOCKS>(j, blocks, stream);
 }
 
-template <typename T, typename W> void launch_typed(const struct gemv &j, cudaStream_t stream) {
-    struct cut c = cut_of(j, sizeof(W) == 1);
-    if (c.groups == 4)
-        launch_for_rows<T, W, 4>(j, c.blocks, stream);
+template <typename T> void launch_typed(const struct gemv &j, cudaStream_t stream) {
+    bool in_8bit = j.a.w_dtype != j.a.dtype;
+    struct cut c = cut_of(j, in_8bit);
+    if (j.a.w_dtype == DTYPE_I8)
+        launch_for_rows<T, int8_t, 4, false>(j, c.blocks, stream);
+    else if (in_8bit && j.a.block_k)
+        launch_for_rows<T, e4m3, 4, true>(j, c.blocks, stream);
+    else if (in_8bit)
+        launch_for_rows<T, e4m3, 4, false>(j, c.blocks, stream);
+    else if (c.groups == 4)
+        launch_for_rows<T, T, 4, false>(j, c.blocks, stream);
     else if (c.groups == 2)
-        launch_for_rows<T, W, 2>(j, c.blocks, stream);
+        launch_for_rows<T, T, 2, false>(j, c.blocks, stream);
     else
-        launch_for_rows<T, W, 1>(j, c.blocks, stream);
+        launch_for_rows<T, T, 1, false>(j, c.blocks, stream);
 }
 
 } // namespace
@@ -330,16 +368,16 @@ template <typename T, typename W> void launch_typed(const struct gemv &j, cudaSt
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
     bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
     bool gated = a->activate && a->gated;
+    bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
     if (!half || a->n < 1 || a->n > 32 || a->cols % 8 != 0 || a->norm_weight ||
-        (a->w_dtype != a->dtype && a->w_dtype != DTYPE_I8) ||
-        (a->w_dtype == DTYPE_I8 && a->ld % 16 != 0) || (gated && a->rows % 2 != 0))
+        (a->w_dtype != a->dtype && !in_8bit) || (in_8bit && a->ld % 16 != 0) ||
+        (gated && a->rows % 2 != 0) ||
+        (a->block_k && (a->block_k != STEP_BYTES || a->rows % (gated ? 4 : 2) != 0)))
         return CUDA_NOT_MINE;
     struct gemv j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0, false};
     if (a->dtype == DTYPE_BF16)
-        a->w_dtype == DTYPE_I8 ? launch_typed<__nv_bfloat16, int8_t>(j, stream)
-                               : launch_typed<__nv_bfloat16, __nv_bfloat16>(j, stream);
+        launch_typed<__nv_bfloat16>(j, stream);
     else
-        a->w_dtype == DTYPE_I8 ? launch_typed<__half, int8_t>(j, stream)
-                               : launch_typed<__half, __half>(j, stream);
+        launch_typed<__half>(j, stream);
     return cuda_launched("gemv");
 }

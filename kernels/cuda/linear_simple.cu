@@ -12,7 +12,7 @@ __global__ void linear_simple_kernel(const __grid_constant__ struct cuda_linear 
     int32_t row0 = blockIdx.y * TILE, out0 = blockIdx.x * TILE;
     int32_t tx = threadIdx.x % 16, ty = threadIdx.x / 16;
     const T *x = (const T *)a.x;
-    float sum[EACH][EACH] = {};
+    float sum[EACH][EACH] = {}, blocks[EACH][EACH] = {}; // blocks: those before, times their scales
     for (int32_t k0 = 0; k0 < a.cols; k0 += STEP) {
         for (int32_t i = threadIdx.x; i < TILE * STEP; i += blockDim.x) {
             int32_t r = i / STEP, k = i % STEP, at = k0 + k;
@@ -29,6 +29,15 @@ __global__ void linear_simple_kernel(const __grid_constant__ struct cuda_linear 
                 for (int32_t j = 0; j < EACH; j++)
                     sum[i][j] = fmaf(xs[k][ty * EACH + i], ws[k][tx + 16 * j], sum[i][j]);
         __syncthreads();
+        if (!a.block_k || ((k0 + STEP) % a.block_k != 0 && k0 + STEP < a.cols)) continue;
+        const float *scale = a.scale + (int64_t)(k0 / a.block_k) * a.rows;
+        for (int32_t j = 0; j < EACH; j++) {
+            float s = scale[min(out0 + tx + 16 * j, a.rows - 1)];
+            for (int32_t i = 0; i < EACH; i++) {
+                blocks[i][j] = fmaf(sum[i][j], s, blocks[i][j]);
+                sum[i][j] = 0.0f;
+            }
+        }
     }
     for (int32_t i = 0; i < EACH; i++)
         for (int32_t j = 0; j < EACH; j++) {
@@ -36,8 +45,8 @@ __global__ void linear_simple_kernel(const __grid_constant__ struct cuda_linear 
             if (r >= a.n || o >= a.rows) continue;
             int64_t at = (int64_t)r * a.rows + o;
             enum dtype t = a.y_f32 ? DTYPE_F32 : a.dtype;
-            float v = sum[i][j];
-            if (a.scale) v *= a.scale[o];
+            float v = a.block_k ? blocks[i][j] : sum[i][j];
+            if (a.scale && !a.block_k) v *= a.scale[o];
             if (a.bias) v += a.bias[o];
             if (a.add) v += load_as_float(a.y, t, at);
             store_from_float(a.y, t, at, v);

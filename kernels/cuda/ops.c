@@ -5,8 +5,8 @@
 static int op_embed(struct backend *be, void *y, const struct batch *b, const struct weight *w,
                     float scale) {
     struct cuda_backend *cuda = cuda_of(be);
-    return cuda_embed(y, be->act_dtype, cuda->step.b.ids, b->n_rows, w->data, w->scales, w->dtype,
-                      w->rows, w->cols, w->layout, scale, cuda->stream);
+    const struct cuda_linear table = cuda_linear_of(cuda, w);
+    return cuda_embed(y, cuda->step.b.ids, b->n_rows, &table, scale, cuda->stream);
 }
 
 static int op_embed_positions(struct backend *be, void *y, const struct batch *b,

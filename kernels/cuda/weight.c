@@ -3,6 +3,8 @@
 // buffers, one filled while the other is copied, and only what needs another dtype or order goes
 // over a kernel.
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/fp8.h"
+#include <stdlib.h>
 #include <string.h>
 
 // --- staging
@@ -43,7 +45,7 @@ struct lines { // a view as lines of contiguous elements: its rows, or its colum
 };
 
 static struct lines lines_of(const struct tensor_view *v) {
-    if (v->dtype == DTYPE_I8 && v->col_stride != 1)
+    if (dtype_size(v->dtype) == 1 && v->col_stride != 1)
         return (struct lines){v->data, v->rows, v->cols, v->row_stride, false, v->col_stride};
     bool down = v->col_stride != 1;
     return (struct lines){v->data,
@@ -120,7 +122,8 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
                        struct err *err) {
     if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
     enum dtype t = parts[0].dtype;
-    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && t != DTYPE_I8)
+    bool scaled = t == DTYPE_I8 || t == DTYPE_F8_E4M3;
+    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && !scaled)
         return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the GPU",
                        dtype_name(t));
     *rows = 0;
@@ -128,6 +131,13 @@ static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *ro
         if (parts[i].dtype != t)
             return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s",
                            dtype_name(t), dtype_name(parts[i].dtype));
+        if (scaled && !parts[i].scales)
+            return err_set(err, E_INVAL, "part %d of a weight of 8 bits has no scales", i);
+        if (parts[i].block_k != parts[0].block_k ||
+            (parts[i].block_k && (t != DTYPE_F8_E4M3 || parts[i].block_k != FP8_BLOCK)))
+            return err_set(err, E_UNSUPPORTED,
+                           "part %d of a weight has a scale for each %d columns", i,
+                           parts[i].block_k);
         if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
             return err_set(
                 err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
@@ -147,7 +157,8 @@ struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct 
                                 .cols = w->cols,
                                 .ld = w->layout,
                                 .dtype = cuda->base.act_dtype,
-                                .w_dtype = w->dtype};
+                                .w_dtype = w->dtype,
+                                .block_k = w->block_k};
 }
 
 static void note_shape(struct cuda_backend *cuda, const struct weight *w) {
@@ -162,21 +173,36 @@ static void forget_shape(struct cuda_backend *cuda, const struct weight *w) {
         if (cuda->shapes[i].w == w->data) cuda->shapes[i] = cuda->shapes[--cuda->n_shapes];
 }
 
+// Scales onto the device: (rows), or, with blocks, turned to (blocks, rows), so that what a kernel
+// wants at once lies together.
+static int send_scales(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
+                       int n_parts, struct err *err) {
+    const int32_t n_blocks = fp8_blocks(w->cols, w->block_k);
+    const size_t n = (size_t)n_blocks * (size_t)w->rows;
+    float *turned = malloc(n * sizeof *turned);
+    if (!turned) return err_set(err, E_NOMEM, "no memory for %zu scales", n);
+    for (int64_t i = 0, row = 0; i < n_parts; i++)
+        for (int64_t r = 0; r < parts[i].rows; r++, row++)
+            for (int32_t b = 0; b < n_blocks; b++)
+                turned[b * w->rows + row] = parts[i].scales[r * n_blocks + b];
+    int rc = cuda_alloc((void **)&w->scales, n * sizeof *turned, err);
+    if (rc == 0)
+        rc = cuda_check(cudaMemcpyAsync(w->scales, turned, n * sizeof *turned,
+                                        cudaMemcpyHostToDevice, cuda->stream),
+                        "cudaMemcpyAsync");
+    if (rc == 0) rc = cuda_check(cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+    free(turned);
+    return rc;
+}
+
 // Data, and of 8-bit weights the scales.
 static int fill(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
                 int n_parts, struct err *err) {
-    bool scaled = w->dtype == DTYPE_I8;
     TRY(cuda_alloc(&w->data, w->bytes, err));
-    if (scaled) TRY(cuda_alloc((void **)&w->scales, (size_t)w->rows * sizeof(float), err));
+    if (parts[0].scales) TRY(send_scales(cuda, w, parts, n_parts, err));
     if (w->layout != w->cols) CUDA_TRY(cudaMemsetAsync(w->data, 0, w->bytes, cuda->stream));
-    for (int64_t i = 0, row = 0; i < n_parts; row += parts[i++].rows) {
+    for (int64_t i = 0, row = 0; i < n_parts; row += parts[i++].rows)
         TRY(send_view(cuda, w, &parts[i], row));
-        if (!scaled) continue;
-        CUDA_TRY(cudaMemcpyAsync(w->scales + row, parts[i].scales,
-                                 (size_t)parts[i].rows * sizeof(float), cudaMemcpyHostToDevice,
-                                 cuda->stream));
-        CUDA_TRY(cudaStreamSynchronize(cuda->stream)); // the view's scales go away
-    }
     return 0;
 }
 
@@ -188,7 +214,8 @@ int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_v
     *w = (struct weight){0};
     TRY(check_parts(parts, n_parts, &rows, err));
     TRY(staging_init(cuda, err));
-    w->dtype = parts[0].dtype == DTYPE_I8 ? DTYPE_I8 : be->act_dtype;
+    w->dtype = dtype_size(parts[0].dtype) == 1 ? parts[0].dtype : be->act_dtype;
+    w->block_k = parts[0].block_k;
     w->rows = (int32_t)rows;
     w->cols = (int32_t)parts[0].cols;
     int32_t unit = (int32_t)(16 / dtype_size(w->dtype));

@@ -1,12 +1,14 @@
 // CUDA's linear against the CPU's: every dtype of weights, odd shapes, stacked and transposed
 // views, narrow and wide batches, sums that are added to, logits in F32; and, where asked for, the
 // same bits whatever the batch.
+#include "kernels/fp8.h"
 #include "tests/ops/twin.h"
 
 struct case_ {
     int32_t rows, cols, n, n_views;
     bool transposed, bias;
     enum dtype stored;
+    int32_t block_k;
 };
 
 static void check_case(const struct twin *w, const struct case_ *c, enum linear_mode mode) {
@@ -14,11 +16,15 @@ static void check_case(const struct twin *w, const struct case_ *c, enum linear_
     int64_t stride = (c->transposed ? c->rows : c->cols) + 3;
     int64_t n = stride * ((c->transposed ? c->cols : c->rows) + 1);
     void *data = malloc((size_t)n * dtype_size(c->stored));
-    float scales[4096];
-    for (int64_t i = 0; i < 4096; i++) scales[i] = 0.0004f * (1 + (float)(i % 7));
-    bool int8 = c->stored == DTYPE_I8;
+    const int32_t blocks = fp8_blocks(c->cols, c->block_k);
+    float *scales = malloc((size_t)(c->rows * blocks) * sizeof *scales);
+    for (int64_t i = 0; i < c->rows * blocks; i++) scales[i] = 0.0004f * (1 + (float)(i % 7));
+    bool int8 = c->stored == DTYPE_I8, fp8 = c->stored == DTYPE_F8_E4M3, in_8bit = int8 || fp8;
     for (int64_t i = 0; i < n && int8; i++) ((int8_t *)data)[i] = (int8_t)(i * 37 % 255 - 127);
-    for (int64_t i = 0; i < n && !int8;
+    for (int64_t i = 0; i < n && fp8; i++) // every code, and many of the usual size
+        ((uint8_t *)data)[i] =
+            i % 9 == 0 ? (uint8_t)(i % 127 | (i & 1) << 7) : e4m3_from_f32(op_random() * 60);
+    for (int64_t i = 0; i < n && !in_8bit;
          i++) // exact in the GPU's dtype, so that both have one weight
         op_write(c->stored, data, i, twin_round(w->t, twin_round(c->stored, op_random() * 0.05f)));
     struct tensor_view views[3];
@@ -33,7 +39,8 @@ static void check_case(const struct twin *w, const struct case_ *c, enum linear_
                                  c->cols,
                                  row_stride,
                                  c->transposed ? stride : 1,
-                                 int8 ? scales + from : NULL};
+                                 in_8bit ? scales + from * blocks : NULL,
+                                 c->block_k};
         from += part;
     }
     struct weight cw, gw;
@@ -58,13 +65,13 @@ static void check_case(const struct twin *w, const struct case_ *c, enum linear_
     // cuBLASLt's kernels round a product before they add it to what is there.
     if (c->bias) slack += 3 * twin_unit(w->t); // and the bias, in a pass of its own
     if (mode == LINEAR_ADD || c->bias) slack += 0.2 * sqrt(c->cols) * twin_unit(w->t);
-    if (int8)
+    if (in_8bit)
         slack += 0.6 * sqrt(c->cols) * twin_unit(w->t); // a wide product rounds the weights too
     twin_compare(w, gy, out, y, n_y, units, slack, what);
     w->cpu->ops->weight_release(w->cpu, &cw);
     w->gpu->ops->weight_release(w->gpu, &gw);
     twin_free(w, gx), twin_free(w, gy), twin_free(w, gb);
-    free(data), free(x), free(y), free(bias);
+    free(data), free(scales), free(x), free(y), free(bias);
 }
 
 static void shapes(const struct twin *w) {
@@ -109,12 +116,19 @@ static void stacks(const struct twin *w) {
     }
 }
 
-// A row's bits, alone and in batches of any width.
-static void same_bits(const struct twin *w) {
+// A row's bits, alone and in batches of any width. block_k: of e4m3 weights, or -1.
+static void same_bits_of(const struct twin *w, int32_t block_k) {
     enum { ROWS = 300, COLS = 520, N = 70 };
     op_seed(9);
     float *data = op_floats(ROWS * COLS), *x = twin_floats(w, N * COLS);
-    struct tensor_view v = {data, DTYPE_F32, ROWS, COLS, COLS, 1, NULL};
+    struct tensor_view v = {data, DTYPE_F32, ROWS, COLS, COLS, 1, NULL, 0};
+    uint8_t q[ROWS * COLS];
+    float scales[ROWS * 5];
+    if (block_k >= 0) {
+        for (int i = 0; i < ROWS * COLS; i++) q[i] = e4m3_from_f32(60 * data[i]);
+        for (int i = 0; i < ROWS * 5; i++) scales[i] = 0.002f * (1 + (float)(i % 7));
+        v = (struct tensor_view){q, DTYPE_F8_E4M3, ROWS, COLS, COLS, 1, scales, block_k};
+    }
     struct weight gw;
     assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
     void *gx = twin_up(w, x, N * COLS), *gy = twin_up(w, NULL, N * ROWS);
@@ -133,12 +147,18 @@ static void same_bits(const struct twin *w) {
     free(data), free(x), free(want);
 }
 
+static void same_bits(const struct twin *w) {
+    same_bits_of(w, -1);
+    same_bits_of(w, 0);
+    same_bits_of(w, FP8_BLOCK);
+}
+
 static void refused(const struct twin *w) {
     struct weight gw;
     struct err err = {0};
     float data[8] = {0};
-    struct tensor_view v[2] = {{data, DTYPE_I32, 1, 4, 4, 1, NULL},
-                               {data, DTYPE_F32, 1, 2, 2, 1, NULL}};
+    struct tensor_view v[2] = {{data, DTYPE_I32, 1, 4, 4, 1, NULL, 0},
+                               {data, DTYPE_F32, 1, 2, 2, 1, NULL, 0}};
     assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, v, 1, &err), E_UNSUPPORTED);
     v[0].dtype = DTYPE_F32;
     assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, v, 2, &err), E_INVAL);
@@ -163,6 +183,27 @@ static void integers(const struct twin *w) {
     for (int mode = 0; mode < 3; mode++) check_case(w, &wide, (enum linear_mode)mode);
 }
 
+// e4m3, with a scale for each output and with blocks of 128.
+static void numbers_8bit(const struct twin *w) {
+    for (int32_t block = 0; block <= FP8_BLOCK; block += FP8_BLOCK) {
+        struct case_ c = {.stored = DTYPE_F8_E4M3, .block_k = block};
+        for (int32_t n = 1; n <= 40; n += 1 + n / 4) {
+            c = (struct case_){384, 256, n, 3, false, false, DTYPE_F8_E4M3, block};
+            for (int mode = 0; mode < 3; mode++) check_case(w, &c, (enum linear_mode)mode);
+            c.transposed = c.bias = true;
+            check_case(w, &c, LINEAR_ADD);
+            c.cols = 200; // a last block that is not whole
+            check_case(w, &c, LINEAR_STORE);
+            c.rows = 77, c.cols = 65;
+            check_case(w, &c, LINEAR_STORE);
+        }
+        struct case_ wide = {1536, 1024, 300, 3, false, false, DTYPE_F8_E4M3, block};
+        for (int mode = 0; mode < 3; mode++) check_case(w, &wide, (enum linear_mode)mode);
+        struct case_ deep = {64, 14336, 2, 1, false, false, DTYPE_F8_E4M3, block};
+        check_case(w, &deep, LINEAR_STORE_F32);
+    }
+}
+
 static void test_shapes(void **state) {
     twin_each(shapes);
 }
@@ -175,6 +216,9 @@ static void test_stacks(void **state) {
 static void test_integers(void **state) {
     twin_each(integers);
 }
+static void test_numbers_8bit(void **state) {
+    twin_each(numbers_8bit);
+}
 static void test_same_bits(void **state) {
     twin_each(same_bits);
 }
@@ -184,9 +228,10 @@ static void test_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),    cmocka_unit_test(test_widths),
-        cmocka_unit_test(test_stacks),    cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_widths),
+        cmocka_unit_test(test_stacks),       cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_numbers_8bit), cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 // CUDA's small ops against their CPU twins: what works row by row.
+#include "kernels/fp8.h"
 #include "tests/ops/twin.h"
 
 static void norms(const struct twin *w) {
@@ -55,6 +56,33 @@ static void adds(const struct twin *w) {
     free(x), free(y);
 }
 
+// A table of e4m3, which a tied head may be, with scales by rows or blocks.
+static void embeddings_8bit(const struct twin *w) {
+    enum { VOCAB = 50, COLS = 300, N = 4 };
+    static const int32_t ids[N] = {0, 49, 7, 7}, positions[N] = {0};
+    uint8_t data[VOCAB * COLS];
+    float scales[VOCAB * 3];
+    for (int32_t i = 0; i < VOCAB * COLS; i++) data[i] = (uint8_t)(i % 127 | (i & 1) << 7);
+    for (int32_t i = 0; i < VOCAB * 3; i++) scales[i] = ldexpf(1, i % 5 - 2);
+    for (int32_t block = 0; block <= FP8_BLOCK; block += FP8_BLOCK) {
+        struct tensor_view v = {data, DTYPE_F8_E4M3, VOCAB, COLS, COLS, 1, scales, block};
+        struct twin_rows rows;
+        struct weight cw, gw;
+        assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cw, &v, 1, NULL), 0);
+        assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
+        float y[N * COLS];
+        void *gy = twin_up(w, NULL, N * COLS);
+        const struct batch *b = twin_step(w, &rows, N, ids, positions, NULL, 0);
+        w->cpu->ops->embed(w->cpu, y, b, &cw, 1.5f);
+        assert_int_equal(w->gpu->ops->embed(w->gpu, gy, b, &gw, 1.5f), 0);
+        twin_compare(w, gy, w->t, y, N * COLS, 1.01, 0, "embed e4m3");
+        assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
+        w->cpu->ops->weight_release(w->cpu, &cw);
+        w->gpu->ops->weight_release(w->gpu, &gw);
+        twin_free(w, gy);
+    }
+}
+
 static void embeddings(const struct twin *w) {
     enum { VOCAB = 50, COLS = 77, N = 6, TABLE = 20 };
     static const int32_t ids[N] = {0, 49, 7, 7, 30, 1}, positions[N] = {0, 17, 3, 4, 9, 1};
@@ -63,7 +91,7 @@ static void embeddings(const struct twin *w) {
     uint8_t data[VOCAB * COLS * 4];
     op_seed(3);
     for (int32_t i = 0; i < VOCAB * COLS; i++) op_write(w->t, data, i, op_random());
-    struct tensor_view v = {data, w->t, VOCAB, COLS, COLS, 1, NULL};
+    struct tensor_view v = {data, w->t, VOCAB, COLS, COLS, 1, NULL, 0};
     struct weight cw, gw;
     assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cw, &v, 1, NULL), 0);
     assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
@@ -139,6 +167,7 @@ static void test_add(void **state) {
 }
 static void test_embed(void **state) {
     twin_each(embeddings);
+    twin_each(embeddings_8bit);
 }
 static void test_rope(void **state) {
     twin_each(rotations);

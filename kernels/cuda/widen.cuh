@@ -1,0 +1,57 @@
+// Weights of 8 bits as T (f16 or bf16) in registers, exactly, for kernels that multiply by them on
+// the tensor cores: of a word with four, widen_low gives the first two as a register of two T (the
+// first in the low half), widen_high the last two. W says what the word holds: int8_t or e4m3. T
+// holds every e4m3 number: bf16 and f16 have more exponent and more fraction bits. No code is a NaN
+// (kernels/fp8.h).
+#pragma once
+#include "kernels/cuda/mma.cuh"
+
+struct e4m3 { // names the type of a weight; its bits are never a number to C++
+    uint8_t code;
+};
+
+template <typename T> __device__ __forceinline__ uint32_t widen_low(uint32_t four, T t, int8_t) {
+    return widen_low(four, t);
+}
+template <typename T> __device__ __forceinline__ uint32_t widen_high(uint32_t four, T t, int8_t) {
+    return widen_high(four, t);
+}
+
+// Two numbers, in the low half of `pair`, as f16: one instruction from Ada on. Before, by their
+// bits: f16 has the same fields with one exponent bit more, and its bias is larger by 8.
+__device__ __forceinline__ uint32_t e4m3_pair(uint32_t pair, __half) {
+    uint32_t v;
+#if __CUDA_ARCH__ >= 890
+    asm("{.reg .b16 two; cvt.u16.u32 two, %1; cvt.rn.f16x2.e4m3x2 %0, two;}" : "=r"(v) : "r"(pair));
+#else
+    uint32_t bits = __byte_perm(pair, 0, 0x1404), factor = 0x5c005c00u; // 256, 256
+    bits = (bits & 0x80008000u) | (bits >> 1 & 0x3f803f80u);
+    __half2 wide = __hmul2(*(__half2 *)&bits, *(__half2 *)&factor);
+    v = *(uint32_t *)&wide;
+#endif
+    return v;
+}
+
+// As bf16: by the bits, which leaves the number times 2^-120, denormals as denormals; or over f16
+// and F32. Which is faster was measured (README.md).
+#ifdef E4M3_OVER_F16
+__device__ __forceinline__ uint32_t e4m3_pair(uint32_t pair, __nv_bfloat16) {
+    uint32_t half = e4m3_pair(pair, __half());
+    float2 wide = __half22float2(*(__half2 *)&half);
+    return pack2<__nv_bfloat16>(wide.x, wide.y);
+}
+#else
+__device__ __forceinline__ uint32_t e4m3_pair(uint32_t pair, __nv_bfloat16) {
+    uint32_t bits = __byte_perm(pair, 0, 0x1404), factor = 0x7b807b80u; // 2^120, twice
+    bits = (bits & 0x80008000u) | (bits >> 4 & 0x07f007f0u);
+    __nv_bfloat162 v = __hmul2(*(__nv_bfloat162 *)&bits, *(__nv_bfloat162 *)&factor);
+    return *(uint32_t *)&v;
+}
+#endif
+
+template <typename T> __device__ __forceinline__ uint32_t widen_low(uint32_t four, T t, e4m3) {
+    return e4m3_pair(four, t);
+}
+template <typename T> __device__ __forceinline__ uint32_t widen_high(uint32_t four, T t, e4m3) {
+    return e4m3_pair(four >> 16, t);
+}
