@@ -63,6 +63,13 @@ export const showVersion = (turn) =>
     if (chat.stale) await reload(chat);
   });
 
+/** On to the newest turn below the head, which somebody has moved back. */
+export const showLater = () =>
+  attempt('The later messages were not shown', async (chat) => {
+    await request({ type: 'session.rewind', session: chat.id, turn: currentSession()?.head ?? null, leaf: true });
+    if (chat.stale) await reload(chat);
+  });
+
 /** A new session that begins with the path up to a turn. @param {Turn} turn */
 export const branchOff = (turn) =>
   attempt('No new session', async (chat) => {

@@ -35,6 +35,9 @@ const replays = new Map();
 /** The replay of a turn that runs or is over. @param {string} session @param {number} turn */
 export const replayOf = (session, turn) => replays.get(`${session} ${turn}`);
 
+/** Ends the replay that runs. @param {string} session */
+export const cancelReplay = (session) => request({ type: 'turn.cancel', session, replay: true });
+
 /** Runs a turn again. @param {string} session @param {number} turn @returns {Promise<Replayed>} */
 export function replayTurn(session, turn) {
   const key = `${session} ${turn}`;

@@ -15,8 +15,8 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  * @typedef {{id: string, title: string, auto_title: boolean, model: string, state: string, created_ms: number,
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
  *   cached_tokens: number, system: string | null, sampling: Record<string, any>, seq: number, turn: number | null,
- *   head?: number | null, forked_from?: {session: string, turn: number} | null}} Session
- *   head: the last turn of the path in use.
+ *   head?: number | null, below?: boolean, forked_from?: {session: string, turn: number} | null}} Session
+ *   head: the last turn of the path in use. below: turns follow it.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
  *   sampling: Record<string, number>}} Model
@@ -388,7 +388,7 @@ export function applyEvent(frame) {
       startTurn(turn, frame);
       settlePending(chat, turn);
       chat.logTokens += frame.n_input ?? 0;
-      if (session) putSession({ ...session, turn: frame.turn, state: 'active' });
+      if (session) putSession({ ...session, turn: frame.turn, state: 'active', head: frame.turn, below: false });
       break;
     }
     case 'turn.delta':

@@ -2,7 +2,7 @@
 // One turn: what was said, what is answered so far, and how it went.
 
 /**
- * @typedef {{turn: number, parent?: number | null, siblings?: number[], state: 'queued' | 'running' | 'done',
+ * @typedef {{turn: number, parent?: number | null, siblings?: number[], inputs?: number[], state: 'queued' | 'running' | 'done',
  *   input: Input, text: string, finish_reason: string | null, n_input: number, n_output: number, created_ms: number,
  *   sampling?: Record<string, any>, seed?: string,
  *   usage?: {input_tokens: number, output_tokens: number, log_tokens: number},
@@ -11,6 +11,7 @@
  *   error?: {code: string, message: string},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
+ *   inputs: which of them say the same, by equal numbers.
  * @typedef {{content?: string, text?: string, n_ids?: number, continue?: true}} Input
  * @typedef {{startedAt: number, samples: Array<[number, number]>}} Live
  *   samples: [moment, tokens] pairs of the last seconds, for the rate while it streams.
@@ -118,6 +119,7 @@ export function joined(exchange) {
     turn: first.turn,
     parent: first.parent,
     siblings: first.siblings,
+    inputs: first.inputs,
     input: first.input,
     created_ms: first.created_ms,
     text: exchange.map((turn) => turn.text).join(''),
@@ -128,6 +130,26 @@ export function joined(exchange) {
       tokens_per_second: decodeMs > 0 ? (steps * 1000) / decodeMs : 0,
     },
   };
+}
+
+/** The turns that answer the same message behind the same turn, itself included. @param {Turn} turn @returns {number[]} */
+export function answersOf({ turn, siblings = [], inputs = [] }) {
+  const mine = inputs[siblings.indexOf(turn)];
+  return siblings.filter((_, i) => inputs[i] === mine);
+}
+
+/**
+ * The versions that there are of a message, by a turn each: the newest that says it, this one for its own.
+ * @param {Turn} turn
+ * @returns {{all: number[], at: number}}
+ */
+export function wordingsOf({ turn, siblings = [], inputs = [] }) {
+  /** @type {Map<number, number>} */
+  const newest = new Map();
+  siblings.forEach((other, i) => newest.set(inputs[i], other));
+  const mine = inputs[siblings.indexOf(turn)];
+  newest.set(mine, turn);
+  return { all: [...newest.values()], at: [...newest.keys()].indexOf(mine) };
 }
 
 // What an answer may have ended by and still be gone on with: by anything but its own end.

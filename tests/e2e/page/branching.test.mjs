@@ -41,6 +41,14 @@ const button = (page, action, at = -1) => {
   return at < 0 ? all.last() : all.nth(at);
 };
 const version = (page, name, turn) => page.locator(`.turn[data-turn="${turn}"] [aria-label="${name} version"]`);
+/** Says something with the button: on a touch screen Enter begins a new line. */
+async function tell(page, text) {
+  const n = await page.locator('.turn[data-turn]').count();
+  await page.fill('#message', text);
+  await page.click('.send');
+  await settled(page, n + 1);
+}
+const wording = (page, name, turn) => page.locator(`.turn[data-turn="${turn}"] .user [aria-label="${name} wording"]`);
 
 test('an answer is given again, the versions lead back, and all tabs go along', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: SHORT });
@@ -128,13 +136,92 @@ test('a message is said differently from the keyboard alone; Esc leaves it as it
   assert.equal(await page.evaluate(() => document.activeElement.id), 'message');
   assert.match(await ask(page, 'What is my name?'), /Milo/);
   // The first name lives on in the other version.
-  await version(page, 'Previous', 2).focus();
+  await wording(page, 'Previous', 2).focus();
   await page.keyboard.press('Enter');
   await path(page, 0, 1);
   assert.match((await answers(page))[1], /Zora/);
-  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Next version');
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Next wording');
   await page.keyboard.press('Enter');
   await path(page, 2, 3);
+});
+
+for (const width of [1280, 360])
+test(`versions of a message stand at the message, versions of its answer at the answer (${width} px)`, async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: SHORT });
+  const context = await newContext(t, width < 800 ? { viewport: { width, height: 640 }, hasTouch: true, isMobile: true } : {});
+  const page = await openPage(t, server, { context, hash: `#s=${id}` });
+  const title = () => page.locator('h1.title').innerText();
+  const shown = async () => [await page.locator('.user .versions-at [aria-hidden]').allInnerTexts(), await page.locator('.assistant .versions-at [aria-hidden]').allInnerTexts()];
+  const edit = async (text, ...turns) => {
+    await button(page, 'edit').click();
+    await page.fill('.editor-text', text);
+    await page.click('.editor button[type=submit]');
+    await path(page, ...turns);
+  };
+  await tell(page, 'Tell me about foxes.');
+  assert.equal(await title(), 'Tell me about foxes.');
+  await edit('Tell me about owls.', 1);
+  assert.deepEqual(await shown(), [['2/2'], []]); // another message, no other answer to it
+  await page.waitForFunction(() => document.querySelector('h1.title').textContent === 'Tell me about owls.');
+  await button(page, 'regenerate').click();
+  await path(page, 2);
+  assert.deepEqual(await shown(), [['2/2'], ['2/2']]);
+  await edit('Tell me about bees.', 3);
+  assert.deepEqual(await shown(), [['3/3'], []]);
+  await wording(page, 'Previous', 3).click();
+  await path(page, 2); // the newest answer to it
+  assert.deepEqual(await shown(), [['2/3'], ['2/2']]);
+  await version(page, 'Previous', 2).click();
+  await path(page, 1);
+  assert.deepEqual(await messages(page), ['Tell me about owls.']);
+  assert.deepEqual(await shown(), [['2/3'], ['1/2']]);
+  await wording(page, 'Previous', 1).click();
+  await path(page, 0);
+  assert.deepEqual(await messages(page), ['Tell me about foxes.']);
+  assert.deepEqual(await shown(), [['1/3'], []]);
+  assert.match(await page.locator('#announcer').innerText(), /wording 1 of 3/);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  for (const box of await Promise.all((await page.locator('.user .versions button').all()).map((one) => one.boundingBox())))
+    assert.ok(box.width >= 24 && box.height >= 24 && box.x >= 0 && box.x + box.width <= width, JSON.stringify(box));
+  // Whoever named the session keeps its name.
+  const client = await server.connect();
+  await client.request({ type: 'session.update', session: id, title: 'Animals' });
+  await edit('Tell me about ants.', 4);
+  assert.equal(await title(), 'Animals');
+  await client.close();
+});
+
+for (const width of [1280, 360])
+test(`taken back by another client, the page knows that there is more, and leads on to it (${width} px)`, async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+  const context = await newContext(t, width < 800 ? { viewport: { width, height: 640 }, hasTouch: true, isMobile: true } : {});
+  const page = await openPage(t, server, { context, hash: `#s=${id}` });
+  for (const text of ['One', 'Two', 'Three']) await tell(page, text);
+  const later = page.locator('.later');
+  assert.equal(await later.isVisible(), false);
+  await client.request({ type: 'session.rewind', session: id, turn: 0 });
+  await path(page, 0);
+  await later.waitFor();
+  const box = await later.locator('button').boundingBox();
+  assert.ok(box.x >= 0 && box.x + box.width <= width && box.height >= 24, JSON.stringify(box));
+  await page.reload(); // it is not only an event that tells it
+  await path(page, 0);
+  await later.locator('button').click();
+  await path(page, 0, 1, 2);
+  assert.equal(await later.isVisible(), false);
+  assert.equal(await page.locator('[data-action=inspect]:visible').count(), 3);
+  // Before the first message; and a new one from an inner turn goes its own way.
+  await client.request({ type: 'session.rewind', session: id, turn: null });
+  await path(page);
+  await later.locator('button').click();
+  await path(page, 0, 1, 2);
+  await client.request({ type: 'session.rewind', session: id, turn: 1 });
+  await path(page, 0, 1);
+  await later.waitFor();
+  await tell(page, 'Four');
+  await path(page, 0, 1, 3);
+  assert.equal(await later.isVisible(), false);
+  assert.deepEqual(await page.locator('.user .versions-at [aria-hidden]').allInnerTexts(), ['2/2']);
 });
 
 test('an edit that another tab takes away is given back in the message field', async (t) => {

@@ -148,6 +148,24 @@ test('a replay is equal to the last bit, and tells the alternatives that were no
   assert.equal(await page.locator('.verdict.equal').count(), 1);
 });
 
+test('a replay that takes too long is cancelled, and can be begun again', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: { ignore_eos: true, temperature: 1, max_tokens: 3500 } });
+  await client.turn(id, 'Tell me a story about a whale.');
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await settled(page, 1);
+  await lookInto(page);
+  await page.click('#tab-replay');
+  await page.click('.panel .button.primary');
+  await page.click('.replay-runs button');
+  await page.waitForFunction(() => /cancelled/.test(document.querySelector('.replay-result').textContent));
+  assert.equal(await page.locator('.replay-result .form-problem').count(), 0);
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Replay this turn');
+  await page.click('.panel .button.primary'); // the server has let go of it
+  await page.waitForSelector('.replay-runs');
+  await page.click('.replay-runs button');
+  await page.waitForFunction(() => /cancelled/.test(document.querySelector('.replay-result').textContent));
+});
+
 // The server on one machine replays what it recorded bit for bit: where they part is written by the test.
 test('a replay that differs shows where, with what both sides had in mind', async (t) => {
   const page = await newPage(t, await newContext(t));

@@ -1,5 +1,6 @@
 // The list of sessions: two tabs, search, rename, delete, paging, eviction and return, export.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import {
@@ -17,6 +18,7 @@ import {
   streamed,
   turnsOf,
 } from './browser.mjs';
+import { parley } from '../harness.mjs';
 
 const server = await sharedServer();
 const item = (id) => `.item[data-id="${id}"]`;
@@ -42,6 +44,19 @@ test('what is typed right behind a change of session is for the new one, and no 
   assert.equal((await turnsOf(server, id)).length, 0);
   await page.click(`${item(id)} a`);
   assert.equal(await page.inputValue('#message'), 'half a thought');
+});
+
+test('a session that is imported beside the server is in the list of every tab, unasked for', async (t) => {
+  const { client, id } = await prepareSession(t, server, { title: 'From elsewhere' });
+  await client.turn(id, 'My name is Zora.');
+  const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
+  const context = await newContext(t);
+  const tabs = [await openPage(t, server, { context }), await openPage(t, server, { context })];
+  const told = JSON.parse(execFileSync(parley, ['sessions', 'import', '-', '--db', server.db, '--new-id', '--json'], { input: file }));
+  for (const tab of tabs) await tab.waitForSelector(item(told.session.id));
+  await tabs[0].click(`${item(told.session.id)} a`);
+  await settled(tabs[0], 1);
+  assert.match(await ask(tabs[0], 'What is my name?'), /Zora/);
 });
 
 test('a second tab shows the same sessions and streams the same answer live', async (t) => {

@@ -2,7 +2,8 @@
 // The line below an answer: its versions, what can be done with it, and its figures.
 import { h, icon, iconButton } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
-import { canGoOn, liveRate } from '../turns.js';
+import { answersOf, canGoOn, liveRate } from '../turns.js';
+import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
 /** @typedef {{busy: boolean, branching: boolean, last: boolean}} Place
@@ -18,28 +19,6 @@ const ENDS = /** @type {Record<string, string>} */ ({
   error: 'Failed',
   stop: 'Stop word',
 });
-
-/** `< 2/3 >`. @param {Turn} turn @param {boolean} goesOn it continues the answer, and so does another */
-function versions(turn, goesOn) {
-  const all = /** @type {number[]} */ (turn.siblings);
-  const at = all.indexOf(turn.turn);
-  const what = goesOn ? 'continuation' : 'version';
-  /** @param {'left' | 'right'} name @param {string} label @param {number | undefined} to */
-  const button = (name, label, to) =>
-    iconButton(name, label, { 'data-action': 'version', 'data-to': String(to ?? ''), disabled: to === undefined });
-  return h(
-    'div',
-    { class: 'versions', role: 'group', 'aria-label': goesOn ? 'Continuations' : 'Versions of this message and its answer' },
-    button('left', `Previous ${what}`, all[at - 1]),
-    h(
-      'span',
-      { class: 'versions-at' },
-      h('span', { class: 'visually-hidden' }, `${what} ${at + 1} of ${all.length}`),
-      h('span', { 'aria-hidden': 'true' }, `${at + 1}/${all.length}`),
-    ),
-    button('right', `Next ${what}`, all[at + 1]),
-  );
-}
 
 export class AnswerFoot {
   constructor() {
@@ -85,13 +64,17 @@ export class AnswerFoot {
 
   /** @param {Turn[]} exchange @param {Place} place */
   #updateVersions(exchange, place) {
-    const several = place.branching ? exchange.filter((turn) => (turn.siblings?.length ?? 0) > 1) : [];
-    const key = `${place.busy} ${several.map((turn) => `${turn.turn}: ${turn.siblings}`)}`;
+    // What goes on with an answer has no message for other inputs to stand at.
+    const several = exchange
+      .map((turn, i) => ({ turn, all: i ? (turn.siblings ?? []) : answersOf(turn), what: i ? WHAT.continuation : WHAT.answer }))
+      .filter(({ all }) => place.branching && all.length > 1);
+    const key = `${place.busy} ${several.map(({ turn, all }) => `${turn.turn}: ${all}`)}`;
     if (key === this.versionsKey) return;
     this.versionsKey = key;
     this.versions.hidden = !several.length;
-    this.versions.replaceChildren(...several.map((turn) => versions(turn, turn !== exchange[0])));
-    if (place.busy) for (const button of this.versions.querySelectorAll('button')) button.disabled = true;
+    this.versions.replaceChildren(
+      ...several.map(({ turn, all, what }) => versionSwitch(what, all, all.indexOf(turn.turn), place.busy)),
+    );
   }
 
   /** @param {Turn} answer */

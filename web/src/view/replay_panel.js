@@ -1,8 +1,9 @@
 // @ts-check
 // A turn run again by the server, from an empty cache, and compared with its record token by token and bit by bit.
-import { replayOf, replayTurn } from '../debug.js';
+import { cancelReplay, replayOf, replayTurn } from '../debug.js';
 import { h, icon } from '../dom.js';
 import { count, plural } from '../format.js';
+import { RequestError } from '../socket.js';
 import { alternatives, exact, percent, tokenView, visible } from './tokens.js';
 
 /** @typedef {import('../debug.js').Replayed} Replayed */
@@ -20,17 +21,32 @@ export function replayPanel(session, record) {
 
   async function run() {
     button.disabled = true;
+    const cancel = h('button', { type: 'button', class: 'button small quiet', onclick: () => stop() }, 'Cancel');
+    const stop = () => {
+      cancel.disabled = true;
+      cancelReplay(session).catch(() => (cancel.disabled = false)); // the replay's own answer says what came of it
+    };
     result.replaceChildren(
-      h('p', { class: 'replay-runs' }, h('span', { class: 'spinner', 'aria-hidden': 'true' }), 'Reading the log and answering again…'),
+      h(
+        'p',
+        { class: 'replay-runs' },
+        h('span', { class: 'spinner', 'aria-hidden': 'true' }),
+        'Reading the log and answering again…',
+        cancel,
+      ),
     );
     try {
       result.replaceChildren(...verdict(await replayTurn(session, record.turn.turn), record));
     } catch (error) {
-      result.replaceChildren(
-        h('p', { class: 'form-problem' }, `The replay failed: ${error instanceof Error ? error.message : error}`),
-      );
+      if (error instanceof RequestError && error.code === 'cancelled')
+        result.replaceChildren(h('p', { class: 'panel-text' }, 'The replay was cancelled.'));
+      else
+        result.replaceChildren(
+          h('p', { class: 'form-problem' }, `The replay failed: ${error instanceof Error ? error.message : error}`),
+        );
     }
     button.disabled = false;
+    if (result.contains(document.activeElement) || document.activeElement === document.body) button.focus({ preventScroll: true });
   }
 
   const known = replayOf(session, record.turn.turn);

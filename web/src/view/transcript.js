@@ -3,7 +3,7 @@
 // the end while the reader is there and is left alone when they have scrolled up.
 import { loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
-import { canBranch, goOn, branchOff, regenerate, showVersion } from '../branching.js';
+import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
 import { h, icon } from '../dom.js';
 import { currentChat, currentSession, isBusy, state, subscribe } from '../state.js';
 import { runNow } from '../frame.js';
@@ -27,6 +27,12 @@ const older = h(
   { type: 'button', class: 'button small older', hidden: true, onclick: older_ },
   'Show earlier messages',
 );
+const later = h(
+  'div',
+  { class: 'later', hidden: true },
+  h('p', null, 'The conversation was taken back to here. What came after it is kept.'),
+  h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), 'Show later messages'),
+);
 const notice = h('div', { class: 'notice' });
 const origin = h('p', { class: 'origin', hidden: true });
 const log = h(
@@ -35,6 +41,7 @@ const log = h(
   older,
   origin,
   list,
+  later,
   pendingList,
 );
 const scroller = h('div', { class: 'scroller' }, notice, log);
@@ -119,6 +126,25 @@ function drawOlder(chat) {
   older.textContent = chat?.reading ? 'Loading earlier messages…' : 'Show earlier messages';
   older.setAttribute('aria-disabled', String(chat?.reading ?? false));
   if (focused && older.hidden) log.focus({ preventScroll: true });
+}
+
+// Somebody has moved the head to a turn that others follow.
+async function later_() {
+  pinned = false;
+  const before = currentChat()?.turns.length ?? 0;
+  if (!(await showLater())) return;
+  runNow();
+  const n = (currentChat()?.turns.length ?? 0) - before;
+  if (n > 0) announce(`${n} later ${n === 1 ? 'turn' : 'turns'} shown`);
+  (touchScreen.matches ? log : field).focus({ preventScroll: true });
+}
+
+function drawLater() {
+  const chat = currentChat();
+  const shows = !!currentSession()?.below && !!chat && canBranch() && !isBusy(chat) && !chat.stale;
+  if (later.hidden !== shows) return;
+  later.hidden = !shows;
+  keepEnd();
 }
 
 // --- drawing -----------------------------------------------------------------------------------------------------
@@ -286,6 +312,7 @@ function drawChat() {
   }
   drawOlder(chat);
   drawOrigin();
+  drawLater();
   if (chat) {
     drawPlaces(chat);
     drawWindow(chat);
@@ -319,6 +346,7 @@ subscribe('session', (ids) => {
   const chat = currentChat();
   if (!chat || !ids.has(chat.id)) return;
   drawPlaces(chat);
+  drawLater();
   drawWindow(chat);
 });
 subscribe('turn', (numbers) => {
@@ -405,8 +433,9 @@ async function switchVersion(button, to) {
   pinned = false;
   if (!(await showVersion(to))) return;
   runNow();
-  const buttons = [...(viewOf(to)?.foot.versions.querySelectorAll('button') ?? [])];
-  const other = buttons.find((b) => !b.disabled && b.getAttribute('aria-label') === name) ?? buttons.find((b) => !b.disabled);
+  const buttons = [.../** @type {NodeListOf<HTMLButtonElement>} */ (viewOf(to)?.element.querySelectorAll('.versions button') ?? [])];
+  const what = name?.split(' ').pop();
+  const other = buttons.find((b) => !b.disabled && b.getAttribute('aria-label') === name) ?? buttons.find((b) => !b.disabled && b.getAttribute('aria-label')?.endsWith(` ${what}`));
   if (!other) return;
   pinned = false;
   scroller.scrollTop += other.getBoundingClientRect().top - top;

@@ -6,11 +6,12 @@ import { sayInstead } from '../branching.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { MarkdownStream } from '../render/stream.js';
-import { joined } from '../turns.js';
+import { joined, wordingsOf } from '../turns.js';
 import { AnswerFoot } from './answer_foot.js';
 import { messageEditor } from './message_editor.js';
 import { field, writeMessage } from './message_field.js';
 import { toast } from './toasts.js';
+import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
 
@@ -138,7 +139,9 @@ export class TurnView {
     const waits = this.exchange[0].state === 'queued';
     const text = said(input);
     const editable = this.place.branching && !waits && (input.content ?? input.text) !== undefined;
-    const shown = `${waits} ${editable} ${text}`;
+    const wordings = this.place.branching ? wordingsOf(this.turn) : { all: [], at: 0 };
+    const several = wordings.all.length > 1;
+    const shown = `${waits} ${editable} ${several && `${this.place.busy} ${wordings.at} ${wordings.all}`} ${text}`;
     if (shown === this.shownInput || this.editor) return;
     this.shownInput = shown;
     const raw = input.content === undefined && text !== null;
@@ -155,6 +158,7 @@ export class TurnView {
         ),
         bubble(text ?? 'A message is waiting'),
       ),
+      ...(several ? [versionSwitch(WHAT.message, wordings.all, wordings.at, this.place.busy)] : []),
       ...(raw && !input.continue ? [h('div', { class: 'queued' }, 'Raw input')] : []),
       ...(waits
         ? [

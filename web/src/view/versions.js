@@ -1,0 +1,38 @@
+// @ts-check
+// `< 2/3 >`: the versions that there are of one thing, and the way between them. A message's stand at the message, an
+// answer's below the answer.
+import { h, iconButton } from '../dom.js';
+
+/**
+ * @typedef {{name: string, label: string}} What name: one of them. label: all of them together.
+ * @type {Record<'message' | 'answer' | 'continuation', What>}
+ */
+export const WHAT = {
+  message: { name: 'wording', label: 'Versions of this message' },
+  answer: { name: 'version', label: 'Versions of this answer' },
+  continuation: { name: 'continuation', label: 'Continuations' },
+};
+
+/**
+ * @param {What} what
+ * @param {number[]} all a turn for each
+ * @param {number} at which of them is shown
+ * @param {boolean} busy the path cannot be moved now
+ */
+export function versionSwitch(what, all, at, busy) {
+  /** @param {'left' | 'right'} name @param {string} label @param {number | undefined} to */
+  const button = (name, label, to) =>
+    iconButton(name, label, { 'data-action': 'version', 'data-to': String(to ?? ''), disabled: busy || to === undefined });
+  return h(
+    'div',
+    { class: 'versions', role: 'group', 'aria-label': what.label },
+    button('left', `Previous ${what.name}`, all[at - 1]),
+    h(
+      'span',
+      { class: 'versions-at' },
+      h('span', { class: 'visually-hidden' }, `${what.name} ${at + 1} of ${all.length}`),
+      h('span', { 'aria-hidden': 'true' }, `${at + 1}/${all.length}`),
+    ),
+    button('right', `Next ${what.name}`, all[at + 1]),
+  );
+}
