@@ -196,9 +196,10 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     instance_expire(in);
     instance_admit(in);
     int64_t began = clock_mono_us(in->emit.clock);
-    if (instance_n_stepping(in) > 0) instance_step(in);
+    bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
     bool resuming = instance_resume(in);
-    in->tier_work = instance_park(in, clock_mono_us(in->emit.clock) - began) || resuming;
+    int64_t step_us = clock_mono_us(in->emit.clock) - began;
+    in->tier_work = instance_park(in, stepped, step_us) || resuming;
     bool lost = atomic_load_explicit(&in->load.device_lost, memory_order_relaxed);
     if (lost) end_lost(in);
     publish(in);

@@ -122,9 +122,10 @@ enum evicted instance_evict(struct instance *in);
 void instance_give_up(struct instance *in, struct sequence *s, enum engine_release why);
 void instance_unparked(struct instance *in, struct sequence *s); // it has another cache, or none
 void instance_park_ask(struct instance *in, struct sequence *s, bool asked);
-// Goes on with copies to host memory, after a step of step_us. True when there is more to do.
-bool instance_park(struct instance *in, int64_t step_us);
+// Goes on with copies to host memory, after a round of step_us. busy: turns went on in it, and are
+// held up by what is done here. True when there is more to do.
+bool instance_park(struct instance *in, bool busy, int64_t step_us);
 // Host memory for s, for one more try. E_NOMEM.
 int instance_host_room(struct instance *in, struct sequence *s);
 // step.c
-void instance_step(struct instance *in);
+bool instance_step(struct instance *in); // false: whoever runs waits for blocks

@@ -177,11 +177,10 @@ static bool park_some(struct instance *in, int32_t most, int64_t now) {
     return rc != E_DEVICE;
 }
 
-bool instance_park(struct instance *in, int64_t step_us) {
+bool instance_park(struct instance *in, bool busy, int64_t step_us) {
     struct tiers *t = &in->tiers;
     if (!tiers_on(t)) return false;
     int64_t began = clock_mono_us(in->emit.clock), now = began;
-    bool busy = instance_n_stepping(in) > 0;
     if (busy && in->park_debt_us > 0) {
         in->park_debt_us -= step_us / (in->park_pressed ? SHARE_PRESSED : SHARE);
         if (in->park_debt_us > 0) return true;

@@ -232,11 +232,11 @@ static void check_cache(const struct instance *in) {
     free(rings);
 }
 
-void instance_step(struct instance *in) {
+bool instance_step(struct instance *in) {
     int64_t start = clock_mono_us(in->emit.clock);
     build(in);
     const struct batch *b = &in->batch.batch;
-    if (b->n_seqs == 0) return;
+    if (b->n_seqs == 0) return false;
     metric_add(in->metrics.steps, 1);
     metric_observe(in->metrics.step_tokens, b->n_rows);
     metric_observe(in->metrics.step_turns, b->n_seqs);
@@ -262,4 +262,5 @@ void instance_step(struct instance *in) {
                           memory_order_relaxed);
     atomic_fetch_add_explicit(&in->load.steps, 1, memory_order_relaxed);
     if (in->check) check_cache(in);
+    return true;
 }

@@ -1,0 +1,216 @@
+// Admission: four times more conversations than the pool holds, with pauses, forks and equal
+// beginnings. What running turns have been promised fits together at every moment and is always
+// found, nobody waits longer than those before it take, a full queue is said at once, and every
+// turn has the tokens and the bits of one that was alone.
+#include "tests/golden/runner.h"
+
+#include "base/log.h"
+
+enum { OWNERS = 2, SEQUENCES = 16, LOG = 250, MAX_TURN = 24, CHUNK = 16, QUEUED = 3 };
+
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed;
+static uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+struct talker {
+    uint64_t turn; // under way, or 0
+    bool begun;
+    int32_t log[LOG], drawn[MAX_TURN];
+    float logprobs[MAX_TURN];
+    int64_t n_log, n_drawn;
+    int32_t max_tokens;
+    int64_t asked, n_done; // the round of its submission
+    int32_t rests;         // rounds to think
+};
+static struct talker talkers[SEQUENCES + 1]; // by sequence
+static struct { int64_t round, refused, longest, done, shared, parked, released; } books;
+
+static uint64_t owner(uint64_t id) {
+    return 1 + id % OWNERS;
+}
+
+// One and the same system prompt for all of an owner.
+static void begin_log(const struct engine *e, uint64_t id) {
+    struct talker *p = &talkers[id];
+    for (p->n_log = 0; p->n_log < 40; p->n_log++)
+        p->log[p->n_log] =
+            (int32_t)((owner(id) * 131 + (uint64_t)p->n_log * 7) % (uint64_t)e->info.n_vocab);
+}
+
+static struct engine_turn turn_of(const struct engine *e, uint64_t id, uint64_t sequence) {
+    const struct talker *p = &talkers[id];
+    struct engine_turn t = turn_for(e, sequence, p->log, p->n_log, 56, 4);
+    t.sampling.max_tokens = p->max_tokens;
+    return t;
+}
+
+static void compare(struct engine *calm, uint64_t id) {
+    static struct outcome o;
+    const struct talker *p = &talkers[id];
+    struct engine_turn t = turn_of(calm, id, 1);
+    run_turn(calm, &t, &o);
+    assert_int_equal(o.n, p->n_drawn);
+    assert_memory_equal(o.ids, p->drawn, (size_t)o.n * sizeof *o.ids);
+    assert_memory_equal(o.logprobs, p->logprobs, (size_t)o.n * sizeof *o.logprobs);
+    release(calm, 1);
+}
+
+static void take(struct engine *calm, const struct engine_event *ev) {
+    struct talker *p = &talkers[ev->sequence];
+    books.parked += ev->kind == ENGINE_PARKED;
+    books.released += ev->kind == ENGINE_RELEASED;
+    if (ev->kind == ENGINE_STARTED) {
+        books.shared += ev->n_shared > 0;
+        if (books.round - p->asked > books.longest) books.longest = books.round - p->asked;
+    }
+    if (ev->kind == ENGINE_TOKEN && ev->id >= 0) {
+        p->logprobs[p->n_drawn] = ev->logprob;
+        p->drawn[p->n_drawn++] = ev->id;
+    }
+    if (ev->kind != ENGINE_DONE) return;
+    assert_int_equal(ev->finish, FINISH_LENGTH); // none is killed for another's sake
+    assert_int_equal(p->n_drawn, p->max_tokens);
+    compare(calm, ev->sequence);
+    memcpy(p->log + p->n_log, p->drawn, (size_t)p->n_drawn * sizeof *p->drawn);
+    p->n_log += p->n_drawn;
+    p->turn = 0;
+    p->n_done++;
+    p->rests = (int32_t)below(30);
+    books.done++;
+}
+
+// True: it has a turn.
+static bool ask(struct engine *e, uint64_t id) {
+    static uint64_t next_turn = 1;
+    struct talker *p = &talkers[id];
+    struct err err = {0};
+    int64_t n_input = 1 + below(24);
+    if (p->n_log + n_input + MAX_TURN > LOG) begin_log(e, id); // a new conversation
+    for (int64_t i = 0; i < n_input; i++)
+        p->log[p->n_log + i] = (int32_t)below((uint32_t)e->info.n_vocab);
+    p->n_log += n_input;
+    p->max_tokens = 1 + (int32_t)below(20);
+    struct engine_turn t = turn_of(e, id, id);
+    t.turn = next_turn++;
+    t.n_input = n_input;
+    t.share_group = owner(id);
+    int rc = engine_turn_submit(e, &t, &err);
+    if (rc < 0) {
+        assert_int_equal(rc, E_BUSY); // whose sentence says what is full
+        assert_non_null(strstr(err.text, "full"));
+        free(t.ids);
+        p->n_log -= n_input;
+        p->rests = 5;
+        books.refused++;
+        return false;
+    }
+    p->turn = t.turn;
+    p->n_drawn = 0;
+    p->asked = books.round;
+    return true;
+}
+
+// A quiet conversation goes on from where another one is, with what that one's cache has.
+static void fork_one(struct engine *e, struct engine *calm, uint64_t from, uint64_t to) {
+    struct talker *p = &talkers[to];
+    struct engine_event ev;
+    if (from == to || talkers[from].turn || p->turn || owner(from) != owner(to)) return;
+    engine_sequence_release(e, to);
+    // New is who is known no more; others' turns go on meanwhile, and may begin to run.
+    while (engine_sequence_fork(e, from, to, talkers[from].n_log) == E_INVAL) {
+        books.round++;
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) take(calm, &ev);
+    }
+    memcpy(p->log, talkers[from].log, sizeof p->log);
+    p->n_log = talkers[from].n_log;
+}
+
+// What has been promised, and what is held of it.
+static void check_promises(const struct engine *e) {
+    const struct scheduler *s = &e->instance.sched;
+    int64_t reserved = 0, held = 0;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const struct turn *t = (const struct turn *)s->running[i];
+        assert_true(t->sequence->ring.n_held <= t->sched.reserve);
+        reserved += t->sched.reserve;
+        held += t->sequence->ring.n_held;
+    }
+    assert_int_equal(reserved, s->n_reserved);
+    assert_true(reserved <= s->n_blocks && held <= reserved);
+    assert_true(s->n_running + s->n_queued <= s->max_running + QUEUED);
+}
+
+static void converse(const char *dir, int64_t blocks, int64_t host_blocks, int64_t turns_each) {
+    runner_host_bytes = 0;
+    struct engine *probe = engine_for(dir, CHUNK, 8, 0);
+    int64_t bytes = probe->info.block_bytes;
+    engine_close(probe);
+    struct engine *calm = engine_for(dir, CHUNK, 8, 100 * bytes);
+    runner_host_bytes = host_blocks * bytes;
+    struct engine *e = engine_for(dir, CHUNK, 8, blocks * bytes);
+    runner_host_bytes = 0;
+    e->max_queued = QUEUED;
+    memset(talkers, 0, sizeof talkers);
+    memset(&books, 0, sizeof books);
+    for (uint64_t id = 1; id <= SEQUENCES; id++) begin_log(e, id);
+    int64_t least = 0;
+    struct engine_event ev;
+    while (least < turns_each) {
+        assert_true(books.round++ < 400000); // or somebody waits for ever
+        least = INT64_MAX;
+        for (uint64_t k = 1; k <= SEQUENCES; k++) {
+            uint64_t id = 1 + (k + (uint64_t)books.round) % SEQUENCES;
+            struct talker *p = &talkers[id];
+            if (p->n_done < least) least = p->n_done;
+            if (!p->turn && p->n_done < turns_each && p->rests-- <= 0) ask(e, id);
+        }
+        if (below(40) == 0) fork_one(e, calm, 1 + below(SEQUENCES), 1 + below(SEQUENCES));
+        assert_true(engine_round(e));
+        check_promises(e);
+        while (engine_poll(e, &ev) == 1) take(calm, &ev);
+    }
+    print_message("%lld turns in %lld rounds: %lld refused, at most %lld rounds in the queue; %lld "
+                  "shared a beginning, %lld parked, %lld released\n",
+                  (long long)books.done, (long long)books.round, (long long)books.refused,
+                  (long long)books.longest, (long long)books.shared, (long long)books.parked,
+                  (long long)books.released);
+    // First come, first served: those before it have at most their prefill and their tokens each.
+    int64_t one = LOG / CHUNK + MAX_TURN + 30; // and being brought back
+    assert_in_range(books.longest, 0, (e->instance.opt.max_running + QUEUED) * one);
+    assert_true(books.refused > 0 && books.shared > 0);
+    assert_true(host_blocks ? books.parked > 0 : books.released > 0);
+    for (int quiet = 0; quiet < 4;) {
+        for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
+        assert_true(engine_round(e));
+        quiet = engine_poll(e, &ev) == 0 ? quiet + 1 : 0;
+    }
+    assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
+    assert_int_equal(e->instance.tiers.host.n_free, e->instance.tiers.host.n_blocks);
+    assert_int_equal(e->instance.sched.n_reserved, 0);
+    assert_null(e->instance.sequences);
+    assert_null(e->owned);
+    engine_close(calm);
+    engine_close(e);
+}
+
+static void test_four_times_more(void **state) {
+    seed = 11;
+    converse(*state, 44, 300, 12); // a pool for four of sixteen
+    converse(*state, 44, 0, 12);
+    converse(*state, 13, 40, 4); // for one, and host memory for three more
+}
+
+int main(void) {
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        {"fixture: four times more than the pool holds", test_four_times_more, NULL, NULL,
+         (void *)"tests/fixtures/models/qwen3"},
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
