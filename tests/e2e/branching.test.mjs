@@ -2,9 +2,10 @@
 // always the same: the log is the path in use, nothing is lost, and the next tokens are those of a fresh session with that log.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { Server, parley, root, until } from './harness.mjs';
+import { Server, parley, root, temporaryFolder, until } from './harness.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
@@ -130,6 +131,63 @@ test('an answer that was cut off goes on', async (t) => {
   // Before the first turn there is nothing to go on with.
   const fresh = await client.open();
   assert.equal((await client.start(fresh, { continue: true })).code, 'invalid');
+});
+
+// A model may be cut off in the middle of a character: bytes of SentencePiece (<0xE2> ...), or of a byte-level BPE.
+const halves = {
+  'byte-level BPE': { make: () => model, euro: [161, 227, 108] },
+  'SentencePiece bytes': {
+    make(t) {
+      const folder = path.join(temporaryFolder(t), 'model');
+      const config = JSON.parse(readFileSync(path.join(root, 'tests/fixtures/models/llama/config.json')));
+      writeFileSync(`${folder}.json`, JSON.stringify({ ...config, vocab_size: 1500 }));
+      execFileSync(parley, ['synth', '--config', `${folder}.json`, '--out', folder, '--tokenizer-from', path.join(root, 'tests/fixtures/text/llama2_spm')]);
+      return folder;
+    },
+    euro: [0xe2 + 3, 0x82 + 3, 0xac + 3],
+  },
+};
+for (const [kind, { make, euro }] of Object.entries(halves))
+test(`an answer cut in the middle of a character goes on, and every text of it is whole (${kind})`, async (t) => {
+  const folder = make(t);
+  const server = await Server.start(t, { model: folder });
+  const client = await server.connect();
+  const id = await client.open({ sampling: { temperature: 0, ignore_eos: true, logprobs: true } });
+  const forced = (token) => ({ sampling: { max_tokens: 1, logit_bias: { [token]: 100 } } });
+  const turns = [await client.turn(id, { text: 'A price:' }, forced(euro[0]))];
+  for (const token of euro.slice(1)) turns.push(await client.turn(id, { continue: true }, forced(token)));
+  turns.push(await client.turn(id, { continue: true }, { sampling: { max_tokens: 6 } }));
+  assert.deepEqual(turns.slice(0, 3).flatMap((turn) => turn.ids), euro);
+  for (const turn of turns) {
+    assert.equal(turn.done.finish_reason, 'length');
+    for (const piece of [...turn.deltas.map((delta) => delta.text), turn.done.text ?? '', turn.text]) assert.ok(piece.isWellFormed(), JSON.stringify(piece));
+  }
+  // What was streamed is what is kept: in memory, over a restart, for tools, and elsewhere.
+  const texts = turns.map((turn) => turn.text);
+  const kept = async (c) => (await state(c, id)).turns.map((turn) => turn.text);
+  assert.deepEqual(await kept(client), texts);
+  const shown = JSON.parse(execFileSync(parley, ['sessions', 'show', id, '--db', server.db, '--json']));
+  assert.deepEqual(shown.turns.map((turn) => turn.text), texts);
+  const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
+  assert.deepEqual(JSON.parse(file).turns.map((turn) => turn.text), texts);
+  const late = await server.connect(); // from the first event on
+  await late.request({ type: 'session.attach', session: id, after: 0 });
+  await until('all of it', () => late.frames.filter((frame) => frame.type === 'turn.done').length === turns.length);
+  const told = (n) => late.frames.filter((f) => (f.type === 'turn.delta' || f.type === 'turn.done') && f.turn === n).map((f) => f.text ?? '').join('');
+  assert.deepEqual(texts.map((_, n) => told(n)), texts);
+  await server.stop('SIGKILL');
+  const again = await Server.start(t, { model: folder, db: server.db });
+  const other = await again.connect();
+  assert.deepEqual(await kept(other), texts);
+  const replayed = JSON.parse(execFileSync(parley, ['replay', id, '--db', server.db, '--model', folder, '--json']));
+  assert.ok(replayed.turns.every((turn) => turn.verdict === 'equal'), JSON.stringify(replayed.turns));
+  // The character is there, once, where its last byte is; until then an answer that ends has the mark of a half one.
+  assert.equal(texts.slice(0, 3).join('').replaceAll('\ufffd', ''), '\u20ac');
+  assert.ok(texts[2].endsWith('\u20ac') && !texts[2].includes('\ufffd'), JSON.stringify(texts));
+  // What the tokenizer makes of all of it, but for those marks.
+  const ids = turns.flatMap((turn) => turn.ids);
+  const whole = JSON.parse(execFileSync(parley, ['tokenize', '--model', folder, '--decode', '--json'], { input: JSON.stringify({ ids }) })).text;
+  assert.equal(texts.slice(0, 2).join('').replaceAll('\ufffd', '') + texts.slice(2).join(''), whole);
 });
 
 test('a fork goes its own way', async (t) => {
