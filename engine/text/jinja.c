@@ -8,7 +8,10 @@
 #define RUN_BYTES ((size_t)64 << 20)    // and BYTES_FOR_EACH of input: texts are joined again
 #define BYTES_FOR_EACH 32               // and again, and have an origin for each byte
 #define OUTPUT_BYTES ((size_t)64 << 20)
-#define STEPS 10000000 // the longest conversations of a fixture take thousands
+// Rendering is done on the thread that serves everybody: a template that loops has to end within
+// 0.3 s. Published ones take some hundred steps for a message; long texts are paid for by their
+// length, and each message of a long conversation counts for 256 bytes (chat_template.c).
+#define STEPS 100000 // and one for each byte of input
 
 struct jinja_template {
     struct jinja_arena arena;
@@ -44,7 +47,8 @@ static int no_memory(struct jinja_run *r, int rc) {
 }
 
 int jinja_begin(struct jinja_run *r, size_t n_input, const struct tm *now, struct err *err) {
-    *r = (struct jinja_run){.steps_left = STEPS, .output_max = OUTPUT_BYTES, .now = *now};
+    *r = (struct jinja_run){.output_max = OUTPUT_BYTES, .now = *now};
+    r->steps_left = STEPS + (int64_t)(n_input < INT32_MAX ? n_input : INT32_MAX);
     r->err = err ? err : &r->own_err;
     r->err->code = 0;
     r->scope = &r->root;
