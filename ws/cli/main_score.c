@@ -191,8 +191,8 @@ int main_score(int argc, char **argv) {
     struct settings s;
     struct err err = {0};
     int n_words, rc = cli_parse(&table, &s, argc, argv,
-                                "score --model DIR (--ids 1,2,3 | --text FILE) [--logits "
-                                "OUT.safetensors | --compare-weights int8|fp8 | --compare-kv int8]",
+                                "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
+                                "--compare-weights NAME | --compare-kv NAME]",
                                 "Computes a token sequence and writes the logits at each position, "
                                 "or compares them\nwith those that other weights, or a cache of "
                                 "another number format, give.",
