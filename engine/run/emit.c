@@ -78,6 +78,7 @@ void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int6
 void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text,
                 size_t len) {
     struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
+    if (t->last_us) ev->time_us = t->last_us; // when it was drawn, which may be a step ago
     ev->id = s->id;
     ev->logprob = s->logprob;
     ev->n_alternatives = s->n_alternatives;

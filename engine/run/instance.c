@@ -40,7 +40,8 @@ static int slots_init(struct instance *in, struct err *err) {
     in->in_step = calloc(n, sizeof *in->in_step);
     in->draws = calloc(n, sizeof *in->draws);
     in->drawn = calloc(n, sizeof *in->drawn);
-    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn)
+    in->untold = calloc(n, sizeof *in->untold);
+    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->untold)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
     for (size_t i = 0; i < n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
@@ -110,6 +111,7 @@ void instance_release(struct instance *in) {
         sampler_release(&in->slots[i].sampler);
         detokenizer_release(&in->slots[i].detokenizer);
     }
+    free(in->untold);
     free(in->drawn);
     free(in->draws);
     free(in->in_step);
@@ -197,6 +199,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     instance_admit(in);
     int64_t began = clock_mono_us(in->emit.clock);
     bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
+    if (!stepped) instance_tell(in);
     bool resuming = instance_resume(in);
     int64_t step_us = clock_mono_us(in->emit.clock) - began;
     in->tier_work = instance_park(in, stepped, step_us) || resuming;

@@ -37,6 +37,12 @@ struct instance_load { // written by the engine's thread, read by any
     _Atomic bool device_lost;
 };
 
+// A token that is in its turn's log, of which nobody has been told yet (step.c).
+struct untold {
+    struct turn *turn;
+    struct sampled drawn;
+};
+
 struct instance_options { // what engine_open has worked out
     int32_t max_running, prefill_tokens;
     int32_t max_idle; // sequences with a cache and no turn; 0: as many as there is room for
@@ -65,8 +71,10 @@ struct instance {
     struct sched_share *shares; // (max_running) the step's plan
     struct turn **in_step; // (max_running) whose rows are in the batch, by sequence of the batch;
                            // NULL once it has ended
-    struct batch_draw *draws;   // (max_running) the step's, where the device draws; by wanted row
-    struct batch_drawn *drawn;  // (max_running) what came of them
+    struct batch_draw *draws;  // (max_running) the step's, where the device draws; by wanted row
+    struct batch_drawn *drawn; // (max_running) what came of them
+    struct untold *untold;     // (max_running) told while the device is at the next step
+    int32_t n_untold;
     struct sequence *sequences; // uthash
     struct tiers tiers;
     struct resume *resuming;  // list of those on their way back
@@ -129,3 +137,5 @@ bool instance_park(struct instance *in, bool busy, int64_t step_us);
 int instance_host_room(struct instance *in, struct sequence *s);
 // step.c
 bool instance_step(struct instance *in); // false: whoever runs waits for blocks
+// Says what is untold. Before anything else is said of a turn, and before the engine waits.
+void instance_tell(struct instance *in);

@@ -126,6 +126,36 @@ static bool accept(struct instance *in, struct turn *t, const struct sampled *s)
     return true;
 }
 
+// --- telling, later
+// ------------------------------------------------------------------------------------------------
+
+// Where the device draws, the next step can be under way before anybody is told of this one's
+// tokens: turning them into text and pushing events takes the host about as long for a few dozen
+// turns as a small model's step takes the device. What must be known at once is whether the turn is
+// over. Its end is said at once then, and so is a token that might complete a stop string.
+static bool tell_later(struct instance *in, struct turn *t, const struct sampled *s) {
+    if (t->spec.sampling.n_stop > 0 || t->text_rc < 0 || ends_turn(in, t, s->id) ||
+        t->n_log + 1 >= t->cap_log)
+        return false;
+    mark_token(in, t);
+    turn_take(t, s->id);
+    in->untold[in->n_untold++] = (struct untold){t, *s};
+    return true;
+}
+
+// No turn ends here: it may have rows in the step that is under way. One whose text has failed ends
+// with its next token.
+void instance_tell(struct instance *in) {
+    for (int32_t i = 0; i < in->n_untold; i++) {
+        struct turn *t = in->untold[i].turn;
+        const struct sampled *s = &in->untold[i].drawn;
+        buf_reset(&in->text);
+        (void)turn_text(t, s->id, &in->scratch, &in->text);
+        emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
+    }
+    in->n_untold = 0;
+}
+
 // The last computed row's logits: draw the next token. True if the turn is over.
 static bool draw(struct instance *in, struct turn *t, const float *logits) {
     struct sampled s;
@@ -147,7 +177,7 @@ static int use_draws(struct instance *in, bool *all) {
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
         if (s.id < 0 || in->draws[i].kind == DRAW_NONE)
             *all = false;
-        else if (accept(in, in->in_step[seq], &s))
+        else if (!tell_later(in, in->in_step[seq], &s) && accept(in, in->in_step[seq], &s))
             in->in_step[seq] = NULL;
     }
     return 0;
@@ -242,6 +272,7 @@ bool instance_step(struct instance *in) {
     metric_observe(in->metrics.step_turns, b->n_seqs);
 
     int rc = forward_run(&in->forward, b);
+    instance_tell(in); // of the step before; a device is at this one
     if (rc == 0) {
         commit(in);
         rc = use_logits(in);

@@ -62,10 +62,13 @@ static bool has_text(const struct turn *t) {
     return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer;
 }
 
-int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+void turn_take(struct turn *t, int32_t id) {
     t->spec.ids[t->n_log++] = id;
     t->n_generated++;
     sampler_accept(&t->slot->sampler, id);
+}
+
+static int next_text(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
     // A head that is wider than the vocabulary, as padded ones are, has tokens that stand for
     // nothing.
@@ -74,6 +77,18 @@ int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out
     buf_reset(scratch);
     TRY(detokenizer_feed(&t->slot->detokenizer, id, scratch));
     return stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out);
+}
+
+int turn_text(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+    if (t->text_rc < 0) return t->text_rc;
+    int rc = next_text(t, id, scratch, out);
+    if (rc < 0) t->text_rc = rc;
+    return rc;
+}
+
+int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+    turn_take(t, id);
+    return turn_text(t, id, scratch, out);
 }
 
 int turn_flush(struct turn *t, struct buf *scratch, struct buf *out) {

@@ -29,6 +29,7 @@ struct turn {
     int64_t n_cached, n_shared, n_prefilled, n_generated; // shared: in cached, from other sequences
     enum engine_cache_source source;                      // of the n_cached
     int64_t restore_us;                                   // what it took to get them
+    int text_rc; // negative: its text cannot go on, and it ends with its next token
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.
@@ -42,8 +43,11 @@ int64_t turn_max_log(const struct engine_turn *spec);
 // of its input.
 int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
                const int32_t *eos_ids, int32_t n_eos, struct err *err);
-// Appends one drawn token to the log, and its text that may be shown now to *out (scratch is
-// emptied first). 1 when it completed a stop string, 0 otherwise, or the buffer's error.
+// Appends one drawn token to the log; then its text that may be shown now to *out (scratch is
+// emptied first), in the order of the tokens. 1 when it completed a stop string, 0 otherwise, or
+// the buffer's error, which stays. turn_append does both.
+void turn_take(struct turn *t, int32_t id);
+int turn_text(struct turn *t, int32_t id, struct buf *scratch, struct buf *out);
 int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out);
 // Appends the text that was held back. The turn ended otherwise than by a stop string.
 int turn_flush(struct turn *t, struct buf *scratch, struct buf *out);

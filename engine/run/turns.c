@@ -58,6 +58,7 @@ static void count_end(struct instance *in, const struct turn *t, enum engine_fin
 
 void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache) {
+    instance_tell(in);
     struct sequence *s = t->sequence;
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);

@@ -1,0 +1,164 @@
+// Tokens that a device draws are told of while it is at the next step: later than those that the
+// host draws, otherwise the same. The device here is the CPU with a draw of its own.
+#include "tests/unit/engine_fixture.h"
+
+enum { TURNS = 3, LONG = 48 };
+static struct backend_ops drawing;
+static const float *step_logits;
+static const struct batch_draw *step_draws;
+static int32_t step_vocab, n_drawn;
+static struct outcome host[TURNS], device[TURNS];
+static char stop[8]; // of the last turn; empty: none
+
+static int draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
+                int32_t vocab) {
+    step_logits = logits;
+    step_draws = b->draws;
+    step_vocab = vocab;
+    return 0;
+}
+
+static int draws_read(struct backend *be, struct batch_drawn *out, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        const float *row = step_logits + (int64_t)i * step_vocab;
+        int32_t best = 0;
+        for (int32_t v = 1; v < step_vocab; v++)
+            if (row[v] > row[best]) best = v;
+        out[i] = (struct batch_drawn){step_draws[i].kind == DRAW_GREEDY ? best : -1, -0.5f};
+        n_drawn += out[i].id >= 0;
+    }
+    return 0;
+}
+
+static void open_demo(bool draws) {
+    struct engine_options o;
+    struct err err = {0};
+    options(&o);
+    o.model_dir = "configs/demo-model";
+    o.max_sequences = TURNS;
+    if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s", err.text);
+    e->instance.check = true;
+    drawing = *e->backend->ops;
+    drawing.draw = draw;
+    drawing.draws_read = draws_read;
+    if (draws) e->backend->ops = &drawing;
+    n_drawn = 0;
+}
+
+static struct engine_turn ask(uint64_t sequence, const char *text) {
+    struct token_list ids;
+    struct err err = {0};
+    token_list_init(&ids);
+    assert_int_equal(engine_tokenize(e, text, strlen(text), true, &ids, &err), 0);
+    struct engine_turn t = turn_for(e, sequence, ids.ids, (int64_t)ids.len, 256, 4);
+    token_list_release(&ids);
+    t.turn = sequence;
+    t.sampling.max_tokens = LONG;
+    return t;
+}
+
+static void take_all(struct outcome *o) {
+    struct engine_event ev;
+    while (engine_poll(e, &ev) == 1) outcome_take(&o[ev.sequence - 1], &ev);
+}
+
+// One turn to its length, one to its eos, one to a stop string that begins in one token and ends in
+// another, all in the same steps.
+static void talk(bool draws, struct outcome *o) {
+    struct engine_turn t[TURNS];
+    open_demo(draws);
+    memset(o, 0, TURNS * sizeof *o);
+    t[0] = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    t[1] = ask(2, "<|im_start|>user\nMy name is Zora.<|im_end|>\n<|im_start|>assistant\n");
+    t[1].sampling.ignore_eos = false;
+    t[2] = ask(3, "<|im_start|>user\nCount from one to ten.<|im_end|>\n<|im_start|>assistant\n");
+    t[2].sampling.n_stop = stop[0] != 0;
+    strcpy(t[2].sampling.stop[0], stop);
+    for (int i = 0; i < TURNS; i++) submit(e, &t[i]);
+    for (int rounds = 0; !(o[0].done && o[1].done && o[2].done); rounds++) {
+        assert_true(rounds < 20 * LONG);
+        assert_true(engine_round(e));
+        take_all(o);
+    }
+    engine_close(e);
+    e = NULL;
+}
+
+static void the_same_is_said(void **state) {
+    stop[0] = 0;
+    talk(false, host);
+    memcpy(stop, host[2].text + host[2].text_len / 2, 5);
+    talk(false, host);
+    talk(true, device);
+    assert_true(n_drawn > LONG);
+    for (int i = 0; i < TURNS; i++) {
+        assert_int_equal(device[i].n, host[i].n);
+        assert_memory_equal(device[i].ids, host[i].ids, (size_t)host[i].n * sizeof *host[i].ids);
+        assert_string_equal(device[i].text, host[i].text);
+        assert_int_equal(device[i].finish, host[i].finish);
+    }
+    assert_int_equal(host[0].finish, FINISH_LENGTH);
+    assert_int_equal(host[1].finish, FINISH_EOS);
+    assert_int_equal(host[2].finish, FINISH_STOP);
+}
+
+// What has been drawn is told in the next round, or before the turn's end when that comes first.
+static void a_step_later_and_never_lost(void **state) {
+    struct engine_turn t;
+    struct engine_event ev;
+    open_demo(true);
+    t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    submit(e, &t);
+    while (n_drawn < 3) assert_true(engine_round(e));
+    assert_int_equal(e->instance.n_untold, 1);
+    memset(host, 0, sizeof host);
+    take_all(host);
+    assert_int_equal(host[0].n, 2);
+    engine_turn_cancel(e, 1, 1);
+    assert_true(engine_round(e));
+    assert_int_equal(e->instance.n_untold, 0);
+    take_all(host);
+    assert_true(host[0].done);
+    assert_int_equal(host[0].n, 3);
+    assert_int_equal(host[0].finish, FINISH_CANCELLED);
+    // Nobody is left to be told of anything by the end of the engine.
+    t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    submit(e, &t);
+    for (n_drawn = 0; n_drawn < 2;) assert_true(engine_round(e));
+    assert_int_equal(e->instance.n_untold, 1);
+    while (engine_poll(e, &ev) == 1) continue;
+    engine_close(e);
+    e = NULL;
+}
+
+// A step that fails takes nothing away that was drawn before it.
+static int failing_linear(struct backend *be, enum linear_mode mode, void *y, const void *x,
+                          int32_t n, const struct weight *w, const float *bias) {
+    return E_DEVICE;
+}
+
+static void a_failed_step_tells_first(void **state) {
+    struct engine_turn t;
+    open_demo(true);
+    t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
+    submit(e, &t);
+    while (n_drawn < 3) assert_true(engine_round(e));
+    drawing.linear = failing_linear;
+    assert_false(engine_round(e));
+    memset(host, 0, sizeof host);
+    take_all(host);
+    assert_int_equal(host[0].n, 3);
+    assert_true(host[0].done);
+    assert_int_equal(host[0].error_code, E_DEVICE);
+    engine_close(e);
+    e = NULL;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_is_said),
+        cmocka_unit_test(a_step_later_and_never_lost),
+        cmocka_unit_test(a_failed_step_tells_first),
+    };
+    return cmocka_run_group_tests_name("tell", tests, NULL, NULL);
+}
