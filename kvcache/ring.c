@@ -91,8 +91,9 @@ int32_t kv_ring_count(const struct kv_ring *r) {
     struct kv_pool *p = r->pool;
     int32_t n = 0;
     if (r->n_held == 0 || p->n_extra == 0) return r->n_held;
-    for (int32_t i = 0; i < r->map.n_sink_blocks + r->map.n_ring_blocks; i++) {
+    for (int32_t i = 0, left = r->n_held; left > 0; i++) {
         int32_t block = r->blocks[i];
+        left -= block >= 0;
         if (block < 0 || p->counted[block] == p->count) continue;
         p->counted[block] = p->count;
         n++;
@@ -228,12 +229,15 @@ int kv_ring_restore(struct kv_ring *r, int64_t n) {
 }
 
 bool kv_ring_sound(const struct kv_ring *r) {
-    for (int32_t i = 0; i < r->map.n_sink_blocks + r->map.n_ring_blocks; i++) {
+    int32_t n = r->map.n_sink_blocks + r->map.n_ring_blocks, left = r->n_held;
+    // Every step asks: a short log in a ring for a long one costs what it holds.
+    for (int32_t i = 0; i < n && left > 0; i++) {
         int32_t block = r->blocks[i];
-        if (block >= 0 && (r->pool->refs[block] < 1 || r->pool->tags[block] != r->tag))
-            return false;
+        if (block < 0) continue;
+        left--;
+        if (r->pool->refs[block] < 1 || r->pool->tags[block] != r->tag) return false;
     }
-    return true;
+    return left == 0;
 }
 
 // --- equal blocks
