@@ -2,6 +2,7 @@
 // model computes in. The views lie in the loader's staging area; they pass through two pinned
 // buffers, one filled while the other is copied, and only what needs another dtype or order goes
 // over a kernel.
+#include "base/parallel.h"
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/fp8.h"
 #include <stdlib.h>
@@ -57,8 +58,19 @@ static struct lines lines_of(const struct tensor_view *v) {
 }
 
 // Lines [first, first + n), elements [from, from + length) of each, packed into the pinned half.
-static void pack(char *to, const struct lines *l, int64_t first, int64_t n, int64_t from,
-                 int64_t length, size_t size) {
+struct packing {
+    char *to;
+    const struct lines *l;
+    int64_t first, from, length;
+    size_t size;
+};
+
+static void pack_range(void *ctx, int64_t at, int64_t n) {
+    const struct packing *p = ctx;
+    const struct lines *l = p->l;
+    const int64_t first = p->first + at, from = p->from, length = p->length;
+    const size_t size = p->size;
+    char *to = p->to + (size_t)(at * length) * size;
     const char *src = l->data + (size_t)(first * l->stride + from) * size;
     if (l->scattered) { // 8 bits are not turned on the way: rows are put together here
         for (int64_t i = 0; i < n; i++)
@@ -73,6 +85,14 @@ static void pack(char *to, const struct lines *l, int64_t first, int64_t n, int6
     for (int64_t i = 0; i < n; i++)
         memcpy(to + (size_t)(i * length) * size, src + (size_t)(i * l->stride) * size,
                (size_t)length * size);
+}
+
+// One core copies at a fraction of the rate at which the bus takes it away.
+static void pack(char *to, const struct lines *l, int64_t first, int64_t n, int64_t from,
+                 int64_t length, size_t size) {
+    enum { LEAST_BYTES = 1 << 20 };
+    struct packing p = {to, l, first, from, length, size};
+    parallel_ranges(n, LEAST_BYTES / (int64_t)((size_t)length * size) + 1, pack_range, &p);
 }
 
 // One piece: to row `row`, column `col` of w and onwards.

@@ -1,0 +1,52 @@
+// See parallel.h.
+#include "base/parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+
+enum { MOST = 8 };
+
+struct range {
+    pthread_t thread;
+    parallel_fn *fn;
+    void *ctx;
+    int64_t first, n;
+};
+
+static void *run(void *arg) {
+    struct range *r = arg;
+    r->fn(r->ctx, r->first, r->n);
+    return NULL;
+}
+
+static int cores(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void parallel_ranges(int64_t n, int64_t least, parallel_fn *fn, void *ctx) {
+    struct range ranges[MOST];
+    bool apart[MOST] = {false};
+    int64_t most = least > 0 ? n / least : n;
+    if (most < 2) { // most reads are of a few bytes
+        if (n > 0) fn(ctx, 0, n);
+        return;
+    }
+    int count = cores() < MOST ? cores() : MOST;
+    if (most < count) count = (int)most;
+    sigset_t all, old; // signals are for whoever waits for them
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (int i = count - 1; i >= 0; i--) {
+        int64_t first = n / count * i, end = i == count - 1 ? n : n / count * (i + 1);
+        ranges[i] = (struct range){.fn = fn, .ctx = ctx, .first = first, .n = end - first};
+        if (i > 0) apart[i] = pthread_create(&ranges[i].thread, NULL, run, &ranges[i]) == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    for (int i = 0; i < count; i++)
+        if (!apart[i]) run(&ranges[i]);
+    for (int i = 0; i < count; i++)
+        if (apart[i]) pthread_join(ranges[i].thread, NULL);
+}

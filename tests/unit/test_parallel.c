@@ -1,0 +1,48 @@
+// Every element once, whatever the length; several threads at once where there is enough to do.
+#include "base/parallel.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MOST = 5000 };
+static _Atomic int touched[MOST], calls;
+
+static void touch(void *ctx, int64_t first, int64_t n) {
+    calls++;
+    if (n < *(int64_t *)ctx) touched[first] = 100; // too short
+    for (int64_t i = first; i < first + n; i++) touched[i]++;
+}
+
+static void covers_everything_once(void **state) {
+    for (int64_t n = 1; n < MOST; n = n * 2 + 3)
+        for (int64_t least = 1; least <= n; least = least * 3 + 1) {
+            for (int i = 0; i < MOST; i++) touched[i] = 0;
+            calls = 0;
+            parallel_ranges(n, least, touch, &least);
+            for (int i = 0; i < n; i++) assert_int_equal(touched[i], 1);
+            for (int64_t i = n; i < MOST; i++) assert_int_equal(touched[i], 0);
+            assert_in_range(calls, 1, 8);
+        }
+}
+
+static void too_little_for_two_runs_here(void **state) {
+    int64_t least = 1;
+    for (int i = 0; i < MOST; i++) touched[i] = 0;
+    calls = 0;
+    parallel_ranges(10, 6, touch, &least);
+    assert_int_equal(calls, 1);
+    assert_int_equal(touched[9], 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(covers_everything_once),
+        cmocka_unit_test(too_little_for_two_runs_here),
+    };
+    return cmocka_run_group_tests_name("parallel", tests, NULL, NULL);
+}
