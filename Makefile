@@ -168,10 +168,14 @@ check-asan: check-asan-built ## unit, golden and end-to-end tests under AddressS
 check-asan-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=asan all tests
-check-cuda: ## the op tests and the golden tests on the first GPU
+check-cuda: ## the op tests, the golden tests and a server from end to end on the first GPU
 	@configs/deps.sh test
 	@$(SUBMAKE) -s CUDA=1 all tests
 	@PARLEY_TEST_DEVICE=cuda:0 tests/run.sh $(B) cuda
+check-cuda-sanitize: ## compute-sanitizer's four tools over the op tests, on the first GPU
+	@configs/deps.sh test
+	@$(SUBMAKE) -s CUDA=1 all tests
+	@tests/run.sh $(B) sanitize
 check-tsan: check-tsan-built ## the threaded tests under ThreadSanitizer
 	@THREADED='$(THREADED)' tests/run.sh build/tsan threads e2e-threads
 check-tsan-built:
@@ -203,7 +207,14 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo '  variables: VARIANT=release|asan|tsan|fuzz, CUDA=0|1 (1 where nvcc is found), CUDA_ARCHS="sm_90 ..."'
-tests: $(UNIT) $(B)/tests/fake_server
+tests: $(UNIT) $(B)/tests/fake_server $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.cubin)
+# A GPU that fails (tests/gpu/README.md).
+$(B)/tests/gpu/fault.so: tests/gpu/fault.c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -shared -fPIC -o $@ $< -ldl
+$(B)/tests/gpu/trap.cubin: tests/gpu/trap.cu
+	@mkdir -p $(@D)
+	$(NVCC) -cubin -arch=$(firstword $(CUDA_ARCHS)) -o $@ $<
 # What several threads do at once, for ThreadSanitizer; the rest only runs slower under it.
 THREADED := queue log metrics threads thread_priority engine_thread store sessions sessions_turns
 threaded: $(THREADED:%=$(B)/tests/unit/test_%)
@@ -213,4 +224,4 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench bench-recording format \
-    install help test-built check-asan-built check-tsan-built check-fuzz-built
+    install help check-cuda-sanitize test-built check-asan-built check-tsan-built check-fuzz-built

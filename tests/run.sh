@@ -2,9 +2,10 @@
 # Runs the suites named and ends with `N passed, N failed`: TEST_JOBS programs at a time (as many as there are
 # processors; one where they share a GPU or a screen), each line with the seconds that it took. Logs stay in
 # BUILD/test-logs; those of failures are shown.
-# usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|threads|e2e|e2e-threads|page|fuzz ...
+# usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|sanitize|threads|e2e|e2e-threads|page|fuzz ...
 # --times: at the end what took most processor time, and the sums of it.
 # cuda: what a GPU is compared by (make check-cuda); programs that need one and find none say so and are skipped.
+# sanitize: compute-sanitizer over the op tests, shortened (make check-cuda-sanitize).
 # threads, e2e-threads: what several threads do at once, for ThreadSanitizer.
 # A program that crashes, times out or says nothing counts as a failure of its own: silence never passes.
 set -u
@@ -81,6 +82,18 @@ node_tests() { # node_tests NAME FILE...
     PARLEY=$PWD/$build/parley start node "$name" "$logs/${name//\//-}.log" \
         timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
 }
+gpu_result() { node_result "$@"; } # it ends as node's do
+# compute-sanitizer's tools over an op test. cuBLASLt's kernels are not ours, and write in ways that initcheck does not
+# see: the deterministic backend does without them.
+sanitize() { # sanitize TOOL NAME
+    local more=()
+    [ "$1" = memcheck ] && more=(--report-api-errors no) # running out of memory is tried, too
+    [ "$2" = cuda_linear ] && [ "$1" != memcheck ] && local -x PARLEY_TEST_DETERMINISTIC=1
+    start cmocka "$1/$2" "$logs/$1-$2.log" timeout "${TEST_TIMEOUT:-1800}" \
+        "$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)" --tool "$1" "${more[@]}" \
+        --error-exitcode 9 "$build/tests/ops/test_$2"
+    finish_all # while the variable stands
+}
 layers_result() { count "$1" "$2" $(($2 == 0)) $(($2 != 0)) "$3" "$4"; }
 fuzz_result() { # NAME STATUS LOG SECONDS
     local status=$2
@@ -113,6 +126,18 @@ for suite in "$@"; do
         PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
         PARLEY_TEST_COMPUTE=bf16 cmocka golden models
         PARLEY_TEST_COMPUTE=f16 cmocka golden models
+        if nvidia-smi -L >/dev/null 2>&1; then
+            PARLEY=$PWD/$build/parley FAULT=$PWD/$build/tests/gpu/fault.so CUDA_FAULT_CUBIN=$PWD/$build/tests/gpu/trap.cubin \
+                start gpu gpu/serve "$logs/gpu-serve.log" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
+        fi
+        ;;
+    sanitize)
+        jobs=1
+        export PARLEY_TEST_SCALE=${PARLEY_TEST_SCALE:-0.1} PARLEY_TEST_COMPUTE=${PARLEY_TEST_COMPUTE:-bf16}
+        for tool in memcheck initcheck synccheck racecheck; do
+            for name in cuda_rows cuda_linear cuda_attention; do sanitize $tool $name; done
+            PARLEY_TEST_COMPUTE=f32 sanitize $tool cuda_draw
+        done
         ;;
     threads) cmocka unit ${THREADED:?make check-tsan names the programs} ;;
     e2e-threads)

@@ -359,7 +359,7 @@ __global__ void __launch_bounds__(THREADS, 1) pick_kernel(const __grid_constant_
     pdl_wait();
     int row = blockIdx.x;
     const struct batch_draw d = a.draws[row];
-    struct extreme e = row_extreme(a, row);
+    struct extreme e = d.kind == DRAW_NONE ? nothing() : row_extreme(a, row); // has none then
     int32_t id = -1;
     if (d.kind != DRAW_NONE && !e.broken && e.max > -INFINITY) {
         const float *x = a.logits + (int64_t)row * a.vocab;

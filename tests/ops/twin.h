@@ -104,7 +104,7 @@ static inline const struct batch *twin_step(const struct twin *w, struct twin_ro
 }
 
 // Runs body on a GPU for each dtype, or for the one that PARLEY_TEST_COMPUTE names (f32, bf16,
-// f16), deterministic and not.
+// f16), deterministic and not, or only deterministic with PARLEY_TEST_DETERMINISTIC=1.
 static inline void twin_each(void (*body)(const struct twin *w)) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
     if (backend_cuda_count() == 0) {
@@ -112,8 +112,10 @@ static inline void twin_each(void (*body)(const struct twin *w)) {
         skip();
     }
     const char *only = getenv("PARLEY_TEST_COMPUTE");
+    const char *deterministic = getenv("PARLEY_TEST_DETERMINISTIC");
     for (int i = 0; i < 6; i++) {
         if (only && strcmp(only, dtype_name(types[i / 2]))) continue;
+        if (deterministic && i % 2 == 0) continue;
         struct backend_cuda_options o = {.compute = types[i / 2], .deterministic = i % 2};
         struct twin w = {.t = types[i / 2]};
         struct err err = {0};
