@@ -1,9 +1,8 @@
 // A GPU that fails while a server runs, for LD_PRELOAD. Once the file named by CUDA_FAULT_FILE is
 // there, CUDA_FAULT says how:
 // - refuse (default): the driver's launches, copies and waits fail without being made;
-// - trap: a kernel that traps is launched (function trap of the cubin named by CUDA_FAULT_CUBIN),
-// so
-//   that the context is lost for good, as after a fault in a kernel of one's own.
+// - trap: a kernel that traps is launched (function trap of the cubin in CUDA_FAULT_CUBIN), so that
+//   the context is lost for good, as after a fault in a kernel of one's own.
 //
 // The CUDA runtime is part of the program and has no symbols to put something over, so the driver's
 // door is watched: the runtime asks dlsym() for cuGetProcAddress, and that for everything else.
