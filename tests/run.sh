@@ -129,6 +129,8 @@ for suite in "$@"; do
         if nvidia-smi -L >/dev/null 2>&1; then
             PARLEY=$PWD/$build/parley FAULT=$PWD/$build/tests/gpu/fault.so CUDA_FAULT_CUBIN=$PWD/$build/tests/gpu/trap.cubin \
                 start gpu gpu/serve "$logs/gpu-serve.log" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
+        else
+            printf '  skip  %-34s      no GPU here: not run\n' gpu/serve
         fi
         ;;
     sanitize)
