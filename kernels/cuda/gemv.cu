@@ -17,7 +17,9 @@
 //   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
 //     order. It depends on cols and W's dtype, on nothing else: a row's bits are the same for any n
 //     and any company. A step of e4m3 is 128 columns: a block with a scale of its own is added up
-//     apart, and its scaled sum added to the warp's.
+//     apart, and its scaled sum added to the warp's. The scales go through the queue with the rest:
+//     asked for a step ahead they came too late, and all of Llama-8B's matrices took 3.4 ms,
+//     not 2.6.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/widen.cuh"
@@ -35,12 +37,14 @@ struct gemv {
     bool x_shared;    // x is copied to shared memory first
 };
 
-template <typename T, typename W, int GROUPS, int HALVES> struct shape {
+template <typename T, typename W, int GROUPS, int HALVES, bool BLOCKS> struct shape {
     static constexpr int chunk = 16 / (int)sizeof(W);        // elements of a 16-byte copy
     static constexpr int step = STEP_BYTES / (int)sizeof(W); // k of a step
     static constexpr int words = chunk / 2;                  // of x that face a copy of W
     static constexpr int tiles = (HALVES + 1) / 2;           // of 16 rows of x
     static constexpr int sum_bytes = WARPS * GROUPS * HALVES * 64 * (int)sizeof(float);
+    static constexpr int scale_bytes = BLOCKS ? GROUPS * 8 * (int)sizeof(float) : 0; // of a warp
+    static constexpr int stage_bytes = GROUPS * STAGE_BYTES + WARPS * scale_bytes;
 };
 
 // The row of W that column g of group `group` stands for.
@@ -143,15 +147,28 @@ __device__ __forceinline__ void finish(const float *sums, const struct cuda_line
     }
 }
 
-// The scales of block `block` of the two rows of W that a lane has sums of in a group. Rows come in
-// pairs (cuda_gemv sees to it), so one load has both.
-template <bool GATED>
-__device__ __forceinline__ float2 load_scales(const struct cuda_linear &a, int group, int block,
-                                              int t) {
-    int half = a.rows / 2, row = min(group * 8 + 2 * t, a.rows - 2);
-    if (GATED) row = min(group * 4 + 2 * t % 4, half - 2) + (t < 2 ? 0 : half);
-    if (block * a.block_k >= a.cols) return make_float2(0.0f, 0.0f);
-    return *(const float2 *)(a.scale + (int64_t)block * a.rows + row);
+// Blocks with a scale each: a step of a warp is one block of GROUPS * 8 rows of W, whose scales go
+// through the queue as well. A lane copies four: those of half a group, which are of rows that lie
+// together, to `offset` among the step's. Rows come in fours (cuda_gemv sees to it).
+struct scales {
+    const float *from;
+    int offset;
+    bool held;
+};
+template <int GROUPS, bool GATED>
+__device__ __forceinline__ struct scales scales_of(const struct cuda_linear &a, int first_group,
+                                                   int block, int lane) {
+    int group = GATED ? lane % GROUPS : lane / 2, half = GATED ? lane / GROUPS : lane % 2;
+    int width = GATED ? a.rows / 2 : a.rows;
+    int row = GATED ? (first_group + group) * 4 : (first_group + group) * 8 + half * 4;
+    const float *from = a.scale + (int64_t)block * a.rows + (row < width ? row : 0);
+    return {from + (GATED && half ? width : 0), group * 8 + half * 4, row < width};
+}
+
+__device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+    return v;
 }
 
 // Waits until at most stages - 1 of this thread's groups of copies are under way.
@@ -183,7 +200,7 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
                                            : BLOCKS      ? 2
                                                          : BLOCKS_MOST / GROUPS + (GROUPS == 2))
     gemv_kernel(const __grid_constant__ struct gemv j) {
-    using S = shape<T, W, GROUPS, HALVES>;
+    using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
     extern __shared__ __align__(16) char shared[];
     const struct cuda_linear &a = j.a;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
@@ -194,7 +211,8 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     const int k0 = warp * S::step + t * S::chunk;
     int n_steps = ((a.cols + S::step - 1) / S::step - warp + WARPS - 1) / WARPS; // this warp's
     uint32_t queue = shared_address(shared) + threadIdx.x * 16;
-    float *sums = (float *)(shared + j.stages * GROUPS * STAGE_BYTES);
+    uint32_t scale_queue = shared_address(shared) + j.stages * GROUPS * STAGE_BYTES;
+    float *sums = (float *)(shared + j.stages * S::stage_bytes);
 
     // The rows, at this lane's next k to be fetched.
     const W *row[GROUPS];
@@ -202,6 +220,8 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
 #pragma unroll
     for (int group = 0; group < GROUPS; group++)
         row[group] = (const W *)a.w + (int64_t)row_of<GATED>(a, first_group + group, g) * a.ld + k0;
+    struct scales s = {};
+    if (BLOCKS) s = scales_of<GROUPS, GATED>(a, first_group, warp, lane);
     auto request = [&](int stage) {
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
@@ -211,6 +231,12 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
             copy_async(to + THREADS * 16, row[group] + 4 * S::chunk,
                        held && ahead + 4 * S::chunk < a.cols);
             row[group] += WARPS * S::step;
+        }
+        if (BLOCKS) {
+            uint32_t to = scale_queue + (uint32_t)((stage * WARPS + warp) * S::scale_bytes);
+            if (lane < 2 * GROUPS)
+                copy_async(to + s.offset * 4, s.from, s.held && ahead - t * S::chunk < a.cols);
+            s.from += (int64_t)WARPS * a.rows;
         }
         ahead += WARPS * S::step;
         copy_commit();
@@ -229,15 +255,12 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     uint32_t x[2][HALVES][S::words], next[2][HALVES][S::words];
     load_x<T>(next, a, x_from, k0, g);
     float sum[GROUPS][S::tiles][4] = {};
-    float2 scale[GROUPS]; // of this step
-#pragma unroll
-    for (int group = 0; group < GROUPS && BLOCKS; group++)
-        scale[group] = load_scales<GATED>(a, first_group + group, warp, t);
     int stage = 0;
     for (int step = 0; step < n_steps; step++) {
         memcpy(x, next, sizeof x);
         load_x<T>(next, a, x_from, k0 + (step + 1) * WARPS * S::step, g);
         wait_for_oldest(j.stages);
+        if (BLOCKS) __syncwarp(); // scales are another lane's copies
         auto copied = [&](int group, int c) {
             return load_shared(
                 queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES + c * THREADS * 16));
@@ -253,13 +276,15 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
             float block[S::tiles][4] = {};
             multiply<T, W, HALVES>(block, copied(group, 0), x[0]);
             multiply<T, W, HALVES>(block, copied(group, 1), x[1]);
+            float2 scale =
+                load_shared_pair(scale_queue + (uint32_t)((stage * WARPS + warp) * S::scale_bytes) +
+                                 (uint32_t)(group * 8 + 2 * t) * 4);
 #pragma unroll
             for (int i = 0; i < S::tiles * 4; i++)
                 sum[group][i / 4][i % 4] =
-                    fmaf(block[i / 4][i % 4], i % 2 ? scale[group].y : scale[group].x,
-                         sum[group][i / 4][i % 4]);
-            scale[group] = load_scales<GATED>(a, first_group + group, warp + (step + 1) * WARPS, t);
+                    fmaf(block[i / 4][i % 4], i % 2 ? scale.y : scale.x, sum[group][i / 4][i % 4]);
         }
+        if (BLOCKS) __syncwarp();
         request(stage);
         if (++stage == j.stages) stage = 0;
     }
@@ -314,12 +339,12 @@ struct cut cut_of(const struct gemv &j, bool in_8bit) {
 
 template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS>
 void launch(struct gemv j, int blocks, cudaStream_t stream) {
-    using S = shape<T, W, GROUPS, HALVES>;
+    using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
     auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS>;
     // Shared memory of a multiprocessor, less what the system takes of it for each block.
     int room = (228 * 1024) / blocks - 1024;
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
-    int bytes = j.stages * GROUPS * STAGE_BYTES + S::sum_bytes;
+    int bytes = j.stages * S::stage_bytes + S::sum_bytes;
     int64_t x_bytes = (int64_t)j.a.n * j.a.cols * (int)sizeof(T);
     j.x_shared = x_bytes <= room - bytes;
     if (j.x_shared) bytes += (int)x_bytes;
@@ -372,7 +397,7 @@ int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
     if (!half || a->n < 1 || a->n > 32 || a->cols % 8 != 0 || a->norm_weight ||
         (a->w_dtype != a->dtype && !in_8bit) || (in_8bit && a->ld % 16 != 0) ||
         (gated && a->rows % 2 != 0) ||
-        (a->block_k && (a->block_k != STEP_BYTES || a->rows % (gated ? 4 : 2) != 0)))
+        (a->block_k && (a->block_k != STEP_BYTES || a->rows % (gated ? 8 : 4) != 0)))
         return CUDA_NOT_MINE;
     struct gemv j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0, false};
     if (a->dtype == DTYPE_BF16)
