@@ -33,6 +33,7 @@ LDLIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lm -ldl
 # One instruction set per file, chosen at run time (kernels/cpu/cpu.c).
 $(B)/%_avx2.o:   CFLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+$(B)/%_bf16.o:   CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c
 $(B)/%_vnni256.o: CFLAGS += -mavx2 -mfma -mf16c -mavxvnni
 $(B)/%_vnni512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c
 $(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni \

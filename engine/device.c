@@ -65,5 +65,8 @@ int device_open(struct backend **out, const struct device_options *o, struct err
             return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
         log_warn("engine.no_gpu", "%s: on the CPU then", why.text);
     }
-    return backend_cpu_open(out, o->n_threads, o->isa, err);
+    // On the CPU auto is F32 whatever the model's weights are: only that keeps to the references.
+    enum dtype compute = DTYPE_F32;
+    TRY(parse_compute(o->compute_dtype, DTYPE_F32, &compute, err));
+    return backend_cpu_open_for(out, compute, o->n_threads, o->isa, err);
 }

@@ -6,7 +6,8 @@ struct device_options {
     const char *device;        // "auto", "cpu", "cuda" (the first GPU) or "cuda:N"; NULL: "auto"
     const char *isa;           // of the CPU
     int n_threads;             // of the CPU
-    const char *compute_dtype; // of a GPU: "auto" (the model's), "f32", "f16", "bf16"; NULL: "auto"
+    const char *compute_dtype; // "auto" (a GPU: the model's; the CPU: f32), "f32", "bf16", and on a
+                               // GPU "f16"; NULL: "auto"
     enum dtype model_dtype;    // the model's
     bool deterministic;        // of a GPU
 };

@@ -30,7 +30,8 @@ struct engine_options {
     const char *chat_template;  // NULL: the model's own; else a built-in form's name or a file
     const char *device;         // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
     const char *isa;            // of the CPU: NULL or "auto"
-    const char *compute_dtype;  // of a GPU: NULL or "auto" (the model's), "f32", "f16", "bf16"
+    const char *compute_dtype;  // NULL or "auto" (a GPU: the model's; the CPU: f32), "f32", "bf16",
+                                // and on a GPU "f16"
     bool deterministic;         // of a GPU: the same bits whatever the batch; the CPU always is
     double gpu_memory_fraction; // of the GPU's memory, how much weights, work and cache may take
                                 // together; 0: the cache takes what max_sequences need

@@ -262,6 +262,12 @@ struct backend {
 // refused with E_UNSUPPORTED where the processor lacks it. Different isa give different bits; one
 // isa always the same.
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err);
+// The same with a choice of what `linear` multiplies. F32 (as above): x as it is. BF16: for weights
+// of bf16, x is rounded to bf16 first, to nearest even, which processors with AVX512-BF16 or AMX
+// multiply several times as fast; sums stay F32, in one fixed order. Weights of 8 bits take x as
+// ever; those of F16 and F32 are refused, and so is BF16 on other processors (E_UNSUPPORTED).
+int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads, const char *isa,
+                         struct err *err);
 
 // The CUDA backend (kernels/cuda), where the build has it (PARLEY_CUDA). compute is the act_dtype:
 // weights of another 16-bit or 32-bit type are converted to it as they are loaded. deterministic:

@@ -2,6 +2,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/int8_rows.h"
 #include "kernels/cpu/linear_amx.h"
+#include "kernels/cpu/linear_bf16.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,7 +238,40 @@ static void set_kernels(struct cpu_backend *cpu, const struct isa *isa) {
     }
     cpu->table.linear_split = amx_linear_split;
     cpu->table.linear_item_split = amx_linear_item;
+    cpu->table.linear_row_bytes = amx_linear_row_bytes;
 #endif
+}
+
+// x of bf16 weights rounded to bf16. There is no second best here: an emulation of these products
+// would be slower than F32's, which are nearer to the model.
+static int set_bf16_kernels(struct cpu_backend *cpu, const struct isa *isa, struct err *err) {
+#if defined(__x86_64__)
+    cpu->bf16_products = true;
+    if (isa->amx) {
+        cpu->table.linear_split = amx_bf16_linear_split;
+        cpu->table.linear_item_split = amx_bf16_linear_item;
+        cpu->table.linear_row_bytes = amx_bf16_linear_row_bytes;
+        return 0;
+    }
+    if (isa->kernels == &cpu_kernels_avx512 && __builtin_cpu_supports("avx512bf16")) {
+        cpu->table.linear_split = bf16_linear_split;
+        cpu->table.linear_item_split = bf16_linear_item;
+        cpu->table.linear_row_bytes = bf16_linear_row_bytes;
+        return 0;
+    }
+#endif
+    return err_set(err, E_UNSUPPORTED,
+                   "compute_dtype bf16 needs a processor with AVX512-BF16 or AMX; %s computes in "
+                   "f32",
+                   isa->label);
+}
+
+static int set_compute(struct cpu_backend *cpu, const struct isa *isa, enum dtype compute,
+                       struct err *err) {
+    if (compute == DTYPE_F32) return 0;
+    if (compute == DTYPE_BF16) return set_bf16_kernels(cpu, isa, err);
+    return err_set(err, E_UNSUPPORTED, "compute_dtype %s: the CPU computes in f32 or bf16",
+                   dtype_name(compute));
 }
 
 static int usable_cores(void) {
@@ -246,16 +280,48 @@ static int usable_cores(void) {
     return n > THREADS_MAX ? THREADS_MAX : n;
 }
 
-// 0 where the C library does not know it.
+// One of the caches that the kernel says a core has; 0 past the last.
+static size_t cache_bytes(int index, int *level) {
+    char path[64];
+    long kib = 0;
+    *level = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/level", index);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    if (fscanf(f, "%d", level) != 1) *level = 0;
+    fclose(f);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
+    f = fopen(path, "r");
+    if (!f) return 0;
+    if (fscanf(f, "%ldK", &kib) != 1) kib = 0;
+    fclose(f);
+    return kib > 0 ? (size_t)kib << 10 : 0;
+}
+
+// What the cores next to each other share: the C library adds up the shares of all (of an EPYC's 32
+// MiB it made 320). 0 where nobody knows.
 static size_t last_level_cache_bytes(void) {
-    long n = -1;
+    size_t best = 0;
+    for (int i = 0, best_level = 0; i < 8; i++) {
+        int level;
+        size_t bytes = cache_bytes(i, &level);
+        if (bytes == 0 || level <= best_level) continue;
+        best_level = level;
+        best = bytes;
+    }
 #if defined(_SC_LEVEL3_CACHE_SIZE)
-    n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (best == 0 && sysconf(_SC_LEVEL3_CACHE_SIZE) > 0)
+        best = (size_t)sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-    return n > 0 ? (size_t)n : 0;
+    return best;
 }
 
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err) {
+    return backend_cpu_open_for(out, DTYPE_F32, n_threads, isa, err);
+}
+
+int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads, const char *isa,
+                         struct err *err) {
     *out = NULL;
     if (n_threads < 0 || n_threads > THREADS_MAX)
         return err_set(err, E_INVAL, "%d threads: at most %d, or 0 for one per core", n_threads,
@@ -265,17 +331,23 @@ int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struc
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_set(err, E_NOMEM, "out of memory for the CPU backend");
     set_kernels(cpu, set);
-    cpu_raw_budget_set(cpu, last_level_cache_bytes());
-    cpu->base =
-        (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
-    cpu->base.n_threads = n_threads ? n_threads : usable_cores();
-    int rc = threads_new(&cpu->threads, cpu->base.n_threads, err);
+    int rc = set_compute(cpu, set, compute, err);
     if (rc < 0) {
         free(cpu);
         return rc;
     }
-    snprintf(cpu->description, sizeof cpu->description, "%s, %d thread%s", set->label,
-             cpu->base.n_threads, cpu->base.n_threads == 1 ? "" : "s");
+    cpu_raw_budget_set(cpu, last_level_cache_bytes());
+    cpu->base =
+        (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
+    cpu->base.n_threads = n_threads ? n_threads : usable_cores();
+    rc = threads_new(&cpu->threads, cpu->base.n_threads, err);
+    if (rc < 0) {
+        free(cpu);
+        return rc;
+    }
+    snprintf(cpu->description, sizeof cpu->description, "%s%s, %d thread%s", set->label,
+             cpu->bf16_products ? ", products of bf16" : "", cpu->base.n_threads,
+             cpu->base.n_threads == 1 ? "" : "s");
     *out = &cpu->base;
     return 0;
 }

@@ -19,8 +19,9 @@ struct linear_args {
     int32_t n;
     const struct weight *w;
     const float *bias; // (w->rows) or NULL
-    void *split_x;     // x prepared: as three bf16 parts in tile order (linear_amx.c), or for 8-bit
-    int32_t split_row; // weights as integers (linear_int8.inc); from this row on
+    void *split_x;     // x prepared: in bf16 (linear_bf16.c), as bf16 parts in tile order
+                       // (linear_amx.c), or for 8-bit weights as integers (linear_int8.inc);
+    int32_t split_row; // from this row on
 };
 
 // A block of the result: rows [row, row + n_rows) of y, panels [panel, panel + n_panels) of the
@@ -33,8 +34,8 @@ enum {
     LINEAR_GROUP_PANELS =
         16, // at most this many panels in an item: their unpacked block stays in L2
     LINEAR_BLOCK_ROWS = 512, // and this many rows
-    // K is walked in blocks of this, a multiple of WEIGHT_TILE_K: a strip of it, 12 or 24 KiB, stays
-    // in L1 of every processor, the rows of x in L2.
+    // K is walked in blocks of this, a multiple of WEIGHT_TILE_K: a strip of it, 12 or 24 KiB,
+    // stays in L1 of every processor, the rows of x in L2.
     LINEAR_BLOCK_K = 192,
     LINEAR_ROW_FLOATS =
         208,               // a block of a row of x as copied: neighbours fall into other cache sets
@@ -76,12 +77,13 @@ struct cpu_kernels {
     void (*norm_rows)(enum norm_kind kind, float *y, const float *x, int32_t n, int32_t width,
                       int64_t stride, const float *weight, const float *bias, float eps);
     void (*linear_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
-    // AMX only, else NULL. bf16 weights go through these two: first all rows of x are prepared in
-    // a->split_x.
+    // AMX, and products of bf16; else NULL. bf16 weights go through these two: first all rows of x
+    // are prepared in a->split_x, linear_row_bytes each.
     void (*linear_item_split)(const struct linear_args *a, const struct linear_item *item,
                               void *scratch);
     void (*linear_split)(const struct linear_args *a, int32_t row,
                          int32_t n_rows); // row: from split_row
+    size_t (*linear_row_bytes)(const struct weight *w);
     // 8-bit weights: as the pair above, x in integers. All sets give the same bits.
     void (*int8_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
     void (*int8_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
@@ -122,6 +124,7 @@ struct cpu_backend {
     // Bytes of bf16 weights that may still be PANEL_BF16 where bf16_layout is PANEL_BF12, and the
     // largest of them (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
+    bool bf16_products;        // x of `linear` is rounded to bf16
     struct pages_pool weights; // all weights' data
     char description[64];
 };

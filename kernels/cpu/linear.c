@@ -1,5 +1,5 @@
 // y =|+= x W^T + bias: cuts the result into items, and the items' inner loops (linear.inc,
-// linear_amx.c) do the rest.
+// linear_bf16.c, linear_amx.c, linear_int8.inc) do the rest.
 //
 // Bytes moved: W once (n <= 512) and x once for each item. Few rows are bound by the memory's read
 // rate, many by the multipliers; README.md has the rates measured.
@@ -16,8 +16,7 @@ int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct e
         split = INT8_HEADER_BYTES +
                 (size_t)LINEAR_BLOCK_ROWS * ((size_t)weight_int8_tiles(w) + 1) * INT8_TILE_K * 4;
     else if (cpu->kernels->linear_split)
-        split = (size_t)LINEAR_BLOCK_ROWS * (size_t)weight_tiles(w) * WEIGHT_TILE_K * 3 *
-                sizeof(uint16_t);
+        split = (size_t)LINEAR_BLOCK_ROWS * cpu->kernels->linear_row_bytes(w);
     return cpu_reserve(cpu, floats * sizeof(float), split, err);
 }
 

@@ -11,8 +11,10 @@
 // PANEL_BF16's tiles are what the multiplier wants and are read where they lie; PANEL_BF12's are
 // widened to the same first.
 //
-// x is split once for a call, by linear_split: [tile of 16 rows][tile of K][3 parts][16 rows][32
-// bf16].
+// With x rounded to bf16 (compute_dtype bf16) there is one part, and one pass.
+//
+// x is split once for a call, by linear_split: [tile of 16 rows][tile of K][parts][16 rows][32
+// bf16]. `parts` below is a constant, 3 or 1.
 #if defined(__x86_64__)
 #include "kernels/cpu/linear_amx.h"
 #include "kernels/cpu/vec.h"
@@ -30,9 +32,18 @@ enum {
     PREFETCH_BYTES = 4096,
 };
 
-static uint8_t *split_tile(const struct linear_args *a, int32_t row_tile, int32_t k_tile) {
+VEC_INLINE uint8_t *split_tile(const int parts, const struct linear_args *a, int32_t row_tile,
+                               int32_t k_tile) {
     return (uint8_t *)a->split_x +
-           ((int64_t)row_tile * weight_tiles(a->w) + k_tile) * 3 * TILE_BYTES;
+           ((int64_t)row_tile * weight_tiles(a->w) + k_tile) * parts * TILE_BYTES;
+}
+
+size_t amx_linear_row_bytes(const struct weight *w) {
+    return (size_t)weight_tiles(w) * 3 * WEIGHT_TILE_K * sizeof(uint16_t);
+}
+
+size_t amx_bf16_linear_row_bytes(const struct weight *w) {
+    return amx_linear_row_bytes(w) / 3;
 }
 
 // Cuts 16 floats into three parts by truncation: exact, and no part can overflow. An infinity or
@@ -50,23 +61,32 @@ VEC_INLINE void split3(__m512 x, __m256i part[3]) {
     part[2] = _mm512_cvtepi32_epi16(_mm512_srli_epi32(low, 16));
 }
 
-void amx_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows) {
+VEC_INLINE void split_rows(const int parts, const struct linear_args *a, int32_t row,
+                           int32_t n_rows) {
     const int32_t cols = a->w->cols;
     for (int32_t r = row; r < row + n_rows; r++) {
         const float *x = a->x + (int64_t)(a->split_row + r) * cols;
         for (int32_t t = 0; t < weight_tiles(a->w); t++) {
-            uint8_t *to = split_tile(a, r / TILE_ROWS, t) + r % TILE_ROWS * 64;
+            uint8_t *to = split_tile(parts, a, r / TILE_ROWS, t) + r % TILE_ROWS * 64;
             for (int half = 0; half < 2; half++) {
                 int32_t n = cols - t * WEIGHT_TILE_K - half * 16;
                 vf v = n >= 16 ? v_load(x + t * WEIGHT_TILE_K + half * 16)
                                : v_load_n(x + t * WEIGHT_TILE_K + half * 16, n > 0 ? n : 0);
-                __m256i part[3];
-                split3(v, part);
-                for (int i = 0; i < 3; i++)
+                __m256i part[3] = {(__m256i)_mm512_cvtneps_pbh(v)};
+                if (parts == 3) split3(v, part);
+                for (int i = 0; i < parts; i++)
                     _mm256_store_si256((__m256i *)(to + i * TILE_BYTES + half * 32), part[i]);
             }
         }
     }
+}
+
+void amx_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows) {
+    split_rows(3, a, row, n_rows);
+}
+
+void amx_bf16_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows) {
+    split_rows(1, a, row, n_rows);
 }
 
 // All tiles have rows of 64 bytes: those of x and of sums `rows` of them, those of weights 16.
@@ -108,13 +128,14 @@ VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight
     do {                                                                                           \
         _tile_loadd(6, tile[P], 64);                                                               \
         _tile_dpbf16ps(P, 4, 6);                                                                   \
+        if (parts == 1) break;                                                                     \
         _tile_dpbf16ps(P, 5, 6);                                                                   \
         _tile_dpbf16ps(P, 7, 6);                                                                   \
     } while (0)
 
 // Streams past np repeat the last panel, and what they give is dropped.
-static void few_rows(const struct linear_args *a, const struct linear_item *item, int32_t panel,
-                     int np) {
+VEC_INLINE void few_rows(const int parts, const struct linear_args *a,
+                         const struct linear_item *item, int32_t panel, int np) {
     const struct weight *w = a->w;
     struct weight_stream s[STREAMS];
     _Alignas(64) uint8_t wide[STREAMS][TILE_BYTES];
@@ -125,10 +146,12 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
     _tile_zero(2);
     _tile_zero(3);
     for (int32_t t = 0; t < weight_tiles(w); t++) {
-        const uint8_t *x = split_tile(a, (item->row - a->split_row) / TILE_ROWS, t);
+        const uint8_t *x = split_tile(parts, a, (item->row - a->split_row) / TILE_ROWS, t);
         _tile_loadd(4, x, 64);
-        _tile_loadd(5, x + TILE_BYTES, 64);
-        _tile_loadd(7, x + 2 * TILE_BYTES, 64);
+        if (parts == 3) {
+            _tile_loadd(5, x + TILE_BYTES, 64);
+            _tile_loadd(7, x + 2 * TILE_BYTES, 64);
+        }
         const uint8_t *tile[STREAMS];
         for (int p = 0; p < STREAMS; p++) tile[p] = next_tile(&s[p], w, wide[p]);
         FEW_PANEL(0);
@@ -149,9 +172,9 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
 // Two tiles of rows by two panels: sums in 0 (first rows, first panel), 1 (first, second), 2 and 3
 // (second rows); x in 4 and 5, weights in 6 and 7. `rows2`, `panels2` are constants: an odd last
 // tile leaves half of it out.
-VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, const uint8_t *x1,
-                      const uint8_t *w0, const uint8_t *w1, int32_t n_tiles, float *s00, float *s01,
-                      float *s10, float *s11) {
+VEC_INLINE void block(const int parts, const bool rows2, const bool panels2, const uint8_t *x0,
+                      const uint8_t *x1, const uint8_t *w0, const uint8_t *w1, int32_t n_tiles,
+                      float *s00, float *s01, float *s10, float *s11) {
     _tile_loadd(0, s00, 64);
     if (panels2) _tile_loadd(1, s01, 64);
     if (rows2) _tile_loadd(2, s10, 64);
@@ -159,7 +182,7 @@ VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, c
     for (int32_t t = 0; t < n_tiles; t++, w0 += TILE_BYTES, w1 += TILE_BYTES) {
         _tile_loadd(6, w0, 64);
         if (panels2) _tile_loadd(7, w1, 64);
-        for (int part = 0; part < 3; part++, x0 += TILE_BYTES, x1 += TILE_BYTES) {
+        for (int part = 0; part < parts; part++, x0 += TILE_BYTES, x1 += TILE_BYTES) {
             _tile_loadd(4, x0, 64);
             _tile_dpbf16ps(0, 4, 6);
             if (panels2) _tile_dpbf16ps(1, 4, 7);
@@ -177,22 +200,23 @@ VEC_INLINE void block(const bool rows2, const bool panels2, const uint8_t *x0, c
 
 // All panels for one or two tiles of rows, over one block of K. weights: each panel's tiles of the
 // block, one behind another.
-VEC_INLINE void row_tiles(const bool rows2, const struct linear_args *a,
+VEC_INLINE void row_tiles(const int parts, const bool rows2, const struct linear_args *a,
                           const struct linear_item *item, int32_t row_tile, int32_t k_tile,
                           int32_t n_tiles, const uint8_t *const *weights, float *sums) {
-    const uint8_t *x0 = split_tile(a, (item->row - a->split_row) / TILE_ROWS + row_tile, k_tile);
-    const uint8_t *x1 = x0 + (int64_t)weight_tiles(a->w) * 3 * TILE_BYTES;
+    const uint8_t *x0 =
+        split_tile(parts, a, (item->row - a->split_row) / TILE_ROWS + row_tile, k_tile);
+    const uint8_t *x1 = x0 + (int64_t)weight_tiles(a->w) * parts * TILE_BYTES;
     float *s0 = sums + (int64_t)row_tile * item->n_panels * TILE_FLOATS,
           *s1 = s0 + item->n_panels * TILE_FLOATS;
     int32_t p = 0;
     for (; p + 2 <= item->n_panels; p += 2) {
         float *s00 = s0 + p * TILE_FLOATS, *s10 = s1 + p * TILE_FLOATS;
-        block(rows2, true, x0, x1, weights[p], weights[p + 1], n_tiles, s00, s00 + TILE_FLOATS, s10,
-              s10 + TILE_FLOATS);
+        block(parts, rows2, true, x0, x1, weights[p], weights[p + 1], n_tiles, s00,
+              s00 + TILE_FLOATS, s10, s10 + TILE_FLOATS);
     }
     if (p < item->n_panels)
-        block(rows2, false, x0, x1, weights[p], weights[p], n_tiles, s0 + p * TILE_FLOATS, s0,
-              s1 + p * TILE_FLOATS, s0);
+        block(parts, rows2, false, x0, x1, weights[p], weights[p], n_tiles, s0 + p * TILE_FLOATS,
+              s0, s1 + p * TILE_FLOATS, s0);
 }
 
 // The next n tiles of a panel, one behind another: where they lie, or widened in `out`.
@@ -203,7 +227,8 @@ static const uint8_t *next_block(struct weight_stream *s, const struct weight *w
     return first;
 }
 
-static void many_rows(const struct linear_args *a, const struct linear_item *item, void *scratch) {
+VEC_INLINE void many_rows(const int parts, const struct linear_args *a,
+                          const struct linear_item *item, void *scratch) {
     const struct weight *w = a->w;
     struct weight_stream s[LINEAR_GROUP_PANELS];
     uint8_t *weights = scratch; // [panel][tile][1024], of what is not read in place
@@ -218,8 +243,8 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
         for (int32_t p = 0; p < item->n_panels; p++)
             blocks[p] = next_block(&s[p], w, n, weights + p * BLOCK_TILES * TILE_BYTES);
         int32_t r = 0;
-        for (; r + 2 <= row_tiles_n; r += 2) row_tiles(true, a, item, r, k, n, blocks, sums);
-        if (r < row_tiles_n) row_tiles(false, a, item, r, k, n, blocks, sums);
+        for (; r + 2 <= row_tiles_n; r += 2) row_tiles(parts, true, a, item, r, k, n, blocks, sums);
+        if (r < row_tiles_n) row_tiles(parts, false, a, item, r, k, n, blocks, sums);
     }
     for (int32_t r = 0; r < item->n_rows; r += TILE_ROWS)
         for (int32_t p = 0; p < item->n_panels; p++)
@@ -230,16 +255,26 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
 }
 
 // The tiles are given back at the end, so that a thread's saved state stays small between items.
-void amx_linear_item(const struct linear_args *a, const struct linear_item *item, void *scratch) {
+VEC_INLINE void linear_item(const int parts, const struct linear_args *a,
+                            const struct linear_item *item, void *scratch) {
     if (item->n_rows <= TILE_ROWS) {
         configure(item->n_rows, 1u << 6);
         for (int32_t p = 0; p < item->n_panels; p += STREAMS)
-            few_rows(a, item, item->panel + p,
+            few_rows(parts, a, item, item->panel + p,
                      item->n_panels - p < STREAMS ? item->n_panels - p : STREAMS);
     } else {
         configure(TILE_ROWS, 1u << 6 | 1u << 7);
-        many_rows(a, item, scratch);
+        many_rows(parts, a, item, scratch);
     }
     _tile_release();
+}
+
+void amx_linear_item(const struct linear_args *a, const struct linear_item *item, void *scratch) {
+    linear_item(3, a, item, scratch);
+}
+
+void amx_bf16_linear_item(const struct linear_args *a, const struct linear_item *item,
+                          void *scratch) {
+    linear_item(1, a, item, scratch);
 }
 #endif

@@ -13,6 +13,13 @@
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
+// Asks for a line of weights that will be wanted later, as far as L2: a core has about twice as
+// many lines on their way there as its L1 can wait for, which is what bounds its share of the
+// memory's rate (README.md, "Rates").
+VEC_INLINE void prefetch_l2(const void *line) {
+    __builtin_prefetch(line, 0, 2);
+}
+
 #if defined(__AVX512F__)
 #include <immintrin.h>
 enum { VL = 16 };

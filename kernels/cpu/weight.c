@@ -256,14 +256,15 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
 // --- packed or not
 // Unpacking PANEL_BF12 hides behind the memory, which is two to three times slower than the last
 // level's cache. A model that lives in that cache is read faster as it is: weights stay PANEL_BF16
-// while together they take at most half of it (the other half is for the KV cache, activations and
-// the machine's other programs), none of them more than a sixteenth of it, which is what tells the
-// matrices of a model far too large for the cache. Both layouts give the same bits, so this decides
-// about speed alone. The choice follows from the machine and the order in which a model is loaded.
-enum { RAW_SHARE = 2, RAW_MAX_SHARE = 16 };
+// while together they take no more than it holds (the demo model, seven eighths of one, decodes
+// faster so than packed, with other programs beside it), none of them more than a sixteenth of it,
+// which is what tells the matrices of a model far too large for the cache. Both layouts give the
+// same bits, so this decides about speed alone. The choice follows from the machine and the order
+// in which a model is loaded.
+enum { RAW_MAX_SHARE = 16 };
 
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
-    cpu->raw_left = cache_bytes / RAW_SHARE;
+    cpu->raw_left = cache_bytes;
     cpu->raw_max = cache_bytes / RAW_MAX_SHARE;
 }
 
@@ -300,6 +301,11 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     int64_t rows = 0;
     *w = (struct weight){0};
     TRY(check_parts(parts, n_parts, &rows, err));
+    if (cpu->bf16_products && (parts[0].dtype == DTYPE_F32 || parts[0].dtype == DTYPE_F16))
+        return err_set(err, E_UNSUPPORTED,
+                       "compute_dtype bf16 multiplies weights of bf16 (or 8 bits) on the CPU, and "
+                       "this model's are %s: leave it at auto",
+                       dtype_name(parts[0].dtype));
     w->dtype = parts[0].dtype;
     w->rows = (int32_t)rows;
     w->cols = (int32_t)parts[0].cols;

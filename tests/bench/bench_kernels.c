@@ -1,6 +1,7 @@
 // What the CPU's kernels reach on this machine, against its measured ceilings.
 //
-//   bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] [--context N]
+//   bench_kernels [--threads N] [--isa NAME] [--compute f32|bf16] [--model demo|1b] [--seconds S]
+//                 [--context N]
 //                 [--only ceilings|linear|prefill|decode|eight]
 //                 [--weights packed|bf16|int8|fp8|all]
 //
@@ -33,6 +34,7 @@ static const struct shape shapes[] = {
 struct options {
     const struct shape *shape;
     const char *isa, *only, *weights;
+    enum dtype compute;
     int threads, context;
     double seconds;
 };
@@ -72,7 +74,8 @@ struct ceiling {
     volatile float sink;
 };
 
-// Eight streams, as the kernels read: one stream does not fill a core's miss buffers.
+// Eight streams into L2, as the kernels read: one stream does not fill a core's miss buffers, and
+// L1's are half as many.
 static void *read_ceiling(void *arg) {
     struct ceiling *c = arg;
     line sums[N_STREAMS] = {{0}};
@@ -84,8 +87,8 @@ static void *read_ceiling(void *arg) {
         for (size_t i = 0; i + 2 * LINE_FLOATS <= stream; i += 2 * LINE_FLOATS)
             for (int s = 0; s < N_STREAMS; s++) {
                 const float *p = from + (size_t)s * stream + i;
-                __builtin_prefetch(p + 512);
-                __builtin_prefetch(p + 512 + LINE_FLOATS);
+                __builtin_prefetch(p + 1024, 0, 2);
+                __builtin_prefetch(p + 1024 + LINE_FLOATS, 0, 2);
                 sums[s] += *(const line *)p + *(const line *)(p + LINE_FLOATS);
             }
         pthread_barrier_wait(c->barrier);
@@ -367,7 +370,11 @@ static void bench_linear(struct backend *be, const struct model *m, const char *
 }
 
 static int parse(struct options *o, int argc, char **argv) {
-    *o = (struct options){.shape = &shapes[0], .weights = "packed", .seconds = 1, .context = 128};
+    *o = (struct options){.shape = &shapes[0],
+                          .weights = "packed",
+                          .compute = DTYPE_F32,
+                          .seconds = 1,
+                          .context = 128};
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *v = argv[i + 1];
         if (strcmp(argv[i], "--threads") == 0)
@@ -376,6 +383,8 @@ static int parse(struct options *o, int argc, char **argv) {
             o->isa = v;
         else if (strcmp(argv[i], "--weights") == 0)
             o->weights = v;
+        else if (strcmp(argv[i], "--compute") == 0 && dtype_parse(v, &o->compute) == 0)
+            continue;
         else if (strcmp(argv[i], "--only") == 0)
             o->only = v;
         else if (strcmp(argv[i], "--seconds") == 0)
@@ -434,15 +443,15 @@ static void bench_weights(struct backend *be, const struct options *o) {
 int main(int argc, char **argv) {
     struct options o;
     if (parse(&o, argc, argv) < 0) {
-        fprintf(stderr,
-                "usage: bench_kernels [--threads N] [--isa NAME] [--model demo|1b] [--seconds S] "
-                "[--context N] [--only PART] [--weights packed|bf16|int8|fp8|all]\n");
+        fprintf(stderr, "usage: bench_kernels [--threads N] [--isa NAME] [--compute f32|bf16] "
+                        "[--model demo|1b] [--seconds S] [--context N] [--only PART] [--weights "
+                        "packed|bf16|int8|fp8|all]\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0); // a large model takes a while: each line when it is known
     struct backend *be;
     struct err err = {0};
-    check(backend_cpu_open(&be, o.threads, o.isa, &err), &err);
+    check(backend_cpu_open_for(&be, o.compute, o.threads, o.isa, &err), &err);
     if (wants(&o, "ceilings")) print_ceilings(be, &o);
     if (strcmp(o.weights, "all") == 0) {
         bench_weights(be, &o);

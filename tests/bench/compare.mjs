@@ -1,5 +1,5 @@
 // Parley beside llama.cpp on the same weights, run about: llama.cpp, Parley, llama.cpp, Parley .. so that both see the same
-// machine; a large model also with 8-bit weights. One Markdown table of medians. README.md says how each figure is got.
+// machine; also with products of bf16 where the processor has them, and a large model with 8-bit weights. Markdown tables of medians. README.md says how each figure is got.
 // usage: node compare.mjs PARLEY WORK_FOLDER MODEL_DIR ... (BENCH_REPEAT: runs of each engine, 5 unless said, a large model's 3)
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
@@ -30,13 +30,24 @@ function rivals() {
   return kinds;
 }
 
-function parleyRun(parley, folder, decode, weights) {
-  const out = json(parley, ['bench', '--model', folder, '--threads', '2', '--repeat', '1', '--decode-tokens', String(decode),
-    '--weight-dtype', weights, '--json']);
+function parleyRun(parley, folder, decode, weights, compute = 'f32') {
+  const out = json(parley, ['bench', '--model', folder, '--device', 'cpu', '--threads', '2', '--repeat', '1',
+    '--decode-tokens', String(decode), '--weight-dtype', weights, '--compute-dtype', compute, '--json']);
   return {
     engine: out.backend, weights: out.weight_bytes, share: out.ceiling_share, gbs: out.gb_per_second,
     prefill: out.prefill_tokens_per_second, decode: out.decode_tokens_per_second, together: out.together_tokens_per_second,
   };
+}
+
+// llama.cpp rounds activations to bf16 wherever it multiplies with bf16 instructions; Parley does when told to.
+function hasBf16Products(parley, folder) {
+  try {
+    json(parley, ['score', '--model', folder, '--device', 'cpu', '--ids', '1', '--compute-dtype', 'bf16']);
+    return true;
+  } catch (e) {
+    if (/AVX512-BF16 or AMX/.test(e.stderr)) return false;
+    throw e;
+  }
 }
 
 function median(values) {
@@ -55,11 +66,12 @@ function compare(parley, folder, work) {
   if (!existsSync(gguf)) convert(folder, gguf);
   // A token of a large model takes a tenth of a second, and each takes as long as the last.
   const large = bytesIn(folder) > LARGE_BYTES, decode = large ? 32 : 128, repeat = Number(process.env.BENCH_REPEAT ?? (large ? 3 : 5));
-  const runs = { parley: [], int8: [] }, loads = [];
-  const kinds = rivals();
+  const runs = { parley: [], int8: [], bf16: [] }, loads = [];
+  const kinds = rivals(), bf16 = hasBf16Products(parley, folder);
   for (let i = 0; i < repeat; i++) {
     for (const kind of kinds) (runs[kind] ??= []).push(rival(kind, gguf, decode));
     runs.parley.push(parleyRun(parley, folder, decode, 'model'));
+    if (bf16) runs.bf16.push(parleyRun(parley, folder, decode, 'model', 'bf16'));
     if (large) runs.int8.push(parleyRun(parley, folder, decode, 'int8'));
     loads.push(os.loadavg()[0]);
     console.error(`${name} ${i + 1}/${repeat}, load ${loads.at(-1).toFixed(1)}: ${JSON.stringify(Object.values(runs).map((of) => of.at(-1)))}`);
@@ -69,8 +81,9 @@ function compare(parley, folder, work) {
     // Of two builds of llama.cpp the better counts.
     const best = kinds.reduce((a, b) => (medians(runs[b])[key] > medians(runs[a])[key] ? b : a));
     const theirs = medians(runs[best])[key];
-    return `| ${name}: ${title(key, decode)} | ${round(theirs)} (${spread(runs[best], key)}; ${best}) | ${round(ours[key])} (${spread(runs.parley, key)}) `
-      + `| ${(ours[key] / theirs).toFixed(2)} | ${reach[key]} |`;
+    const cells = [runs.parley, runs.bf16].map((of) => (!of.length ? '| | '
+      : `| ${round(medians(of)[key])} (${spread(of, key)}) | ${(medians(of)[key] / theirs).toFixed(2)} `));
+    return `| ${name}: ${title(key, decode)} | ${round(theirs)} (${spread(runs[best], key)}; ${best}) ${cells.join('')}| ${reach[key]} |`;
   });
   const int8Rows = !large ? [] : FIGURES.map((key) => {
     const int8 = medians(runs.int8)[key];
@@ -79,7 +92,8 @@ function compare(parley, folder, work) {
   });
   const last = runs.parley.at(-1);
   const note = `${name}: medians of ${repeat}; decode reads ${last.gbs.toFixed(1)} GB/s, ${Math.round(100 * last.share)} % of what memory gives.`;
-  return { rows, int8Rows, note, engines: [...kinds.map((kind) => runs[kind][0].engine), `Parley on ${last.engine}`], load: Math.max(...loads) };
+  const engines = [...kinds.map((kind) => runs[kind][0].engine), `Parley on ${last.engine}`, ...runs.bf16.slice(0, 1).map((run) => `Parley on ${run.engine}`)];
+  return { rows, int8Rows, note, engines, load: Math.max(...loads) };
 }
 
 const [parley, work, ...folders] = process.argv.slice(2);
@@ -91,7 +105,8 @@ mkdirSync(work, { recursive: true });
 const results = folders.map((folder) => compare(parley, folder, work));
 console.log(`${os.cpus()[0].model}, 2 threads, bf16; tokens/s, medians (least..most).`);
 console.log(`${results[0].engines.join('; ')}. Load ${Math.max(...results.map((result) => result.load)).toFixed(1)} (2 is these runs alone).\n`);
-console.log('| figure | llama.cpp | Parley | ratio | reach |\n|---|---|---|---|---|');
+console.log('Where llama.cpp multiplies in bf16 it rounds activations to that; Parley rounds none in the first of its columns.\n');
+console.log('| figure | llama.cpp | Parley, activations in F32 | ratio | Parley, compute_dtype bf16 | ratio | reach |\n|---|---|---|---|---|---|---|');
 for (const { rows } of results) console.log(rows.join('\n'));
 const int8Rows = results.flatMap((result) => result.int8Rows);
 if (int8Rows.length) console.log(`\n| figure | Parley, bf16 | Parley, 8-bit weights | ratio | reach |\n|---|---|---|---|---|\n${int8Rows.join('\n')}`);

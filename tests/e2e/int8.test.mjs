@@ -103,6 +103,19 @@ test('fp8: a folder that gives the answers that weight_dtype fp8 gives, to the l
   await refused(['generate', '--model', out, '--weight-dtype', 'int8', '--ids', '1'], /stored in fp8, which int8/);
 });
 
+test('score --compare-compute: what products of bf16 cost, where the processor has them', async (t) => {
+  const score = ['score', '--model', demo, '--text', '-', '--json'];
+  const { stdout, stderr } = await run([...score, '--compare-compute', 'bf16'], { input: chat });
+  if (/AVX512-BF16 or AMX/.test(stderr)) return t.skip('this processor has neither AVX512-BF16 nor AMX');
+  const cost = JSON.parse(stdout);
+  assert.ok(cost.top1_agreement > 0.98, `top-1 agreement ${cost.top1_agreement}`);
+  assert.ok(Math.abs(cost.perplexity_ratio - 1) < 0.005, `perplexity ratio ${cost.perplexity_ratio}`);
+  assert.ok(cost.rms_logit_difference > 0 && cost.rms_logit_difference < 0.01 * cost.logit_spread);
+  // 8-bit weights take x as ever.
+  const int8 = await json(['score', '--model', demo, '--text', '-', '--weight-dtype', 'int8', '--compare-compute', 'bf16'], { input: chat });
+  assert.equal(int8.max_logit_difference, 0);
+});
+
 test('score --compare-weights: as much context as the model has', async () => {
   const ids = Array.from({ length: 300 }, (_, i) => i % 90 + 5).join(',');
   const cost = await json(['score', '--model', 'tests/fixtures/models/gpt2', '--ids', ids, '--compare-weights', 'int8']);

@@ -4,7 +4,8 @@
 // PARLEY_TEST_DEVICE: where the engine runs (cpu). On a GPU it is deterministic and computes in
 // F32, and everything holds there that holds on the CPU, bit for bit; or, with PARLEY_TEST_COMPUTE
 // bf16 or f16, in that, deterministic with PARLEY_TEST_DETERMINISTIC alone, and not as close to the
-// references.
+// references. The CPU takes bf16 for models whose weights are, on processors that have it, and is
+// as deterministic.
 #pragma once
 #include "base/json.h"
 #include "engine/model/safetensors.h"

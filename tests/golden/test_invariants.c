@@ -418,6 +418,28 @@ static void test_random_operations(void **state) {
     engine_close(e);
 }
 
+// The same with x rounded to bf16, where the processor has products of bf16; only which sums are
+// made differs, so a few are enough.
+static int run_with_bf16(void) {
+    const struct CMUnitTest tests[] = {
+        {"fixture, bf16: any split and any company", test_any_split_and_any_company, NULL, NULL,
+         (void *)models[0]},
+        {"fixture, bf16: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[0]},
+        {"fixture, bf16: evict and resume", test_evict_and_resume, NULL, NULL, (void *)models[0]},
+        {"demo, bf16: any split and any company", test_any_split_and_any_company, NULL, NULL,
+         (void *)models[1]},
+    };
+    struct backend *be;
+    if (strcmp(test_device(), "cpu") != 0 || !test_is_exact()) return 0;
+    if (backend_cpu_open_for(&be, DTYPE_BF16, 1, "auto", NULL) < 0) {
+        print_message("no AVX512-BF16 and no AMX here: products of bf16 not run\n");
+        return 0;
+    }
+    be->ops->close(be);
+    setenv("PARLEY_TEST_COMPUTE", "bf16", 1);
+    return cmocka_run_group_tests_name("products of bf16", tests, NULL, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         {"fixture: any split and any company", test_any_split_and_any_company, NULL, NULL,
@@ -444,5 +466,6 @@ int main(void) {
         {"fp8 cache: evict and resume", test_evict_and_resume, runner_with_fp8, runner_with_auto,
          (void *)models[0]},
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + run_with_bf16();
 }

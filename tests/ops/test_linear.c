@@ -1,81 +1,7 @@
 // linear and weight packing: against double precision, for all dtypes, odd shapes, stacked and
 // transposed views; and the numbers contract: a row's bits do not depend on n, on its place, or on
 // the number of threads.
-#include "kernels/cpu/cpu.h"
-#include "tests/ops/ops_fixture.h"
-
-struct matrix {
-    struct tensor_view views[3];
-    int n_views;
-    void *data;
-    int32_t rows, cols;
-};
-
-// How the stack's weights are spread. WIDE puts exponents far apart, with zeros and denormals.
-enum spread { NORMAL, WIDE };
-
-static struct matrix make_matrix(enum dtype t, int32_t rows, int32_t cols, bool transposed,
-                                 int n_views, enum spread spread) {
-    struct matrix m = {.n_views = n_views, .rows = rows, .cols = cols};
-    // a margin on each side, so that strides are not what the shape says
-    int64_t stride = (transposed ? rows : cols) + 3;
-    int64_t n = stride * ((transposed ? cols : rows) + 1);
-    m.data = malloc((size_t)n * dtype_size(t));
-    assert_non_null(m.data);
-    for (int64_t i = 0; i < n; i++) {
-        float v = op_random() * 0.02f;
-        if (spread == WIDE && i % 7 == 0) v *= 1e-6f;
-        if (spread == WIDE && i % 11 == 0) v = 0;
-        if (spread == WIDE && i % 501 == 0) v = 3e-39f;
-        op_write(t, m.data, i, v);
-    }
-    int32_t from = 0;
-    for (int i = 0; i < n_views; i++) {
-        int32_t part = i == n_views - 1 ? rows - from : rows / n_views;
-        int64_t row_stride = transposed ? 1 : stride, col_stride = transposed ? stride : 1;
-        m.views[i] = (struct tensor_view){.data = (char *)m.data +
-                                                  (size_t)(from * row_stride) * dtype_size(t),
-                                          .dtype = t,
-                                          .rows = part,
-                                          .cols = cols,
-                                          .row_stride = row_stride,
-                                          .col_stride = col_stride};
-        from += part;
-    }
-    return m;
-}
-
-static double matrix_at(const struct matrix *m, int32_t row, int32_t col) {
-    const struct tensor_view *v = m->views;
-    while (row >= v->rows) row -= (int32_t)v++->rows;
-    return op_read(v->dtype, v->data, row * v->row_stride + col * v->col_stride);
-}
-
-static void check_against_double(const struct matrix *m, const float *y, const float *y0,
-                                 const float *x, int32_t n, const float *bias) {
-    for (int32_t r = 0; r < n; r++)
-        for (int32_t o = 0; o < m->rows; o++) {
-            double sum = 0, size = 0;
-            for (int32_t k = 0; k < m->cols; k++) {
-                double term = x[(int64_t)r * m->cols + k] * matrix_at(m, o, k);
-                sum += term;
-                size += fabs(term);
-            }
-            double want = sum + (bias ? bias[o] : 0) + (y0 ? y0[(int64_t)r * m->rows + o] : 0);
-            double slack = 1.2e-7 * (size + 4 * fabs(want) + 1) * (1 + sqrt(m->cols) / 8);
-            op_near(y[(int64_t)r * m->rows + o], want, slack, "y", (int64_t)r * m->rows + o);
-        }
-}
-
-// A weight packed to 12 bits or not, where the set packs at all.
-static struct weight make_weight(struct backend *be, const struct matrix *m, bool packed) {
-    struct weight w;
-    struct err err = {0};
-    cpu_raw_budget_set(cpu_of(be), packed ? 0 : SIZE_MAX);
-    if (be->ops->weight_init(be, &w, m->views, m->n_views, &err) < 0)
-        fail_msg("weight_init: %s", err.text);
-    return w;
-}
+#include "tests/ops/linear_world.h"
 
 // What the layout of bf16 weights is must show in no bit.
 static void check_unpacked(struct backend *be, const struct matrix *m, const float *y,
@@ -199,25 +125,25 @@ static void refused(struct backend *be) {
     be->ops->weight_release(be, &w); // nothing to release: no harm
 }
 
-// Which bf16 weights stay unpacked: small ones, while together they take half of the cache.
+// Which bf16 weights stay unpacked: small ones, while together they fit the cache.
 static void budget(struct backend *be) {
     struct cpu_backend *cpu = cpu_of(be);
     if (cpu->kernels->bf16_layout != PANEL_BF12) return;
     enum { ROWS = 64, COLS = 64, BYTES = ROWS * COLS * 2 };
     struct matrix m = make_matrix(DTYPE_BF16, ROWS, COLS, false, 1, NORMAL);
-    struct weight w[10];
+    struct weight w[18];
     cpu_raw_budget_set(cpu, 16 * BYTES);
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 18; i++) {
         assert_int_equal(be->ops->weight_init(be, &w[i], m.views, 1, NULL), 0);
-        assert_int_equal(w[i].layout, i < 8 ? PANEL_BF16 : PANEL_BF12);
+        assert_int_equal(w[i].layout, i < 16 ? PANEL_BF16 : PANEL_BF12);
     }
-    be->ops->weight_release(be, &w[9]); // packed: gives nothing back
+    be->ops->weight_release(be, &w[17]); // packed: gives nothing back
     be->ops->weight_release(be, &w[3]);
-    for (int i = 3; i < 10; i += 6) {
+    for (int i = 3; i < 18; i += 14) {
         assert_int_equal(be->ops->weight_init(be, &w[i], m.views, 1, NULL), 0);
         assert_int_equal(w[i].layout, i == 3 ? PANEL_BF16 : PANEL_BF12);
     }
-    for (int i = 0; i < 10; i++) be->ops->weight_release(be, &w[i]);
+    for (int i = 0; i < 18; i++) be->ops->weight_release(be, &w[i]);
     cpu_raw_budget_set(cpu, 15 * BYTES); // each is more than a sixteenth
     assert_int_equal(be->ops->weight_init(be, &w[0], m.views, 1, NULL), 0);
     assert_int_equal(w[0].layout, PANEL_BF12);

@@ -115,6 +115,12 @@ static void test_open_says_what_is_wrong(void **state) {
     options(&o), o.compute_dtype = "int3";
     assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
     assert_non_null(strstr(err.text, "compute_dtype"));
+    options(&o), o.compute_dtype = "f16"; // a GPU's
+    assert_int_equal(engine_open(&none, &o, &err), E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "f32 or bf16"));
+    options(&o), o.compute_dtype = "bf16", o.isa = "portable";
+    assert_int_equal(engine_open(&none, &o, &err), E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "AVX512-BF16"));
     options(&o), o.gpu_memory_fraction = 1.5;
     assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
     options(&o), o.block_tokens = 24;

@@ -75,7 +75,7 @@ struct cli_model {
          0,                                                                                        \
          0,                                                                                        \
          "auto",                                                                                   \
-         "What a GPU computes in: auto (the model's), f32, f16, bf16.",                            \
+         "What is computed in: auto (a GPU: the model's; the CPU: f32), f32, bf16, f16.",          \
          0},                                                                                       \
         {"model",                                                                                  \
          "deterministic",                                                                          \

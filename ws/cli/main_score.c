@@ -9,12 +9,14 @@
 
 #define COMPARE_WEIGHTS "off|" WEIGHT_FORMATS
 #define COMPARE_KV "off|" ENGINE_KV_DTYPES
+#define COMPARE_COMPUTE "off|f32|bf16|f16"
+static char compute_words[][5] = {"", "f32", "bf16", "f16"};
 enum { COMPARE_CONTEXT = 1024 };
 
 struct settings {
     struct cli_model model;
     char *ids, *text, *logits, *compare_model;
-    int compare_weights, compare_kv;
+    int compare_weights, compare_kv, compare_compute;
     bool json;
 };
 static const struct config_key keys[] = {
@@ -35,6 +37,8 @@ static const struct config_key keys[] = {
      "Compare with a KV cache of this number format, in the same way (with --compare-weights: with "
      "both at once).",
      0},
+    {"score", "compare_compute", CONFIG_CHOICE, offsetof(struct settings, compare_compute), 0, 0,
+     COMPARE_COMPUTE, "off", "Compare with the same model computed in this, likewise.", 0},
     {"score", "compare_model", CONFIG_STRING, offsetof(struct settings, compare_model), 0, 0, "DIR",
      "", "Compare with this model folder instead, one that `parley quantize` wrote for example.",
      0},
@@ -139,6 +143,7 @@ static int compare(const struct settings *s, struct engine *e, const struct cli_
     if (s->compare_model[0]) m.model = s->compare_model;
     if (s->compare_weights) m.weight_dtype = s->compare_weights - 1;
     if (s->compare_kv) m.kv_dtype = s->compare_kv - 1;
+    if (s->compare_compute) m.compute_dtype = compute_words[s->compare_compute];
     TRY(cli_engine_open(&other, &m, 1, err));
     int rc =
         score_compare(e, other, model, ids->ids, (int64_t)ids->len, model->session_len, &c, err);
@@ -148,7 +153,7 @@ static int compare(const struct settings *s, struct engine *e, const struct cli_
 }
 
 static bool is_comparing(const struct settings *s) {
-    return s->compare_weights || s->compare_kv || s->compare_model[0];
+    return s->compare_weights || s->compare_kv || s->compare_compute || s->compare_model[0];
 }
 
 // What cannot be asked for; 0 or an exit status.
@@ -192,10 +197,11 @@ int main_score(int argc, char **argv) {
     struct err err = {0};
     int n_words, rc = cli_parse(&table, &s, argc, argv,
                                 "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
-                                "--compare-weights NAME | --compare-kv NAME]",
+                                "--compare-weights NAME | --compare-kv NAME | --compare-compute "
+                                "NAME]",
                                 "Computes a token sequence and writes the logits at each position, "
-                                "or compares them\nwith those that other weights, or a cache of "
-                                "another number format, give.",
+                                "or compares them\nwith those that other weights, a cache of "
+                                "another number format, or\nproducts of bf16 give.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = check_usage(argv[0], &s);
