@@ -28,6 +28,7 @@ struct linear_args {
 // weight.
 struct linear_item {
     int32_t row, n_rows, panel, n_panels;
+    int32_t next_panel; // where the worker's next item probably begins; may lie past the last
 };
 
 enum {

@@ -66,8 +66,10 @@ static int check_blocks(const struct kv_store *kv, const struct batch *b) {
 
 static int run(struct kv_job *j) {
     TRY(check_blocks(j->kv, j->b));
+    // Each of a key's values goes to a cache line of its own, which is rarely near.
+    const int64_t line = 32;
     int64_t work =
-        (int64_t)(2 * j->kv->n_kv_heads + (j->finish ? j->n_heads : 0)) * j->kv->head_dim;
+        (int64_t)(line * j->kv->n_kv_heads + (j->finish ? j->n_heads : 0)) * j->kv->head_dim;
     cpu_for_rows(j->cpu, j->b->n_rows, work, kv_chunk, j);
     return 0;
 }

@@ -9,7 +9,7 @@
 // number of rows. x is rounded once for a call, to nearest even (denormals to zero).
 //
 // Two ways to the same bits:
-//   few rows   eight panels side by side, as linear.inc does: the memory is what takes the time
+//   few rows   panels side by side, read once from end to end: the memory is what takes the time
 //   many rows  two panels x BLOCK_K of weights stay in L1 while all rows pass over them
 // PANEL_BF12 is widened to pairs of bf16, in registers or to such a strip.
 //
@@ -29,10 +29,8 @@ enum {
     BLOCK_BYTES = (BLOCK_TILES + 1) * TILE_BYTES,
     PAIR_BYTES = 64, // of a panel: 16 outputs x 2 K
     STREAMS = 8,
-    SPAN_TILES =
-        4, // few rows: tiles taken at once where they are of one size, a divisor of a block
-    PREFETCH_BYTES = 4096,
-    MICRO_ROWS = 14, // x 2 panels: 28 sums, 2 weights and an x in 32 registers
+    AHEAD_BYTES = 4096, // few rows: so far before they are read lines are asked for
+    MICRO_ROWS = 14,    // x 2 panels: 28 sums, 2 weights and an x in 32 registers
     STRIP_PANELS = 2,
     STRIP_LANES = STRIP_PANELS * WEIGHT_PANEL,
 };
@@ -80,131 +78,162 @@ VEC_INLINE __m512i x_pair(const uint8_t *x, int pair) {
 
 // --- few rows
 // ---------------------------------------------------------------------------------------------
+// A group of panels is read from end to end, its sums in registers. Lines are asked for AHEAD_BYTES
+// before they are read; where a panel ends before that, those of the panel that takes its place in
+// the next group: the panels of a small model are only a few times as long.
+struct group {
+    const uint8_t *tile[STREAMS], *base[STREAMS]; // as weight_stream's
+    struct panel_end end[STREAMS];
+};
+
 typedef float stream_sums[STREAMS][WEIGHT_PANEL]; // of one row
 
-// Panels whose sums a tile function keeps in registers: a chain's step takes six cycles, so twelve
-// chains keep two multipliers busy; sixteen leave room for weights.
+// Panels of a group: a chain's step takes six cycles, so twelve chains keep two multipliers busy;
+// sixteen leave room for weights.
 VEC_INLINE int panels_at_once(const int mr) {
     return mr <= 2 ? 8 : mr <= 4 ? 4 : mr <= 8 ? 2 : 1;
 }
 
-VEC_INLINE void sums_load(const int mr, vf acc[LINEAR_FEW_ROWS], const stream_sums *sum, int p) {
-#pragma GCC unroll 16
-    for (int r = 0; r < mr; r++) acc[r] = v_load(sum[r][p]);
-}
-
-VEC_INLINE void sums_store(const int mr, vf acc[LINEAR_FEW_ROWS], stream_sums *sum, int p) {
-#pragma GCC unroll 16
-    for (int r = 0; r < mr; r++) v_store(sum[r][p], acc[r]);
-}
-
-// Adds the next n tiles of panels_at_once(mr) panels, `first` and on, to the sums of mr rows. x:
-// row 0 at these tiles' K.
-VEC_INLINE void tiles_plain(const int mr, const struct weight_stream *s, const uint8_t *x,
-                            int n_tiles, stream_sums *sum, int first) {
-    const int np = panels_at_once(mr);
-    s += first;
-    vf acc[STREAMS][LINEAR_FEW_ROWS];
+VEC_INLINE void sums_store(const int mr, const int np, vf acc[STREAMS][LINEAR_FEW_ROWS],
+                           stream_sums *sum) {
 #pragma GCC unroll 8
-    for (int p = 0; p < np; p++) sums_load(mr, acc[p], sum, first + p);
-    for (int pair = 0; pair < n_tiles * TILE_PAIRS; pair++) {
-        __m512i w[STREAMS];
-#pragma GCC unroll 8
-        for (int p = 0; p < np; p++) {
-            prefetch_l2(s[p].tile + PREFETCH_BYTES + pair * PAIR_BYTES);
-            w[p] = _mm512_loadu_si512(s[p].tile + pair * PAIR_BYTES);
-        }
-#pragma GCC unroll 16
-        for (int r = 0; r < mr; r++) {
-            __m512i xk = x_pair(x + r * BLOCK_BYTES, pair);
-#pragma GCC unroll 8
-            for (int p = 0; p < np; p++) acc[p][r] = dot_pairs(acc[p][r], xk, w[p]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int p = 0; p < np; p++) sums_store(mr, acc[p], sum, first + p);
-}
-
-// The same for one tile of PANEL_BF12; the panels take turns group by group.
-VEC_INLINE void tile_packed(const int mr, const struct weight_stream *s, const uint8_t *x,
-                            stream_sums *sum, int first) {
-    const int np = panels_at_once(mr);
-    s += first;
-    vf acc[STREAMS][LINEAR_FEW_ROWS];
-    __m512i table[STREAMS];
-#pragma GCC unroll 8
-    for (int p = 0; p < np; p++) {
-        sums_load(mr, acc[p], sum, first + p);
-        table[p] = bf12_table(*s[p].base);
-    }
-    for (int group = 0; group < 4; group++, x += 16) {
-#pragma GCC unroll 8
-        for (int p = 0; p < np; p++) {
-            __m512i raw[4];
-            bf12_prefetch(s[p].tile + PREFETCH_BYTES, group);
-            bf12_group(s[p].tile, *s[p].base, table[p], group, raw);
-            const uint8_t *xp = x;
-            v_reload(xp); // else the compiler keeps x for the next panel, and spills the sums
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++)
-#pragma GCC unroll 16
-                for (int r = 0; r < mr; r++)
-                    acc[p][r] = dot_pairs(acc[p][r], x_pair(xp + r * BLOCK_BYTES, j), raw[j]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int p = 0; p < np; p++) sums_store(mr, acc[p], sum, first + p);
-}
-
-typedef void tiles_fn(const struct weight_stream *s, const uint8_t *x, int n_tiles,
-                      stream_sums *sum, int first);
-// clang-format off
-#define TILES(M)                                                                                   \
-    static void plain_##M(const struct weight_stream *s, const uint8_t *x, int n_tiles,            \
-                          stream_sums *sum, int first) {                                           \
-        tiles_plain(M, s, x, n_tiles, sum, first);                                                 \
-    }                                                                                              \
-    static void packed_##M(const struct weight_stream *s, const uint8_t *x, int n_tiles,           \
-                           stream_sums *sum, int first) {                                          \
-        tile_packed(M, s, x, sum, first);                                                          \
-    }
-TILES(1) TILES(2) TILES(3) TILES(4) TILES(5) TILES(6) TILES(7) TILES(8)
-TILES(9) TILES(10) TILES(11) TILES(12) TILES(13) TILES(14) TILES(15) TILES(16)
-static tiles_fn *const plain_table[LINEAR_FEW_ROWS] = {
-    plain_1, plain_2,  plain_3,  plain_4,  plain_5,  plain_6,  plain_7,  plain_8,
-    plain_9, plain_10, plain_11, plain_12, plain_13, plain_14, plain_15, plain_16};
-static tiles_fn *const packed_table[LINEAR_FEW_ROWS] = {
-    packed_1, packed_2,  packed_3,  packed_4,  packed_5,  packed_6,  packed_7,  packed_8,
-    packed_9, packed_10, packed_11, packed_12, packed_13, packed_14, packed_15, packed_16};
-// clang-format on
-
-// One group of up to STREAMS panels. As many streams as whole calls take; those past np repeat the
-// last panel, and what they give is dropped.
-static void streams(const struct linear_args *a, const struct linear_item *item, int32_t panel,
-                    int np) {
-    const struct weight *w = a->w;
-    const bool packed = w->layout == PANEL_BF12;
-    const int32_t mr = item->n_rows, row = item->row - a->split_row, n_tiles = weight_tiles(w);
-    tiles_fn *const add = (packed ? packed_table : plain_table)[mr - 1];
-    const int at_once = panels_at_once(mr), n_streams = (np + at_once - 1) / at_once * at_once,
-              span = packed ? 1 : SPAN_TILES;
-    struct weight_stream s[STREAMS];
-    _Alignas(64) stream_sums sum[LINEAR_FEW_ROWS];
-    memset(sum, 0, sizeof *sum * (size_t)mr);
-    for (int p = 0; p < n_streams; p++) weight_stream_open(&s[p], w, panel + (p < np ? p : np - 1));
-    for (int32_t t = 0, n; t < n_tiles; t += n) {
-        n = n_tiles - t < span ? n_tiles - t : span;
-        for (int p = 0; p < n_streams; p += at_once) add(s, x_at(a, row, t), n, sum, p);
-        for (int p = 0; p < n_streams; p++) weight_stream_next(&s[p], w, n);
-    }
     for (int p = 0; p < np; p++)
-        linear_finish(a, item->row, mr, panel + p, sum[0][p], STREAMS * WEIGHT_PANEL);
+#pragma GCC unroll 16
+        for (int r = 0; r < mr; r++) v_store(sum[r][p], acc[p][r]);
+}
+
+VEC_INLINE void sums_zero(const int mr, const int np, vf acc[STREAMS][LINEAR_FEW_ROWS]) {
+#pragma GCC unroll 8
+    for (int p = 0; p < np; p++)
+#pragma GCC unroll 16
+        for (int r = 0; r < mr; r++) acc[p][r] = v_zero();
+}
+
+// The sums of mr rows, `row` and on, with np panels.
+VEC_INLINE void group_plain(const int mr, const int np, const struct linear_args *a, int32_t row,
+                            const struct group *g, stream_sums *sum) {
+    const int32_t n_tiles = weight_tiles(a->w);
+    vf acc[STREAMS][LINEAR_FEW_ROWS];
+    const uint8_t *tile[STREAMS];
+    sums_zero(mr, np, acc);
+#pragma GCC unroll 8
+    for (int p = 0; p < np; p++) tile[p] = g->tile[p];
+    for (int32_t t = 0; t < n_tiles; t++) {
+        const uint8_t *x = x_at(a, row, t);
+        const int64_t ahead = panel_ahead(&g->end[0], tile[0], AHEAD_BYTES);
+        for (int pair = 0; pair < TILE_PAIRS; pair++) {
+            __m512i w[STREAMS];
+#pragma GCC unroll 8
+            for (int p = 0; p < np; p++) {
+                prefetch_l2(tile[p] + ahead);
+                w[p] = _mm512_loadu_si512(tile[p]);
+                tile[p] += PAIR_BYTES;
+            }
+#pragma GCC unroll 16
+            for (int r = 0; r < mr; r++) {
+                __m512i xk = x_pair(x + r * BLOCK_BYTES, pair);
+#pragma GCC unroll 8
+                for (int p = 0; p < np; p++) acc[p][r] = dot_pairs(acc[p][r], xk, w[p]);
+            }
+        }
+    }
+    sums_store(mr, np, acc, sum);
+}
+
+// The same for PANEL_BF12; within a tile the panels take turns group by group of its pairs.
+VEC_INLINE void group_packed(const int mr, const int np, const struct linear_args *a, int32_t row,
+                             const struct group *g, stream_sums *sum) {
+    const int32_t n_tiles = weight_tiles(a->w);
+    vf acc[STREAMS][LINEAR_FEW_ROWS];
+    const uint8_t *tile[STREAMS];
+    sums_zero(mr, np, acc);
+#pragma GCC unroll 8
+    for (int p = 0; p < np; p++) tile[p] = g->tile[p];
+    for (int32_t t = 0; t < n_tiles; t++) {
+        const uint8_t *x = x_at(a, row, t), *ahead[STREAMS];
+        __m512i table[STREAMS];
+#pragma GCC unroll 8
+        for (int p = 0; p < np; p++) {
+            table[p] = bf12_table(g->base[p][t]);
+            ahead[p] = tile[p] + panel_ahead(&g->end[p], tile[p], AHEAD_BYTES);
+        }
+        for (int quarter = 0; quarter < 4; quarter++, x += 16) {
+#pragma GCC unroll 8
+            for (int p = 0; p < np; p++) {
+                __m512i raw[4];
+                bf12_prefetch(ahead[p], quarter);
+                bf12_group(tile[p], g->base[p][t], table[p], quarter, raw);
+                const uint8_t *xp = x;
+                v_reload(xp); // else the compiler keeps x for the next panel, and spills the sums
+#pragma GCC unroll 4
+                for (int j = 0; j < 4; j++)
+#pragma GCC unroll 16
+                    for (int r = 0; r < mr; r++)
+                        acc[p][r] = dot_pairs(acc[p][r], x_pair(xp + r * BLOCK_BYTES, j), raw[j]);
+            }
+        }
+#pragma GCC unroll 8
+        for (int p = 0; p < np; p++)
+            tile[p] += g->base[p][t] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    }
+    sums_store(mr, np, acc, sum);
+}
+
+typedef void group_fn(const struct linear_args *a, int32_t row, const struct group *g,
+                      stream_sums *sum);
+// clang-format off
+#define GROUP(M, N)                                                                                \
+    static void plain_##M##_##N(const struct linear_args *a, int32_t row, const struct group *g,   \
+                                stream_sums *sum) {                                                \
+        group_plain(M, N, a, row, g, sum);                                                         \
+    }                                                                                              \
+    static void packed_##M##_##N(const struct linear_args *a, int32_t row, const struct group *g,  \
+                                 stream_sums *sum) {                                               \
+        group_packed(M, N, a, row, g, sum);                                                        \
+    }
+// As many panels as panels_at_once says, and half as many for what is left at the end.
+GROUP(1, 8) GROUP(1, 4) GROUP(2, 8) GROUP(2, 4) GROUP(3, 4) GROUP(3, 2) GROUP(4, 4) GROUP(4, 2)
+GROUP(5, 2) GROUP(5, 1) GROUP(6, 2) GROUP(6, 1) GROUP(7, 2) GROUP(7, 1) GROUP(8, 2) GROUP(8, 1)
+GROUP(9, 1) GROUP(10, 1) GROUP(11, 1) GROUP(12, 1) GROUP(13, 1) GROUP(14, 1) GROUP(15, 1) GROUP(16, 1)
+#define TABLE(KIND)                                                                                \
+    static group_fn *const KIND##_table[LINEAR_FEW_ROWS][2] = {                                    \
+        {KIND##_1_8, KIND##_1_4}, {KIND##_2_8, KIND##_2_4}, {KIND##_3_4, KIND##_3_2}, {KIND##_4_4, KIND##_4_2}, \
+        {KIND##_5_2, KIND##_5_1}, {KIND##_6_2, KIND##_6_1}, {KIND##_7_2, KIND##_7_1}, {KIND##_8_2, KIND##_8_1}, \
+        {KIND##_9_1, NULL}, {KIND##_10_1, NULL}, {KIND##_11_1, NULL}, {KIND##_12_1, NULL},         \
+        {KIND##_13_1, NULL}, {KIND##_14_1, NULL}, {KIND##_15_1, NULL}, {KIND##_16_1, NULL}};
+TABLE(plain)
+TABLE(packed)
+    // clang-format on
+
+    // Panels past the last repeat it, and what they give is dropped.
+    static void group_open(struct group *g, const struct weight *w, int32_t panel, int n,
+                           int32_t next_panel) {
+    const int32_t last = weight_panels(w) - 1;
+    for (int p = 0; p < n; p++) {
+        struct weight_stream s;
+        int32_t i = panel + p < last ? panel + p : last;
+        weight_stream_open(&s, w, i);
+        g->tile[p] = s.tile;
+        g->base[p] = s.base;
+        g->end[p] = panel_end(w, i, next_panel + p);
+    }
 }
 
 static void few_rows(const struct linear_args *a, const struct linear_item *item) {
-    for (int32_t p = 0; p < item->n_panels; p += STREAMS)
-        streams(a, item, item->panel + p,
-                item->n_panels - p < STREAMS ? item->n_panels - p : STREAMS);
+    const struct weight *w = a->w;
+    const int mr = item->n_rows, whole = panels_at_once(mr);
+    const int32_t row = item->row - a->split_row, end = item->panel + item->n_panels;
+    group_fn *const *fns = (w->layout == PANEL_BF12 ? packed_table : plain_table)[mr - 1];
+    struct group g;
+    _Alignas(64) stream_sums sum[LINEAR_FEW_ROWS];
+    for (int32_t panel = item->panel, n; panel < end; panel += n) {
+        bool half = end - panel <= whole / 2;
+        n = half ? whole / 2 : whole;
+        group_open(&g, w, panel, n, panel + n < end ? panel + n : item->next_panel);
+        fns[half](a, row, &g, sum);
+        for (int p = 0; p < n && panel + p < end; p++)
+            linear_finish(a, item->row, mr, panel + p, sum[0][p], STREAMS * WEIGHT_PANEL);
+    }
 }
 
 // --- many rows
@@ -280,7 +309,7 @@ static const uint8_t *next_tiles(struct weight_stream *s, const struct weight *w
         const __m512i table = bf12_table(*s->base);
         for (int group = 0; group < 4; group++) {
             __m512i raw[4];
-            bf12_prefetch(s->tile + PREFETCH_BYTES, group);
+            bf12_prefetch(s->tile + AHEAD_BYTES, group);
             bf12_group(s->tile, *s->base, table, group, raw);
             for (int j = 0; j < 4; j++)
                 _mm512_storeu_si512(out + ((t * 4 + group) * 4 + j) * PAIR_BYTES, raw[j]);

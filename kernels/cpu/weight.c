@@ -257,11 +257,11 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
 // Unpacking PANEL_BF12 hides behind the memory, which is two to three times slower than the last
 // level's cache. A model that lives in that cache is read faster as it is: weights stay PANEL_BF16
 // while together they take no more than it holds (the demo model, seven eighths of one, decodes
-// faster so than packed, with other programs beside it), none of them more than a sixteenth of it,
+// faster so than packed, with other programs beside it), none of them more than an eighth of it,
 // which is what tells the matrices of a model far too large for the cache. Both layouts give the
 // same bits, so this decides about speed alone. The choice follows from the machine and the order
 // in which a model is loaded.
-enum { RAW_MAX_SHARE = 16 };
+enum { RAW_MAX_SHARE = 8 };
 
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
     cpu->raw_left = cache_bytes;

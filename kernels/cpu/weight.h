@@ -98,5 +98,21 @@ static inline void weight_stream_next(struct weight_stream *s, const struct weig
     if (w->layout == PANEL_BF12) s->base++;
 }
 
+// Where a panel ends and what is read after it, for those who ask for lines ahead of time.
+struct panel_end {
+    const uint8_t *end, *next;
+};
+// next: the panel that will be read then; any number. Of all layouts but PANEL_BF12 it is taken
+// past the last as well: the next matrix lies there.
+static inline struct panel_end panel_end(const struct weight *w, int32_t panel, int32_t next) {
+    const int32_t last = weight_panels(w) - 1;
+    if (w->layout == PANEL_BF12 && next > last) next = last;
+    return (struct panel_end){weight_panel(w, panel + 1), weight_panel(w, next)};
+}
+// From `at` in the panel to what will be read `bytes` later.
+static inline int64_t panel_ahead(const struct panel_end *e, const uint8_t *at, int64_t bytes) {
+    return e->end - at > bytes ? bytes : bytes + (e->next - e->end);
+}
+
 // Row `row` of W, (cols) widened: for embed, and to look at a weight.
 void weight_row(const struct weight *w, int32_t row, float *out);

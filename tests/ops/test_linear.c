@@ -144,7 +144,7 @@ static void budget(struct backend *be) {
         assert_int_equal(w[i].layout, i == 3 ? PANEL_BF16 : PANEL_BF12);
     }
     for (int i = 0; i < 18; i++) be->ops->weight_release(be, &w[i]);
-    cpu_raw_budget_set(cpu, 15 * BYTES); // each is more than a sixteenth
+    cpu_raw_budget_set(cpu, 7 * BYTES); // each is more than an eighth
     assert_int_equal(be->ops->weight_init(be, &w[0], m.views, 1, NULL), 0);
     assert_int_equal(w[0].layout, PANEL_BF12);
     be->ops->weight_release(be, &w[0]);
