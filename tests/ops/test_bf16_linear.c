@@ -252,7 +252,13 @@ static void other_weights(struct backend *be) {
     float scales[ROWS], y[N * ROWS], z[N * ROWS], *x = op_floats(N * COLS);
     for (int i = 0; i < ROWS * COLS; i++) q[i] = (int8_t)(i * 37 % 255 - 127);
     for (int i = 0; i < ROWS; i++) scales[i] = 0.01f * (float)(i + 1);
-    struct tensor_view v = {q, DTYPE_I8, ROWS, COLS, COLS, 1, scales};
+    struct tensor_view v = {.data = q,
+                            .dtype = DTYPE_I8,
+                            .rows = ROWS,
+                            .cols = COLS,
+                            .row_stride = COLS,
+                            .col_stride = 1,
+                            .scales = scales};
     struct backend *plain;
     struct weight w8;
     assert_int_equal(backend_cpu_open(&plain, 1, "portable", &err), 0);
