@@ -158,6 +158,17 @@ test('another instruction set is named as what differs', async () => {
   assert.match(stdout, /\nrecorded by .*\n +on cpu: /);
 });
 
+test('products of bf16 are part of the record', async (t) => {
+  const args = ['replay', 'zora', '--db', db, '--model', model, '--compute-dtype', 'bf16', '--json'];
+  const { stdout, stderr, code } = await run(args);
+  if (/AVX512-BF16 or AMX/.test(stderr)) return t.skip('this processor has neither AVX512-BF16 nor AMX');
+  const found = JSON.parse(stdout);
+  assert.match(found.instance, /products of bf16/);
+  assert.ok(found.turns.every((turn) => turn.same_build && !turn.same_instance));
+  assert.equal(code, 1);
+  assert.ok(found.diverged > 0);
+});
+
 test('another model is refused by its fingerprint, or taken on request', async () => {
   const other = ['replay', 'zora', '--db', db, '--model', path.join(root, 'tests/fixtures/models/llama')];
   const refused = await run(other);
