@@ -1,10 +1,11 @@
 // Attention of single rows over the block ring: out (row, n_heads * head_dim) = softmax(scale q.k +
-// alibi) v over what each row sees. bf16 and f16, head_dim a multiple of 8 up to 256.
+// alibi) v over what each row sees. bf16 and f16, head_dim a multiple of 8 up to 256; their caches
+// or, head_dim a multiple of 16, those of 8 bits (attention_8bit.cuh).
 //
-// Bound by reading the cache once: bytes = visible keys * n_kv_heads * head_dim * 2 * sizeof(T) for
-// each row, all query heads of a group share what is read. To expect: 80 to 90 % of the read
-// ceiling where all rows together see more than some 50 MB; a lone short row takes 3 microseconds
-// of latency.
+// Bound by reading the cache once: bytes = visible keys * n_kv_heads * head_dim * 2 * sizeof(C) for
+// each row (8 bits: and two scales), all query heads of a group share what is read. To expect: 80
+// to 90 % of the read ceiling where all rows together see more than some 50 MB; a lone short row
+// takes 3 microseconds of latency. With 8 bits about half of the ceiling (README.md).
 //
 //   - What a row sees is a list of runs of 16 keys at absolute multiples of 16: those that its
 //   sinks
@@ -23,13 +24,14 @@
 //   - The warps' parts are merged in order, then the splits' parts in order by the block that comes
 //     last. That block is found by a counter, so which one it is changes nothing.
 //   - Keys of earlier steps are fetched before the predecessor has ended (pdl.cuh).
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/attention_8bit.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include <math.h>
+#include <type_traits>
 
 namespace {
 
-constexpr int WARPS = 4, THREADS = WARPS * 32, RUN = 16, STAGES = 2, MAX_SPLITS = 64;
+constexpr int WARPS = 4, THREADS = WARPS * 32, RUN = 16, MAX_SPLITS = 64;
 constexpr int SPLIT_RUNS = 16; // at least
 constexpr int VIEWS = 64;      // that are kept in shared memory
 constexpr float LOG2E = 1.4426950408889634f;
@@ -104,13 +106,20 @@ __device__ __forceinline__ bool sees_whole_run(const struct view &v, int p) {
 // Softmax under way for one query head: the largest score so far (in powers of two), and the sum.
 template <int HALVES> struct progress { float top[HALVES], sum[HALVES]; };
 
-template <int WIDE, int HALVES> // WIDE: head_dim / 64, rounded up
+// C: what the cache holds, T of 16 bits or one of the tags of 8 bits.
+template <typename C>
+constexpr bool is_8bit = std::is_same_v<C, kv_i8> || std::is_same_v<C, kv_e4m3>;
+
+template <typename C, int WIDE, int HALVES> // WIDE: head_dim / 64, rounded up
 struct shape {
-    static constexpr int row = WIDE * 128; // bytes of a key, or value, in shared memory
-    static constexpr int values = RUN * row, run = 2 * values; // a run: keys, then values
+    static constexpr int stages = is_8bit<C> ? 3 : 2;
+    static constexpr int blocks = WIDE == 1 ? 4 : WIDE == 2 ? 3 : 1; // of a multiprocessor
+    static constexpr int row = WIDE * 128;   // bytes of a key, or value, in shared memory
+    static constexpr int values = RUN * row; // a run: keys, then values
+    static constexpr int run = is_8bit<C> ? run_8bit<WIDE>::bytes : 2 * values;
     static constexpr int heads = 8 * HALVES;
     static constexpr int pitch = WIDE * 64 + 2; // floats of a head's part: sums, top, sum
-    static constexpr size_t queue_bytes = (size_t)STAGES * WARPS * run;
+    static constexpr size_t queue_bytes = (size_t)stages * WARPS * run;
     static constexpr size_t part_bytes = (size_t)WARPS * heads * pitch * sizeof(float);
     static constexpr size_t bytes = queue_bytes > part_bytes ? queue_bytes : part_bytes;
 };
@@ -126,10 +135,10 @@ struct item {
 // Queues the copies of the run at position p, whose first key is at `from`, its value `values`
 // bytes further: lane l copies word l % 8 of rows l / 8, l / 8 + 4, ... Word w of key r goes to
 // place w ^ (4 if r is odd) of its 128 bytes, of value r to w ^ (r & 6).
-template <int WIDE>
+template <typename T, int WIDE>
 __device__ __forceinline__ void request(const struct decode &j, const struct item &it, int p,
                                         const char *from, int64_t values, uint32_t to) {
-    using S = shape<WIDE, 1>;
+    using S = shape<T, WIDE, 1>;
     const int lane = (int)threadIdx.x % 32, r = lane / 8, w = lane % 8, dim = j.a.kv.head_dim;
     const int row_bytes = dim * 2;
     const bool whole = sees_whole_run(it.v, p);
@@ -159,7 +168,7 @@ __device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
 template <typename T, int WIDE, int HALVES>
 __device__ __forceinline__ void score_run(float (&score)[2][4],
                                           const uint32_t (&q)[2 * WIDE][HALVES][4], uint32_t from) {
-    using S = shape<WIDE, HALVES>;
+    using S = shape<T, WIDE, HALVES>;
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     from += (uint32_t)(g * S::row + (t ^ (g & 1) << 2) * 16);
 #pragma unroll
@@ -184,7 +193,7 @@ __device__ __forceinline__ void score_run(float (&score)[2][4],
 template <typename T, int WIDE, int HALVES>
 __device__ __forceinline__ void add_values(float (&out)[WIDE][8][4], const float (&p)[2][4],
                                            uint32_t from) {
-    using S = shape<WIDE, HALVES>;
+    using S = shape<T, WIDE, HALVES>;
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     from += (uint32_t)(S::values + 2 * t * S::row + (g ^ 2 * t) * 16);
     uint32_t high[4], low[4];
@@ -296,13 +305,22 @@ __device__ __forceinline__ float merge_shared(const float *parts, int n, int str
     return value;
 }
 
+// An output. T is the activations' type, but with 8 bits one kernel does for both of 16.
+template <typename T, typename C>
+__device__ __forceinline__ void put(const struct cuda_attention &a, T *to, float v) {
+    if constexpr (is_8bit<C>)
+        store_from_float(to, a.dtype, 0, v);
+    else
+        *to = from_float<T>(v);
+}
+
 // The warps' parts become the item's: the row's output, or a part in the work space; and there, by
 // the block that finds all splits done, the row's output.
-template <typename T, int WIDE, int HALVES>
+template <typename T, typename C, int WIDE, int HALVES>
 __device__ __forceinline__ void finish(const struct decode &j, const struct item &it, char *shared,
                                        const float (&out)[WIDE][8][4],
                                        struct progress<HALVES> &done) {
-    using S = shape<WIDE, HALVES>;
+    using S = shape<C, WIDE, HALVES>;
     __shared__ bool last;
     const struct cuda_attention &a = j.a;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
@@ -339,7 +357,7 @@ __device__ __forceinline__ void finish(const struct decode &j, const struct item
         float value = merge_shared(parts + head * S::pitch, WARPS, S::heads * S::pitch, S::pitch, d,
                                    top, sum);
         if (it.n_splits == 1) {
-            to[i] = from_float<T>(value / sum);
+            put<T, C>(a, to + i, value / sum);
             continue;
         }
         float *part = work + (it.split * held + head) * S::pitch;
@@ -357,7 +375,7 @@ __device__ __forceinline__ void finish(const struct decode &j, const struct item
                 float top, sum;
                 float value = merge(work + i / dim * S::pitch, it.n_splits,
                                     (int64_t)held * S::pitch, S::pitch, i % dim, top, sum);
-                to[i] = from_float<T>(value / sum);
+                put<T, C>(a, to + i, value / sum);
             }
             if (threadIdx.x == 0) j.counters[unit] = 0;
         }
@@ -365,10 +383,10 @@ __device__ __forceinline__ void finish(const struct decode &j, const struct item
     __syncthreads(); // the next item's copies overwrite the parts
 }
 
-template <typename T, int WIDE, int HALVES>
+template <typename T, typename C, int WIDE, int HALVES>
 __device__ __forceinline__ void attend(const struct decode &j, const struct item &it, char *shared,
                                        bool &waited) {
-    using S = shape<WIDE, HALVES>;
+    using S = shape<C, WIDE, HALVES>;
     const struct cuda_attention &a = j.a;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
               t = lane % 4;
@@ -377,10 +395,10 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
     // The copies land 128-byte aligned: the swizzle works on the address's bits.
     const uint32_t queue = shared_address(shared) + (uint32_t)(warp * S::run);
     constexpr uint32_t stage_bytes = WARPS * S::run;
-    const int row_bytes = dim * (int)sizeof(T);
+    const int row_bytes = dim * (is_8bit<C> ? 1 : (int)sizeof(T));
     const int64_t values = (int64_t)kv.n_kv_heads * kv.block_tokens * row_bytes;
-    const char *head = (const char *)kv.data + a.layer * (int64_t)kv.layer_bytes +
-                       (int64_t)it.kv_head * kv.block_tokens * row_bytes;
+    const char *layer = (const char *)kv.data + a.layer * (int64_t)kv.layer_bytes;
+    const char *head = layer + (int64_t)it.kv_head * kv.block_tokens * row_bytes;
     // The next run to queue; its block is looked up a turn before it is wanted. Blocks lie in a
     // ring: a step along it needs no division.
     const int shift = 31 - __clz(kv.block_tokens), in_block = kv.block_tokens - 1;
@@ -409,31 +427,45 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
                 pdl_wait();
                 waited = true;
             }
-            request<WIDE>(j, it, p, from, values, queue + (uint32_t)stage * stage_bytes);
+            const uint32_t to = queue + (uint32_t)stage * stage_bytes;
+            if constexpr (is_8bit<C>) {
+                const char *scales = layer + block * (int64_t)kv.block_bytes + cuda_kv_scales(kv) +
+                                     (it.kv_head * kv.block_tokens + (p & in_block)) * 4;
+                const bool whole = sees_whole_run(it.v, p);
+                request_8bit<WIDE>(from, values, scales, kv.n_kv_heads * kv.block_tokens * 4, dim,
+                                   to, [&](int i) { return whole || sees(it.v, p + i); });
+            } else {
+                request<T, WIDE>(j, it, p, from, values, to);
+            }
             ahead += WARPS;
             if (ahead < it.end) look_up();
         }
         copy_commit();
     };
 #pragma unroll
-    for (int stage = 0; stage < STAGES; stage++) queue_next(stage);
+    for (int stage = 0; stage < S::stages; stage++) queue_next(stage);
     if (!waited) pdl_wait();
     waited = true;
 
-    uint32_t q[2 * WIDE][HALVES][4];
-    float slope[HALVES];
+    uint32_t q[2 * WIDE][HALVES][4], q8[HALVES][WIDE][8]; // one of them
+    float slope[HALVES], q_unit[HALVES];
+    struct unit unit = {0}; // of what is summed, 8 bits
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
         int in_group = it.chunk * S::heads + h * 8 + g, head = it.kv_head * group + in_group;
         const T *from =
             (const T *)a.qkv + ((int64_t)it.v.row * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
         slope[h] = a.alibi_slopes && in_group < group ? a.alibi_slopes[head] * LOG2E : 0.0f;
+        if constexpr (is_8bit<C>) {
+            load_query<WIDE>(q8[h], from, a.dtype, dim, in_group < group, q_unit[h]);
+        } else {
 #pragma unroll
-        for (int c = 0; c < 2 * WIDE; c++) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (in_group < group && (t + 4 * c) * 8 < dim)
-                v = *(const uint4 *)(from + (t + 4 * c) * 8);
-            q[c][h][0] = v.x, q[c][h][1] = v.y, q[c][h][2] = v.z, q[c][h][3] = v.w;
+            for (int c = 0; c < 2 * WIDE; c++) {
+                uint4 v = make_uint4(0, 0, 0, 0);
+                if (in_group < group && (t + 4 * c) * 8 < dim)
+                    v = *(const uint4 *)(from + (t + 4 * c) * 8);
+                q[c][h][0] = v.x, q[c][h][1] = v.y, q[c][h][2] = v.z, q[c][h][3] = v.w;
+            }
         }
     }
 
@@ -443,17 +475,32 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
     for (int h = 0; h < HALVES; h++) done.top[h] = -INFINITY, done.sum[h] = 0.0f;
     int stage = 0;
     for (int run = it.begin + warp; run < it.end; run += WARPS) {
-        copy_wait<STAGES - 1>();
+        copy_wait<S::stages - 1>();
         __syncwarp(); // other lanes' copies
+        const uint32_t from = queue + (uint32_t)stage * stage_bytes;
+        const int p = position_of(it.v, run);
         float score[2][4] = {};
-        score_run<T, WIDE, HALVES>(score, q, queue + (uint32_t)stage * stage_bytes);
-        softmax_run<WIDE, HALVES>(j, it, score, out, done, position_of(it.v, run), slope);
-        add_values<T, WIDE, HALVES>(out, score, queue + (uint32_t)stage * stage_bytes);
+        if constexpr (is_8bit<C>) {
+            float scale[2][2];
+            score_run_8bit<C, WIDE, HALVES>(score, q8, from);
+            scales_of_run<WIDE>(scale, from, false);
+#pragma unroll
+            for (int i = 0; i < 4 * HALVES; i++)
+                score[i / 2 % 2][i / 4 * 2 + i % 2] *= scale[i / 2 % 2][i % 2] * q_unit[i / 4];
+            softmax_run<WIDE, HALVES>(j, it, score, out, done, p, slope);
+            weigh_run<WIDE, HALVES>(score, out, unit, from);
+            add_values_8bit<C, WIDE, HALVES>(out, score, from);
+        } else {
+            score_run<T, WIDE, HALVES>(score, q, from);
+            softmax_run<WIDE, HALVES>(j, it, score, out, done, p, slope);
+            add_values<T, WIDE, HALVES>(out, score, from);
+        }
         __syncwarp(); // all lanes have read
         queue_next(stage);
-        if (++stage == STAGES) stage = 0;
+        if (++stage == S::stages) stage = 0;
     }
-    finish<T, WIDE, HALVES>(j, it, shared, out, done);
+    if constexpr (is_8bit<C>) scale_sums<WIDE, HALVES>(out, unit.factor());
+    finish<T, C, WIDE, HALVES>(j, it, shared, out, done);
 }
 
 // Splits of all rows if none has fewer than `least` runs; for one warp.
@@ -486,13 +533,11 @@ __device__ int fill(const struct decode &j, const int *runs, int units) {
     return best;
 }
 
-template <typename T, int WIDE, int HALVES>
-__global__ void __launch_bounds__(THREADS, WIDE == 1   ? 4
-                                           : WIDE == 2 ? 3
-                                                       : 1)
+template <typename T, typename C, int WIDE, int HALVES>
+__global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
     decode_kernel(const __grid_constant__ struct decode j) {
     extern __shared__ __align__(128) char shared[];
-    using S = shape<WIDE, HALVES>;
+    using S = shape<C, WIDE, HALVES>;
     int *ends = (int *)(shared + S::bytes); // (n_rows) splits of all rows up to each
     __shared__ struct view views[VIEWS];
     pdl_trigger();
@@ -544,7 +589,7 @@ __global__ void __launch_bounds__(THREADS, WIDE == 1   ? 4
         // With n = ceil(runs / most) splits of ceil(runs / n), none is empty.
         it.begin = it.split * each;
         it.end = min(it.begin + each, it.v.n_runs);
-        attend<T, WIDE, HALVES>(j, it, shared, waited);
+        attend<T, C, WIDE, HALVES>(j, it, shared, waited);
     }
     if (!waited) pdl_wait();
 }
@@ -559,9 +604,10 @@ int multiprocessors(void) {
     return n;
 }
 
-template <typename T, int WIDE, int HALVES> void launch(struct decode &j, cudaStream_t stream) {
-    using S = shape<WIDE, HALVES>;
-    auto kernel = decode_kernel<T, WIDE, HALVES>;
+template <typename T, typename C, int WIDE, int HALVES>
+void launch(struct decode &j, cudaStream_t stream) {
+    using S = shape<C, WIDE, HALVES>;
+    auto kernel = decode_kernel<T, C, WIDE, HALVES>;
     int group = j.a.n_heads / j.a.kv.n_kv_heads;
     j.n_chunks = (group + S::heads - 1) / S::heads;
     size_t bytes = S::bytes + (size_t)j.n_rows * sizeof(int);
@@ -571,28 +617,40 @@ template <typename T, int WIDE, int HALVES> void launch(struct decode &j, cudaSt
         raised = bytes;
     int64_t items = (int64_t)j.n_rows * j.a.kv.n_kv_heads * j.n_chunks *
                     (j.a.max_position <= SPLIT_RUNS * RUN ? 1 : MAX_SPLITS);
-    int64_t blocks = (int64_t)multiprocessors() * (WIDE == 1 ? 4 : WIDE == 2 ? 3 : 1);
+    int64_t blocks = (int64_t)multiprocessors() * S::blocks;
     pdl_launch(kernel, dim3((unsigned)(items < blocks ? items : blocks)), dim3(THREADS), bytes,
                stream, j);
 }
 
-template <typename T, int WIDE> void launch_wide(struct decode &j, cudaStream_t stream) {
+template <typename T, typename C, int WIDE>
+void launch_wide(struct decode &j, cudaStream_t stream) {
     if (j.a.n_heads / j.a.kv.n_kv_heads <= 8)
-        launch<T, WIDE, 1>(j, stream);
+        launch<T, C, WIDE, 1>(j, stream);
     else
-        launch<T, WIDE, 2>(j, stream);
+        launch<T, C, WIDE, 2>(j, stream);
 }
 
-template <typename T> void launch_typed(struct decode &j, cudaStream_t stream) {
+template <typename T, typename C> void launch_cached(struct decode &j, cudaStream_t stream) {
     int wide = (j.a.kv.head_dim + 63) / 64;
     if (wide <= 1)
-        launch_wide<T, 1>(j, stream);
+        launch_wide<T, C, 1>(j, stream);
     else if (wide == 2)
-        launch_wide<T, 2>(j, stream);
-    else if (wide == 3)
-        launch_wide<T, 3>(j, stream);
+        launch_wide<T, C, 2>(j, stream);
+    else if (wide == 3 && !is_8bit<C>) // rare: 8 bits have no kernel of their own for it
+        launch_wide<T, C, is_8bit<C> ? 4 : 3>(j, stream);
     else
-        launch_wide<T, 4>(j, stream);
+        launch_wide<T, C, 4>(j, stream);
+}
+
+void launch_typed(struct decode &j, cudaStream_t stream) {
+    if (j.a.kv.dtype == DTYPE_I8)
+        launch_cached<__half, kv_i8>(j, stream);
+    else if (j.a.kv.dtype == DTYPE_F8_E4M3)
+        launch_cached<__half, kv_e4m3>(j, stream);
+    else if (j.a.dtype == DTYPE_BF16)
+        launch_cached<__nv_bfloat16, __nv_bfloat16>(j, stream);
+    else
+        launch_cached<__half, __half>(j, stream);
 }
 
 // Of one row: the parts of every head at every split, and a counter for each group of heads.
@@ -605,8 +663,10 @@ size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
 }
 
 bool covers(const struct cuda_attention *a) {
-    return (a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16) && a->kv.dtype == a->dtype &&
-           a->kv.head_dim % 8 == 0 && a->kv.head_dim <= 256 && a->kv.block_tokens % RUN == 0 &&
+    const bool eight = kv_is_8bit(a->kv.dtype);
+    return (a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16) &&
+           (eight || a->kv.dtype == a->dtype) && a->kv.head_dim % (eight ? 16 : 8) == 0 &&
+           a->kv.head_dim <= 256 && a->kv.block_tokens % RUN == 0 &&
            a->n_heads % a->kv.n_kv_heads == 0;
 }
 
@@ -624,10 +684,7 @@ int launch_rows(const struct cuda_attention *a, bool tiles, int n, cudaStream_t 
         int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
         int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
         j.counters = (int32_t *)((char *)a->work + a->work_bytes / 4 * 4) - at_once * units;
-        if (a->dtype == DTYPE_BF16)
-            launch_typed<__nv_bfloat16>(j, stream);
-        else
-            launch_typed<__half>(j, stream);
+        launch_typed(j, stream);
     }
     return cuda_launched("attention_decode");
 }

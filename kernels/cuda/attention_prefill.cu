@@ -1,6 +1,6 @@
 // Attention of tiles of rows over the block ring: for rows of one sequence with consecutive
-// positions, out = softmax(scale q.k + alibi) v over what each row sees. bf16 and f16, head_dim a
-// multiple of 16 up to 256.
+// positions, out = softmax(scale q.k + alibi) v over what each row sees. bf16 and f16, with a cache
+// of the same or of 8 bits, head_dim a multiple of 16 up to 256.
 //
 // Bound by the tensor cores: 4 * keys * head_dim operations for each (row, head). mma.sync with 16
 // query rows a warp is held back by shared memory (each word of K and V feeds one product a warp):
@@ -16,9 +16,13 @@
 //     the other is worked on. What no row of the block may see is not read (its block may be gone).
 //   - Online softmax in F32 (Dao et al., FlashAttention-2); the scores' registers become the
 //     probabilities' operand as they are.
+//   - A cache of 8 bits comes as it is and is widened to T in shared memory, once for all rows of
+//   the
+//     block: keys without their scale, which is exact, and the scores get it; values with theirs.
+//     One buffer for each, since the next run's bytes have a place of their own meanwhile.
 //   - 16-byte words of a row of shared memory are swizzled by the row's number: the 8 rows that
 //     ldmatrix takes at once lie in different banks.
-#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/attention_8bit.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include <math.h>
 
@@ -31,6 +35,10 @@ template <int DIM> struct shape {         // DIM: head_dim rounded up to 64, 128
     static constexpr int words = DIM / 8; // of 16 bytes in a row of shared memory
     static constexpr size_t buffer_bytes = (size_t)KEYS * DIM * 2;
     static constexpr size_t bytes = 4 * buffer_bytes; // K, K, V, V
+    // 8 bits: K and V widened, the keys' scales; then both as they came, and their scales.
+    static constexpr size_t scales_8bit = 2 * buffer_bytes, raw_8bit = scales_8bit + KEYS * 4;
+    static constexpr size_t raw_scales_8bit = raw_8bit + 2 * KEYS * DIM;
+    static constexpr size_t bytes_8bit = raw_scales_8bit + 2 * KEYS * 4;
 };
 
 // What a query row sees: [sink_first, sink_end) and [first, position].
@@ -126,7 +134,87 @@ __device__ __forceinline__ void request(const struct cuda_attention &a, const st
     }
 }
 
-template <typename T, int DIM>
+// The same for a cache of 8 bits, to `raw` (keys, values) and their scales.
+template <int DIM>
+__device__ __forceinline__ void request_8bit(const struct cuda_attention &a,
+                                             const struct cuda_seq &seq, int kv_head,
+                                             const struct sight &oldest, const struct sight &newest,
+                                             int run, uint32_t raw, uint32_t raw_scales) {
+    constexpr int words = DIM / 16, step = THREADS / words; // rows apart
+    const struct cuda_kv &kv = a.kv;
+    const int r0 = (int)threadIdx.x / words, at = (int)threadIdx.x % words * 16, p0 = run * KEYS;
+    const int dim = kv.head_dim, bt = kv.block_tokens;
+    const int64_t values = (int64_t)kv.n_kv_heads * bt * dim;
+    const char *layer = (const char *)kv.data + a.layer * (int64_t)kv.layer_bytes;
+    auto held = [&](int p) { // as above
+        return (p >= oldest.sink_first && p < newest.sink_end) ||
+               (p >= oldest.first && p <= newest.position);
+    };
+    auto block_of = [&](int p) { return layer + kv_block(a.b, seq, p) * (int64_t)kv.block_bytes; };
+    // One block, which some row sees; else each key's own.
+    const char *common = bt % KEYS == 0 ? block_of(p0) : NULL;
+#pragma unroll
+    for (int i = 0; i < KEYS / step; i++) {
+        const int r = r0 + i * step, p = p0 + r;
+        const bool valid = at < dim && held(p);
+        const char *from = layer;
+        if (valid)
+            from = (common ? common : block_of(p)) + ((int64_t)kv_head * bt + p % bt) * dim + at;
+        copy_async(raw + (uint32_t)(r * DIM + at), from, valid);
+        copy_async(raw + (uint32_t)((KEYS + r) * DIM + at), from + values, valid);
+    }
+    const int r = (int)threadIdx.x % KEYS, of_value = (int)threadIdx.x / KEYS, p = p0 + r;
+    const bool valid = held(p);
+    const char *from = layer;
+    if (valid)
+        from = (common ? common : block_of(p)) + cuda_kv_scales(kv) +
+               (((int64_t)of_value * kv.n_kv_heads + kv_head) * bt + p % bt) * 4;
+    copy_async_4(raw_scales + threadIdx.x * 4, from, valid);
+}
+
+// Two f16, times the scale, as T.
+template <typename T> __device__ __forceinline__ uint32_t rescaled(uint32_t pair, float scale) {
+    float2 v = unpack2(pair, __half());
+    return pack2<T>(v.x * scale, v.y * scale);
+}
+
+// 16 bytes as two words of T.
+template <typename T, typename C>
+__device__ __forceinline__ void widen_word(uint4 (&out)[2], uint4 raw, float scale, C c) {
+    const uint32_t four[4] = {raw.x, raw.y, raw.z, raw.w};
+    uint32_t *to = (uint32_t *)out;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        to[2 * i] = rescaled<T>(low_pair(four[i], c), scale);
+        to[2 * i + 1] = rescaled<T>(high_pair(four[i], c), scale);
+    }
+}
+
+// A run's bytes to K and V as the products want them.
+template <typename T, int DIM> __device__ __forceinline__ void widen_run(char *shared, bool int8) {
+    using S = shape<DIM>;
+    constexpr int words = DIM / 16, step = THREADS / words;
+    const int r0 = (int)threadIdx.x / words, w = (int)threadIdx.x % words;
+    const char *raw = shared + S::raw_8bit;
+    const float *scales = (const float *)(shared + S::raw_scales_8bit);
+#pragma unroll 4
+    for (int i = 0; i < 2 * KEYS / step; i++) { // keys, then values
+        const int r = r0 + i * step;
+        const float scale = r < KEYS ? 1.0f : scales[r];
+        const uint4 from = *(const uint4 *)(raw + r * DIM + w * 16);
+        char *to = shared + (r < KEYS ? 0 : S::buffer_bytes);
+        uint4 out[2];
+        if (int8)
+            widen_word<T>(out, from, scale, kv_i8());
+        else
+            widen_word<T>(out, from, scale, kv_e4m3());
+        *(uint4 *)(to + swizzled<DIM>(r % KEYS, 2 * w)) = out[0];
+        *(uint4 *)(to + swizzled<DIM>(r % KEYS, 2 * w + 1)) = out[1];
+    }
+    if (threadIdx.x < KEYS) ((float *)(shared + S::scales_8bit))[threadIdx.x] = scales[threadIdx.x];
+}
+
+template <typename T, bool EIGHT, int DIM> // EIGHT: the cache has 8 bits, else T
 __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     prefill_kernel(const __grid_constant__ struct cuda_attention a, int m_blocks) {
     using S = shape<DIM>;
@@ -163,15 +251,26 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
                     ((int64_t)(tile.row + token) * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
     }
 
-    const uint32_t k_buffer = shared_address(shared), v_buffer = k_buffer + 2 * S::buffer_bytes;
+    const uint32_t k_buffer = shared_address(shared);
+    const uint32_t v_buffer = k_buffer + (EIGHT ? 1 : 2) * S::buffer_bytes;
     const struct runs runs = runs_of(oldest, newest);
     const int n_sinks = runs.sinks.end - runs.sinks.begin;
     const int n_runs = n_sinks + runs.window.end - runs.window.begin;
     auto run_at = [&](int i) {
         return i < n_sinks ? runs.sinks.begin + i : runs.window.begin + i - n_sinks;
     };
-    request<DIM>(a, seq, kv_head, oldest, newest, run_at(0), k_buffer, v_buffer);
-    copy_commit();
+    auto request_run = [&](int run, int buffer) {
+        if constexpr (EIGHT)
+            request_8bit<DIM>(a, seq, kv_head, oldest, newest, run,
+                              k_buffer + (uint32_t)S::raw_8bit,
+                              k_buffer + (uint32_t)S::raw_scales_8bit);
+        else
+            request<DIM>(a, seq, kv_head, oldest, newest, run,
+                         k_buffer + (uint32_t)(buffer * S::buffer_bytes),
+                         v_buffer + (uint32_t)(buffer * S::buffer_bytes));
+        copy_commit();
+    };
+    request_run(run_at(0), 0);
 
     // Q stays in registers as A: words 2 of 16 k in the order in which ldmatrix gives K.
     uint32_t q[DIM / 16][4];
@@ -187,14 +286,21 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     float out[DIM / 8][4] = {};
     float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
     for (int i = 0; i < n_runs; i++) {
-        const int run = run_at(i), buffer = i % 2;
-        if (i + 1 < n_runs)
-            request<DIM>(a, seq, kv_head, oldest, newest, run_at(i + 1),
-                         k_buffer + (uint32_t)((1 - buffer) * S::buffer_bytes),
-                         v_buffer + (uint32_t)((1 - buffer) * S::buffer_bytes));
-        copy_commit();
-        copy_wait<1>();
-        __syncthreads();
+        const int run = run_at(i), buffer = EIGHT ? 0 : i % 2;
+        if constexpr (EIGHT) {
+            copy_wait<0>();
+            __syncthreads();
+            widen_run<T, DIM>(shared, a.kv.dtype == DTYPE_I8);
+            __syncthreads(); // widened, and the next run's bytes may come
+            if (i + 1 < n_runs) request_run(run_at(i + 1), 0);
+        } else {
+            if (i + 1 < n_runs)
+                request_run(run_at(i + 1), 1 - buffer);
+            else
+                copy_commit();
+            copy_wait<1>();
+            __syncthreads();
+        }
         const uint32_t k = k_buffer + (uint32_t)(buffer * S::buffer_bytes);
         const uint32_t v = v_buffer + (uint32_t)(buffer * S::buffer_bytes);
 
@@ -212,6 +318,15 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
             }
         }
 
+        if constexpr (EIGHT) {
+            const float *scales = (const float *)(shared + S::scales_8bit);
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+                const float2 two = *(const float2 *)(scales + n * 8 + 2 * t);
+                score[n][0] *= two.x, score[n][1] *= two.y;
+                score[n][2] *= two.x, score[n][3] *= two.y;
+            }
+        }
         const int p0 = run * KEYS;
         const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
                               (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
@@ -306,26 +421,36 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     }
 }
 
-template <typename T, int DIM> void launch(const struct cuda_attention *a, cudaStream_t stream) {
-    auto kernel = prefill_kernel<T, DIM>;
+template <typename T, bool EIGHT, int DIM>
+void launch(const struct cuda_attention *a, cudaStream_t stream) {
+    auto kernel = prefill_kernel<T, EIGHT, DIM>;
+    constexpr size_t bytes = EIGHT ? shape<DIM>::bytes_8bit : shape<DIM>::bytes;
     static bool raised; // a failure shows at the launch
     if (!raised)
         raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)shape<DIM>::bytes) == cudaSuccess;
+                                      (int)bytes) == cudaSuccess;
     int group = a->n_heads / a->kv.n_kv_heads;
     int m_blocks = (CUDA_TILE_ROWS * group + ROWS - 1) / ROWS;
     pdl_launch(kernel, dim3((unsigned)(a->n_tiles * a->kv.n_kv_heads * m_blocks)), dim3(THREADS),
-               shape<DIM>::bytes, stream, *a, m_blocks);
+               bytes, stream, *a, m_blocks);
+}
+
+template <typename T, bool EIGHT>
+void launch_cached(const struct cuda_attention *a, cudaStream_t stream) {
+    int dim = a->kv.head_dim;
+    if (dim <= 64)
+        launch<T, EIGHT, 64>(a, stream);
+    else if (dim <= 128)
+        launch<T, EIGHT, 128>(a, stream);
+    else
+        launch<T, EIGHT, 256>(a, stream);
 }
 
 template <typename T> void launch_typed(const struct cuda_attention *a, cudaStream_t stream) {
-    int dim = a->kv.head_dim;
-    if (dim <= 64)
-        launch<T, 64>(a, stream);
-    else if (dim <= 128)
-        launch<T, 128>(a, stream);
+    if (kv_is_8bit(a->kv.dtype))
+        launch_cached<T, true>(a, stream);
     else
-        launch<T, 256>(a, stream);
+        launch_cached<T, false>(a, stream);
 }
 
 } // namespace
@@ -334,8 +459,9 @@ int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream) 
     if (a->n_tiles == 0) return 0;
     // One order of each sum for decode rows and tiles: the decode kernel does both.
     if (a->deterministic) return cuda_attention_rows_of_tiles(a, stream);
-    if ((a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) || a->kv.dtype != a->dtype ||
-        a->kv.head_dim % 16 != 0 || a->kv.head_dim > 256 || a->n_heads % a->kv.n_kv_heads != 0)
+    if ((a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) ||
+        (a->kv.dtype != a->dtype && !kv_is_8bit(a->kv.dtype)) || a->kv.head_dim % 16 != 0 ||
+        a->kv.head_dim > 256 || a->n_heads % a->kv.n_kv_heads != 0)
         return CUDA_NOT_MINE;
     if (a->dtype == DTYPE_BF16)
         launch_typed<__nv_bfloat16>(a, stream);

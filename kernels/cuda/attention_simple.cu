@@ -1,8 +1,10 @@
 // Attention for any shape and dtype, a block for each (row, head): the reference for the fast ones.
 // Keys are walked in ascending order in runs of 128 that begin at absolute multiples of 128, with
 // an online softmax (Milakov and Gimelshein 2018) from run to run; a key that the row does not see
-// adds nothing. So the bits depend on the row's position, window, query and cache alone.
+// adds nothing. So the bits depend on the row's position, window, query and cache alone. Keys of 8
+// bits are multiplied as they are, their scale comes to the score; values' to the probability.
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kv_8bit.cuh"
 
 enum { RUN = 128 };
 
@@ -36,6 +38,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
 
     struct kv_span see = kv_visible(t, s.memory_len, s.sink_len, a.window);
     int64_t v_offset = (int64_t)n_kv * s.block_tokens * dim; // from a key to its value, elements
+    const bool eight = kv_is_8bit(a.kv.dtype);
     float max = -INFINITY, sum = 0.0f, out[DIMS] = {};
     bool sinks = see.sink_first < see.sink_end;
     int64_t begin = (sinks ? see.sink_first : see.first) / RUN * RUN;
@@ -46,22 +49,27 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
         }
         int64_t p = run + threadIdx.x;
         bool visible = p <= t && (p >= see.first || (p >= see.sink_first && p < see.sink_end));
-        float score = -INFINITY;
+        float score = -INFINITY, value_scale = 1.0f;
         const char *k = NULL;
         if (visible) {
             int64_t at = (int64_t)kv_head * s.block_tokens + p % s.block_tokens;
-            k = (const char *)a.kv.data + (size_t)a.layer * a.kv.layer_bytes +
-                (size_t)kv_block(a.b, s, (int32_t)p) * a.kv.block_bytes +
-                at * dim * (a.kv.dtype == DTYPE_F32 ? 4 : 2);
+            const char *part = (const char *)a.kv.data + (size_t)a.layer * a.kv.layer_bytes +
+                               (size_t)kv_block(a.b, s, (int32_t)p) * a.kv.block_bytes;
+            k = part + at * dim * (a.kv.dtype == DTYPE_F32 ? 4 : eight ? 1 : 2);
             float dot = 0.0f;
             for (int32_t i = 0; i < dim; i++) dot += query[i] * load_as_float(k, a.kv.dtype, i);
+            if (eight) {
+                const float *scale = (const float *)(part + cuda_kv_scales(a.kv)) + at;
+                dot *= scale[0];
+                value_scale = scale[(int64_t)n_kv * s.block_tokens];
+            }
             score = dot * a.scale;
             if (a.alibi_slopes) score += a.alibi_slopes[head] * (float)(p - t);
         }
         float top = fmaxf(max, block_max(score));
         float e = visible ? expf(score - top) : 0.0f;
         float factor = max == -INFINITY ? 0.0f : expf(max - top);
-        weight[threadIdx.x] = e;
+        weight[threadIdx.x] = visible ? e * value_scale : 0.0f;
         key_at[threadIdx.x] = k;
         sum = sum * factor + block_sum(e); // ends with a barrier
         max = top;
@@ -70,7 +78,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
             if (d >= dim) break;
             float o = out[j] * factor;
             for (int32_t i = 0; i < RUN; i++)
-                if (weight[i] > 0.0f)
+                if (weight[i] != 0.0f) // also a scale that is no number
                     o += weight[i] * load_as_float(key_at[i], a.kv.dtype, v_offset + d);
             out[j] = o;
         }

@@ -1,8 +1,9 @@
 // The cache arena on the GPU: layer after layer, in a layer block after block, K (n_kv_heads,
-// block_tokens, head_dim), then V. Attention reads all blocks of one layer: were a block's layers
-// together, each 16 KB would be in a page of its own, and finding pages would take longer than
-// reading them.
+// block_tokens, head_dim), then V; with 8 bits their scales behind both. Attention reads all blocks
+// of one layer: were a block's layers together, each 16 KB would be in a page of its own, and
+// finding pages would take longer than reading them.
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/kv_quant.h"
 
 struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
     size_t part = kv->block_bytes / (size_t)kv->n_layers;
@@ -17,8 +18,10 @@ struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
 }
 
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *kv) {
-    size_t values = (size_t)kv->n_kv_heads * 2 * (size_t)kv->head_dim * (size_t)kv->block_tokens;
-    return ((values * dtype_size(kv->dtype) + 255) & ~(size_t)255) * (size_t)kv->n_layers;
+    size_t vectors = (size_t)kv->n_kv_heads * 2 * (size_t)kv->block_tokens;
+    size_t bytes = vectors * (size_t)kv->head_dim * dtype_size(kv->dtype);
+    if (kv_is_8bit(kv->dtype)) bytes = ((bytes + 15) & ~(size_t)15) + vectors * sizeof(float);
+    return ((bytes + 255) & ~(size_t)255) * (size_t)kv->n_layers;
 }
 
 // A stream of its own: copies over the bus run beside the steps, not between them.
@@ -43,7 +46,8 @@ void cuda_kv_copies_release(struct cuda_backend *cuda) {
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
     struct cuda_backend *cuda = cuda_of(be);
     kv->data = NULL;
-    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16)
+    if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16 &&
+        !kv_is_8bit(kv->dtype))
         return err_set(err, E_UNSUPPORTED, "a cache of type %s is not supported on the GPU",
                        dtype_name(kv->dtype));
     if (kv->n_layers < 1 || kv->n_kv_heads < 1 || kv->head_dim < 1 || kv->n_blocks < 1 ||

@@ -1,9 +1,12 @@
 // What happens to q, k and v between their projection and attention, in one pass: RMS norm of each
 // q and k head, rotation, and the store into the cache. A warp for each (row, head), the head in
 // shared memory as F32; values are rounded to T where the separate ops would have stored them, so
-// any division into calls gives the same bits.
+// any division into calls gives the same bits. A cache of 8 bits gets these rounded values
+// quantised (kernels/kv_quant.h), here and once.
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kv_8bit.cuh"
 #include "kernels/cuda/pdl.cuh"
+#include <cuda_fp8.h>
 
 enum { WARPS = 4 };
 
@@ -34,6 +37,25 @@ __device__ void rotate_head(float *head, enum rope_style style, int32_t rot_dim,
     __syncwarp();
 }
 
+// A vector of 8 bits, and its scale: `vector` is its number in the block, `to` the block's layer.
+__device__ void store_8bit(const struct cuda_kv &kv, char *to, int64_t vector, const float *head,
+                           int32_t lane) {
+    uint32_t largest = 0;
+    int32_t dim = kv.head_dim;
+    for (int32_t i = lane; i < dim; i += 32)
+        largest = max(largest, __float_as_uint(head[i]) & 0x7fffffff);
+    for (int step = 16; step > 0; step >>= 1)
+        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    struct kv_scale s = kv_scale_of(kv.dtype, largest);
+    uint8_t *row = (uint8_t *)to + vector * dim;
+    for (int32_t i = lane; i < dim; i += 32) {
+        float q = head[i] * s.inverse;
+        row[i] = kv.dtype == DTYPE_I8 ? (uint8_t)__float2int_rn(q)
+                                      : __nv_cvt_float_to_fp8(q, __NV_SATFINITE, __NV_E4M3);
+    }
+    if (lane == 0) ((float *)(to + cuda_kv_scales(kv)))[vector] = s.scale;
+}
+
 // Heads are numbered q, k, v, as they lie in qkv.
 template <typename T>
 __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) {
@@ -62,8 +84,12 @@ __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) 
     int32_t block = kv_block(a.b, s, position), slot = position % s.block_tokens;
     if (block < 0) return;
     int64_t at = ((int64_t)(h >= n_qk) * n_kv + kv_head) * s.block_tokens + slot;
-    void *to =
+    char *to =
         (char *)a.kv.data + (size_t)a.layer * a.kv.layer_bytes + (size_t)block * a.kv.block_bytes;
+    if (kv_is_8bit(a.kv.dtype)) {
+        store_8bit(a.kv, to, at, head, lane);
+        return;
+    }
     for (int32_t i = lane; i < dim; i += 32)
         store_from_float(to, a.kv.dtype, at * dim + i, head[i]);
 }

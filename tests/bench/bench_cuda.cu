@@ -129,6 +129,10 @@ int main(int argc, char **argv) {
     fill_kernel<<<1056, 256, 0, stream>>>((uint16_t *)pool, pool_bytes / 2, 1, 0.05f, 0);
     MUST(cudaStreamSynchronize(stream));
     measure_ceiling();
+    for (int i = 1; i < argc; i++) { // the cache's type for the parts below
+        if (!strcmp(argv[i], "kv=int8")) timed_cache = DTYPE_I8;
+        if (!strcmp(argv[i], "kv=fp8")) timed_cache = DTYPE_F8_E4M3;
+    }
     if (wanted("linear")) time_linears();
     if (wanted("decode")) time_decodes();
     if (wanted("prefill")) time_prefills();

@@ -2,6 +2,9 @@
 #pragma once
 #include "tests/bench/cuda_timing.cuh"
 
+// The cache's type in what is timed; DTYPE_COUNT: the activations'.
+static enum dtype timed_cache = DTYPE_COUNT;
+
 struct seq_case {
     int first, n_rows; // positions [first, first + n_rows)
     int memory_len, sink_len;
@@ -61,7 +64,8 @@ struct attention_set {
                 order[(uint32_t)(rng_state = rng_state * 6364136223846793005ull + 1) % (i + 1)]);
         for (auto &m : maps)
             if (m >= 0) m = order[m];
-        block_bytes = (size_t)2 * c.n_kv_heads * c.block_tokens * c.head_dim * 2;
+        const size_t vectors = (size_t)2 * c.n_kv_heads * c.block_tokens;
+        block_bytes = vectors * (timed_cache == DTYPE_COUNT ? 2 * c.head_dim : c.head_dim + 4);
         layer_bytes = block_bytes * (size_t)n_blocks;
     }
     int slot(int s, int p) const {
@@ -109,7 +113,7 @@ static struct cuda_attention attention_args_of(const attention_set &s, const dev
     struct cuda_attention a = {};
     a.out = out, a.qkv = qkv, a.dtype = c.dtype;
     a.kv.data = cache, a.kv.block_bytes = s.block_bytes, a.kv.layer_bytes = s.layer_bytes,
-    a.kv.dtype = c.dtype;
+    a.kv.dtype = timed_cache == DTYPE_COUNT ? c.dtype : timed_cache;
     a.kv.n_layers = s.n_layers, a.kv.n_kv_heads = c.n_kv_heads, a.kv.head_dim = c.head_dim;
     a.kv.block_tokens = c.block_tokens;
     a.b = b.get();
@@ -299,7 +303,8 @@ static void time_decode(const char *what, const attention_case &c, int n_layers)
     });
     double keys = 0;
     for (const struct seq_case &q : c.seqs) keys += std::min(q.first + 1, q.memory_len);
-    print_rate(what, keys * c.n_kv_heads * c.head_dim * 4, s / n_layers);
+    double vector = timed_cache == DTYPE_COUNT ? 2 * c.head_dim : c.head_dim + 4; // bytes
+    print_rate(what, keys * c.n_kv_heads * 2 * vector, s / n_layers);
 }
 
 static void time_decodes(void) {

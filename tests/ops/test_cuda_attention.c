@@ -116,8 +116,8 @@ static struct shape plain(const struct twin *w) {
 }
 
 static void shapes(const struct twin *w) {
-    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    for (int t = 0; t < 3; t++) {
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_I8, DTYPE_F8_E4M3};
+    for (int t = 0; t < 5; t++) {
         struct shape s = plain(w);
         s.kv_dtype = types[t];
         s.memory_len = 300;
@@ -130,6 +130,29 @@ static void shapes(const struct twin *w) {
     check_shape(w, s);
     s.n_heads = 4, s.n_kv_heads = 4, s.memory_len = 100, s.sink_len = 4;
     check_shape(w, s);
+}
+
+// Caches of 8 bits where their kernels have cases of their own: widths of shared memory, more than
+// eight heads in a group, heads that fill no whole width, blocks smaller than a run, windows.
+static void eight_bits(const struct twin *w) {
+    static const int32_t sizes[] = {16, 64, 80, 128, 192, 256, 24};
+    for (int i = 0; i < 7; i++) {
+        struct shape s = plain(w);
+        s.kv_dtype = i % 2 ? DTYPE_I8 : DTYPE_F8_E4M3;
+        s.head_dim = sizes[i], s.n_heads = i % 3 ? 4 : 18, s.n_kv_heads = i % 3 ? 4 : 2;
+        s.memory_len = i % 3 ? 150 : 500, s.sink_len = 4, s.block_tokens = i % 2 ? 64 : 16;
+        check_shape(w, s);
+    }
+    for (int fp8 = 0; fp8 < 2; fp8++) {
+        struct shape s = plain(w);
+        s.kv_dtype = fp8 ? DTYPE_F8_E4M3 : DTYPE_I8, s.head_dim = 128;
+        s.memory_len = 90, s.sink_len = 7, s.block_tokens = fp8 ? 1 : 4;
+        check_shape(w, s);
+        s.block_tokens = 128, s.sink_len = 70, s.window = 20;
+        check_shape(w, s);
+        s.window = 0, s.alibi = true;
+        check_shape(w, s);
+    }
 }
 
 static void windows(const struct twin *w) {
@@ -170,12 +193,13 @@ static void long_context(const struct twin *w) {
     struct shape s = plain(w);
     s.n_heads = 4, s.n_kv_heads = 2, s.block_tokens = 64, s.n_layers = 1, s.layer = 0;
     s.slack = 400;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         const int32_t lens[] = {test_scaled(2600), test_scaled(900)}, most = test_scaled(400);
         const int32_t last = lens[0] - 10;
         struct world o;
         s.memory_len = i == 0 ? 4000 : 1300;
         s.sink_len = i == 2 ? 600 : 4;
+        s.kv_dtype = i < 3 ? w->t : i == 3 ? DTYPE_I8 : DTYPE_F8_E4M3;
         world_init(&o, w, &s, lens, 2);
         while (o.seqs[0].done < last) {
             int32_t left = last - o.seqs[0].done, chunk = left < most ? left : most;
@@ -204,11 +228,12 @@ static void finish(const struct twin *w) {
     be->ops->rope_angles(be, ga, run, gf, ROT, 1);
     for (int style = 0; style < 2; style++)
         for (int norm = 0; norm < 2; norm++) {
+            enum dtype cached = style == norm ? w->t : norm ? DTYPE_I8 : DTYPE_F8_E4M3;
             struct kv_store kv[2];
             uint8_t *bytes[2];
             void *q[2];
             for (int i = 0; i < 2; i++) {
-                kv[i] = (struct kv_store){NULL, 0, w->t, 3, KV, DIM, 8, 2};
+                kv[i] = (struct kv_store){NULL, 0, cached, 3, KV, DIM, 8, 2};
                 assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
                 bytes[i] = calloc(2, kv[i].block_bytes);
                 be->ops->mem_write(be, kv[i].data, bytes[i], 2 * kv[i].block_bytes);
@@ -270,6 +295,9 @@ static void unmapped(const struct twin *w) {
 static void test_shapes(void **state) {
     twin_each(shapes);
 }
+static void test_eight_bits(void **state) {
+    twin_each(eight_bits);
+}
 static void test_windows(void **state) {
     twin_each(windows);
 }
@@ -294,7 +322,7 @@ int main(void) {
         cmocka_unit_test(test_shapes),     cmocka_unit_test(test_windows),
         cmocka_unit_test(test_head_sizes), cmocka_unit_test(test_long_context),
         cmocka_unit_test(test_finish),     cmocka_unit_test(test_block_copy),
-        cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_unmapped),   cmocka_unit_test(test_eight_bits),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while
     return cmocka_run_group_tests(tests, NULL, NULL);
