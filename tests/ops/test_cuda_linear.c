@@ -204,6 +204,65 @@ static void numbers_8bit(const struct twin *w) {
     }
 }
 
+// Gate and activation in the narrow kernel, against the CPU's linear and activate: T's rounding
+// between them is the product's.
+static void check_activated(const struct twin *w, enum dtype stored, int32_t block_k, int32_t rows,
+                            int32_t cols, int32_t n, bool gated) {
+    const int32_t blocks = fp8_blocks(cols, block_k), width = gated ? rows / 2 : rows;
+    op_seed((uint64_t)(rows + cols + n));
+    void *data = malloc((size_t)(rows * cols) * dtype_size(stored));
+    float *scales = malloc((size_t)(rows * blocks) * sizeof *scales);
+    bool in_8bit = dtype_size(stored) == 1;
+    for (int32_t i = 0; i < rows * blocks; i++) scales[i] = 0.0004f * (1 + (float)(i % 7));
+    for (int32_t i = 0; i < rows * cols; i++) {
+        float v = op_random();
+        if (stored == DTYPE_I8)
+            ((int8_t *)data)[i] = (int8_t)(v * 40);
+        else if (in_8bit)
+            ((uint8_t *)data)[i] = e4m3_from_f32(v * 60);
+        else
+            op_write(stored, data, i, twin_round(w->t, v * 0.05f));
+    }
+    struct tensor_view v = {data, stored, rows, cols, cols, 1, in_8bit ? scales : NULL, block_k};
+    struct weight cw, gw;
+    assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cw, &v, 1, NULL), 0);
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
+    float *x = twin_floats(w, n * cols), *bias = op_floats(rows);
+    float *h = malloc((size_t)(n * rows) * sizeof *h), *y = malloc((size_t)(n * width) * sizeof *y);
+    w->cpu->ops->linear(w->cpu, LINEAR_STORE, h, x, n, &cw, bias);
+    w->cpu->ops->activate(w->cpu, ACT_SILU, gated, y, h, n, width);
+    void *gx = twin_up(w, x, n * cols), *gy = twin_up(w, NULL, n * width);
+    float *gb = twin_up_bytes(w, bias, (size_t)rows * 4);
+    int rc = w->gpu->ops->linear_activate(w->gpu, gy, gx, n, &gw, gb, ACT_SILU, gated);
+    char what[160];
+    snprintf(what, sizeof what, "linear_activate: (%d, %d) n %d %s/%s%s", rows, cols, n,
+             dtype_name(w->t), dtype_name(stored), gated ? " gated" : "");
+    // Two factors, each rounded once, of sizes up to about ten.
+    if (rc != OP_DECLINED) {
+        assert_int_equal(rc, 0);
+        twin_compare(w, gy, w->t, y, n * width, 4.1, 12 * twin_unit(w->t), what);
+    } else if (w->t != DTYPE_F32) {
+        fail_msg("%s: declined", what);
+    }
+    w->cpu->ops->weight_release(w->cpu, &cw);
+    w->gpu->ops->weight_release(w->gpu, &gw);
+    twin_free(w, gx), twin_free(w, gy), twin_free(w, gb);
+    free(data), free(scales), free(x), free(bias), free(h), free(y);
+}
+
+static void activated(const struct twin *w) {
+    const struct {
+        enum dtype stored;
+        int32_t block_k;
+    } kinds[] = {{w->t, 0}, {DTYPE_I8, 0}, {DTYPE_F8_E4M3, 0}, {DTYPE_F8_E4M3, FP8_BLOCK}};
+    for (int k = 0; k < 4; k++)
+        for (int gated = 0; gated < 2; gated++)
+            for (int32_t n = 1; n <= 32; n += 1 + n * 2 / 3) {
+                check_activated(w, kinds[k].stored, kinds[k].block_k, 392, 256, n, gated);
+                check_activated(w, kinds[k].stored, kinds[k].block_k, 200, 520, n, gated);
+            }
+}
+
 static void test_shapes(void **state) {
     twin_each(shapes);
 }
@@ -219,6 +278,9 @@ static void test_integers(void **state) {
 static void test_numbers_8bit(void **state) {
     twin_each(numbers_8bit);
 }
+static void test_activated(void **state) {
+    twin_each(activated);
+}
 static void test_same_bits(void **state) {
     twin_each(same_bits);
 }
@@ -230,8 +292,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shapes),       cmocka_unit_test(test_widths),
         cmocka_unit_test(test_stacks),       cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_numbers_8bit), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_numbers_8bit), cmocka_unit_test(test_activated),
+        cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_refused),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while
     return cmocka_run_group_tests(tests, NULL, NULL);
