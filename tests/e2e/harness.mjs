@@ -80,9 +80,11 @@ export class Server {
   async ready(timeoutMs = 60000) {
     await until('the server to be ready', async () => {
       if (this.status) throw new Error(`the server ended (${JSON.stringify(this.status)}):\n${this.log}`);
-      const answer = await fetch(`${this.url}/readyz`).catch(() => null);
+      const answer = await fetch(`${this.url}/readyz`, { signal: AbortSignal.timeout(10000) }).catch(() => null);
       return answer?.ok;
-    }, timeoutMs);
+    }, timeoutMs).catch((error) => { // and what it was at
+      throw this.status ? error : new Error(`${error.message}; the server runs, and said:\n${this.log}`);
+    });
   }
 
   /** Sends a signal and waits for the end; gives { code, signal }. */
