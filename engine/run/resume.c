@@ -34,6 +34,13 @@ bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_
     return true;
 }
 
+bool instance_resume_serves(const struct sequence *s, const struct sequence_shape *shape,
+                            const int32_t *ids, int64_t n_ids) {
+    return s->ring.memory_len == shape->memory_len && s->ring.sink_len == shape->sink_len &&
+           s->group == shape->group &&
+           sequence_common_prefix(s->image_ids, s->n_image, ids, n_ids - 1) >= s->resume->n;
+}
+
 // Few at a time, from blocks that nobody holds and no running turn has been promised: whoever hints
 // and never comes costs others nothing.
 enum { MOST_WARM = 8 };

@@ -6,6 +6,7 @@
 
 struct instance;
 struct sequence;
+struct sequence_shape;
 
 enum resume_stage { RESUME_BLOCKS, RESUME_COPY };
 struct resume {
@@ -26,6 +27,9 @@ bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_
 // blocks that are neither held nor promised.
 void instance_warm(struct instance *in, struct sequence *s);
 void instance_not_warm(struct instance *in, struct sequence *s);
+// Whether what is on its way is all of it the beginning of this log, as this turn's window sees it.
+bool instance_resume_serves(const struct sequence *s, const struct sequence_shape *shape,
+                            const int32_t *ids, int64_t n_ids);
 // Goes on with all of them. True when there is more to do at once.
 bool instance_resume(struct instance *in);
 // What has been brought back is given up; the image stays. Of one that is not resuming: nothing.

@@ -196,8 +196,13 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
         .block_tokens = in->opt.block_tokens,
         .session_len = in->opt.max_session_len,
     };
-    TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
-                       err));
+    // After a hint its cache may be on its way: that is waited for if it is what this turn needs.
+    // Until it is there the ring holds nothing that could be compared.
+    if (s->resume && !instance_resume_serves(s, &shape, t->spec.ids, t->n_log))
+        instance_resume_abort(in, s);
+    if (!s->resume)
+        TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
+                           err));
     instance_park_ask(in, s, false);
     if (!s->resume) instance_not_warm(in, s);
     s->park_refused = false;

@@ -20,6 +20,57 @@ static void random_log(const struct engine *e, int32_t *log, int64_t n) {
     for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
 }
 
+// A device whose copies take their time: each is seen to be done at the fourth look, or when it is
+// waited for, and until then neither side of it holds anything.
+static struct backend_ops slow;
+static const struct backend_ops *prompt_ops; // those underneath; NULL: copies as they are
+static struct {
+    bool save, load;
+    struct kv_store *kv;
+    void *host[TIER_BATCH];
+    int32_t blocks[TIER_BATCH], n;
+} copying;
+
+static void slow_begin(const struct kv_store *kv, void *const *host, const int32_t *blocks,
+                       int32_t n) {
+    assert_false(copying.save || copying.load);
+    copying.kv = (struct kv_store *)kv;
+    copying.n = n;
+    memcpy(copying.host, host, (size_t)n * sizeof *host);
+    memcpy(copying.blocks, blocks, (size_t)n * sizeof *blocks);
+}
+static int slow_save(struct backend *be, const struct kv_store *kv, void *const *host,
+                     const int32_t *blocks, int32_t n) {
+    slow_begin(kv, host, blocks, n);
+    copying.save = true;
+    return 0;
+}
+static int slow_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                     void *const *host, int32_t n) {
+    slow_begin(kv, host, blocks, n);
+    copying.load = true;
+    return 0;
+}
+static int slow_done(struct backend *be, bool wait) {
+    static int looks;
+    if (!copying.save && !copying.load) return 1;
+    if (!wait && ++looks % 4) return 0;
+    if (copying.save)
+        prompt_ops->kv_blocks_save(be, copying.kv, copying.host, copying.blocks, copying.n);
+    else
+        prompt_ops->kv_blocks_load(be, copying.kv, copying.blocks, copying.host, copying.n);
+    copying.save = copying.load = false;
+    return 1;
+}
+static void slow_down(struct engine *e) {
+    prompt_ops = e->backend->ops;
+    slow = *prompt_ops;
+    slow.kv_blocks_save = slow_save;
+    slow.kv_blocks_load = slow_load;
+    slow.kv_copies_done = slow_done;
+    e->backend->ops = &slow;
+}
+
 static struct engine *tiered(const char *dir, int32_t chunk, int64_t blocks, int64_t host_blocks) {
     runner_host_bytes = 0;
     struct engine *e = engine_for(dir, chunk, 8, 0);
@@ -324,8 +375,9 @@ static void start(struct engine *e, uint64_t id) {
     p->turn = t.turn;
 }
 
-static void walk(const char *dir, int64_t blocks, int64_t host_blocks) {
+static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slowly) {
     struct engine *e = tiered(dir, 16, blocks, host_blocks), *calm = tiered(dir, 16, 100, 0);
+    if (slowly) slow_down(e);
     struct engine_event ev;
     memset(players, 0, sizeof players);
     memset(&books, 0, sizeof books);
@@ -384,13 +436,22 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks) {
 static void test_anything_in_any_order(void **state) {
     int64_t some = strcmp(test_device(), "cpu") ? 0 : 20;
     seed = 7;
-    walk(*state, 200, 300); // room for all
+    walk(*state, 200, 300, false); // room for all
     assert_true(books.by_source[CACHE_HOST] > some);
-    walk(*state, 40, 300); // a pool for four of sixteen
+    walk(*state, 40, 300, false); // a pool for four of sixteen
     assert_true(books.by_source[CACHE_HOST] >= some);
-    walk(*state, 40, 30); // and host memory for four
+    walk(*state, 40, 30, false); // and host memory for four
     assert_true(books.by_source[CACHE_HOST] >= some / 4 && books.by_source[CACHE_RECOMPUTED] > 5);
-    walk(*state, 14, 300); // a pool for one at a time
+    walk(*state, 14, 300, false); // a pool for one at a time
+}
+
+// Turns come while caches are on their way to where they do not belong any more.
+static void test_copies_that_take_their_time(void **state) {
+    seed = 11;
+    walk(*state, 200, 300, true);
+    walk(*state, 40, 300, true);
+    walk(*state, 40, 30, true);
+    walk(*state, 14, 300, true);
 }
 
 int main(void) {
@@ -404,6 +465,8 @@ int main(void) {
         {"fixture: the oldest goes first", test_the_oldest_goes_first, NULL, NULL,
          (void *)models[0]},
         {"fixture: anything in any order", test_anything_in_any_order, NULL, NULL,
+         (void *)models[0]},
+        {"fixture: copies that take their time", test_copies_that_take_their_time, NULL, NULL,
          (void *)models[0]},
         {"demo: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[1]},
