@@ -197,8 +197,7 @@ int main_score(int argc, char **argv) {
     struct err err = {0};
     int n_words, rc = cli_parse(&table, &s, argc, argv,
                                 "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
-                                "--compare-weights NAME | --compare-kv NAME | --compare-compute "
-                                "NAME]",
+                                "--compare-weights|-kv|-compute NAME]",
                                 "Computes a token sequence and writes the logits at each position, "
                                 "or compares them\nwith those that other weights, a cache of "
                                 "another number format, or\nproducts of bf16 give.",
