@@ -223,14 +223,15 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
     const struct weight *w = a->w;
     const int mr = item->n_rows, whole = panels_at_once(mr);
     const int32_t row = item->row - a->split_row, end = item->panel + item->n_panels;
-    group_fn *const *fns = (w->layout == PANEL_BF12 ? packed_table : plain_table)[mr - 1];
+    const bool packed = w->layout == PANEL_BF12;
     struct group g;
     _Alignas(64) stream_sums sum[LINEAR_FEW_ROWS];
     for (int32_t panel = item->panel, n; panel < end; panel += n) {
         bool half = end - panel <= whole / 2;
         n = half ? whole / 2 : whole;
         group_open(&g, w, panel, n, panel + n < end ? panel + n : item->next_panel);
-        fns[half](a, row, &g, sum);
+        group_fn *fn = packed ? packed_table[mr - 1][half] : plain_table[mr - 1][half];
+        fn(a, row, &g, sum);
         for (int p = 0; p < n && panel + p < end; p++)
             linear_finish(a, item->row, mr, panel + p, sum[0][p], STREAMS * WEIGHT_PANEL);
     }
