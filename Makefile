@@ -80,6 +80,9 @@ $(B)/%.o: %.c
 $(B)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC_RUN) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+# What only sm_90a has (kernels/cuda/hopper.cuh): the same devices, and their own instructions.
+$(B)/kernels/cuda/linear_stream.cu.o $(B)/kernels/cuda/linear_tiles.cu.o: \
+    NVCCFLAGS := $(subst _90$(CUDA_COMMA),_90a$(CUDA_COMMA),$(NVCCFLAGS:%sm_90=%sm_90a))
 # Whether there is CUDA is known to one file, and to the library's list of objects.
 $(B)/cuda-$(CUDA):
 	@mkdir -p $(@D)

@@ -1,5 +1,7 @@
 // Attention of one step: rows that are alone in their sequence go to the decode kernel, the others
-// in tiles to the prefill kernel; what one of them does not cover goes to the simple kernel.
+// in tiles to the prefill kernel; what one of them does not cover goes to the simple kernel. Where
+// the same bits are asked for whatever the batch, one kernel takes both, or the simple one does.
+#include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/backend_cuda.h"
 
 int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
@@ -22,12 +24,13 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
         .max_position = s->max_position,
         .work = cuda->attention_work,
         .work_bytes = cuda->attention_work_bytes,
-        .deterministic = cuda->deterministic,
     };
-    // Where the same bits are asked for, every row goes to the simple kernel: the decode kernel's
-    // differ between a chunk of 5 and one of 65 tokens (tests/golden, invariants in bf16).
-    int rc = cuda->deterministic ? CUDA_NOT_MINE : 0;
-    if (rc == 0 && a.n_decode) rc = cuda_attention_decode(&a, cuda->stream);
-    if (rc == 0 && a.n_tiles) rc = cuda_attention_prefill(&a, cuda->stream);
+    int rc = 0;
+    if (cuda->deterministic) {
+        rc = cuda_attention_exact(&a, cuda->stream);
+    } else {
+        if (a.n_decode) rc = cuda_attention_decode(&a, cuda->stream);
+        if (rc == 0 && a.n_tiles) rc = cuda_attention_prefill(&a, cuda->stream);
+    }
     return rc == CUDA_NOT_MINE ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
 }

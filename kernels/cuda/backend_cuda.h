@@ -7,6 +7,8 @@
 
 enum { CUDA_STAGING_BYTES = 16 << 20, CUDA_MAX_SHAPES = 64, CUDA_IDLE_GAPS = 256 };
 
+enum { CUDA_EXACT_WORK_BYTES = 64 << 20 }; // of attention that is deterministic, at least
+
 struct cuda_backend {
     struct backend base; // first: a struct backend * is a struct cuda_backend *
     int device;

@@ -1,11 +1,14 @@
 // Which kernel multiplies: narrow batches are bound by reading the weights and have kernels of
 // their own, wide ones go to cuBLASLt, and what neither takes goes to the simple one. Where the
-// same bits are asked for whatever the batch, everything goes to the one kernel whose sums know
-// nothing of n.
+// same bits are asked for whatever the batch, a matrix has one order of its sums for any number of
+// rows: that of the kernels for wide batches, and for shapes (or devices) that these do not cover,
+// the narrow one's or the simple one's.
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/cuda/linear_wide.h"
 
-// What the narrow kernel takes at once, and up to where it is the faster one.
-enum { NARROW_ROWS = 32 };
+// What the narrow kernel takes at once; up to where it is the faster one; from where on cuBLASLt
+// is.
+enum { GEMV_ROWS = 32, NARROW_ROWS = 8, WIDE_ROWS = 64 };
 
 // Any number of rows through the narrow kernel, whose sums know nothing of n.
 static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
@@ -14,13 +17,27 @@ static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
                    dtype_size(a.y_f32 ? DTYPE_F32 : a.dtype);
     int32_t n = a.n;
     for (int32_t row = 0; row < n; row += a.n) {
-        a.n = n - row < NARROW_ROWS ? n - row : NARROW_ROWS;
+        a.n = n - row < GEMV_ROWS ? n - row : GEMV_ROWS;
         int rc = cuda_gemv(&a, stream);
         if (rc != 0) return rc; // the first says it for all
         a.x = (const char *)a.x + (size_t)a.n * x_row;
         a.y = (char *)a.y + (size_t)a.n * y_row;
     }
     return 0;
+}
+
+// By our own kernels; CUDA_NOT_MINE where none takes it, or none is as fast as the library.
+static int multiply(const struct cuda_backend *cuda, const struct cuda_linear *a) {
+    int rc = CUDA_NOT_MINE;
+    if (cuda->deterministic) {
+        rc = a->n <= CUDA_STREAM_ROWS ? cuda_linear_stream(a, cuda->stream)
+                                      : cuda_linear_tiles(a, cuda->stream);
+        return rc == CUDA_NOT_MINE ? linear_by_rows(*a, cuda->stream) : rc;
+    }
+    if (a->n <= NARROW_ROWS) rc = cuda_gemv(a, cuda->stream);
+    if (rc == CUDA_NOT_MINE && a->n <= WIDE_ROWS) rc = cuda_linear_stream(a, cuda->stream);
+    if (rc == CUDA_NOT_MINE && a->n <= GEMV_ROWS) rc = cuda_gemv(a, cuda->stream);
+    return rc;
 }
 
 static struct cuda_linear describe(const struct cuda_backend *cuda, void *y, const void *x,
@@ -39,12 +56,8 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
-    int rc = CUDA_NOT_MINE;
     if (n == 0) return 0;
-    if (cuda->deterministic)
-        rc = linear_by_rows(a, cuda->stream);
-    else if (n <= NARROW_ROWS)
-        rc = cuda_gemv(&a, cuda->stream);
+    int rc = multiply(cuda, &a);
     if (rc == CUDA_NOT_MINE && !cuda->deterministic)
         rc = cublas_linear(&cuda->blas, &a, cuda->stream);
     return rc == CUDA_NOT_MINE ? cuda_linear_simple(&a, cuda->stream) : rc;
@@ -59,7 +72,6 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
     a.act = act;
     a.gated = gated;
     if (n == 0) return 0;
-    int rc = CUDA_NOT_MINE;
-    if (n <= NARROW_ROWS || cuda->deterministic) rc = linear_by_rows(a, cuda->stream);
+    int rc = multiply(cuda, &a);
     return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
 }

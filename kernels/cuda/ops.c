@@ -225,6 +225,8 @@ static int op_step_reserve(struct backend *be, const struct step_limits *l, stru
     cuda_staging_release(cuda);
     TRY(cuda_step_reserve(cuda, l->max_rows, l->max_seqs, l->max_map, err));
     size_t work = cuda_attention_work_bytes(l->max_seqs, l->n_heads, l->n_kv_heads, l->head_dim);
+    // Room for more parts of 512 positions: without it a long context is one block's work.
+    if (cuda->deterministic && work < CUDA_EXACT_WORK_BYTES) work = CUDA_EXACT_WORK_BYTES;
     cudaFree(cuda->attention_work);
     cuda->attention_work = NULL;
     cuda->attention_work_bytes = 0;

@@ -2,7 +2,7 @@
 // (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits in
 // any company), then timed beside this card's read ceiling, measured in the same run.
 //
-//     make bench-cuda ARGS="[check] [linear] [decode] [prefill] [step]"      without: all
+//     make bench-cuda ARGS="[check] [linear] [wide] [decode] [prefill] [step]"      without: all
 //
 // Exit 1 when a comparison fails. Times: graphs of many launches over buffers larger than L2
 // together, the median of several replays.
@@ -30,8 +30,8 @@ struct step_shape {
     bool gated;
 };
 
-static void time_step(const step_shape &m, int n, int context, enum dtype w_t,
-                      const char *leave_out) {
+static void time_step(const struct linear_kernel &kernel, const step_shape &m, int n, int context,
+                      enum dtype w_t, const char *leave_out) {
     enum dtype t = DTYPE_BF16;
     int q_rows = (m.heads + 2 * m.kv_heads) * m.head_dim, attn = m.heads * m.head_dim;
     attention_case c = {
@@ -63,7 +63,7 @@ static void time_step(const step_shape &m, int n, int context, enum dtype w_t,
             a.y = y, a.x = in, a.w = at, a.n = n, a.rows = rows, a.cols = cols, a.ld = cols;
             a.scale = w == DTYPE_I8 ? scale.p : NULL;
             a.dtype = t, a.w_dtype = w, a.add = add, a.y_f32 = f32, a.activate = a.gated = gated;
-            if (cuda_gemv(&a, stream) != 0) n_failed++;
+            if (kernel.run(&a, stream) != 0) n_failed++;
             at += (size_t)rows * cols * (w == DTYPE_I8 ? 1 : 2);
         };
         auto small = [&](void *y, void *in, int width) {
@@ -88,8 +88,8 @@ static void time_step(const step_shape &m, int n, int context, enum dtype w_t,
     double read = (double)weights +
                   (no_attention ? 0 : (double)n * context * m.kv_heads * m.head_dim * 4 * m.layers);
     char line[160];
-    snprintf(line, sizeof line, "%s %s, %d x %d%s%s: %.0f tokens/s", m.name, name_of(w_t), n,
-             context, *leave_out ? ", without " : "", leave_out, n / s);
+    snprintf(line, sizeof line, "%s %s by %s, %d x %d%s%s: %.0f tokens/s", m.name, name_of(w_t),
+             kernel.name, n, context, *leave_out ? ", without " : "", leave_out, n / s);
     print_rate(line, read, s);
 }
 
@@ -97,17 +97,22 @@ static void time_steps(void) {
     const step_shape l8 = {"8B", 32, 4096, 32, 8, 128, 14336, 128256, true};
     const step_shape l1 = {"1B", 16, 2048, 32, 8, 64, 8192, 128256, true};
     const step_shape gj = {"GPT-J-6B (sequential)", 28, 4096, 16, 16, 256, 16384, 50400, false};
-    time_step(l8, 1, 128, DTYPE_BF16, "");
-    time_step(l8, 1, 128, DTYPE_BF16, "attention");
-    time_step(l8, 1, 128, DTYPE_BF16, "attention, small");
-    time_step(l8, 1, 128, DTYPE_I8, "");
-    time_step(l8, 1, 128, DTYPE_I8, "attention, small");
-    time_step(l8, 8, 1024, DTYPE_BF16, "");
-    time_step(l8, 16, 512, DTYPE_BF16, "");
-    time_step(l8, 8, 1024, DTYPE_I8, "");
-    time_step(l1, 1, 128, DTYPE_BF16, "");
-    time_step(l1, 1, 128, DTYPE_BF16, "attention, small");
-    time_step(gj, 1, 128, DTYPE_BF16, "");
+    for (const struct linear_kernel *k : {&gemv, &streamed}) {
+        time_step(*k, l8, 1, 128, DTYPE_BF16, "");
+        time_step(*k, l8, 1, 128, DTYPE_I8, "");
+        time_step(*k, l8, 8, 1024, DTYPE_BF16, "");
+        time_step(*k, l8, 8, 1024, DTYPE_BF16, "attention, small");
+        time_step(*k, l8, 16, 512, DTYPE_BF16, "");
+        time_step(*k, l8, 8, 1024, DTYPE_I8, "");
+        time_step(*k, l1, 1, 128, DTYPE_BF16, "");
+        time_step(*k, l1, 8, 128, DTYPE_BF16, "");
+    }
+    time_step(gemv, l8, 1, 128, DTYPE_BF16, "attention, small");
+    time_step(gemv, gj, 1, 128, DTYPE_BF16, "");
+    time_step(streamed, l8, 64, 1024, DTYPE_BF16, "");
+    time_step(streamed, l8, 64, 1024, DTYPE_BF16, "attention");
+    time_step(streamed, l8, 64, 1024, DTYPE_BF16, "attention, small");
+    time_step(streamed, l8, 64, 1024, DTYPE_I8, "");
 }
 
 int main(int argc, char **argv) {
@@ -134,9 +139,16 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "kv=fp8")) timed_cache = DTYPE_F8_E4M3;
     }
     if (wanted("linear")) time_linears();
+    if (wanted("wide")) time_wide();
     if (wanted("decode")) time_decodes();
     if (wanted("prefill")) time_prefills();
     if (wanted("step")) time_steps();
+    if (wanted("wide")) {
+        const step_shape l8 = {"8B", 32, 4096, 32, 8, 128, 14336, 128256, true};
+        time_step(streamed, l8, 8, 1024, DTYPE_BF16, "");
+        time_step(streamed, l8, 64, 1024, DTYPE_BF16, "");
+        time_step(streamed, l8, 64, 1024, DTYPE_BF16, "attention");
+    }
     MUST(cudaDeviceSynchronize());
     printf("%d failed\n", n_failed);
     return n_failed != 0;

@@ -1,6 +1,26 @@
-// Linear layers of few rows: compared with double precision, then timed.
+// Linear layers by each kernel: compared with double precision, then timed beside cuBLASLt.
 #pragma once
 #include "tests/bench/cuda_timing.cuh"
+#include "kernels/cuda/linear_wide.h"
+extern "C" {
+#include "kernels/cuda/cublas.h"
+}
+
+static struct cublas blas; // opened where it is timed
+
+static int by_cublas(const struct cuda_linear *a, cudaStream_t s) {
+    return cublas_linear(&blas, a, s);
+}
+
+struct linear_kernel {
+    const char *name;
+    int (*run)(const struct cuda_linear *, cudaStream_t);
+    int most; // rows of x
+};
+static const struct linear_kernel gemv = {"gemv", cuda_gemv, 32};
+static const struct linear_kernel streamed = {"stream", cuda_linear_stream, CUDA_STREAM_ROWS};
+static const struct linear_kernel tiles = {"tiles", cuda_linear_tiles, 1 << 20};
+static const struct linear_kernel library = {"cublas", by_cublas, 1 << 20};
 
 struct linear_case {
     int rows, cols, n;
@@ -12,7 +32,7 @@ static double act_double(enum activation act, double x) {
     return act == ACT_SILU ? x / (1 + exp(-x)) : x;
 }
 
-static void check_linear(const struct linear_case &c) {
+static void check_linear(const struct linear_kernel &k, const struct linear_case &c) {
     int ld = (c.cols + 15) / 16 * 16, width = c.gated ? c.rows / 2 : c.rows;
     std::vector<float> wf((size_t)c.rows * c.cols), scale(c.rows), bias(c.rows);
     std::vector<uint16_t> w16((size_t)c.rows * ld, 0), x((size_t)c.n * c.cols);
@@ -21,16 +41,16 @@ static void check_linear(const struct linear_case &c) {
     for (int r = 0; r < c.rows; r++) {
         scale[r] = 0.01f + 0.005f * uniform();
         bias[r] = uniform();
-        for (int k = 0; k < c.cols; k++) {
+        for (int i = 0; i < c.cols; i++) {
             float v = uniform();
             if (quantised) {
                 int8_t q = (int8_t)lrintf(v * 127);
-                if (k == r % c.cols) q = r % 2 ? -128 : 127;
-                w8[(size_t)r * ld + k] = q;
-                wf[(size_t)r * c.cols + k] = q * scale[r];
+                if (i == r % c.cols) q = r % 2 ? -128 : 127;
+                w8[(size_t)r * ld + i] = q;
+                wf[(size_t)r * c.cols + i] = q * scale[r];
             } else {
-                w16[(size_t)r * ld + k] = narrow(v, c.dtype);
-                wf[(size_t)r * c.cols + k] = widened(w16[(size_t)r * ld + k], c.dtype);
+                w16[(size_t)r * ld + i] = narrow(v, c.dtype);
+                wf[(size_t)r * c.cols + i] = widened(w16[(size_t)r * ld + i], c.dtype);
             }
         }
     }
@@ -60,8 +80,8 @@ static void check_linear(const struct linear_case &c) {
         a.n = n, a.rows = c.rows, a.cols = c.cols, a.ld = ld;
         a.dtype = c.dtype, a.w_dtype = c.w_dtype, a.y_f32 = c.y_f32, a.add = c.add;
         a.activate = c.act || c.gated, a.gated = c.gated, a.act = ACT_SILU;
-        int rc = cuda_gemv(&a, stream);
-        if (rc != 0) printf("cuda_gemv returned %d\n", rc), n_failed++;
+        int rc = k.run(&a, stream);
+        if (rc != 0) printf("%s returned %d\n", k.name, rc), n_failed++;
         MUST(cudaStreamSynchronize(stream));
         std::vector<float> out((size_t)n * width);
         std::vector<uint16_t> h = y.host();
@@ -74,13 +94,14 @@ static void check_linear(const struct linear_case &c) {
     };
     std::vector<float> out = run(0, c.n);
     struct difference diff;
-    for (int i = 0; i < c.n; i++) {
+    int every = std::max(1, c.n / 40); // rows of x that are compared
+    for (int i = 0; i < c.n; i += every) {
         std::vector<double> y(c.rows);
         for (int r = 0; r < c.rows; r++) {
             double s = 0;
-            for (int k = 0; k < c.cols; k++)
-                s += (double)wf[(size_t)r * c.cols + k] *
-                     widened(x[(size_t)i * c.cols + k], c.dtype);
+            for (int e = 0; e < c.cols; e++)
+                s += (double)wf[(size_t)r * c.cols + e] *
+                     widened(x[(size_t)i * c.cols + e], c.dtype);
             y[r] = s + (c.bias ? bias[r] : 0);
         }
         for (int r = 0; r < width; r++) {
@@ -99,7 +120,7 @@ static void check_linear(const struct linear_case &c) {
             same &= memcmp(part.data(), out.data() + (size_t)first * width, part.size() * 4) == 0;
         }
     char what[160];
-    snprintf(what, sizeof what, "linear %d x %d, n %d, %s weights %s%s%s%s%s%s", c.rows, c.cols,
+    snprintf(what, sizeof what, "%s %d x %d, n %d, %s weights %s%s%s%s%s%s", k.name, c.rows, c.cols,
              c.n, name_of(c.dtype), name_of(c.w_dtype), c.add ? ", add" : "",
              c.bias ? ", bias" : "", c.gated ? ", gated" : "", c.act ? ", act" : "",
              c.y_f32 ? ", f32 out" : "");
@@ -120,12 +141,31 @@ static void check_linears(void) {
         {4096, 2048, 16, B, Q, 1, 0, 0, 0, 1}, {9028, 504, 11, B, Q, 0, 0, 1, 0, 0},
         {777, 3000, 1, H, Q, 0, 0, 0, 0, 1},   {64, 16, 32, H, Q, 0, 0, 0, 0, 1},
     };
-    for (const struct linear_case &c : cases) check_linear(c);
+    const struct linear_case wide[] = {
+        {4096, 1544, 64, B, B, 1, 1, 0, 0, 0}, {1061, 1000, 65, B, B, 0, 1, 0, 0, 1},
+        {9028, 512, 128, B, B, 0, 0, 1, 0, 0}, {640, 2048, 100, H, H, 0, 0, 0, 1, 0},
+        {640, 2048, 47, B, Q, 1, 0, 0, 0, 0},  {1026, 776, 128, H, Q, 0, 1, 1, 0, 0},
+    };
+    const struct linear_case wider[] = {
+        {1061, 1000, 129, B, B, 0, 1, 0, 0, 1},
+        {4096, 1544, 333, B, B, 1, 1, 0, 0, 0},
+        {9028, 512, 260, B, B, 0, 0, 1, 0, 0},
+        {640, 2048, 1000, H, H, 0, 0, 0, 1, 0},
+    };
+    for (const struct linear_case &c : cases) check_linear(gemv, c);
+    for (const struct linear_case &c : cases) check_linear(streamed, c);
+    for (const struct linear_case &c : wide) check_linear(streamed, c);
+    for (const struct linear_case &c : cases)
+        if (c.w_dtype == c.dtype) check_linear(tiles, c);
+    for (const struct linear_case &c : wide)
+        if (c.w_dtype == c.dtype) check_linear(tiles, c);
+    for (const struct linear_case &c : wider) check_linear(tiles, c);
 }
 
 // Launches linears of one shape over different weights, n times together at least 1 GB.
-static void time_linear(const char *what, int rows, int cols, int n, enum dtype t, enum dtype w_t,
-                        bool gated) {
+static void time_linear(const struct linear_kernel &k, const char *what, int rows, int cols, int n,
+                        enum dtype t, enum dtype w_t, bool gated) {
+    if (n > k.most) return;
     size_t w_bytes = (size_t)rows * cols * (w_t == DTYPE_I8 ? 1 : 2);
     int count = (int)std::max<size_t>(8, ((size_t)3 << 30) / w_bytes);
     device_array<uint16_t> x((size_t)n * cols), y((size_t)n * rows);
@@ -138,41 +178,83 @@ static void time_linear(const char *what, int rows, int cols, int n, enum dtype 
             a.w = (const void *)((uintptr_t)a.w & ~(uintptr_t)255);
             a.scale = w_t == DTYPE_I8 ? scale.p : NULL;
             a.n = n, a.rows = rows, a.cols = cols, a.ld = cols, a.dtype = t, a.w_dtype = w_t;
-            a.activate = a.gated = gated;
-            if (cuda_gemv(&a, stream) != 0) printf("cuda_gemv refused\n"), n_failed++;
+            a.activate = a.gated = gated && k.run != by_cublas;
+            if (k.run(&a, stream) != 0) printf("%s refused\n", k.name), n_failed++;
         }
     });
     char line[160];
-    snprintf(line, sizeof line, "%s %d x %d, n %d, %s%s", what, rows, cols, n, name_of(w_t),
-             gated ? ", gated" : "");
+    snprintf(line, sizeof line, "%-7s n %4d %s %d x %d, %s%s: %.0f TFLOP/s", k.name, n, what, rows,
+             cols, name_of(w_t), gated ? ", gated" : "", 2e-12 * rows * cols * n * count / s);
     print_rate(line, (double)w_bytes, s / count);
+}
+
+struct linear_shape {
+    const char *what;
+    int rows, cols;
+    bool gated;
+};
+static const struct linear_shape shapes_8b[] = {{"8B qkv", 6144, 4096, false},
+                                                {"8B o", 4096, 4096, false},
+                                                {"8B gate+up", 28672, 4096, true},
+                                                {"8B down", 4096, 14336, false},
+                                                {"8B head", 128256, 4096, false}};
+static const struct linear_shape shapes_1b[] = {{"1B qkv", 3072, 2048, false},
+                                                {"1B o", 2048, 2048, false},
+                                                {"1B gate+up", 16384, 2048, true},
+                                                {"1B down", 2048, 8192, false}};
+
+// As the engine does once for a model.
+static void open_library(int max_rows) {
+    struct err err = {};
+    std::vector<struct cuda_linear> shapes;
+    for (int i = 0; i < 9; i++) {
+        const struct linear_shape &s = i < 5 ? shapes_8b[i] : shapes_1b[i - 5];
+        struct cuda_linear a = {};
+        a.w = pool, a.rows = s.rows, a.cols = a.ld = s.cols;
+        a.dtype = a.w_dtype = DTYPE_BF16;
+        shapes.push_back(a);
+    }
+    if (cublas_open(&blas, "bench", &err) < 0 || !blas.lib) printf("no cuBLASLt: %s\n", err.text);
+    if (cublas_tune(&blas, shapes.data(), (int)shapes.size(), max_rows, 64, stream, &err) < 0)
+        printf("cuBLASLt: %s\n", err.text);
 }
 
 static void time_linears(void) {
     enum dtype B = DTYPE_BF16, H = DTYPE_F16, Q = DTYPE_I8;
-    for (int n : {1, 8, 16, 32}) {
-        time_linear("8B qkv", 6144, 4096, n, B, B, false);
-        time_linear("8B o", 4096, 4096, n, B, B, false);
-        time_linear("8B gate+up", 28672, 4096, n, B, B, true);
-        time_linear("8B down", 4096, 14336, n, B, B, false);
-        time_linear("8B head", 128256, 4096, n, B, B, false);
+    open_library(2048);
+    for (int n : {1, 8, 16, 32, 64, 128, 2048})
+        for (const struct linear_shape &s : shapes_8b) {
+            if (n > 128 && s.rows > 100000) continue;
+            for (const struct linear_kernel *k : {&gemv, &streamed, &library})
+                time_linear(*k, s.what, s.rows, s.cols, n, B, B, s.gated);
+            if (n > 64) time_linear(tiles, s.what, s.rows, s.cols, n, B, B, s.gated);
+        }
+    for (int n : {1, 8, 64})
+        for (const struct linear_shape &s : shapes_1b)
+            for (const struct linear_kernel *k : {&gemv, &streamed, &library})
+                time_linear(*k, s.what, s.rows, s.cols, n, B, B, s.gated);
+    for (int n : {1, 8, 64})
+        for (const struct linear_shape &s : shapes_8b)
+            for (const struct linear_kernel *k : {&gemv, &streamed})
+                time_linear(*k, s.what, s.rows, s.cols, n, B, Q, s.gated);
+    time_linear(gemv, "GPT-J qkv", 12288, 4096, 1, B, B, false);
+    time_linear(gemv, "GPT-J fc1", 16384, 4096, 1, B, B, false);
+    time_linear(gemv, "GPT-J fc2", 4096, 16384, 1, B, B, false);
+    for (const struct linear_kernel *k : {&gemv, &streamed}) {
+        time_linear(*k, "GPT-2 XL qkv", 4800, 1600, 1, H, H, false);
+        time_linear(*k, "GPT-2 XL o", 1600, 1600, 1, H, H, false);
+        time_linear(*k, "GPT-2 XL fc1", 6400, 1600, 1, H, H, false);
+        time_linear(*k, "GPT-2 XL fc2", 1600, 6400, 1, H, H, false);
     }
-    for (int n : {1, 8}) {
-        time_linear("8B qkv", 6144, 4096, n, B, Q, false);
-        time_linear("8B o", 4096, 4096, n, B, Q, false);
-        time_linear("8B gate+up", 28672, 4096, n, B, Q, true);
-        time_linear("8B down", 4096, 14336, n, B, Q, false);
-        time_linear("8B head", 128256, 4096, n, B, Q, false);
-    }
-    time_linear("1B qkv", 3072, 2048, 1, B, B, false);
-    time_linear("1B o", 2048, 2048, 1, B, B, false);
-    time_linear("1B gate+up", 16384, 2048, 1, B, B, true);
-    time_linear("1B down", 2048, 8192, 1, B, B, false);
-    time_linear("GPT-J qkv", 12288, 4096, 1, B, B, false);
-    time_linear("GPT-J fc1", 16384, 4096, 1, B, B, false);
-    time_linear("GPT-J fc2", 4096, 16384, 1, B, B, false);
-    time_linear("GPT-2 XL qkv", 4800, 1600, 1, H, H, false);
-    time_linear("GPT-2 XL o", 1600, 1600, 1, H, H, false);
-    time_linear("GPT-2 XL fc1", 6400, 1600, 1, H, H, false);
-    time_linear("GPT-2 XL fc2", 1600, 6400, 1, H, H, false);
+}
+
+// The kernels of wide batches alone.
+static void time_wide(void) {
+    for (int n : {1, 8, 64, 128})
+        for (const struct linear_shape &s : shapes_8b)
+            time_linear(streamed, s.what, s.rows, s.cols, n, DTYPE_BF16, DTYPE_BF16, s.gated);
+    for (int n : {200, 2048})
+        for (const struct linear_shape &s : shapes_8b)
+            if (s.rows < 100000)
+                time_linear(tiles, s.what, s.rows, s.cols, n, DTYPE_BF16, DTYPE_BF16, s.gated);
 }

@@ -22,6 +22,12 @@ line() {
     awk -v t="$1" -v p="$(field prefill_tokens_per_second)" -v d="$(field decode_tokens_per_second)" \
         -v a="$(field together_tokens_per_second)" -v g="$(field gb_per_second)" -v c="$(field ceiling_gb_per_second)" \
         'BEGIN { printf "%-44s %9.0f %9.1f %9.0f %8.0f %8.0f %5.1f %%\n", t, p, d, a, g, c, 100 * g / c }'
+    # With --deterministic, bench measures without it as well and says what it costs.
+    case $json in *deterministic_cost*)
+        awk -v p="$(field deterministic_cost_prefill)" -v d="$(field deterministic_cost_decode)" \
+            -v a="$(field deterministic_cost_together)" \
+            'BEGIN { printf "%-44s %8.1f%% %8.1f%% %8.1f%%\n", "    its cost, of the time without", 100 * p, 100 * d, 100 * a }' ;;
+    esac
 }
 printf '%-44s %9s %9s %9s %8s %8s %7s\n' 'tokens/s' prefill decode together GB/s ceiling share
 line 'llama-1b bf16, 8 together' llama-1b --prompt-tokens 2048 --context-tokens 128 --sequences 8
@@ -29,6 +35,7 @@ line 'llama-8b bf16, 8 together at 1,024' llama-8b --prompt-tokens 2048 --contex
 line 'llama-8b bf16, 64 together at 1,024' llama-8b --prompt-tokens 65536 --context-tokens 1024 --sequences 64
 line 'llama-8b int8, 8 together at 1,024' llama-8b --weight-dtype int8 --prompt-tokens 2048 --context-tokens 1024
 line 'llama-8b bf16 deterministic, 8 at 1,024' llama-8b --deterministic --prompt-tokens 2048 --context-tokens 1024
+line 'llama-8b bf16 deterministic, 64 at 1,024' llama-8b --deterministic --prompt-tokens 2048 --context-tokens 1024 --sequences 64
 line 'gpt-j-6b bf16, 8 together' gpt-j-6b --prompt-tokens 1024 --context-tokens 128
 SYNTH='--dtype f16' line 'gpt2-xl f16, 8 together' gpt2-xl --prompt-tokens 512 --context-tokens 128
 

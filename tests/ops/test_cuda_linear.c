@@ -116,41 +116,48 @@ static void stacks(const struct twin *w) {
     }
 }
 
-// A row's bits, alone and in batches of any width. block_k: of e4m3 weights, or -1.
-static void same_bits_of(const struct twin *w, int32_t block_k) {
-    enum { ROWS = 300, COLS = 520, N = 70 };
+// A row's bits, alone and in batches of any width: through every kernel that a width may choose,
+// for a matrix that is cut into parts of K and one that is not, and for 8 bits. block_k: of e4m3
+// weights.
+static void same_bits_of(const struct twin *w, int32_t rows, int32_t cols, enum dtype stored,
+                         int32_t block_k) {
+    enum { N = 300 };
     op_seed(9);
-    float *data = op_floats(ROWS * COLS), *x = twin_floats(w, N * COLS);
-    struct tensor_view v = {data, DTYPE_F32, ROWS, COLS, COLS, 1, NULL, 0};
-    uint8_t q[ROWS * COLS];
-    float scales[ROWS * 5];
-    if (block_k >= 0) {
-        for (int i = 0; i < ROWS * COLS; i++) q[i] = e4m3_from_f32(60 * data[i]);
-        for (int i = 0; i < ROWS * 5; i++) scales[i] = 0.002f * (1 + (float)(i % 7));
-        v = (struct tensor_view){q, DTYPE_F8_E4M3, ROWS, COLS, COLS, 1, scales, block_k};
-    }
+    int64_t n_data = (int64_t)rows * cols, n_scales = (int64_t)rows * (cols / 64 + 1);
+    float *data = op_floats(n_data), *x = twin_floats(w, N * cols);
+    float *scales = malloc((size_t)n_scales * sizeof *scales);
+    uint8_t *q = malloc((size_t)n_data);
+    for (int64_t i = 0; i < n_scales; i++) scales[i] = 0.002f * (1 + (float)(i % 7));
+    for (int64_t i = 0; i < n_data; i++)
+        q[i] = stored == DTYPE_I8 ? (uint8_t)(i * 37 % 255 - 127) : e4m3_from_f32(60 * data[i]);
+    struct tensor_view v = {data, DTYPE_F32, rows, cols, cols, 1, NULL, 0};
+    if (stored != DTYPE_F32)
+        v = (struct tensor_view){q, stored, rows, cols, cols, 1, scales, block_k};
     struct weight gw;
     assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
-    void *gx = twin_up(w, x, N * COLS), *gy = twin_up(w, NULL, N * ROWS);
+    void *gx = twin_up(w, x, N * cols), *gy = twin_up(w, NULL, N * rows);
     // Where it is not asked for, only the row's own bits twice in a row must agree.
     int32_t from = strstr(w->gpu->description, "deterministic") ? 1 : N;
     assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE, gy, gx, N, &gw, NULL), 0);
-    float *want = twin_down(w, gy, N * ROWS, w->t);
+    float *want = twin_down(w, gy, N * rows, w->t);
     for (int32_t n = from; n <= N; n += 1 + n / 3) {
         assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE, gy, gx, n, &gw, NULL), 0);
-        float *got = twin_down(w, gy, (int64_t)n * ROWS, w->t);
-        op_same_bits(got, want, (int64_t)n * ROWS, "linear");
+        float *got = twin_down(w, gy, (int64_t)n * rows, w->t);
+        op_same_bits(got, want, (int64_t)n * rows, "linear");
         free(got);
     }
     w->gpu->ops->weight_release(w->gpu, &gw);
     twin_free(w, gx), twin_free(w, gy);
-    free(data), free(x), free(want);
+    free(data), free(x), free(want), free(scales), free(q);
 }
 
 static void same_bits(const struct twin *w) {
-    same_bits_of(w, -1);
-    same_bits_of(w, 0);
-    same_bits_of(w, FP8_BLOCK);
+    same_bits_of(w, 300, 520, DTYPE_F32, 0);
+    same_bits_of(w, 300, 520, DTYPE_I8, 0);
+    same_bits_of(w, 300, 520, DTYPE_F8_E4M3, 0);
+    same_bits_of(w, 300, 520, DTYPE_F8_E4M3, FP8_BLOCK);
+    same_bits_of(w, 300, 521, DTYPE_F32, 0); // nobody's tiles
+    same_bits_of(w, 25000, 136, DTYPE_F32, 0);
 }
 
 static void refused(const struct twin *w) {

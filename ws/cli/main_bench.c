@@ -233,7 +233,14 @@ struct extras {
     struct long_session session;
     double load_s;
     int64_t peak_bytes, anonymous_bytes;
+    bool compared;          // `deterministic` on a GPU, with what it costs
+    struct result plain[3]; // the same without it
 };
+
+// What the same bits whatever the batch cost, as a share of the time without them.
+static double cost_of(const struct result *r, const struct extras *x, enum part part) {
+    return x->plain[part].rate / r[part].rate - 1;
+}
 
 static double idle_share(const struct settings *s, const struct result *r, enum part part) {
     return r[part].idle_us * 1e-6 * r[part].rate / (part == TOGETHER ? (double)s->sequences : 1);
@@ -260,6 +267,11 @@ static void report_text(const struct settings *s, const struct engine_info *info
                "sessions %.1f us (%.2f%%)\n",
                r[DECODE].idle_us, 100 * idle_share(s, r, DECODE), (long long)s->sequences,
                r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
+    if (x->compared)
+        printf("  deterministic costs %.1f%% of a prefill's time, %.1f%% of a decode's, %.1f%% of "
+               "%lld sessions'\n",
+               100 * cost_of(r, x, PREFILL), 100 * cost_of(r, x, DECODE),
+               100 * cost_of(r, x, TOGETHER), (long long)s->sequences);
     if (s->later_turn)
         printf(
             "  a later turn of %lld tokens on %lld in the cache: first token after %.2f ms, %.2f "
@@ -286,6 +298,11 @@ static void put_extras(struct json_writer *w, const struct settings *s, const st
         json_put_double(w, "decode_idle_share", idle_share(s, r, DECODE));
         json_put_double(w, "together_idle_us", r[TOGETHER].idle_us);
         json_put_double(w, "together_idle_share", idle_share(s, r, TOGETHER));
+    }
+    if (x->compared) {
+        json_put_double(w, "deterministic_cost_prefill", cost_of(r, x, PREFILL));
+        json_put_double(w, "deterministic_cost_decode", cost_of(r, x, DECODE));
+        json_put_double(w, "deterministic_cost_together", cost_of(r, x, TOGETHER));
     }
     if (s->later_turn) {
         json_put_int(w, "later_turn_tokens", s->later_turn);
@@ -340,6 +357,22 @@ static void report(const struct settings *s, const struct engine_info *info,
     cli_print_json(&out);
 }
 
+static int measure_all(struct bench *b, struct result results[3]) {
+    for (enum part part = PREFILL; part <= TOGETHER; part++) TRY(measure(b, part, &results[part]));
+    return 0;
+}
+
+// The parts without `deterministic`, on the same machine in the same minutes.
+static int measure_plain(struct bench *b, struct settings *s, struct extras *x) {
+    s->model.deterministic = false;
+    int rc = cli_engine_open(&b->engine, &s->model, (int)s->sequences, b->err);
+    if (rc >= 0) rc = measure_all(b, x->plain);
+    if (b->engine) engine_close(b->engine);
+    b->engine = NULL;
+    s->model.deterministic = x->compared = true;
+    return rc;
+}
+
 int main_bench(int argc, char **argv) {
     struct settings s;
     struct bench b = {.settings = &s};
@@ -363,6 +396,8 @@ int main_bench(int argc, char **argv) {
     }
     b.err = &err;
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
+    if (s.model.deterministic && strncmp(s.model.device, "cuda", 4) == 0)
+        TRY_GOTO(out, measure_plain(&b, &s, &extras));
     TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
     extras.load_s = (double)engine_info(b.engine)->load_us / 1e6;
     extras.peak_bytes = status_bytes("VmHWM");
@@ -375,8 +410,7 @@ int main_bench(int argc, char **argv) {
     } else {
         ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
     }
-    for (enum part part = PREFILL; part <= TOGETHER; part++)
-        TRY_GOTO(out, measure(&b, part, &results[part]));
+    TRY_GOTO(out, measure_all(&b, results));
     if (s.later_turn)
         TRY_GOTO(out, bench_later_turn(b.engine, &s.model, s.context_tokens, s.later_turn, s.repeat,
                                        &extras.later, &err));

@@ -1,0 +1,245 @@
+// What sm_90a alone has, as PTX names it: barriers in shared memory that count bytes (mbarrier),
+// copies of tiles that a single thread asks for (TMA), clusters of blocks that read each other's
+// shared memory, and products of a warpgroup, four warps, that take their operands from shared
+// memory (wgmma).
+//
+// A product of a warpgroup: sums (64 rows, N columns) += A (64 rows, 16 k) B (16 k, N columns).
+// Warp w of the four, g = lane / 4, t = lane % 4 hold of the sums
+//     d[4 j], d[4 j + 1]: row 16 w + g, columns 8 j + 2 t and 8 j + 2 t + 1      d[4 j + 2], d[4 j
+//     + 3]: row + 8
+// and, where A comes from registers, of A what mma.cuh says. In shared memory both operands lie row
+// by row (A's rows; B's columns), 128 bytes of k each, the 16-byte words of row r swizzled by r %
+// 8, from an address that is a multiple of 1024: what a tensor map with CU_TENSOR_MAP_SWIZZLE_128B
+// leaves there.
+//
+// An element's bits follow from its row of A, its column of B and the order of the products alone:
+// neither its place in the tile nor N changes them. The ops' tests compare them.
+#pragma once
+#include "kernels/cuda/linear_wide.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/pdl.cuh"
+#include <cuda.h>
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PARLEY_SM90A 1 // this pass of the compiler makes code for sm_90a
+#endif
+
+enum { SWIZZLED_ROW = 128 }; // bytes of a tile's row in shared memory
+
+// --- host: a tensor map
+// ------------------------------------------------------------------------------------------------
+// Of a row-major matrix (rows, cols) whose rows are ld elements apart, fetched in boxes of box_rows
+// rows and 128 bytes; beyond its edges there are zeros. False where the driver takes it not
+// (alignment).
+bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows, int64_t cols,
+                   int64_t ld, int32_t box_rows);
+// Whether the current device runs sm_90a's code and the driver makes tensor maps.
+bool hopper_here(void);
+
+// kernel<<<grid, block, shared, stream>>>(args...) in clusters of so many blocks, allowed to start
+// early. The launcher's end asks cuda_launched() as ever.
+template <typename... Params, typename... Args>
+static inline void pdl_launch_cluster(void (*kernel)(Params...), dim3 grid, dim3 block,
+                                      size_t shared, unsigned cluster, cudaStream_t stream,
+                                      Args &&...args) {
+    cudaLaunchAttribute attrs[2] = {};
+    attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attrs[0].val.programmaticStreamSerializationAllowed = 1;
+    attrs[1].id = cudaLaunchAttributeClusterDimension;
+    attrs[1].val.clusterDim.x = cluster;
+    attrs[1].val.clusterDim.y = attrs[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = attrs;
+    config.numAttrs = cluster > 1 ? 2 : 1;
+    cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+#ifdef PARLEY_SM90A
+
+// --- barriers
+// ------------------------------------------------------------------------------------------------
+__device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+// After all barrier_init of a thread: copies and other blocks see them.
+__device__ __forceinline__ void barrier_init_done(void) {
+    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint32_t bar) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                 : "memory");
+}
+// Until the phase of this parity has ended.
+__device__ __forceinline__ void barrier_wait(uint32_t bar, int parity) {
+    asm volatile("{\n.reg .pred done;\n"
+                 "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@done bra passed;\nbra again;\npassed:\n}" ::"r"(bar),
+                 "r"(parity)
+                 : "memory");
+}
+// More registers for the warpgroups that multiply, fewer for the one that fetches (all its warps
+// say it).
+template <int registers> __device__ __forceinline__ void registers_more(void) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers> __device__ __forceinline__ void registers_fewer(void) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+// Some of the block's warps: n threads.
+__device__ __forceinline__ void barrier_of(int id, int n) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+
+// --- tiles
+// ------------------------------------------------------------------------------------------------
+constexpr uint64_t READ_ONCE = 0x12f0000000000000ull, READ_AGAIN = 0x14f0000000000000ull,
+                   READ_PLAIN =
+                       0x1000000000000000ull; // L2's policies: first to go, last to go, neither
+
+// A box of `map` whose first element is (row, k), to shared memory; its bytes count at `bar`.
+__device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap *map, int k, int row,
+                                          uint32_t bar, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+                 "l"(map), "r"(k), "r"(row), "r"(bar), "l"(policy)
+                 : "memory");
+}
+// The same to the same place in the blocks of `mask` of the cluster, counting at each one's own
+// barrier.
+__device__ __forceinline__ void tile_load_shared_out(uint32_t to, const CUtensorMap *map, int k,
+                                                     int row, uint32_t bar, int mask,
+                                                     uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
+                 "l"(map), "r"(k), "r"(row), "r"(bar), "h"((uint16_t)mask), "l"(policy)
+                 : "memory");
+}
+
+// --- clusters
+// ------------------------------------------------------------------------------------------------
+__device__ __forceinline__ void cluster_sync(void) {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+// The same place in the shared memory of block `rank` of the cluster.
+__device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) {
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+    return there;
+}
+// At another block's barrier: an address by cluster_address.
+__device__ __forceinline__ void cluster_arrive(uint32_t bar) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar)
+                 : "memory");
+}
+__device__ __forceinline__ float4 cluster_load(uint32_t from) {
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
+__device__ __forceinline__ float2 cluster_load_pair(uint32_t from) {
+    float2 v;
+    asm volatile("ld.shared::cluster.v2.f32 {%0,%1}, [%2];"
+                 : "=f"(v.x), "=f"(v.y)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
+// --- products
+// ------------------------------------------------------------------------------------------------
+// Of a tile at `address`; + 2 for each further 16 k (32 bytes).
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
+    return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |
+           (uint64_t)(8 * SWIZZLED_ROW >> 4) << 32 | 1ull << 62;
+}
+__device__ __forceinline__ void products_begin(void) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void products_commit(void) {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Until at most `pending` groups are under way. The sums are the caller's again after <0>.
+template <int pending> __device__ __forceinline__ void products_wait(void) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// product<N>::shared(d, a, b, keep, T()): d = (keep ? d : 0) + A B, descriptors; ::registers
+// likewise with A's words, which must stay as they are until products_wait.
+template <int N> struct product;
+
+#define LIST_4 "%0,%1,%2,%3"
+#define LIST_8 LIST_4 ",%4,%5,%6,%7"
+#define LIST_16 LIST_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define LIST_32 LIST_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define LIST_64                                                                                    \
+    LIST_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"   \
+            "52,%53,%54,%55,"                                                                      \
+            "%56,%57,%58,%59,%60,%61,%62,%63"
+#define LIST_128                                                                                   \
+    LIST_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"   \
+            "84,%85,%86,%87,"                                                                      \
+            "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%" \
+            "107,%108,%109,"                                                                       \
+            "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%"    \
+            "126,%127"
+#define SUMS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define SUMS_8(i) SUMS_4(i), SUMS_4((i) + 4)
+#define SUMS_16(i) SUMS_8(i), SUMS_8((i) + 8)
+#define SUMS_32(i) SUMS_16(i), SUMS_16((i) + 16)
+#define SUMS_64(i) SUMS_32(i), SUMS_32((i) + 32)
+#define SUMS_128(i) SUMS_64(i), SUMS_64((i) + 64)
+
+#define PRODUCT_SHARED(N, COUNT, A, B, KEEP, TYPE)                                                 \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST_##COUNT \
+                 "}, %" A ", %" B ", keep, 1, 1, 0, 0;\n}"                                         \
+                 : SUMS_##COUNT(0)                                                                 \
+                 : "l"(a), "l"(b), "r"(keep))
+#define PRODUCT_REGISTERS(N, COUNT, A0, A1, A2, A3, B, KEEP, TYPE)                                 \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST_##COUNT \
+                 "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" B ", keep, 1, 1, 0;\n}"                 \
+                 : SUMS_##COUNT(0)                                                                 \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
+// P0 ...: the operands behind the COUNT sums, by number.
+#define PRODUCT(N, COUNT, P0, P1, P2, P3, P4, P5)                                                  \
+    template <> struct product<N> {                                                                \
+        static __device__ __forceinline__ void shared(float (&d)[COUNT], uint64_t a, uint64_t b,   \
+                                                      int keep, __nv_bfloat16) {                   \
+            PRODUCT_SHARED(N, COUNT, P0, P1, P2, "bf16");                                          \
+        }                                                                                          \
+        static __device__ __forceinline__ void shared(float (&d)[COUNT], uint64_t a, uint64_t b,   \
+                                                      int keep, __half) {                          \
+            PRODUCT_SHARED(N, COUNT, P0, P1, P2, "f16");                                           \
+        }                                                                                          \
+        static __device__ __forceinline__ void registers(float (&d)[COUNT],                        \
+                                                         const uint32_t (&a)[4], uint64_t b,       \
+                                                         int keep, __nv_bfloat16) {                \
+            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16");                           \
+        }                                                                                          \
+        static __device__ __forceinline__ void registers(float (&d)[COUNT],                        \
+                                                         const uint32_t (&a)[4], uint64_t b,       \
+                                                         int keep, __half) {                       \
+            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16");                            \
+        }                                                                                          \
+    }
+PRODUCT(8, 4, "4", "5", "6", "7", "8", "9");
+PRODUCT(16, 8, "8", "9", "10", "11", "12", "13");
+PRODUCT(32, 16, "16", "17", "18", "19", "20", "21");
+PRODUCT(64, 32, "32", "33", "34", "35", "36", "37");
+PRODUCT(128, 64, "64", "65", "66", "67", "68", "69");
+PRODUCT(256, 128, "128", "129", "130", "131", "132", "133");
+
+#endif // PARLEY_SM90A

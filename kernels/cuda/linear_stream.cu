@@ -1,0 +1,222 @@
+// linear for up to 128 rows of x: y (n, rows) =|+= x (n, cols) W^T + bias, W row-major in bf16, f16
+// or int8 with a scale for each row. sm_90a.
+//
+// Bound by reading W once, as gemv.cu is; but that kernel's warps each load x for themselves, which
+// beyond 8 rows costs more than W. Here x and W meet in shared memory (hopper.cuh):
+//
+//   - A block takes 128 rows of W (two warpgroups, 64 each; gated: 64 gates and the 64 rows they
+//   gate) and a part
+//     of K. Blocks of one matrix are a little more than the multiprocessors at least: where rows
+//     are too few, K is cut into 2, 4 or 8 parts, a block each, the parts of one tile a cluster.
+//   - One thread asks for tiles of 128 bytes of k, W's and x's, as far ahead as the ring in shared
+//   memory
+//     allows; W's first ones before the predecessor in the stream has ended (pdl.cuh). Two blocks
+//     fit on a multiprocessor, so that one's start and end lie under the other's reading.
+//   - W is the product's A, from shared memory; int8 through registers, where it is widened. x is
+//   B.
+//   - The parts' sums meet in shared memory: each block of the cluster takes every parts-th row of
+//   x,
+//     adds its parts in ascending order and finishes it.
+//   - An output's sum: within a part ascending k, sixteen at a time; then the parts in ascending
+//   order. Parts
+//     follow from the matrix's shape alone, so a row's bits are the same for any n and any company,
+//     and those of linear_tiles.cu, which knows this order too.
+#include "kernels/cuda/linear_parts.cuh"
+#include "kernels/cuda/pdl.cuh"
+
+namespace {
+
+constexpr int ROWS = LINEAR_TILE, GROUPS = ROWS / 64, WARPS = GROUPS * 4,
+              THREADS = (WARPS + 1) * 32;
+constexpr int PITCH =
+    ROWS + 4; // floats of a row of x in the tile of sums: no two lanes in one bank
+constexpr int ROOM = 110 * 1024; // of shared memory for a block's ring
+constexpr int BOX =
+    ROWS / 2 * SWIZZLED_ROW; // bytes of half a tile of W: the gates, or what they gate
+
+struct stream {
+    struct cuda_linear a;
+    struct linear_cut cut;
+};
+
+template <typename W, int N> struct shape {
+    static constexpr int k = SWIZZLED_ROW / (int)sizeof(W), x_tiles = k / 64; // of a stage
+    static constexpr int x_tile = N * SWIZZLED_ROW, w_bytes = 2 * BOX,
+                         bytes = w_bytes + x_tiles * x_tile;
+    static constexpr int stages = ROOM / bytes < 8 ? ROOM / bytes : 8;
+    static constexpr int ring = stages * bytes;
+    static constexpr int shared =
+        ring + 1024 + 2 * 8 * stages; // the ring's start is aligned by hand
+    static_assert(N * PITCH * 4 <= ring, "the sums lie where the ring was");
+};
+
+template <typename T, typename W, int N, bool GATED>
+__global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) // registers
+    stream_kernel(const __grid_constant__ CUtensorMap w_map,
+                  const __grid_constant__ CUtensorMap x_map,
+                  const __grid_constant__ struct stream j) {
+#ifdef PARLEY_SM90A
+    using S = shape<W, N>;
+    extern __shared__ char shared[];
+    const struct cuda_linear &a = j.a;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    const uint32_t ring = (shared_address(shared) + 1023) & ~1023u;
+    const uint32_t full = ring + S::ring, empty = full + 8 * S::stages;
+    const int parts = j.cut.parts, part = (int)blockIdx.x % parts, tile = (int)blockIdx.x / parts;
+    const struct linear_part steps = linear_part_of(j.cut, part);
+    const int n_steps = steps.end - steps.begin;
+    pdl_trigger();
+
+    auto request_w = [&](int step, int stage) {
+        uint32_t to = ring + (uint32_t)(stage * S::bytes), bar = full + (uint32_t)(8 * stage);
+        int k = (steps.begin + step) * S::k;
+        barrier_expect(bar, S::bytes);
+        tile_load(to, &w_map, k, GATED ? tile * ROWS / 2 : tile * ROWS, bar, READ_ONCE);
+        tile_load(to + BOX, &w_map, k,
+                  GATED ? a.rows / 2 + tile * ROWS / 2 : tile * ROWS + ROWS / 2, bar, READ_ONCE);
+    };
+    auto request_x = [&](int step, int stage) {
+        uint32_t to = ring + (uint32_t)(stage * S::bytes + S::w_bytes);
+        uint32_t bar = full + (uint32_t)(8 * stage);
+#pragma unroll
+        for (int i = 0; i < S::x_tiles; i++)
+            tile_load(to + (uint32_t)(i * S::x_tile), &x_map, (steps.begin + step) * S::k + i * 64,
+                      0, bar, READ_AGAIN);
+    };
+    const bool asks = warp == WARPS && lane == 0;
+    const int ahead = min(S::stages, n_steps);
+    if (asks) {
+        for (int i = 0; i < S::stages; i++) {
+            barrier_init(full + (uint32_t)(8 * i), 1);
+            barrier_init(empty + (uint32_t)(8 * i), WARPS);
+        }
+        barrier_init_done();
+        for (int i = 0; i < ahead; i++) request_w(i, i);
+    }
+    __syncthreads();
+    pdl_wait();
+
+    float sum[N / 2];
+    if (asks) {
+        for (int i = 0; i < ahead; i++) request_x(i, i);
+        for (int i = ahead; i < n_steps; i++) {
+            int stage = i % S::stages;
+            barrier_wait(empty + (uint32_t)(8 * stage), (i / S::stages - 1) & 1);
+            request_w(i, stage);
+            request_x(i, stage);
+        }
+    } else if (warp < WARPS) {
+        for (int i = 0, stage = 0, round = 0; i < n_steps; i++) {
+            uint32_t at = ring + (uint32_t)(stage * S::bytes);
+            barrier_wait(full + (uint32_t)(8 * stage), round & 1);
+            stage_products<T, W, N>::run(sum, at + (uint32_t)(warp / 4 * BOX), at + S::w_bytes,
+                                         i > 0);
+            products_wait<0>(); // memory is what everybody waits for: the stage is wanted back at
+                                // once
+            if (lane == 0) barrier_arrive(empty + (uint32_t)(8 * stage));
+            if (++stage == S::stages) stage = 0, round++;
+        }
+
+        // The sums to shared memory, a row for each row of x.
+        barrier_of(1, WARPS * 32); // all have read the ring
+        const int row = warp * 16 + lane / 4, column = lane % 4 * 2;
+#pragma unroll
+        for (int c = 0; c < N / 8; c++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                int i = c * 8 + column + e % 2;
+                if (i < a.n)
+                    asm volatile("st.shared.f32 [%0], %1;" ::"r"(
+                                     ring + (uint32_t)((i * PITCH + row + e / 2 * 8) * 4)),
+                                 "f"(sum[4 * c + e])
+                                 : "memory");
+            }
+        }
+    }
+    __syncwarp();
+    if (parts > 1)
+        cluster_sync();
+    else
+        __syncthreads();
+    for (int i = part + warp * parts; warp < WARPS && i < a.n; i += WARPS * parts) {
+        // A lane's outputs: four rows, or two gates and the two rows that they gate. The parts'
+        // sums are all asked for at once.
+        constexpr int each = GATED ? 2 : 4;
+        const int row = GATED ? tile * ROWS / 2 + lane * each : tile * ROWS + lane * each;
+        const uint32_t from = ring + (uint32_t)((i * PITCH + lane * each) * 4);
+        float before[each] = {}, v[each], up[each];
+        load_outputs<T, each, GATED>(before, a, i, row);
+        float4 got[LINEAR_PARTS];
+#pragma unroll
+        for (int p = 0; p < LINEAR_PARTS; p++) {
+            if (p >= parts) break;
+            uint32_t at = parts > 1 ? cluster_address(from, p) : from;
+            if (GATED) {
+                float2 g = cluster_load_pair(at), u = cluster_load_pair(at + ROWS / 2 * 4);
+                got[p] = make_float4(g.x, g.y, u.x, u.y);
+            } else {
+                got[p] = cluster_load(at);
+            }
+        }
+        float4 sums = got[0];
+#pragma unroll
+        for (int p = 1; p < LINEAR_PARTS; p++) {
+            if (p >= parts) break;
+            sums.x += got[p].x, sums.y += got[p].y, sums.z += got[p].z, sums.w += got[p].w;
+        }
+        v[0] = sums.x, v[1] = sums.y;
+        if (GATED)
+            up[0] = sums.z, up[1] = sums.w;
+        else
+            v[each - 2] = sums.z, v[each - 1] = sums.w;
+        finish_outputs<T, each, GATED>(a, i, row, v, up, before);
+    }
+    __syncwarp();
+    if (parts > 1) cluster_sync(); // nobody leaves while others read its sums
+#endif
+}
+
+template <typename T, typename W, int N, bool GATED>
+int launch(const struct stream &j, cudaStream_t stream) {
+    auto kernel = stream_kernel<T, W, N, GATED>;
+    constexpr int bytes = shape<W, N>::shared;
+    const struct cuda_linear &a = j.a;
+    CUtensorMap w_map, x_map;
+    if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, ROWS / 2) ||
+        !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
+        return CUDA_NOT_MINE;
+    static bool raised; // a failure shows at the launch
+    if (!raised)
+        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
+                 cudaSuccess;
+    pdl_launch_cluster(kernel, dim3((unsigned)(j.cut.tiles * j.cut.parts)), dim3(THREADS),
+                       (size_t)bytes, (unsigned)j.cut.parts, stream, w_map, x_map, j);
+    return cuda_launched("linear_stream");
+}
+
+template <typename T, typename W, int N>
+int launch_gated(const struct stream &j, cudaStream_t stream) {
+    return j.a.activate && j.a.gated ? launch<T, W, N, true>(j, stream)
+                                     : launch<T, W, N, false>(j, stream);
+}
+
+template <typename T, typename W> int launch_typed(const struct stream &j, cudaStream_t stream) {
+    int n = j.a.n;
+    return n <= 8    ? launch_gated<T, W, 8>(j, stream)
+           : n <= 16 ? launch_gated<T, W, 16>(j, stream)
+           : n <= 32 ? launch_gated<T, W, 32>(j, stream)
+           : n <= 64 ? launch_gated<T, W, 64>(j, stream)
+                     : launch_gated<T, W, 128>(j, stream);
+}
+
+} // namespace
+
+int cuda_linear_stream(const struct cuda_linear *a, cudaStream_t stream) {
+    if (a->n < 1 || a->n > CUDA_STREAM_ROWS || !linear_parts_cover(a)) return CUDA_NOT_MINE;
+    struct stream j = {*a, linear_cut_of(a)};
+    bool int8 = a->w_dtype == DTYPE_I8;
+    if (a->dtype == DTYPE_BF16)
+        return int8 ? launch_typed<__nv_bfloat16, int8_t>(j, stream)
+                    : launch_typed<__nv_bfloat16, __nv_bfloat16>(j, stream);
+    return int8 ? launch_typed<__half, int8_t>(j, stream) : launch_typed<__half, __half>(j, stream);
+}
