@@ -2,7 +2,9 @@
 // in engine_info.
 #include "engine/engine.h"
 
+#include "base/build_id.h"
 #include "base/log.h"
+#include "base/xxh64.h"
 #include "engine/budget.h"
 #include "engine/device.h"
 #include "engine/model/ft_folder.h"
@@ -24,7 +26,12 @@ enum {
     GPU_CHUNK_TOKENS = 2048,
     MAX_SEQUENCES = 4096,
     MAX_QUEUED = 65536,
+    FORGETS = 256, // snapshots of sessions that are gone: places for as many commands at once
 };
+
+// Without a host tier, what is on its way to a file goes through so much host memory, or room for
+// one window.
+#define TRANSIT_BYTES (INT64_C(64) << 20)
 
 void engine_options_init(struct engine_options *o) {
     *o = (struct engine_options){
@@ -56,6 +63,7 @@ static int options_check(const struct engine_options *o, struct err *err) {
     TRY(check_range("default_memory_len", o->default_memory_len, 0, INT32_MAX / 2, err));
     TRY(check_range("max_session_len", o->max_session_len, 0, INT32_MAX / 2, err));
     TRY(check_range("kv_cache_bytes", o->kv_cache_bytes, 0, INT64_MAX, err));
+    TRY(check_range("snapshot_bytes", o->snapshot_bytes, 0, INT64_MAX, err));
     TRY(check_range("host_cache_bytes", o->host_cache_bytes, 0, INT64_MAX, err));
     if ((o->block_tokens & (o->block_tokens - 1)) != 0) {
         return err_set(err, E_INVAL, "block_tokens: %d is not a power of two", o->block_tokens);
@@ -279,6 +287,52 @@ const struct engine_info *engine_info(const struct engine *e) {
 // --- opening
 // -------------------------------------------------------------------------------------------------
 
+// What a cache's bytes depend on beside the log and the window. Threads do not count: they share
+// out the work, and change no bit of it.
+static void describe_maker(const struct engine *e, const struct instance_options *io,
+                           struct kv_snapshot_maker *m) {
+    const struct backend *be = e->backend;
+    char build[BUILD_ID_DIGITS + 1];
+    build_id(build);
+    const char *threads = be->ops->mem_info ? NULL : strrchr(be->description, ',');
+    int n = threads ? (int)(threads - be->description) : (int)strlen(be->description);
+    *m = (struct kv_snapshot_maker){.n_layers = e->model->n_layers,
+                                    .n_kv_heads = e->model->n_kv_heads,
+                                    .head_dim = e->model->config.head_dim,
+                                    .block_tokens = io->block_tokens,
+                                    .block_bytes = (uint64_t)e->info.block_bytes};
+    snprintf(m->model, sizeof m->model, "%s %s", e->info.fingerprint, e->info.weight_dtype);
+    snprintf(m->backend, sizeof m->backend, "%s: %.*s", be->ops->name, n, be->description);
+    snprintf(m->build, sizeof m->build, "%s", build);
+    snprintf(m->dtype, sizeof m->dtype, "%s", dtype_name(io->kv_dtype));
+    for (int32_t i = 0; e->tokenizer && i < tokenizer_n_tokens(e->tokenizer); i++) {
+        size_t len = 0;
+        const char *bytes = tokenizer_bytes(e->tokenizer, i, &len);
+        if (bytes) m->tokenizer = xxh64(bytes, len, m->tokenizer + (uint64_t)i);
+    }
+}
+
+// The folder, and where there is no host tier the room for the way there.
+static void size_snapshots(struct engine *e, const struct engine_options *o,
+                           struct instance_options *io) {
+    if (!o->snapshot_dir || !e->backend->ops->kv_blocks_save) return;
+    e->has_snapshots = true;
+    io->snapshot_dir = o->snapshot_dir;
+    io->snapshot_bytes = o->snapshot_bytes;
+    describe_maker(e, io, &io->maker);
+    if (io->host_cache_bytes >= e->info.block_bytes) return;
+    int64_t window = kv_ring_max_blocks(e->info.default_memory_len, 1, o->prefill_chunk_tokens,
+                                        io->block_tokens, io->max_session_len) *
+                     e->info.block_bytes;
+    io->host_transit = true;
+    io->host_cache_bytes = window > TRANSIT_BYTES ? window : TRANSIT_BYTES;
+}
+
+static void note_found(struct engine *e) {
+    for (const struct snapshot_entry *s = e->instance.snapshots.lru; s; s = s->next)
+        engine_note_kept(e, s->name, s->id);
+}
+
 static int open_instance(struct engine *e, const struct engine_options *o,
                          const struct clock *clock, struct err *err) {
     struct instance_options io = {
@@ -290,21 +344,25 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     TRY(size_cache(e, o, &io, err));
     collect_eos(e);
     fill_info(e, &io);
+    size_snapshots(e, o, &io);
     int64_t idle = io.n_blocks < MAX_KNOWN_IDLE ? io.n_blocks : MAX_KNOWN_IDLE;
     io.max_idle = (int32_t)idle;
     e->max_queued = o->max_queued_turns;
-    int64_t parked = o->host_cache_bytes / e->info.block_bytes;
+    int64_t parked = io.host_cache_bytes / e->info.block_bytes;
     if (parked > TIERS_MAX_IMAGES) parked = TIERS_MAX_IMAGES;
     e->max_known = (int32_t)(idle + parked) + o->max_sequences + o->max_queued_turns;
     // A sequence has at most one fork or release, one submit, one cancel, one more release, and one
-    // of each hint (park, warm) under way: no command is refused.
-    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 6 + 1, NULL, NULL,
-                   err));
+    // of each hint (park, warm) under way: no command is refused. Of files: what the folder's
+    // threads have at work comes back, and some are forgotten.
+    size_t files = SNAPSHOTS_MAX_READS + SNAPSHOTS_MAX_WRITES + FORGETS;
+    TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 6 + 2 + files, NULL,
+                   NULL, err));
     TRY(queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake, o->wake_ctx,
                    err));
     TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
                       &e->events, clock, err));
     run_metrics_init(&e->instance.metrics, o->metrics, e);
+    note_found(e);
     return 0;
 }
 
@@ -407,6 +465,11 @@ static void free_owned(struct engine *e) {
         HASH_DEL(e->owned, w);
         free(w);
     }
+    struct kept *k, *next_kept;
+    HASH_ITER(hh, e->kept, k, next_kept) {
+        HASH_DEL(e->kept, k);
+        free(k);
+    }
 }
 
 void engine_close(struct engine *e) {
@@ -419,7 +482,11 @@ void engine_close(struct engine *e) {
         pthread_join(e->thread, NULL);
     }
     struct command c;
-    while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) engine_turn_free(c.turn);
+    snapshots_stop(&e->instance.snapshots); // what its threads do comes back as commands
+    while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) {
+        engine_turn_free(c.turn);
+        snapshot_job_free(c.job);
+    }
     if (e->instance.model) instance_release(&e->instance);
     free_owned(e);
     queue_release(&e->events);

@@ -44,6 +44,10 @@ struct engine_options {
     // Host memory for caches that leave the device: idle sequences are parked there rather than
     // forgotten, the one used longest ago goes first. 0: none.
     int64_t host_cache_bytes;
+    // A folder for snapshots: caches that leave host memory, or the device where there is no host
+    // tier, are written there and read again, also by another process. NULL: none.
+    const char *snapshot_dir;
+    int64_t snapshot_bytes;       // all of them together; the one used longest ago goes first
     int32_t block_tokens;         // positions per cache block: a power of two, 8 .. 256
     int32_t default_memory_len;   // 0: what the model was trained for
     int32_t max_sequences;        // turns that run at once; more wait in the queue
@@ -127,6 +131,9 @@ struct engine_turn {
     // none. The owner of the sessions gives one number (at most INT64_MAX) to all that belongs to
     // one user. A sequence that changes its group loses its cache.
     uint64_t share_group;
+    // What the sequence is called in files, which outlast the process: at most 64 characters,
+    // different for each sequence that ever was. Borrowed. NULL: no snapshot is made or read.
+    const char *lasting_id;
 };
 // Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence
 // is under way; E_CLOSED: after engine_stop. Without sampling.has_seed a seed is drawn and written
@@ -148,6 +155,16 @@ void engine_sequence_warm(struct engine *e, uint64_t sequence);
 // Drops the cache of an idle sequence, wherever it is (ENGINE_RELEASED follows); after its turn if
 // one is running. Unknown: ignored.
 void engine_sequence_release(struct engine *e, uint64_t sequence);
+// Its snapshot goes, and none is made of it any more: the session has been closed or deleted.
+void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id);
+bool engine_has_snapshot(const struct engine *e, const char *lasting_id);
+// Right after opening: snapshots of sessions that wanted() does not know any more go. Returns how
+// many.
+int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char *lasting_id),
+                          void *ctx);
+// For an orderly end: when the engine stops, it first writes what is idle or parked to snapshots,
+// the one used last first, for some seconds at most. From now on no cache is released.
+void engine_keep(struct engine *e);
 // Sequence `to`, a new one, begins with what the cache of `from` holds of its first n_tokens
 // tokens. Blocks are shared, and copied when one of the two writes to them: O(blocks), whatever
 // their size. Does not wait; ENGINE_FORKED says
@@ -166,6 +183,7 @@ enum engine_event_kind {
     ENGINE_DONE,     // the turn ended; text holds what was still held back
     ENGINE_PARKED,   // the sequence's cache is in host memory now; why says how it came to that
     ENGINE_RELEASED, // the sequence's cache is gone; why says how
+    ENGINE_SNAPSHOT, // a session has a snapshot now, or has none any more (engine_has_snapshot)
     ENGINE_FORKED,   // what became of a fork: n_cached tokens, 0 where nothing could be shared
 };
 enum engine_finish {
@@ -179,8 +197,7 @@ enum engine_finish {
 };
 const char *engine_finish_name(
     enum engine_finish f); // "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
-// NONE: a first turn. HOST: copied back from host memory. SNAPSHOT: a name for what is read from a
-// file; nothing gives it yet.
+// NONE: a first turn. HOST: copied back from host memory. SNAPSHOT: read from a file.
 enum engine_cache_source { CACHE_NONE, CACHE_KEPT, CACHE_RECOMPUTED, CACHE_HOST, CACHE_SNAPSHOT };
 const char *engine_cache_source_name(
     enum engine_cache_source s); // "none", "kept", "recomputed", "host", "snapshot"
@@ -221,12 +238,14 @@ struct engine_event {
     enum engine_release why;
     int32_t blocks; // STARTED, DONE, RELEASED: cache blocks that the sequence holds (held); PARKED:
                     // in host memory
-    bool parked;    // DONE, PARKED: what there is of its cache is in host memory
+    bool snapshot;  // RELEASED: there is a file of it; SNAPSHOT: there is one now
+    uint64_t snapshot_name[2]; // SNAPSHOT: whose, for engine_poll alone
+    bool parked;               // DONE, PARKED: what there is of its cache is in host memory
 };
 // 1 with an event, 0 when none waits. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);
-int engine_wait(struct engine *e, struct engine_event *out,
-                int64_t timeout_us); // waits; negative: for ever
+// Waits; negative: for ever. FORKED and SNAPSHOT are passed over.
+int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us);
 
 struct engine_load { // a snapshot for metrics, admission and the page; any thread
     int32_t running, queued, sequences; // turns running and waiting; sequences with a cache
@@ -234,6 +253,8 @@ struct engine_load { // a snapshot for metrics, admission and the page; any thre
         blocks_idle; // idle: held by sequences without a turn, evictable
     int32_t parked;  // sequences whose cache is in host memory
     int32_t host_blocks_free, host_blocks_total;
+    int32_t snapshots; // files
+    int64_t snapshot_bytes;
     int64_t steps, step_us_ewma;
     bool device_lost;     // an accelerator failed: every turn has ended, and no new one is taken
     int64_t heartbeat_us; // monotonic time of the engine loop's last turn-round (liveness)

@@ -8,7 +8,9 @@
 
 #include "base/random_id.h"
 #include "engine/run/engine_internal.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *engine_finish_name(enum engine_finish f) {
     static const char *const names[] = {
@@ -54,7 +56,39 @@ static void forget(struct engine *e, struct owned *w) {
     free(w);
 }
 
+static struct kept *find_kept(const struct engine *e, struct hash128 name) {
+    struct kept *k;
+    HASH_FIND(hh, e->kept, &name, sizeof name, k);
+    return k;
+}
+
+void engine_note_kept(struct engine *e, struct hash128 name, const char *id) {
+    if (find_kept(e, name)) return;
+    struct kept *k = calloc(1, sizeof *k);
+    if (!k) return; // it is not shown, and used all the same
+    k->name = name;
+    snprintf(k->id, sizeof k->id, "%s", id);
+    HASH_ADD(hh, e->kept, name, sizeof k->name, k);
+    if (!hash_added(&k->hh)) free(k);
+}
+
+static void drop_kept(struct engine *e, struct kept *k) {
+    e->n_forget -= k->forget;
+    HASH_DEL(e->kept, k);
+    free(k);
+}
+
+static void note_snapshot(struct engine *e, const struct engine_event *ev) {
+    struct hash128 name = {ev->snapshot_name[0], ev->snapshot_name[1]};
+    struct kept *k = find_kept(e, name);
+    if (ev->snapshot)
+        engine_note_kept(e, name, "");
+    else if (k)
+        drop_kept(e, k);
+}
+
 static void note_event(struct engine *e, const struct engine_event *ev) {
+    if (ev->kind == ENGINE_SNAPSHOT) note_snapshot(e, ev);
     struct owned *w = find(e, ev->sequence);
     if (!w) return;
     if (ev->kind == ENGINE_DONE) {
@@ -118,6 +152,8 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
         return err_set(err, E_INVAL,
                        "stop: the model has no tokenizer, so its tokens have no text to stop at");
     }
+    if (t->lasting_id && strlen(t->lasting_id) > KV_SNAPSHOT_ID_MAX)
+        return err_set(err, E_INVAL, "lasting_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
     return check_log(e, t, err);
 }
@@ -205,7 +241,7 @@ void engine_sequence_warm(struct engine *e, uint64_t sequence) {
 
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
     struct owned *w = find(e, sequence);
-    if (!w || w->release_sent) return;
+    if (!w || w->release_sent || e->keeping) return;
     struct command c = {.kind = COMMAND_RELEASE, .sequence = sequence};
     w->release_sent = queue_try_push(&e->commands, &c) == 0;
 }
@@ -223,7 +259,62 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
     return rc;
 }
 
+// --- snapshots
+// --------------------------------------------------------------------------------------------------
+
+static int send_forget(struct engine *e, uint64_t sequence, struct hash128 name) {
+    struct command c = {.kind = COMMAND_FORGET, .sequence = sequence, .name = name};
+    return queue_try_push(&e->commands, &c);
+}
+
+bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
+    const struct kept *k = e->kept ? find_kept(e, snapshot_name(lasting_id)) : NULL;
+    return k && !k->forget;
+}
+
+// Also where there is none that we know of: it may be on its way to the disk.
+void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id) {
+    if (!e->has_snapshots) return;
+    struct hash128 name = snapshot_name(lasting_id);
+    struct kept *k = find_kept(e, name);
+    if (send_forget(e, sequence, name) == 0 || (k && k->forget)) return;
+    engine_note_kept(e, name, lasting_id);
+    k = find_kept(e, name);
+    if (!k) return; // no memory: the next start finds the file, and nobody who wants it
+    k->forget = true;
+    k->sequence = sequence;
+    e->n_forget++;
+}
+
+static void forget_again(struct engine *e) {
+    struct kept *k, *next;
+    HASH_ITER(hh, e->kept, k, next) {
+        if (!k->forget || send_forget(e, k->sequence, k->name) < 0) continue;
+        k->forget = false; // its event, or the next start, takes it out
+        e->n_forget--;
+    }
+}
+
+int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char *lasting_id),
+                          void *ctx) {
+    struct kept *k, *next;
+    int n = 0;
+    HASH_ITER(hh, e->kept, k, next) {
+        if (!k->id[0] || wanted(ctx, k->id)) continue;
+        engine_snapshot_forget(e, 0, k->id);
+        n++;
+    }
+    return n;
+}
+
+void engine_keep(struct engine *e) {
+    struct command c = {.kind = COMMAND_KEEP};
+    if (e->keeping || e->stopped || !e->has_snapshots) return;
+    e->keeping = queue_try_push(&e->commands, &c) == 0;
+}
+
 int engine_poll(struct engine *e, struct engine_event *out) {
+    if (e->n_forget > 0) forget_again(e);
     int got = queue_try_pop(&e->events, out);
     if (got == 1) note_event(e, out);
     return got;
@@ -232,7 +323,7 @@ int engine_poll(struct engine *e, struct engine_event *out) {
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
     while (queue_pop(&e->events, out, timeout_us) == 1) {
         note_event(e, out);
-        if (out->kind != ENGINE_FORKED) return 1;
+        if (out->kind != ENGINE_FORKED && out->kind != ENGINE_SNAPSHOT) return 1;
     }
     return 0;
 }
@@ -249,6 +340,8 @@ void engine_load(const struct engine *e, struct engine_load *out) {
         .parked = atomic_load_explicit(&l->parked, memory_order_relaxed),
         .host_blocks_free = atomic_load_explicit(&l->host_blocks_free, memory_order_relaxed),
         .host_blocks_total = e->instance.tiers.host.n_blocks,
+        .snapshots = atomic_load_explicit(&l->snapshots, memory_order_relaxed),
+        .snapshot_bytes = atomic_load_explicit(&l->snapshot_bytes, memory_order_relaxed),
         .steps = atomic_load_explicit(&l->steps, memory_order_relaxed),
         .step_us_ewma = atomic_load_explicit(&l->step_us_ewma, memory_order_relaxed),
         .device_lost = atomic_load_explicit(&l->device_lost, memory_order_relaxed),

@@ -632,6 +632,7 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
         break;
     case ENGINE_RELEASED:
     case ENGINE_PARKED:
+    case ENGINE_SNAPSHOT:
         break;
     }
 }

@@ -25,7 +25,8 @@ static struct engine_event *event_begin(struct emitter *e, enum engine_event_kin
     ev->n_prefilled = ev->n_generated = 0;
     ev->why = RELEASE_ASKED;
     ev->resume_us = 0;
-    ev->parked = false;
+    ev->parked = ev->snapshot = false;
+    ev->snapshot_name[0] = ev->snapshot_name[1] = 0;
     ev->blocks = 0;
     return ev;
 }
@@ -151,9 +152,19 @@ void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
     event_push(e);
 }
 
-void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks) {
+void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks,
+                   bool filed) {
     struct engine_event *ev = event_begin(e, ENGINE_RELEASED, sequence, 0);
     ev->why = why;
     ev->blocks = blocks;
+    ev->snapshot = filed;
+    event_push(e);
+}
+
+void emit_snapshot(struct emitter *e, struct hash128 name, bool present) {
+    struct engine_event *ev = event_begin(e, ENGINE_SNAPSHOT, 0, 0);
+    ev->snapshot_name[0] = name.lo;
+    ev->snapshot_name[1] = name.hi;
+    ev->snapshot = present;
     event_push(e);
 }

@@ -14,6 +14,15 @@ struct owned {
     UT_hash_handle hh;
 };
 
+// A snapshot that there is, as the owner's thread knows it.
+struct kept {
+    struct hash128 name;
+    char id[KV_SNAPSHOT_ID_MAX + 1]; // of those that were there at opening
+    bool forget;                     // the command had no room yet
+    uint64_t sequence;
+    UT_hash_handle hh;
+};
+
 struct engine {
     // Constant after opening.
     struct engine_info info;
@@ -27,6 +36,10 @@ struct engine {
 
     // The owner's thread.
     struct owned *owned; // uthash
+    struct kept *kept;   // uthash
+    int32_t n_forget;    // of them, with forget
+    bool keeping;        // engine_keep has been asked
+    bool has_snapshots;  // constant
     int32_t n_active;
     bool stopped; // told to
     const struct clock *clock;
@@ -41,6 +54,8 @@ struct engine {
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
+// The owner's thread knows of a file. Of no other use than to the engine's own files.
+void engine_note_kept(struct engine *e, struct hash128 name, const char *id);
 // One round of the loop that the thread would run; does not wait. False once stopped. Between
 // rounds the caller polls.
 bool engine_round(struct engine *e);

@@ -5,6 +5,8 @@
 
 // One token's text; a longer one would be no token. Allocated once, at init.
 enum { TEXT_RESERVE = 4096, TEXT_MAX = 1 << 20 };
+// How often a file that is being read is looked at for blocks that have come, where nobody steps.
+enum { READ_POLL_US = 1000 };
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { CHECK_EVERY_STEP = 1 };
@@ -57,6 +59,27 @@ static int text_init(struct instance *in, struct err *err) {
     return 0;
 }
 
+// On one of the folder's threads. There is a place for each job that can be under way.
+static void job_done(void *ctx, struct snapshot_job *j) {
+    struct instance *in = ctx;
+    struct command c = {.kind = COMMAND_SNAPSHOT, .job = j};
+    (void)queue_push(in->commands, &c);
+}
+
+static void file_changed(void *ctx, struct hash128 name, bool present) {
+    struct instance *in = ctx;
+    emit_snapshot(&in->emit, name, present);
+}
+
+static int folder_init(struct instance *in, struct err *err) {
+    const struct instance_options *o = &in->opt;
+    TRY(snapshots_open(&in->snapshots, o->snapshot_dir, o->snapshot_bytes, &o->maker, err));
+    TRY(snapshots_start(&in->snapshots, job_done, in, err));
+    in->snapshots.changed = file_changed;
+    in->snapshots.changed_ctx = in;
+    return 0;
+}
+
 int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
                   const int32_t *eos_ids, int32_t n_eos, const struct instance_options *opt,
                   struct queue *commands, struct queue *events, const struct clock *clock,
@@ -81,6 +104,9 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     in->pool.guard_ctx = in;
 #endif
     TRY_GOTO(fail, tiers_init(&in->tiers, model->backend, &in->store, opt->host_cache_bytes, err));
+    in->tiers.transit = opt->host_transit;
+    if (opt->snapshot_dir) TRY_GOTO(fail, folder_init(in, err));
+    in->opt.snapshot_dir = NULL;
     TRY_GOTO(fail,
              sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
@@ -121,6 +147,7 @@ void instance_release(struct instance *in) {
     forward_release(&in->forward);
     batch_release(&in->batch);
     sched_release(&in->sched);
+    snapshots_close(&in->snapshots);
     if (in->tiers.backend) tiers_release(&in->tiers);
     if (in->store.data) in->model->backend->ops->kv_store_release(in->model->backend, &in->store);
     kv_pool_release(&in->pool);
@@ -139,8 +166,10 @@ static int64_t wait_time(const struct instance *in, int64_t timeout_us) {
 
 static void take_commands(struct instance *in, int64_t timeout_us) {
     struct command c;
-    if (in->sched.n_running == 0 && in->tier_work) timeout_us = 0;
-    if (in->sched.n_running == 0 && queue_pop(in->commands, &c, wait_time(in, timeout_us)) == 1) {
+    bool waits = in->sched.n_running == 0 || (in->reading && instance_n_stepping(in) == 0);
+    if (in->tier_work) timeout_us = 0;
+    if (in->reading && timeout_us > READ_POLL_US) timeout_us = READ_POLL_US;
+    if (waits && queue_pop(in->commands, &c, wait_time(in, timeout_us)) == 1) {
         instance_command(in, &c);
     }
     while (queue_try_pop(in->commands, &c) == 1) instance_command(in, &c);
@@ -178,6 +207,9 @@ static void publish(struct instance *in) {
                           memory_order_relaxed);
     atomic_store_explicit(&l->parked, in->tiers.n_parked, memory_order_relaxed);
     atomic_store_explicit(&l->host_blocks_free, in->tiers.host.n_free, memory_order_relaxed);
+    atomic_store_explicit(&l->snapshots, (int32_t)HASH_COUNT(in->snapshots.by_name),
+                          memory_order_relaxed);
+    atomic_store_explicit(&l->snapshot_bytes, in->snapshots.bytes, memory_order_relaxed);
     atomic_store_explicit(&l->heartbeat_us, clock_mono_us(in->emit.clock), memory_order_relaxed);
 }
 
@@ -192,6 +224,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     take_commands(in, timeout_us);
     if (in->stopping) {
         end_all(in, FINISH_SHUTDOWN, NULL);
+        if (in->keep_asked) instance_keep_all(in);
         publish(in);
         return false;
     }
@@ -203,6 +236,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     bool resuming = instance_resume(in);
     int64_t step_us = clock_mono_us(in->emit.clock) - began;
     in->tier_work = instance_park(in, stepped, step_us) || resuming;
+    instance_persist(in);
     bool lost = atomic_load_explicit(&in->load.device_lost, memory_order_relaxed);
     if (lost) end_lost(in);
     publish(in);

@@ -10,6 +10,7 @@
 #include "engine/run/resume.h"
 #include "engine/run/run_metrics.h"
 #include "engine/run/sequence.h"
+#include "engine/run/snapshots.h"
 #include "engine/run/tiers.h"
 #include "kvcache/check.h"
 #include <stdatomic.h>
@@ -21,6 +22,9 @@ enum command_kind {
     COMMAND_PARK,
     COMMAND_WARM,
     COMMAND_FORK,
+    COMMAND_FORGET,
+    COMMAND_SNAPSHOT,
+    COMMAND_KEEP,
     COMMAND_STOP
 };
 struct command {
@@ -29,10 +33,14 @@ struct command {
     struct turn *turn; // SUBMIT: passes to the instance
     uint64_t from;     // FORK: whose first n_tokens tokens `sequence` begins with
     int64_t n_tokens;
+    struct hash128 name;      // FORGET: whose file goes
+    struct snapshot_job *job; // SNAPSHOT: from one of the folder's threads: it is done
 };
 
 struct instance_load { // written by the engine's thread, read by any
     _Atomic int32_t running, queued, sequences, blocks_free, blocks_idle, parked, host_blocks_free;
+    _Atomic int32_t snapshots;
+    _Atomic int64_t snapshot_bytes;
     _Atomic int64_t steps, step_us_ewma, heartbeat_us;
     _Atomic bool device_lost;
 };
@@ -50,6 +58,10 @@ struct instance_options { // what engine_open has worked out
     enum dtype kv_dtype;
     int32_t block_tokens, n_blocks;
     int64_t host_cache_bytes;
+    bool host_transit;        // it is there for the way to the files only
+    const char *snapshot_dir; // NULL: none; borrowed until init returns
+    int64_t snapshot_bytes;
+    struct kv_snapshot_maker maker;
 };
 
 struct instance {
@@ -77,12 +89,18 @@ struct instance {
     int32_t n_untold;
     struct sequence *sequences; // uthash
     struct tiers tiers;
+    struct snapshots snapshots;
+    bool persist_look;        // something has changed in who is to be written
+    bool keep_asked;          // at the end all is to be written
+    bool keeping;             // and it is the end
     struct resume *resuming;  // list of those on their way back
     int32_t n_park_asked;     // sequences with park_asked
+    int32_t n_dear;           // files that looked too dear to read
     int32_t n_warm;           // sequences brought back for turns that have not come
     bool park_pressed;        // a turn waits for blocks
     int64_t park_debt_us;     // time of copies that steps have yet to make up for
     bool tier_work;           // there is more to copy: no waiting for commands
+    bool reading;             // a file is being read: no long waiting
     int64_t next_deadline_us; // no turn's deadline is earlier
     struct buf scratch, text; // of one token at a time
     struct emitter emit;
@@ -135,6 +153,21 @@ void instance_park_ask(struct instance *in, struct sequence *s, bool asked);
 bool instance_park(struct instance *in, bool busy, int64_t step_us);
 // Host memory for s, for one more try. E_NOMEM.
 int instance_host_room(struct instance *in, struct sequence *s);
+// persist.c
+// Whether s, parked, ought to have a file before it is given up, and has none yet.
+bool instance_file_wanted(struct instance *in, struct sequence *s);
+// Begins to write the image of s, which is whole. E_BUSY: later; else it is given up.
+int instance_file_write(struct instance *in, struct sequence *s);
+// Writes who is next. Called in each round.
+void instance_persist(struct instance *in);
+// A job has come back.
+void instance_snapshot_done(struct instance *in, struct snapshot_job *j);
+void instance_file_given_up(struct instance *in, const char *reason); // counts it
+// A file was not what it should be: said, and removed.
+void instance_file_refused(struct instance *in, struct sequence *s, const char *reason,
+                           const char *why);
+// At the end: whatever is parked or idle is written, the one used last first, for a while.
+void instance_keep_all(struct instance *in);
 // step.c
 bool instance_step(struct instance *in); // false: whoever runs waits for blocks
 // Says what is untold. Before anything else is said of a turn, and before the engine waits.

@@ -31,7 +31,7 @@ void instance_park_ask(struct instance *in, struct sequence *s, bool asked) {
 
 void instance_unparked(struct instance *in, struct sequence *s) {
     in->tiers.n_parked -= s->parked;
-    s->parked = false;
+    s->parked = s->leaving = false;
 }
 
 // --- leaving
@@ -39,6 +39,7 @@ void instance_unparked(struct instance *in, struct sequence *s) {
 
 void instance_give_up(struct instance *in, struct sequence *s, enum engine_release why) {
     int32_t blocks = s->ring.n_held;
+    bool filed = snapshots_find(&in->snapshots, s->lasting_id);
     instance_resume_abort(in, s);
     tiers_drop(&in->tiers, s);
     sequence_drop(s);
@@ -46,7 +47,7 @@ void instance_give_up(struct instance *in, struct sequence *s, enum engine_relea
     instance_not_warm(in, s);
     instance_park_ask(in, s, false);
     metric_add(in->metrics.released[why], 1);
-    emit_released(&in->emit, s->id, why, blocks);
+    emit_released(&in->emit, s->id, why, blocks, filed);
     instance_forget_if_empty(in, s);
 }
 
@@ -59,26 +60,43 @@ static void park_now(struct instance *in, struct sequence *s) {
     instance_park_ask(in, s, false);
     instance_not_warm(in, s);
     in->tiers.n_parked++;
+    in->persist_look = true;
+    s->leaving = in->tiers.transit;
+    s->leaving_why = why;
+    if (s->leaving) return; // the owner hears of it when it is written
     metric_add(in->metrics.parked[why], 1);
     emit_parked(&in->emit, s->id, why, s->image.n_held);
 }
 
-// Host memory for `s`: the image used longest ago goes, if that was before s was used.
-static bool make_room(struct instance *in, const struct sequence *s) {
+// Host memory for `s`: the image used longest ago goes, if that was before s was used. One that
+// ought to have a file and has none yet is written first, unless a turn waits (pressed). What is
+// being written gives no room until it is. A turn that s has makes it the one used last.
+enum room { ROOM_NONE, ROOM_MADE, ROOM_LATER };
+static enum room make_room(struct instance *in, const struct sequence *s, bool pressed) {
     for (struct sequence *o = in->tiers.images; o; o = o->image_next) {
         if (o == s || o == in->tiers.copying || o->resume) continue;
-        if (o->used_us > s->used_us) return false;
+        if (o->used_us > s->used_us && !s->turn) return ROOM_NONE;
+        if (o->writing && !pressed) return ROOM_LATER;
+        if (o->writing) continue;
+        bool wanted = o->parked && instance_file_wanted(in, o);
+        if (wanted && !pressed) {
+            int rc = instance_file_write(in, o);
+            if (rc == 0 || rc == E_BUSY) return ROOM_LATER;
+        } else if (wanted) {
+            instance_file_given_up(in, "pressed");
+        }
         if (o->parked)
             instance_give_up(in, o, RELEASE_PRESSURE);
         else
             tiers_drop(&in->tiers, o);
-        return true;
+        return ROOM_MADE;
     }
-    return false;
+    return ROOM_NONE;
 }
 
 int instance_host_room(struct instance *in, struct sequence *s) {
-    return make_room(in, s) ? 0 : E_NOMEM;
+    // Nobody gives way to a hint.
+    return s->turn && make_room(in, s, true) == ROOM_MADE ? 0 : E_NOMEM;
 }
 
 // --- copies
@@ -99,23 +117,34 @@ static int image_begin(struct instance *in, struct sequence *s) {
     }
     int64_t same = sequence_common_prefix(s->image_ids, s->n_image, s->ids, r->n_tokens);
     kv_image_cut(&s->image, same, r->map.block_tokens);
+    if (same != s->n_image || same != r->n_tokens) s->n_filed = 0;
     memcpy(ids, s->ids, (size_t)r->n_tokens * sizeof *ids);
     free(s->image_ids);
     s->image_ids = ids;
     s->n_image = r->n_tokens;
     s->image_group = s->group;
     s->image_state = IMAGE_FRESH;
+    s->image_version++;
     return 0;
 }
 
-// A batch of its copies. 1: begun; 0: the image is whole; negative: there is no room for it.
+// Whether to try again; *rc becomes E_BUSY where there will be room when somebody has been written.
+static bool try_again(struct instance *in, const struct sequence *s, int *rc) {
+    if (*rc != E_NOMEM) return false;
+    enum room room = make_room(in, s, s->park_pressed || in->park_pressed);
+    if (room == ROOM_LATER) *rc = E_BUSY;
+    return room == ROOM_MADE;
+}
+
+// A batch of its copies. 1: begun; 0: the image is whole; E_BUSY: later; negative: there is no room
+// for it.
 static int save_some(struct instance *in, struct sequence *s, int32_t most, int64_t now) {
     int rc;
     do rc = image_begin(in, s);
-    while (rc == E_NOMEM && make_room(in, s));
+    while (try_again(in, s, &rc));
     if (rc < 0) return rc;
     do rc = tiers_save(&in->tiers, s, most, now);
-    while (rc == E_NOMEM && make_room(in, s));
+    while (try_again(in, s, &rc));
     return rc;
 }
 
@@ -168,6 +197,7 @@ static bool park_some(struct instance *in, int32_t most, int64_t now) {
     struct sequence *s = next_to_save(in, now);
     if (!s) return false;
     int rc = save_some(in, s, most, now);
+    if (rc == E_BUSY) return false;
     if (rc == E_DEVICE)
         atomic_store(&in->load.device_lost, true);
     else if (rc < 0)

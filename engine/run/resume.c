@@ -11,11 +11,59 @@
 // steps, between two looks at the commands.
 enum { STEP_PART = 4, LEAST_SLICE_US = 1000, ALONE_SLICE_US = 20000, SLICE_BATCHES = 256 };
 
-bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_t *ids,
-                           int64_t n_ids, int64_t n_cached) {
+// One in so many that looks too dear is tried all the same, or what has been measured once, on a
+// bad day of the disk, would hold for ever.
+enum { TRY_DEAR = 32, ROOM_WAIT_US = 250000 };
+
+void resume_free(struct resume *r) {
+    if (!r) return;
+    if (r->stage == RESUME_BLOCKS) snapshot_job_free(r->job); // no thread has it yet
+    free(r->slots);
+    free(r);
+}
+
+static void resume_end(struct instance *in, struct resume *r) {
+    struct snapshot_job *j = r->job;
+    r->sequence->resume = NULL;
+    DL_DELETE(in->resuming, r);
+    if (j && r->stage == RESUME_BLOCKS) {
+        for (int32_t i = 0; i < j->n_host; i++) kv_pool_unref(&in->tiers.host, j->host[i]);
+    } else if (j) { // a thread has it: it comes back, and finds nobody
+        j->resume = NULL;
+        atomic_store(&j->stop, true);
+    }
+    resume_free(r);
+}
+
+// --- what is cheapest
+// ------------------------------------------------------------------------------------------------
+
+bool instance_file_is_dear(struct instance *in, double bytes, int64_t tokens) {
+    const struct tiers *t = &in->tiers;
+    double compute = rate_cost(t->prefill_rate, (double)tokens);
+    if (t->read_rate == 0 || compute == 0) return false; // not measured yet
+    double read = t->open_us + rate_cost(t->read_rate, bytes) + rate_cost(t->load_rate, bytes);
+    return read > compute && ++in->n_dear % TRY_DEAR != 0;
+}
+
+static struct resume *begin(struct instance *in, struct sequence *s, enum resume_stage stage,
+                            enum engine_cache_source source, int64_t n) {
+    struct resume *r = malloc(sizeof *r);
+    if (!r) return NULL;
+    *r = (struct resume){.sequence = s,
+                         .stage = stage,
+                         .source = source,
+                         .n = n,
+                         .began_us = clock_mono_us(in->emit.clock)};
+    s->resume = r;
+    DL_APPEND(in->resuming, r);
+    return r;
+}
+
+static bool begin_host(struct instance *in, struct sequence *s, const int32_t *ids, int64_t n_ids,
+                       int64_t n_cached) {
     const struct tiers *t = &in->tiers;
     const struct kv_image *m = &s->image;
-    if (s->resume) return true; // somebody hinted at this turn
     if (!m->copies || m->memory_len != s->ring.memory_len || m->sink_len != s->ring.sink_len ||
         s->image_group != s->group)
         return false;
@@ -24,21 +72,49 @@ bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_
     double copy = rate_cost(t->load_rate, (double)m->n_held * (double)in->store.block_bytes);
     double compute = rate_cost(t->prefill_rate, (double)(n - n_cached));
     if (copy > 0 && compute > 0 && copy > compute) return false;
-    struct resume *r = malloc(sizeof *r);
-    if (!r) return false;
+    if (!begin(in, s, RESUME_BLOCKS, CACHE_HOST, n)) return false;
     kv_ring_truncate(&s->ring, 0);
-    *r = (struct resume){
-        .sequence = s, .source = CACHE_HOST, .n = n, .began_us = clock_mono_us(in->emit.clock)};
-    s->resume = r;
-    DL_APPEND(in->resuming, r);
     return true;
+}
+
+// What is in the file is not known yet: only that it may be worth a look.
+static bool begin_file(struct instance *in, struct sequence *s, int64_t n_ids, int64_t n_cached) {
+    const struct snapshot_entry *e = snapshots_find(&in->snapshots, s->lasting_id);
+    if (!e) return false;
+    int64_t n = e->n_tokens < n_ids - 1 ? e->n_tokens : n_ids - 1;
+    if (n <= n_cached || instance_file_is_dear(in, (double)e->bytes, n - n_cached)) return false;
+    struct snapshot_job *j = calloc(1, sizeof *j);
+    struct resume *r = j ? begin(in, s, RESUME_OPEN, CACHE_SNAPSHOT, n) : NULL;
+    if (!r) {
+        free(j);
+        return false;
+    }
+    *j = (struct snapshot_job){
+        .task = SNAPSHOT_OPEN, .name = e->name, .fd = -1, .sequence = s->id, .resume = r};
+    r->job = j;
+    if (snapshots_read(&in->snapshots, j) == 0) return true;
+    snapshot_job_free(j);
+    resume_end(in, r);
+    return false;
+}
+
+bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_t *ids,
+                           int64_t n_ids, int64_t n_cached) {
+    if (s->resume) return true; // somebody hinted at this turn
+    return begin_host(in, s, ids, n_ids, n_cached) || begin_file(in, s, n_ids, n_cached);
 }
 
 bool instance_resume_serves(const struct sequence *s, const struct sequence_shape *shape,
                             const int32_t *ids, int64_t n_ids) {
-    return s->ring.memory_len == shape->memory_len && s->ring.sink_len == shape->sink_len &&
-           s->group == shape->group &&
-           sequence_common_prefix(s->image_ids, s->n_image, ids, n_ids - 1) >= s->resume->n;
+    const struct resume *r = s->resume;
+    if (s->ring.memory_len != shape->memory_len || s->ring.sink_len != shape->sink_len ||
+        s->group != shape->group)
+        return false;
+    if (r->stage == RESUME_OPEN) return true; // looked at when it is known what is in the file
+    bool file = r->stage == RESUME_BLOCKS && r->job;
+    const int32_t *theirs = file ? r->job->ids : s->image_ids;
+    int64_t n = file ? r->n : s->n_image;
+    return sequence_common_prefix(theirs, n, ids, n_ids - 1) >= r->n;
 }
 
 // Few at a time, from blocks that nobody holds and no running turn has been promised: whoever hints
@@ -72,18 +148,14 @@ void instance_not_warm(struct instance *in, struct sequence *s) {
     s->warm_until_us = 0;
 }
 
-static void resume_end(struct instance *in, struct resume *r) {
-    r->sequence->resume = NULL;
-    DL_DELETE(in->resuming, r);
-    free(r);
-}
-
 void instance_resume_abort(struct instance *in, struct sequence *s) {
     if (!s->resume) return;
     if (in->tiers.copying == s)
         (void)tiers_collect(&in->tiers, true, clock_mono_us(in->emit.clock));
     kv_ring_truncate(&s->ring, 0);
+    bool reading = s->resume->source == CACHE_SNAPSHOT && s->resume->stage != RESUME_OPEN;
     resume_end(in, s->resume);
+    if (reading) tiers_drop(&in->tiers, s); // it was to become whole
     instance_not_warm(in, s);
 }
 
@@ -103,18 +175,38 @@ static void turn_on(struct instance *in, struct sequence *s, int64_t n_cached,
 static void failed(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
     int64_t began = r->began_us;
+    bool file = r->source == CACHE_SNAPSHOT;
     instance_resume_abort(in, s);
     tiers_drop(&in->tiers, s);
     instance_unparked(in, s);
     if (!s->turn) { // on a hint: nobody waits, but the owner believes it parked
-        instance_give_up(in, s, RELEASE_PRESSURE);
+        instance_give_up(in, s, file ? RELEASE_ASKED : RELEASE_PRESSURE);
         return;
     }
     turn_on(in, s, 0, CACHE_RECOMPUTED, began);
 }
 
+// The file is not used, and nothing has been touched yet: the turn goes on as it would have
+// without.
+static void declined(struct instance *in, struct resume *r) {
+    struct sequence *s = r->sequence;
+    struct turn *t = s->turn;
+    int64_t began = r->began_us;
+    log_debug("snapshot.declined", "tokens=%lld", (long long)r->n);
+    resume_end(in, r);
+    if (!t) {
+        instance_not_warm(in, s);
+        instance_give_up(in, s, RELEASE_ASKED);
+        return;
+    }
+    t->restore_us = clock_mono_us(in->emit.clock) - began;
+    instance_unparked(in, s);
+    instance_turn_started(in, t);
+}
+
 static void succeeded(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
+    bool file = r->source == CACHE_SNAPSHOT;
     int32_t *ids = malloc((size_t)r->n * sizeof *ids);
     if (!ids) {
         failed(in, r);
@@ -125,19 +217,154 @@ static void succeeded(struct instance *in, struct resume *r) {
     s->ids = ids;
     s->n_ids = r->n;
     instance_unparked(in, s);
-    struct resume was = *r;
+    int64_t n = r->n, began = r->began_us;
+    enum engine_cache_source source = r->source;
     resume_end(in, r);
+    metric_add(file ? in->metrics.snapshots_read : in->metrics.restored, 1);
     metric_add(in->metrics.restored_bytes, (double)s->ring.n_held * (double)in->store.block_bytes);
+    if (in->tiers.transit) { // others are on their way too
+        tiers_drop(&in->tiers, s);
+        s->image_state = IMAGE_STALE;
+    }
     if (s->turn) {
         instance_not_warm(in, s);
     } else { // on a hint: the copies stay, so it may go again in no time
-        s->image_state = IMAGE_WHOLE;
+        if (!in->tiers.transit) s->image_state = IMAGE_WHOLE;
         sched_idle_add(&in->sched, &s->idle);
     }
-    turn_on(in, s, was.n, was.source, was.began_us);
+    turn_on(in, s, n, source, began);
 }
 
-// 1: it has its blocks; 0: not yet; negative: it cannot have them, or the image lacks some.
+// --- from a file
+// -----------------------------------------------------------------------------------------------------
+
+static void refused(struct instance *in, struct resume *r, const char *reason, const char *why) {
+    instance_file_refused(in, r->sequence, reason, why);
+    declined(in, r);
+}
+
+// Whether its bytes mean here what they meant to whoever wrote them.
+static const char *difference(const struct instance *in, const struct sequence *s,
+                              const struct kv_snapshot_head *h) {
+    const char *other = kv_snapshot_difference(&h->maker, &in->snapshots.maker);
+    if (other) return other;
+    if (strcmp(h->id, s->lasting_id) != 0) return "session";
+    bool window = h->memory_len != s->ring.memory_len || h->sink_len != s->ring.sink_len;
+    return window ? "window" : NULL;
+}
+
+static void opened(struct instance *in, struct snapshot_job *j) {
+    struct resume *r = j->resume;
+    struct sequence *s = r->sequence;
+    const struct turn *t = s->turn;
+    r->job = NULL;
+    if (j->rc < 0) {
+        refused(in, r, j->reason, j->why.text);
+        return;
+    }
+    const char *other = difference(in, s, &j->head);
+    if (other) {
+        refused(in, r, other, "it was written for something else");
+        return;
+    }
+    int64_t n = j->head.n_tokens, n_cached = t ? t->n_cached : 0;
+    if (t) n = sequence_common_prefix(j->ids, n, t->spec.ids, t->n_log - 1);
+    if (n == 0) {
+        refused(in, r, "tokens", "it stands for another log");
+        return;
+    }
+    rate_mean(&in->tiers.open_us, (double)j->took_us);
+    double bytes = (double)j->head.n_blocks * (double)j->head.maker.block_bytes;
+    struct snapshot_job *read = n > n_cached && !instance_file_is_dear(in, bytes, n - n_cached)
+                                    ? calloc(1, sizeof *read)
+                                    : NULL;
+    if (!read) {
+        declined(in, r);
+        return;
+    }
+    *read = (struct snapshot_job){.task = SNAPSHOT_READ,
+                                  .name = j->name,
+                                  .head = j->head,
+                                  .ids = j->ids,
+                                  .blocks = j->blocks,
+                                  .fd = j->fd,
+                                  .sequence = s->id,
+                                  .resume = r};
+    j->ids = NULL, j->blocks = NULL, j->fd = -1;
+    r->job = read; // not with a thread yet
+    r->n = n;
+    r->stage = RESUME_BLOCKS;
+    kv_ring_truncate(&s->ring, 0);
+}
+
+// Host blocks for what the ring holds, which of the file's blocks go there, and off it goes.
+// E_BUSY: there will be room for it soon.
+static int read_begin(struct instance *in, struct resume *r) {
+    struct sequence *s = r->sequence;
+    struct snapshot_job *j = r->job;
+    const struct kv_map *map = &s->ring.map;
+    int rc;
+    tiers_drop(&in->tiers, s);
+    TRY(tiers_image(&in->tiers, s));
+    while ((rc = kv_image_fill(&s->image, &s->ring)) == E_NOMEM) {
+        if (instance_host_room(in, s) == 0) continue;
+        // What is being written gives room when it is; a disk that is slow is not waited for.
+        bool soon = in->snapshots.n_writing > 0 &&
+                    clock_mono_us(in->emit.clock) - r->began_us < ROOM_WAIT_US;
+        return soon ? E_BUSY : E_NOMEM;
+    }
+    size_t n = (size_t)s->ring.n_held;
+    r->slots = malloc(n * sizeof *r->slots);
+    j->memory = malloc(n * sizeof *j->memory);
+    j->wanted = malloc(n * sizeof *j->wanted);
+    j->host = malloc(n * sizeof *j->host);
+    if (!r->slots || !j->memory || !j->wanted || !j->host) return E_NOMEM;
+    for (int32_t i = 0; i < j->head.n_blocks; i++) {
+        int64_t logical = (int64_t)j->blocks[i].logical;
+        int32_t slot = kv_map_slot(map, logical * map->block_tokens);
+        const struct kv_copy *c = &s->image.copies[slot];
+        if (c->host < 0 || c->logical != logical) continue;
+        r->slots[j->n_wanted] = slot;
+        j->memory[j->n_wanted] = tiers_host(&in->tiers, c->host);
+        j->wanted[j->n_wanted++] = i;
+    }
+    // The window had moved on when it was written, and the log has been cut since.
+    if (j->n_wanted < s->ring.n_held) return E_NOTFOUND;
+    s->image_ids = j->ids;
+    j->ids = NULL;
+    s->n_image = r->n;
+    s->image_group = s->group;
+    s->image_version++;
+    s->n_filed = r->n == j->head.n_tokens ? r->n : 0;
+    for (int32_t i = 0; i < j->n_wanted; i++) {
+        j->host[i] = s->image.copies[r->slots[i]].host;
+        kv_pool_ref(&in->tiers.host, j->host[i]);
+    }
+    j->n_host = r->n_slots = j->n_wanted;
+    return snapshots_read(&in->snapshots, j);
+}
+
+void instance_resume_read(struct instance *in, struct snapshot_job *j) {
+    struct resume *r = j->resume;
+    if (j->task == SNAPSHOT_READ && j->rc == 0)
+        rate_note(&in->tiers.read_rate, (double)j->bytes, j->took_us);
+    if (!r) return;
+    if (j->task == SNAPSHOT_OPEN) {
+        opened(in, j);
+        return;
+    }
+    if (j->rc == 0) {
+        r->job = NULL;
+        return;
+    }
+    instance_file_refused(in, r->sequence, j->reason, j->why.text);
+    failed(in, r);
+}
+
+// --- going on
+// -----------------------------------------------------------------------------------------------------
+
+// 1: it has its blocks; 0: not yet; negative: it cannot have them.
 static int take_blocks(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
     while (kv_ring_restore(&s->ring, r->n) == E_NOMEM) {
@@ -146,32 +373,67 @@ static int take_blocks(struct instance *in, struct resume *r) {
         if (e == EVICT_WAIT) return 0;
         if (e == EVICT_NONE) return E_NOMEM;
     }
-    return kv_image_missing(&s->image, &s->ring) == 0 ? 1 : E_NOTFOUND;
+    return 1;
 }
 
-// Goes on until `until`. 1: done; 0: not yet; 2: there is more to do at once; negative: failed.
+// From host memory: all of them are there, in whatever order.
+static int copies_begin(struct resume *r) {
+    const struct sequence *s = r->sequence;
+    if (kv_image_missing(&s->image, &s->ring) > 0) return E_NOTFOUND;
+    r->slots = malloc((size_t)s->ring.n_held * sizeof *r->slots);
+    if (!r->slots) return E_NOMEM;
+    for (int32_t i = 0; i < s->image.n_slots; i++) {
+        if (s->ring.blocks[i] >= 0) r->slots[r->n_slots++] = i;
+    }
+    return 0;
+}
+
+// 1: done; 0: not yet; 2: there is more to do at once; 3: the disk is waited for; negative: failed.
+enum { MORE = 2, READING = 3 };
 static int go_on(struct instance *in, struct resume *r, int64_t until) {
     struct tiers *t = &in->tiers;
+    if (r->stage == RESUME_OPEN) return READING;
     if (r->stage == RESUME_BLOCKS) {
-        int rc = take_blocks(in, r);
+        int rc = r->sequence->ring.n_held > 0 ? 1 : take_blocks(in, r);
         if (rc <= 0) return rc;
+        rc = r->job ? read_begin(in, r) : copies_begin(r);
+        if (rc == E_BUSY) return READING;
+        if (rc < 0) return rc;
         r->stage = RESUME_COPY;
     }
     for (int i = 0; i < SLICE_BATCHES; i++) {
         int64_t now = clock_mono_us(in->emit.clock);
+        int32_t ready =
+            r->job ? atomic_load_explicit(&r->job->n_done, memory_order_acquire) : r->n_slots;
         int rc = tiers_collect(t, false, now);
         if (rc < 0) return rc;
-        if (rc == 0 || (i > 0 && now >= until)) return 2;
-        rc = tiers_load(t, r->sequence, &r->slot, TIER_BATCH, now);
+        if (rc == 0 || (i > 0 && now >= until)) return MORE;
+        if (r->at == r->n_slots) return 1;
+        if (r->at == ready) return READING;
+        rc = tiers_load(t, r->sequence, r->slots + r->at, ready - r->at, now);
         if (rc < 0) return rc;
-        if (rc == 0) return 1;
+        r->at += rc;
         (void)tiers_collect(t, false, clock_mono_us(in->emit.clock));
     }
-    return 2;
+    return MORE;
+}
+
+// It cannot be brought back, and stays what it was.
+static void cannot(struct instance *in, struct resume *r, int rc) {
+    bool file = r->source == CACHE_SNAPSHOT;
+    log_debug("engine.resume", "code=%s source=%s", err_name(rc),
+              engine_cache_source_name(r->source));
+    if (file && rc == E_NOTFOUND)
+        instance_file_refused(in, r->sequence, "window", "the log was cut behind what it has");
+    if (rc == E_NOMEM && !r->sequence->turn && !file)
+        instance_resume_abort(in, r->sequence); // it stays parked
+    else
+        failed(in, r);
 }
 
 bool instance_resume(struct instance *in) {
     bool more = false;
+    in->reading = false;
     struct resume *r, *next;
     int64_t step = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed) / STEP_PART;
     int64_t slice = instance_n_stepping(in) == 0 ? ALONE_SLICE_US
@@ -181,14 +443,13 @@ bool instance_resume(struct instance *in) {
     DL_FOREACH_SAFE(in->resuming, r, next) {
         int rc = go_on(in, r, until);
         if (rc == E_DEVICE) atomic_store(&in->load.device_lost, true);
-        if (rc == E_NOMEM && !r->sequence->turn)
-            instance_resume_abort(in, r->sequence); // it stays parked
-        else if (rc < 0)
-            failed(in, r);
+        if (rc < 0)
+            cannot(in, r, rc);
         else if (rc == 1)
             succeeded(in, r);
-        more = more || rc == 2;
-        if (clock_mono_us(in->emit.clock) >= until) break;
+        more = more || rc == 0 || rc == MORE;
+        in->reading = in->reading || rc == READING;
+        if (clock_mono_us(in->emit.clock) >= until) return in->resuming;
     }
-    return more || in->resuming;
+    return more;
 }

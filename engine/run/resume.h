@@ -1,20 +1,26 @@
-// A sequence's cache on its way back from host memory: blocks are
-// taken, then filled a slice at a time between the steps of the others. A turn of the sequence is
-// admitted and waits (SCHED_WAIT); where nothing can be brought back it computes.
+// A sequence's cache on its way back, from host memory or from its file: blocks are taken, then
+// filled a slice at a time between the steps of the others. A turn of the sequence is admitted and
+// waits (SCHED_WAIT); where nothing can be brought back it computes.
+//
+// From a file: a thread of the folder's reads and checks it block by block into host memory, and
+// what has arrived there is copied on while the rest is read.
 #pragma once
 #include "engine/engine.h"
 
 struct instance;
 struct sequence;
 struct sequence_shape;
+struct snapshot_job;
 
-enum resume_stage { RESUME_BLOCKS, RESUME_COPY };
+enum resume_stage { RESUME_OPEN, RESUME_BLOCKS, RESUME_COPY };
 struct resume {
     struct sequence *sequence;
     enum resume_stage stage;
     enum engine_cache_source source;
-    int64_t n;    // tokens that will be there
-    int32_t slot; // copied up to here
+    int64_t n;                // tokens that will be there
+    int32_t *slots;           // (n_slots) of the ring, in the order in which they are copied
+    int32_t n_slots, at;      // copied up to here
+    struct snapshot_job *job; // a thread is reading; NULL: all there is is in host memory
     int64_t began_us;
     struct resume *prev, *next;
 };
@@ -30,7 +36,14 @@ void instance_not_warm(struct instance *in, struct sequence *s);
 // Whether what is on its way is all of it the beginning of this log, as this turn's window sees it.
 bool instance_resume_serves(const struct sequence *s, const struct sequence_shape *shape,
                             const int32_t *ids, int64_t n_ids);
-// Goes on with all of them. True when there is more to do at once.
+// Goes on with all of them. True when there is more to do at once; sets in->reading where the disk
+// is waited for.
 bool instance_resume(struct instance *in);
-// What has been brought back is given up; the image stays. Of one that is not resuming: nothing.
+// What has been brought back is given up; the image stays, if it is whole. Of one that is not
+// resuming: nothing.
 void instance_resume_abort(struct instance *in, struct sequence *s);
+// A job that reads has come back.
+void instance_resume_read(struct instance *in, struct snapshot_job *j);
+// Whether reading so much takes longer than computing so many tokens, by what both have taken.
+bool instance_file_is_dear(struct instance *in, double bytes, int64_t tokens);
+void resume_free(struct resume *r);

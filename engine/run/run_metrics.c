@@ -55,6 +55,18 @@ static double read_host_usage(void *ctx) {
     return l.host_blocks_total > 0 ? 1.0 - (double)l.host_blocks_free / l.host_blocks_total : 0;
 }
 
+static double read_snapshots(void *ctx) {
+    struct engine_load l;
+    engine_load(ctx, &l);
+    return l.snapshots;
+}
+
+static double read_snapshot_bytes(void *ctx) {
+    struct engine_load l;
+    engine_load(ctx, &l);
+    return (double)l.snapshot_bytes;
+}
+
 static double read_heartbeat(void *ctx) {
     struct engine_load l;
     engine_load(ctx, &l);
@@ -83,6 +95,10 @@ static void add_gauges(struct metrics *r, void *e) {
     metrics_gauge_fn(r, "parley_engine_host_cache_usage_ratio",
                      "Share of the host memory for parked caches that is in use.", NULL,
                      read_host_usage, e);
+    metrics_gauge_fn(r, "parley_engine_snapshots", "Snapshots in snapshot_dir.", NULL,
+                     read_snapshots, e);
+    metrics_gauge_fn(r, "parley_engine_snapshot_bytes", "Bytes of those files.", NULL,
+                     read_snapshot_bytes, e);
     metrics_gauge_fn(r, "parley_engine_heartbeat_seconds",
                      "Monotonic time of the engine loop's last round.", NULL, read_heartbeat, e);
 }
@@ -108,8 +124,35 @@ static void add_finished(struct run_metrics *m, struct metrics *r) {
         m->parked[i] = metrics_counter(r, "parley_engine_parked_total",
                                        "Sequences whose cache went to host memory.", why[i]);
     }
-    m->restored_bytes = metrics_counter(r, "parley_engine_restored_bytes_total",
-                                        "Bytes of caches that came back from host memory.", NULL);
+    m->restored_bytes =
+        metrics_counter(r, "parley_engine_restored_bytes_total",
+                        "Bytes of caches that came back, from host memory or a snapshot.", NULL);
+    m->restored = metrics_counter(r, "parley_engine_restored_total",
+                                  "Caches that came back from host memory.", NULL);
+}
+
+static void add_snapshots(struct run_metrics *m, struct metrics *r) {
+    static const char *const given_up[N_GIVEN_UP] = {
+        "reason=\"full\"",   "reason=\"slow\"",    "reason=\"denied\"", "reason=\"large\"",
+        "reason=\"memory\"", "reason=\"pressed\"", "reason=\"io\""};
+    static const char *const refused[N_REFUSED] = {
+        "reason=\"model\"",   "reason=\"tokenizer\"", "reason=\"dtype\"",   "reason=\"layout\"",
+        "reason=\"backend\"", "reason=\"build\"",     "reason=\"session\"", "reason=\"window\"",
+        "reason=\"tokens\"",  "reason=\"damaged\"",   "reason=\"version\"", "reason=\"gone\"",
+        "reason=\"io\""};
+    m->snapshots_written = metrics_counter(r, "parley_engine_snapshots_written_total",
+                                           "Caches that were written to files.", NULL);
+    m->snapshot_bytes_written = metrics_counter(r, "parley_engine_snapshot_bytes_written_total",
+                                                "Bytes of those files.", NULL);
+    m->snapshots_read = metrics_counter(r, "parley_engine_snapshots_read_total",
+                                        "Caches that came back from files.", NULL);
+    for (int i = 0; i < N_GIVEN_UP; i++)
+        m->given_up[i] =
+            metrics_counter(r, "parley_engine_snapshots_given_up_total",
+                            "Caches that ought to have been written and were not.", given_up[i]);
+    for (int i = 0; i < N_REFUSED; i++)
+        m->refused[i] = metrics_counter(r, "parley_engine_snapshots_refused_total",
+                                        "Files that were not used, but removed.", refused[i]);
 }
 
 static struct metric *seconds(struct metrics *r, const char *name, const char *help,
@@ -122,6 +165,7 @@ void run_metrics_init(struct run_metrics *m, struct metrics *registry, const str
     if (!registry) return;
     add_gauges(registry, (void *)e);
     add_finished(m, registry);
+    add_snapshots(m, registry);
     m->prompt_tokens =
         metrics_counter(registry, "parley_engine_prompt_tokens_total", "Tokens prefilled.", NULL);
     m->cached_tokens = metrics_counter(registry, "parley_engine_cached_prompt_tokens_total",

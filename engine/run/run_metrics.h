@@ -6,10 +6,22 @@
 
 enum { N_FINISHES = FINISH_SHUTDOWN + 1, N_RELEASES = RELEASE_PRESSURE + 1 };
 
+// Why a snapshot was not written, and why one was not used; the last stands for all others.
+#define GIVEN_UP_REASONS                                                                           \
+    { "full", "slow", "denied", "large", "memory", "pressed", "io" }
+#define REFUSED_REASONS                                                                            \
+    {                                                                                              \
+        "model", "tokenizer", "dtype", "layout", "backend", "build", "session", "window",          \
+            "tokens", "damaged", "version", "gone", "io"                                           \
+    }
+enum { N_GIVEN_UP = 7, N_REFUSED = 13 };
+
 struct run_metrics {
     struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps;
     struct metric *finished[N_FINISHES], *released[N_RELEASES], *parked[N_RELEASES];
-    struct metric *restored_bytes;
+    struct metric *restored_bytes, *restored;
+    struct metric *snapshots_written, *snapshots_read, *snapshot_bytes_written;
+    struct metric *given_up[N_GIVEN_UP], *refused[N_REFUSED];
     struct metric *first_token, *inter_token, *queue_time, *prefill_time, *decode_time;
     struct metric *step_time, *step_tokens, *step_turns;
 };

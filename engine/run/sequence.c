@@ -1,6 +1,7 @@
 // What is kept from one turn to the next.
 #include "engine/run/sequence.h"
 
+#include "engine/run/resume.h"
 #include "engine/run/turn.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ void sequence_free(struct sequence *s) {
     sequence_drop(s);
     kv_image_release(&s->image);
     free(s->image_ids);
-    free(s->resume);
+    resume_free(s->resume);
     free(s);
 }
 

@@ -5,8 +5,10 @@
 #include "base/hash.h"
 #include "engine/run/scheduler.h"
 #include "kvcache/image.h"
+#include "kvcache/snapshot.h"
 
 struct turn;
+struct snapshot_job;
 
 struct sequence {
     uint64_t id;         // the owner's
@@ -24,7 +26,8 @@ struct sequence {
     struct kv_image image; // image.copies is NULL: none
     int32_t *image_ids;    // (n_image)
     int64_t n_image;
-    uint64_t image_group; // whose it was
+    uint64_t image_group;  // whose it was
+    int64_t image_version; // how often it has been made, or made anew
     struct sequence *image_prev, *image_next;
     enum { IMAGE_STALE, IMAGE_FRESH, IMAGE_WHOLE } image_state; // turned; being made; clean
     bool parked;           // the image is all there is, and the owner knows
@@ -33,6 +36,13 @@ struct sequence {
     bool park_refused;     // there was no room for it
     int64_t used_us;       // when its last turn ended
     int64_t warm_until_us; // brought back on a hint, and parks again then; 0: no
+    // Its file (snapshots.h): the name that it has there, "" where it is to have none.
+    char lasting_id[KV_SNAPSHOT_ID_MAX + 1];
+    int64_t n_filed;   // the file is of the image as it is, of so many tokens; 0: it isn't
+    bool file_refused; // it cannot be written, until the sequence has been used again
+    struct snapshot_job *writing; // under way
+    bool leaving;                 // parked on its way to the file only; released when that is there
+    int leaving_why;              // enum engine_release
     struct resume *resume; // the cache is being brought back (resume.h): what the ring holds is
                            // not there yet. NULL: no
     UT_hash_handle hh;

@@ -4,6 +4,7 @@
 #include "engine/run/sequence.h"
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <utlist.h>
 
@@ -74,6 +75,7 @@ void tiers_drop(struct tiers *t, struct sequence *s) {
     free(s->image_ids);
     s->image_ids = NULL;
     s->n_image = 0;
+    s->n_filed = 0;
 }
 
 // --- copies
@@ -113,13 +115,13 @@ int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us
     return t->n_slots == 0 ? 0 : begin(t, s, false, now_us);
 }
 
-int tiers_load(struct tiers *t, struct sequence *s, int32_t *slot, int32_t most, int64_t now_us) {
-    assert(!t->copying);
-    t->n_slots = 0;
-    for (; *slot < s->image.n_slots && t->n_slots < most && t->n_slots < TIER_BATCH; (*slot)++) {
-        if (s->ring.blocks[*slot] >= 0) t->slots[t->n_slots++] = *slot;
-    }
-    return t->n_slots == 0 ? 0 : begin(t, s, true, now_us);
+int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_t n,
+               int64_t now_us) {
+    assert(!t->copying && n >= 1);
+    t->n_slots = n < TIER_BATCH ? n : TIER_BATCH;
+    memcpy(t->slots, slots, (size_t)t->n_slots * sizeof *slots);
+    TRY(begin(t, s, true, now_us));
+    return t->n_slots;
 }
 
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {

@@ -24,13 +24,15 @@ struct tiers {
     char *memory;            // (host.n_blocks, block_bytes)
     struct sequence *images; // those that have one; the one used longest ago first
     int32_t n_images, n_parked;
+    bool transit; // caches only come through here on their way to their files
     // The batch under way: one at a time.
     struct sequence *copying; // NULL: none
     int32_t slots[TIER_BATCH], n_slots;
     bool loading;
     int64_t copy_began_us;
-    // Measured, as running means; 0: not yet. Bytes and tokens per microsecond.
-    double save_rate, load_rate, read_rate, prefill_rate;
+    // Measured, as running means; 0: not yet. Bytes and tokens per microsecond. read: of files, and
+    // open_us what it takes to find out what is in one.
+    double save_rate, load_rate, read_rate, prefill_rate, open_us;
 };
 
 // bytes 0: no tier. The memory is taken as it is used, on a GPU at once (pinned).
@@ -47,10 +49,13 @@ int tiers_image(struct tiers *t, struct sequence *s);
 void tiers_used(struct tiers *t, struct sequence *s); // last, if it has an image
 void tiers_drop(struct tiers *t, struct sequence *s); // its image goes; waits for copies of it
 
-// Begins a batch, at most `most` blocks. 1: begun; 0: nothing to copy, the image is whole (save) or
-// the ring is (load, from *slot on); E_NOMEM: no host block is free (save); E_DEVICE.
+// Begins a batch, at most `most` blocks. 1: begun; 0: nothing to copy, the image is whole; E_NOMEM:
+// no host block is free; E_DEVICE.
 int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us);
-int tiers_load(struct tiers *t, struct sequence *s, int32_t *slot, int32_t most, int64_t now_us);
+// Begins to copy the first of these n slots (n >= 1) back, as many as a batch has: their number, or
+// E_DEVICE.
+int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_t n,
+               int64_t now_us);
 // Takes note of a batch that is done: 1, also where none was under way; 0: not yet (wait: never);
 // E_DEVICE.
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us);
@@ -60,6 +65,9 @@ static inline void rate_note(double *rate, double amount, int64_t took_us) {
     if (took_us <= 0 || amount <= 0) return;
     double now = amount / (double)took_us;
     *rate = *rate == 0 ? now : *rate + (now - *rate) / 8;
+}
+static inline void rate_mean(double *mean, double now) {
+    *mean = *mean == 0 ? now : *mean + (now - *mean) / 8;
 }
 // What an amount will take, in microseconds; 0 where nothing is known yet.
 static inline double rate_cost(double rate, double amount) {

@@ -1,6 +1,7 @@
 // The life of one turn, without its schedule and its events.
 #include "engine/run/turn.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 int64_t turn_max_log(const struct engine_turn *spec) {
@@ -16,6 +17,8 @@ struct turn *engine_turn_new(const struct engine_turn *spec, int64_t now_us) {
     struct turn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->spec = *spec;
+    t->spec.lasting_id = NULL;
+    if (spec->lasting_id) snprintf(t->lasting_id, sizeof t->lasting_id, "%s", spec->lasting_id);
     t->n_log = t->cap_log = spec->n_ids;
     t->submitted_us = now_us;
     t->deadline_us =

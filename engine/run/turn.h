@@ -8,6 +8,7 @@
 #include "engine/run/scheduler.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/stop_matcher.h"
+#include "kvcache/snapshot.h"
 
 struct sequence;
 
@@ -30,6 +31,7 @@ struct turn {
     enum engine_cache_source source;                      // of the n_cached
     int64_t restore_us;                                   // what it took to get them
     int text_rc; // negative: its text cannot go on, and it ends with its next token
+    char lasting_id[KV_SNAPSHOT_ID_MAX + 1];              // of spec, which only borrows it
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include <stddef.h>
+#include <string.h>
 
 static struct sequence *find(struct instance *in, uint64_t id) {
     struct sequence *s;
@@ -101,6 +102,7 @@ static void submit(struct instance *in, struct turn *t) {
     }
     t->sequence = s;
     s->turn = t;
+    memcpy(s->lasting_id, t->lasting_id, sizeof s->lasting_id);
     sched_idle_add(&in->sched, &s->idle); // about to be used: evicted last
     if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
     sched_enqueue(&in->sched, &t->sched);
@@ -155,6 +157,16 @@ void instance_command(struct instance *in, const struct command *c) {
     case COMMAND_FORK:
         fork_sequence(in, c);
         break;
+    case COMMAND_FORGET:
+        snapshots_forget(&in->snapshots, c->name);
+        if (s) s->lasting_id[0] = '\0'; // nothing of it is written any more
+        break;
+    case COMMAND_SNAPSHOT:
+        instance_snapshot_done(in, c->job);
+        break;
+    case COMMAND_KEEP:
+        in->keep_asked = true;
+        break;
     case COMMAND_STOP:
         in->stopping = true;
         break;
@@ -205,7 +217,7 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
                            err));
     instance_park_ask(in, s, false);
     if (!s->resume) instance_not_warm(in, s);
-    s->park_refused = false;
+    s->park_refused = s->file_refused = false;
     s->image_state = IMAGE_STALE;
     // Of the sequence's own cache: what it shares from now on is told beside it.
     t->source = t->n_cached > t->n_shared         ? CACHE_KEPT

@@ -4,6 +4,7 @@
 #include "tests/golden/runner.h"
 
 #include "base/log.h"
+#include "tests/unit/tmp_dir.h"
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
 
@@ -71,14 +72,18 @@ static void slow_down(struct engine *e) {
     e->backend->ops = &slow;
 }
 
+static const char *snapshots; // their folder, of the engines opened next
+
 static struct engine *tiered(const char *dir, int32_t chunk, int64_t blocks, int64_t host_blocks) {
     runner_host_bytes = 0;
     struct engine *e = engine_for(dir, chunk, 8, 0);
     int64_t bytes = e->info.block_bytes;
     engine_close(e);
     runner_host_bytes = host_blocks * bytes;
+    runner_snapshots = snapshots;
     e = engine_for(dir, chunk, 8, blocks * bytes);
     runner_host_bytes = 0;
+    runner_snapshots = NULL;
     return e;
 }
 
@@ -336,6 +341,7 @@ static void compare(struct engine *calm, const struct player *p) {
 }
 
 static void note(struct engine *calm, const struct engine_event *ev) {
+    if (ev->kind == ENGINE_SNAPSHOT) return;
     struct player *p = &players[ev->sequence - 1];
     books.parked += ev->kind == ENGINE_PARKED;
     books.released += ev->kind == ENGINE_RELEASED;
@@ -366,6 +372,9 @@ static void start(struct engine *e, uint64_t id) {
     t.turn = next_turn++;
     t.n_input = n_input;
     t.sampling.max_tokens = p->max_tokens = 1 + (int32_t)below(16);
+    char name[16];
+    snprintf(name, sizeof name, "player-%d", (int)id);
+    t.lasting_id = name;
     if (engine_turn_submit(e, &t, &err) < 0) { // full
         free(t.ids);
         return;
@@ -378,11 +387,19 @@ static void start(struct engine *e, uint64_t id) {
 static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slowly) {
     struct engine *e = tiered(dir, 16, blocks, host_blocks), *calm = tiered(dir, 16, 100, 0);
     if (slowly) slow_down(e);
+
+static void walk(const char *dir, int64_t blocks, int64_t host_blocks) {
+    struct engine *e = tiered(dir, 16, blocks, host_blocks);
+    const char *folder = snapshots;
+    snapshots = NULL;
+    struct engine *calm = tiered(dir, 16, 100, 0);
     struct engine_event ev;
     memset(players, 0, sizeof players);
     memset(&books, 0, sizeof books);
     for (int op = 0; op < OPERATIONS; op++) {
         uint64_t id = 1 + below(SEQUENCES);
+        if (folder) e->instance.tiers.prefill_rate = 1e-12; // any disk is faster
+        if (folder && op % 16 == 0) usleep(100);            // it gets a core now and then
         switch (below(8)) {
         case 0:
         case 1:
@@ -408,16 +425,19 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slow
     for (int quiet = 0; quiet < 4;) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
         assert_true(engine_round(e));
-        quiet = e->n_active == 0 ? quiet + 1 : 0;
+        const struct snapshots *files = &e->instance.snapshots;
+        quiet = e->n_active + files->n_writing + files->n_reading == 0 ? quiet + 1 : 0;
         while (engine_poll(e, &ev) == 1) note(calm, &ev);
     }
-    print_message("%lld turns: %lld kept, %lld from host memory, %lld recomputed; %lld parked, "
+    print_message("%lld turns: %lld kept, %lld from host memory, %lld from files, %lld recomputed; "
+                  "%lld parked, "
                   "%lld released, %lld compared\n",
                   (long long)books.done, (long long)books.by_source[CACHE_KEPT],
                   (long long)books.by_source[CACHE_HOST],
+                  (long long)books.by_source[CACHE_SNAPSHOT],
                   (long long)books.by_source[CACHE_RECOMPUTED], (long long)books.parked,
                   (long long)books.released, (long long)books.compared);
-    assert_true(books.compared > 5 && books.parked > 10);
+    assert_true(books.compared > 5 && (books.parked > 10 || folder));
     assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
     assert_int_equal(e->instance.tiers.host.n_free, e->instance.tiers.host.n_blocks);
     assert_int_equal(e->instance.tiers.n_images + e->instance.tiers.n_parked, 0);
@@ -454,6 +474,19 @@ static void test_copies_that_take_their_time(void **state) {
     walk(*state, 14, 300, true);
 }
 
+// The same with files behind host memory, and with files alone.
+static void test_anything_with_files(void **state) {
+    struct tmp_dir folder;
+    for (int i = 0; i < 3; i++) {
+        tmp_dir_open(&folder);
+        snapshots = folder.path;
+        seed = 11 + (uint64_t)i;
+        walk(*state, i == 2 ? 60 : 200, i == 0 ? 30 : i == 1 ? 0 : 40);
+        assert_true(books.by_source[CACHE_SNAPSHOT] > 5);
+        tmp_dir_close(&folder);
+    }
+}
+
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
@@ -468,6 +501,8 @@ int main(void) {
          (void *)models[0]},
         {"fixture: copies that take their time", test_copies_that_take_their_time, NULL, NULL,
          (void *)models[0]},
+
+        {"fixture: anything with files", test_anything_with_files, NULL, NULL, (void *)models[0]},
         {"demo: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[1]},
         {"int8 cache: parked after every turn", test_parked_after_every_turn, runner_with_int8,

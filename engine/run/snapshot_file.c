@@ -1,0 +1,227 @@
+// One snapshot's bytes to and from the disk. See snapshot_file.h.
+//
+// A file is written under another name, synced and renamed, so that what has the name is whole
+// whatever happened. Blocks go first and the head last: a file that was cut off has no head either.
+#include "engine/run/snapshot_file.h"
+
+#include "base/clock.h"
+#include "base/xxh64.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TEMPORARY_BYTES = SNAPSHOT_NAME_BYTES + 4, PIECE_BYTES = 4 << 20 };
+
+struct hash128 snapshot_name(const char *id) {
+    static const uint64_t key[2] = {0x7061726c65790001u, 0x736e617073686f74u};
+    return siphash128(key, id, strlen(id));
+}
+
+void snapshot_file_name(struct hash128 name, char out[SNAPSHOT_NAME_BYTES]) {
+    snprintf(out, SNAPSHOT_NAME_BYTES, "%016llx%016llx.kv", (unsigned long long)name.hi,
+             (unsigned long long)name.lo);
+}
+
+void snapshot_job_free(struct snapshot_job *j) {
+    if (!j) return;
+    if (j->fd >= 0) close(j->fd);
+    free(j->ids);
+    free(j->blocks);
+    free(j->memory);
+    free(j->wanted);
+    free(j->host);
+    free(j);
+}
+
+// --- bytes
+
+// Disks count in microseconds and up, so short writes and signals are the only special cases.
+static int write_all(int fd, const void *data, size_t n, uint64_t at, struct err *err) {
+    const char *p = data;
+    while (n > 0) {
+        ssize_t got = pwrite(fd, p, n < PIECE_BYTES ? n : PIECE_BYTES, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EFBIG)
+            return err_set(err, E_FULL, "the file may not become so large");
+        if (got <= 0) return err_errno(err, "it cannot be written");
+        p += got;
+        at += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+static int read_all(int fd, void *data, size_t n, uint64_t at, struct err *err) {
+    char *p = data;
+    while (n > 0) {
+        ssize_t got = pread(fd, p, n < PIECE_BYTES ? n : PIECE_BYTES, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return err_errno(err, "it cannot be read");
+        if (got == 0) return err_set(err, E_CORRUPT, "it has become shorter");
+        p += got;
+        at += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+// --- writing
+
+static int write_blocks(struct snapshot_job *j, int fd, int64_t until_us) {
+    const struct kv_snapshot_head *h = &j->head;
+    uint64_t at = kv_snapshot_data_at(h);
+    for (int32_t i = 0; i < h->n_blocks; i++, at += h->maker.block_bytes) {
+        if (atomic_load(&j->stop))
+            return err_set(&j->why, E_CANCELLED, "it is not wanted any more");
+        if (until_us && clock_mono_us(&clock_system) > until_us)
+            return err_set(&j->why, E_TIMEOUT, "the disk is too slow");
+        j->blocks[i].sum = xxh64(j->memory[i], h->maker.block_bytes, j->blocks[i].logical);
+        TRY(write_all(fd, j->memory[i], h->maker.block_bytes, at, &j->why));
+    }
+    return 0;
+}
+
+static int write_front(struct snapshot_job *j, int fd) {
+    size_t n = kv_snapshot_table_bytes(&j->head);
+    unsigned char head[KV_SNAPSHOT_HEAD_BYTES], *table = malloc(n);
+    if (!table) return err_set(&j->why, E_NOMEM, "no memory for its table");
+    kv_snapshot_write_table(&j->head, j->ids, j->blocks, table);
+    kv_snapshot_write_head(&j->head, head);
+    int rc = write_all(fd, table, n, sizeof head, &j->why);
+    if (rc == 0) rc = write_all(fd, head, sizeof head, 0, &j->why);
+    free(table);
+    return rc;
+}
+
+static int write_to(struct snapshot_job *j, int fd, int64_t until_us) {
+    TRY(write_blocks(j, fd, until_us));
+    TRY(write_front(j, fd));
+    if (fsync(fd) < 0) return err_errno(&j->why, "it cannot be synced");
+    return 0;
+}
+
+static int file_write(struct snapshot_job *j, int64_t began_us) {
+    char name[SNAPSHOT_NAME_BYTES], temporary[TEMPORARY_BYTES];
+    snapshot_file_name(j->name, name);
+    snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    int fd =
+        openat(j->dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return err_errno(&j->why, "it cannot be made");
+    int rc = write_to(j, fd, j->most_us ? began_us + j->most_us : 0);
+    if (close(fd) < 0 && rc == 0) rc = err_errno(&j->why, "it cannot be closed");
+    if (rc == 0 && renameat(j->dir_fd, temporary, j->dir_fd, name) < 0)
+        rc = err_errno(&j->why, "it cannot be given its name");
+    if (rc < 0) unlinkat(j->dir_fd, temporary, 0);
+    if (rc == 0) (void)fsync(j->dir_fd); // the name; without it the old one may come back
+    j->bytes = rc == 0 ? (int64_t)kv_snapshot_file_bytes(&j->head) : 0;
+    return rc;
+}
+
+// --- reading
+
+int snapshot_file_head(int dir_fd, const char *file, struct kv_snapshot_head *h, int *fd,
+                       struct err *err) {
+    unsigned char head[KV_SNAPSHOT_HEAD_BYTES] = {0};
+    struct stat st;
+    // A pipe under this name would be waited for.
+    *fd = openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) return err_errno(err, "it cannot be opened");
+    int rc = fstat(*fd, &st) < 0 ? err_errno(err, "it cannot be looked at") : 0;
+    if (rc == 0 && !S_ISREG(st.st_mode)) rc = err_set(err, E_FORMAT, "it is no file");
+    if (rc == 0 && (uint64_t)st.st_size >= sizeof head)
+        rc = read_all(*fd, head, sizeof head, 0, err);
+    if (rc == 0) rc = kv_snapshot_read_head(h, head, (uint64_t)st.st_size, err);
+    if (rc == 0) return 0;
+    close(*fd);
+    *fd = -1;
+    return rc;
+}
+
+static int file_open(struct snapshot_job *j) {
+    char name[SNAPSHOT_NAME_BYTES];
+    snapshot_file_name(j->name, name);
+    TRY(snapshot_file_head(j->dir_fd, name, &j->head, &j->fd, &j->why));
+    (void)futimens(j->fd, NULL); // used last, also after a restart
+    size_t n = kv_snapshot_table_bytes(&j->head);
+    unsigned char *table = malloc(n);
+    j->ids = malloc((size_t)j->head.n_tokens * sizeof *j->ids);
+    j->blocks = malloc((size_t)j->head.n_blocks * sizeof *j->blocks);
+    int rc =
+        table && j->ids && j->blocks ? 0 : err_set(&j->why, E_NOMEM, "no memory for its table");
+    if (rc == 0) rc = read_all(j->fd, table, n, KV_SNAPSHOT_HEAD_BYTES, &j->why);
+    if (rc == 0) rc = kv_snapshot_read_table(&j->head, table, j->ids, j->blocks, &j->why);
+    free(table);
+    return rc;
+}
+
+static int file_read(struct snapshot_job *j) {
+    const struct kv_snapshot_head *h = &j->head;
+    uint64_t data = kv_snapshot_data_at(h), bytes = h->maker.block_bytes;
+    (void)posix_fadvise(j->fd, (off_t)data, 0, POSIX_FADV_SEQUENTIAL);
+    for (int32_t i = 0; i < j->n_wanted; i++) {
+        const struct kv_snapshot_block *b = &j->blocks[j->wanted[i]];
+        if (atomic_load(&j->stop))
+            return err_set(&j->why, E_CANCELLED, "it is not wanted any more");
+        TRY(read_all(j->fd, j->memory[i], bytes, data + (uint64_t)j->wanted[i] * bytes, &j->why));
+        if (xxh64(j->memory[i], bytes, b->logical) != b->sum)
+            return err_set(&j->why, E_CORRUPT, "its block %d is damaged", j->wanted[i]);
+        j->bytes += (int64_t)bytes;
+        atomic_fetch_add_explicit(&j->n_done, 1, memory_order_release);
+    }
+    return 0;
+}
+
+// --- the job
+
+static const char *reason_of(int rc) {
+    switch (rc) {
+    case 0:
+        return "";
+    case E_NOTFOUND:
+        return "gone";
+    case E_FORMAT:
+    case E_CORRUPT:
+        return "damaged";
+    case E_UNSUPPORTED:
+        return "version";
+    case E_FULL:
+        return "full";
+    case E_TIMEOUT:
+        return "slow";
+    case E_DENIED:
+        return "denied";
+    case E_CANCELLED:
+        return "cancelled";
+    case E_NOMEM:
+        return "memory";
+    default:
+        return "io";
+    }
+}
+
+void snapshot_job_run(struct snapshot_job *j) {
+    char name[SNAPSHOT_NAME_BYTES];
+    int64_t began = clock_mono_us(&clock_system);
+    switch (j->task) {
+    case SNAPSHOT_WRITE:
+        j->rc = file_write(j, began);
+        break;
+    case SNAPSHOT_REMOVE:
+        snapshot_file_name(j->name, name);
+        unlinkat(j->dir_fd, name, 0);
+        j->rc = 0;
+        break;
+    case SNAPSHOT_OPEN:
+        j->rc = file_open(j);
+        break;
+    case SNAPSHOT_READ:
+        j->rc = file_read(j);
+        break;
+    }
+    j->reason = reason_of(j->rc);
+    j->took_us = clock_mono_us(&clock_system) - began;
+}

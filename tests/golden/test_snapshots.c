@@ -1,0 +1,752 @@
+// Caches that went through files, in this process or through the next one: every turn gives the
+// tokens and the bits of a turn that was never disturbed. And files that are not what they should
+// be: never used, always said.
+#include "tests/golden/runner.h"
+
+#include "base/log.h"
+#include "base/xxh64.h"
+#include "tests/unit/tmp_dir.h"
+#include <signal.h>
+#include <sys/resource.h>
+
+static struct tmp_dir folder;
+
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed;
+static uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+static void random_log(const struct engine *e, int32_t *log, int64_t n) {
+    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
+}
+
+static bool int8; // of the engines opened next
+static int32_t n_blocks = 400, n_host;
+
+static struct engine *open_one(const char *dir, bool files) {
+    runner_host_bytes = 0;
+    runner_snapshots = NULL;
+    struct engine *e = engine_for_weights(dir, int8, 16, 8, 0);
+    int64_t bytes = e->info.block_bytes;
+    engine_close(e);
+    runner_host_bytes = n_host * bytes;
+    runner_snapshots = files ? folder.path : NULL;
+    e = engine_for_weights(dir, int8, 16, 8, n_blocks * bytes);
+    runner_snapshots = NULL;
+    return e;
+}
+
+// Models as small as these compute faster than any disk reads: here the disk is to be cheaper.
+static void computing_is_dear(struct engine *e) {
+    e->instance.tiers.prefill_rate = 1e-12;
+}
+
+static struct engine_event wait_for(struct engine *e, uint64_t sequence,
+                                    enum engine_event_kind kind) {
+    struct engine_event ev;
+    for (int i = 0; i < 20000; i++) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence == sequence && ev.kind == kind) return ev;
+        }
+        usleep(50);
+    }
+    fail_msg("sequence %d: nothing happened", (int)sequence);
+    return ev;
+}
+
+static void run_slowly(struct engine *e, struct engine_turn *t, struct outcome *o) {
+    struct engine_event ev;
+    memset(o, 0, sizeof *o);
+    submit(e, t);
+    for (int i = 0; !o->done && i < 20000; i++) {
+        computing_is_dear(e);
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence == t->sequence && ev.kind != ENGINE_FORKED) outcome_take(o, &ev);
+        }
+        if (e->instance.reading) usleep(20);
+    }
+    assert_true(o->done);
+}
+
+// The cache goes to its file; whether it did.
+static bool leave(struct engine *e, uint64_t sequence, const char *id) {
+    engine_sequence_park(e, sequence);
+    struct engine_event ev = wait_for(e, sequence, ENGINE_RELEASED);
+    assert_int_equal(ev.snapshot, snapshots_find(&e->instance.snapshots, id) != NULL);
+    assert_int_equal(ev.snapshot, engine_has_snapshot(e, id));
+    return ev.snapshot;
+}
+
+static void finish_keeping(struct engine *e) {
+    struct engine_event ev;
+    engine_keep(e);
+    engine_stop(e);
+    while (engine_round(e)) continue;
+    while (engine_poll(e, &ev) == 1) continue;
+    engine_close(e);
+}
+
+static void same_bits(const char *what, const struct rows *a, const struct rows *b, int64_t from,
+                      int64_t to) {
+    for (int64_t p = from; p < to; p++) {
+        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab,
+                   (size_t)a->vocab * sizeof(float)) != 0)
+            fail_msg("%s: position %lld has other bits", what, (long long)p);
+    }
+}
+
+// In memory where there is such a folder: what is synced is looked at elsewhere.
+static void open_folder(void) {
+    strcpy(folder.path, "/dev/shm/parley-test-XXXXXX");
+    if (!mkdtemp(folder.path)) tmp_dir_open(&folder);
+}
+
+static void empty_folder(void) {
+    tmp_dir_close(&folder);
+    open_folder();
+}
+
+// --- through a file after every turn, on rings that wrap many times
+// ---------------------------------------------------
+
+enum { TURNS = 10, MOST = 480 };
+enum way { CALM, FILES, RESTARTS };
+
+static void play(const char *dir, enum way way, int32_t memory_len, int32_t sink_len,
+                 struct rows *rows, int32_t *log, int64_t *n_log) {
+    static struct outcome o;
+    struct engine *e = open_one(dir, way != CALM);
+    int64_t n = 0;
+    seed = 21;
+    *rows = rows_new(e->info.n_vocab);
+    for (int i = 0; i < TURNS; i++) {
+        int64_t n_input = 1 + below(30);
+        random_log(e, log + n, n_input);
+        n += n_input;
+        struct engine_turn t = turn_for(e, 1, log, n, memory_len, sink_len);
+        t.n_input = n_input;
+        t.sampling.max_tokens = 1 + (int32_t)below(18);
+        t.on_logits = rows_keep;
+        t.on_logits_ctx = rows;
+        t.lasting_id = "one";
+        run_slowly(e, &t, &o);
+        assert_int_equal(o.finish, FINISH_LENGTH);
+        enum engine_cache_source want = i == 0        ? CACHE_NONE
+                                        : way == CALM ? CACHE_KEPT
+                                                      : CACHE_SNAPSHOT;
+        assert_int_equal(o.source, want);
+        if (i > 0) assert_int_equal(o.n_prefilled, n_input + 1); // as if it had never left
+        memcpy(log + n, o.ids, (size_t)o.n * sizeof *log);
+        n += o.n;
+        if (way == FILES) {
+            assert_true(leave(e, 1, "one"));
+            assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
+            assert_int_equal(e->instance.tiers.host.n_free, e->instance.tiers.host.n_blocks);
+            assert_null(e->instance.sequences);
+            assert_null(e->owned);
+        } else if (way == RESTARTS) {
+            finish_keeping(e);
+            e = open_one(dir, true);
+            assert_true(engine_has_snapshot(e, "one"));
+        }
+    }
+    engine_close(e);
+    *n_log = n;
+}
+
+static void compare_ways(const char *dir, enum way way) {
+    static const int32_t windows[][2] = {{0, 0}, {48, 4}, {24, 9}};
+    static int32_t calm_log[MOST + 64], log[MOST + 64];
+    for (size_t w = 0; w < sizeof windows / sizeof *windows; w++) {
+        int64_t n_calm, n;
+        struct rows want, got;
+        play(dir, CALM, windows[w][0], windows[w][1], &want, calm_log, &n_calm);
+        play(dir, way, windows[w][0], windows[w][1], &got, log, &n);
+        assert_int_equal(n, n_calm);
+        assert_memory_equal(log, calm_log, (size_t)n * sizeof *log);
+        same_bits(dir, &want, &got, 0, n - 1);
+        free(want.data);
+        free(got.data);
+        empty_folder();
+    }
+}
+
+static void test_through_files(void **state) {
+    compare_ways(*state, FILES);
+}
+
+static void test_through_restarts(void **state) {
+    compare_ways(*state, RESTARTS);
+}
+
+static void test_weights_of_8_bits(void **state) {
+    int8 = true;
+    compare_ways(*state, FILES);
+    int8 = false;
+}
+
+static void test_narrow_caches(void **state) {
+    static const char *const dtypes[] = {"f16", "bf16"};
+    for (size_t i = 0; i < 2; i++) {
+        runner_kv_dtype = dtypes[i];
+        compare_ways(*state, FILES);
+    }
+    runner_kv_dtype = NULL;
+}
+
+// --- the log went another way meanwhile
+// -----------------------------------------------------------------------
+
+static void test_another_end(void **state) {
+    static struct outcome o;
+    int32_t log[300];
+    struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
+    struct rows want = rows_new(e->info.n_vocab), got = rows_new(e->info.n_vocab);
+    seed = 5;
+    random_log(e, log, 300);
+    static const struct {
+        int32_t memory_len;
+        int64_t cut;
+        bool file;
+    } cases[] = {
+        {0, 100, true},   // cut: the part that is equal comes back
+        {40, 195, true},  // still in the window
+        {40, 100, false}, // the window has moved on: computed, and said
+        {0, 200, true},   // all of it, and more behind it
+        {0, 0, false},    // nothing is equal
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine_turn t = turn_for(e, 9, log, 200, cases[i].memory_len, 4);
+        t.score_only = true;
+        t.lasting_id = "nine";
+        run_slowly(e, &t, &o);
+        assert_true(leave(e, 9, "nine"));
+        log[cases[i].cut] = (log[cases[i].cut] + 1) % e->info.n_vocab;
+        random_log(e, log + cases[i].cut + 1, 299 - cases[i].cut);
+        t = turn_for(e, 9, log, 260, cases[i].memory_len, 4);
+        t.n_input = 60;
+        t.sampling.max_tokens = 5;
+        t.lasting_id = "nine";
+        struct engine_turn c = turn_for(calm, 9, log, 260, cases[i].memory_len, 4);
+        t.on_logits = c.on_logits = rows_keep;
+        t.on_logits_ctx = &got;
+        c.on_logits_ctx = &want;
+        c.sampling.max_tokens = 5;
+        run_slowly(e, &t, &o);
+        assert_int_equal(o.source, cases[i].file ? CACHE_SNAPSHOT : CACHE_RECOMPUTED);
+        assert_int_equal(o.n_cached, cases[i].file ? cases[i].cut : 0);
+        assert_int_equal(engine_has_snapshot(e, "nine"), cases[i].file);
+        run_turn(calm, &c, &o);
+        same_bits("another end", &want, &got, cases[i].file ? cases[i].cut : 0, 264);
+        assert_true(leave(e, 9, "nine"));
+        release(calm, 9);
+    }
+    engine_close(calm);
+    engine_close(e);
+    free(want.data);
+    free(got.data);
+    empty_folder();
+}
+
+// Forks, and beginnings that a user's sessions share: each has a file of its own, and comes back
+// to the same bits.
+static void test_forks_and_shared_beginnings(void **state) {
+    static struct outcome o, c;
+    static const char *const ids[] = {"", "first", "second", "forked"};
+    int32_t log[4][200];
+    struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
+    seed = 77;
+    random_log(e, log[1], 200);
+    for (int i = 2; i < 4; i++) memcpy(log[i], log[1], sizeof log[1]);
+    random_log(e, log[2] + 70, 130);
+    random_log(e, log[3] + 90, 110);
+    for (uint64_t s = 1; s <= 2; s++) {
+        struct engine_turn t = turn_for(e, s, log[s], 120, 64, 4);
+        t.score_only = true;
+        t.share_group = 5;
+        t.lasting_id = ids[s];
+        run_slowly(e, &t, &o);
+        if (s == 2) assert_true(o.n_shared > 0);
+    }
+    assert_int_equal(engine_sequence_fork(e, 1, 3, 90), 0);
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t s = 1; s <= 3; s++) {
+            int64_t n = 130 + 20 * round;
+            struct engine_turn t = turn_for(e, s, log[s], n, 64, 4);
+            struct engine_turn same = turn_for(calm, s, log[s], n, 64, 4);
+            t.n_input = 10;
+            t.share_group = 5;
+            t.lasting_id = ids[s];
+            t.sampling.max_tokens = same.sampling.max_tokens = 6;
+            run_slowly(e, &t, &o);
+            run_turn(calm, &same, &c);
+            if (round > 0) assert_int_equal(o.source, CACHE_SNAPSHOT);
+            assert_int_equal(o.n, c.n);
+            assert_memory_equal(o.ids, c.ids, (size_t)o.n * sizeof *o.ids);
+            assert_memory_equal(o.logprobs, c.logprobs, (size_t)o.n * sizeof *o.logprobs);
+            memcpy(log[s] + n, o.ids, (size_t)o.n * sizeof *o.ids);
+            release(calm, s);
+        }
+        for (uint64_t s = 1; s <= 3; s++) assert_true(leave(e, s, ids[s]));
+        assert_null(e->instance.sequences);
+    }
+    engine_close(calm);
+    engine_close(e);
+    empty_folder();
+}
+
+// --- who goes, and when
+// ------------------------------------------------------------------------------------------------
+
+static void turn_of(struct engine *e, uint64_t s, const char *id, int64_t n, struct outcome *o) {
+    int32_t log[300];
+    seed = s;
+    random_log(e, log, 300);
+    struct engine_turn t = turn_for(e, s, log, n, 0, 4);
+    t.n_input = 10;
+    t.score_only = true;
+    t.lasting_id = id;
+    run_slowly(e, &t, o);
+}
+
+// Host memory for two of four: whoever leaves it has a file, and comes back from there.
+static void test_from_host_memory(void **state) {
+    static struct outcome o;
+    static const char *const ids[] = {"", "a", "b", "c", "d"};
+    n_host = 22;
+    struct engine *e = open_one(*state, true);
+    for (uint64_t s = 1; s <= 4; s++) turn_of(e, s, ids[s], 80, &o);
+    for (uint64_t s = 1; s <= 4; s++) {
+        engine_sequence_park(e, s);
+        (void)wait_for(e, s, ENGINE_PARKED);
+    }
+    assert_true(engine_has_snapshot(e, "a") && engine_has_snapshot(e, "b"));
+    assert_null(e->owned ? NULL : e);
+    turn_of(e, 4, "d", 90, &o);
+    assert_int_equal(o.source, CACHE_HOST);
+    turn_of(e, 1, "a", 90, &o);
+    assert_int_equal(o.source, CACHE_SNAPSHOT);
+    assert_int_equal(o.n_cached, 80);
+    engine_close(e);
+    n_host = 0;
+    empty_folder();
+}
+
+static void test_the_folder_is_bounded(void **state) {
+    static struct outcome o;
+    struct engine *e = open_one(*state, true);
+    turn_of(e, 1, "a", 80, &o);
+    assert_true(leave(e, 1, "a"));
+    int64_t one = e->instance.snapshots.bytes;
+    assert_true(one > 10 * e->info.block_bytes);
+    engine_close(e);
+    runner_snapshot_bytes = 2 * one + one / 2;
+    e = open_one(*state, true);
+    turn_of(e, 2, "b", 80, &o);
+    assert_true(leave(e, 2, "b"));
+    turn_of(e, 1, "a", 90, &o); // used: b is the oldest now
+    assert_int_equal(o.source, CACHE_SNAPSHOT);
+    assert_true(leave(e, 1, "a"));
+    usleep(20000); // by the file system's clock too
+    turn_of(e, 3, "c", 80, &o);
+    assert_true(leave(e, 3, "c"));
+    assert_false(engine_has_snapshot(e, "b"));
+    assert_true(engine_has_snapshot(e, "a"));
+    assert_true(e->instance.snapshots.bytes <= runner_snapshot_bytes);
+    turn_of(e, 4, "d", 300, &o); // larger than all of it
+    assert_false(leave(e, 4, "d"));
+    turn_of(e, 2, "b", 90, &o);
+    assert_int_equal(o.source, CACHE_RECOMPUTED);
+    engine_close(e);
+    // Less than there is, from now on: the one used last stays.
+    runner_snapshot_bytes = one + one / 2;
+    e = open_one(*state, true);
+    assert_true(engine_has_snapshot(e, "c") && !engine_has_snapshot(e, "a"));
+    engine_close(e);
+    runner_snapshot_bytes = 0;
+    empty_folder();
+}
+
+// What reading costs is measured, and a disk that is slower than computing is not waited for.
+static void test_the_cheapest_way(void **state) {
+    static struct outcome o;
+    struct engine *e = open_one(*state, true);
+    turn_of(e, 1, "a", 80, &o);
+    assert_true(leave(e, 1, "a"));
+    turn_of(e, 1, "a", 90, &o);
+    assert_int_equal(o.source, CACHE_SNAPSHOT);
+    assert_true(e->instance.tiers.read_rate > 0 && e->instance.tiers.open_us > 0);
+    assert_true(leave(e, 1, "a"));
+    e->instance.tiers.read_rate = 1e-20;
+    turn_of(e, 1, "a", 100, &o);
+    assert_int_equal(o.source, CACHE_RECOMPUTED);
+    assert_true(engine_has_snapshot(e, "a")); // nothing is wrong with it
+    engine_close(e);
+    empty_folder();
+}
+
+static void test_forgotten(void **state) {
+    static struct outcome o;
+    char name[SNAPSHOT_NAME_BYTES];
+    struct engine *e = open_one(*state, true);
+    turn_of(e, 1, "a", 80, &o);
+    assert_true(leave(e, 1, "a"));
+    snapshot_file_name(snapshot_name("a"), name);
+    assert_int_equal(access(tmp_path(&folder, name), F_OK), 0);
+    struct stat st;
+    assert_int_equal(stat(tmp_path(&folder, name), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_null(strstr(name, "a.kv.a"));
+    engine_snapshot_forget(e, 1, "a");
+    assert_true(engine_round(e));
+    for (int i = 0; i < 10000 && access(tmp_path(&folder, name), F_OK) == 0; i++) usleep(100);
+    assert_int_not_equal(access(tmp_path(&folder, name), F_OK), 0);
+    // Also one that is being written at the time, or would have been.
+    turn_of(e, 2, "b", 200, &o);
+    engine_sequence_park(e, 2);
+    for (int i = 0; i < 3; i++) assert_true(engine_round(e));
+    engine_snapshot_forget(e, 2, "b");
+    (void)wait_for(e, 2, ENGINE_RELEASED);
+    struct engine_event ev;
+    assert_true(engine_round(e));
+    while (engine_poll(e, &ev) == 1) continue;
+    assert_false(engine_has_snapshot(e, "b"));
+    engine_close(e);
+    snapshot_file_name(snapshot_name("b"), name);
+    assert_int_not_equal(access(tmp_path(&folder, name), F_OK), 0);
+    empty_folder();
+}
+
+// Two processes with one folder would take each other's files away.
+static void test_one_at_a_time(void **state) {
+    struct engine *e = open_one(*state, true), *other;
+    struct engine_options o;
+    struct err err = {0};
+    engine_options_init(&o);
+    o.model_dir = *state;
+    o.snapshot_dir = folder.path;
+    o.snapshot_bytes = 1 << 20;
+    assert_int_equal(engine_open_manual(&other, &o, &clock_system, &err), E_BUSY);
+    assert_non_null(strstr(err.text, folder.path));
+    o.snapshot_dir = "/proc/no-such-folder/snapshots";
+    assert_int_equal(engine_open_manual(&other, &o, &clock_system, &err), E_NOTFOUND);
+    o.snapshot_dir = "/dev/null";
+    assert_true(engine_open_manual(&other, &o, &clock_system, &err) < 0);
+    assert_non_null(strstr(err.text, "/dev/null"));
+    engine_close(e);
+    empty_folder();
+}
+
+// --- files that are not what they should be
+// ---------------------------------------------------------------------------
+
+static unsigned char *file_bytes(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+    assert_non_null(f);
+    assert_int_equal(stat(path, &st), 0);
+    unsigned char *bytes = malloc((size_t)st.st_size + 1);
+    *n = fread(bytes, 1, (size_t)st.st_size, f);
+    fclose(f);
+    return bytes;
+}
+
+static void put_file(const char *path, const unsigned char *bytes, size_t n) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static struct outcome want; // of the turn that is tried with each file
+
+// With this file in its place the turn is computed, gives what it should, and the file is gone.
+static void never_used(const char *dir, const char *what, const char *path,
+                       const unsigned char *bytes, size_t n) {
+    static struct outcome o;
+    put_file(path, bytes, n);
+    struct engine *e = open_one(dir, true);
+    turn_of(e, 1, "a", 90, &o);
+    if (o.source != CACHE_RECOMPUTED || o.n_cached != 0) fail_msg("%s: it was used", what);
+    assert_int_equal(o.n, want.n);
+    engine_close(e);
+    if (access(path, F_OK) == 0) fail_msg("%s: it is still there", what);
+}
+
+static void with_file(void (*fn)(const char *dir, const char *path, const unsigned char *bytes,
+                                 size_t n, int64_t block_bytes),
+                      const char *dir) {
+    char name[SNAPSHOT_NAME_BYTES], path[128];
+    size_t n;
+    struct engine *e = open_one(dir, true);
+    turn_of(e, 1, "a", 80, &want);
+    assert_true(leave(e, 1, "a"));
+    int64_t block_bytes = e->info.block_bytes;
+    engine_close(e);
+    snapshot_file_name(snapshot_name("a"), name);
+    snprintf(path, sizeof path, "%s/%s", folder.path, name);
+    unsigned char *bytes = file_bytes(path, &n);
+    log_set_level(LOG_OFF);
+    fn(dir, path, bytes, n, block_bytes);
+    log_set_level(LOG_ERROR);
+    // And as it was it is good.
+    put_file(path, bytes, n);
+    e = open_one(dir, true);
+    turn_of(e, 1, "a", 90, &want);
+    assert_int_equal(want.source, CACHE_SNAPSHOT);
+    engine_close(e);
+    free(bytes);
+    empty_folder();
+}
+
+static void damage(const char *dir, const char *path, const unsigned char *bytes, size_t n,
+                   int64_t block_bytes) {
+    unsigned char *copy = malloc(n + 100);
+    char what[64];
+    size_t front = KV_SNAPSHOT_HEAD_BYTES + 80 * 4 + 10 * 16;
+    for (size_t at = 0; at < n;) {
+        memcpy(copy, bytes, n);
+        copy[at] ^= (unsigned char)(1 << at % 8);
+        snprintf(what, sizeof what, "byte %zu flipped", at);
+        never_used(dir, what, path, copy, n);
+        // Of the front many, of each block some; what fills the gap between them means nothing.
+        at += at < front ? 37 : (size_t)block_bytes / 3 + 1;
+        if (at >= front && at < 4096) at = 4096;
+    }
+    static const size_t lengths[] = {0, 1, 100, 1023, 1024, 1500, 4095, 4096, 4097};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        snprintf(what, sizeof what, "cut to %zu bytes", lengths[i]);
+        never_used(dir, what, path, bytes, lengths[i]);
+    }
+    never_used(dir, "one byte less", path, bytes, n - 1);
+    memcpy(copy, bytes, n);
+    memset(copy + n, 0, 100);
+    never_used(dir, "100 bytes more", path, copy, n + 100);
+    memset(copy, 0, n);
+    never_used(dir, "zeros", path, copy, n);
+    free(copy);
+}
+
+static void test_damage(void **state) {
+    with_file(damage, *state);
+}
+
+// Every checksum right, and yet not ours.
+static void forged(const char *dir, const char *path, const unsigned char *bytes, size_t n,
+                   int64_t block_bytes) {
+    unsigned char *copy = malloc(n);
+    for (int i = 0; i < 16; i++) {
+        struct kv_snapshot_head h;
+        char what[32];
+        assert_int_equal(kv_snapshot_read_head(&h, bytes, n, NULL), 0);
+        switch (i) {
+        case 0:
+            strcpy(h.maker.model, "0123");
+            break;
+        case 1:
+            h.maker.tokenizer ^= 1;
+            break;
+        case 2:
+            strcpy(h.maker.dtype, "bf16");
+            break;
+        case 3:
+            strcpy(h.maker.backend, "cpu: AVX-4096");
+            break;
+        case 4:
+            strcpy(h.maker.build, "1");
+            break;
+        case 5:
+            h.maker.n_layers++;
+            break;
+        case 6:
+            h.maker.n_kv_heads++;
+            break;
+        case 7:
+            h.maker.head_dim++;
+            break;
+        case 8:
+            h.maker.block_tokens = 16;
+            break;
+        case 9:
+            h.memory_len--;
+            break;
+        case 10:
+            h.sink_len++;
+            break;
+        case 11:
+            strcpy(h.id, "b");
+            break;
+        case 12:
+            h.n_tokens = KV_SNAPSHOT_MAX_TOKENS;
+            break;
+        case 13:
+            h.n_blocks--;
+            break;
+        case 14:
+            h.maker.block_bytes *= 2;
+            break;
+        case 15:
+            h.table_sum++;
+            break;
+        }
+        memcpy(copy, bytes, n);
+        kv_snapshot_write_head(&h, copy);
+        snprintf(what, sizeof what, "forged %d", i);
+        never_used(dir, what, path, copy, n);
+    }
+    // Another log's tokens, and another order of blocks, each with its sums.
+    struct kv_snapshot_head h;
+    int32_t ids[80];
+    struct kv_snapshot_block blocks[10];
+    assert_int_equal(kv_snapshot_read_head(&h, bytes, n, NULL), 0);
+    assert_int_equal(h.n_tokens, 80);
+    assert_int_equal(h.n_blocks, 10);
+    const unsigned char *table = bytes + KV_SNAPSHOT_HEAD_BYTES;
+    assert_int_equal(kv_snapshot_read_table(&h, table, ids, blocks, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(kv_snapshot_read_table(&h, table, ids, blocks, NULL), 0);
+        if (i == 0) ids[0]++;
+        if (i == 1) { // in each other's place
+            uint64_t sum = blocks[3].sum;
+            blocks[3].sum = blocks[4].sum, blocks[4].sum = sum;
+            memcpy(copy, bytes, n);
+            memcpy(copy + kv_snapshot_data_at(&h) + 3 * block_bytes,
+                   bytes + kv_snapshot_data_at(&h) + 4 * block_bytes, (size_t)block_bytes);
+            memcpy(copy + kv_snapshot_data_at(&h) + 4 * block_bytes,
+                   bytes + kv_snapshot_data_at(&h) + 3 * block_bytes, (size_t)block_bytes);
+        } else {
+            memcpy(copy, bytes, n);
+        }
+        if (i == 2) blocks[5].logical = 4;
+        kv_snapshot_write_table(&h, ids, blocks, copy + KV_SNAPSHOT_HEAD_BYTES);
+        kv_snapshot_write_head(&h, copy);
+        never_used(dir, "forged table", path, copy, n);
+        h.table_sum = 0;
+        assert_int_equal(kv_snapshot_read_head(&h, bytes, n, NULL), 0);
+    }
+    free(copy);
+}
+
+static void test_forged(void **state) {
+    with_file(forged, *state);
+}
+
+static void swapped(const char *dir, const char *path, const unsigned char *bytes, size_t n,
+                    int64_t block_bytes) {
+    char name[SNAPSHOT_NAME_BYTES], other[128];
+    static struct outcome o;
+    snapshot_file_name(snapshot_name("b"), name);
+    snprintf(other, sizeof other, "%s/%s", folder.path, name);
+    unlink(path);
+    put_file(other, bytes, n);
+    struct engine *e = open_one(dir, true);
+    assert_false(engine_has_snapshot(e, "a") || engine_has_snapshot(e, "b"));
+    turn_of(e, 1, "b", 90, &o); // the very log
+    assert_int_equal(o.source, CACHE_RECOMPUTED);
+    engine_close(e);
+    assert_int_not_equal(access(other, F_OK), 0);
+    // Swapped behind the server's back.
+    put_file(path, bytes, n);
+    e = open_one(dir, true);
+    assert_int_equal(rename(path, other), 0);
+    turn_of(e, 1, "a", 90, &o);
+    assert_int_equal(o.source, CACHE_RECOMPUTED);
+    assert_true(leave(e, 1, "a"));
+    engine_close(e);
+    // Files of others are left alone, half written ones are not.
+    put_file(tmp_path(&folder, "notes.txt"), bytes, 10);
+    put_file(tmp_path(&folder, "0123456789abcdef0123456789abcdef.kv.tmp"), bytes, 10);
+    e = open_one(dir, true);
+    engine_close(e);
+    assert_int_equal(access(tmp_path(&folder, "notes.txt"), F_OK), 0);
+    assert_int_not_equal(access(tmp_path(&folder, "0123456789abcdef0123456789abcdef.kv.tmp"), F_OK),
+                         0);
+}
+
+static void test_swapped(void **state) {
+    with_file(swapped, *state);
+}
+
+// --- disks that do not take it
+// --------------------------------------------------------------------------------------------
+
+static void test_disks_that_fail(void **state) {
+    static struct outcome o;
+    struct rlimit was, little = {.rlim_cur = 5000};
+    struct engine *e = open_one(*state, true);
+    turn_of(e, 1, "a", 80, &o);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    little.rlim_max = was.rlim_max;
+    signal(SIGXFSZ, SIG_IGN); // for what this program itself says to a file
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    bool written = leave(e, 1, "a");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_false(written);
+    turn_of(e, 1, "a", 90, &o);
+    assert_int_equal(o.source, CACHE_RECOMPUTED);
+    assert_true(leave(e, 1, "a")); // the disk has room again
+    turn_of(e, 1, "a", 100, &o);
+    assert_int_equal(o.source, CACHE_SNAPSHOT);
+    // The folder is gone.
+    empty_folder();
+    (void)leave(e, 1, "a"); // there was one before
+    turn_of(e, 1, "a", 110, &o);
+    assert_int_equal(o.source, CACHE_RECOMPUTED);
+    assert_false(engine_has_snapshot(e, "a"));
+    log_set_level(LOG_ERROR);
+    engine_close(e);
+}
+
+static int set_up(void **state) {
+    n_host = 0;
+    int8 = false;
+    runner_snapshot_bytes = 0;
+    runner_kv_dtype = NULL;
+    open_folder();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    tmp_dir_close(&folder);
+    return 0;
+}
+
+#define OF(model, test)                                                                            \
+    { model ": " #test, test, set_up, tear_down, (void *)("tests/fixtures/models/" model) }
+
+int main(void) {
+    log_set_level(LOG_ERROR);
+    const struct CMUnitTest tests[] = {
+        OF("gpt2", test_through_files),
+        OF("opt", test_through_files),
+        OF("gptj", test_through_files),
+        OF("gpt_neox", test_through_files),
+        OF("bloom", test_through_files),
+        OF("xglm", test_through_files),
+        OF("llama", test_through_files),
+        OF("mistral", test_through_files),
+        OF("qwen3", test_through_files),
+        OF("qwen3", test_through_restarts),
+        OF("bloom", test_through_restarts),
+        OF("llama", test_weights_of_8_bits),
+        OF("llama", test_narrow_caches),
+        OF("qwen3", test_another_end),
+        OF("qwen3", test_forks_and_shared_beginnings),
+        OF("qwen3", test_from_host_memory),
+        OF("qwen3", test_the_folder_is_bounded),
+        OF("qwen3", test_the_cheapest_way),
+        OF("qwen3", test_forgotten),
+        OF("qwen3", test_one_at_a_time),
+        OF("qwen3", test_damage),
+        OF("qwen3", test_forged),
+        OF("qwen3", test_swapped),
+        OF("qwen3", test_disks_that_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
