@@ -304,7 +304,7 @@ static void describe_maker(const struct engine *e, const struct instance_options
     snprintf(m->model, sizeof m->model, "%s %s", e->info.fingerprint, e->info.weight_dtype);
     snprintf(m->backend, sizeof m->backend, "%s: %.*s", be->ops->name, n, be->description);
     snprintf(m->build, sizeof m->build, "%s", build);
-    snprintf(m->dtype, sizeof m->dtype, "%s", dtype_name(io->kv_dtype));
+    snprintf(m->dtype, sizeof m->dtype, "%s", engine_kv_dtype_name(io->kv_dtype));
     for (int32_t i = 0; e->tokenizer && i < tokenizer_n_tokens(e->tokenizer); i++) {
         size_t len = 0;
         const char *bytes = tokenizer_bytes(e->tokenizer, i, &len);

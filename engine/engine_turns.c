@@ -239,6 +239,31 @@ void engine_sequence_warm(struct engine *e, uint64_t sequence) {
     if (queue_try_push(&e->commands, &c) == 0) w->warmed_us = now;
 }
 
+void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
+    struct err err;
+    t->score_only = true;
+    t->n_input = 0;
+    bool can = !e->stopped && !e->keeping && !find(e, t->sequence) &&
+               (e->n_active == 0 || (t->lasting_id && engine_has_snapshot(e, t->lasting_id))) &&
+               HASH_COUNT(e->owned) < (unsigned)e->max_known && check_turn(e, t, &err) == 0;
+    struct turn *turn = can ? engine_turn_new(t, clock_mono_us(e->clock)) : NULL;
+    struct owned *w = turn ? find_or_add(e, t->sequence) : NULL;
+    struct command c = {.kind = COMMAND_PREPARE, .sequence = t->sequence, .turn = turn};
+    if (w) {
+        turn->sched.reserve =
+            kv_ring_max_blocks(t->memory_len, t->sink_len, e->instance.opt.prefill_tokens,
+                               e->info.block_tokens, t->n_ids);
+        if (queue_try_push(&e->commands, &c) == 0) {
+            t->ids = NULL;
+            return;
+        }
+        forget(e, w);
+    }
+    free(turn); // not engine_turn_free: the log is t's
+    free(t->ids);
+    t->ids = NULL;
+}
+
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
     struct owned *w = find(e, sequence);
     if (!w || w->release_sent || e->keeping) return;

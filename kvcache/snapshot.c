@@ -123,7 +123,7 @@ int kv_snapshot_read_head(struct kv_snapshot_head *h,
                           const unsigned char in[KV_SNAPSHOT_HEAD_BYTES], uint64_t file_bytes,
                           struct err *err) {
     struct cursor c = {.in = in, .at = SUM_AT};
-    uint64_t sum, version, said;
+    uint64_t sum, version, said = 0;
     memset(h, 0, sizeof *h);
     if (file_bytes < KV_SNAPSHOT_HEAD_BYTES)
         return err_set(err, E_CORRUPT, "it ends after %llu bytes", (unsigned long long)file_bytes);

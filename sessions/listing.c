@@ -44,6 +44,7 @@ static void list_view(struct sessions *ss, const struct session_record *row,
     struct session cold = {.rec = *row, .running = -1};
     session_view_fill(&cold, out);
     out->state = row->closed_ms ? SESSION_CLOSED : row->n_tokens ? SESSION_COLD : SESSION_OPEN;
+    out->snapshot = engine_has_snapshot(ss->engine, row->id);
     out->n_turns = row->n_turns;
     out->n_tokens = row->n_tokens;
     out->seq = row->seq;

@@ -177,6 +177,7 @@ void requests_delete_done(struct sessions *ss, struct store_job *job) {
         return;
     }
     replays_session_gone(ss, job->id);
+    engine_snapshot_forget(ss->engine, 0, job->id);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     if (ss->cb.on_changed) ss->cb.on_changed(ss->cb.ctx, job->owner, &gone, true);
 }
@@ -484,9 +485,10 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
 
 // Of a session in memory only: reading one from disk is more than a hint is worth.
 void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    const struct session *s = service_find(ss, id);
-    if (!s || s->loading || strcmp(s->rec.owner, r->owner) != 0) return;
-    if (s->parked && !session_has_turn(s)) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
+    struct session *s = service_find(ss, id);
+    if (!s || s->loading || strcmp(s->rec.owner, r->owner) != 0 || session_has_turn(s)) return;
+    if (s->parked) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
+    if (session_state(s) == SESSION_COLD) run_prepare(s);
 }
 
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,

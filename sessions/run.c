@@ -103,22 +103,31 @@ static int check_continue(const struct session *s, const struct turn *t, struct 
 
 // --- starting ----------------------------------------------------------------
 
-static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids, size_t n,
-                          struct err *err) {
+// With the session's log, and room for n tokens. ids NULL: no memory.
+static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
     struct sessions *ss = s->service;
     struct engine_turn e = {.sequence = (uint64_t)s->rec.key,
-                            .turn = ss->next_turn,
-                            .n_ids = (int64_t)(s->n_log + n),
-                            .n_input = (int64_t)n,
+                            .ids = malloc(n * sizeof *e.ids),
+                            .n_ids = (int64_t)n,
                             .memory_len = s->rec.memory_len,
                             .sink_len = s->rec.sink_len,
                             .session_len = s->rec.session_len,
                             .share_group = owner_number(&ss->owners, s->rec.owner),
-                            .goes_on = t->rec.kind != INPUT_CONTENT,
-                            .sampling = t->sampling->params};
-    e.ids = malloc((s->n_log + n) * sizeof *e.ids);
+                            .lasting_id = s->rec.id};
+    sampling_params_init(&e.sampling);
+    if (e.ids && s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
+    return e;
+}
+
+static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids, size_t n,
+                          struct err *err) {
+    struct sessions *ss = s->service;
+    struct engine_turn e = engine_turn_of(s, s->n_log + n);
     if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
-    if (s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
+    e.turn = ss->next_turn;
+    e.n_input = (int64_t)n;
+    e.goes_on = t->rec.kind != INPUT_CONTENT;
+    e.sampling = t->sampling->params;
     if (n) memcpy(e.ids + s->n_log, ids, n * sizeof *e.ids);
     int rc = engine_turn_submit(ss->engine, &e, err);
     if (rc < 0) {
@@ -128,6 +137,20 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
     }
     t->number = s->engine_turn = ss->next_turn++;
     return 0;
+}
+
+#define PREPARE_AGAIN_US 5000000 // bounds what a client can cause by typing
+
+void run_prepare(struct session *s) {
+    struct sessions *ss = s->service;
+    int64_t now = service_now(ss);
+    if (ss->draining || !s->on_disk || s->zombie || s->closing || s->rec.closed_ms ||
+        s->engine_turn || strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
+        return;
+    if (s->prepared_us && now - s->prepared_us < PREPARE_AGAIN_US) return;
+    s->prepared_us = now;
+    struct engine_turn e = engine_turn_of(s, s->n_log);
+    if (e.ids) engine_sequence_prepare(ss->engine, &e);
 }
 
 // The turn enters the log and the engine, or nothing happens.
@@ -563,7 +586,8 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
 // The cache has left the device. What a hint had brought back goes again without a word.
 static void on_parked(struct session *s, const struct engine_event *e) {
     struct sessions *ss = s->service;
-    const char *reason = e->why == RELEASE_PRESSURE || !s->evicting ? "pressure" : s->evicting;
+    const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
+    if (!reason) reason = "idle"; // what a hint had brought back, and nobody came for
     bool news = !s->parked;
     s->cached_tokens = 0;
     s->parked = true;
@@ -579,6 +603,7 @@ static void on_parked(struct session *s, const struct engine_event *e) {
 static void on_released(struct session *s, const struct engine_event *e) {
     struct sessions *ss = s->service;
     const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
+    if (!session_has_cache(s) && !s->evicting) reason = NULL; // what a hint had brought back
     s->cached_tokens = 0;
     s->parked = false;
     s->evicting = NULL;

@@ -193,8 +193,7 @@ static void saved(struct session *s, const struct session_save *save) {
     DL_FOREACH_SAFE(s->pending, p, next) {
         if (p->seq > s->saved_seq) continue;
         DL_DELETE(s->pending, p);
-        if (p->kind == PENDING_CLOSE) // also a fork's, of which no turn has told
-            engine_sequence_release(s->service->engine, (uint64_t)s->rec.key);
+        if (p->kind == PENDING_CLOSE) service_forget_cache(s);
         deliver_committed(s, p);
     }
     if (save->session_changed) s->changed = true;

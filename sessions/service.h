@@ -11,6 +11,7 @@
 //   branch.c    moving the head, asking again, forking
 //   history.c   older turns: off memory, and back when somebody asks
 //   lost.c      turns whose last client is lost
+//   leftovers.c snapshots that nobody wants any more
 //   keep.c      tokens into the tail before they are told
 //   debug.c, debug_replay.c  what is on record, shown and run again (debug.h)
 //
@@ -80,9 +81,10 @@ struct session *service_find(struct sessions *ss, const char *id);
 struct session *service_find_key(struct sessions *ss, int64_t key);
 int service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables. E_NOMEM
 int service_add_loading(struct sessions *ss,
-                        struct session *s); // under its id alone, until it is read. E_NOMEM
-void service_forget_id(struct session *s);  // out of the table of ids
-void service_drop(struct session *s);       // one that never came to be: nobody has been told of it
+                        struct session *s);   // under its id alone, until it is read. E_NOMEM
+void service_forget_cache(struct session *s); // wherever it is: it is closed or deleted
+void service_forget_id(struct session *s);    // out of the table of ids
+void service_drop(struct session *s); // one that never came to be: nobody has been told of it
 void service_timers_changed(struct session *s); // save_due_us, retry_us or lost_us did
 void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
 void service_store_works(struct sessions *ss);
@@ -140,7 +142,8 @@ void branch_fork(struct session *s, const struct request *r);
 // run.c
 void run_turn_start(struct session *s, const struct request *r);
 void run_turn_cancel(struct session *s, int64_t turn);
-void run_next(struct session *s); // starts the next queued turn if it can
+void run_prepare(struct session *s); // a turn of this cold session is likely to come
+void run_next(struct session *s);    // starts the next queued turn if it can
 void run_interrupt(
     struct session *s); // at the service's end: whatever runs or waits ends as interrupted
 void run_engine_event(struct sessions *ss, const struct engine_event *e);
@@ -166,6 +169,10 @@ int keep_open(struct sessions *ss, const char *db_path, struct err *err);
 void keep_close(struct sessions *ss, bool all_saved);
 void keep_tokens(struct sessions *ss); // of all touched sessions: from here on they may be told
 void keep_trim(struct sessions *ss);   // what the database has goes; words of deleted sessions too
+
+// leftovers.c
+// Snapshots of sessions that were closed or deleted while no server could remove them.
+void leftovers_remove(struct sessions *ss, const char *db_path);
 
 // history.c
 #define HISTORY_TURNS 128 // in full; more than SESSION_IDEMPOTENT_TURNS

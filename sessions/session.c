@@ -1,7 +1,7 @@
 // One conversation in memory. See session.h.
-#include "sessions/session.h"
 #include "base/err.h"
 #include "base/utf8.h"
+#include "sessions/service.h" // the view tells of a file that only the engine knows of
 #include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
@@ -381,6 +381,7 @@ void session_view_fill(const struct session *s, struct session_view *out) {
         .sampling = r->sampling,
     };
     if (out->cached_tokens > out->n_tokens) out->cached_tokens = out->n_tokens;
+    out->snapshot = s->service && engine_has_snapshot(s->service->engine, r->id);
 }
 
 // --- small things ------------------------------------------------------------

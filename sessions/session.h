@@ -72,6 +72,7 @@ struct session {
     uint64_t
         engine_turn; // the engine works on this turn of ours (perhaps one taken back), 0: on none
     int64_t cached_tokens; // on the device
+    int64_t prepared_us;   // when the engine was last told that a turn may come; 0: never
     bool parked;           // what there is of the cache is in host memory
     const char *evicting;  // asked the engine to let go, and why: "idle"
     bool unload;           // leaves memory as soon as its cache is gone

@@ -68,6 +68,13 @@ void service_forget_id(struct session *s) {
     s->zombie = true;
 }
 
+// Also where no turn has told of a cache: a fork has one that nobody told of.
+void service_forget_cache(struct session *s) {
+    struct engine *e = s->service->engine;
+    engine_sequence_release(e, (uint64_t)s->rec.key);
+    engine_snapshot_forget(e, (uint64_t)s->rec.key, s->rec.id);
+}
+
 void service_touch(struct session *s) {
     struct sessions *ss = s->service;
     if (s->touched || ss->closing) return; // at the end nothing is settled any more
@@ -337,8 +344,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
     s->rec.closed_ms = service_now_ms(ss);
     s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
     evict_stop(&ss->idle, &s->idle);
-    // Also where no turn has told of a cache: a fork has one that nobody told of.
-    engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+    service_forget_cache(s);
     s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);
     list_lru(s);
@@ -579,6 +585,7 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     TRY_GOTO(free, copy_options(ss, o, err));
     TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
     TRY_GOTO(store, keep_open(ss, o->db_path, err));
+    leftovers_remove(ss, o->db_path);
     ss->next_key = start.next_key;
     register_metrics(ss, o->metrics);
     *out = ss;

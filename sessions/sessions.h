@@ -87,6 +87,7 @@ struct session_view { // one session as it is shown; strings borrowed during the
     const char *forked_from; // id of the session that it is a copy of; NULL: of none
     int64_t forked_turn;     // and the last turn that was copied
     int64_t cancel_after_ms; // of a turn whose last client is lost; 0: it finishes
+    bool snapshot;           // there is a file of its cache
 };
 
 // CONTINUE goes on with the answer that the log ends with: no text, no ids.
@@ -255,7 +256,8 @@ void sessions_attach(struct sessions *ss, const struct sessions_request *r, cons
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
 // The last turns of the path in use, or those before turn `before` on its own path (-1: to the
 // end).
-// The user is typing: a parked cache is brought back now. A hint, never answered.
+// The user is typing: a cache that is parked or in a file is brought back now. A hint, never
+// answered.
 void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id);
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach, int64_t last, int64_t before);

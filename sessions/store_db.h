@@ -34,6 +34,7 @@ enum store_sql {
     SQL_UNMERGED_CLEAR,
     SQL_SESSION_GET,
     SQL_KEY_GET,
+    SQL_LIVE_GET,
     SQL_CUT_OFF_GET,
     SQL_TURNS_GET,
     SQL_TOKENS_GET,
@@ -142,3 +143,5 @@ int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);
 // The number of a session, whatever the rest of its record says. E_NOTFOUND. owner NULL: anybody's.
 int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
                    struct err *err);
+// Whether there is such a session and it has not been closed: 1, 0 or E_*.
+int store_read_live(struct store_db *db, const char *id, struct err *err);

@@ -454,3 +454,13 @@ int store_read_key(struct store_db *db, const char *id, const char *owner, int64
     sqlite3_reset(s);
     return rc;
 }
+
+int store_read_live(struct store_db *db, const char *id, struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_LIVE_GET, err);
+    if (!s) return err->code;
+    sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
+    int step = sqlite3_step(s);
+    int rc = step == SQLITE_ROW ? 1 : step == SQLITE_DONE ? 0 : store_db_error(db, err);
+    sqlite3_reset(s);
+    return rc;
+}

@@ -161,6 +161,7 @@ static const char *const statements[SQL_COUNT] = {
     [SQL_IMPORTED_GET] = "SELECT key FROM sessions WHERE key >= ?1 ORDER BY key",
     [SQL_DATA_VERSION] = "PRAGMA data_version",
     [SQL_KEY_GET] = "SELECT key FROM sessions WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
+    [SQL_LIVE_GET] = "SELECT 1 FROM sessions WHERE id = ?1 AND closed_ms = 0",
     [SQL_CUT_OFF_GET] =
         "SELECT coalesce(sum(length(p.ids) / 4), 0), coalesce(sum(length(p.text)), 0) FROM turns t"
         " LEFT JOIN tokens p ON p.session = t.session AND p.turn = t.turn WHERE t.session = ?1 AND"

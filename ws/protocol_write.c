@@ -49,6 +49,7 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
     json_put_int(w, "memory_len", v->memory_len);
     json_put_int(w, "sink_len", v->sink_len);
     json_put_int(w, "cached_tokens", v->cached_tokens);
+    json_put_bool(w, "snapshot", v->snapshot);
     json_put_string(w, "system", v->system);
     put_object(w, "sampling", v->sampling);
     if (v->cancel_after_ms) {

@@ -45,6 +45,8 @@ static int open_engine(struct serving *v, struct err *err) {
     engine_options_kv_dtype(&o, c->kv_dtype);
     o.kv_cache_bytes = c->kv_cache_bytes;
     o.host_cache_bytes = c->host_cache_bytes;
+    o.snapshot_dir = *c->snapshot_dir ? c->snapshot_dir : NULL;
+    o.snapshot_bytes = c->snapshot_bytes;
     o.block_tokens = (int32_t)c->block_tokens;
     o.default_memory_len = (int32_t)c->memory_len;
     o.max_sequences = (int32_t)c->max_sequences;
@@ -137,6 +139,7 @@ int serve_run(const struct serve_config *c, struct err *err) {
     TRY_GOTO(no_sessions, open_sessions(&v, err));
     rc = run(&v, err);
     server_stop(v.server);
+    if (rc == 0) engine_keep(v.engine); // not where somebody wants it to end at once
     sessions_close(v.sessions);
 no_sessions:
     engine_close(v.engine);

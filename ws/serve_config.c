@@ -109,6 +109,14 @@ static const struct config_key keys[] = {
           "there, "
           "the one used longest ago goes first, and come back by a copy instead of a computation. "
           "Taken as it is needed, on a GPU at the start (pinned); 0: none."),
+    TEXT("engine", snapshot_dir, "", "DIR",
+         "Folder for snapshots of caches, made when it is not there: a cache that leaves host "
+         "memory, or the KV cache where host_cache_bytes is 0, is written there, and everything "
+         "idle or parked at the server's end, for 8 s at most. Read again where that is faster "
+         "than computing, also after a restart by the same build with the same model. Empty: none. "
+         "What is in the files is as private as the database."),
+    BYTES("engine", snapshot_bytes, 0, 65536 * GIB, "8GiB",
+          "Most that all snapshots together may take; the one used longest ago goes first."),
     INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
     INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
     INT("engine", max_queued_turns, 0, 65536, "256",

@@ -18,10 +18,10 @@ struct serve_config {
     bool run_ahead;
     int log_level;
     // engine
-    char *model, *chat_template, *device, *isa, *compute_dtype;
+    char *model, *chat_template, *device, *isa, *compute_dtype, *snapshot_dir;
     double gpu_memory_fraction;
     bool deterministic;
-    int64_t threads, kv_cache_bytes, host_cache_bytes, block_tokens, max_sequences,
+    int64_t threads, kv_cache_bytes, host_cache_bytes, snapshot_bytes, block_tokens, max_sequences,
         max_queued_turns, prefill_chunk_tokens;
     int weight_dtype; // enum weight_format
     int kv_dtype;

@@ -21,6 +21,7 @@ enum command_kind {
     COMMAND_RELEASE,
     COMMAND_PARK,
     COMMAND_WARM,
+    COMMAND_PREPARE,
     COMMAND_FORK,
     COMMAND_FORGET,
     COMMAND_SNAPSHOT,
@@ -30,7 +31,7 @@ enum command_kind {
 struct command {
     enum command_kind kind;
     uint64_t sequence, turn_id;
-    struct turn *turn; // SUBMIT: passes to the instance
+    struct turn *turn; // SUBMIT, PREPARE: passes to the instance
     uint64_t from;     // FORK: whose first n_tokens tokens `sequence` begins with
     int64_t n_tokens;
     struct hash128 name;      // FORGET: whose file goes
@@ -108,6 +109,7 @@ struct instance {
     struct instance_load load;
     bool check; // kv_check() after every step
     bool stopping;
+    struct turn *silent; // of a hint: nobody is told of it, and it gives way to all others; NULL
 };
 
 // Allocates everything. On failure *in is zeroed.
@@ -136,6 +138,14 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
 void instance_turn_started(struct instance *in, struct turn *t);
 // Out of the table, when it has neither a turn nor a cache.
 void instance_forget_if_empty(struct instance *in, struct sequence *s);
+// hint.c: turns of hints
+void instance_prepare(struct instance *in, struct sequence *s, struct turn *t);
+// A turn of s has come: what is computed for a hint makes room.
+void instance_hint_over(struct instance *in, struct sequence *s);
+// It has been computed, or what there was of it is to be kept.
+void instance_hint_done(struct instance *in, struct sequence *s, bool whole);
+// How many tokens of it one step may have: others who come must not wait for it.
+int32_t instance_hint_tokens(const struct instance *in);
 // instance.c
 int32_t instance_n_stepping(const struct instance *in); // running turns that do not wait
 // park.c

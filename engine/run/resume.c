@@ -100,7 +100,7 @@ static bool begin_file(struct instance *in, struct sequence *s, int64_t n_ids, i
 
 bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_t *ids,
                            int64_t n_ids, int64_t n_cached) {
-    if (s->resume) return true; // somebody hinted at this turn
+    if (s->resume) return true; // a hint has begun it
     return begin_host(in, s, ids, n_ids, n_cached) || begin_file(in, s, n_ids, n_cached);
 }
 

@@ -47,7 +47,10 @@ static void plan_draws(struct instance *in) {
 }
 
 static void build(struct instance *in) {
+    int32_t budget = in->sched.prefill_tokens;
+    if (in->silent && in->sched.n_running == 1) in->sched.prefill_tokens = instance_hint_tokens(in);
     int32_t n = sched_plan(&in->sched, in->shares);
+    in->sched.prefill_tokens = budget;
     batch_reset(&in->batch);
     for (int32_t i = 0; i < n; i++) {
         struct turn *t = (struct turn *)in->shares[i].turn;
@@ -228,6 +231,7 @@ static void report_prefill(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct turn *t = in->in_step[i];
         if (!t) continue;
+        if (t->sched.state == SCHED_PREFILL && t->silent) continue;
         if (t->sched.state == SCHED_PREFILL)
             emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
         else if (t->spec.score_only)

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <string.h>
 
+// A hint whose file was not used computes no more than this beside others.
+enum { MOST_BESIDE_OTHERS = 64 };
+
 static struct sequence *find(struct instance *in, uint64_t id) {
     struct sequence *s;
     HASH_FIND(hh, in->sequences, &id, sizeof id, s);
@@ -57,6 +60,19 @@ static void count_end(struct instance *in, const struct turn *t, enum engine_fin
     metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
 }
 
+// What it has brought back so far, or has begun to, is the next turn's.
+static void finish_silent(struct instance *in, struct turn *t, enum engine_finish finish) {
+    struct sequence *s = t->sequence;
+    bool cancelled = finish == FINISH_CANCELLED;
+    if (!cancelled && finish != FINISH_LENGTH) {
+        instance_resume_abort(in, s);
+        sequence_drop(s);
+    }
+    if (s->ring.n_held > 0 && !s->resume) go_idle(in, s);
+    engine_turn_free(t);
+    instance_hint_done(in, s, !cancelled);
+}
+
 void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache) {
     instance_tell(in);
@@ -73,6 +89,10 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
         t->spec.ids = NULL;
     }
     s->turn = NULL;
+    if (t->silent) {
+        finish_silent(in, t, finish);
+        return;
+    }
     instance_resume_abort(in, s);
     if (drop_cache) sequence_drop(s);
     s->used_us = clock_mono_us(in->emit.clock);
@@ -92,6 +112,9 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
 
 static void submit(struct instance *in, struct turn *t) {
     struct sequence *s = find_or_add(in, t->spec.sequence);
+    if (in->silent) instance_hint_over(in, s);
+    if (s && !find(in, t->spec.sequence))
+        s = find_or_add(in, t->spec.sequence); // it went with that
     if (!s) {
         struct err err;
         err_set(&err, E_NOMEM, "no memory for another sequence");
@@ -153,6 +176,9 @@ void instance_command(struct instance *in, const struct command *c) {
         break;
     case COMMAND_WARM:
         if (s && !s->turn) instance_warm(in, s);
+        break;
+    case COMMAND_PREPARE:
+        instance_prepare(in, find_or_add(in, c->sequence), c->turn);
         break;
     case COMMAND_FORK:
         fork_sequence(in, c);
@@ -235,6 +261,11 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
 void instance_turn_started(struct instance *in, struct turn *t) {
     t->sched.state = SCHED_PREFILL;
     t->sched.n_todo = t->n_log - t->n_cached;
+    if (t->silent) {
+        if (in->sched.n_running > 1 && t->sched.n_todo > MOST_BESIDE_OTHERS)
+            instance_finish(in, t, FINISH_CANCELLED, NULL, false);
+        return;
+    }
     metric_add(in->metrics.cached_tokens, (double)t->n_cached);
     metric_add(in->metrics.shared_tokens, (double)t->n_shared);
     emit_started(&in->emit, t, t->source, t->sched.n_todo, t->sequence->ring.n_held);
@@ -247,7 +278,9 @@ void instance_admit(struct instance *in) {
         struct err err = {0};
         sched_idle_remove(&in->sched, &t->sequence->idle);
         t->started_us = clock_mono_us(in->emit.clock);
-        metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
+        if (!t->silent)
+            metric_observe(in->metrics.queue_time,
+                           (double)(t->started_us - t->submitted_us) * 1e-6);
         int rc = begin(in, t, &err);
         if (t->sched.state != SCHED_WAIT) instance_turn_started(in, t);
         if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);

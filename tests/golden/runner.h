@@ -100,7 +100,6 @@ static inline bool test_is_exact(void) {
 static int64_t runner_host_bytes; // for parked caches, of the engines opened next
 static const char *runner_snapshots;  // their folder, NULL: none
 static int64_t runner_snapshot_bytes; // 0: as many as there are
-static const char *runner_kv_dtype;   // NULL: the backend's choice
 
 // The cache's number format of the engines opened next, of ENGINE_KV_DTYPES; and setups for a test
 // that is to run with one.
@@ -140,8 +139,6 @@ static inline struct engine *engine_for_weights(const char *dir, enum weight_for
     o.host_cache_bytes = runner_host_bytes;
     o.snapshot_dir = runner_snapshots;
     o.snapshot_bytes = runner_snapshot_bytes ? runner_snapshot_bytes : INT64_C(1) << 40;
-    o.kv_dtype_auto = !runner_kv_dtype;
-    if (runner_kv_dtype) assert_int_equal(dtype_parse(runner_kv_dtype, &o.kv_dtype), 0);
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s: %s", dir, err.text);
     e->instance.check = true;
     return e;

@@ -192,12 +192,11 @@ static void test_weights_of_8_bits(void **state) {
 }
 
 static void test_narrow_caches(void **state) {
-    static const char *const dtypes[] = {"f16", "bf16"};
-    for (size_t i = 0; i < 2; i++) {
-        runner_kv_dtype = dtypes[i];
+    for (int kv = 2; kv <= RUNNER_KV_INT8; kv++) { // f16, bf16, fp8, int8
+        runner_kv = kv;
         compare_ways(*state, FILES);
     }
-    runner_kv_dtype = NULL;
+    runner_kv = RUNNER_KV_AUTO;
 }
 
 // --- the log went another way meanwhile
@@ -441,6 +440,127 @@ static void test_one_at_a_time(void **state) {
     assert_non_null(strstr(err.text, "/dev/null"));
     engine_close(e);
     empty_folder();
+}
+
+// --- hints
+// ------------------------------------------------------------------------------------------------------------------
+
+static void prepare(struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
+                    const char *id) {
+    struct engine_turn t = turn_for(e, sequence, log, n, 48, 4);
+    t.lasting_id = id;
+    engine_sequence_prepare(e, &t);
+    assert_null(t.ids);
+}
+
+static void rounds(struct engine *e, int n) {
+    struct engine_event ev;
+    for (int i = 0; i < n; i++) {
+        computing_is_dear(e);
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1)
+            assert_true(ev.kind == ENGINE_SNAPSHOT || ev.kind == ENGINE_RELEASED);
+        usleep(50);
+    }
+}
+
+static int64_t tokens_of(struct engine *e, uint64_t sequence) {
+    struct sequence *s;
+    HASH_FIND(hh, e->instance.sequences, &sequence, sizeof sequence, s);
+    return s && !s->resume && !s->turn ? s->ring.n_tokens : 0;
+}
+
+// The turn that a hint was about, whenever it comes: the bits of one that nobody hinted at.
+static void then_turn(struct engine *e, struct engine *calm, const int32_t *log, int64_t n,
+                      struct outcome *o) {
+    static struct outcome c;
+    struct engine_turn t = turn_for(e, 3, log, n, 48, 4), same = turn_for(calm, 3, log, n, 48, 4);
+    t.n_input = same.n_input = 5;
+    t.sampling.max_tokens = same.sampling.max_tokens = 8;
+    t.lasting_id = "three";
+    run_slowly(e, &t, o);
+    run_turn(calm, &same, &c);
+    assert_int_equal(o->finish, FINISH_LENGTH);
+    assert_memory_equal(o->ids, c.ids, 8 * sizeof *c.ids);
+    assert_memory_equal(o->logprobs, c.logprobs, 8 * sizeof *c.logprobs);
+    release(calm, 3);
+}
+
+static void test_a_hint_reads(void **state) {
+    static struct outcome o;
+    int32_t log[200];
+    struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
+    // Rounds between the hint and its turn; whether that is of the log as it was.
+    static const struct {
+        int n;
+        int64_t length;
+        bool other;
+    } cases[] = {
+        {2000, 125, false}, {0, 125, false},   {1, 125, false}, {2, 125, false}, {3, 125, false},
+        {4, 125, false},    {6, 125, false},   {0, 60, false},  {1, 60, false},  {2, 60, false},
+        {3, 60, false},     {2000, 60, false}, {1, 125, true},  {3, 125, true},  {2000, 125, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        seed = 300 + i;
+        random_log(e, log, 200);
+        struct engine_turn t = turn_for(e, 3, log, 120, 48, 4);
+        t.score_only = true;
+        t.lasting_id = "three";
+        run_slowly(e, &t, &o);
+        assert_true(leave(e, 3, "three"));
+        prepare(e, 3, log, 120, "three");
+        rounds(e, cases[i].n);
+        if (cases[i].n == 2000) assert_int_equal(tokens_of(e, 3), 120);
+        if (cases[i].other) log[10] = (log[10] + 1) % e->info.n_vocab;
+        then_turn(e, calm, log, cases[i].length, &o);
+        if (cases[i].n == 2000 && cases[i].length > 120 && !cases[i].other)
+            assert_int_equal(o.source, CACHE_KEPT);
+        rounds(e, 200); // what was under way comes to nothing
+        assert_true(leave(e, 3, "three"));
+        assert_int_equal(e->instance.n_warm, 0);
+        assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
+        assert_int_equal(e->instance.tiers.host.n_free, e->instance.tiers.host.n_blocks);
+        assert_null(e->owned);
+    }
+    engine_close(calm);
+    engine_close(e);
+}
+
+// Without a file it is computed, as long as nobody else has a turn.
+static void test_a_hint_computes(void **state) {
+    static struct outcome o;
+    int32_t log[200];
+    struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
+    seed = 9;
+    random_log(e, log, 200);
+    for (int n = 0; n < 12; n += 1 + n / 4) {
+        prepare(e, 3, log, 120, "three");
+        rounds(e, n);
+        then_turn(e, calm, log, 125, &o);
+        assert_true(n == 0 || o.n_cached > 0);
+        (void)leave(e, 3, "three");
+        engine_snapshot_forget(e, 3, "three");
+        rounds(e, 2);
+    }
+    // Another's turn ends it: what had been computed stays while there is room.
+    prepare(e, 3, log, 190, "three");
+    rounds(e, 2);
+    assert_non_null(e->instance.silent);
+    struct engine_turn t = turn_for(e, 4, log, 40, 48, 4);
+    t.score_only = true;
+    run_slowly(e, &t, &o);
+    assert_null(e->instance.silent);
+    assert_in_range(tokens_of(e, 3), 1, 189);
+    // And beside one nothing is computed.
+    t = turn_for(e, 5, log, 100, 48, 4);
+    t.sampling.max_tokens = 50;
+    submit(e, &t);
+    assert_true(engine_round(e));
+    prepare(e, 6, log, 50, "six");
+    assert_true(engine_round(e));
+    assert_null(e->instance.silent);
+    engine_close(calm);
+    engine_close(e);
 }
 
 // --- files that are not what they should be
@@ -707,7 +827,7 @@ static int set_up(void **state) {
     n_host = 0;
     int8 = false;
     runner_snapshot_bytes = 0;
-    runner_kv_dtype = NULL;
+    runner_kv = RUNNER_KV_AUTO;
     open_folder();
     return 0;
 }
@@ -743,6 +863,8 @@ int main(void) {
         OF("qwen3", test_the_cheapest_way),
         OF("qwen3", test_forgotten),
         OF("qwen3", test_one_at_a_time),
+        OF("qwen3", test_a_hint_reads),
+        OF("qwen3", test_a_hint_computes),
         OF("qwen3", test_damage),
         OF("qwen3", test_forged),
         OF("qwen3", test_swapped),

@@ -38,7 +38,8 @@ static struct {
     int submit_rc;      // what the next submits say instead
     int eos_after;      // > 0: turns draw eos as that token, whatever max_tokens
     int fail_after;     // > 0: turns end with an error after so many tokens
-    int n_submitted, n_released, n_asked, n_forked;
+    int n_submitted, n_released, n_asked, n_forked, n_forgotten, n_prepared;
+    const char *files[8]; // snapshots that are there at the start; "" where they were removed
     int64_t last_n_ids;
 } fake;
 
@@ -239,6 +240,25 @@ void engine_sequence_park(struct engine *e, uint64_t sequence) {
 }
 // Nor anything to bring back early.
 void engine_sequence_warm(struct engine *e, uint64_t sequence) {}
+void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
+    fake.n_prepared++;
+    free(t->ids);
+    t->ids = NULL;
+}
+// It writes no files, and counts whose it was told to forget.
+void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id) {
+    fake.n_forgotten++;
+}
+bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
+    return false;
+}
+int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char *lasting_id),
+                          void *ctx) {
+    int n = 0;
+    for (size_t i = 0; i < sizeof fake.files / sizeof *fake.files && fake.files[i]; i++)
+        if (!wanted(ctx, fake.files[i])) fake.files[i] = "", n++;
+    return n;
+}
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens) {
     const struct fake_sequence *f = fake_sequence(from, false);
     if (to == 0 || to == from || fake_sequence(to, false)) return E_INVAL;
