@@ -50,6 +50,10 @@ void instance_hint_over(struct instance *in, struct sequence *s) {
 
 void instance_hint_done(struct instance *in, struct sequence *s, bool whole) {
     in->silent = NULL;
+    if (s->release_asked) {
+        instance_give_up(in, s, RELEASE_ASKED);
+        return;
+    }
     s->used_us = clock_mono_us(in->emit.clock);
     if (whole && tiers_on(&in->tiers) && s->warm_until_us == 0) { // parks again if nobody comes
         s->warm_until_us = s->used_us + ENGINE_WARM_US;

@@ -31,8 +31,8 @@ struct turn {
     enum engine_cache_source source;                      // of the n_cached
     int64_t restore_us;                                   // what it took to get them
     int text_rc; // negative: its text cannot go on, and it ends with its next token
-    bool silent;                                          // a hint's: no event speaks of it
-    char lasting_id[KV_SNAPSHOT_ID_MAX + 1];              // of spec, which only borrows it
+    bool silent; // a hint's: no event speaks of it
+    char lasting_id[KV_SNAPSHOT_ID_MAX + 1]; // of spec, which only borrows it
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.
