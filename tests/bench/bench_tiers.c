@@ -1,16 +1,27 @@
-// What parking buys: how long a cache takes to come back from host memory, beside computing it, and
-// how a server with four times more sessions than its cache holds does with host memory and
-// without.
+// What parking buys: how long a cache takes to come back from host memory and
+// from a file, beside computing it, and how a server with four times more
+// sessions than its cache holds does with host memory and without.
 //
 //   make bench-tiers ARGS="MODEL [TOKENS [SESSIONS [TURNS]]]"
 #include "base/log.h"
 #include "engine/engine.h"
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { MEMORY = 512, INPUT = 24, ANSWER = 16, START = 400, THINK_US = 50000, MOST = 256 };
+enum {
+    MEMORY = 512,
+    INPUT = 24,
+    ANSWER = 16,
+    START = 400,
+    THINK_US = 50000,
+    MOST = 256,
+    FILED = 1 << 20
+};
 
 static int64_t now_us(void) {
     struct timespec t;
@@ -27,7 +38,7 @@ static int32_t draw(int32_t n) { // splitmix64
 }
 
 static struct engine *open_engine(const char *model, int64_t session_len, int64_t cache_bytes,
-                                  int64_t host_bytes) {
+                                  int64_t host_bytes, const char *snapshots) {
     struct engine_options o;
     struct engine *e;
     struct err err = {0};
@@ -39,6 +50,8 @@ static struct engine *open_engine(const char *model, int64_t session_len, int64_
     o.default_memory_len = session_len > MEMORY * 4 ? 0 : MEMORY;
     o.kv_cache_bytes = cache_bytes;
     o.host_cache_bytes = host_bytes;
+    o.snapshot_dir = snapshots;
+    o.snapshot_bytes = INT64_C(1) << 40;
     if (engine_open(&e, &o, &err) == 0) return e;
     fprintf(stderr, "%s\n", err.text);
     exit(1);
@@ -54,7 +67,8 @@ static void submit(struct engine *e, uint64_t sequence, const int32_t *log, int6
                             .n_input = n_input,
                             .memory_len = memory_len,
                             .sink_len = 4,
-                            .session_len = engine_info(e)->max_session_len};
+                            .session_len = engine_info(e)->max_session_len,
+                            .lasting_id = sequence == FILED ? "filed" : NULL};
     sampling_params_init(&t.sampling);
     t.sampling.temperature = 0;
     t.sampling.ignore_eos = true;
@@ -96,7 +110,7 @@ static double copy_rate(size_t bytes) {
 }
 
 static void resume(const char *model, int64_t n) {
-    struct engine *e = open_engine(model, n + 256, 0, INT64_C(4) << 30);
+    struct engine *e = open_engine(model, n + 256, 0, INT64_C(4) << 30, NULL);
     const struct engine_info *info = engine_info(e);
     int32_t *log = malloc((size_t)(n + 64) * sizeof *log);
     enum engine_cache_source source = CACHE_NONE;
@@ -117,12 +131,78 @@ static void resume(const char *model, int64_t n) {
         int64_t parked = now_us() - began;
         submit(e, 1, log, n + 1, 1, info->max_memory_len, 1);
         struct engine_event done = until(e, ENGINE_DONE, &source);
-        printf("parked in %.1f ms; %s: back in %.1f ms (%.2f GB/s), first token after %.1f ms\n",
+        printf("parked in %.1f ms; %s: back in %.1f ms (%.2f GB/s), first token "
+               "after %.1f ms\n",
                (double)parked / 1e3, engine_cache_source_name(source), (double)done.resume_us / 1e3,
                bytes / (double)done.resume_us / 1e3, (double)done.prefill_us / 1e3);
     }
     free(log);
     engine_close(e);
+}
+
+// --- from a file
+// -------------------------------------------------------------------------------------------------
+
+// What the system holds of the folder's files goes, so that the disk itself is
+// read.
+static void forget_pages(const char *folder) {
+    char path[600];
+    DIR *d = opendir(folder);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        int fd = open(path, O_RDONLY);
+        if (fd >= 0) (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        if (fd >= 0) close(fd);
+    }
+    if (d) closedir(d);
+}
+
+static void remove_folder(const char *folder) {
+    char path[600];
+    DIR *d = opendir(folder);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+        if (f->d_name[0] != '.') unlink(path);
+    }
+    if (d) closedir(d);
+    rmdir(folder);
+}
+
+static void resume_file(const char *model, int64_t n) {
+    const char *tmp = getenv("TMPDIR");
+    char folder[300];
+    snprintf(folder, sizeof folder, "%s/parley-bench-XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder)) exit(1);
+    struct engine *e = open_engine(model, n + 256, 0, 0, folder);
+    const struct engine_info *info = engine_info(e);
+    int32_t *log = malloc((size_t)(n + 64) * sizeof *log);
+    enum engine_cache_source source = CACHE_NONE;
+    if (!log) exit(1);
+    for (int64_t i = 0; i < n + 64; i++) log[i] = draw(info->n_vocab);
+    submit(e, FILED, log, n, n, info->max_memory_len, 1);
+    (void)until(e, ENGINE_DONE, NULL);
+    double bytes =
+        (double)((n + info->block_tokens - 1) / info->block_tokens) * (double)info->block_bytes;
+    printf("files in %s\n", folder);
+    for (int i = 0; i < 6; i++) {
+        int64_t began = now_us();
+        engine_sequence_park(e, FILED);
+        (void)until(e, ENGINE_RELEASED, NULL);
+        int64_t written = now_us() - began;
+        bool cold = i >= 3;
+        if (cold) forget_pages(folder);
+        submit(e, FILED, log, n + 1, 1, info->max_memory_len, 1);
+        struct engine_event done = until(e, ENGINE_DONE, &source);
+        printf("written in %.1f ms; %s, %s: back in %.1f ms (%.2f GB/s), first "
+               "token after "
+               "%.1f ms\n",
+               (double)written / 1e3, engine_cache_source_name(source),
+               cold ? "pages dropped" : "pages in memory", (double)done.resume_us / 1e3,
+               bytes / (double)done.resume_us / 1e3, (double)done.prefill_us / 1e3);
+    }
+    free(log);
+    engine_close(e);
+    remove_folder(folder);
 }
 
 // --- four times more sessions than there is room for
@@ -141,13 +221,14 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void guests(const char *model, int32_t n, int32_t turns, int64_t host_bytes, uint64_t *sum) {
-    struct engine *e = open_engine(model, 2048, 0, 0);
+    struct engine *e = open_engine(model, 2048, 0, 0, NULL);
     int64_t block = engine_info(e)->block_bytes, tokens = engine_info(e)->block_tokens;
     engine_close(e);
-    // Room for a quarter of them at their start, and for one window with its slack.
+    // Room for a quarter of them at their start, and for one window with its
+    // slack.
     int64_t blocks = n / 4 * (START / tokens + 2);
     if (blocks < (MEMORY + 512) / tokens) blocks = (MEMORY + 512) / tokens;
-    e = open_engine(model, 2048, blocks * block, host_bytes);
+    e = open_engine(model, 2048, blocks * block, host_bytes, NULL);
     static struct guest all[MOST];
     static int64_t first[MOST * 64];
     int64_t n_first = 0, drawn = 0, sources[CACHE_SNAPSHOT + 1] = {0};
@@ -191,8 +272,10 @@ static void guests(const char *model, int32_t n, int32_t turns, int64_t host_byt
     }
     double took = (double)(now_us() - began) / 1e6;
     qsort(first, (size_t)n_first, sizeof *first, by_value);
-    printf("%d sessions, room for %d; host memory %lld MiB: %.1f s, %.0f tokens/s drawn; first "
-           "token of later turns: median %.1f ms, 95%% %.1f ms; kept %lld, host %lld, recomputed "
+    printf("%d sessions, room for %d; host memory %lld MiB: %.1f s, %.0f "
+           "tokens/s drawn; first "
+           "token of later turns: median %.1f ms, 95%% %.1f ms; kept %lld, host "
+           "%lld, recomputed "
            "%lld\n",
            n, n / 4, (long long)(host_bytes >> 20), took, (double)drawn / took,
            (double)first[n_first / 2] / 1e3, (double)first[n_first * 95 / 100] / 1e3,
@@ -211,6 +294,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (sessions > MOST || turns > 64) return 2;
     resume(model, n);
+    resume_file(model, n);
     if (sessions < 4) return 0;
     guests(model, sessions, turns, 0, &without);
     guests(model, sessions, turns, INT64_C(1) << 30, &with);
