@@ -580,6 +580,60 @@ static void metrics_follow(void **state) {
     fx_teardown();
 }
 
+// Of caches: a session that is closed or deleted has none any more, also where it happened while no
+// server could remove it.
+static void files_go_with_their_sessions(void **state) {
+    static const char *const ids[] = {"live", "closed", "deleted"};
+    fx_setup_file();
+    for (int i = 0; i < 3; i++) {
+        fx_open_session(1, ids[i]);
+        fx_turn(1, ids[i], "hello");
+    }
+    assert_int_equal(fake.n_forgotten, 0);
+    fx_close(1, "closed", false);
+    fx_run();
+    assert_int_equal(fake.n_forgotten, 1);
+    fx_close(1, "deleted", true);
+    fx_run();
+    assert_int_equal(fake.n_forgotten, 2);
+    sessions_close(fx.ss);
+    fx.ss = NULL;
+    fx_forget_clients();
+    fake_reset();
+    for (int i = 0; i < 3; i++) fake.files[i] = ids[i];
+    fake.files[3] = "never";
+    fx_open();
+    assert_string_equal(fake.files[0], "live");
+    for (int i = 1; i < 4; i++) assert_string_equal(fake.files[i], "");
+    fx_teardown();
+}
+
+// A cold session's turn is prepared for, not more than once in 5 s; nobody else's.
+static void typing_prepares_a_cold_session(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    fx_restart();
+    struct sessions_request r = fx_request(1, "");
+    sessions_typing(fx.ss, &r, "s"); // not in memory
+    assert_int_equal(fake.n_prepared, 0);
+    assert_int_equal(fx_get(1, "s")->state, SESSION_COLD);
+    for (int i = 0; i < 3; i++) {
+        sessions_typing(fx.ss, &r, "s");
+        sessions_typing(fx.ss, &r, "s");
+        assert_int_equal(fake.n_prepared, i + 1);
+        fx_advance(5000000);
+    }
+    r.owner = "somebody else";
+    sessions_typing(fx.ss, &r, "s");
+    assert_int_equal(fake.n_prepared, 3);
+    fx_turn(1, "s", "more"); // it has its cache now
+    r = fx_request(1, "");
+    sessions_typing(fx.ss, &r, "s");
+    assert_int_equal(fake.n_prepared, 3);
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_gives_seq_one_and_attaches),
@@ -605,6 +659,8 @@ int main(void) {
         cmocka_unit_test(what_comes_while_a_session_is_deleted_waits),
         cmocka_unit_test(lists_are_newest_first_in_pages_and_searched),
         cmocka_unit_test(metrics_follow),
+        cmocka_unit_test(files_go_with_their_sessions),
+        cmocka_unit_test(typing_prepares_a_cold_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
