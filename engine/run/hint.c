@@ -48,6 +48,10 @@ void instance_hint_over(struct instance *in, struct sequence *s) {
     if (t->sequence == s || !reading) instance_finish(in, t, FINISH_CANCELLED, NULL, false);
 }
 
+bool instance_only_hinted(const struct sequence *s) {
+    return !s->turn || s->turn->silent;
+}
+
 void instance_hint_done(struct instance *in, struct sequence *s, bool whole) {
     in->silent = NULL;
     if (s->release_asked) {

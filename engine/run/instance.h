@@ -142,6 +142,8 @@ void instance_forget_if_empty(struct instance *in, struct sequence *s);
 void instance_prepare(struct instance *in, struct sequence *s, struct turn *t);
 // A turn of s has come: what is computed for a hint makes room.
 void instance_hint_over(struct instance *in, struct sequence *s);
+// Whether nobody waits for it: it has no turn but a hint's.
+bool instance_only_hinted(const struct sequence *s);
 // It has been computed, or what there was of it is to be kept.
 void instance_hint_done(struct instance *in, struct sequence *s, bool whole);
 // How many tokens of it one step may have: others who come must not wait for it.

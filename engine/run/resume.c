@@ -368,7 +368,7 @@ void instance_resume_read(struct instance *in, struct snapshot_job *j) {
 static int take_blocks(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
     while (kv_ring_restore(&s->ring, r->n) == E_NOMEM) {
-        if (!s->turn) return E_NOMEM; // nobody else gives way to a hint
+        if (instance_only_hinted(s)) return E_NOMEM; // nobody gives way to a hint
         enum evicted e = instance_evict(in);
         if (e == EVICT_WAIT) return 0;
         if (e == EVICT_NONE) return E_NOMEM;

@@ -17,6 +17,7 @@ enum { TURN_WAITS = 1 };
 static int take_blocks(struct instance *in, struct turn *t, int32_t n) {
     int rc;
     while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
+        if (t->silent) return E_NOMEM; // nobody gives way to a hint
         enum evicted e = instance_evict(in);
         if (e == EVICT_WAIT) return TURN_WAITS;
         if (e == EVICT_NONE) return E_NOMEM;
@@ -58,6 +59,10 @@ static void build(struct instance *in) {
         int32_t n_tokens = in->shares[i].n_tokens;
         int rc = take_blocks(in, t, n_tokens);
         if (rc == TURN_WAITS) continue; // until the next step
+        if (rc < 0 && t->silent) {
+            instance_finish(in, t, FINISH_CANCELLED, NULL, false);
+            continue;
+        }
         if (rc < 0) {
             struct err err;
             err_set(&err, E_INTERNAL, "the cache has no block for a turn that was admitted");
