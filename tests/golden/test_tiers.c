@@ -385,14 +385,11 @@ static void start(struct engine *e, uint64_t id) {
 }
 
 static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slowly) {
-    struct engine *e = tiered(dir, 16, blocks, host_blocks), *calm = tiered(dir, 16, 100, 0);
-    if (slowly) slow_down(e);
-
-static void walk(const char *dir, int64_t blocks, int64_t host_blocks) {
     struct engine *e = tiered(dir, 16, blocks, host_blocks);
     const char *folder = snapshots;
     snapshots = NULL;
     struct engine *calm = tiered(dir, 16, 100, 0);
+    if (slowly) slow_down(e);
     struct engine_event ev;
     memset(players, 0, sizeof players);
     memset(&books, 0, sizeof books);
@@ -481,7 +478,7 @@ static void test_anything_with_files(void **state) {
         tmp_dir_open(&folder);
         snapshots = folder.path;
         seed = 11 + (uint64_t)i;
-        walk(*state, i == 2 ? 60 : 200, i == 0 ? 30 : i == 1 ? 0 : 40);
+        walk(*state, i == 2 ? 60 : 200, i == 0 ? 30 : i == 1 ? 0 : 40, false);
         assert_true(books.by_source[CACHE_SNAPSHOT] > 5);
         tmp_dir_close(&folder);
     }
