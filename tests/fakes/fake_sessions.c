@@ -80,6 +80,7 @@ void engine_close(struct engine *e) {
 const struct engine_info *engine_info(const struct engine *e) {
     return &e->info;
 }
+void engine_keep(struct engine *e) {}
 void engine_load(const struct engine *e, struct engine_load *out) {
     memset(out, 0, sizeof(*out));
     out->heartbeat_us = clock_mono_us(&clock_system);
