@@ -234,6 +234,10 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
         .block_tokens = in->opt.block_tokens,
         .session_len = in->opt.max_session_len,
     };
+    // Blocks that are being copied to host memory stay what they are until they have been: from
+    // here on they are written, or given to others, while the image says that they are right.
+    if (in->tiers.copying == s && !in->tiers.loading)
+        (void)tiers_collect(&in->tiers, true, t->started_us);
     // After a hint its cache may be on its way: that is waited for if it is what this turn needs.
     // Until it is there the ring holds nothing that could be compared.
     if (s->resume && !instance_resume_serves(s, &shape, t->spec.ids, t->n_log))
