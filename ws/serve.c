@@ -141,6 +141,9 @@ int serve_run(const struct serve_config *c, struct err *err) {
     server_stop(v.server);
     if (rc == 0) engine_keep(v.engine); // not where somebody wants it to end at once
     sessions_close(v.sessions);
+    // Nothing more is asked of a GPU that failed, not even to give its memory back: in such a
+    // process even that may crash. The caller leaves at once.
+    if (rc == E_DEVICE) return rc;
 no_sessions:
     engine_close(v.engine);
 no_engine:

@@ -7,6 +7,6 @@ enum { SERVE_EXIT_RESTART = 75 }; // the process's exit code after E_DEVICE (EX_
 
 // Serves until SIGTERM or SIGINT. 0 after an orderly end, E_CANCELLED when a second signal cut it
 // short (running turns are recorded as interrupted in both cases); E_DEVICE where a GPU failed,
-// which only another process can use again; any other failure is one of starting up. Says on stdout
-// where it can be reached.
+// which only another process can use again (nothing of it is given back: leave at once); any other
+// failure is one of starting up. Says on stdout where it can be reached.
 int serve_run(const struct serve_config *c, struct err *err);

@@ -5,6 +5,7 @@
 #include "ws/serve_config.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // --config must be read before the options that go over it, wherever it stands on the line.
 static const char *config_path(int argc, char **argv) {
@@ -61,9 +62,10 @@ int main_serve(int argc, char **argv) {
         rc = serve_run(&config, &err);
 out:
     config_release(&serve_config_table, &config);
-    if (rc == E_DEVICE) {
+    if (rc == E_DEVICE) { // everything is recorded; the driver's own exit handlers are not waited for
         cli_fail(&err);
-        return SERVE_EXIT_RESTART;
+        fflush(NULL);
+        _exit(SERVE_EXIT_RESTART);
     }
     return rc < 0 ? cli_fail(&err) : CLI_OK;
 }
