@@ -31,7 +31,8 @@ static int read_added_token(struct tokenizer *t, const cJSON *json, struct err *
     buf_init(&form, SIZE_MAX);
     int rc = 0;
     if (normalized && t->normalizer.n_steps)
-        rc = normalizer_apply(&t->normalizer, content, strlen(content), &form, NULL, 0, false, NULL, err);
+        rc = normalizer_apply(&t->normalizer, content, strlen(content), &form, NULL, 0, false, NULL,
+                              err);
     else
         rc = buf_addz(&form, content);
     if (rc == 0)

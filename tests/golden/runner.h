@@ -97,7 +97,7 @@ static inline bool test_is_exact(void) {
     return strcmp(test_compute(), "f32") == 0;
 }
 
-static int64_t runner_host_bytes; // for parked caches, of the engines opened next
+static int64_t runner_host_bytes;     // for parked caches, of the engines opened next
 static const char *runner_snapshots;  // their folder, NULL: none
 static int64_t runner_snapshot_bytes; // 0: as many as there are
 

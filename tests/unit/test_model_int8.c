@@ -34,7 +34,8 @@ static void same_quantized(const struct weight *got, const struct weight *whole,
                            int32_t col) {
     assert_int_equal(got->dtype, DTYPE_I8);
     assert_true(row + got->rows <= whole->rows && col + got->cols <= whole->cols);
-    struct tensor_view v = {whole->data, DTYPE_F32, whole->rows, whole->cols, whole->cols, 1, NULL, 0};
+    struct tensor_view v = {whole->data, DTYPE_F32, whole->rows, whole->cols,
+                            whole->cols, 1,         NULL,        0};
     int8_t *q = malloc((size_t)whole->cols);
     float *work = malloc((size_t)whole->cols * sizeof *work), scale;
     for (int32_t r = 0; r < got->rows; r++) {

@@ -232,7 +232,8 @@ static void a_rewind(void **state) {
     v.forked_from = NULL;
     struct session_answer a = {.kind = ANSWER_REWOUND, .request_id = "r", .session = v};
     protocol_write_answer(&b, &a, NULL); // it was there already: no event, no number
-    assert_non_null(strstr(written(&b), "\"head\":null,\"below\":false,\"forked_from\":null},\"head\":null}"));
+    assert_non_null(
+        strstr(written(&b), "\"head\":null,\"below\":false,\"forked_from\":null},\"head\":null}"));
     a.seq = 3;
     buf_reset(&b);
     protocol_write_answer(&b, &a, NULL);

@@ -62,7 +62,8 @@ int main_serve(int argc, char **argv) {
         rc = serve_run(&config, &err);
 out:
     config_release(&serve_config_table, &config);
-    if (rc == E_DEVICE) { // everything is recorded; the driver's own exit handlers are not waited for
+    if (rc ==
+        E_DEVICE) { // everything is recorded; the driver's own exit handlers are not waited for
         cli_fail(&err);
         fflush(NULL);
         _exit(SERVE_EXIT_RESTART);
