@@ -34,6 +34,8 @@ line 'llama-1b bf16, 8 together' llama-1b --prompt-tokens 2048 --context-tokens 
 line 'llama-8b bf16, 8 together at 1,024' llama-8b --prompt-tokens 2048 --context-tokens 1024 --sequences 8
 line 'llama-8b bf16, 64 together at 1,024' llama-8b --prompt-tokens 65536 --context-tokens 1024 --sequences 64
 line 'llama-8b int8, 8 together at 1,024' llama-8b --weight-dtype int8 --prompt-tokens 2048 --context-tokens 1024
+line 'llama-8b fp8, 8 together at 1,024' llama-8b --weight-dtype fp8 --prompt-tokens 2048 --context-tokens 1024
+line 'llama-8b bf16, int8 cache, 64 at 1,024' llama-8b --kv-dtype int8 --prompt-tokens 2048 --context-tokens 1024 --sequences 64
 line 'llama-8b bf16 deterministic, 8 at 1,024' llama-8b --deterministic --prompt-tokens 2048 --context-tokens 1024
 line 'llama-8b bf16 deterministic, 64 at 1,024' llama-8b --deterministic --prompt-tokens 2048 --context-tokens 1024 --sequences 64
 line 'gpt-j-6b bf16, 8 together' gpt-j-6b --prompt-tokens 1024 --context-tokens 128
