@@ -1,0 +1,138 @@
+// What the tests of caches in files share: a folder, engines on it, and ways to make a cache leave.
+#pragma once
+#include "tests/golden/runner.h"
+
+#include "base/log.h"
+#include "tests/unit/tmp_dir.h"
+
+static struct tmp_dir folder;
+
+// splitmix64 (Steele et al., 2014): the same walk in every run.
+static uint64_t seed;
+static inline uint32_t below(uint32_t n) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) % n);
+}
+
+static inline void random_log(const struct engine *e, int32_t *log, int64_t n) {
+    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
+}
+
+static bool int8; // of the engines opened next
+static int32_t n_blocks = 400, n_host;
+
+static inline struct engine *open_one(const char *dir, bool files) {
+    runner_host_bytes = 0;
+    runner_snapshots = NULL;
+    struct engine *e = engine_for_weights(dir, int8, 16, 8, 0);
+    int64_t bytes = e->info.block_bytes;
+    engine_close(e);
+    runner_host_bytes = n_host * bytes;
+    runner_snapshots = files ? folder.path : NULL;
+    e = engine_for_weights(dir, int8, 16, 8, n_blocks * bytes);
+    runner_snapshots = NULL;
+    return e;
+}
+
+// Models as small as these compute faster than any disk reads: here the disk is to be cheaper.
+static inline void computing_is_dear(struct engine *e) {
+    e->instance.tiers.prefill_rate = 1e-12;
+}
+
+static inline struct engine_event wait_for(struct engine *e, uint64_t sequence,
+                                           enum engine_event_kind kind) {
+    struct engine_event ev;
+    for (int i = 0; i < 20000; i++) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence == sequence && ev.kind == kind) return ev;
+        }
+        usleep(50);
+    }
+    fail_msg("sequence %d: nothing happened", (int)sequence);
+    return ev;
+}
+
+static inline void run_slowly(struct engine *e, struct engine_turn *t, struct outcome *o) {
+    struct engine_event ev;
+    memset(o, 0, sizeof *o);
+    submit(e, t);
+    for (int i = 0; !o->done && i < 20000; i++) {
+        computing_is_dear(e);
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence == t->sequence && ev.kind != ENGINE_FORKED) outcome_take(o, &ev);
+        }
+        if (e->instance.reading) usleep(20);
+    }
+    assert_true(o->done);
+}
+
+// The cache goes to its file; whether it did.
+static inline bool leave(struct engine *e, uint64_t sequence, const char *id) {
+    engine_sequence_park(e, sequence);
+    struct engine_event ev = wait_for(e, sequence, ENGINE_RELEASED);
+    assert_int_equal(ev.snapshot, snapshots_find(&e->instance.snapshots, id) != NULL);
+    assert_int_equal(ev.snapshot, engine_has_snapshot(e, id));
+    return ev.snapshot;
+}
+
+static inline void finish_keeping(struct engine *e) {
+    struct engine_event ev;
+    engine_keep(e);
+    engine_stop(e);
+    while (engine_round(e)) continue;
+    while (engine_poll(e, &ev) == 1) continue;
+    engine_close(e);
+}
+
+static inline void same_bits(const char *what, const struct rows *a, const struct rows *b,
+                             int64_t from, int64_t to) {
+    for (int64_t p = from; p < to; p++) {
+        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab,
+                   (size_t)a->vocab * sizeof(float)) != 0)
+            fail_msg("%s: position %lld has other bits", what, (long long)p);
+    }
+}
+
+// In memory where there is such a folder: what is synced is looked at elsewhere.
+static inline void open_folder(void) {
+    strcpy(folder.path, "/dev/shm/parley-test-XXXXXX");
+    if (!mkdtemp(folder.path)) tmp_dir_open(&folder);
+}
+
+static inline void empty_folder(void) {
+    tmp_dir_close(&folder);
+    open_folder();
+}
+
+static inline void turn_of(struct engine *e, uint64_t s, const char *id, int64_t n,
+                           struct outcome *o) {
+    int32_t log[300];
+    seed = s;
+    random_log(e, log, 300);
+    struct engine_turn t = turn_for(e, s, log, n, 0, 4);
+    t.n_input = 10;
+    t.score_only = true;
+    t.lasting_id = id;
+    run_slowly(e, &t, o);
+}
+
+static inline int set_up(void **state) {
+    n_host = 0;
+    int8 = false;
+    runner_snapshot_bytes = 0;
+    runner_kv = RUNNER_KV_AUTO;
+    open_folder();
+    return 0;
+}
+
+static inline int tear_down(void **state) {
+    tmp_dir_close(&folder);
+    return 0;
+}
+
+#define OF(model, test)                                                                            \
+    { model ": " #test, test, set_up, tear_down, (void *)("tests/fixtures/models/" model) }
