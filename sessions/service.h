@@ -6,6 +6,7 @@
 //   listing.c   lists and searches
 //   sampling_layers.c  which sampling parameters are in force
 //   run.c       turns: from a request to the engine, and what the engine says
+//   input.c     a turn's input: ids that continue the log
 //   save.c      what memory has and the disk has not: saves, their verdicts, taking back
 //   deliver.c   attaching, and events on their way out
 //   branch.c    moving the head, asking again, forking
@@ -147,6 +148,16 @@ void run_next(struct session *s);    // starts the next queued turn if it can
 void run_interrupt(
     struct session *s); // at the service's end: whatever runs or waits ends as interrupted
 void run_engine_event(struct sessions *ss, const struct engine_event *e);
+
+// input.c: all return 0, or E_* with a sentence for the client.
+int input_check_ids(const struct sessions *ss, const int32_t *ids, size_t n, struct err *err);
+// The ids that would continue the log as it is now; *ids is the caller's.
+int input_make(const struct session *s, const struct turn_record *r, int32_t **ids, size_t *n,
+               struct err *err);
+// Whether n more tokens fit the session.
+int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err);
+// Whether the log that the turn would follow ends with an answer that can be gone on with.
+int input_check_continue(const struct session *s, const struct turn *t, struct err *err);
 
 // lost.c
 void lost_begin(struct session *s); // a client has gone: is anybody left?
