@@ -207,8 +207,7 @@ static void look_for_news(struct store *st) {
     if (job && !job->list) job->list = calloc(1, sizeof *job->list);
     if (!job || !job->list) return;
     int rc = store_news_read(&st->db, job->list, &job->err);
-    if (rc == 0 && job->list->n_rows == 0) return;
-    if (rc < 0) {
+    if (rc < 0 || job->list->n_rows == 0) {
         list_clear(job->list);
         return;
     }
