@@ -12,8 +12,10 @@
 //     lie in, then its window's, ascending. The list is cut into splits. (row, kv head, up to 16 of
 //     its query heads, split) is an item; a fixed number of blocks takes the items in turn, so the
 //     grid is the same for all positions and a recorded graph serves any.
-//   - How long a split is depends on the list's length alone if bits must not depend on company;
-//     otherwise a full batch gets longer ones.
+//   - How long a split is depends on what else is in the batch (attention_exact.cu is for the same
+//     bits in any): a full one gets longer ones, and where all rows together keep every block busy
+//     for long, each block simply takes an equal share of all runs, laid end to end: no block then
+//     waits for another's last item.
 //   - In an item, the 4 warps take runs in turn, each with a queue of asynchronous copies of its
 //   own
 //     into shared memory: no barrier until the item's end. Eight neighbouring lanes copy 128 bytes
@@ -32,15 +34,14 @@
 namespace {
 
 constexpr int WARPS = 4, THREADS = WARPS * 32, RUN = 16, MAX_SPLITS = 64;
-constexpr int SPLIT_RUNS = 16; // at least
-constexpr int VIEWS = 64;      // that are kept in shared memory
+constexpr int SPLIT_RUNS = 16;  // at least
+constexpr int SHARE_LEAST = 40; // runs
+constexpr int VIEWS = 64;       // that are kept in shared memory
 constexpr float LOG2E = 1.4426950408889634f;
 
 struct decode {
     struct cuda_attention a;
-    int32_t n_rows;    // decode rows, or rows of tiles
-    int32_t first_row; // of this launch, where work space allows only so many at a time
-    bool tiles;        // rows come from the tiles
+    int32_t n_rows;    // decode rows
     int32_t n_chunks;  // of at most 8 * HALVES query heads, of each kv head
     int32_t *counters; // (n_rows, n_kv_heads, n_chunks), zero before and after
 };
@@ -52,13 +53,6 @@ __host__ __device__ __forceinline__ int split_runs(int n) {
     if (n <= runs + 1) return runs + 1;
     while (runs * MAX_SPLITS < n) runs *= 2;
     return runs;
-}
-
-__device__ __forceinline__ int row_at(const struct decode &j, int i) {
-    if (!j.tiles) return j.a.b.decode_rows[i];
-    struct cuda_tile tile = j.a.b.tiles[(j.first_row + i) / CUDA_TILE_ROWS];
-    int at = (j.first_row + i) % CUDA_TILE_ROWS;
-    return at < tile.n_rows ? tile.row + at : -1;
 }
 
 // What a row sees: [sink_first, sink_end) and [first, position] (kv_map.h has the rule), and the
@@ -533,27 +527,44 @@ __device__ int fill(const struct decode &j, const int *runs, int units) {
     return best;
 }
 
+// Every block's share of all rows' runs, or 0 where shares would be so short that merging them
+// costs more than they even out. No row is in more blocks than it has splits.
+__device__ int share_of(const struct decode &j, const int *runs, int units) {
+    if (j.n_rows * units < (int)gridDim.x) return 0; // a few long rows: whole waves of equal splits
+    int total = 0, most = 0;
+    for (int i = (int)threadIdx.x; i < j.n_rows; i += 32)
+        total += runs[i], most = max(most, runs[i]);
+    for (int step = 16; step > 0; step /= 2) {
+        total += __shfl_xor_sync(0xffffffffu, total, step);
+        most = max(most, __shfl_xor_sync(0xffffffffu, most, step));
+    }
+    int share = (int)(((int64_t)total * units + gridDim.x - 1) / gridDim.x);
+    share = max(share, (most + MAX_SPLITS - 3) / (MAX_SPLITS - 2));
+    return share >= SHARE_LEAST ? share : 0;
+}
+
 template <typename T, typename C, int WIDE, int HALVES>
 __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
     decode_kernel(const __grid_constant__ struct decode j) {
     extern __shared__ __align__(128) char shared[];
     using S = shape<C, WIDE, HALVES>;
-    int *ends = (int *)(shared + S::bytes); // (n_rows) splits of all rows up to each
+    int *ends = (int *)(shared + S::bytes); // (n_rows) splits, or runs, of all rows up to each
     __shared__ struct view views[VIEWS];
+    __shared__ int share;
     pdl_trigger();
     for (int i = (int)threadIdx.x; i < j.n_rows; i += THREADS) {
-        struct view v = view_of(j, row_at(j, i));
+        struct view v = view_of(j, j.a.b.decode_rows[i]);
         ends[i] = v.n_runs;
         if (i < VIEWS) views[i] = v;
     }
     __syncthreads();
+    const int units = j.a.kv.n_kv_heads * j.n_chunks;
     if (threadIdx.x < 32) { // the number of runs, then where each row's splits end
-        int units = j.a.kv.n_kv_heads * j.n_chunks,
-            least = j.a.deterministic ? 0 : fill(j, ends, units);
+        int each = share_of(j, ends, units), least = each ? 0 : fill(j, ends, units);
         int carry = 0;
         for (int at = 0; at < j.n_rows; at += 32) {
             int i = at + (int)threadIdx.x, n = i < j.n_rows ? ends[i] : 0;
-            n = (n + max(split_runs(n), least) - 1) / max(split_runs(n), least);
+            if (!each) n = (n + max(split_runs(n), least) - 1) / max(split_runs(n), least);
             for (int step = 1; step < 32; step *= 2) {
                 int other = __shfl_up_sync(0xffffffffu, n, step);
                 if ((int)threadIdx.x >= step) n += other;
@@ -561,13 +572,15 @@ __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
             if (i < j.n_rows) ends[i] = carry + n;
             carry += __shfl_sync(0xffffffffu, n, 31);
         }
+        if (threadIdx.x == 0) share = each;
     }
     __syncthreads();
 
-    int units = j.a.kv.n_kv_heads * j.n_chunks;
-    int n_items = ends[j.n_rows - 1] * units;
+    // Items, or runs: of all units of a row one after the other.
+    const int each = share, all = ends[j.n_rows - 1] * units;
+    const int stop = each ? min(((int)blockIdx.x + 1) * each, all) : all;
     bool waited = false;
-    for (int at = (int)blockIdx.x; at < n_items; at += (int)gridDim.x) {
+    for (int at = (int)blockIdx.x * max(each, 1); at < stop;) {
         struct item it;
         int low = 0, high = j.n_rows - 1; // the row: the first with ends > at / units
         while (low < high) {
@@ -577,18 +590,29 @@ __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
             else
                 low = middle + 1;
         }
-        int before = low ? ends[low - 1] : 0;
+        int before = low ? ends[low - 1] : 0, in_row = at - before * units, unit;
         it.slot = low;
-        it.n_splits = ends[low] - before;
-        int in_row = at - before * units, unit = in_row / it.n_splits;
-        it.split = in_row % it.n_splits;
+        it.v = low < VIEWS ? views[low] : view_of(j, j.a.b.decode_rows[low]);
+        if (each) {
+            unit = in_row / it.v.n_runs;
+            it.begin = in_row % it.v.n_runs;
+            it.end = min(it.begin + stop - at, it.v.n_runs);
+            int first = at - it.begin; // the unit's first run
+            it.split = (int)blockIdx.x - first / each;
+            it.n_splits = (first + it.v.n_runs - 1) / each - first / each + 1;
+            at += it.end - it.begin;
+        } else {
+            it.n_splits = ends[low] - before;
+            unit = in_row / it.n_splits;
+            it.split = in_row % it.n_splits;
+            int length = (it.v.n_runs + it.n_splits - 1) / it.n_splits;
+            // With n = ceil(runs / most) splits of ceil(runs / n), none is empty.
+            it.begin = it.split * length;
+            it.end = min(it.begin + length, it.v.n_runs);
+            at += (int)gridDim.x;
+        }
         it.kv_head = unit / j.n_chunks;
         it.chunk = unit % j.n_chunks;
-        it.v = low < VIEWS ? views[low] : view_of(j, row_at(j, low));
-        int each = (it.v.n_runs + it.n_splits - 1) / it.n_splits;
-        // With n = ceil(runs / most) splits of ceil(runs / n), none is empty.
-        it.begin = it.split * each;
-        it.end = min(it.begin + each, it.v.n_runs);
         attend<T, C, WIDE, HALVES>(j, it, shared, waited);
     }
     if (!waited) pdl_wait();
@@ -670,25 +694,6 @@ bool covers(const struct cuda_attention *a) {
            a->n_heads % a->kv.n_kv_heads == 0;
 }
 
-int launch_rows(const struct cuda_attention *a, bool tiles, int n, cudaStream_t stream) {
-    size_t one = row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
-    int at_once = (int)min((size_t)1024, a->work_bytes / one);
-    if (!covers(a) || at_once < 1 || (!tiles && n > at_once)) return CUDA_NOT_MINE;
-    for (int first = 0; first < n; first += at_once) {
-        struct decode j = {};
-        j.a = *a;
-        j.n_rows = min(at_once, n - first);
-        j.first_row = first;
-        j.tiles = tiles;
-        // From the end, so that they are the same words for every number of rows.
-        int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
-        int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
-        j.counters = (int32_t *)((char *)a->work + a->work_bytes / 4 * 4) - at_once * units;
-        launch_typed(j, stream);
-    }
-    return cuda_launched("attention_decode");
-}
-
 } // namespace
 
 size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
@@ -697,9 +702,15 @@ size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv
 }
 
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
-    return launch_rows(a, false, a->n_decode, stream);
-}
-
-int cuda_attention_rows_of_tiles(const struct cuda_attention *a, cudaStream_t stream) {
-    return launch_rows(a, true, a->n_tiles * CUDA_TILE_ROWS, stream);
+    size_t room = a->work_bytes / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
+    if (!covers(a) || (size_t)a->n_decode > room) return CUDA_NOT_MINE;
+    struct decode j = {};
+    j.a = *a;
+    j.n_rows = a->n_decode;
+    // From the end, so that they are the same words for every number of rows.
+    int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
+    int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
+    j.counters = (int32_t *)((char *)a->work + a->work_bytes / 4 * 4) - (int)room * units;
+    launch_typed(j, stream);
+    return cuda_launched("attention_decode");
 }

@@ -457,8 +457,6 @@ template <typename T> void launch_typed(const struct cuda_attention *a, cudaStre
 
 int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream) {
     if (a->n_tiles == 0) return 0;
-    // One order of each sum for decode rows and tiles: the decode kernel does both.
-    if (a->deterministic) return cuda_attention_rows_of_tiles(a, stream);
     if ((a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) ||
         (a->kv.dtype != a->dtype && !kv_is_8bit(a->kv.dtype)) || a->kv.head_dim % 16 != 0 ||
         a->kv.head_dim > 256 || a->n_heads % a->kv.n_kv_heads != 0)

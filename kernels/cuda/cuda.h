@@ -136,9 +136,6 @@ struct cuda_attention {
     // before the first launch.
     void *work;
     size_t work_bytes;
-    // The same bits whatever the batch, the chunks and the history: every sum in an order that
-    // depends on absolute positions alone, the same for decode rows and tiles.
-    bool deterministic;
 };
 
 size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
@@ -147,8 +144,6 @@ size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream);
 // n_tiles tiles of b.tiles. CUDA_NOT_MINE likewise.
 int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream);
-// The same by the decode kernel, row by row: where tiles and decode rows must give the same bits.
-int cuda_attention_rows_of_tiles(const struct cuda_attention *a, cudaStream_t stream);
 // Any shape and dtype, one block for each (row, head), keys in ascending order: rows is the list of
 // n rows, or NULL for rows 0 .. n - 1. The reference.
 int cuda_attention_simple(const struct cuda_attention *a, const int32_t *rows, int32_t n,

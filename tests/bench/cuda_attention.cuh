@@ -1,5 +1,6 @@
 // Attention, decode and prefill: compared with double precision, then timed.
 #pragma once
+#include "kernels/cuda/attention_exact.h"
 #include "tests/bench/cuda_timing.cuh"
 
 // The cache's type in what is timed; DTYPE_COUNT: the activations'.
@@ -150,22 +151,29 @@ static void check_attention(const attention_case &c) {
     device_array<float> dslopes(slopes);
     size_t work_bytes = cuda_attention_work_bytes(std::max(8, (int)s.decode_rows.size()), c.n_heads,
                                                   c.n_kv_heads, c.head_dim);
-    device_array<char> work(work_bytes);
+    // Each kernel's own: what one leaves there is not what another wants to find.
+    device_array<char> work(work_bytes), exact_work(work_bytes);
     MUST(cudaMemset(work.p, 0, work_bytes));
+    MUST(cudaMemset(exact_work.p, 0, work_bytes));
     device_batch b(s);
     struct cuda_attention a =
         attention_args_of(s, b, dcache.p, dqkv.p, dout.p, c.alibi ? dslopes.p : NULL, work);
     a.layer = layer;
-    auto run = [&](bool deterministic) {
+    auto run = [&](struct cuda_attention with, bool exactly) {
+        if (exactly) with.work = exact_work.p;
         MUST(cudaMemset(dout.p, 0xff, outputs * 2));
-        a.deterministic = deterministic;
-        int rc = a.n_decode ? cuda_attention_decode(&a, stream) : 0;
-        if (rc == 0 && a.n_tiles) rc = cuda_attention_prefill(&a, stream);
+        int rc = 0;
+        if (exactly) {
+            rc = cuda_attention_exact(&with, stream);
+        } else {
+            if (with.n_decode) rc = cuda_attention_decode(&with, stream);
+            if (rc == 0 && with.n_tiles) rc = cuda_attention_prefill(&with, stream);
+        }
         if (rc != 0) printf("attention returned %d\n", rc), n_failed++;
         MUST(cudaStreamSynchronize(stream));
         return dout.host();
     };
-    std::vector<uint16_t> out = run(false), again = run(false), exact = run(true);
+    std::vector<uint16_t> out = run(a, false), again = run(a, false), exact = run(a, true);
     struct difference diff, diff_exact;
     int n_checked = 0;
     for (int r = 0; r < s.n_rows; r++) {
@@ -199,20 +207,27 @@ static void check_attention(const attention_case &c) {
         n_checked++;
     }
     bool same = memcmp(out.data(), again.data(), outputs * 2) == 0;
-    // A row alone in its step gives the same bits as in company.
-    if (a.n_decode > 1) {
-        struct cuda_attention one = a;
-        one.deterministic = true;
-        for (int i : {0, a.n_decode - 1}) {
-            MUST(cudaMemset(dout.p, 0xff, outputs * 2));
-            one.b.decode_rows = b.decode_rows.p + i, one.n_decode = 1;
-            if (cuda_attention_decode(&one, stream) != 0) n_failed++;
-            MUST(cudaStreamSynchronize(stream));
-            std::vector<uint16_t> alone = dout.host();
-            size_t at = (size_t)s.decode_rows[i] * c.n_heads * c.head_dim;
-            same &= memcmp(&alone[at], &exact[at], (size_t)c.n_heads * c.head_dim * 2) == 0;
-        }
+    // One order of each sum: every row as a decode row, with or without company, and as a tile of
+    // its own.
+    bool same_exact = true;
+    auto equal = [&](const std::vector<uint16_t> &got, int first, int n) {
+        size_t row = (size_t)c.n_heads * c.head_dim;
+        return memcmp(&got[first * row], &exact[first * row], n * row * 2) == 0;
+    };
+    std::vector<int32_t> all(s.n_rows);
+    std::vector<struct cuda_tile> alone(s.n_rows);
+    for (int i = 0; i < s.n_rows; i++) all[i] = i, alone[i] = {s.row_seq[i], i, 1, 0};
+    device_array<int32_t> rows(all);
+    device_array<struct cuda_tile> ones(alone);
+    struct cuda_attention other = a;
+    other.b.decode_rows = rows.p, other.n_decode = s.n_rows, other.n_tiles = 0;
+    same_exact &= equal(run(other, true), 0, s.n_rows);
+    for (int i : {0, s.n_rows / 2, s.n_rows - 1}) {
+        other.b.decode_rows = rows.p + i, other.n_decode = 1;
+        same_exact &= equal(run(other, true), i, 1);
     }
+    other.b.tiles = ones.p, other.n_tiles = s.n_rows, other.n_decode = 0;
+    same_exact &= equal(run(other, true), 0, s.n_rows);
     for (size_t i = outputs; i < outputs + 64; i++) same &= out[i] == 0xffff;
     char what[200];
     snprintf(what, sizeof what,
@@ -221,7 +236,7 @@ static void check_attention(const attention_case &c) {
              c.window ? ", sliding" : "", c.alibi ? ", alibi" : "", c.seqs.size(), s.n_rows);
     double most = c.dtype == DTYPE_F16 ? 1.5e-3 : 8e-3;
     report(what, diff.value(), most, same);
-    if (a.n_tiles) report("    deterministic", diff_exact.value(), most, true);
+    report("    deterministic", diff_exact.value(), most, same_exact);
 }
 
 static void check_attentions(void) {
@@ -261,6 +276,16 @@ static void check_attentions(void) {
         {4, 4, 32, 16, B, 0, true, {{100, 65, 512, 4}, {0, 2, 16, 1}}},
     };
     for (const attention_case &c : cases) check_attention(c);
+    // Decode rows enough that blocks take equal shares of all runs, of lengths that suit no share.
+    for (bool wide : {false, true}) {
+        attention_case c = {
+            wide ? 32 : 16, wide ? 8 : 16, wide ? 128 : 64, 64, wide ? B : H, 0, false, {}};
+        for (int i = 0; i < (wide ? 56 : 36); i++)
+            c.seqs.push_back({i * 337 % 1500, 1, i % 5 ? 4096 : 700, i % 3 * 35});
+        c.seqs.push_back({0, 1, 64, 4});
+        c.seqs.push_back({9000, 1, 16384, 4});
+        check_attention(c);
+    }
 }
 
 struct timed_attention {
@@ -273,8 +298,10 @@ struct timed_attention {
         : c(c_), s(c, n_layers), b(s),
           qkv((size_t)s.n_rows * (c.n_heads + 2 * c.n_kv_heads) * c.head_dim),
           out((size_t)s.n_rows * c.n_heads * c.head_dim),
-          work(cuda_attention_work_bytes(std::max<int>(1, (int)s.decode_rows.size()), c.n_heads,
-                                         c.n_kv_heads, c.head_dim)) {
+          work(std::max<size_t>(
+              cuda_attention_work_bytes(std::max<int>(1, (int)s.decode_rows.size()), c.n_heads,
+                                        c.n_kv_heads, c.head_dim),
+              (size_t)64 << 20)) {
         fill_kernel<<<264, 256, 0, stream>>>(qkv.p, qkv.n, 3, 2.0f, c.dtype == DTYPE_F16);
         MUST(cudaMemset(work.p, 0, work.n));
         if (s.layer_bytes * (size_t)n_layers > pool_bytes)
@@ -293,12 +320,15 @@ static attention_case llama_8b(int n, int first, int n_rows) {
         DTYPE_BF16, 0, false, std::vector<struct seq_case>((size_t)n, {first, n_rows, 131072, 4})};
 }
 
-static void time_decode(const char *what, const attention_case &c, int n_layers) {
+static void time_decode(const char *what, const attention_case &c, int n_layers,
+                        bool deterministic = false) {
     timed_attention t(c, n_layers);
     double s = seconds_of([&] {
         for (int l = 0; l < n_layers; l++) {
             struct cuda_attention a = t.args(l);
-            if (cuda_attention_decode(&a, stream) != 0) n_failed++;
+            if ((deterministic ? cuda_attention_exact(&a, stream)
+                               : cuda_attention_decode(&a, stream)) != 0)
+                n_failed++;
         }
     });
     double keys = 0;
@@ -316,6 +346,11 @@ static void time_decodes(void) {
     time_decode("8B decode 8 x 1024", llama_8b(8, 1023, 1), 32);
     time_decode("8B decode 64 x 1024", llama_8b(64, 1023, 1), 32);
     time_decode("8B decode 64 x 2000", llama_8b(64, 1999, 1), 16);
+    time_decode("8B decode 1 x 128, deterministic", llama_8b(1, 127, 1), 32, true);
+    time_decode("8B decode 1 x 4096, deterministic", llama_8b(1, 4095, 1), 32, true);
+    time_decode("8B decode 1 x 32768, deterministic", llama_8b(1, 32767, 1), 16, true);
+    time_decode("8B decode 8 x 1024, deterministic", llama_8b(8, 1023, 1), 32, true);
+    time_decode("8B decode 64 x 1024, deterministic", llama_8b(64, 1023, 1), 32, true);
     time_decode("GPT-J decode 1 x 128",
                 {16, 16, 256, 64, DTYPE_BF16, 0, false, {{127, 1, 2048, 0}}}, 28);
     time_decode("GPT-2 XL decode 1 x 128",
@@ -333,9 +368,10 @@ static void time_prefill(const char *what, const attention_case &c, bool determi
     double s = seconds_of([&] {
         for (int l = 0; l < 4; l++) {
             struct cuda_attention a = t.args(l);
-            a.deterministic = deterministic;
             a.work = work.p, a.work_bytes = work.n;
-            if (cuda_attention_prefill(&a, stream) != 0) n_failed++;
+            if ((deterministic ? cuda_attention_exact(&a, stream)
+                               : cuda_attention_prefill(&a, stream)) != 0)
+                n_failed++;
         }
     });
     double pairs = 0;
@@ -355,4 +391,5 @@ static void time_prefills(void) {
     time_prefill("GPT-2 XL prefill 1024",
                  {25, 25, 64, 64, DTYPE_F16, 0, false, {{0, 1024, 1024, 0}}}, false);
     time_prefill("8B prefill 2048, deterministic", llama_8b(1, 0, 2048), true);
+    time_prefill("8B prefill 200 after 4096, deterministic", llama_8b(1, 4096, 200), true);
 }

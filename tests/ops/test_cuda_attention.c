@@ -210,6 +210,37 @@ static void long_context(const struct twin *w) {
     }
 }
 
+// Single rows with so many heads that every block of a launch takes an equal share of all keys: the
+// shares end anywhere in a head's.
+static void equal_shares(const struct twin *w) {
+    if (w->t == DTYPE_F32 || strstr(w->gpu->description, "deterministic")) return; // other kernels
+    struct shape s = plain(w);
+    s.n_heads = s.n_kv_heads = 132, s.head_dim = 16, s.block_tokens = 64;
+    s.n_layers = 1, s.layer = 0, s.memory_len = 760, s.sink_len = 4, s.slack = 120;
+    const enum dtype kept[] = {w->t, DTYPE_I8, DTYPE_F8_E4M3};
+    for (int i = 0; i < 3; i++) {
+        const int32_t lens[] = {test_scaled(860), test_scaled(740), test_scaled(620),
+                                test_scaled(757)};
+        struct world o;
+        s.kv_dtype = kept[i];
+        world_init(&o, w, &s, lens, 4);
+        o.s.window = 1; // up to there the cache alone is wanted
+        for (bool more = true; more;) {
+            int32_t rows[4];
+            more = false;
+            for (int j = 0; j < 4; j++) {
+                int32_t left = lens[j] - 3 - o.seqs[j].done;
+                rows[j] = left < 120 ? left : 120;
+                more |= left > 0;
+            }
+            world_step(&o, rows);
+        }
+        o.s.window = 0;
+        for (int j = 0; j < 3; j++) world_step(&o, (int32_t[]){1, 1, 1, 1});
+        world_release(&o);
+    }
+}
+
 // qkv_finish is its parts, bit for bit.
 static void finish(const struct twin *w) {
     enum { N = 7, HEADS = 6, KV = 2, DIM = 64, ROT = 32, WIDTH = (HEADS + 2 * KV) * DIM };
@@ -304,6 +335,9 @@ static void test_windows(void **state) {
 static void test_head_sizes(void **state) {
     twin_each(head_sizes);
 }
+static void test_equal_shares(void **state) {
+    twin_each(equal_shares);
+}
 static void test_long_context(void **state) {
     twin_each(long_context);
 }
@@ -319,10 +353,11 @@ static void test_unmapped(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_head_sizes), cmocka_unit_test(test_long_context),
-        cmocka_unit_test(test_finish),     cmocka_unit_test(test_block_copy),
-        cmocka_unit_test(test_unmapped),   cmocka_unit_test(test_eight_bits),
+        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_long_context), cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_block_copy),   cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_eight_bits),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while
     return cmocka_run_group_tests(tests, NULL, NULL);
