@@ -20,6 +20,10 @@
 //   the
 //     block: keys without their scale, which is exact, and the scores get it; values with theirs.
 //     One buffer for each, since the next run's bytes have a place of their own meanwhile.
+//   - A few rows on a long context (a later turn) are fewer blocks than there is room for: then
+//     several share a block's rows, each with a part of the runs, and the one that comes last
+//     merges the parts in the order of the runs. How many depends on the step, so not where the
+//     same bits are asked for.
 //   - 16-byte words of a row of shared memory are swizzled by the row's number: the 8 rows that
 //     ldmatrix takes at once lie in different banks.
 #include "kernels/cuda/attention_8bit.cuh"
@@ -29,6 +33,7 @@
 namespace {
 
 constexpr int WARPS = 4, THREADS = WARPS * 32, ROWS = WARPS * 16, KEYS = 64;
+constexpr int MAX_SPLITS = 4, SPLIT_POSITIONS = 1024; // below it a part would be too short
 constexpr float LOG2E = 1.4426950408889634f;
 
 template <int DIM> struct shape {         // DIM: head_dim rounded up to 64, 128 or 256
@@ -39,6 +44,14 @@ template <int DIM> struct shape {         // DIM: head_dim rounded up to 64, 128
     static constexpr size_t scales_8bit = 2 * buffer_bytes, raw_8bit = scales_8bit + KEYS * 4;
     static constexpr size_t raw_scales_8bit = raw_8bit + 2 * KEYS * DIM;
     static constexpr size_t bytes_8bit = raw_scales_8bit + 2 * KEYS * 4;
+};
+
+// Where the parts of a block's rows meet, if several blocks share them.
+struct parts {
+    // (blocks, splits, ROWS, DIM + 2): sums of values, then the highest score and the weights' sum
+    float *data;
+    int *counters; // (blocks) zero before the launch
+    int splits;    // 1: nobody shares
 };
 
 // What a query row sees: [sink_first, sink_end) and [first, position].
@@ -216,7 +229,8 @@ template <typename T, int DIM> __device__ __forceinline__ void widen_run(char *s
 
 template <typename T, bool EIGHT, int DIM> // EIGHT: the cache has 8 bits, else T
 __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
-    prefill_kernel(const __grid_constant__ struct cuda_attention a, int m_blocks) {
+    prefill_kernel(const __grid_constant__ struct cuda_attention a, int m_blocks,
+                   const __grid_constant__ struct parts parts) {
     using S = shape<DIM>;
     extern __shared__ __align__(128) char shared[];
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
@@ -225,7 +239,8 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     pdl_trigger();
     // Heads innermost, so that blocks with the same keys run together; the last tokens, which see
     // most, first.
-    const int kv_head = (int)blockIdx.x % a.kv.n_kv_heads, at = (int)blockIdx.x / a.kv.n_kv_heads;
+    const int n_shared = (int)gridDim.x / parts.splits, block = (int)blockIdx.x % n_shared;
+    const int kv_head = block % a.kv.n_kv_heads, at = block / a.kv.n_kv_heads;
     const int m_block = m_blocks - 1 - at % m_blocks;
     const struct cuda_tile tile = a.b.tiles[a.n_tiles - 1 - at / m_blocks];
     const int n_rows = tile.n_rows * group; // query rows of this kv head
@@ -255,8 +270,14 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     const uint32_t v_buffer = k_buffer + (EIGHT ? 1 : 2) * S::buffer_bytes;
     const struct runs runs = runs_of(oldest, newest);
     const int n_sinks = runs.sinks.end - runs.sinks.begin;
-    const int n_runs = n_sinks + runs.window.end - runs.window.begin;
+    const int all_runs = n_sinks + runs.window.end - runs.window.begin;
+    // With parts of ceil(runs / splits) runs, the last ones may be empty: `used` are not.
+    const int each = (all_runs + parts.splits - 1) / parts.splits;
+    const int used = (all_runs + each - 1) / each, split = (int)blockIdx.x / n_shared;
+    if (split >= used) return;
+    const int first_run = split * each, n_runs = min(each, all_runs - first_run);
     auto run_at = [&](int i) {
+        i += first_run;
         return i < n_sinks ? runs.sinks.begin + i : runs.window.begin + i - n_sinks;
     };
     auto request_run = [&](int run, int buffer) {
@@ -405,6 +426,54 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     for (int h = 0; h < 2; h++) {
         sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 1);
         sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], 2);
+    }
+    if (used > 1) {
+        constexpr int pitch = DIM + 2;
+        float *mine_at = parts.data + (size_t)block * parts.splits * ROWS * pitch;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float *to = mine_at + (size_t)(split * ROWS + warp * 16 + h * 8 + g) * pitch;
+#pragma unroll
+            for (int d = 0; d < DIM / 8; d++)
+                *(float2 *)(to + d * 8 + 2 * t) = make_float2(out[d][2 * h], out[d][2 * h + 1]);
+            if (t == 0) *(float2 *)(to + DIM) = make_float2(top[h], sum[h]);
+        }
+        __threadfence();
+        __syncthreads();
+        int *last = (int *)shared; // K and V are done with
+        if (threadIdx.x == 0) *last = atomicAdd(parts.counters + block, 1) == used - 1;
+        __syncthreads();
+        if (!*last) return;
+        __threadfence();
+        const float unit = a.alibi_slopes ? 1.0f : a.scale * LOG2E;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float *from = mine_at + (size_t)(warp * 16 + h * 8 + g) * pitch;
+            float highest = -INFINITY, weight[MAX_SPLITS];
+            for (int s = 0; s < used; s++)
+                highest = fmaxf(highest, __ldcg(from + (size_t)s * ROWS * pitch + DIM));
+            sum[h] = 0.0f;
+#pragma unroll
+            for (int d = 0; d < DIM / 8; d++) out[d][2 * h] = out[d][2 * h + 1] = 0.0f;
+#pragma unroll
+            for (int s = 0; s < MAX_SPLITS; s++) {
+                if (s >= used) break;
+                const float *part = from + (size_t)s * ROWS * pitch;
+                float2 end = __ldcg((const float2 *)(part + DIM));
+                weight[s] = power_of_two((end.x - highest) * unit);
+                sum[h] += end.y * weight[s];
+#pragma unroll
+                for (int d = 0; d < DIM / 8; d++) {
+                    float2 v = __ldcg((const float2 *)(part + d * 8 + 2 * t));
+                    out[d][2 * h] += v.x * weight[s];
+                    out[d][2 * h + 1] += v.y * weight[s];
+                }
+            }
+        }
+    }
+
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
         int row = m_block * ROWS + warp * 16 + h * 8 + g;
         if (row > last_row) continue;
         T *to =
@@ -421,6 +490,34 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     }
 }
 
+int multiprocessors(void) {
+    static int n;
+    int device = 0;
+    if (n == 0 &&
+        (cudaGetDevice(&device) != cudaSuccess ||
+         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
+        n = 1;
+    return n;
+}
+
+// As many parts as there is room for blocks, on the device and in the work space, whose end the
+// decode kernel's counters have (cuda.h).
+struct parts parts_for(const struct cuda_attention *a, int64_t blocks, int at_once, int pitch,
+                       cudaStream_t stream) {
+    struct parts p = {nullptr, nullptr, 1};
+    if (a->max_position < SPLIT_POSITIONS) return p;
+    size_t head = ((size_t)blocks * sizeof(int) + 127) & ~(size_t)127;
+    int splits = (int)min((int64_t)MAX_SPLITS, (int64_t)multiprocessors() * at_once / blocks);
+    while (splits > 1 && head + (size_t)(blocks * splits * ROWS * pitch) * sizeof(float) >
+                             a->work_bytes / 16 * 15)
+        splits--;
+    if (splits < 2 || cudaMemsetAsync(a->work, 0, head, stream) != cudaSuccess) return p;
+    p.counters = (int *)a->work;
+    p.data = (float *)((char *)a->work + head);
+    p.splits = splits;
+    return p;
+}
+
 template <typename T, bool EIGHT, int DIM>
 void launch(const struct cuda_attention *a, cudaStream_t stream) {
     auto kernel = prefill_kernel<T, EIGHT, DIM>;
@@ -431,8 +528,10 @@ void launch(const struct cuda_attention *a, cudaStream_t stream) {
                                       (int)bytes) == cudaSuccess;
     int group = a->n_heads / a->kv.n_kv_heads;
     int m_blocks = (CUDA_TILE_ROWS * group + ROWS - 1) / ROWS;
-    pdl_launch(kernel, dim3((unsigned)(a->n_tiles * a->kv.n_kv_heads * m_blocks)), dim3(THREADS),
-               bytes, stream, *a, m_blocks);
+    int64_t blocks = (int64_t)a->n_tiles * a->kv.n_kv_heads * m_blocks;
+    struct parts parts = parts_for(a, blocks, DIM <= 128 ? 2 : 1, DIM + 2, stream);
+    pdl_launch(kernel, dim3((unsigned)(blocks * parts.splits)), dim3(THREADS), bytes, stream, *a,
+               m_blocks, parts);
 }
 
 template <typename T, bool EIGHT>

@@ -133,7 +133,8 @@ struct cuda_attention {
     // is, row positions are < max_position. The decode kernel's grid may depend on it.
     int32_t max_position;
     // Where splits leave their parts: cuda_attention_work_bytes(max decode rows, ...) bytes, zeros
-    // before the first launch.
+    // before the first launch. The last sixteenth is the decode kernel's alone: its counters there
+    // are zeros between launches.
     void *work;
     size_t work_bytes;
 };

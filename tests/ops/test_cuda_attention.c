@@ -195,7 +195,7 @@ static void long_context(const struct twin *w) {
     s.slack = 400;
     for (int i = 0; i < 5; i++) {
         const int32_t lens[] = {test_scaled(2600), test_scaled(900)}, most = test_scaled(400);
-        const int32_t last = lens[0] - 10;
+        const int32_t last = lens[0] - 50;
         struct world o;
         s.memory_len = i == 0 ? 4000 : 1300;
         s.sink_len = i == 2 ? 600 : 4;
@@ -205,6 +205,8 @@ static void long_context(const struct twin *w) {
             int32_t left = last - o.seqs[0].done, chunk = left < most ? left : most;
             world_step(&o, (int32_t[]){chunk, o.seqs[0].done < 2 * most ? most / 4 : 0, 0, 0});
         }
+        // A later turn's few rows: several blocks share them.
+        for (int j = 0; j < 2; j++) world_step(&o, (int32_t[]){20, 7, 0, 0});
         for (int j = 0; j < 10; j++) world_step(&o, (int32_t[]){1, 1, 0, 0});
         world_release(&o);
     }
