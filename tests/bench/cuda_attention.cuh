@@ -159,6 +159,7 @@ static void check_attention(const attention_case &c) {
     struct cuda_attention a =
         attention_args_of(s, b, dcache.p, dqkv.p, dout.p, c.alibi ? dslopes.p : NULL, work);
     a.layer = layer;
+    bool covered = true;
     auto run = [&](struct cuda_attention with, bool exactly) {
         if (exactly) with.work = exact_work.p;
         MUST(cudaMemset(dout.p, 0xff, outputs * 2));
@@ -169,7 +170,8 @@ static void check_attention(const attention_case &c) {
             if (with.n_decode) rc = cuda_attention_decode(&with, stream);
             if (rc == 0 && with.n_tiles) rc = cuda_attention_prefill(&with, stream);
         }
-        if (rc != 0) printf("attention returned %d\n", rc), n_failed++;
+        if (exactly && rc == CUDA_NOT_MINE) covered = false; // the simple kernel's
+        else if (rc != 0) printf("attention returned %d\n", rc), n_failed++;
         MUST(cudaStreamSynchronize(stream));
         return dout.host();
     };
@@ -236,7 +238,7 @@ static void check_attention(const attention_case &c) {
              c.window ? ", sliding" : "", c.alibi ? ", alibi" : "", c.seqs.size(), s.n_rows);
     double most = c.dtype == DTYPE_F16 ? 1.5e-3 : 8e-3;
     report(what, diff.value(), most, same);
-    report("    deterministic", diff_exact.value(), most, same_exact);
+    if (covered) report("    deterministic", diff_exact.value(), most, same_exact);
 }
 
 static void check_attentions(void) {
