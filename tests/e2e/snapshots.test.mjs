@@ -56,6 +56,8 @@ test(`a conversation goes on from its file after ${end}, with ${host} of host me
       const session = await stateOf(follower.client, follower.session);
       return session.state === 'cold' && session.snapshot;
     });
+    // The event comes once it is on disk, session.get answers from memory.
+    await until('the event of it', async () => follower.evictions.length > 0);
     assert.equal(follower.evictions.at(-1).type, 'session.evicted');
   }
   await server.stop(end);
