@@ -3,6 +3,7 @@
 // is allocated.
 #include "kernels/cpu/weight.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/weight_parts.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,39 +205,6 @@ static int64_t place_panels(int64_t *offset, int32_t n_panels) {
     return offset[n_panels];
 }
 
-static int check_parts(const struct tensor_view *parts, int n_parts, int64_t *rows,
-                       struct err *err) {
-    if (n_parts < 1) return err_set(err, E_INVAL, "a weight needs at least one part");
-    enum dtype t = parts[0].dtype;
-    bool scaled = t == DTYPE_I8 || t == DTYPE_F8_E4M3;
-    if (t != DTYPE_F32 && t != DTYPE_F16 && t != DTYPE_BF16 && !scaled)
-        return err_set(err, E_UNSUPPORTED, "weights of type %s are not supported on the CPU",
-                       dtype_name(t));
-    *rows = 0;
-    for (int i = 0; i < n_parts; i++) {
-        if (parts[i].dtype != t)
-            return err_set(err, E_UNSUPPORTED, "parts of one weight have types %s and %s",
-                           dtype_name(t), dtype_name(parts[i].dtype));
-        if (scaled && !parts[i].scales)
-            return err_set(err, E_INVAL, "part %d of a weight of 8 bits has no scales", i);
-        if (parts[i].block_k != parts[0].block_k ||
-            (parts[i].block_k && (t != DTYPE_F8_E4M3 || parts[i].block_k != FP8_BLOCK)))
-            return err_set(err, E_UNSUPPORTED,
-                           "part %d of a weight has a scale for each %d columns", i,
-                           parts[i].block_k);
-        if (parts[i].cols != parts[0].cols || parts[i].rows < 1 || parts[i].cols < 1)
-            return err_set(
-                err, E_INVAL, "part %d of a weight is %lld x %lld, the first has %lld columns", i,
-                (long long)parts[i].rows, (long long)parts[i].cols, (long long)parts[0].cols);
-        *rows += parts[i].rows;
-    }
-    // A panel is one item of a job.
-    if (parts[0].cols > INT32_MAX / 64 || *rows > (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL)
-        return err_set(err, E_LIMIT, "a weight of %lld x %lld is too large", (long long)*rows,
-                       (long long)parts[0].cols);
-    return 0;
-}
-
 // PANEL_BF12's table of offsets lies at the front of data, but data can only be allocated when the
 // sizes are known: the table is made apart and copied.
 static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) {
@@ -300,7 +268,9 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     struct cpu_backend *cpu = cpu_of(be);
     int64_t rows = 0;
     *w = (struct weight){0};
-    TRY(check_parts(parts, n_parts, &rows, err));
+    TRY(weight_parts_check(
+        parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, // a panel is one item of a job
+        "the CPU", &rows, err));
     if (cpu->bf16_products && (parts[0].dtype == DTYPE_F32 || parts[0].dtype == DTYPE_F16))
         return err_set(err, E_UNSUPPORTED,
                        "compute_dtype bf16 multiplies weights of bf16 (or 8 bits) on the CPU, and "
@@ -342,7 +312,9 @@ int cpu_weight_map(struct backend *be, struct weight *w, const void *panels,
     struct cpu_backend *cpu = cpu_of(be);
     int64_t rows = 0;
     *w = (struct weight){0};
-    TRY(check_parts(parts, n_parts, &rows, err));
+    TRY(weight_parts_check(
+        parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, // a panel is one item of a job
+        "the CPU", &rows, err));
     if (parts[0].dtype != DTYPE_I8 || (uintptr_t)panels % INT8_PANEL_ALIGNMENT)
         return err_set(err, E_INVAL, "panels of 8 bits that are not aligned to %d bytes",
                        INT8_PANEL_ALIGNMENT);

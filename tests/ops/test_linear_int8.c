@@ -1,91 +1,16 @@
 // linear with 8-bit weights: against double precision on the very integers and scales; and that its
 // sums are exact: the same bits whatever the batch, the threads and the instruction set.
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/int8_rows.h"
 #include "kernels/int8.h"
-#include "tests/ops/ops_fixture.h"
+#include "tests/ops/scaled_world.h"
 
-struct matrix {
-    int32_t rows, cols;
-    int8_t *q;     // (rows, cols)
-    float *scales; // (rows)
-    struct tensor_view views[3];
-    int n_views;
-};
-
-static struct matrix make_matrix(int32_t rows, int32_t cols, int n_views) {
-    struct matrix m = {.rows = rows, .cols = cols, .n_views = n_views};
-    m.q = malloc((size_t)rows * (size_t)cols);
-    m.scales = malloc((size_t)rows * sizeof *m.scales);
-    assert_true(m.q && m.scales);
-    for (int64_t i = 0; i < (int64_t)rows * cols; i++) {
-        int q = (int)(op_random() * 40);
-        m.q[i] = (int8_t)(i % 13 == 0   ? 127
-                          : i % 17 == 0 ? -127
-                          : q > 127     ? 127
-                          : q < -127    ? -127
-                                        : q);
-    }
-    for (int32_t r = 0; r < rows; r++)
-        m.scales[r] = r % 5 == 4 ? 0 : 0.0005f * (1 + fabsf(op_random()));
-    for (int i = 0, from = 0; i < n_views; i++) {
-        int32_t n = i == n_views - 1 ? rows - from : rows / n_views;
-        m.views[i] = (struct tensor_view){
-            m.q + (int64_t)from * cols, DTYPE_I8, n, cols, cols, 1, m.scales + from, 0};
-        from += n;
-    }
-    return m;
-}
-
-static void free_matrix(struct matrix *m) {
-    free(m->q);
-    free(m->scales);
-}
-
-static struct weight make_weight(struct backend *be, const struct matrix *m) {
-    struct weight w;
-    struct err err = {0};
-    if (be->ops->weight_init(be, &w, m->views, m->n_views, &err) < 0)
-        fail_msg("weight_init: %s", err.text);
-    assert_int_equal(w.dtype, DTYPE_I8);
-    return w;
-}
-
-// What the integers of X lose (2^-24 of the row's largest value for each weight), what F32 rounds
-// at the end.
-static void check_against_double(const struct matrix *m, const float *y, const float *y0,
-                                 const float *x, int32_t n, const float *bias) {
-    for (int32_t r = 0; r < n; r++) {
-        double largest = 0;
-        for (int32_t k = 0; k < m->cols; k++)
-            largest = fmax(largest, fabs((double)x[(int64_t)r * m->cols + k]));
-        for (int32_t o = 0; o < m->rows; o++) {
-            double sum = 0, weights = 0;
-            for (int32_t k = 0; k < m->cols; k++) {
-                double q = m->q[(int64_t)o * m->cols + k] * (double)m->scales[o];
-                sum += x[(int64_t)r * m->cols + k] * q;
-                weights += fabs(q);
-            }
-            double want = sum + (bias ? bias[o] : 0) + (y0 ? y0[(int64_t)r * m->rows + o] : 0);
-            double slack = ldexp(largest * weights, -24) +
-                           1.2e-7 * (fabs(sum) + (bias ? fabs(bias[o]) : 0) + fabs(want));
-            op_near(y[(int64_t)r * m->rows + o], want, slack, "y", (int64_t)r * m->rows + o);
-        }
-    }
+static struct matrix integers(int32_t rows, int32_t cols, int n_views) {
+    return make_matrix(DTYPE_I8, rows, cols, n_views, 0, false);
 }
 
 static void shape(struct backend *be, int32_t rows, int32_t cols, int32_t n, int n_views) {
-    struct matrix m = make_matrix(rows, cols, n_views);
-    struct weight w = make_weight(be, &m);
-    float *x = op_floats((int64_t)n * cols), *bias = op_floats(rows);
-    float *y = op_floats((int64_t)n * rows), *y0 = malloc(sizeof *y0 * (size_t)n * (size_t)rows);
-    memcpy(y0, y, sizeof *y * (size_t)n * (size_t)rows);
-    assert_int_equal(be->ops->linear(be, LINEAR_ADD, y, x, n, &w, bias), 0);
-    check_against_double(&m, y, y0, x, n, bias);
-    assert_int_equal(be->ops->linear(be, LINEAR_STORE, y, x, n, &w, NULL), 0);
-    check_against_double(&m, y, NULL, x, n, NULL);
-    free(x), free(y), free(y0), free(bias);
-    be->ops->weight_release(be, &w);
+    struct matrix m = integers(rows, cols, n_views);
+    check_linear(be, &m, n);
     free_matrix(&m);
 }
 
@@ -111,12 +36,15 @@ static void test_shapes(void **state) {
 static void extremes(struct backend *be) {
     enum { COLS = 4200, ROWS = 18 };
     static const float values[] = {1, -1, 8355711.0f / 8388608, 0.99999994f, 3e38f, -3.4028234e38f};
-    struct matrix m = make_matrix(ROWS, COLS, 1);
+    struct matrix m = integers(ROWS, COLS, 1);
     float *x = malloc(COLS * sizeof *x), y[ROWS];
     for (int32_t o = 0; o < ROWS; o++) {
         m.scales[o] = 1e-6f;
         for (int32_t k = 0; k < COLS; k++)
-            m.q[o * COLS + k] = o % 3 == 0 ? 127 : o % 3 == 1 ? -127 : k % 2 ? 127 : -127;
+            m.q[o * COLS + k] = (uint8_t)(o % 3 == 0   ? 127
+                                          : o % 3 == 1 ? -127
+                                          : k % 2      ? 127
+                                                       : -127);
     }
     struct weight w = make_weight(be, &m);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
@@ -139,7 +67,7 @@ static void test_extremes(void **state) {
 static void odd_rows(struct backend *be) {
     enum { COLS = 100, ROWS = 20, N = 6 };
     op_seed(3);
-    struct matrix m = make_matrix(ROWS, COLS, 1);
+    struct matrix m = integers(ROWS, COLS, 1);
     struct weight w = make_weight(be, &m);
     float *x = op_floats(N * COLS), y[N * ROWS];
     for (int k = 0; k < COLS; k++) {
@@ -171,24 +99,8 @@ enum { SAME_ROWS = 333, SAME_COLS = 2300, SAME_N = 70 };
 static float *same_x, *same_y;
 static void same_bits(struct backend *be) {
     op_seed(5);
-    struct matrix m = make_matrix(SAME_ROWS, SAME_COLS, 2);
-    struct weight w = make_weight(be, &m);
-    float *y = malloc(sizeof *y * SAME_N * SAME_ROWS);
-    static const int32_t batches[] = {SAME_N, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 33};
-    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
-        for (int32_t r = 0, n; r < SAME_N; r += n) {
-            n = SAME_N - r < batches[i] ? SAME_N - r : batches[i];
-            be->ops->linear(be, LINEAR_STORE, y + r * SAME_ROWS, same_x + r * SAME_COLS, n, &w,
-                            NULL);
-        }
-        if (!same_y) {
-            same_y = malloc(sizeof *y * SAME_N * SAME_ROWS);
-            memcpy(same_y, y, sizeof *y * SAME_N * SAME_ROWS);
-        }
-        op_same_bits(y, same_y, SAME_N * SAME_ROWS, "y");
-    }
-    free(y);
-    be->ops->weight_release(be, &w);
+    struct matrix m = integers(SAME_ROWS, SAME_COLS, 2);
+    check_same_bits(be, &m, same_x, SAME_N, &same_y);
     free_matrix(&m);
 }
 
@@ -220,18 +132,9 @@ static void test_same_bits(void **state) {
 }
 
 static void embeds(struct backend *be) {
-    enum { VOCAB = 50, WIDTH = 70 };
     op_seed(6);
-    struct matrix m = make_matrix(VOCAB, WIDTH, 1);
-    struct weight w = make_weight(be, &m);
-    const int32_t ids[] = {0, 49, 17, 17};
-    struct batch b = {.n_rows = 4, .ids = ids};
-    float y[4 * WIDTH];
-    assert_int_equal(be->ops->embed(be, y, &b, &w, 1), 0);
-    for (int i = 0; i < 4; i++)
-        for (int k = 0; k < WIDTH; k++)
-            assert_true(y[i * WIDTH + k] == m.scales[ids[i]] * (float)m.q[ids[i] * WIDTH + k]);
-    be->ops->weight_release(be, &w);
+    struct matrix m = integers(50, 70, 1);
+    check_embed(be, &m);
     free_matrix(&m);
 }
 static void test_embeds(void **state) {
