@@ -1,0 +1,173 @@
+// The rules of sessions/README.md on what a session has while nobody uses it: eviction when idle
+// and under pressure, leaving memory and being read again, what is prepared while somebody types.
+#include "tests/unit/sessions_fixture.h"
+
+static void idle_sessions_lose_their_cache_and_come_back(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    struct follower *f = fx_follower(1, "s");
+    fx_turn(1, "s", "hello");
+    assert_int_equal(fx_get(1, "s")->state, SESSION_IDLE);
+    fx_advance(59000000);
+    assert_int_equal(f->count[EVENT_EVICTED], 0);
+    fx_start_with(1, "s", "longer", "{\"max_tokens\":50}", false, NULL);
+    for (int i = 0; i < 10; i++) fx_step();
+    fx_advance(200000000); // a running turn is never evicted
+    assert_int_equal(fake.n_asked, 0);
+    assert_int_equal(fx_get(1, "s")->state, SESSION_ACTIVE);
+    fx_run();
+    assert_int_equal(f->turns[1].numbers.source, CACHE_KEPT);
+    fx_advance(59900000); // from the end of the turn
+    assert_int_equal(f->count[EVENT_EVICTED], 0);
+    assert_true(sessions_poll(fx.ss) <= 100000); // and poll says when
+    fx_advance(100000);
+    assert_int_equal(f->count[EVENT_EVICTED], 1);
+    assert_string_equal(f->last_reason, "idle");
+    assert_int_equal(fx_get(1, "s")->state, SESSION_COLD);
+    fx_turn(1, "s", "and back");
+    assert_int_equal(f->turns[2].numbers.source, CACHE_RECOMPUTED);
+    assert_int_equal(fx_get(1, "s")->state, SESSION_IDLE);
+    fx_teardown();
+}
+
+static void pressure_evicts_too(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    assert_true(fake_pressure((uint64_t)fx_session("s")->rec.key));
+    fx_settle();
+    struct follower *f = fx_follower(1, "s");
+    assert_string_equal(f->last_reason, "pressure");
+    assert_int_equal(fx_get(1, "s")->state, SESSION_COLD);
+    fx_advance(100000000);
+    assert_int_equal(f->count[EVENT_EVICTED], 1); // not a second time when its time is up
+    fx_teardown();
+}
+
+static void unused_sessions_leave_memory_and_are_read_again(void **state) {
+    char id[16];
+    fx_settings("x");
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx.o.max_resident_sessions = 3;
+    fx_open();
+    for (int i = 0; i < 8; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1, id);
+        fx_turn(1, id, id);
+        sessions_client_gone(fx.ss, 1);
+        fx_forget_clients();
+        fx_settle();
+    }
+    assert_int_equal(HASH_CNT(by_id, fx.ss->by_id), 3);
+    assert_null(fx_session("s0"));
+    assert_non_null(fx_session("s7"));
+    fx_get(1, "s5"); // used: s6 goes first
+    fx_get(1, "s0");
+    fx_settle();
+    assert_null(fx_session("s6"));
+    assert_non_null(fx_session("s5"));
+    // Requests that come while a session is read wait in their order.
+    struct sessions_request r = fx_request(1, "a");
+    int n = fx.n_answers;
+    fx_follower(1, "s1")->last = 10; // opened, started, six tokens, done, evicted to leave memory
+    sessions_attach(fx.ss, &r, "s1", -1);
+    fx_start_with(1, "s1", "more", NULL, false, "b");
+    r = fx_request(1, "c");
+    sessions_get(fx.ss, &r, "s1", false, 0, -1);
+    fx_settle();
+    assert_int_equal(fx.n_answers, n + 3);
+    assert_string_equal(fx.answers[n].request_id, "a");
+    assert_int_equal(fx_answer_to("b")->kind, ANSWER_ACCEPTED);
+    fx_run();
+    assert_int_equal(HASH_CNT(by_id, fx.ss->by_id), 4); // one in use, three kept
+    fx_teardown();
+}
+
+static void leaving_memory_costs_no_other_session_its_cache(void **state) {
+    char id[16];
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx.o.max_resident_sessions = 3;
+    fx_open();
+    for (int i = 0; i < 4; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1, id);
+        fx_turn(1, id, id);
+        sessions_client_gone(fx.ss, 1);
+        fx_forget_clients();
+        fx_settle();
+    }
+    assert_null(fx_session("s0"));
+    for (int i = 1; i < 4; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        assert_int_equal(session_state(fx_session(id)), SESSION_IDLE);
+    }
+    fx_teardown();
+}
+
+// Of caches: a session that is closed or deleted has none any more, also where it happened while no
+// server could remove it.
+static void files_go_with_their_sessions(void **state) {
+    static const char *const ids[] = {"live", "closed", "deleted"};
+    fx_setup_file();
+    for (int i = 0; i < 3; i++) {
+        fx_open_session(1, ids[i]);
+        fx_turn(1, ids[i], "hello");
+    }
+    assert_int_equal(fake.n_forgotten, 0);
+    fx_close(1, "closed", false);
+    fx_run();
+    assert_int_equal(fake.n_forgotten, 1);
+    fx_close(1, "deleted", true);
+    fx_run();
+    assert_int_equal(fake.n_forgotten, 2);
+    sessions_close(fx.ss);
+    fx.ss = NULL;
+    fx_forget_clients();
+    fake_reset();
+    for (int i = 0; i < 3; i++) fake.files[i] = ids[i];
+    fake.files[3] = "never";
+    fx_open();
+    assert_string_equal(fake.files[0], "live");
+    for (int i = 1; i < 4; i++) assert_string_equal(fake.files[i], "");
+    fx_teardown();
+}
+
+// A cold session's turn is prepared for, not more than once in 5 s; nobody else's.
+static void typing_prepares_a_cold_session(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    fx_restart();
+    struct sessions_request r = fx_request(1, "");
+    sessions_typing(fx.ss, &r, "s"); // not in memory
+    assert_int_equal(fake.n_prepared, 0);
+    assert_int_equal(fx_get(1, "s")->state, SESSION_COLD);
+    for (int i = 0; i < 3; i++) {
+        sessions_typing(fx.ss, &r, "s");
+        sessions_typing(fx.ss, &r, "s");
+        assert_int_equal(fake.n_prepared, i + 1);
+        fx_advance(5000000);
+    }
+    r.owner = "somebody else";
+    sessions_typing(fx.ss, &r, "s");
+    assert_int_equal(fake.n_prepared, 3);
+    fx_turn(1, "s", "more"); // it has its cache now
+    r = fx_request(1, "");
+    sessions_typing(fx.ss, &r, "s");
+    assert_int_equal(fake.n_prepared, 3);
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idle_sessions_lose_their_cache_and_come_back),
+        cmocka_unit_test(pressure_evicts_too),
+        cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
+        cmocka_unit_test(leaving_memory_costs_no_other_session_its_cache),
+        cmocka_unit_test(files_go_with_their_sessions),
+        cmocka_unit_test(typing_prepares_a_cold_session),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
