@@ -1,6 +1,7 @@
 // The service behind sessions.h: what its files share. Net thread only.
 //
-//   sessions.c  opening, closing, poll, settling, the table of clients
+//   sessions.c  opening, closing, poll, the tables
+//   settle.c    settling what has been touched; leaving memory
 //   requests.c  what clients ask for: finding its session, and the short requests themselves
 //   opening.c   new sessions
 //   listing.c   lists and searches
@@ -75,21 +76,26 @@ struct sessions {
 void service_enter(struct sessions *ss);
 void service_leave(struct sessions *ss);
 void service_touch(struct session *s);
-void service_used(struct session *s);              // the last to be unloaded
 int64_t service_now(const struct sessions *ss);    // monotonic, us
 int64_t service_now_ms(const struct sessions *ss); // since 1970
 struct session *service_find(struct sessions *ss, const char *id);
 struct session *service_find_key(struct sessions *ss, int64_t key);
 int service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables. E_NOMEM
 int service_add_loading(struct sessions *ss,
-                        struct session *s);   // under its id alone, until it is read. E_NOMEM
-void service_forget_cache(struct session *s); // wherever it is: it is closed or deleted
-void service_forget_id(struct session *s);    // out of the table of ids
-void service_drop(struct session *s); // one that never came to be: nobody has been told of it
+                        struct session *s);     // under its id alone, until it is read. E_NOMEM
+void service_forget_cache(struct session *s);   // wherever it is: it is closed or deleted
+void service_forget_id(struct session *s);      // out of the table of ids
 void service_timers_changed(struct session *s); // save_due_us, retry_us or lost_us did
 void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
 void service_store_works(struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
+
+// settle.c
+void service_settle(struct sessions *ss); // all that were touched, and what is too much in memory
+void service_used(struct session *s);     // the last to be unloaded
+void service_drop(struct session *s);     // one that never came to be: nobody has been told of it
+void service_hide(struct session *s);     // deleted: counted no more, never unloaded
+void service_destroy(struct session *s);  // frees it, out of every table; not while it is touched
 
 // requests.c
 struct request requests_of(const struct sessions_request *r, enum request_kind kind,
