@@ -83,16 +83,21 @@ node_tests() { # node_tests NAME FILE...
         timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
 }
 gpu_result() { node_result "$@"; } # it ends as node's do
-# compute-sanitizer's tools over an op test. cuBLASLt's kernels are not ours, and write in ways that initcheck does not
-# see: the deterministic backend does without them.
-sanitize() { # sanitize TOOL NAME
-    local more=()
-    [ "$1" = memcheck ] && more=(--report-api-errors no) # running out of memory is tried, too
-    [ "$2" = cuda_linear ] && [ "$1" != memcheck ] && local -x PARLEY_TEST_DETERMINISTIC=1
-    start cmocka "$1/$2" "$logs/$1-$2.log" timeout "${TEST_TIMEOUT:-1800}" \
-        "$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)" --tool "$1" "${more[@]}" \
-        --error-exitcode 9 "$build/tests/ops/test_$2"
-    finish_all # while the variable stands
+# One of compute-sanitizer's tools over an op test, or over one of its parts. cuBLASLt's kernels are not ours, and write
+# in ways that initcheck does not see: the deterministic backend does without them.
+sanitize() { # sanitize TOOL NAME [PART]
+    local label=$1/$2${3:+-$3} with=("PARLEY_TEST_ONLY=${3:-}")
+    local options=(--error-exitcode 9)
+    [ -n "${3:-}" ] || with=()
+    [ "$1" = memcheck ] && options+=(--report-api-errors no) # running out of memory is tried, too
+    [ "$2" = cuda_linear ] && [ "$1" != memcheck ] && with+=(PARLEY_TEST_DETERMINISTIC=1)
+    [ "$2" = cuda_draw ] && with+=(PARLEY_TEST_COMPUTE=f32 PARLEY_TEST_DETERMINISTIC=1)
+    start cmocka "$label" "$logs/${label/\//-}.log" timeout "${TEST_TIMEOUT:-1800}" env "${with[@]}" \
+        "$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)" --tool "$1" "${options[@]}" \
+        "$build/tests/ops/test_$2"
+}
+parts() { # parts NAME: an op test's, by its source
+    grep -o 'cmocka_unit_test([a-z0-9_]*)' "tests/ops/test_$1.c" | sed 's/.*(\(.*\))/\1/'
 }
 layers_result() { count "$1" "$2" $(($2 == 0)) $(($2 != 0)) "$3" "$4"; }
 fuzz_result() { # NAME STATUS LOG SECONDS
@@ -134,11 +139,13 @@ for suite in "$@"; do
         fi
         ;;
     sanitize)
-        jobs=1
         export PARLEY_TEST_SCALE=${PARLEY_TEST_SCALE:-0.1} PARLEY_TEST_COMPUTE=${PARLEY_TEST_COMPUTE:-bf16}
-        for tool in memcheck initcheck synccheck racecheck; do
-            for name in cuda_rows cuda_linear cuda_attention; do sanitize $tool $name; done
-            PARLEY_TEST_COMPUTE=f32 sanitize $tool cuda_draw
+        # What takes longest first: the tools share the GPU, but most of their time is the processor's.
+        for tool in racecheck initcheck memcheck synccheck; do
+            for part in $(parts cuda_attention); do sanitize $tool cuda_attention "$part"; done
+            for part in $(parts cuda_linear); do sanitize $tool cuda_linear "$part"; done
+            sanitize $tool cuda_draw
+            sanitize $tool cuda_rows
         done
         ;;
     threads) cmocka unit ${THREADED:?make check-tsan names the programs} ;;

@@ -82,9 +82,11 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
 
 static void draws(const struct twin *w) {
     static const int32_t vocabs[] = {1, 2, 33, 1000, 2500, 50257, 128256};
-    if (w->t != DTYPE_F32) return; // logits are F32 in any case
+    const bool few = test_scale() < 1; // each access is looked at: the first and the last round
+    if (w->t != DTYPE_F32) return;     // logits are F32 in any case
     for (int v = 0; v < 7; v++) {
-        int32_t vocab = vocabs[v];
+        int32_t vocab = few && v == 5 ? 9001 : vocabs[v];
+        if (few && v == 6) continue;
         struct host h;
         struct err err = {0};
         struct step_limits l = {256, N, 4096, 1, 1, 64, vocab};
@@ -96,7 +98,7 @@ static void draws(const struct twin *w) {
         // Twice the same width records it, and then it is launched again: here the launch alone is
         // wanted, so recording is off.
         cuda_graphs_set(w->gpu, false);
-        for (int round = 0; round < 6; round++) {
+        for (int round = 0; round < 6; round += few ? 5 : 1) {
             for (int i = 0; i < N; i++) fill_row(logits + (int64_t)i * vocab, vocab, i + round);
             if (round == 5) {
                 logits[3 * vocab + vocab / 2] = NAN;
