@@ -134,6 +134,13 @@ struct engine_turn {
     // What the sequence is called in files, which outlast the process: at most 64 characters,
     // different for each sequence that ever was. Borrowed. NULL: no snapshot is made or read.
     const char *lasting_id;
+    // Of a fork: the lasting id of the sequence that its log began as. Where the fork has no
+    // snapshot of its own yet, that one's is read as far as the logs are equal. Borrowed. NULL:
+    // none.
+    const char *origin_id;
+    // Whose the sequence is, by a name that lasts too: nobody reads the snapshot of another owner's
+    // sequence, whatever it is called. Borrowed. NULL: one without a name.
+    const char *lasting_owner;
 };
 // Checks and queues. E_INVAL names the field; E_BUSY: the queue is full, or a turn of this sequence
 // is under way; E_CLOSED: after engine_stop. Without sampling.has_seed a seed is drawn and written
@@ -170,11 +177,11 @@ int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char
 // the one used last first, for some seconds at most. From now on no cache is released.
 void engine_keep(struct engine *e);
 // Sequence `to`, a new one, begins with what the cache of `from` holds of its first n_tokens
-// tokens. Blocks are shared, and copied when one of the two writes to them: O(blocks), whatever
-// their size. Does not wait; ENGINE_FORKED says
-// what came of it (engine_wait passes it over); from then on `to` is an idle sequence like any
-// other, which may be evicted. `from` may have a turn under way. Purely a hint: where nothing can
-// be shared (no cache, the window has moved on, memory is short) `to` starts empty and its next
+// tokens, on the device or in host memory: there it is parked from the start. Blocks are shared,
+// and copied when one of the two writes to them: O(blocks), whatever their size. Does not wait;
+// ENGINE_FORKED says what came of it (engine_wait passes it over); from then on `to` is an idle or
+// parked sequence like any other. `from` may have a turn under way. Purely a hint: where nothing
+// can be shared (no cache, the window has moved on, memory is short) `to` starts empty and its next
 // turn recomputes, with the same results. So a caller may ignore the code: E_INVAL: `to` is 0,
 // `from`, or not new; E_BUSY: as many sequences hold a cache as may; E_NOMEM; E_CLOSED: after
 // engine_stop.
@@ -188,7 +195,8 @@ enum engine_event_kind {
     ENGINE_PARKED,   // the sequence's cache is in host memory now; why says how it came to that
     ENGINE_RELEASED, // the sequence's cache is gone; why says how
     ENGINE_SNAPSHOT, // a session has a snapshot now, or has none any more (engine_has_snapshot)
-    ENGINE_FORKED,   // what became of a fork: n_cached tokens, 0 where nothing could be shared
+    ENGINE_FORKED,   // what became of a fork: n_cached tokens, 0 where nothing could be shared;
+                     // parked: they are in host memory
 };
 enum engine_finish {
     FINISH_EOS,
@@ -244,7 +252,7 @@ struct engine_event {
                     // in host memory
     bool snapshot;  // RELEASED: there is a file of it; SNAPSHOT: there is one now
     uint64_t snapshot_name[2]; // SNAPSHOT: whose, for engine_poll alone
-    bool parked;               // DONE, PARKED: what there is of its cache is in host memory
+    bool parked;               // DONE, PARKED, FORKED: what there is of its cache is in host memory
 };
 // 1 with an event, 0 when none waits. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);

@@ -154,6 +154,8 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
     }
     if (t->lasting_id && strlen(t->lasting_id) > KV_SNAPSHOT_ID_MAX)
         return err_set(err, E_INVAL, "lasting_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
+    if (t->origin_id && strlen(t->origin_id) > KV_SNAPSHOT_ID_MAX)
+        return err_set(err, E_INVAL, "origin_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
     return check_log(e, t, err);
 }
@@ -243,8 +245,9 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
     struct err err;
     t->score_only = true;
     t->n_input = 0;
-    bool can = !e->stopped && !e->keeping && !find(e, t->sequence) &&
-               (e->n_active == 0 || (t->lasting_id && engine_has_snapshot(e, t->lasting_id))) &&
+    bool file = (t->lasting_id && engine_has_snapshot(e, t->lasting_id)) ||
+                (t->origin_id && engine_has_snapshot(e, t->origin_id));
+    bool can = !e->stopped && !e->keeping && !find(e, t->sequence) && (e->n_active == 0 || file) &&
                HASH_COUNT(e->owned) < (unsigned)e->max_known && check_turn(e, t, &err) == 0;
     struct turn *turn = can ? engine_turn_new(t, clock_mono_us(e->clock)) : NULL;
     struct owned *w = turn ? find_or_add(e, t->sequence) : NULL;

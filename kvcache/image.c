@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void copy_drop(struct kv_image *m, struct kv_copy *c) {
     if (c->host < 0) return;
@@ -21,6 +22,20 @@ int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring
     m->n_slots = n;
     m->memory_len = shape->memory_len;
     m->sink_len = shape->sink_len;
+    return 0;
+}
+
+int kv_image_fork(struct kv_image *to, const struct kv_image *from, int64_t n,
+                  int32_t block_tokens) {
+    *to = (struct kv_image){0};
+    struct kv_copy *copies = malloc((size_t)from->n_slots * sizeof *copies);
+    if (!copies) return E_NOMEM;
+    *to = *from;
+    to->copies = copies;
+    memcpy(copies, from->copies, (size_t)from->n_slots * sizeof *copies);
+    for (int32_t i = 0; i < to->n_slots; i++)
+        if (copies[i].host >= 0) kv_pool_ref(to->host, copies[i].host);
+    kv_image_cut(to, n, block_tokens);
     return 0;
 }
 
@@ -60,15 +75,31 @@ static bool is_right(const struct kv_image *m, const struct kv_ring *r, int32_t 
     return c->host >= 0 && c->logical == logical && c->upto >= end_of(r, logical);
 }
 
+bool kv_image_serves(const struct kv_image *m, const struct kv_ring *shape, int64_t n) {
+    int64_t block = shape->map.block_tokens, logical;
+    if (!m->copies || m->memory_len != shape->memory_len || m->sink_len != shape->sink_len)
+        return false;
+    for (int64_t i = 0; (logical = kv_ring_holds(shape, n, i)) >= 0; i++) {
+        const struct kv_copy *c = &m->copies[kv_map_slot(&shape->map, logical * block)];
+        int64_t end = (logical + 1) * block;
+        if (c->host < 0 || c->logical != logical || c->upto < (end < n ? end : n)) return false;
+    }
+    return true;
+}
+
 int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r) {
     int32_t n = 0;
     for (int32_t i = 0; i < m->n_slots; i++) n += r->blocks[i] >= 0 && !is_right(m, r, i);
     return n;
 }
 
-// A host block that somebody else still reads is left to him.
+// A host block that somebody else still reads is left to him; one that is written again is not what
+// its name says.
 static int copy_take(struct kv_image *m, struct kv_copy *c) {
-    if (c->host >= 0 && m->host->refs[c->host] == 1) return 0;
+    if (c->host >= 0 && m->host->refs[c->host] == 1) {
+        kv_names_drop(&m->host->names, c->host);
+        return 0;
+    }
     copy_drop(m, c);
     c->host = kv_pool_take(m->host);
     if (c->host < 0) return E_NOMEM;
@@ -82,9 +113,27 @@ static void drop_passed(struct kv_image *m, const struct kv_ring *r) {
     }
 }
 
+// Full blocks have the ring pool's name here too, from when they are copied: whoever holds an equal
+// one need not copy it.
+static bool take_equal(struct kv_image *m, const struct kv_ring *r, int32_t slot) {
+    const struct kv_names *names = &r->pool->names;
+    struct kv_copy *c = &m->copies[slot];
+    if (!kv_names_has(names, r->blocks[slot])) return false;
+    int32_t equal = kv_names_find(&m->host->names, names->names[r->blocks[slot]]);
+    if (equal < 0) return false;
+    if (equal != c->host) {
+        kv_pool_ref(m->host, equal);
+        copy_drop(m, c);
+        c->host = equal;
+        m->n_held++;
+    }
+    kv_image_copied(m, r, slot);
+    return true;
+}
+
 int kv_image_next(struct kv_image *m, const struct kv_ring *r, int32_t *slot) {
     for (int32_t i = 0; i < m->n_slots; i++) {
-        if (r->blocks[i] < 0 || is_right(m, r, i)) continue;
+        if (r->blocks[i] < 0 || is_right(m, r, i) || take_equal(m, r, i)) continue;
         TRY(copy_take(m, &m->copies[i]));
         *slot = i;
         return 1;
@@ -98,6 +147,11 @@ void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot) 
     assert(c->host >= 0);
     c->logical = logical_of(r, slot);
     c->upto = end_of(r, c->logical);
+    const struct kv_names *names = &r->pool->names;
+    bool named = r->blocks[slot] >= 0 && kv_names_has(names, r->blocks[slot]);
+    if (!named || kv_names_has(&m->host->names, c->host)) return;
+    struct hash128 name = names->names[r->blocks[slot]];
+    if (kv_names_find(&m->host->names, name) < 0) kv_names_put(&m->host->names, c->host, name);
 }
 
 int kv_image_fill(struct kv_image *m, const struct kv_ring *r) {

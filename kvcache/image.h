@@ -1,7 +1,8 @@
 // Copies of a ring's blocks in host memory: which of a sequence's blocks have one, and of how many
 // positions. Bookkeeping like the ring's; the bytes are the caller's, at host block ids taken from
-// a pool of their own (struct kv_pool again: a host block may have a second holder, such as a file
-// that is being written). Engine thread only.
+// a pool of their own (struct kv_pool again: a host block may have other holders, such as a file
+// that is being written, or images of other sequences: forks', and those of equal beginnings).
+// Engine thread only.
 //
 // Blocks are written once but for the last one, so an image is brought up to date, not made anew: a
 // turn that adds a hundred tokens to ten thousand costs the copies of the blocks it wrote.
@@ -26,6 +27,13 @@ struct kv_image {
 
 // An empty image for rings of this shape. E_NOMEM leaves it zeroed.
 int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring *shape);
+// A zeroed image begins with what another has of the first n positions, its host blocks shared:
+// O(slots), and no byte moves. Whoever of the two goes on later copies to blocks of its own.
+// E_NOMEM leaves it zeroed.
+int kv_image_fork(struct kv_image *to, const struct kv_image *from, int64_t n,
+                  int32_t block_tokens);
+// Whether there are right copies of all that a ring of this shape and n positions holds.
+bool kv_image_serves(const struct kv_image *m, const struct kv_ring *shape, int64_t n);
 void kv_image_release(struct kv_image *m); // gives every host block back; of a zeroed one: nothing
 // From position n on the log is another: what stands for that is not right any more.
 void kv_image_cut(struct kv_image *m, int64_t n, int32_t block_tokens);
@@ -35,7 +43,8 @@ int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r);
 // The next block to copy, with a host block to copy it to: 1 with *slot (host id in
 // copies[*slot].host, ring block in r->blocks[*slot]), then the bytes, then kv_image_copied, in any
 // number of batches; 0: none is missing, and copies of blocks that the window has passed have been
-// given back; E_NOMEM: no host block is free.
+// given back; E_NOMEM: no host block is free. A full block of a group (kv_names) whose copy another
+// image has is shared with that one on the way: nothing is to be copied.
 int kv_image_next(struct kv_image *m, const struct kv_ring *r, int32_t *slot);
 void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot);
 // Takes host blocks for all that a ring of this shape and n_tokens holds, to be filled from

@@ -212,19 +212,24 @@ int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, stru
     return 0;
 }
 
+int64_t kv_ring_holds(const struct kv_ring *shape, int64_t n, int64_t i) {
+    int64_t block = shape->map.block_tokens, window = first_needed(shape, n);
+    int64_t n_sink = min_i64(ceil_div(n, block), shape->map.n_sink_blocks);
+    int64_t n_window = n > window ? ceil_div(n - window, block) : 0;
+    if (i < n_sink) return i;
+    return i < n_sink + n_window ? window / block + i - n_sink : -1;
+}
+
 int kv_ring_restore(struct kv_ring *r, int64_t n) {
     assert(n >= 1 && r->n_tokens == 0 && r->n_held == 0);
-    int64_t block = r->map.block_tokens, window = first_needed(r, n);
-    int64_t n_sink = min_i64(ceil_div(n, block), r->map.n_sink_blocks);
-    int64_t n_window = n > window ? ceil_div(n - window, block) : 0;
-    if (n_sink + n_window > r->pool->n_free) return E_NOMEM;
-    for (int64_t i = 0; i < n_sink + n_window; i++) {
-        int64_t p = i < n_sink ? i * block : window + (i - n_sink) * block;
-        r->blocks[kv_map_slot(&r->map, p)] = block_take(r);
-    }
-    r->n_held = (int32_t)(n_sink + n_window);
+    int64_t held = 0, block = r->map.block_tokens;
+    while (kv_ring_holds(r, n, held) >= 0) held++;
+    if (held > r->pool->n_free) return E_NOMEM;
+    for (int64_t i = 0; i < held; i++)
+        r->blocks[kv_map_slot(&r->map, kv_ring_holds(r, n, i) * block)] = block_take(r);
+    r->n_held = (int32_t)held;
     r->n_tokens = n;
-    r->first_lost = window;
+    r->first_lost = first_needed(r, n);
     return 0;
 }
 

@@ -36,6 +36,9 @@ void kv_ring_release(struct kv_ring *r); // gives every block back
 // Its blocks that have not been met since kv_pool_count_begin.
 int32_t kv_ring_count(const struct kv_ring *r);
 
+// The i-th block that a ring of this shape and n positions holds, ascending: its logical number;
+// -1: it holds i of them. Of `shape` nothing is looked at but the shape.
+int64_t kv_ring_holds(const struct kv_ring *shape, int64_t n, int64_t i);
 // An empty ring takes the blocks that a ring of n positions holds, unwritten: the caller fills them
 // (kv_image) before anything reads them. All or nothing: E_NOMEM leaves it empty.
 int kv_ring_restore(struct kv_ring *r, int64_t n);

@@ -57,6 +57,8 @@ static void field_text(struct cursor *c, char *text, size_t cap) {
 static void fields(struct cursor *c, struct kv_snapshot_head *h, uint64_t *file_bytes) {
     struct kv_snapshot_maker *m = &h->maker;
     field_text(c, h->id, sizeof h->id);
+    field_u64(c, &h->owner[0]);
+    field_u64(c, &h->owner[1]);
     field_text(c, m->model, sizeof m->model);
     field_text(c, m->backend, sizeof m->backend);
     field_text(c, m->build, sizeof m->build);

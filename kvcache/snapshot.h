@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define KV_SNAPSHOT_HEAD_BYTES 1024
-#define KV_SNAPSHOT_VERSION 1
+#define KV_SNAPSHOT_VERSION 2
 #define KV_SNAPSHOT_ID_MAX 64
 #define KV_SNAPSHOT_MAKER_MAX 64
 #define KV_SNAPSHOT_MAX_TOKENS (1 << 28)
@@ -36,6 +36,7 @@ struct kv_snapshot_maker {
 
 struct kv_snapshot_head {
     char id[KV_SNAPSHOT_ID_MAX + 1]; // whose it is: the name that lasts
+    uint64_t owner[2];               // and whose that one is, as a hash of the owner's name
     struct kv_snapshot_maker maker;
     int32_t memory_len, sink_len; // of the ring
     int64_t n_tokens;             // positions [0, n_tokens) of the log have been through the model

@@ -21,6 +21,21 @@
 
 // --- starting ----------------------------------------------------------------
 
+// The nearest of those it was forked from that has a snapshot; of forks of forks as far as they are
+// in memory. Ids are given again once a session is gone, so that the way may go round.
+static const char *origin_of(const struct session *s) {
+    enum { MOST_STEPS = 16 };
+    const struct sessions *ss = s->service;
+    const char *id = s->rec.forked_from;
+    for (int i = 0; id && i < MOST_STEPS && !engine_has_snapshot(ss->engine, id); i++) {
+        const struct session *from = service_find(s->service, id);
+        if (!from || from->loading || strcmp(from->rec.owner, s->rec.owner) != 0) break;
+        if (!from->rec.forked_from) break;
+        id = from->rec.forked_from;
+    }
+    return id;
+}
+
 // With the session's log, and room for n tokens. ids NULL: no memory.
 static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
     struct sessions *ss = s->service;
@@ -31,7 +46,9 @@ static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
                             .sink_len = s->rec.sink_len,
                             .session_len = s->rec.session_len,
                             .share_group = owner_number(&ss->owners, s->rec.owner),
-                            .lasting_id = s->rec.id};
+                            .lasting_id = s->rec.id,
+                            .origin_id = origin_of(s),
+                            .lasting_owner = s->rec.owner};
     sampling_params_init(&e.sampling);
     if (e.ids && s->n_log) memcpy(e.ids, s->log, s->n_log * sizeof *e.ids);
     return e;
@@ -571,7 +588,8 @@ void run_engine_event(struct sessions *ss, const struct engine_event *e) {
         s->parked = e->parked;
         break;
     case ENGINE_FORKED: // of one that has a turn by now, its end says it
-        if (e->blocks > 0) note_cache(s, e->n_cached);
+        if (e->blocks > 0) note_cache(s, e->parked ? 0 : e->n_cached);
+        s->parked = e->parked;
         break;
     case ENGINE_RELEASED:
     case ENGINE_PARKED:

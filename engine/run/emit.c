@@ -136,10 +136,12 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
     event_push(e);
 }
 
-void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks) {
+void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks,
+                 bool parked) {
     struct engine_event *ev = event_begin(e, ENGINE_FORKED, sequence, 0);
     ev->n_cached = n_cached;
     ev->blocks = blocks;
+    ev->parked = parked;
     event_push(e);
 }
 

@@ -26,7 +26,8 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
                const struct err *why, const char *text, size_t len, int32_t blocks, bool parked);
 void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
                  int32_t host_blocks);
-void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks);
+void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks,
+                 bool parked);
 void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks,
                    bool filed);
 void emit_snapshot(struct emitter *e, struct hash128 name, bool present);

@@ -16,7 +16,7 @@ static void forget(struct instance *in, struct sequence *s) {
     if (s->turn || s->ring.n_held > 0 || s->parked || s->resume) return;
     instance_not_warm(in, s);
     emit_released(&in->emit, s->id, RELEASE_ASKED, 0,
-                  snapshots_find(&in->snapshots, s->lasting_id) != NULL);
+                  snapshots_find(&in->snapshots, s->names.id) != NULL);
     instance_forget_if_empty(in, s);
 }
 
@@ -27,7 +27,7 @@ void instance_prepare(struct instance *in, struct sequence *s, struct turn *t) {
         held += ((struct turn *)in->sched.running[i])->sequence->ring.n_held;
     bool room = t->sched.reserve <= in->pool.n_free - (in->sched.n_reserved - held) &&
                 in->sched.n_running < in->opt.max_running && in->sched.n_queued == 0;
-    bool calm = in->sched.n_running == 0 || snapshots_find(&in->snapshots, t->lasting_id);
+    bool calm = in->sched.n_running == 0 || instance_file_of(in, &t->names);
     if (!s || known || !room || !calm || in->silent || in->stopping) {
         engine_turn_free(t);
         if (s) forget(in, s);
@@ -37,7 +37,7 @@ void instance_prepare(struct instance *in, struct sequence *s, struct turn *t) {
     t->sequence = s;
     s->turn = t;
     in->silent = t;
-    memcpy(s->lasting_id, t->lasting_id, sizeof s->lasting_id);
+    s->names = t->names;
     sched_enqueue(&in->sched, &t->sched);
 }
 

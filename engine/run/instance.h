@@ -175,9 +175,9 @@ void instance_persist(struct instance *in);
 // A job has come back.
 void instance_snapshot_done(struct instance *in, struct snapshot_job *j);
 void instance_file_given_up(struct instance *in, const char *reason); // counts it
-// A file was not what it should be: said, and removed.
-void instance_file_refused(struct instance *in, struct sequence *s, const char *reason,
-                           const char *why);
+// A file that was to serve s was not what it should be: said, and removed.
+void instance_file_refused(struct instance *in, struct sequence *s, struct hash128 name,
+                           const char *reason, const char *why);
 // At the end: whatever is parked or idle is written, the one used last first, for a while.
 void instance_keep_all(struct instance *in);
 // step.c

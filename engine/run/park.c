@@ -39,7 +39,7 @@ void instance_unparked(struct instance *in, struct sequence *s) {
 
 void instance_give_up(struct instance *in, struct sequence *s, enum engine_release why) {
     int32_t blocks = s->ring.n_held;
-    bool filed = snapshots_find(&in->snapshots, s->lasting_id);
+    bool filed = snapshots_find(&in->snapshots, s->names.id);
     instance_resume_abort(in, s);
     tiers_drop(&in->tiers, s);
     sequence_drop(s);

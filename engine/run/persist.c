@@ -32,11 +32,11 @@ static struct sequence *find(struct instance *in, uint64_t id) {
 // --- one file
 
 static bool is_filed(struct instance *in, const struct sequence *s) {
-    return s->n_filed == s->n_image && snapshots_find(&in->snapshots, s->lasting_id);
+    return s->n_filed == s->n_image && snapshots_find(&in->snapshots, s->names.id);
 }
 
 bool instance_file_wanted(struct instance *in, struct sequence *s) {
-    if (!snapshots_on(&in->snapshots) || !s->lasting_id[0] || s->file_refused) return false;
+    if (!snapshots_on(&in->snapshots) || !s->names.id[0] || s->file_refused) return false;
     return s->parked && s->image.copies && s->n_image > 0 && !is_filed(in, s) &&
            !instance_file_is_dear(in, (double)s->image.n_held * (double)in->store.block_bytes,
                                   s->n_image);
@@ -101,18 +101,19 @@ int instance_file_write(struct instance *in, struct sequence *s) {
     if (!j) return E_NOMEM;
     *j = (struct snapshot_job){
         .task = SNAPSHOT_WRITE,
-        .name = snapshot_name(s->lasting_id),
+        .name = snapshot_name(s->names.id),
         .head = {.maker = in->snapshots.maker,
                  .memory_len = s->image.memory_len,
                  .sink_len = s->image.sink_len,
                  .n_tokens = s->n_image,
-                 .n_blocks = s->image.n_held},
+                 .n_blocks = s->image.n_held,
+                 .owner = {s->names.owner.lo, s->names.owner.hi}},
         .fd = -1,
         .most_us = WRITE_US,
         .sequence = s->id,
         .version = s->image_version,
     };
-    memcpy(j->head.id, s->lasting_id, sizeof j->head.id);
+    memcpy(j->head.id, s->names.id, sizeof j->head.id);
     int rc = take_image(in, s, j);
     if (rc == 0) rc = snapshots_write(&in->snapshots, j);
     if (rc == 0) {
@@ -183,8 +184,8 @@ void instance_snapshot_done(struct instance *in, struct snapshot_job *j) {
     snapshot_job_free(j);
 }
 
-void instance_file_refused(struct instance *in, struct sequence *s, const char *reason,
-                           const char *why) {
+void instance_file_refused(struct instance *in, struct sequence *s, struct hash128 name,
+                           const char *reason, const char *why) {
     static const char *const reasons[N_REFUSED] = REFUSED_REASONS;
     char quoted[600];
     int i = 0;
@@ -192,7 +193,7 @@ void instance_file_refused(struct instance *in, struct sequence *s, const char *
     metric_add(in->metrics.refused[i], 1);
     log_warn("snapshot.refused", "reason=%s why=%s", reason, log_quote(quoted, sizeof quoted, why));
     s->n_filed = 0;
-    snapshots_forget(&in->snapshots, snapshot_name(s->lasting_id));
+    snapshots_forget(&in->snapshots, name);
 }
 
 // --- the end
@@ -202,7 +203,7 @@ static bool ask_next(struct instance *in) {
     struct sched_idle *head = &in->sched.idle;
     for (struct sched_idle *i = head->prev; i != head; i = i->prev) {
         struct sequence *s = (struct sequence *)((char *)i - offsetof(struct sequence, idle));
-        if (s->ring.n_held == 0 || !s->lasting_id[0] || s->park_refused) continue;
+        if (s->ring.n_held == 0 || !s->names.id[0] || s->park_refused) continue;
         instance_park_ask(in, s, true);
         return true;
     }

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/run/instance.h"
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -64,11 +65,9 @@ static bool begin_host(struct instance *in, struct sequence *s, const int32_t *i
                        int64_t n_cached) {
     const struct tiers *t = &in->tiers;
     const struct kv_image *m = &s->image;
-    if (!m->copies || m->memory_len != s->ring.memory_len || m->sink_len != s->ring.sink_len ||
-        s->image_group != s->group)
-        return false;
+    if (s->image_group != s->group) return false;
     int64_t n = sequence_common_prefix(s->image_ids, s->n_image, ids, n_ids - 1);
-    if (n <= n_cached) return false;
+    if (n <= n_cached || !kv_image_serves(m, &s->ring, n)) return false;
     double copy = rate_cost(t->load_rate, (double)m->n_held * (double)in->store.block_bytes);
     double compute = rate_cost(t->prefill_rate, (double)(n - n_cached));
     if (copy > 0 && compute > 0 && copy > compute) return false;
@@ -77,12 +76,21 @@ static bool begin_host(struct instance *in, struct sequence *s, const int32_t *i
     return true;
 }
 
+// Its own, or that of the one whose log its own began as. NULL: there is none.
+const struct snapshot_entry *instance_file_of(struct instance *in,
+                                              const struct sequence_names *names) {
+    const struct snapshot_entry *own = snapshots_find(&in->snapshots, names->id);
+    return own ? own : snapshots_find(&in->snapshots, names->origin);
+}
+
 // What is in the file is not known yet: only that it may be worth a look.
 static bool begin_file(struct instance *in, struct sequence *s, int64_t n_ids, int64_t n_cached) {
-    const struct snapshot_entry *e = snapshots_find(&in->snapshots, s->lasting_id);
+    const struct snapshot_entry *e = instance_file_of(in, &s->names);
     if (!e) return false;
     int64_t n = e->n_tokens < n_ids - 1 ? e->n_tokens : n_ids - 1;
-    if (n <= n_cached || instance_file_is_dear(in, (double)e->bytes, n - n_cached)) return false;
+    // As if only that part of it were read: what the window leaves of it is not known yet.
+    double bytes = (double)e->bytes * (double)n / (double)e->n_tokens;
+    if (n <= n_cached || instance_file_is_dear(in, bytes, n - n_cached)) return false;
     struct snapshot_job *j = calloc(1, sizeof *j);
     struct resume *r = j ? begin(in, s, RESUME_OPEN, CACHE_SNAPSHOT, n) : NULL;
     if (!r) {
@@ -92,6 +100,7 @@ static bool begin_file(struct instance *in, struct sequence *s, int64_t n_ids, i
     *j = (struct snapshot_job){
         .task = SNAPSHOT_OPEN, .name = e->name, .fd = -1, .sequence = s->id, .resume = r};
     r->job = j;
+    r->origins = strcmp(e->id, s->names.id) != 0;
     if (snapshots_read(&in->snapshots, j) == 0) return true;
     snapshot_job_free(j);
     resume_end(in, r);
@@ -121,8 +130,8 @@ bool instance_resume_serves(const struct sequence *s, const struct sequence_shap
 // and never comes costs others nothing.
 enum { MOST_WARM = 8 };
 
-void instance_warm(struct instance *in, struct sequence *s) {
-    const struct sequence_shape shape = {
+struct sequence_shape instance_image_shape(const struct instance *in, const struct sequence *s) {
+    return (struct sequence_shape){
         .group = s->image_group,
         .memory_len = s->image.memory_len,
         .sink_len = s->image.sink_len,
@@ -130,6 +139,10 @@ void instance_warm(struct instance *in, struct sequence *s) {
         .block_tokens = in->opt.block_tokens,
         .session_len = in->opt.max_session_len,
     };
+}
+
+void instance_warm(struct instance *in, struct sequence *s) {
+    const struct sequence_shape shape = instance_image_shape(in, s);
     struct err err;
     int32_t held = 0;
     for (int32_t i = 0; i < in->sched.n_running; i++)
@@ -238,19 +251,53 @@ static void succeeded(struct instance *in, struct resume *r) {
 // --- from a file
 // -----------------------------------------------------------------------------------------------------
 
-static void refused(struct instance *in, struct resume *r, const char *reason, const char *why) {
-    instance_file_refused(in, r->sequence, reason, why);
+static void refused(struct instance *in, struct resume *r, const struct snapshot_job *j,
+                    const char *reason, const char *why) {
+    instance_file_refused(in, r->sequence, j->name, reason, why);
     declined(in, r);
 }
 
-// Whether its bytes mean here what they meant to whoever wrote them.
-static const char *difference(const struct instance *in, const struct sequence *s,
-                              const struct kv_snapshot_head *h) {
+// It is of no use to this sequence now: its own goes, another's may be of use to that one.
+static void unfit(struct instance *in, struct resume *r, const struct snapshot_job *j,
+                  const char *reason, const char *why) {
+    if (r->origins)
+        declined(in, r);
+    else
+        refused(in, r, j, reason, why);
+}
+
+// How many of the file's blocks a ring of r's shape and n positions holds; -1: one is not there,
+// since the window had moved on when it was written.
+static int32_t blocks_wanted(const struct kv_ring *r, const struct snapshot_job *j, int64_t n) {
+    int32_t at = 0, wanted = 0;
+    for (int64_t logical; (logical = kv_ring_holds(r, n, wanted)) >= 0; wanted++) {
+        while (at < j->head.n_blocks && (int64_t)j->blocks[at].logical < logical) at++;
+        if (at == j->head.n_blocks || (int64_t)j->blocks[at].logical != logical) return -1;
+    }
+    return wanted;
+}
+
+// Whether its bytes mean here what they meant to whoever wrote them, and may be seen: declined or
+// refused, and false, where not.
+static bool is_usable(struct instance *in, struct resume *r, const struct snapshot_job *j) {
+    const struct sequence *s = r->sequence;
+    const struct kv_snapshot_head *h = &j->head;
+    static const char why[] = "it was written for something else";
     const char *other = kv_snapshot_difference(&h->maker, &in->snapshots.maker);
-    if (other) return other;
-    if (strcmp(h->id, s->lasting_id) != 0) return "session";
-    bool window = h->memory_len != s->ring.memory_len || h->sink_len != s->ring.sink_len;
-    return window ? "window" : NULL;
+    bool whose = h->owner[0] == s->names.owner.lo && h->owner[1] == s->names.owner.hi;
+    if (j->rc < 0)
+        refused(in, r, j, j->reason, j->why.text);
+    else if (other)
+        refused(in, r, j, other, why);
+    else if (strcmp(h->id, r->origins ? s->names.origin : s->names.id) != 0)
+        refused(in, r, j, "session", why);
+    else if (!whose)
+        unfit(in, r, j, "session", why);
+    else if (h->memory_len != s->ring.memory_len || h->sink_len != s->ring.sink_len)
+        unfit(in, r, j, "window", why);
+    else
+        return true;
+    return false;
 }
 
 static void opened(struct instance *in, struct snapshot_job *j) {
@@ -258,23 +305,20 @@ static void opened(struct instance *in, struct snapshot_job *j) {
     struct sequence *s = r->sequence;
     const struct turn *t = s->turn;
     r->job = NULL;
-    if (j->rc < 0) {
-        refused(in, r, j->reason, j->why.text);
-        return;
-    }
-    const char *other = difference(in, s, &j->head);
-    if (other) {
-        refused(in, r, other, "it was written for something else");
-        return;
-    }
+    if (!is_usable(in, r, j)) return;
     int64_t n = j->head.n_tokens, n_cached = t ? t->n_cached : 0;
     if (t) n = sequence_common_prefix(j->ids, n, t->spec.ids, t->n_log - 1);
     if (n == 0) {
-        refused(in, r, "tokens", "it stands for another log");
+        unfit(in, r, j, "tokens", "it stands for another log");
+        return;
+    }
+    int32_t wanted = blocks_wanted(&s->ring, j, n);
+    if (wanted < 0) {
+        unfit(in, r, j, "window", "the log was cut behind what it has");
         return;
     }
     rate_mean(&in->tiers.open_us, (double)j->took_us);
-    double bytes = (double)j->head.n_blocks * (double)j->head.maker.block_bytes;
+    double bytes = (double)wanted * (double)j->head.maker.block_bytes;
     struct snapshot_job *read = n > n_cached && !instance_file_is_dear(in, bytes, n - n_cached)
                                     ? calloc(1, sizeof *read)
                                     : NULL;
@@ -328,14 +372,13 @@ static int read_begin(struct instance *in, struct resume *r) {
         j->memory[j->n_wanted] = tiers_host(&in->tiers, c->host);
         j->wanted[j->n_wanted++] = i;
     }
-    // The window had moved on when it was written, and the log has been cut since.
-    if (j->n_wanted < s->ring.n_held) return E_NOTFOUND;
+    assert(j->n_wanted == s->ring.n_held); // opened() has looked
     s->image_ids = j->ids;
     j->ids = NULL;
     s->n_image = r->n;
     s->image_group = s->group;
     s->image_version++;
-    s->n_filed = r->n == j->head.n_tokens ? r->n : 0;
+    s->n_filed = r->n == j->head.n_tokens && !r->origins ? r->n : 0;
     for (int32_t i = 0; i < j->n_wanted; i++) {
         j->host[i] = s->image.copies[r->slots[i]].host;
         kv_pool_ref(&in->tiers.host, j->host[i]);
@@ -357,7 +400,7 @@ void instance_resume_read(struct instance *in, struct snapshot_job *j) {
         r->job = NULL;
         return;
     }
-    instance_file_refused(in, r->sequence, j->reason, j->why.text);
+    instance_file_refused(in, r->sequence, j->name, j->reason, j->why.text);
     failed(in, r);
 }
 
@@ -379,7 +422,7 @@ static int take_blocks(struct instance *in, struct resume *r) {
 // From host memory: all of them are there, in whatever order.
 static int copies_begin(struct resume *r) {
     const struct sequence *s = r->sequence;
-    if (kv_image_missing(&s->image, &s->ring) > 0) return E_NOTFOUND;
+    assert(kv_image_missing(&s->image, &s->ring) == 0); // begin_host() has looked
     r->slots = malloc((size_t)s->ring.n_held * sizeof *r->slots);
     if (!r->slots) return E_NOMEM;
     for (int32_t i = 0; i < s->image.n_slots; i++) {
@@ -423,8 +466,6 @@ static void cannot(struct instance *in, struct resume *r, int rc) {
     bool file = r->source == CACHE_SNAPSHOT;
     log_debug("engine.resume", "code=%s source=%s", err_name(rc),
               engine_cache_source_name(r->source));
-    if (file && rc == E_NOTFOUND)
-        instance_file_refused(in, r->sequence, "window", "the log was cut behind what it has");
     if (rc == E_NOMEM && !r->sequence->turn && !file)
         instance_resume_abort(in, r->sequence); // it stays parked
     else

@@ -9,7 +9,9 @@
 
 struct instance;
 struct sequence;
+struct sequence_names;
 struct sequence_shape;
+struct snapshot_entry;
 struct snapshot_job;
 
 enum resume_stage { RESUME_OPEN, RESUME_BLOCKS, RESUME_COPY };
@@ -17,6 +19,7 @@ struct resume {
     struct sequence *sequence;
     enum resume_stage stage;
     enum engine_cache_source source;
+    bool origins;             // the file is that of the sequence whose log its own began as
     int64_t n;                // tokens that will be there
     int32_t *slots;           // (n_slots) of the ring, in the order in which they are copied
     int32_t n_slots, at;      // copied up to here
@@ -29,6 +32,8 @@ struct resume {
 // n_cached on. The ring is initialised. False: there is nothing, or it isn't.
 bool instance_resume_begin(struct instance *in, struct sequence *s, const int32_t *ids,
                            int64_t n_ids, int64_t n_cached);
+// Of the ring that its image is of.
+struct sequence_shape instance_image_shape(const struct instance *in, const struct sequence *s);
 // A hint that a turn of this parked sequence will come: what is parked comes back, if there are
 // blocks that are neither held nor promised.
 void instance_warm(struct instance *in, struct sequence *s);
@@ -44,6 +49,9 @@ bool instance_resume(struct instance *in);
 void instance_resume_abort(struct instance *in, struct sequence *s);
 // A job that reads has come back.
 void instance_resume_read(struct instance *in, struct snapshot_job *j);
+// The file that there is for a sequence of these names, or NULL.
+const struct snapshot_entry *instance_file_of(struct instance *in,
+                                              const struct sequence_names *names);
 // Whether reading so much takes longer than computing so many tokens, by what both have taken.
 bool instance_file_is_dear(struct instance *in, double bytes, int64_t tokens);
 void resume_free(struct resume *r);

@@ -2,9 +2,18 @@
 #include "engine/run/sequence.h"
 
 #include "engine/run/resume.h"
+#include "engine/run/snapshot_file.h"
 #include "engine/run/turn.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void sequence_names_init(struct sequence_names *n, const char *id, const char *origin,
+                         const char *owner) {
+    *n = (struct sequence_names){.owner = snapshot_owner(owner ? owner : "")};
+    if (id) snprintf(n->id, sizeof n->id, "%s", id);
+    if (origin) snprintf(n->origin, sizeof n->origin, "%s", origin);
+}
 
 struct sequence *sequence_new(uint64_t id) {
     struct sequence *s = calloc(1, sizeof *s);

@@ -3,12 +3,22 @@
 // still holds. Engine thread only.
 #pragma once
 #include "base/hash.h"
+#include "base/siphash.h"
 #include "engine/run/scheduler.h"
 #include "kvcache/image.h"
 #include "kvcache/snapshot.h"
 
 struct turn;
 struct snapshot_job;
+
+// What a sequence is called in files (snapshots.h); "": it has none there.
+struct sequence_names {
+    char id[KV_SNAPSHOT_ID_MAX + 1];
+    char origin[KV_SNAPSHOT_ID_MAX + 1]; // whose log its own began as
+    struct hash128 owner;
+};
+void sequence_names_init(struct sequence_names *n, const char *id, const char *origin,
+                         const char *owner); // each may be NULL
 
 struct sequence {
     uint64_t id;         // the owner's
@@ -36,8 +46,7 @@ struct sequence {
     bool park_refused;     // there was no room for it
     int64_t used_us;       // when its last turn ended
     int64_t warm_until_us; // brought back on a hint, and parks again then; 0: no
-    // Its file (snapshots.h): the name that it has there, "" where it is to have none.
-    char lasting_id[KV_SNAPSHOT_ID_MAX + 1];
+    struct sequence_names names;
     int64_t n_filed;   // the file is of the image as it is, of so many tokens; 0: it isn't
     bool file_refused; // it cannot be written, until the sequence has been used again
     struct snapshot_job *writing; // under way

@@ -21,6 +21,11 @@ struct hash128 snapshot_name(const char *id) {
     return siphash128(key, id, strlen(id));
 }
 
+struct hash128 snapshot_owner(const char *owner) {
+    static const uint64_t key[2] = {0x7061726c65790002u, 0x736e617073686f74u};
+    return siphash128(key, owner, strlen(owner));
+}
+
 void snapshot_file_name(struct hash128 name, char out[SNAPSHOT_NAME_BYTES]) {
     snprintf(out, SNAPSHOT_NAME_BYTES, "%016llx%016llx.kv", (unsigned long long)name.hi,
              (unsigned long long)name.lo);

@@ -44,6 +44,8 @@ void snapshot_job_run(struct snapshot_job *j);
 #define SNAPSHOT_NAME_BYTES 40
 // The file of a session, by its lasting id: never the id itself, which its client may have chosen.
 struct hash128 snapshot_name(const char *id);
+// Of an owner's name, for heads: names of any length, and none of them in the file.
+struct hash128 snapshot_owner(const char *owner);
 void snapshot_file_name(struct hash128 name, char out[SNAPSHOT_NAME_BYTES]);
 // Reads and checks a head. E_NOTFOUND, E_IO, and as kv_snapshot_read_head. *fd is open on success.
 int snapshot_file_head(int dir_fd, const char *file, struct kv_snapshot_head *h, int *fd,

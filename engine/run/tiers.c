@@ -51,12 +51,32 @@ void *tiers_host(const struct tiers *t, int32_t host_block) {
 // --- images
 // ------------------------------------------------------------------------------------------------
 
+static void listed(struct tiers *t, struct sequence *s) {
+    DL_APPEND2(t->images, s, image_prev, image_next);
+    t->n_images++;
+}
+
 int tiers_image(struct tiers *t, struct sequence *s) {
     if (s->image.copies) return 0;
     if (t->n_images == TIERS_MAX_IMAGES) return E_NOMEM;
     TRY(kv_image_init(&s->image, &t->host, &s->ring));
-    DL_APPEND2(t->images, s, image_prev, image_next);
-    t->n_images++;
+    listed(t, s);
+    return 0;
+}
+
+int tiers_fork(struct tiers *t, struct sequence *to, const struct sequence *from, int64_t n) {
+    assert(!to->image.copies && n >= 1 && n <= from->n_image);
+    int32_t *ids = t->n_images < TIERS_MAX_IMAGES ? malloc((size_t)n * sizeof *ids) : NULL;
+    if (!ids || kv_image_fork(&to->image, &from->image, n, t->store->block_tokens) < 0) {
+        free(ids);
+        return E_NOMEM;
+    }
+    memcpy(ids, from->image_ids, (size_t)n * sizeof *ids);
+    to->image_ids = ids;
+    to->n_image = n;
+    to->image_group = from->image_group;
+    to->image_version++;
+    listed(t, to);
     return 0;
 }
 

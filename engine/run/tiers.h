@@ -46,6 +46,9 @@ void *tiers_host(const struct tiers *t, int32_t host_block);
 
 // The sequence's image is there and in the list, as the one used last. E_NOMEM.
 int tiers_image(struct tiers *t, struct sequence *s);
+// `to` has no image and begins with what that of `from` has of its first n positions: nothing is
+// copied. E_NOMEM.
+int tiers_fork(struct tiers *t, struct sequence *to, const struct sequence *from, int64_t n);
 void tiers_used(struct tiers *t, struct sequence *s); // last, if it has an image
 void tiers_drop(struct tiers *t, struct sequence *s); // its image goes; waits for copies of it
 

@@ -17,8 +17,8 @@ struct turn *engine_turn_new(const struct engine_turn *spec, int64_t now_us) {
     struct turn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->spec = *spec;
-    t->spec.lasting_id = NULL;
-    if (spec->lasting_id) snprintf(t->lasting_id, sizeof t->lasting_id, "%s", spec->lasting_id);
+    sequence_names_init(&t->names, spec->lasting_id, spec->origin_id, spec->lasting_owner);
+    t->spec.lasting_id = t->spec.origin_id = t->spec.lasting_owner = NULL;
     t->n_log = t->cap_log = spec->n_ids;
     t->submitted_us = now_us;
     t->deadline_us =

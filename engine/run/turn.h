@@ -6,11 +6,9 @@
 #include "engine/engine.h"
 #include "engine/run/sampler.h"
 #include "engine/run/scheduler.h"
+#include "engine/run/sequence.h"
 #include "engine/text/detokenizer.h"
 #include "engine/text/stop_matcher.h"
-#include "kvcache/snapshot.h"
-
-struct sequence;
 
 struct turn_slot {
     bool taken;
@@ -30,9 +28,9 @@ struct turn {
     int64_t n_cached, n_shared, n_prefilled, n_generated; // shared: in cached, from other sequences
     enum engine_cache_source source;                      // of the n_cached
     int64_t restore_us;                                   // what it took to get them
-    int text_rc; // negative: its text cannot go on, and it ends with its next token
-    bool silent; // a hint's: no event speaks of it
-    char lasting_id[KV_SNAPSHOT_ID_MAX + 1]; // of spec, which only borrows it
+    int text_rc;                 // negative: its text cannot go on, and it ends with its next token
+    bool silent;                 // a hint's: no event speaks of it
+    struct sequence_names names; // of spec, which only borrows them
 };
 
 // Takes spec->ids. NULL when memory is out (spec is untouched then). Owner's thread.

@@ -125,22 +125,56 @@ static void submit(struct instance *in, struct turn *t) {
     }
     t->sequence = s;
     s->turn = t;
-    memcpy(s->lasting_id, t->lasting_id, sizeof s->lasting_id);
+    s->names = t->names;
     sched_idle_add(&in->sched, &s->idle); // about to be used: evicted last
     if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
     sched_enqueue(&in->sched, &t->sched);
 }
 
-// The new sequence is idle from here on, and may be evicted like any other. Where there was nothing
-// to share it does not come into being; the owner's side is told which.
+// What the source has in host memory serves the new one too. It is parked from the start, unless it
+// has the blocks on the device: then the copies are there for when it parks. Images that are only
+// on the way to a file are left to that; and one that is being read is not right yet.
+static int fork_image(struct instance *in, struct sequence *to, const struct sequence *from,
+                      int64_t n) {
+    const struct sequence_shape shape = instance_image_shape(in, from);
+    const struct resume *r = from->resume;
+    bool right = from->image.copies && !in->tiers.transit &&
+                 !(r && r->stage == RESUME_COPY && r->source == CACHE_SNAPSHOT);
+    bool parks = to->ring.n_held == 0;
+    struct err err;
+    if (n > from->n_image) n = from->n_image;
+    if (!right || n <= 0) return 0;
+    if (parks) {
+        // A ring says what the window leaves of so many positions.
+        TRY(sequence_ready(to, &in->pool, &shape, &err));
+        bool serves = kv_image_serves(&from->image, &to->ring, n);
+        sequence_drop(to);
+        if (!serves) return 0;
+    }
+    TRY(tiers_fork(&in->tiers, to, from, n));
+    to->used_us = clock_mono_us(in->emit.clock);
+    to->image_state = parks ? IMAGE_WHOLE : IMAGE_STALE;
+    to->parked = parks;
+    in->tiers.n_parked += parks;
+    in->persist_look = true;
+    return 0;
+}
+
+// The new sequence is idle or parked from here on, and may be evicted like any other. Where there
+// was nothing to share it does not come into being; the owner's side is told which.
 static void fork_sequence(struct instance *in, const struct command *c) {
     struct sequence *from = find(in, c->from), *to = from ? find_or_add(in, c->sequence) : NULL;
-    if (to && to->ring.n_held == 0) {
+    if (to && to->ring.n_held == 0 && !to->turn && !to->parked) {
         int rc = sequence_fork(to, from, c->n_tokens);
+        if (rc >= 0) rc = fork_image(in, to, from, c->n_tokens);
         if (rc < 0) log_warn("engine.fork", "code=%s", err_name(rc));
         if (to->ring.n_held > 0) go_idle(in, to);
     }
-    emit_forked(&in->emit, c->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0);
+    if (to && to->parked)
+        emit_forked(&in->emit, c->sequence, to->n_image, to->image.n_held, true);
+    else
+        emit_forked(&in->emit, c->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0,
+                    false);
     if (to) instance_forget_if_empty(in, to);
 }
 
@@ -185,7 +219,7 @@ void instance_command(struct instance *in, const struct command *c) {
         break;
     case COMMAND_FORGET:
         snapshots_forget(&in->snapshots, c->name);
-        if (s) s->lasting_id[0] = '\0'; // nothing of it is written any more
+        if (s) s->names.id[0] = '\0'; // nothing of it is written any more
         break;
     case COMMAND_SNAPSHOT:
         instance_snapshot_done(in, c->job);

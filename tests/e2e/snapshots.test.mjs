@@ -139,6 +139,40 @@ test('what is closed or deleted has no file any more, whoever did it and when', 
   assert.match(server.log, /event=snapshot.removed file=0{32}\.kv/);
 });
 
+test('a fork of a session whose cache is in host memory, or in its file, begins with that', async (t) => {
+  const want = await undisturbed(t);
+  for (const [host, state, source] of [['64MiB', 'parked', 'host'], ['0', 'cold', 'snapshot']]) {
+    const options = place(t, '--host-cache-bytes', host, '--max-sequence-idle-microseconds', '200000');
+    let server = await Server.start(t, options);
+    const follower = await Follower.open(await server.connect(), { sampling: greedy });
+    let before;
+    for (const line of talk.slice(0, -1)) before = await follower.say(line);
+    const { client, session } = follower;
+    await until(`it to be ${state}`, async () => (await stateOf(client, session)).state === state);
+    await client.request({ type: 'session.fork', session, new_session: 'copy' });
+    // Of the fork nothing is copied: it has what its parent has, or reads what that has written.
+    await until(`the fork to be ${state}`, async () => (await stateOf(client, 'copy')).state === state);
+    await client.request({ type: 'session.fork', session: 'copy', new_session: 'copy-of-copy' });
+    for (const id of ['copy', 'copy-of-copy', session]) {
+      const cache = await sayLast(server, id, want, source);
+      assert.equal(cache.kept_tokens, before.done.usage.log_tokens - 1);
+      assert.ok(cache.resume_ms > 0);
+    }
+    assert.equal(await server.metric(`parley_sessions_resumes_total{source="${source}"}`), 3);
+    // A fork that never had a turn finds its parent's file in the next server too.
+    await client.request({ type: 'session.fork', session, turn: before.done.turn, new_session: 'later' });
+    await server.stop();
+    server = await Server.start(t, options);
+    await sayLast(server, 'later', want, 'snapshot');
+    // A parent that is deleted takes its file with it.
+    const again = await server.connect();
+    await again.request({ type: 'session.fork', session, turn: before.done.turn, new_session: 'orphan' });
+    await again.request({ type: 'session.close', session, delete: true });
+    await sayLast(server, 'orphan', want, 'recomputed');
+    await server.stop();
+  }
+});
+
 test('typing brings a cold session back before its turn: from its file, or by computing', async (t) => {
   const want = await undisturbed(t);
   for (const snapshots of [true, false]) {

@@ -103,6 +103,39 @@ static void park_and_restore(struct world *w) {
     }
 }
 
+// A fork of the image, at any place: where it says that it serves, a ring that comes from it holds
+// the log so far; where the image is whole and the place its end, it does. Returns whether it did.
+static bool fork_and_restore(struct world *w) {
+    struct kv_image fork;
+    struct kv_ring ring;
+    struct err err;
+    int32_t used = w->hosts.n_blocks - w->hosts.n_free, block = w->ring.map.block_tokens;
+    int64_t n = below(2) ? w->ring.n_tokens : 1 + below((uint32_t)w->ring.n_tokens);
+    bool whole = n == w->ring.n_tokens && kv_image_missing(&w->image, &w->ring) == 0;
+    assert_int_equal(kv_image_fork(&fork, &w->image, n, block), 0);
+    assert_int_equal(w->hosts.n_blocks - w->hosts.n_free, used);
+    assert_int_equal(
+        kv_ring_init(&ring, &w->pool, w->ring.memory_len, w->ring.sink_len, 8, block, 4000, &err),
+        0);
+    bool serves = kv_image_serves(&fork, &ring, n);
+    assert_int_equal(serves, kv_image_serves(&w->image, &ring, n));
+    assert_true(serves || !whole);
+    if (serves && kv_ring_restore(&ring, n) == 0) {
+        assert_int_equal(kv_image_missing(&fork, &ring), 0);
+        for (int32_t i = 0; i < fork.n_slots; i++) {
+            if (ring.blocks[i] >= 0)
+                memcpy(device[ring.blocks[i]], host[fork.copies[i].host], sizeof device[0]);
+        }
+        for (int64_t p = 0; p < n; p++) {
+            bool seen = p < ring.sink_len || p > n - (ring.memory_len - ring.sink_len);
+            if (seen) assert_int_equal(*place(&ring, p), value(w->log[p], p));
+        }
+    }
+    kv_ring_release(&ring);
+    kv_image_release(&fork);
+    return serves;
+}
+
 static void walk(int32_t memory_len, int32_t sink_len, int32_t block) {
     static struct world w;
     struct err err;
@@ -111,7 +144,7 @@ static void walk(int32_t memory_len, int32_t sink_len, int32_t block) {
     assert_int_equal(kv_pool_init(&w.hosts, BLOCKS, &err), 0);
     assert_int_equal(kv_ring_init(&w.ring, &w.pool, memory_len, sink_len, 8, block, 4000, &err), 0);
     assert_int_equal(kv_image_init(&w.image, &w.hosts, &w.ring), 0);
-    int n_restored = 0, n_cut = 0;
+    int n_restored = 0, n_cut = 0, n_forks = 0;
     for (int step = 0; step < 800 && w.ring.n_tokens < 3900; step++) {
         write_tokens(&w, 1 + (int32_t)below(8));
         if (below(4) == 0) copy_some(&w, 1 + (int)below(3));
@@ -130,9 +163,10 @@ static void walk(int32_t memory_len, int32_t sink_len, int32_t block) {
                 n_restored++;
             }
         }
+        if (w.ring.n_tokens > 0 && below(4) == 0) n_forks += fork_and_restore(&w);
         check(&w);
     }
-    assert_true(n_restored > 10 && n_cut > 10);
+    assert_true(n_restored > 10 && n_cut > 10 && n_forks > 10);
     kv_image_release(&w.image);
     kv_ring_release(&w.ring);
     check(&w);

@@ -12,6 +12,7 @@
 
 static struct kv_snapshot_head some(void) {
     struct kv_snapshot_head h = {.id = "8c6f-session",
+                                 .owner = {1, UINT64_C(0xfedcba9876543210)},
                                  .maker = {.model = "0123456789abcdef bf16",
                                            .backend = "cpu: AVX-512",
                                            .build = "fedcba98",
@@ -52,7 +53,7 @@ static void test_written_and_read(void **state) {
     assert_memory_equal(got_blocks, blocks, sizeof blocks);
     // Little endian, wherever it was written.
     assert_memory_equal(head,
-                        "PRLYKV\r\n\1\0\0\0\0\0\0\0"
+                        "PRLYKV\r\n\2\0\0\0\0\0\0\0"
                         "8c6f-session",
                         28);
     free(table);
@@ -130,7 +131,7 @@ static void test_other_files(void **state) {
     assert_int_equal(kv_snapshot_read_head(&got, head, n + 1, NULL), E_CORRUPT);
     assert_int_equal(kv_snapshot_read_head(&got, head, HEAD, NULL), E_CORRUPT);
     assert_int_equal(kv_snapshot_read_head(&got, head, 0, NULL), E_CORRUPT);
-    head[8] = 2; // of another version
+    head[8] = 1; // of another version
     seal(head);
     assert_int_equal(kv_snapshot_read_head(&got, head, n, NULL), E_UNSUPPORTED);
     memset(head, 0, sizeof head);

@@ -1,0 +1,99 @@
+// What the tests of caches that leave the device and come back share: engines with host memory and
+// files behind it, and devices whose copies take their time.
+#pragma once
+#include "tests/golden/runner.h"
+#include "tests/random_walk.h"
+
+static void random_log(const struct engine *e, int32_t *log, int64_t n) {
+    for (int64_t i = 0; i < n; i++) log[i] = (int32_t)below((uint32_t)e->info.n_vocab);
+}
+
+// A device whose copies take their time: each is seen to be done at the fourth look, or when it is
+// waited for, and until then neither side of it holds anything.
+static struct backend_ops slow;
+static const struct backend_ops *prompt_ops; // those underneath; NULL: copies as they are
+static struct {
+    bool save, load;
+    bool waited_for; // done when somebody waits, and not before
+    struct kv_store *kv;
+    void *host[TIER_BATCH];
+    int32_t blocks[TIER_BATCH], n;
+} copying;
+
+static void slow_begin(const struct kv_store *kv, void *const *host, const int32_t *blocks,
+                       int32_t n) {
+    assert_false(copying.save || copying.load);
+    copying.kv = (struct kv_store *)kv;
+    copying.n = n;
+    memcpy(copying.host, host, (size_t)n * sizeof *host);
+    memcpy(copying.blocks, blocks, (size_t)n * sizeof *blocks);
+}
+static int slow_save(struct backend *be, const struct kv_store *kv, void *const *host,
+                     const int32_t *blocks, int32_t n) {
+    slow_begin(kv, host, blocks, n);
+    copying.save = true;
+    return 0;
+}
+static int slow_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                     void *const *host, int32_t n) {
+    slow_begin(kv, host, blocks, n);
+    copying.load = true;
+    return 0;
+}
+static int slow_done(struct backend *be, bool wait) {
+    static int looks;
+    if (!copying.save && !copying.load) return 1;
+    if (!wait && (copying.waited_for || ++looks % 4)) return 0;
+    if (copying.save)
+        prompt_ops->kv_blocks_save(be, copying.kv, copying.host, copying.blocks, copying.n);
+    else
+        prompt_ops->kv_blocks_load(be, copying.kv, copying.blocks, copying.host, copying.n);
+    copying.save = copying.load = false;
+    return 1;
+}
+static void slow_down(struct engine *e) {
+    prompt_ops = e->backend->ops;
+    slow = *prompt_ops;
+    slow.kv_blocks_save = slow_save;
+    slow.kv_blocks_load = slow_load;
+    slow.kv_copies_done = slow_done;
+    e->backend->ops = &slow;
+}
+
+static const char *snapshots; // their folder, of the engines opened next
+
+static inline struct engine *tiered(const char *dir, int32_t chunk, int64_t blocks,
+                                    int64_t host_blocks) {
+    runner_host_bytes = 0;
+    struct engine *e = engine_for(dir, chunk, 8, 0);
+    int64_t bytes = e->info.block_bytes;
+    engine_close(e);
+    runner_host_bytes = host_blocks * bytes;
+    runner_snapshots = snapshots;
+    e = engine_for(dir, chunk, 8, blocks * bytes);
+    runner_host_bytes = 0;
+    runner_snapshots = NULL;
+    return e;
+}
+
+// Rounds until the sequence says what became of it.
+static inline enum engine_event_kind wait_for(struct engine *e, uint64_t sequence) {
+    struct engine_event ev;
+    for (int i = 0; i < 10000; i++) {
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence == sequence) return ev.kind;
+        }
+    }
+    fail_msg("sequence %d: nothing happened", (int)sequence);
+    return ENGINE_DONE;
+}
+
+static inline void same_bits(const char *what, const struct rows *a, const struct rows *b,
+                             int64_t from, int64_t to) {
+    for (int64_t p = from; p < to; p++) {
+        if (memcmp(a->data + p * a->vocab, b->data + p * b->vocab,
+                   (size_t)a->vocab * sizeof(float)) != 0)
+            fail_msg("%s: position %lld has other bits", what, (long long)p);
+    }
+}
