@@ -69,8 +69,10 @@ static void world_step(struct world *o, const int32_t *rows) {
     snprintf(what, sizeof what, "attention %d/%d x %d, blocks of %d, %d rows, %s/%s", s->n_heads,
              s->n_kv_heads, s->head_dim, s->block_tokens, n_rows, dtype_name(w->t),
              dtype_name(s->kv_dtype));
-    // Probabilities are rounded to T where tensor cores multiply them.
-    twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, 2 * twin_unit(w->t) + 4e-6,
+    // Probabilities are rounded to T where tensor cores multiply them, and values of 8 bits too:
+    // both count where a row sees few keys.
+    double units = dtype_size(s->kv_dtype) == 1 ? 4 : 2;
+    twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, units * twin_unit(w->t) + 4e-6,
                  what);
     float *got = twin_down(w, gout, n_rows * out_width(s), w->t);
     step_take(&t, s, o->seqs, rows, got);
