@@ -12,6 +12,7 @@ CUDA_INCLUDE := $(if $(CUDA_HOME),$(patsubst %/cuda_runtime_api.h,%,$(firstword 
                   $(CUDA_HOME)/include/cuda_runtime_api.h $(CUDA_HOME)/targets/x86_64-linux/include/cuda_runtime_api.h))))
 CUDA    ?= $(if $(CUDA_INCLUDE),$(if $(filter release,$(VARIANT)),1,0),0)
 CUDA_ARCHS ?= sm_90
+OTHER_ARCHS ?= sm_80 sm_89 sm_100 sm_120
 B       := build/$(VARIANT)
 .DEFAULT_GOAL := all
 ifneq ($(MPI),0)
@@ -83,10 +84,17 @@ $(B)/%.cu.o: %.cu
 # What only sm_90a has (kernels/cuda/hopper.cuh): the same devices, and their own instructions.
 $(B)/kernels/cuda/linear_stream.cu.o $(B)/kernels/cuda/linear_tiles.cu.o: \
     NVCCFLAGS := $(subst _90$(CUDA_COMMA),_90a$(CUDA_COMMA),$(NVCCFLAGS:%sm_90=%sm_90a))
+# Other architectures are other objects.
+CUDA_MADE_FOR := $(B)/cuda-for-$(subst $() $(),+,$(sort $(CUDA_ARCHS)))
+$(CUDA_MADE_FOR):
+	@mkdir -p $(@D)
+	@rm -f $(B)/cuda-for-*
+	@touch $@
+$(KERNELS:%.cu=$(B)/%.cu.o) $(B)/tests/gpu/trap.fatbin: $(CUDA_MADE_FOR)
 # Whether there is CUDA is known to one file, and to the library's list of objects.
 $(B)/cuda-$(CUDA):
 	@mkdir -p $(@D)
-	@rm -f $(B)/cuda-*
+	@rm -f $(B)/cuda-0 $(B)/cuda-1
 	@touch $@
 $(B)/engine/device.o $(B)/kernels/cuda/%.o $(B)/tests/%.o: CFLAGS += $(CUDA_FLAGS)
 $(B)/engine/device.o $(B)/tests/golden/test_models.o: $(B)/cuda-$(CUDA)
@@ -180,6 +188,8 @@ check-cuda-sanitize: ## compute-sanitizer's four tools over the op tests, on the
 	@configs/deps.sh test
 	@$(SUBMAKE) -s CUDA=1 all tests
 	@tests/run.sh $(B) sanitize
+check-cuda-archs: ## every kernel for other GPUs than sm_90 too: minutes of all processors, and not part of CI
+	@$(SUBMAKE) -s VARIANT=archs CUDA=1 CUDA_ARCHS='$(OTHER_ARCHS) sm_90' all
 check-tsan: check-tsan-built ## the threaded tests under ThreadSanitizer
 	@THREADED='$(THREADED)' tests/run.sh build/tsan threads e2e-threads
 check-tsan-built:
@@ -211,14 +221,14 @@ clean: ## remove build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo '  variables: VARIANT=release|asan|tsan|fuzz, CUDA=0|1 (1 where nvcc is found), CUDA_ARCHS="sm_90 ..."'
-tests: $(UNIT) $(B)/tests/fake_server $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.cubin)
+tests: $(UNIT) $(B)/tests/fake_server $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
 # A GPU that fails (tests/gpu/README.md).
 $(B)/tests/gpu/fault.so: tests/gpu/fault.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -shared -fPIC -o $@ $< -ldl
-$(B)/tests/gpu/trap.cubin: tests/gpu/trap.cu
+$(B)/tests/gpu/trap.fatbin: tests/gpu/trap.cu
 	@mkdir -p $(@D)
-	$(NVCC) -cubin -arch=$(firstword $(CUDA_ARCHS)) -o $@ $<
+	$(NVCC) -fatbin $(filter -gencode=%,$(NVCCFLAGS)) -o $@ $<
 # What several threads do at once, for ThreadSanitizer; the rest only runs slower under it.
 THREADED := queue log metrics threads thread_priority engine_thread store sessions sessions_turns
 threaded: $(THREADED:%=$(B)/tests/unit/test_%)
@@ -228,4 +238,4 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
 .PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench bench-recording format \
-    install help check-cuda-sanitize test-built check-asan-built check-tsan-built check-fuzz-built
+    install help check-cuda-sanitize check-cuda-archs test-built check-asan-built check-tsan-built check-fuzz-built

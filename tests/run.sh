@@ -132,7 +132,7 @@ for suite in "$@"; do
         PARLEY_TEST_COMPUTE=bf16 cmocka golden models
         PARLEY_TEST_COMPUTE=f16 cmocka golden models
         if nvidia-smi -L >/dev/null 2>&1; then
-            PARLEY=$PWD/$build/parley FAULT=$PWD/$build/tests/gpu/fault.so CUDA_FAULT_CUBIN=$PWD/$build/tests/gpu/trap.cubin \
+            PARLEY=$PWD/$build/parley FAULT=$PWD/$build/tests/gpu/fault.so CUDA_FAULT_CODE=$PWD/$build/tests/gpu/trap.fatbin \
                 start gpu gpu/serve "$logs/gpu-serve.log" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
         else
             printf '  skip  %-34s      no GPU here: not run\n' gpu/serve

@@ -341,9 +341,17 @@ template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCK
 void launch(struct gemv j, int blocks, cudaStream_t stream) {
     using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
     auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS>;
-    // Shared memory of a multiprocessor, less what the system takes of it for each block.
-    int room = (228 * 1024) / blocks - 1024;
+    // Shared memory of a multiprocessor, less what the system takes of it for each block; and what
+    // a block may have at most, which is less than some cuts want on devices made for graphics.
+    static int shared, most;
+    if (shared == 0) {
+        most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+        shared = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+    }
+    int room = shared / blocks - 1024;
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
+    while (j.stages > 2 && j.stages * S::stage_bytes + S::sum_bytes > most)
+        j.stages = j.stages > 3 ? j.stages / 2 : 2;
     int bytes = j.stages * S::stage_bytes + S::sum_bytes;
     int64_t x_bytes = (int64_t)j.a.n * j.a.cols * (int)sizeof(T);
     j.x_shared = x_bytes <= room - bytes;

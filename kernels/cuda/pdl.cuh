@@ -12,7 +12,8 @@
 // 3. Before the wait it may read: weights and other constants, struct cuda_batch (written before
 // the
 //    step), cache positions older than this step.
-// A kernel launched the ordinary way starts after all before it, and its successor after it.
+// A kernel launched the ordinary way starts after all before it, and its successor after it. So
+// does every kernel on devices before sm_90, which are not asked to start anything early.
 #pragma once
 #include <cuda_runtime.h>
 #include <utility>
@@ -26,6 +27,20 @@ __device__ __forceinline__ void pdl_trigger() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+
+static inline int device_attribute(enum cudaDeviceAttr attribute) {
+    int device = 0, value = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess)
+        return 0;
+    return value;
+}
+
+static inline bool pdl_here(void) {
+    static int known; // 1: yes, -1: no
+    if (known == 0) known = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : -1;
+    return known > 0;
 }
 
 // kernel<<<grid, block, shared, stream>>>(args...), allowed to start early. The launcher's end asks
@@ -42,6 +57,6 @@ static inline void pdl_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
     config.dynamicSmemBytes = shared;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = 1;
+    config.numAttrs = pdl_here() ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }

@@ -1,7 +1,7 @@
 // A GPU that fails while a server runs, for LD_PRELOAD. Once the file named by CUDA_FAULT_FILE is
 // there, CUDA_FAULT says how:
 // - refuse (default): the driver's launches, copies and waits fail without being made;
-// - trap: a kernel that traps is launched (function trap of the cubin in CUDA_FAULT_CUBIN), so that
+// - trap: a kernel that traps is launched (function trap of the code in CUDA_FAULT_CODE), so that
 //   the context is lost for good, as after a fault in a kernel of one's own.
 //
 // The CUDA runtime is part of the program and has no symbols to put something over, so the driver's
@@ -36,10 +36,10 @@ static void trap(void) {
     int (*get)(void **, void *, const char *) =
         driver ? real_dlsym()(driver, "cuModuleGetFunction") : NULL;
     driver_fn launch = driver ? (driver_fn)real_dlsym()(driver, "cuLaunchKernel") : NULL;
-    const char *cubin = getenv("CUDA_FAULT_CUBIN");
+    const char *code = getenv("CUDA_FAULT_CODE");
     int rc = -1;
     arg one = (arg)1, none = NULL;
-    if (load && get && launch && cubin) rc = load(&module, cubin);
+    if (load && get && launch && code) rc = load(&module, code);
     if (rc == 0) rc = get(&function, module, "trap");
     if (rc == 0) rc = launch(function, one, one, one, one, one, one, none, none, none, none, none);
     fprintf(stderr, "cuda_fault: the kernel that traps was launched: %d\n", rc);
