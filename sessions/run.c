@@ -507,6 +507,8 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
     n->resume_us = e->resume_us;
+    if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)
+        metric_observe(s->service->m_resume_time[n->source], (double)n->resume_us * 1e-6);
     note_cache(s, cached_after(s, t, e));
     if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
         finish(s, t, "error", "internal", "the server ran out of memory during this turn");

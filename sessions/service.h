@@ -69,7 +69,8 @@ struct sessions {
     int64_t probe_us;      // when to ask it again; 0: no need
     bool probing;
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
-        *m_resumed[CACHE_SNAPSHOT + 1], *m_finished[8], *m_tail_ok, *m_tail_errors;
+        *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1], *m_finished[8],
+        *m_tail_ok, *m_tail_errors;
 };
 
 // sessions.c

@@ -323,6 +323,7 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
     static const char *const sources[] = {"source=\"none\"", "source=\"kept\"",
                                           "source=\"recomputed\"", "source=\"host\"",
                                           "source=\"snapshot\""};
+    static const double resume_bounds[] = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30};
     if (!m) return;
     for (int i = 0; i <= SESSION_CLOSED; i++)
         ss->m_state[i] = metrics_gauge(m, "parley_sessions_resident",
@@ -337,6 +338,11 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
         ss->m_resumed[i] = metrics_counter(
             m, "parley_sessions_resumes_total",
             "Turns that continued a log, by where its cache came from.", sources[i]);
+    for (int i = CACHE_RECOMPUTED; i <= CACHE_SNAPSHOT; i++)
+        ss->m_resume_time[i] = metrics_histogram(
+            m, "parley_sessions_resume_seconds",
+            "What it took to have again what an earlier turn had computed, by how.", sources[i],
+            resume_bounds, sizeof resume_bounds / sizeof *resume_bounds);
     ss->m_tail_ok =
         metrics_gauge(m, "parley_store_tail_ok", "0: streamed tokens wait for their commit.", NULL);
     ss->m_tail_errors =

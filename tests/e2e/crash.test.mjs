@@ -142,8 +142,8 @@ class Witness {
   }
 }
 
-/** Every life of the server has settings of its own, so that kills meet commits, evictions and checkpoints alike. */
-const settings = () => [...unlimited, '--max-sequences', '8', '--max-resident-sessions', '16',
+/** Every life of the server has settings of its own, so that kills meet commits, evictions, checkpoints and caches on their way to files alike. */
+const settings = (folder) => [...unlimited, ...(random.below(3) ? ['--snapshot-dir', path.join(folder, 'snapshots')] : []), '--max-sequences', '8', '--max-resident-sessions', '16',
   '--commit-interval-us', random.pick(['0', '2000', '20000', '1000000']), '--durable', random.pick(['delta', 'delta', 'power']),
   '--max-sequence-idle-microseconds', random.pick(['1000', '20000', '60000000']),
   '--host-cache-bytes', random.pick(['0', '8MiB', '64MiB'])];
@@ -156,7 +156,7 @@ const loadMs = 1000; // of the model
 
 test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async (t) => {
   const folder = temporaryFolder(t);
-  const options = () => ({ model, db: path.join(folder, 'parley.db'), args: settings() });
+  const options = () => ({ model, db: path.join(folder, 'parley.db'), args: settings(folder) });
   let witnesses = [];
   let kept = 0, told = 0, forks = 0, moves = 0;
   const ready = [];

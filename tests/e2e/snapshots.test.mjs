@@ -159,6 +159,8 @@ test('a fork of a session whose cache is in host memory, or in its file, begins 
       assert.ok(cache.resume_ms > 0);
     }
     assert.equal(await server.metric(`parley_sessions_resumes_total{source="${source}"}`), 3);
+    assert.equal(await server.metric(`parley_sessions_resume_seconds_count{source="${source}"}`), 3);
+    assert.ok(await server.metric(`parley_sessions_resume_seconds_sum{source="${source}"}`) > 0);
     // A fork that never had a turn finds its parent's file in the next server too.
     await client.request({ type: 'session.fork', session, turn: before.done.turn, new_session: 'later' });
     await server.stop();

@@ -1,10 +1,12 @@
 // Nothing depends on history: after any sequence of starting, rewinding, asking again, editing,
 // going on, forking, evictions and restarts, on rings that have wrapped many times, the next tokens
 // and the bits of their log-probabilities are those of a fresh session given the same log. Over the
-// real engine and the demo model.
+// real engine and the demo model, with caches that go where they are told: nowhere, to host memory,
+// to files.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
+#include "tests/unit/tmp_dir.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,13 +24,17 @@
 #define DRAWN 5 // tokens compared
 #define SESSIONS_MAX 6
 
+enum tier { NO_TIER, HOST_TIER, FILES }; // behind the device
+
 static struct {
+    enum tier tier;
+    struct tmp_dir folder; // of the files
     struct engine *engine;
     struct sessions *ss;
     struct clock_fake clock;
     char path[200];
     int n_done, n_answers;
-    int n_kept, n_recomputed, n_errors;
+    int n_by_source[CACHE_SNAPSHOT + 1], n_errors;
     char last_finish[16];
     int32_t ids[64]; // of the deltas since they were last cleared
     float logprobs[64];
@@ -52,8 +58,7 @@ static void on_ready(void *ctx, uint64_t client, struct session *s) {
             }
         if (e.kind != EVENT_DONE) continue;
         world.n_done++;
-        world.n_kept += e.turn.numbers.source == CACHE_KEPT;
-        world.n_recomputed += e.turn.numbers.source == CACHE_RECOMPUTED;
+        world.n_by_source[e.turn.numbers.source]++;
         snprintf(world.last_finish, sizeof world.last_finish, "%s", e.turn.finish_reason);
     }
 }
@@ -69,6 +74,9 @@ static void open_world(void) {
     const char *device = getenv("PARLEY_TEST_DEVICE"); // as in tests/golden/runner.h
     eo.device = device ? device : "cpu";
     eo.deterministic = true;
+    eo.host_cache_bytes = world.tier == HOST_TIER ? INT64_C(64) << 20 : 0;
+    eo.snapshot_dir = world.tier == FILES ? world.folder.path : NULL;
+    eo.snapshot_bytes = INT64_C(1) << 30;
     if (engine_open(&world.engine, &eo, &err) < 0) fail_msg("%s", err.text);
     struct sessions_options so = {.db_path = world.path,
                                   .max_sequence_idle_microseconds = 60000000,
@@ -81,6 +89,7 @@ static void open_world(void) {
     if (sessions_open(&world.ss, world.engine, &so, &cb, &err) < 0) fail_msg("%s", err.text);
 }
 static void close_world(void) {
+    engine_keep(world.engine);
     sessions_close(world.ss);
     engine_close(world.engine);
 }
@@ -228,7 +237,11 @@ static void remove_files(void) {
 static void nothing_depends_on_history(void **state) {
     size_t longest = 0;
     log_set_level(LOG_OFF);
-    snprintf(world.path, sizeof world.path, "/tmp/parley-tree-%ld.db", (long)getpid());
+    world.tier = *(const enum tier *)*state;
+    memset(world.n_by_source, 0, sizeof world.n_by_source);
+    strcpy(world.folder.path, "/dev/shm/parley-tree-XXXXXX"); // what is synced is seen elsewhere
+    if (!mkdtemp(world.folder.path)) tmp_dir_open(&world.folder);
+    snprintf(world.path, sizeof world.path, "%s.db", world.folder.path);
     for (unsigned seed = 1; seed <= 4; seed++) {
         clock_fake_init(&world.clock, 1700000000000000);
         srandom(seed);
@@ -249,10 +262,22 @@ static void nothing_depends_on_history(void **state) {
     remove_files();
     // It has been about something: logs far beyond the memory, caches kept and computed again.
     assert_true(longest > 3 * MEMORY_LEN);
-    assert_true(world.n_kept > 20 && world.n_recomputed > 20);
+    tmp_dir_close(&world.folder);
+    const int *n = world.n_by_source;
+    print_message("%d turns found their cache on the device, %d in host memory, %d in a file; %d "
+                  "computed it\n",
+                  n[CACHE_KEPT], n[CACHE_HOST], n[CACHE_SNAPSHOT], n[CACHE_RECOMPUTED]);
+    assert_true(n[CACHE_KEPT] > 20 && n[CACHE_RECOMPUTED] > (world.tier == NO_TIER ? 20 : 0));
+    assert_true(world.tier != HOST_TIER || n[CACHE_HOST] > 10);
+    assert_true(world.tier != FILES || n[CACHE_SNAPSHOT] > 10);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nothing_depends_on_history)};
+    static const enum tier tiers[] = {NO_TIER, HOST_TIER, FILES};
+    const struct CMUnitTest tests[] = {
+        {"caches that go are gone", nothing_depends_on_history, NULL, NULL, (void *)&tiers[0]},
+        {"caches go to host memory", nothing_depends_on_history, NULL, NULL, (void *)&tiers[1]},
+        {"caches go to files", nothing_depends_on_history, NULL, NULL, (void *)&tiers[2]},
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
