@@ -257,6 +257,7 @@ static int set_bf16_kernels(struct cpu_backend *cpu, const struct isa *isa, stru
         cpu->table.linear_split = bf16_linear_split;
         cpu->table.linear_item_split = bf16_linear_item;
         cpu->table.linear_row_bytes = bf16_linear_row_bytes;
+        cpu->packs_all = true;
         return 0;
     }
 #endif
@@ -336,7 +337,7 @@ int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads
         free(cpu);
         return rc;
     }
-    cpu_raw_budget_set(cpu, last_level_cache_bytes());
+    cpu_raw_budget_set(cpu, cpu->packs_all ? 0 : last_level_cache_bytes());
     cpu->base =
         (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
     cpu->base.n_threads = n_threads ? n_threads : usable_cores();

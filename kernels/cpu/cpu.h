@@ -126,6 +126,7 @@ struct cpu_backend {
     // largest of them (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
     bool bf16_products;        // x of `linear` is rounded to bf16
+    bool packs_all;            // unpacking is no slower than reading a cache
     struct pages_pool weights; // all weights' data
     char description[64];
 };

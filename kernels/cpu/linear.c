@@ -41,7 +41,7 @@ static void run_item(void *ctx, int index, int worker) {
         .panel = panel,
         .n_panels =
             job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
-        .next_panel = panel + job->item_panels * threads_count(job->cpu->threads),
+        .next_panel = panel + job->item_panels,
     };
     job->item(&job->args, &item, job->cpu->scratch[worker].data);
 }

@@ -110,11 +110,11 @@ VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight
         s->tile += TILE_BYTES;
         return tile;
     }
-    const __m512i table = bf12_table(*s->base);
+    const __m512i table = bf12_table(s->head);
     for (int group = 0; group < 4; group++) {
         __m512i raw[4];
         bf12_prefetch(s->tile + PREFETCH_BYTES, group);
-        bf12_group(s->tile, *s->base, table, group, raw);
+        bf12_group(s->tile, weight_tile_is_raw(s->head), table, group, raw);
         for (int j = 0; j < 4; j++) _mm512_store_si512(out + group * 256 + j * 64, raw[j]);
     }
     weight_stream_next(s, w, 1);

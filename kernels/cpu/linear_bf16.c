@@ -82,7 +82,7 @@ VEC_INLINE __m512i x_pair(const uint8_t *x, int pair) {
 // before they are read; where a panel ends before that, those of the panel that takes its place in
 // the next group: the panels of a small model are only a few times as long.
 struct group {
-    const uint8_t *tile[STREAMS], *base[STREAMS]; // as weight_stream's
+    const uint8_t *tile[STREAMS], *head[STREAMS]; // as weight_stream's
     struct panel_end end[STREAMS];
 };
 
@@ -154,7 +154,7 @@ VEC_INLINE void group_packed(const int mr, const int np, const struct linear_arg
         __m512i table[STREAMS];
 #pragma GCC unroll 8
         for (int p = 0; p < np; p++) {
-            table[p] = bf12_table(g->base[p][t]);
+            table[p] = bf12_table(g->head[p] + t * WEIGHT_HEAD_BYTES);
             ahead[p] = tile[p] + panel_ahead(&g->end[p], tile[p], AHEAD_BYTES);
         }
         for (int quarter = 0; quarter < 4; quarter++, x += 16) {
@@ -162,7 +162,8 @@ VEC_INLINE void group_packed(const int mr, const int np, const struct linear_arg
             for (int p = 0; p < np; p++) {
                 __m512i raw[4];
                 bf12_prefetch(ahead[p], quarter);
-                bf12_group(tile[p], g->base[p][t], table[p], quarter, raw);
+                bf12_group(tile[p], weight_tile_is_raw(g->head[p] + t * WEIGHT_HEAD_BYTES),
+                           table[p], quarter, raw);
                 const uint8_t *xp = x;
                 v_reload(xp); // else the compiler keeps x for the next panel, and spills the sums
 #pragma GCC unroll 4
@@ -174,7 +175,7 @@ VEC_INLINE void group_packed(const int mr, const int np, const struct linear_arg
         }
 #pragma GCC unroll 8
         for (int p = 0; p < np; p++)
-            tile[p] += g->base[p][t] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+            tile[p] += weight_tile_bytes(g->head[p] + t * WEIGHT_HEAD_BYTES);
     }
     sums_store(mr, np, acc, sum);
 }
@@ -214,7 +215,7 @@ TABLE(packed)
         int32_t i = panel + p < last ? panel + p : last;
         weight_stream_open(&s, w, i);
         g->tile[p] = s.tile;
-        g->base[p] = s.base;
+        g->head[p] = s.head;
         g->end[p] = panel_end(w, i, next_panel + p);
     }
 }
@@ -307,11 +308,11 @@ static const uint8_t *next_tiles(struct weight_stream *s, const struct weight *w
         return tiles;
     }
     for (int32_t t = 0; t < n; t++, weight_stream_next(s, w, 1)) {
-        const __m512i table = bf12_table(*s->base);
+        const __m512i table = bf12_table(s->head);
         for (int group = 0; group < 4; group++) {
             __m512i raw[4];
             bf12_prefetch(s->tile + AHEAD_BYTES, group);
-            bf12_group(s->tile, *s->base, table, group, raw);
+            bf12_group(s->tile, weight_tile_is_raw(s->head), table, group, raw);
             for (int j = 0; j < 4; j++)
                 _mm512_storeu_si512(out + ((t * 4 + group) * 4 + j) * PAIR_BYTES, raw[j]);
         }

@@ -1,6 +1,14 @@
 // Persistent worker pool.
 //
-// One 64-bit word, `claim`, holds the job's generation, its number of items and the next item, so
+// A job's items are shared out: each worker has a stretch of them, the same in each job of as many
+// items. What a worker reads lies in the caches near it, and the next step finds it there; two
+// cores of one machine may have no cache in common, and are some hundred nanoseconds apart. For the
+// same reason a worker touches no line of another's while it has items of its own.
+//
+// A worker whose stretch is done takes items of the others', but not at once: one that merely began
+// later will come to them, one whose core was taken away will not.
+//
+// One 64-bit word, `claim`, holds a stretch: the job's generation, its end and the next item, so
 // that claiming is one fetch_add and a worker that wakes late can never take an item of a job that
 // is over: whatever it claims, it claims from the job that the word itself describes. The caller
 // waits for items, not for workers; a worker that slept through a job is not waited for.
@@ -18,30 +26,34 @@
 #include <time.h>
 #include <unistd.h>
 
-// claim: generation (22 bits) | n_items (21 bits) | next (21 bits). `next` may run past n_items by
-// one for each worker, hence a bit more than THREADS_MAX_ITEMS needs.
+// claim: generation (22 bits) | end (21 bits) | next (21 bits). `next` may run past the end by one
+// for each worker, hence a bit more than THREADS_MAX_ITEMS needs.
 enum { FIELD_BITS = 21, GENERATION_SHIFT = 42 };
 #define FIELD_MASK ((UINT64_C(1) << FIELD_BITS) - 1)
 
+enum { STEAL_AFTER_NS = 3000 };
+
 struct worker {
+    _Alignas(64) _Atomic uint64_t claim; // its stretch of the job
+    _Alignas(64) _Atomic uint32_t done;  // items that it has finished, of all jobs
     struct threads *pool;
     pthread_t thread;
     int index;
 };
 
 struct threads {
-    _Alignas(64) _Atomic uint64_t claim;
-    threads_fn *fn; // of the current job; stable while any of its items is unfinished
+    _Alignas(64) threads_fn *fn; // of the current job; stable while any item of it is unfinished
     void *ctx;
-    _Alignas(64) _Atomic uint32_t done; // items finished; the caller may sleep on it
+    _Alignas(64) _Atomic uint32_t finished; // the caller may sleep on it
     _Atomic uint32_t caller_waits;
     _Alignas(64) _Atomic uint32_t wake; // futex that idle workers sleep on
     _Atomic int32_t sleepers;
     _Atomic bool stop;
-    uint64_t generation;
+    _Alignas(64) uint64_t generation;
     int64_t spin_ns;
+    uint32_t given; // items of all jobs
     int n, n_started;
-    struct worker workers[];
+    struct worker workers[]; // [0] is the caller's
 };
 
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen) {
@@ -70,35 +82,61 @@ static bool claimable(uint64_t claim) {
     return (claim & FIELD_MASK) < ((claim >> FIELD_BITS) & FIELD_MASK);
 }
 
-// Claims and runs items until none is left. Looks before it adds, so that `next` cannot run away.
-static void work(struct threads *t, int worker) {
-    while (claimable(atomic_load_explicit(&t->claim, memory_order_acquire))) {
-        uint64_t mine = atomic_fetch_add_explicit(&t->claim, 1, memory_order_acq_rel);
+static bool has_items(const struct worker *w) {
+    return claimable(atomic_load_explicit(&w->claim, memory_order_relaxed));
+}
+
+// Claims and runs items of `of` until none is left. Looks before it adds, so that `next` cannot run
+// away.
+static void run_items(struct threads *t, struct worker *me, struct worker *of) {
+    while (claimable(atomic_load_explicit(&of->claim, memory_order_acquire))) {
+        uint64_t mine = atomic_fetch_add_explicit(&of->claim, 1, memory_order_acq_rel);
         if (!claimable(mine)) return;
-        uint32_t n_items = (uint32_t)((mine >> FIELD_BITS) & FIELD_MASK);
-        t->fn(t->ctx, (int)(mine & FIELD_MASK), worker);
-        uint32_t finished = atomic_fetch_add(&t->done, 1) + 1;
-        if (finished == n_items && worker != 0 && atomic_load(&t->caller_waits))
-            futex_wake(&t->done, 1);
+        t->fn(t->ctx, (int)(mine & FIELD_MASK), me->index);
+        // The caller says that it waits and then counts; we count and then look whether it waits.
+        // Both are sequentially consistent, so one of the two sees the other.
+        atomic_store(&me->done, me->done + 1);
+        if (me->index == 0 || !atomic_load(&t->caller_waits)) continue;
+        atomic_fetch_add(&t->finished, 1);
+        futex_wake(&t->finished, 1);
     }
 }
 
+// A worker that has items left, or NULL.
+static struct worker *behind(struct threads *t, const struct worker *me) {
+    for (int i = 1; i < t->n; i++) {
+        struct worker *w = &t->workers[(me->index + i) % t->n];
+        if (has_items(w)) return w;
+    }
+    return NULL;
+}
+
+static void work(struct threads *t, struct worker *me) {
+    run_items(t, me, me);
+    struct worker *of = behind(t, me);
+    if (!of) return;
+    for (int64_t until = now_ns() + STEAL_AFTER_NS; now_ns() < until;) {
+        for (int i = 0; i < 8; i++) relax(); // each look slows the other's next claim
+        if (has_items(me)) return;           // the next job
+        if (!has_items(of) && !(of = behind(t, me))) return;
+    }
+    for (; of; of = behind(t, me)) run_items(t, me, of);
+}
+
 // Waits until there is something to claim: spins, then sleeps.
-static void wait_for_work(struct threads *t) {
+static void wait_for_work(struct threads *t, struct worker *me) {
     int64_t until = now_ns() + t->spin_ns;
     do {
         for (int i = 0; i < 64; i++) {
-            if (claimable(atomic_load_explicit(&t->claim, memory_order_relaxed)) ||
-                atomic_load_explicit(&t->stop, memory_order_relaxed))
-                return;
+            if (has_items(me) || atomic_load_explicit(&t->stop, memory_order_relaxed)) return;
             relax();
         }
     } while (now_ns() < until);
-    // The caller publishes and then reads `sleepers`; we count ourselves and then look again. Both
-    // are sequentially consistent, so one of the two sees the other.
+    // The caller publishes and then reads `sleepers`; we count ourselves and then look again, so
+    // one of the two sees the other. (If not, the caller would take our items for itself.)
     uint32_t seen = atomic_load(&t->wake);
     atomic_fetch_add(&t->sleepers, 1);
-    if (!claimable(atomic_load(&t->claim)) && !atomic_load(&t->stop)) futex_wait(&t->wake, seen);
+    if (!claimable(atomic_load(&me->claim)) && !atomic_load(&t->stop)) futex_wait(&t->wake, seen);
     atomic_fetch_sub(&t->sleepers, 1);
 }
 
@@ -106,8 +144,8 @@ static void *worker_main(void *arg) {
     struct worker *w = arg;
     struct threads *t = w->pool;
     while (!atomic_load(&t->stop)) {
-        work(t, w->index);
-        wait_for_work(t);
+        work(t, w);
+        wait_for_work(t, w);
     }
     return NULL;
 }
@@ -118,23 +156,30 @@ static void wake_sleepers(struct threads *t) {
     futex_wake(&t->wake, INT_MAX);
 }
 
+static bool all_done(const struct threads *t) {
+    uint32_t done = 0;
+    for (int i = 0; i < t->n; i++) done += atomic_load(&t->workers[i].done);
+    return done == t->given;
+}
+
 // The last items run elsewhere: spin for them, and sleep if they take long (their core was taken
 // away).
-static void wait_until_done(struct threads *t, uint32_t n_items) {
+static void wait_until_done(struct threads *t) {
+    if (all_done(t)) return;
     int64_t until = now_ns() + t->spin_ns;
-    uint32_t done;
-    while ((done = atomic_load_explicit(&t->done, memory_order_acquire)) < n_items) {
-        if (now_ns() < until) {
-            for (int i = 0;
-                 i < 32 && atomic_load_explicit(&t->done, memory_order_relaxed) < n_items; i++)
-                relax();
-            continue;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (all_done(t)) return;
+            relax();
         }
-        atomic_store(&t->caller_waits, 1);
-        done = atomic_load(&t->done);
-        if (done < n_items) futex_wait(&t->done, done);
-        atomic_store(&t->caller_waits, 0);
+    } while (now_ns() < until);
+    atomic_store(&t->caller_waits, 1);
+    for (;;) {
+        uint32_t seen = atomic_load(&t->finished);
+        if (all_done(t)) break;
+        futex_wait(&t->finished, seen);
     }
+    atomic_store(&t->caller_waits, 0);
 }
 
 void threads_for(struct threads *t, int n_items, threads_fn *fn, void *ctx) {
@@ -144,12 +189,21 @@ void threads_for(struct threads *t, int n_items, threads_fn *fn, void *ctx) {
     }
     t->fn = fn;
     t->ctx = ctx;
-    atomic_store_explicit(&t->done, 0, memory_order_relaxed);
-    t->generation++;
-    atomic_store(&t->claim, t->generation << GENERATION_SHIFT | (uint64_t)n_items << FIELD_BITS);
+    t->given += (uint32_t)n_items;
+    uint64_t generation = ++t->generation << GENERATION_SHIFT;
+    // The caller's own stretch last: until then it could not begin anyway.
+    for (int i = t->n - 1; i >= 0; i--) {
+        uint64_t first = (uint64_t)n_items * (uint64_t)i / (uint64_t)t->n,
+                 end = (uint64_t)n_items * (uint64_t)(i + 1) / (uint64_t)t->n,
+                 claim = generation | end << FIELD_BITS | first;
+        if (i == 0)
+            atomic_store(&t->workers[i].claim, claim);
+        else if (first < end)
+            atomic_store_explicit(&t->workers[i].claim, claim, memory_order_release);
+    }
     wake_sleepers(t);
-    work(t, 0);
-    wait_until_done(t, (uint32_t)n_items);
+    work(t, &t->workers[0]);
+    wait_until_done(t);
 }
 
 int threads_count(const struct threads *t) {
@@ -161,7 +215,7 @@ void threads_free(struct threads *t) {
     atomic_store(&t->stop, true);
     atomic_fetch_add(&t->wake, 1);
     futex_wake(&t->wake, INT_MAX);
-    for (int i = 0; i < t->n_started; i++) pthread_join(t->workers[i].thread, NULL);
+    for (int i = 1; i <= t->n_started; i++) pthread_join(t->workers[i].thread, NULL);
     free(t);
 }
 
@@ -177,16 +231,16 @@ int threads_new(struct threads **out, int n, struct err *err) {
     struct threads *t = aligned_alloc(64, bytes);
     if (!t) return err_set(err, E_NOMEM, "out of memory for %d workers", n);
     *t = (struct threads){.n = n};
+    for (int i = 0; i < n; i++) t->workers[i] = (struct worker){.pool = t, .index = i};
     // With a core for each worker a long spin bridges the gaps inside a step; with fewer, spinning
     // takes the core from the worker that it waits for.
     t->spin_ns = n <= n_cores() ? 100000 : 2000;
-    for (int i = 0; i < n - 1; i++) {
-        t->workers[i] = (struct worker){.pool = t, .index = i + 1};
+    for (int i = 1; i < n; i++) {
         int rc = pthread_create(&t->workers[i].thread, NULL, worker_main, &t->workers[i]);
         if (rc != 0) {
             threads_free(t);
             errno = rc;
-            return err_errno(err, "cannot start worker thread %d of %d", i + 1, n);
+            return err_errno(err, "cannot start worker thread %d of %d", i, n);
         }
         t->n_started++;
     }

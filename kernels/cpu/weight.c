@@ -51,18 +51,23 @@ static void fetch_tile16(const struct pack *p, int32_t panel, int32_t tile,
     }
 }
 
-// The base of a tile's exponent codes, or WEIGHT_RAW_TILE.
-static uint8_t tile_base(const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
+// The head of a packed tile: the high bytes that its weights have, without their signs, ascending;
+// bytes that no weight has fill it up. A raw tile's, where they are more than it holds.
+static void tile_head(const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K],
+                      uint8_t head[WEIGHT_HEAD_BYTES]) {
     const uint16_t *v = &t[0][0];
-    unsigned max = 0, min = 255; // of the exponents that need a code: all but 0
-    for (int i = 0; i < WEIGHT_PANEL * WEIGHT_TILE_K; i++) {
-        unsigned e = (v[i] >> 7) & 255u;
-        unsigned low = e == 0 ? 255 : e;
-        max = e > max ? e : max;
-        min = low < min ? low : min;
+    uint8_t seen[128] = {0};
+    int n = 0;
+    for (int i = 0; i < WEIGHT_PANEL * WEIGHT_TILE_K; i++) seen[v[i] >> 8 & 0x7f] = 1;
+    memset(head, WEIGHT_NO_VALUE, WEIGHT_HEAD_BYTES);
+    for (int i = 0; i < 128; i++) {
+        if (!seen[i]) continue;
+        if (n == WEIGHT_HEAD_BYTES) {
+            head[0] = WEIGHT_RAW_TILE;
+            return;
+        }
+        head[n++] = (uint8_t)i;
     }
-    unsigned base = max > 15 ? max - 15 : 0;
-    return min > base ? (uint8_t)base : WEIGHT_RAW_TILE;
 }
 
 static void put_raw_tile(uint16_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K]) {
@@ -70,28 +75,31 @@ static void put_raw_tile(uint16_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TIL
         for (int o = 0; o < WEIGHT_PANEL; o++, to += 2) memcpy(to, &t[o][2 * pair], 2 * sizeof *to);
 }
 
-// Loops of 32 equal steps on 16 bits, without a branch and with an output of their own: the
-// compiler makes vectors of them.
+// Where the word of lane `lane` (0 to 31) of a group's pair row lies among two rows' bytes.
+static int packed_byte(int row, int lane) {
+    return lane / 8 * 16 + row % 2 * 8 + lane % 8;
+}
+
+// Loops of 32 equal steps without a branch: the compiler makes vectors of them.
 static void put_packed_tile(uint8_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K],
-                            uint8_t base) {
+                            const uint8_t head[WEIGHT_HEAD_BYTES]) {
     uint16_t raw[WEIGHT_TILE_K / 2][2 * WEIGHT_PANEL];
     put_raw_tile(raw[0], t);
-    for (int group = 0; group < 4; group++, to += 192) {
-        uint16_t codes[32] = {0};
-        uint8_t rest[4][32];
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            const uint16_t *row = raw[group * 4 + j];
-            for (int i = 0; i < 32; i++) {
-                uint16_t e = (uint16_t)(row[i] << 1) >> 8;
-                uint16_t code = e == 0 ? 0 : (uint16_t)(e - base);
-                codes[i] |= (uint16_t)(code << (4 * j));
-            }
-            for (int i = 0; i < 32; i++)
-                rest[j][i] = (uint8_t)((row[i] >> 8 & 0x80) | (row[i] & 0x7f));
+    memset(to, 0, WEIGHT_PACKED_BYTES);
+    for (int row = 0; row < WEIGHT_TILE_K / 2; row++) {
+        uint8_t *group = to + row / 4 * (WEIGHT_PACKED_BYTES / 4), code[32], low[32];
+        uint8_t *rest = group + 64 + row % 4 / 2 * 64;
+        for (int i = 0; i < 32; i++) {
+            uint8_t value = raw[row][i] >> 8 & 0x7f, at = 0;
+#pragma GCC unroll 8
+            for (int j = 1; j < WEIGHT_HEAD_BYTES; j++) at += value >= head[j];
+            code[i] = (uint8_t)((raw[row][i] >> 15 << 3 | at) << row % 4 / 2 * 4);
+            low[i] = (uint8_t)raw[row][i];
         }
-        memcpy(to, codes, sizeof codes);
-        memcpy(to + 64, rest, sizeof rest);
+        for (int i = 0; i < 32; i += 8) {
+            memcpy(rest + packed_byte(row, i), low + i, 8);
+            for (int j = i; j < i + 8; j++) group[packed_byte(row, j)] |= code[j];
+        }
     }
 }
 
@@ -102,26 +110,26 @@ static void measure_panel(void *ctx, int panel, int worker) {
     for (int32_t i = 0; i < weight_tiles(p->w); i++) {
         uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K];
         fetch_tile16(p, panel, i, t);
-        bytes += tile_base(t) == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+        uint8_t head[WEIGHT_HEAD_BYTES];
+        tile_head(t, head);
+        bytes += weight_tile_bytes(head);
     }
     ((int64_t *)p->w->data)[panel + 1] = bytes;
 }
 
 static void pack_bf12_panel(void *ctx, int panel, int worker) {
     const struct pack *p = ctx;
-    uint8_t *header = (uint8_t *)(uintptr_t)weight_panel(p->w, panel);
-    uint8_t *to = header + weight_header_bytes(p->w);
-    for (int32_t i = 0; i < weight_tiles(p->w); i++) {
+    uint8_t *head = (uint8_t *)(uintptr_t)weight_panel(p->w, panel);
+    uint8_t *to = head + weight_header_bytes(p->w);
+    for (int32_t i = 0; i < weight_tiles(p->w); i++, head += WEIGHT_HEAD_BYTES) {
         uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K];
         fetch_tile16(p, panel, i, t);
-        header[i] = tile_base(t);
-        if (header[i] == WEIGHT_RAW_TILE) {
+        tile_head(t, head);
+        if (weight_tile_is_raw(head))
             put_raw_tile((uint16_t *)to, t);
-            to += WEIGHT_RAW_BYTES;
-        } else {
-            put_packed_tile(to, t, header[i]);
-            to += WEIGHT_PACKED_BYTES;
-        }
+        else
+            put_packed_tile(to, t, head);
+        to += weight_tile_bytes(head);
     }
 }
 
@@ -223,12 +231,12 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
 
 // --- packed or not
 // Unpacking PANEL_BF12 hides behind the memory, which is two to three times slower than the last
-// level's cache. A model that lives in that cache is read faster as it is: weights stay PANEL_BF16
-// while together they take no more than it holds (the demo model, seven eighths of one, decodes
-// faster so than packed, with other programs beside it), none of them more than an eighth of it,
-// which is what tells the matrices of a model far too large for the cache. Both layouts give the
-// same bits, so this decides about speed alone. The choice follows from the machine and the order
-// in which a model is loaded.
+// level's cache. It hides behind that as well where products are of bf16 (AVX512-BF16): all weights
+// are packed then, and more of them stay in the cache. In F32, where a weight is widened besides, a
+// model that lives in the cache is read faster as it is: weights stay PANEL_BF16 while together
+// they take no more than it holds, none of them more than an eighth of it, which is what tells the
+// matrices of a model far too large for the cache. Both layouts give the same bits, so this decides
+// about speed alone. The choice follows from the machine and the order in which a model is loaded.
 enum { RAW_MAX_SHARE = 8 };
 
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
@@ -344,29 +352,31 @@ void cpu_weight_release(struct backend *be, struct weight *w) {
 }
 
 // Lane `lane` of one tile of PANEL_BF12.
-static void bf12_lane(const uint8_t *tile, uint8_t base, int32_t lane, int32_t n_k, float *out) {
+static void bf12_lane(const uint8_t *tile, const uint8_t *head, int32_t lane, int32_t n_k,
+                      float *out) {
     for (int32_t k = 0; k < n_k; k++) {
-        int32_t pair = k / 2, at = 2 * lane + k % 2;
+        int32_t pair = k / 2, word = 2 * lane + k % 2;
         uint16_t raw;
-        if (base == WEIGHT_RAW_TILE) {
-            memcpy(&raw, tile + pair * 64 + at * 2, 2);
+        if (weight_tile_is_raw(head)) {
+            memcpy(&raw, tile + pair * 64 + word * 2, 2);
         } else {
-            const uint8_t *group = tile + pair / 4 * 192;
-            unsigned code = group[at * 2 + pair % 4 / 2] >> (4 * (pair % 2)) & 15;
-            unsigned rest = group[64 + pair % 4 * 32 + at], e = code == 0 ? 0 : base + code;
-            raw = (uint16_t)((rest & 0x80) << 8 | e << 7 | (rest & 0x7f));
+            const uint8_t *group = tile + pair / 4 * (WEIGHT_PACKED_BYTES / 4);
+            const int at = packed_byte(pair, word), half = pair % 4 / 2;
+            unsigned code = group[at] >> (4 * half) & 15, low = group[64 + 64 * half + at];
+            raw = (uint16_t)((code >> 3) << 15 | (unsigned)head[code & 7] << 8 | low);
         }
         out[k] = bf16_to_f32(raw);
     }
 }
 
 static void bf12_row(const struct weight *w, int32_t row, float *out) {
-    const uint8_t *base = weight_panel(w, row / WEIGHT_PANEL),
-                  *tile = base + weight_header_bytes(w);
+    const uint8_t *head = weight_panel(w, row / WEIGHT_PANEL),
+                  *tile = head + weight_header_bytes(w);
     for (int32_t i = 0, k = 0; i < weight_tiles(w); i++, k += WEIGHT_TILE_K) {
         int32_t n = w->cols - k < WEIGHT_TILE_K ? w->cols - k : WEIGHT_TILE_K;
-        bf12_lane(tile, base[i], row % WEIGHT_PANEL, n, out + k);
-        tile += base[i] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+        bf12_lane(tile, head, row % WEIGHT_PANEL, n, out + k);
+        tile += weight_tile_bytes(head);
+        head += WEIGHT_HEAD_BYTES;
     }
 }
 

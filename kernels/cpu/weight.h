@@ -9,17 +9,18 @@
 //   tiles PANEL_BF12             bf16 in 12 bits a weight, without loss, by tiles of 16 outputs x
 //   32 K
 //
-// PANEL_BF12: most of a bf16 weight's 8 exponent bits say nothing, since the weights of a tile lie
-// within a few powers of two. A packed tile keeps sign and mantissa (8 bits) and a 4-bit code: 0
-// stands for exponent 0 (zero and denormals), c > 0 for exponent base + c. A tile whose exponents
-// do not fit in the 15 codes (about one in twelve where weights are normally distributed) is kept
-// raw. A decode step reads each weight once, so it is as fast as its bytes are few. A model small
-// enough to stay in the last level's cache is not packed (weight.c): there unpacking is the limit.
+// PANEL_BF12: most of the exponent bits in a bf16 weight's high byte say nothing, since the weights
+// of a tile lie within a few powers of two. A packed tile keeps the low byte, and of the high one a
+// 4-bit code: the sign, and which of the tile's eight values its other seven bits have. A tile with
+// more values than eight (about one in twenty where weights are normally distributed) is kept raw.
+// A decode step reads each weight once, so it is as fast as its bytes are few.
 //
 //   data:   int64 offset[n_panels + 1], from data, padded to 64 bytes
-//   panel:  uint8 base[n_tiles] (WEIGHT_RAW_TILE: a raw tile), padded to 64 bytes; then the tiles
-//   packed tile, 768 bytes: 4 groups of 4 pair rows: 64 bytes of codes, 4 x 32 bytes of signs and
-//           mantissas; a group's 32 16-bit words of codes hold row j's code in bits [4j, 4j + 4)
+//   panel:  head[n_tiles], each uint8 value[8] of which [0] is WEIGHT_RAW_TILE if the tile is raw;
+//           padded to 64 bytes; then the tiles
+//   packed tile, 768 bytes: 4 groups of 4 pair rows: 64 bytes of codes, two rows' in the low halves
+//           and two rows' in the high; 2 x 64 low bytes of two rows. Of two rows' 32 bytes each,
+//           eight of one and eight of the other take turns: what one operation puts together
 //   raw tile, 1024 bytes: 16 pair rows of 16 pairs, as PANEL_BF16
 //
 // PANEL_I8: kernels/int8.h's panels, which a file may hold as well; a tile is AMX's. Scales of all
@@ -38,7 +39,9 @@ enum {
     WEIGHT_TILE_K = 32,
     WEIGHT_PACKED_BYTES = 768,
     WEIGHT_RAW_BYTES = 1024,
+    WEIGHT_HEAD_BYTES = 8,
     WEIGHT_RAW_TILE = 255,
+    WEIGHT_NO_VALUE = 128, // in a head: more than any high byte without its sign
 };
 #define WEIGHT_F8_FACTOR 256.0f // of PANEL_F8's scales
 
@@ -53,7 +56,14 @@ static inline int32_t weight_int8_tiles(const struct weight *w) {
     return (w->cols + INT8_TILE_K - 1) / INT8_TILE_K;
 }
 static inline int64_t weight_header_bytes(const struct weight *w) {
-    return (weight_tiles(w) + 63) & ~63;
+    return ((int64_t)weight_tiles(w) * WEIGHT_HEAD_BYTES + 63) & ~63;
+}
+// By a PANEL_BF12 tile's head.
+static inline bool weight_tile_is_raw(const uint8_t *head) {
+    return *head == WEIGHT_RAW_TILE;
+}
+static inline int32_t weight_tile_bytes(const uint8_t *head) {
+    return weight_tile_is_raw(head) ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
 }
 // A panel's first byte. In the layouts without a table all panels are of one size.
 static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel) {
@@ -67,8 +77,7 @@ static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel)
 static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *panel,
                                          int32_t tile) {
     int64_t at = weight_header_bytes(w);
-    for (int32_t i = 0; i < tile; i++)
-        at += panel[i] == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    for (int32_t i = 0; i < tile; i++) at += weight_tile_bytes(panel + i * WEIGHT_HEAD_BYTES);
     return panel + at;
 }
 
@@ -79,23 +88,22 @@ static inline const float *weight_scales(const struct weight *w, int32_t panel, 
 
 // A panel read front to back, tile by tile of 32 K.
 struct weight_stream {
-    const uint8_t *tile, *base; // base: this tile's entry in PANEL_BF12's header
+    const uint8_t *tile, *head; // head: this tile's entry in PANEL_BF12's header
 };
 
 static inline void weight_stream_open(struct weight_stream *s, const struct weight *w,
                                       int32_t panel) {
-    s->tile = s->base = weight_panel(w, panel);
+    s->tile = s->head = weight_panel(w, panel);
     if (w->layout == PANEL_BF12) s->tile += weight_header_bytes(w);
 }
 static inline int32_t weight_stream_bytes(const struct weight_stream *s, const struct weight *w) {
-    if (w->layout == PANEL_BF12)
-        return *s->base == WEIGHT_RAW_TILE ? WEIGHT_RAW_BYTES : WEIGHT_PACKED_BYTES;
+    if (w->layout == PANEL_BF12) return weight_tile_bytes(s->head);
     return WEIGHT_TILE_K * WEIGHT_PANEL * (int32_t)dtype_size(w->dtype);
 }
 // n tiles further; of PANEL_BF12 one at a time.
 static inline void weight_stream_next(struct weight_stream *s, const struct weight *w, int32_t n) {
     s->tile += n * weight_stream_bytes(s, w);
-    if (w->layout == PANEL_BF12) s->base++;
+    if (w->layout == PANEL_BF12) s->head += WEIGHT_HEAD_BYTES;
 }
 
 // Where a panel ends and what is read after it, for those who ask for lines ahead of time.

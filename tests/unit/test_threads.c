@@ -56,6 +56,33 @@ static void test_largest_job(void **state) {
     free(count);
 }
 
+// A worker that is held up in its first item: the caller takes the rest of its stretch.
+struct held {
+    _Atomic int done;
+    int n_items;
+    _Atomic int gave_up;
+};
+
+static void hold_workers(void *ctx, int item, int worker) {
+    struct held *h = ctx;
+    const time_t until = time(NULL) + 20;
+    while (worker != 0 && atomic_load(&h->done) < h->n_items - 1 && !atomic_load(&h->gave_up))
+        if (time(NULL) > until) atomic_store(&h->gave_up, 1);
+    atomic_fetch_add(&h->done, 1);
+}
+
+static void test_held_up(void **state) {
+    struct threads *t;
+    assert_int_equal(threads_new(&t, 2, NULL), 0);
+    for (int job = 0; job < 200; job++) {
+        struct held h = {0, 2 + job % 14, 0};
+        threads_for(t, h.n_items, hold_workers, &h);
+        assert_int_equal(atomic_load(&h.done), h.n_items);
+        assert_int_equal(atomic_load(&h.gave_up), 0);
+    }
+    threads_free(t);
+}
+
 static double cpu_seconds(void) {
     struct timespec ts;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
@@ -78,9 +105,8 @@ static void test_free_null(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_item_once),
-        cmocka_unit_test(test_largest_job),
-        cmocka_unit_test(test_idle_workers_sleep),
+        cmocka_unit_test(test_each_item_once), cmocka_unit_test(test_largest_job),
+        cmocka_unit_test(test_held_up),        cmocka_unit_test(test_idle_workers_sleep),
         cmocka_unit_test(test_free_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
