@@ -40,30 +40,46 @@ static char *slot(struct queue *q, size_t i) {
     return q->items + (q->head + i) % q->capacity * q->item_size;
 }
 
-static int push(struct queue *q, const void *item, bool wait) {
+// As many of n items as there is room for: how many, 0 when it is full, or E_CLOSED.
+static int push(struct queue *q, const char *items, size_t n, bool wait) {
     pthread_mutex_lock(&q->mutex);
     while (wait && !q->closed && q->count == q->capacity)
         pthread_cond_wait(&q->not_full, &q->mutex);
-    int rc = q->closed ? E_CLOSED : q->count == q->capacity ? E_FULL : 0;
-    bool was_empty = q->count == 0;
-    if (rc == 0) {
-        memcpy(slot(q, q->count), item, q->item_size);
-        q->count++;
-        if (was_empty)
-            pthread_cond_signal(&q->not_empty); // one consumer: it drains the rest itself
-    }
+    size_t room = q->closed ? 0 : q->capacity - q->count;
+    bool closed = q->closed, was_empty = q->count == 0;
+    if (n > room) n = room;
+    for (size_t i = 0; i < n; i++)
+        memcpy(slot(q, q->count++), items + i * q->item_size, q->item_size);
+    if (n > 0 && was_empty)
+        pthread_cond_signal(&q->not_empty); // one consumer: it drains the rest itself
     pthread_mutex_unlock(&q->mutex);
     // Outside the lock: the consumer may answer at once, on another core, and need it.
-    if (rc == 0 && was_empty && q->wake) q->wake(q->wake_ctx);
-    return rc;
+    if (n > 0 && was_empty && q->wake) q->wake(q->wake_ctx);
+    return closed ? E_CLOSED : (int)n;
 }
 
 int queue_try_push(struct queue *q, const void *item) {
-    return push(q, item, false);
+    int n = push(q, item, 1, false);
+    return n == 0 ? E_FULL : n < 0 ? n : 0;
 }
 
 int queue_push(struct queue *q, const void *item) {
-    return push(q, item, true);
+    int n = push(q, item, 1, true);
+    return n < 0 ? n : 0;
+}
+
+int queue_try_push_some(struct queue *q, const void *items, size_t n) {
+    return push(q, items, n, false);
+}
+
+int queue_push_all(struct queue *q, const void *items, size_t n) {
+    for (const char *at = items; n > 0;) {
+        int some = push(q, at, n, true);
+        if (some < 0) return some;
+        at += (size_t)some * q->item_size;
+        n -= (size_t)some;
+    }
+    return 0;
 }
 
 // With the mutex held and count > 0.

@@ -29,7 +29,11 @@ void queue_release(struct queue *q);
 
 int queue_try_push(struct queue *q, const void *item); // 0, E_FULL or E_CLOSED
 int queue_push(struct queue *q, const void *item);     // waits for room; 0 or E_CLOSED
-int queue_try_pop(struct queue *q, void *item);        // 1 with an item, 0 when empty
+// Several under one lock, in order, with one wake-up: a consumer of higher priority, woken by the
+// first of them, would meet the producer at the lock for each of the others.
+int queue_try_push_some(struct queue *q, const void *items, size_t n); // how many, or E_CLOSED
+int queue_push_all(struct queue *q, const void *items, size_t n); // waits for room; 0, E_CLOSED
+int queue_try_pop(struct queue *q, void *item);                   // 1 with an item, 0 when empty
 // Waits up to timeout_us (negative: for ever). 1 with an item, 0 on timeout, E_CLOSED when closed
 // and empty.
 int queue_pop(struct queue *q, void *item, int64_t timeout_us);

@@ -107,6 +107,31 @@ static void wake_comes_with_the_first_item(void **state) {
     queue_release(&q);
 }
 
+static void several_go_in_together(void **state) {
+    struct queue q;
+    int wakes = 0, v, some[5] = {1, 2, 3, 4, 5};
+    queue_init(&q, sizeof v, 4, count_wake, &wakes, NULL);
+    assert_int_equal(queue_try_push_some(&q, some, 0), 0);
+    assert_int_equal(wakes, 0);
+    assert_int_equal(queue_try_push_some(&q, some, 3), 3);
+    assert_int_equal(queue_try_push_some(&q, some + 3, 2), 1); // as far as there is room
+    assert_int_equal(queue_try_push_some(&q, some + 4, 1), 0);
+    assert_int_equal(wakes, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(queue_try_pop(&q, &v), 1);
+        assert_int_equal(v, some[i]);
+    }
+    assert_int_equal(queue_push_all(&q, some, 2), 0); // around the ring
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(queue_try_pop(&q, &v), 1);
+        assert_int_equal(v, i < 2 ? some[i + 2] : some[i - 2]);
+    }
+    queue_close(&q);
+    assert_int_equal(queue_try_push_some(&q, some, 2), E_CLOSED);
+    assert_int_equal(queue_push_all(&q, some, 2), E_CLOSED);
+    queue_release(&q);
+}
+
 // --- threads ---
 
 #define N_PRODUCERS 4
@@ -163,6 +188,27 @@ static void nothing_is_lost_between_threads(void **state) {
     }
     for (int i = 0; i < N_PRODUCERS; i++) pthread_join(threads[i], NULL);
     assert_int_equal(queue_count(&q), 0);
+    queue_release(&q);
+}
+
+static void *produce_all(void *arg) {
+    static int numbers[1000];
+    for (int i = 0; i < 1000; i++) numbers[i] = i;
+    assert_int_equal(queue_push_all(arg, numbers, 1000), 0);
+    return NULL;
+}
+
+static void all_of_them_wait_for_room(void **state) {
+    struct queue q;
+    pthread_t thread;
+    int v;
+    queue_init(&q, sizeof v, 7, NULL, NULL, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, produce_all, &q), 0);
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(queue_pop(&q, &v, -1), 1);
+        assert_int_equal(v, i);
+    }
+    pthread_join(thread, NULL);
     queue_release(&q);
 }
 
@@ -255,6 +301,8 @@ int main(void) {
         cmocka_unit_test(closing_lets_the_rest_out),
         cmocka_unit_test(waiting_ends_at_the_timeout),
         cmocka_unit_test(wake_comes_with_the_first_item),
+        cmocka_unit_test(several_go_in_together),
+        cmocka_unit_test(all_of_them_wait_for_room),
         cmocka_unit_test(nothing_is_lost_between_threads),
         cmocka_unit_test(no_wake_up_is_lost),
         cmocka_unit_test(closing_frees_waiting_producers),
