@@ -100,6 +100,7 @@ int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
     if (s->author == client) deliver_forget_author(s);
     lost_end(s);
     a->cursor = cursor;
+    a->since_us = service_now(s->service);
     a->waiting = true;
     service_touch(s);
     return 0;
@@ -224,8 +225,17 @@ static int64_t join_tokens(const struct turn *t, int64_t first, int64_t max, siz
     return n;
 }
 
+// When a token that this client has waited for was drawn; 0: long ago, or before it came.
+static int64_t drawn_at(const struct session *s, const struct turn *t, int64_t token,
+                        const struct attachment *a) {
+    if (t->rec.turn != s->drawn_turn || token + SESSION_DRAWN < (int64_t)t->n_out) return 0;
+    int64_t us = s->drawn_us[token % SESSION_DRAWN];
+    return us >= a->since_us ? us : 0;
+}
+
 static int64_t fill_delta(const struct session *s, const struct event_entry *e, int64_t from,
-                          int64_t limit, size_t max_text, struct session_event *out) {
+                          int64_t limit, size_t max_text, const struct attachment *a,
+                          struct session_event *out) {
     const struct turn *t = session_turn(s, e->rec.turn);
     int64_t first = e->first_token + (from - e->rec.seq);
     int64_t last = e->rec.seq + e->rec.n - 1 < limit ? e->rec.seq + e->rec.n - 1 : limit;
@@ -235,6 +245,7 @@ static int64_t fill_delta(const struct session *s, const struct event_entry *e, 
     size_t start = turn_text_end(t, first), end = turn_text_end(t, first + n);
     out->kind = EVENT_DELTA;
     out->delta_turn = t->rec.turn;
+    out->drawn_us = drawn_at(s, t, first, a);
     out->text = buf_z(&t->text) + start;
     out->text_len = end - start;
     out->ids = t->ids + first;
@@ -314,7 +325,7 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     }
     *out = (struct session_event){.first_seq = from};
     if (e->rec.kind == EVENT_DELTA) {
-        out->seq = fill_delta(s, e, from, limit, max_text, out);
+        out->seq = fill_delta(s, e, from, limit, max_text, a, out);
     } else {
         out->seq = e->rec.seq + e->rec.n - 1;
         fill_event(s, &e->rec, out);

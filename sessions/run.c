@@ -455,6 +455,8 @@ static int take_token(struct session *s, struct turn *t, const struct engine_eve
     TRY(event_log_reserve(&s->events, 2)); // one for the end
     TRY(turn_add_token(t, e));
     s->log[s->n_log++] = e->id;
+    s->drawn_turn = t->rec.turn;
+    s->drawn_us[(t->n_out - 1) % SESSION_DRAWN] = e->time_us;
     event_log_add_token(&s->events, t->rec.turn, (int64_t)t->n_out - 1);
     return 0;
 }

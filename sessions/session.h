@@ -12,13 +12,15 @@
 struct request;
 
 #define SESSION_AUTO_TITLE_BYTES 60
+#define SESSION_DRAWN 16 // tokens of a running turn that are known when they were drawn
 
 // A client that follows a session. Listed by the session and by the client.
 struct attachment {
     uint64_t client;
     struct session *session;
-    int64_t cursor; // the last event taken
-    bool waiting;   // it has taken all there were: on_ready when there is more
+    int64_t cursor;   // the last event taken
+    bool waiting;     // it has taken all there were: on_ready when there is more
+    int64_t since_us; // tokens drawn before do not come late to it
     char request_id[SESSION_REQUEST_ID_MAX + 1];  // of the event taken last
     struct attachment *prev, *next;               // of the session
     struct attachment *client_prev, *client_next; // of the client
@@ -96,6 +98,8 @@ struct session {
     int64_t *fork_turns;     // session (store.h)
     size_t n_fork_turns;
     int64_t saved_seq, saved_reserved;
+    int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
+    int64_t drawn_turn;
     bool deltas_wait; // until they are safe: those up to safe_seq are, without their commit
     int64_t safe_seq;
     uint32_t version, saved_version; // of rec

@@ -148,6 +148,8 @@ struct session_event { // pointers borrowed until the next call on this session
     int64_t head;           // REWOUND: the last turn of the path from here on
     // DELTA
     int64_t delta_turn;
+    int64_t drawn_us; // when its first token was drawn, by the engine's clock; 0: long ago, or
+                      // before its reader attached
     const char *text;
     size_t text_len;
     const int32_t *ids;

@@ -48,7 +48,7 @@ struct connection {
     struct session **ready; // sessions with events for us, served in turn
     size_t n_ready, cap_ready;
     double tokens; // of the rate limit's bucket
-    int64_t tokens_us, opened_us, waiting_us, changed_us, ready_us, closing_us;
+    int64_t tokens_us, opened_us, waiting_us, changed_us, closing_us;
     int refused_in_a_row, close_code;
     const char *close_reason;
     bool watching, changed_due, paused, gated, close_sent, skip, fresh;
@@ -139,12 +139,11 @@ static int send_event(struct connection *c) {
         if (session_next_event(s, c->client, EVENT_TEXT_BYTES, &ev) != 1) continue;
         c->ready[c->n_ready++] = s; // at the end: sessions take turns
         protocol_write_event(server_tx(c->server), &ev, session_id(s), c->server->engine);
-        if (ev.kind == EVENT_DELTA && c->ready_us) {
+        if (write_tx(c) < 0) return -1;
+        if (ev.kind == EVENT_DELTA && ev.drawn_us)
             metric_observe(c->server->metrics.token_to_socket,
-                           (double)(server_now_us() - c->ready_us) / 1e6);
-            c->ready_us = 0;
-        }
-        return write_tx(c) < 0 ? -1 : 1;
+                           (double)(server_now_us() - ev.drawn_us) / 1e6);
+        return 1;
     }
     return 0;
 }
@@ -279,7 +278,6 @@ void connection_ready(struct connection *c, struct session *s) {
         c->cap_ready = cap;
     }
     c->ready[c->n_ready++] = s;
-    if (!c->ready_us) c->ready_us = c->server->ready_us;
     if (c->fresh) return;
     c->fresh = server_push_later(c->server, c);
     if (!c->fresh) want_write(c);

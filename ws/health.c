@@ -116,6 +116,6 @@ void health_register(struct server *s) {
     x->http_5xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"5xx\"");
     x->token_to_socket =
         metrics_histogram(m, "parley_token_to_socket_seconds",
-                          "From the engine's wake-up to the write of the delta it was for", NULL,
+                          "From the draw of a token to the write of the delta that tells it", NULL,
                           token_bounds, (int)(sizeof(token_bounds) / sizeof(token_bounds[0])));
 }

@@ -34,9 +34,6 @@ int64_t server_now_us(void) {
 
 void server_wake(void *server) {
     struct server *s = server;
-    int64_t none = 0, now = server_now_us();
-    // The first ring since the last poll counts: what it announced waits longest.
-    __atomic_compare_exchange_n(&s->wake_us, &none, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     if (__atomic_exchange_n(&s->ringing, true, __ATOMIC_SEQ_CST)) return;
     uint64_t one = 1;
     // Cannot be full: one ring at a time.
@@ -78,11 +75,9 @@ bool server_push_later(struct server *s, struct connection *c) {
 static void poll_sessions(struct server *s) {
     if (!s->sessions_dirty || !s->sessions) return;
     s->sessions_dirty = false;
-    s->ready_us = __atomic_exchange_n(&s->wake_us, 0, __ATOMIC_RELAXED);
     s->polling = true;
     int64_t next_us = sessions_poll(s->sessions);
     s->polling = false;
-    s->ready_us = 0;
     for (size_t i = 0; i < s->n_fresh; i++) {
         struct connection *c = server_find(s, s->fresh[i]);
         if (c) connection_push(c);

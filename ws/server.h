@@ -64,8 +64,6 @@ struct server {
     uv_poll_t gate; // gate_fd: sockets whose first frame has not been looked at
     int gate_fd;
     bool sessions_dirty; // the session service has something to do
-    int64_t wake_us;     // when the engine's thread rang first; atomic, 0 when it has not
-    int64_t ready_us;    // that time, while sessions_poll runs
     bool polling;        // inside sessions_poll
     uint64_t *fresh;     // (cap_fresh) clients to push to when it returns
     size_t n_fresh, cap_fresh;

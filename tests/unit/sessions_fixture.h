@@ -61,6 +61,7 @@ struct follower {
     int64_t last; // seq
     int n_events, n_deltas, n_lost;
     int count[EVENT_KINDS];
+    int64_t last_drawn_us; // of a delta
     char last_reason[16], title[256], last_request_id[64];
     bool closed, deleted, gone, attached;
     struct seen_turn turns[SEEN_TURNS];
@@ -117,6 +118,7 @@ static void fx_take_event(struct follower *f, const struct session_event *e) {
     if (e->kind == EVENT_EVICTED) snprintf(f->last_reason, sizeof f->last_reason, "%s", e->reason);
     if (e->kind == EVENT_DELTA) {
         struct seen_turn *t = &f->turns[e->delta_turn % SEEN_TURNS];
+        f->last_drawn_us = e->drawn_us;
         if (e->n_ids == 0) {
             f->n_lost++;
             return;
