@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Rewritten at this size: what is read at a start stays short.
+// Rewritten at this size: what is read at a start stays short, and so is the write.
 #define TAIL_BYTES (1 << 20)
 
 int keep_open(struct sessions *ss, const char *db_path, struct err *err) {
@@ -67,10 +67,10 @@ void keep_tokens(struct sessions *ss) {
             s->turns[i]->n_safe = s->turns[i]->n_out;
         s->safe_seq = event_log_seq(&s->events);
     }
-    if (tail_bytes(ss->tail) > TAIL_BYTES) keep_trim(ss);
+    if (tail_bytes(ss->tail) > TAIL_BYTES) keep_trim(ss, false);
 }
 
-void keep_trim(struct sessions *ss) {
+void keep_trim(struct sessions *ss, bool scrub) {
     struct err err = {0};
     struct session *s, *next;
     if (!ss->tail || tail_bytes(ss->tail) == 0) return;
@@ -82,6 +82,6 @@ void keep_trim(struct sessions *ss) {
             if (tail_put(ss->tail, s->rec.key, t, t->n_saved) < 0) return;
         }
     }
-    int rc = tail_rewrite_end(ss->tail, &err);
+    int rc = tail_rewrite_end(ss->tail, scrub, &err);
     say(ss, rc, &err, tail_bytes(ss->tail) > 0);
 }

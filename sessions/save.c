@@ -14,6 +14,7 @@
 
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US 5000000
+#define NO_TAIL_US 20000 // deltas that wait for their commit, for the tail takes none
 
 void save_now(struct session *s) {
     s->save_due_us = INT64_MIN; // whatever the clock says
@@ -21,18 +22,23 @@ void save_now(struct session *s) {
     service_touch(s);
 }
 
-void save_soon(struct session *s) {
-    if (!s->save_due_us)
-        s->save_due_us = service_now(s->service) + s->service->o.commit_interval_us + 1;
+static void save_within(struct session *s, int64_t us) {
+    if (!s->save_due_us) s->save_due_us = service_now(s->service) + us + 1;
     service_timers_changed(s);
     service_touch(s);
 }
 
+void save_soon(struct session *s) {
+    save_within(s, s->service->o.commit_interval_us);
+}
+
 void save_tokens(struct session *s) {
-    if (s->service->o.durable == DURABLE_POWER)
+    const struct sessions *ss = s->service;
+    int64_t us = ss->o.commit_interval_us;
+    if (ss->o.durable == DURABLE_POWER)
         save_now(s); // what comes while a save is under way is in the next one
     else
-        save_soon(s);
+        save_within(s, s->deltas_wait && ss->tail_error[0] && us > NO_TAIL_US ? NO_TAIL_US : us);
 }
 
 static bool turn_wants_save(const struct turn *t) {
@@ -94,6 +100,18 @@ static int fill_events(const struct session *s, struct session_save *save) {
     return 0;
 }
 
+// A commit of nothing but tokens needs no more of the session than its number and where its events
+// are: it is made several times a second for each running turn.
+static int fill_session(const struct session *s, struct session_save *save) {
+    const struct session_record *r = &s->rec;
+    save->session_changed = save->n_events > 0 || s->version != s->saved_version;
+    if (save->session_changed || save->insert || save->title_changed)
+        return session_record_copy(&save->rec, r);
+    save->rec =
+        (struct session_record){.key = r->key, .seq = r->seq, .seq_reserved = r->seq_reserved};
+    return 0;
+}
+
 static struct session_save *make_save(struct session *s) {
     struct session_save *save = calloc(1, sizeof *save);
     if (!save) return NULL;
@@ -105,9 +123,7 @@ static struct session_save *make_save(struct session *s) {
     save->insert = !s->on_disk;
     save->title_changed = s->title_dirty;
     save->version = s->version;
-    if (session_record_copy(&save->rec, &s->rec) < 0) goto fail;
-    if (fill_turns(s, save) < 0 || fill_events(s, save) < 0) goto fail;
-    save->session_changed = save->n_events > 0 || s->version != s->saved_version;
+    if (fill_events(s, save) < 0 || fill_session(s, save) < 0 || fill_turns(s, save) < 0) goto fail;
     save->fork_key = s->fork_key;
     save->fork_turns = s->fork_turns;
     save->n_fork_turns = s->n_fork_turns;
@@ -198,7 +214,7 @@ static void saved(struct session *s, const struct session_save *save) {
     }
     if (save->session_changed) s->changed = true;
     if (opened) requests_run_deferred(s);
-    if (s->service->n_active == 0) keep_trim(s->service);
+    if (sessions_settled(s->service)) keep_trim(s->service, false); // once, behind the last
     if (save_wanted(s) && !s->save_due_us) save_tokens(s);
 }
 

@@ -186,7 +186,8 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
 int keep_open(struct sessions *ss, const char *db_path, struct err *err);
 void keep_close(struct sessions *ss, bool all_saved);
 void keep_tokens(struct sessions *ss); // of all touched sessions: from here on they may be told
-void keep_trim(struct sessions *ss);   // what the database has goes; words of deleted sessions too
+// What the database has goes; with `scrub` its bytes, too: words of deleted sessions.
+void keep_trim(struct sessions *ss, bool scrub);
 
 // leftovers.c
 // Snapshots of sessions that were closed or deleted while no server could remove them.

@@ -11,6 +11,7 @@
 
 #define PROBE_US 2000000      // how often a database that refused is asked again
 #define CLOSE_WAIT_US 5000000 // how long the last saves may take
+#define ANSWERS_AT_ONCE 8     // of the store, before tokens are looked for again
 #define CLOSE_ATTEMPTS 3
 
 static const char *const state_names[] = {"open", "active", "idle", "parked", "cold", "closed"};
@@ -102,7 +103,10 @@ void service_enter(struct sessions *ss) {
 void service_leave(struct sessions *ss) {
     // Callbacks may call in again: only the outermost call settles, and what they touched is
     // settled by it.
-    if (ss->depth == 1) service_settle(ss);
+    if (ss->depth == 1) {
+        service_settle(ss);
+        store_flush(ss->store);
+    }
     ss->depth--;
 }
 
@@ -170,7 +174,7 @@ static void delete_done(struct sessions *ss, struct store_job *job) {
     struct session_view gone = {.id = s->rec.id};
     if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &gone, true);
     requests_run_orphans(s, NULL);
-    keep_trim(ss);
+    keep_trim(ss, true);
     service_touch(s);
 }
 
@@ -270,14 +274,21 @@ static int64_t run_timers(struct sessions *ss) {
     return next;
 }
 
+// Tokens first: their clients wait. A group commit of many sessions has as many answers, which
+// together take longer than a token may, and nobody waits for most of them; so they come in pieces.
 int64_t sessions_poll(struct sessions *ss) {
     struct store_job *job;
     struct engine_event e;
+    int n_answers = 0;
     service_enter(ss);
-    while ((job = store_receive(ss->store))) store_answer(ss, job);
     while (engine_poll(ss->engine, &e) == 1) run_engine_event(ss, &e);
+    while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
+        store_answer(ss, job);
+        n_answers++;
+    }
     int64_t next = run_timers(ss);
     service_leave(ss);
+    if (n_answers == ANSWERS_AT_ONCE) return 0;
     if (next == INT64_MAX) return -1;
     int64_t now = service_now(ss);
     return next > now ? next - now : 0;

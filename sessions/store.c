@@ -30,7 +30,7 @@ struct store {
     int64_t looked_us;          // when it was looked for news last
     struct queue jobs, answers; // struct store_job *
     const struct clock *clock;
-    // Owner's side: what the queue had no room for, in order.
+    // Owner's side, in order: what is not flushed yet, or the queue had no room for.
     struct store_job *backlog, **backlog_end;
     size_t n_waiting;
     struct metric *m_commit, *m_wal, *m_errors;
@@ -158,7 +158,8 @@ static void serve(struct store *st, struct store_job **jobs, size_t n) {
             write_group(st, &jobs[i], end - i);
         else
             read_one(st, jobs[end++]); // after what was sent before it has been committed
-        for (; i < end; i++) queue_push(&st->answers, &jobs[i]);
+        queue_push_all(&st->answers, &jobs[i], end - i);
+        i = end;
     }
 }
 
@@ -223,6 +224,7 @@ static void tend_last(struct store *st) {
 static void *store_main(void *arg) {
     struct store *st = arg;
     struct store_job *jobs[GROUP_JOBS];
+    pthread_setname_np(pthread_self(), "parley-store");
     if (st->run_ahead) (void)thread_run_ahead(); // where it is denied, commits wait for a core
     int64_t wait_us = IDLE_US;                   // what the last run left undone is seen to as well
     for (bool stop = false; !stop;) {
@@ -312,11 +314,16 @@ free:
 }
 
 static void push_backlog(struct store *st) {
+    struct store_job *some[64];
     while (st->backlog) {
-        struct store_job *job = st->backlog, *next = job->next;
-        if (queue_try_push(&st->jobs, &job) < 0) return;
-        st->backlog = next;
-        if (!next) st->backlog_end = &st->backlog;
+        struct store_job *rest = st->backlog;
+        size_t n = 0;
+        for (; rest && n < sizeof some / sizeof *some; rest = rest->next) some[n++] = rest;
+        int pushed = queue_try_push_some(&st->jobs, some, n);
+        if (pushed <= 0) return;
+        // Those that went may be gone by now.
+        st->backlog = (size_t)pushed == n ? rest : some[pushed];
+        if (!st->backlog) st->backlog_end = &st->backlog;
     }
 }
 
@@ -325,6 +332,9 @@ void store_send(struct store *st, struct store_job *job) {
     *st->backlog_end = job;
     st->backlog_end = &job->next;
     st->n_waiting++;
+}
+
+void store_flush(struct store *st) {
     push_backlog(st);
 }
 

@@ -98,8 +98,11 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
                struct err *err);
 // Waits for every job sent, checkpoints, closes. Answers not received are freed.
 void store_close(struct store *st);
-// Takes the job. Never waits, never fails: what the queue has no room for waits on this side.
+// Takes the job. Never waits, never fails. It goes out with the next call of flush, receive or
+// wait; what the queue has no room for waits on this side. Jobs that go out together are committed
+// together: the thread is up after the first one, before a second call could bring another.
 void store_send(struct store *st, struct store_job *job);
+void store_flush(struct store *st);
 // The next answer or NULL. The caller frees it.
 struct store_job *store_receive(struct store *st);
 // As store_receive, but waits up to timeout_us (closing).

@@ -12,6 +12,13 @@
 #define PENDING_BYTES ((size_t)1 << 30)
 #define FILE_BYTES ((size_t)1 << 30)
 
+// The file has two places to begin at: its start, and here. What is still wanted goes over to the
+// other one while turns run; a file made anew, with its rename, would hold the net thread up for
+// most of a millisecond. What is behind in the place that was left was committed before, or is in
+// the other one too: reading it again at a start changes nothing.
+#define HALF_BYTES ((int64_t)4 << 20)
+#define END_BYTES 8 // zeros behind the last record, where older ones may follow
+
 // A record's head, little-endian as the database's arrays are; behind it ids, logprobs, text_ends,
 // alternatives, text, zeros up to a multiple of 8. Seed and time of creation tell the turn from
 // another one that had its number before, in a record that a power loss brought back.
@@ -28,7 +35,9 @@ struct tail {
     char *path, *fresh_path;
     int fd;
     struct buf pending;
-    int64_t size; // of the file: whole records
+    int64_t base;   // where the records in use begin: 0 or HALF_BYTES
+    int64_t size;   // of them
+    int64_t end[2]; // of what each half may have in it
 };
 
 static char *suffixed(const char *path, const char *suffix) {
@@ -118,26 +127,36 @@ static int write_at(int fd, const char *p, size_t len, int64_t at) {
     return 0;
 }
 
-int tail_flush(struct tail *t, struct err *err) {
-    if (t->pending.len == 0) return 0;
-    int rc = write_at(t->fd, t->pending.data, t->pending.len, t->size) < 0
-                 ? err_errno(err, "%s", t->path)
-                 : 0;
-    // A part of it may be there: the next write goes over it, from the end of what is whole.
-    if (rc == 0) t->size += (int64_t)t->pending.len;
+// What was put, at this place of the half that begins at base. A part of it may be there
+// afterwards: the next write goes over it, from the end of what is whole.
+static int write_pending(struct tail *t, int64_t base, int64_t at, struct err *err) {
+    size_t len = t->pending.len;
+    int64_t *end = &t->end[base > 0], new_end = at + (int64_t)len;
+    if (*end > new_end) buf_add(&t->pending, "\0\0\0\0\0\0\0", END_BYTES);
+    int rc = 0;
+    if (t->pending.error)
+        rc = err_set(err, E_NOMEM, "no memory for the tail of tokens");
+    else if (write_at(t->fd, t->pending.data, t->pending.len, base + at) < 0)
+        rc = err_errno(err, "%s", t->path);
+    if (*end < new_end) *end = new_end;
     buf_reset(&t->pending);
     return rc;
+}
+
+int tail_flush(struct tail *t, struct err *err) {
+    size_t len = t->pending.len;
+    if (len == 0) return 0;
+    TRY(write_pending(t, t->base, t->size, err));
+    t->size += (int64_t)len;
+    return 0;
 }
 
 void tail_rewrite_begin(struct tail *t) {
     buf_reset(&t->pending);
 }
 
-int tail_rewrite_end(struct tail *t, struct err *err) {
-    if (t->pending.len == 0 && ftruncate(t->fd, 0) == 0) { // the common case: all is committed
-        t->size = 0;
-        return 0;
-    }
+// Whatever was in it is gone: a new file in the place of the old one.
+static int replace_file(struct tail *t, struct err *err) {
     int fd = open_file(t->fresh_path, err);
     if (fd < 0) return fd;
     int rc = write_at(fd, t->pending.data, t->pending.len, 0) < 0
@@ -150,10 +169,26 @@ int tail_rewrite_end(struct tail *t, struct err *err) {
     } else {
         close(t->fd);
         t->fd = fd;
-        t->size = (int64_t)t->pending.len;
+        t->base = 0;
+        t->size = t->end[0] = (int64_t)t->pending.len;
+        t->end[1] = 0;
     }
     buf_reset(&t->pending);
     return rc;
+}
+
+int tail_rewrite_end(struct tail *t, bool scrub, struct err *err) {
+    if (t->pending.len == 0 && ftruncate(t->fd, 0) == 0) { // the common case: all is committed
+        t->base = t->size = t->end[0] = t->end[1] = 0;
+        return 0;
+    }
+    int64_t other = t->base ? 0 : HALF_BYTES, len = (int64_t)t->pending.len;
+    if (scrub || len > HALF_BYTES || (other > 0 && t->size > HALF_BYTES))
+        return replace_file(t, err);
+    TRY(write_pending(t, other, 0, err));
+    t->base = other;
+    t->size = len;
+    return 0;
 }
 
 // --- at the next start -------------------------------------------------------
@@ -230,11 +265,11 @@ static int take_record(struct store_db *db, const struct head *h, struct token_r
     return 0;
 }
 
-static int take_records(struct store_db *db, const struct buf *file, int64_t *n_tokens,
+static int take_records(struct store_db *db, const struct buf *file, size_t at, int64_t *n_tokens,
                         struct err *err) {
     struct head h;
     struct token_run run;
-    for (size_t at = 0; parse(file->data + at, file->len - at, &h, &run) == 0; at += h.bytes)
+    for (; at < file->len && parse(file->data + at, file->len - at, &h, &run) == 0; at += h.bytes)
         TRY(take_record(db, &h, &run, n_tokens, err));
     return 0;
 }
@@ -245,7 +280,8 @@ static int take_file(struct store_db *db, const char *path, int64_t *n_tokens, s
     if (rc == 0 && file.len > 0) {
         rc = store_db_write_begin(db, err);
         if (rc == 0) rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
-        if (rc == 0) rc = take_records(db, &file, n_tokens, err);
+        if (rc == 0) rc = take_records(db, &file, 0, n_tokens, err);
+        if (rc == 0) rc = take_records(db, &file, HALF_BYTES, n_tokens, err);
         if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
         if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
         store_db_write_end(db);

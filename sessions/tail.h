@@ -7,7 +7,7 @@
 // does not have yet is taken from here. Power loss may take the tail with it, and only that: what
 // it tells is deltas, never the end of a turn.
 //
-// Each record is a run of one turn's tokens with a checksum; one that was cut off ends the file.
+// Each record is a run of one turn's tokens with a checksum; one that was cut off ends what counts.
 // Net thread.
 #pragma once
 #include "base/err.h"
@@ -24,9 +24,10 @@ int tail_put(struct tail *t, int64_t key, const struct turn *turn, size_t from);
 // Writes what was put; all of it or, on failure, nothing.
 int tail_flush(struct tail *t, struct err *err);
 int64_t tail_bytes(const struct tail *t);
-// Between begin and end what was put replaces the whole file. On failure the old one stays.
+// Between begin and end what was put replaces all that counts. With `scrub`, and where nothing was
+// put, none of the old bytes stay in the file. On failure the old records stay.
 void tail_rewrite_begin(struct tail *t);
-int tail_rewrite_end(struct tail *t, struct err *err);
+int tail_rewrite_end(struct tail *t, bool scrub, struct err *err);
 
 // At the start, before turns without an end are ended: gives them the tokens that they told. One
 // transaction; *n_tokens counts. Unreadable rests are of records that nobody was told of.

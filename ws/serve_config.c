@@ -145,7 +145,7 @@ static const struct config_key keys[] = {
         "Turns that may wait behind the running one of their session."),
     INT("sessions", max_resident_sessions, 16, 10000000, "4096",
         "Session objects kept in memory with neither a client nor a turn."),
-    INT("sessions", commit_interval_us, 0, 1e7, "20000",
+    INT("sessions", commit_interval_us, 0, 1e7, "100000",
         "How long streamed tokens may wait for their commit. The end of a turn never waits."),
     CHOICE("sessions", durable, SERVE_DURABLE, "delta",
            "What is safe before a streamed token is told. With delta it has left the process, into "

@@ -214,7 +214,7 @@ static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
             }
             fx_settle();
         }
-        if (i == 600) keep_trim(fx.ss);
+        if (i == 600) keep_trim(fx.ss, true);
         if (tail_bytes(fx.ss->tail) > largest) largest = tail_bytes(fx.ss->tail);
     }
     for (int i = 0; i < 3; i++) {
@@ -232,6 +232,67 @@ static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
     }
     release_image();
     teardown();
+}
+
+// While turns run, what is not committed goes back and forth between two places of the file, over
+// what was there before. `rounds` times, and then the process dies: behind that, or while it was
+// being done the last time (torn), with the first bytes of it in the file.
+static void cross(int rounds, bool torn) {
+    struct seen_turn seen[3];
+    char id[16];
+    setup(DURABLE_DELTA, 10000000);
+    for (int i = 0; i < 3; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session((uint64_t)i + 1, id);
+        fake.default_tokens = 1500;
+        fx_start((uint64_t)i + 1, id, "long");
+    }
+    fx_settle();
+    int fd = fx.ss->tail->fd;
+    struct buf before = {0};
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < 40 - round; i++) fx_step(); // fewer and fewer: old ones lie behind
+        snprintf(id, sizeof id, "s%d", round % 3);
+        save_now(fx_session(id)); // of one of them all is committed
+        fx_settle();
+        int64_t bytes = tail_bytes(fx.ss->tail), base = fx.ss->tail->base;
+        buf_release(&before);
+        before = bytes_of(".tail");
+        keep_trim(fx.ss, false);
+        assert_int_equal(fx.ss->tail->base, base ? 0 : HALF_BYTES);
+        assert_int_equal(fx.ss->tail->fd, fd); // no new file
+        assert_in_range(tail_bytes(fx.ss->tail), 1, bytes - 1);
+    }
+    for (int i = 0; !torn && i < 3; i++) fx_step();
+    for (int i = 0; i < 3; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        seen[i] = fx_follower((uint64_t)i + 1, id)->turns[0];
+    }
+    take_image();
+    if (torn) {
+        size_t at = (size_t)fx.ss->tail->base;
+        while (before.len < at + 100) buf_addc(&before, '\0');
+        memcpy(before.data + at, taken.tail.data + at, 100);
+        buf_release(&taken.tail);
+        taken.tail = before;
+        before = (struct buf){0};
+    }
+    buf_release(&before);
+    start_from_image(taken.tail.len);
+    for (int i = 0; i < 3; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_attach((uint64_t)i + 4, id, 0);
+        expect_beginning(&seen[i], &fx_follower((uint64_t)i + 4, id)->turns[0], seen[i].n_ids);
+    }
+    release_image();
+    teardown();
+}
+
+static void going_over_to_the_other_half(void **state) {
+    for (int rounds = 1; rounds < 6; rounds++) {
+        cross(rounds, false);
+        cross(rounds, true);
+    }
 }
 
 // No room for the tail: deltas wait for their commit, and are told then.
@@ -343,6 +404,7 @@ int main(void) {
         cmocka_unit_test(records_of_something_else_are_left_alone),
         cmocka_unit_test(tokens_that_come_with_the_end_are_kept),
         cmocka_unit_test(many_sessions_and_a_tail_that_is_rewritten),
+        cmocka_unit_test(going_over_to_the_other_half),
         cmocka_unit_test(without_a_tail_deltas_wait_for_their_commit),
         cmocka_unit_test(with_power_nothing_is_told_before_its_commit),
         cmocka_unit_test(words_of_a_deleted_session_leave_it),

@@ -1,0 +1,127 @@
+// What one look of the net thread does: tokens before all else, commits of many sessions together,
+// their answers in pieces. And how long a token has waited, as its reader is told.
+#include "tests/unit/sessions_fixture.h"
+
+#define N 40
+
+static const char *id_of(int i) {
+    static char id[4][16];
+    static int which;
+    which = (which + 1) % 4;
+    snprintf(id[which], sizeof id[which], "s%d", i);
+    return id[which];
+}
+
+// N sessions, each with a turn that runs.
+static void start_turns(int64_t commit_interval_us) {
+    fx_settings(":memory:");
+    fx.o.commit_interval_us = commit_interval_us;
+    fx_open();
+    fake.default_tokens = 1000;
+    for (int i = 0; i < N; i++) {
+        fx_open_session(1, id_of(i));
+        fx_forget_clients(); // nobody has to follow it
+        fx_start(1, id_of(i), "long");
+        fx_settle();
+    }
+    for (int i = 0; i < 3; i++) fx_step();
+}
+
+static double n_commits(void) {
+    struct buf page;
+    buf_init(&page, 1 << 20);
+    assert_int_equal(metrics_write(fx.metrics, &page), 0);
+    const char *at = strstr(buf_z(&page), "\nparley_store_commit_seconds_count ");
+    assert_non_null(at);
+    double n = strtod(strchr(at + 1, ' '), NULL);
+    buf_release(&page);
+    return n;
+}
+
+static void tokens_of_many_sessions_are_one_commit(void **state) {
+    start_turns(100000);
+    clock_fake_advance(&fx.clock, 200000);
+    fx_settle();
+    for (int round = 0; round < 5; round++) {
+        double before = n_commits();
+        fx_step();
+        clock_fake_advance(&fx.clock, 50000);
+        fx_settle();
+        assert_true(n_commits() == before); // not yet
+        clock_fake_advance(&fx.clock, 50002);
+        fx_settle();
+        assert_true(n_commits() == before + 1);
+        for (int i = 0; i < N; i++) {
+            const struct session *s = fx_session(id_of(i));
+            assert_int_equal(s->saved_seq, event_log_seq(&s->events));
+        }
+    }
+    fx_teardown();
+}
+
+// When all answers of such a commit wait, they do not come before a token that was drawn.
+static void tokens_come_before_the_rest_of_the_answers(void **state) {
+    start_turns(100000);
+    struct follower *f = fx_follower(2, id_of(0));
+    fx_attach(2, id_of(0), 0);
+    clock_fake_advance(&fx.clock, 200000);
+    fx_settle();
+    double before = n_commits();
+    fake_step();
+    sessions_poll(fx.ss);
+    clock_fake_advance(&fx.clock, 100002);
+    sessions_poll(fx.ss);
+    size_t n = store_n_waiting(fx.ss->store);
+    assert_int_equal(n, N);
+    for (int ms = 0; n_commits() == before && ms < 10000; ms++) usleep(1000);
+    usleep(2000); // and its answers are in the queue
+    int polls = 0;
+    while (store_n_waiting(fx.ss->store) > 0) {
+        int64_t last = f->last;
+        fake_step();
+        int64_t next = sessions_poll(fx.ss);
+        assert_int_equal(f->last, last + 1);
+        size_t left = store_n_waiting(fx.ss->store);
+        assert_true(n - left <= 8);
+        if (left > 0) assert_int_equal(next, 0); // there is more: at once
+        n = left;
+        polls++;
+    }
+    assert_true(polls >= N / 8);
+    fx_teardown();
+}
+
+static void a_delta_says_when_its_token_was_drawn(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    struct follower *f = fx_follower(1, "s");
+    fake.time_us = clock_mono_us(&fx.clock.clock);
+    fake.default_tokens = 100;
+    fx_start(1, "s", "long");
+    fx_settle();
+    for (int i = 0; i < 40; i++) {
+        clock_fake_advance(&fx.clock, 1000);
+        fx_step();
+        if (f->n_deltas > 0) assert_int_equal(f->last_drawn_us, fake.time_us);
+    }
+    assert_true(f->n_deltas > 20);
+    // Who comes later has waited for none of those that were there.
+    clock_fake_advance(&fx.clock, 10);
+    struct follower *late = fx_follower(2, "s");
+    fx_attach(2, "s", 0);
+    assert_int_equal(late->turns[0].n_ids, f->turns[0].n_ids);
+    assert_int_equal(late->last_drawn_us, 0);
+    clock_fake_advance(&fx.clock, 1000);
+    fx_step();
+    assert_int_equal(late->last_drawn_us, fake.time_us);
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_of_many_sessions_are_one_commit),
+        cmocka_unit_test(tokens_come_before_the_rest_of_the_answers),
+        cmocka_unit_test(a_delta_says_when_its_token_was_drawn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
