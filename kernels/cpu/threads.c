@@ -143,6 +143,7 @@ static void wait_for_work(struct threads *t, struct worker *me) {
 static void *worker_main(void *arg) {
     struct worker *w = arg;
     struct threads *t = w->pool;
+    pthread_setname_np(pthread_self(), "parley-worker");
     while (!atomic_load(&t->stop)) {
         work(t, w);
         wait_for_work(t, w);
