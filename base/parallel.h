@@ -1,5 +1,5 @@
 // A long piece of work in ranges, on threads that are made for it: for what happens while a model
-// is opened (reading, copying), not for what serves.
+// is opened, or a cache is read from its file; not for steps.
 #pragma once
 #include <stdint.h>
 

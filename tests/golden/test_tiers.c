@@ -118,6 +118,42 @@ static void test_another_end(void **state) {
     free(got.data);
 }
 
+// Which way is cheaper is decided by what both have taken: copies that are slower than computing
+// are not waited for.
+static void test_the_cheapest_way(void **state) {
+    static struct outcome o;
+    static const struct {
+        double load_rate, prefill_rate; // bytes and tokens per microsecond
+        enum engine_cache_source source;
+    } cases[] = {
+        {1e4, 1e-3, CACHE_HOST},
+        {1e-6, 1e-3, CACHE_RECOMPUTED},
+        {0, 1e-3, CACHE_HOST}, // not measured yet: to be measured
+        {1e-6, 0, CACHE_HOST},
+    };
+    int32_t log[130];
+    struct engine *e = tiered(*state, 16, 200, 200);
+    seed = 9;
+    random_log(e, log, 130);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct engine_turn t = turn_for(e, 3, log, 100, 0, 4);
+        t.score_only = true;
+        run_turn(e, &t, &o);
+        engine_sequence_park(e, 3);
+        assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
+        e->instance.tiers.load_rate = cases[i].load_rate;
+        e->instance.tiers.prefill_rate = cases[i].prefill_rate;
+        t = turn_for(e, 3, log, 110, 0, 4);
+        t.n_input = 10;
+        t.score_only = true;
+        run_turn(e, &t, &o);
+        assert_int_equal(o.source, cases[i].source);
+        assert_int_equal(o.n_cached, o.source == CACHE_HOST ? 100 : 0);
+        release(e, 3);
+    }
+    engine_close(e);
+}
+
 // --- a hint
 // ----------------------------------------------------------------------------------------------------
 
@@ -261,6 +297,7 @@ int main(void) {
         {"fixture: parked after every turn", test_parked_after_every_turn, NULL, NULL,
          (void *)models[0]},
         {"fixture: another end", test_another_end, NULL, NULL, (void *)models[0]},
+        {"fixture: the cheapest way", test_the_cheapest_way, NULL, NULL, (void *)models[0]},
         {"fixture: a hint brings it back", test_a_hint_brings_it_back, NULL, NULL,
          (void *)models[0]},
         {"fixture: copied while it goes on", test_copied_while_it_goes_on, NULL, NULL,
