@@ -182,10 +182,10 @@ static struct tensor scales_of(const struct tensor *t, const struct tweak *k, co
     return s;
 }
 
-static void write_value(struct safetensors_writer *w, enum dtype t, float v) {
+static size_t put_value(unsigned char *to, enum dtype t, float v) {
     uint16_t half = t == DTYPE_BF16 ? bf16_from_f32(v) : f16_from_f32(v);
-    const void *p = t == DTYPE_F32 ? (const void *)&v : &half;
-    assert_int_equal(safetensors_write(w, p, dtype_size(t), NULL), 0);
+    memcpy(to, t == DTYPE_F32 ? (const void *)&v : &half, dtype_size(t));
+    return dtype_size(t);
 }
 
 static void write_model(const struct tweak *k) {
@@ -207,16 +207,20 @@ static void write_model(const struct tweak *k) {
             list[n++] = (struct tensor){.name = names[2 * t + 1], .dtype = DTYPE_F32};
     }
     assert_int_equal(safetensors_create(&w, tmp_path(&dir, "model.safetensors"), list, n, &err), 0);
-    for (size_t t = 0; t < n; t++)
+    for (size_t t = 0; t < n; t++) {
+        static unsigned char bytes[WIDTH * FFN * sizeof(float)]; // of the largest tensor
+        size_t len = 0;
         for (int64_t i = 0; i < count_of(&list[t]); i++) {
             uint8_t q = is(list[t].name, k->nan_weight) && i == 77 ? 0xff : code(i);
             bool scale = strstr(list[t].name, "_scale") != NULL;
             float v = scale && i == 0 && k->first_scale != 0 ? k->first_scale : scale_value(i);
             if (list[t].dtype == DTYPE_F8_E4M3)
-                assert_int_equal(safetensors_write(w, &q, 1, &err), 0);
+                bytes[len++] = q;
             else
-                write_value(w, list[t].dtype, v);
+                len += put_value(bytes + len, list[t].dtype, v);
         }
+        assert_int_equal(safetensors_write(w, bytes, len, &err), 0);
+    }
     assert_int_equal(safetensors_finish(w, &err), 0);
     assert_true((size_t)snprintf(config, sizeof config, llama_config, k->quantization) <
                 sizeof config);

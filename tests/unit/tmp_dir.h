@@ -1,4 +1,5 @@
-// A scratch folder for tests that read files: made under /tmp, removed with everything in it.
+// A scratch folder for tests that read files: made under TMPDIR or /tmp, removed with everything in
+// it.
 #pragma once
 #include <dirent.h>
 #include <setjmp.h>
@@ -14,16 +15,18 @@
 #include <cmocka.h>
 
 struct tmp_dir {
-    char path[64];
+    char path[200];
 };
 
 static inline void tmp_dir_open(struct tmp_dir *d) {
-    strcpy(d->path, "/tmp/parley-test-XXXXXX");
+    const char *under = getenv("TMPDIR");
+    int n = snprintf(d->path, sizeof d->path, "%s/parley-test-XXXXXX", under ? under : "/tmp");
+    assert_true(n < (int)sizeof d->path);
     assert_non_null(mkdtemp(d->path));
 }
 
 static inline void tmp_dir_close(struct tmp_dir *d) {
-    char path[400];
+    char path[500];
     DIR *dir = opendir(d->path);
     assert_non_null(dir);
     for (struct dirent *e; (e = readdir(dir));) {
