@@ -22,9 +22,14 @@ endif
 # --- compiler -------------------------------------------------------------------------------------------
 PKGS     := libwebsockets libuv libedit libcjson sqlite3 libpcre2-8 libutf8proc openssl zlib
 CFLAGS_release := -O3 -g
-CFLAGS_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DPARLEY_DEBUG_KV
-CFLAGS_tsan    := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
-CFLAGS_fuzz    := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+# The sanitizers' builds are three of the four that .ci/run waits for. -g1 has what their reports show: functions and
+# lines. What a null pointer, a pointer past its object and one that wrapped round point at is found by
+# AddressSanitizer where it is used; looking for it at every expression as well takes twice the compiler's time. What
+# reads hostile input has those checks too, in the fuzz targets.
+CFLAGS_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize=null,object-size,pointer-overflow \
+                  -fno-sanitize-recover=undefined -fno-omit-frame-pointer -DPARLEY_DEBUG_KV
+CFLAGS_tsan    := -O1 -g1 -fsanitize=thread -fno-omit-frame-pointer
+CFLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 # -ffp-contract=off: a fused multiply-add is written where it is meant, so that twins give the same bits.
 CFLAGS   := -std=gnu17 -I. -I$(B)/gen -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla \
             -Wmissing-prototypes -Wno-unused-parameter -ffp-contract=off -fno-math-errno -pthread \
@@ -40,11 +45,18 @@ $(B)/%_vnni512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512v
 $(B)/%_amx.o:    CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mavx512vnni \
                  -mamx-tile -mamx-bf16 -mamx-int8 -mfma -mf16c
 
-# A sanitizer's run of the arithmetic is most of what its tests wait for: half as long with -O2.
-$(B)/kernels/cpu/%.o: CFLAGS += $(if $(filter asan tsan,$(VARIANT)),-O2)
+# A sanitizer's run of the arithmetic is most of what its tests wait for: half as long with -O2. Vectors of sums stay in
+# registers where nobody looks at the scopes they end with; they are in memory otherwise, and the program three times as
+# slow. The loops for AVX2 and AVX-512 are the text of kernels_portable.c, which UndefinedBehaviorSanitizer reads.
+$(B)/kernels/cpu/%.o: CFLAGS += $(if $(filter asan tsan,$(VARIANT)),-O2) \
+                      $(if $(filter asan,$(VARIANT)),-fno-sanitize-address-use-after-scope)
+$(B)/kernels/cpu/kernels_avx2.o $(B)/kernels/cpu/kernels_avx512.o: \
+    CFLAGS += $(if $(filter asan,$(VARIANT)),-fno-sanitize=undefined)
 
-# What a test does itself need not be fast; its compilation is a third of a build's otherwise.
-$(B)/tests/%.o:       CFLAGS += -O1
+# What a test does itself need not be fast, but for the ops' plain twins; its compilation is a third of a build's
+# otherwise.
+$(B)/tests/%.o:       CFLAGS += -O0
+$(B)/tests/ops/%.o:   CFLAGS += -O1
 $(B)/tests/bench/%.o: CFLAGS += -O3
 
 # --- CUDA: the runtime is linked in, the driver and cuBLASLt are looked for when a GPU is opened, so that
