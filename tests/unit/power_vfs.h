@@ -53,6 +53,13 @@ static sqlite3_vfs *pv_real;
 
 // --- the model ---------------------------------------------------------------
 
+// What so long a file is given: a log grows by half a page at a time, and is not moved each time.
+static size_t pv_cap(sqlite3_int64 len) {
+    size_t cap = 4096;
+    while (cap < (size_t)len) cap *= 2;
+    return cap;
+}
+
 static struct pv_disk_file *pv_find(const char *name, bool add) {
     for (int i = 0; i < pv.n_files; i++)
         if (strcmp(pv.files[i].name, name) == 0) return &pv.files[i];
@@ -64,7 +71,8 @@ static struct pv_disk_file *pv_find(const char *name, bool add) {
     if (buf_read_file(&b, name, 1 << 28, NULL) == 0) { // made by somebody else
         f->len = (sqlite3_int64)b.len;
         f->synced = true;
-        f->bytes = (unsigned char *)buf_take(&b, NULL);
+        f->bytes = malloc(pv_cap(f->len));
+        if (b.len) memcpy(f->bytes, b.data, b.len);
     }
     buf_release(&b);
     return f;
@@ -73,7 +81,7 @@ static struct pv_disk_file *pv_find(const char *name, bool add) {
 static void pv_apply(unsigned char **bytes, sqlite3_int64 *len, const struct pv_write *w) {
     sqlite3_int64 end = w->len < 0 ? w->at : w->at + w->len;
     if (w->len < 0 ? end < *len : end > *len) {
-        *bytes = realloc(*bytes, (size_t)end + 1);
+        if (!*bytes || pv_cap(end) != pv_cap(*len)) *bytes = realloc(*bytes, pv_cap(end));
         if (end > *len) memset(*bytes + *len, 0, (size_t)(end - *len));
         *len = end;
     }
@@ -116,7 +124,7 @@ static void pv_reset(void) {
 // What may be left of a file. Keeps each part of an unsynced write with probability keep/4.
 static unsigned char *pv_cut(const struct pv_disk_file *f, int keep, unsigned *seed,
                              sqlite3_int64 *len) {
-    unsigned char *bytes = malloc((size_t)f->len + 1);
+    unsigned char *bytes = malloc(pv_cap(f->len));
     *len = f->len;
     if (f->len) memcpy(bytes, f->bytes, (size_t)f->len);
     int *order = malloc((size_t)(f->n + 1) * sizeof *order);

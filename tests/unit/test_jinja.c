@@ -90,10 +90,14 @@ static void test_soon_over(void **state) {
 }
 
 static void test_hostile(void **state) {
-    jinja_more_steps = 10000000;
     struct timespec from, to;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
-    JINJA_CHECK(hostile);
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        // One that ends by the bound of steps does so after fewer, too.
+        bool by_steps = strcmp(hostile[i].want, "too many steps") == 0;
+        jinja_more_steps = by_steps ? test_scaled(10000000) : 10000000;
+        jinja_check(&hostile[i], 1);
+    }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     jinja_more_steps = 0;
     assert_true(to.tv_sec - from.tv_sec <
