@@ -1,6 +1,5 @@
 #!/bin/bash
-# Runs the suites named and ends with `N passed, N failed`: TEST_JOBS programs at a time (as many as there are
-# processors; one where they share a GPU or a screen), each line with the seconds that it took. Logs stay in
+# Runs the suites named and ends with `N passed, N failed`; each line has the seconds that it took. Logs stay in
 # BUILD/test-logs; those of failures are shown.
 # usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|sanitize|threads|e2e|e2e-threads|page|fuzz ...
 # --times: at the end what took most processor time, and the sums of it.
@@ -8,6 +7,11 @@
 # sanitize: compute-sanitizer over the op tests, shortened (make check-cuda-sanitize).
 # threads, e2e-threads: what several threads do at once, for ThreadSanitizer.
 # A program that crashes, times out or says nothing counts as a failure of its own: silence never passes.
+#
+# Programs run in lanes, all of them at once: those that compute, those that talk to a server, and those that drive a
+# browser. Whoever talks or draws waits half of the time, and is waited for by the clock: so those that compute get what
+# the others leave of the processors, and are one more, as some of them wait too. TEST_JOBS programs of a lane run at a
+# time, as many as there are processors; TEST_JOBS=1 is one program at a time in all.
 set -u
 times=0
 [ "${1:-}" = --times ] && times=1 && shift
@@ -16,9 +20,18 @@ shift
 logs=$build/test-logs
 jobs=${TEST_JOBS:-$(nproc)}
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# Hundreds of databases and model folders: where files are memory, and there is enough of it, their syncing costs
+# nothing. What a disk does when it fails, or loses power, is played by the tests themselves.
+memory=""
+if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt $((4 << 20)) ] 2>/dev/null; then
+    memory=$(mktemp -d /dev/shm/parley-tests-XXXXXX) && export TMPDIR=$memory
+fi
+trap 'rm -rf "$scratch" ${memory:+"$memory"}' EXIT
 mkdir -p "$logs"
-passed=0 failed=0 running=0
+passed=0 failed=0
+# What AddressSanitizer keeps of freed memory, and of each allocation's callers. Its defaults, 256 MB and 30, cost a
+# fifth of the time: every allocation is of pages that nobody has touched.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=32:malloc_context_size=12}
 
 count() { # count NAME STATUS PASSED FAILED LOG SECONDS
     local p=${3:-0} f=${4:-0}
@@ -33,27 +46,60 @@ count() { # count NAME STATUS PASSED FAILED LOG SECONDS
     fi
 }
 
-# Jobs: each runs in the background with its output in a log; the kind of program says how its results are read there.
-start() { # start KIND NAME LOG COMMAND...: once fewer than $jobs are running
-    local kind=$1 name=$2 log=$3
+# Jobs: each waits in its lane for its turn, then runs in the background with its output in a log; the kind of program
+# says how its results are read there.
+lanes=(page talk compute)
+declare -A running=([page]=0 [talk]=0 [compute]=0) room=([page]=$jobs [talk]=$jobs [compute]=$((jobs + 1)))
+declare -A waiting=([page]="" [talk]="" [compute]="") # numbers of jobs, in order
+n_jobs=0 n_running=0
+# Those that take longest go first, so that none is left over at the end with a processor to itself.
+longest=" unit/test_power golden/test_tiers golden/test_invariants golden/test_sessions_tree unit/test_isolation
+ unit/test_tokenizer_time unit/test_sessions_memory ops/test_linear_fp8 ops/test_attention e2e/admission e2e/replay
+ e2e/concurrency e2e/streams e2e/crash e2e/cli e2e/memory e2e/wire_flow page/branching page/access page/render "
+
+enter() { # enter LANE KIND NAME LOG COMMAND...
+    local lane=$1 job=$((++n_jobs))
+    shift
+    printf '%s\n' "$lane" "$1" "$2" "$3" >"$scratch/$job.job"
+    case $longest in
+    *[[:space:]]$2[[:space:]]*) waiting[$lane]="$job ${waiting[$lane]}" ;;
+    *) waiting[$lane]+="$job " ;;
+    esac
     shift 3
-    while [ "$running" -ge "$jobs" ]; do finish_one; done
-    ( TIMEFORMAT='%R %U %S'
-      { time "$@" >"$log" 2>&1; echo $? >"$scratch/$BASHPID.status"; } 2>"$scratch/$BASHPID.time" ) &
-    printf '%s\n' "$kind" "$name" "$log" >"$scratch/$!.job"
-    running=$((running + 1))
+    printf '%q ' "$@" >"$scratch/$job.command"
+}
+start_some() { # whoever has room
+    local lane job rest
+    for lane in "${lanes[@]}"; do
+        while [ "${running[$lane]}" -lt "${room[$lane]}" ] && [ -n "${waiting[$lane]}" ]; do
+            [ "$jobs" = 1 ] && [ "$n_running" -gt 0 ] && return
+            read -r job rest <<<"${waiting[$lane]}"
+            waiting[$lane]=${rest:+$rest }
+            ( [ "$lane" = compute ] && renice -n 5 "$BASHPID" >/dev/null
+              { read -r _; read -r _; read -r _; read -r log; } <"$scratch/$job.job"
+              TIMEFORMAT='%R %U %S'
+              { time eval "$(cat "$scratch/$job.command")" >"$log" 2>&1; echo $? >"$scratch/$job.status"; } 2>"$scratch/$job.time" ) &
+            echo "$job" >"$scratch/$!.pid"
+            running[$lane]=$((running[$lane] + 1)) n_running=$((n_running + 1))
+        done
+    done
 }
 finish_one() {
-    local pid kind name log status seconds user system
+    local pid job lane kind name log status seconds user system
     wait -n -p pid
-    running=$((running - 1))
-    { read -r kind; read -r name; read -r log; } <"$scratch/$pid.job"
-    status=$(cat "$scratch/$pid.status" 2>/dev/null || echo 255)
-    read -r seconds user system < <(tail -n 1 "$scratch/$pid.time")
+    read -r job <"$scratch/$pid.pid"
+    { read -r lane; read -r kind; read -r name; read -r log; } <"$scratch/$job.job"
+    running[$lane]=$((running[$lane] - 1)) n_running=$((n_running - 1))
+    start_some
+    status=$(cat "$scratch/$job.status" 2>/dev/null || echo 255)
+    read -r seconds user system < <(tail -n 1 "$scratch/$job.time")
     echo "$user $system $seconds $name" >>"$scratch/times"
     "${kind}_result" "$name" "$status" "$log" "$seconds"
 }
-finish_all() { while [ "$running" -gt 0 ]; do finish_one; done; }
+finish_all() {
+    start_some
+    while [ "$n_running" -gt 0 ]; do finish_one; done
+}
 
 cmocka_result() { # NAME STATUS LOG SECONDS
     if [ "$2" = 0 ] && ! grep -q '^\[       OK \]' "$3" && grep -q '^\[  SKIPPED \]' "$3"; then
@@ -69,18 +115,22 @@ cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests
     label=${PARLEY_TEST_COMPUTE:+-$PARLEY_TEST_COMPUTE}
     for program in $(if [ $# = 0 ]; then ls "$build/tests/$folder"/test_*; else printf "$build/tests/$folder/test_%s\n" "$@"; fi); do
         case $program in *.o | *.d) continue ;; esac
-        start cmocka "$folder/${program##*/}$label" "$logs/$folder-${program##*/}$label.log" timeout "${TEST_TIMEOUT:-600}" "$program"
+        enter compute cmocka "$folder/${program##*/}$label" "$logs/$folder-${program##*/}$label.log" timeout "${TEST_TIMEOUT:-600}" "$program"
     done
+    [ -z "$label${PARLEY_TEST_DETERMINISTIC:-}" ] || finish_all # while the variables stand
 }
 node_result() { # NAME STATUS LOG SECONDS
     count "$1" "$2" "$(awk '/^# pass /{n=$3} END{print n+0}' "$3")" "$(awk '/^# fail /{n=$3} END{print n+0}' "$3")" "$3" "$4"
 }
-node_tests() { # node_tests NAME FILE...
-    local name=$1
-    shift
+node_tests() { # node_tests LANE NAME FILE...
+    local lane=$1 name=$2 threads=()
+    shift 2
     [ -d tests/e2e/node_modules ] || (cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
-    PARLEY=$PWD/$build/parley start node "$name" "$logs/${name//\//-}.log" \
-        timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
+    # Where several servers share the processors, one's two threads wait for each other's turn at them most of the
+    # time. Threads are what unit, golden and e2e-threads try.
+    [ "$suite" = e2e ] && [ "$jobs" -gt 1 ] && threads=("PARLEY_THREADS=${PARLEY_THREADS:-1}")
+    enter "$lane" node "$name" "$logs/${name//\//-}.log" \
+        env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
 }
 gpu_result() { node_result "$@"; } # it ends as node's do
 # One of compute-sanitizer's tools over an op test, or over one of its parts. cuBLASLt's kernels are not ours, and write
@@ -92,7 +142,7 @@ sanitize() { # sanitize TOOL NAME [PART]
     [ "$1" = memcheck ] && options+=(--report-api-errors no) # running out of memory is tried, too
     [ "$2" = cuda_linear ] && [ "$1" != memcheck ] && with+=(PARLEY_TEST_DETERMINISTIC=1)
     [ "$2" = cuda_draw ] && with+=(PARLEY_TEST_COMPUTE=f32 PARLEY_TEST_DETERMINISTIC=1)
-    start cmocka "$label" "$logs/${label/\//-}.log" timeout "${TEST_TIMEOUT:-1800}" env "${with[@]}" \
+    enter compute cmocka "$label" "$logs/${label/\//-}.log" timeout "${TEST_TIMEOUT:-1800}" env "${with[@]}" \
         "$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)" --tool "$1" "${options[@]}" \
         "$build/tests/ops/test_$2"
 }
@@ -114,8 +164,8 @@ fuzz() {
         name=${program##*/fuzz_}
         for runs in 0 "${FUZZ_RUNS:-10000}"; do
             found=$scratch/fuzz-$name-$runs && mkdir -p "$found"
-            ASAN_OPTIONS=quarantine_size_mb=16 start fuzz "fuzz/$name $([ "$runs" = 0 ] && echo corpus || echo "$runs runs")" \
-                "$logs/fuzz-$name-$runs.log" timeout "${TEST_TIMEOUT:-600}" "$program" \
+            enter compute fuzz "fuzz/$name $([ "$runs" = 0 ] && echo corpus || echo "$runs runs")" "$logs/fuzz-$name-$runs.log" \
+                env ASAN_OPTIONS=quarantine_size_mb=16 timeout "${TEST_TIMEOUT:-600}" "$program" \
                 $([ -f "tests/fuzz/$name.dict" ] && echo "-dict=tests/fuzz/$name.dict") -seed=1 -runs="$runs" -timeout=20 \
                 -rss_limit_mb=1024 -artifact_prefix="$logs/fuzz-$name-" "$found" "tests/fuzz/corpus/$name"
         done
@@ -132,8 +182,8 @@ for suite in "$@"; do
         PARLEY_TEST_COMPUTE=bf16 cmocka golden models
         PARLEY_TEST_COMPUTE=f16 cmocka golden models
         if nvidia-smi -L >/dev/null 2>&1; then
-            PARLEY=$PWD/$build/parley FAULT=$PWD/$build/tests/gpu/fault.so CUDA_FAULT_CODE=$PWD/$build/tests/gpu/trap.fatbin \
-                start gpu gpu/serve "$logs/gpu-serve.log" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
+            enter compute gpu gpu/serve "$logs/gpu-serve.log" env "PARLEY=$PWD/$build/parley" \
+                "FAULT=$PWD/$build/tests/gpu/fault.so" "CUDA_FAULT_CODE=$PWD/$build/tests/gpu/trap.fatbin" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
         else
             printf '  skip  %-34s      no GPU here: not run\n' gpu/serve
         fi
@@ -150,22 +200,18 @@ for suite in "$@"; do
         ;;
     threads) cmocka unit ${THREADED:?make check-tsan names the programs} ;;
     e2e-threads)
-        for name in concurrency streams turns crash; do node_tests "e2e/$name" "tests/e2e/$name.test.mjs"; done
+        for name in concurrency streams turns crash; do node_tests talk "e2e/$name" "tests/e2e/$name.test.mjs"; done
         ;;
-    layers) start layers layers "$logs/layers.log" tests/check_layers.sh ;;
+    layers) enter compute layers layers "$logs/layers.log" tests/check_layers.sh ;;
     fuzz) fuzz ;;
     e2e)
-        # Where several servers share the processors, one's two threads wait for each other's turn at them most of the
-        # time. Threads are what unit, golden and e2e-threads try.
-        [ "$jobs" -gt 1 ] && export PARLEY_THREADS=${PARLEY_THREADS:-1}
-        for file in tests/e2e/*.test.mjs; do node_tests "e2e/$(basename "$file" .test.mjs)" "$file"; done
+        for file in tests/e2e/*.test.mjs; do node_tests talk "e2e/$(basename "$file" .test.mjs)" "$file"; done
         ;;
     page)
-        jobs=1 # a browser, its pages and a server fill the processors, and frames are counted
         # tests/e2e/page/browser_path.mjs looks in the same places.
         [ -n "${CHROMIUM:-}" ] || command -v chromium google-chrome google-chrome-stable >/dev/null ||
             (cd tests/e2e/page/chromium && [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
-        for file in tests/e2e/page/*.test.mjs; do node_tests "page/$(basename "$file" .test.mjs)" "$file"; done
+        for file in tests/e2e/page/*.test.mjs; do node_tests page "page/$(basename "$file" .test.mjs)" "$file"; done
         ;;
     *) echo "unknown suite: $suite" >&2; exit 2 ;;
     esac

@@ -22,7 +22,7 @@ async function converse(client, i, think, start) {
   const got = [];
   const take = async (follower, begin) => {
     await think();
-    const turn = await follower.done(await start(begin), 300000);
+    const turn = await follower.done(await start(begin));
     got.push(transcript(turn));
     return turn;
   };

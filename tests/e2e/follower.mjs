@@ -1,6 +1,6 @@
 // One session as a reader sees it who may come back on another connection: every event exactly once, in order, without
 // a gap, and the turns that the events tell of. Any number of followers can share a connection.
-import { until } from './harness.mjs';
+import { patience, until } from './harness.mjs';
 
 const events = new Set(['session.opened', 'session.updated', 'session.closed', 'session.evicted', 'session.parked', 'session.rewound', 'turn.queued', 'turn.started',
   'turn.delta', 'turn.done']);
@@ -119,7 +119,7 @@ export class Follower {
   }
 
   /** Waits until check(this) gives something truthy. */
-  async wait(what, check, timeoutMs = 60000) {
+  async wait(what, check, timeoutMs = patience) {
     const value = await until(`${what} (session ${this.session}, after event ${this.seq})`, async () => {
       if (this.fault) throw this.fault;
       const closed = this.client && this.client.closeCode !== undefined; // asked first: what came before it counts

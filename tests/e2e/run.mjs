@@ -1,6 +1,6 @@
 // One run of the program, as a shell would: exit status, standard output, standard error.
 import { spawn } from 'node:child_process';
-import { parley, root } from './harness.mjs';
+import { parley, patience, root } from './harness.mjs';
 
 /** { input, timeoutMs, wrap: ['prlimit', ...], env } */
 export function run(args, options = {}) {
@@ -11,7 +11,7 @@ export function run(args, options = {}) {
   child.stderr.setEncoding('utf8').on('data', (text) => { result.stderr += text; });
   child.stdin.on('error', () => {}); // it may end without reading
   child.stdin.end(options.input ?? '');
-  const timer = setTimeout(() => { result.timedOut = true; child.kill('SIGKILL'); }, options.timeoutMs ?? 60000);
+  const timer = setTimeout(() => { result.timedOut = true; child.kill('SIGKILL'); }, options.timeoutMs ?? patience);
   return new Promise((resolve) => child.once('close', (code, signal) => {
     clearTimeout(timer);
     resolve({ ...result, code, signal });
