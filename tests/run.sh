@@ -24,13 +24,13 @@ scratch=$(mktemp -d)
 # nothing. What a disk does when it fails, or loses power, is played by the tests themselves.
 memory=""
 if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt $((4 << 20)) ] 2>/dev/null; then
-    memory=$(mktemp -d /dev/shm/parley-tests-XXXXXX) && export TMPDIR=$memory
+    memory=$(mktemp -d /dev/shm/parley-tests-XXXXXX) && chmod 1777 "$memory" && export TMPDIR=$memory # as /tmp is
 fi
 trap 'rm -rf "$scratch" ${memory:+"$memory"}' EXIT
 mkdir -p "$logs"
 passed=0 failed=0
-# What AddressSanitizer keeps of freed memory, and of each allocation's callers. Its defaults, 256 MB and 30, cost a
-# fifth of the time: every allocation is of pages that nobody has touched.
+# What AddressSanitizer keeps of freed memory, and of each allocation's callers: its defaults, 256 MB and 30, are much for
+# two dozen programs at once and their caches.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=32:malloc_context_size=12}
 
 count() { # count NAME STATUS PASSED FAILED LOG SECONDS

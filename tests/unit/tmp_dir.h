@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 struct tmp_dir {
-    char path[100];
+    char path[80];
 };
 
 static inline void tmp_dir_open(struct tmp_dir *d) {
