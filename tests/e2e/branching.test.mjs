@@ -5,7 +5,8 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
-import { Server, parley, root, temporaryFolder, until } from './harness.mjs';
+import { Follower, transcript } from './follower.mjs';
+import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
@@ -232,6 +233,51 @@ test('a fork goes its own way', async (t) => {
   await client.request({ type: 'turn.cancel', session: id });
   const found = await client.request({ type: 'session.list', query: 'said otherwise' });
   assert.equal(found.sessions.length, 3);
+});
+
+test('many forks of one session at once, under load, wherever its cache is: each as if it were alone', async (t) => {
+  const lines = ['My name is Zora.', 'Hello!', 'Tell me a joke.', 'What is 2 plus 3?', 'Thank you.'];
+  const sampling = { temperature: 1, seed: '11', max_tokens: 16, ignore_eos: true, logprobs: true };
+  const converse = async (client) => {
+    const follower = await Follower.open(client, { sampling });
+    for (const line of lines) await follower.say(line);
+    return follower;
+  };
+  const ask = (copy) => copy.say('What is my name?');
+  const calm = await Server.start(t, { args: unlimited });
+  const quiet = await calm.connect();
+  const alone = await converse(quiet);
+  const want = [];
+  for (let turn = 0; turn < lines.length; turn++) want.push(transcript(await ask(await Follower.fork(quiet, alone.session, turn))));
+  await calm.stop();
+
+  const seen = new Set();
+  for (const host of ['64MiB', '0']) {
+    const folder = temporaryFolder(t);
+    const server = await Server.start(t, { db: path.join(folder, 'parley.db'), args: [...unlimited, '--host-cache-bytes', host,
+      '--snapshot-dir', path.join(folder, 'snapshots'), '--max-sequence-idle-microseconds', '20000', '--max-sequences', '8'] });
+    const source = await converse(await server.connect());
+    let over = false;
+    const noise = [0, 1].map(async (i) => { // others talk, and the source goes on itself
+      const other = i ? await Follower.open(await server.connect(), { sampling: { ...sampling, max_tokens: 60 } }) : source;
+      while (!over) await other.say('Tell me a story.').catch((error) => { if (error.answer?.code !== 'session_full') throw error; over = true; });
+    });
+    const clients = await Promise.all([0, 1, 2].map(() => server.connect()));
+    for (let round = 0; round < few(3); round++) {
+      await Promise.all(Array.from({ length: 2 * lines.length }, async (_, i) => {
+        const copy = await Follower.fork(clients[i % 3], source.session, i % lines.length);
+        if (i % 2) await new Promise((resolve) => setTimeout(resolve, 15 * i)); // some have left the device by then
+        const turn = await ask(copy);
+        assert.deepEqual(transcript(turn), want[i % lines.length], `fork at turn ${i % lines.length}`);
+        seen.add(turn.done.cache.source);
+      }));
+    }
+    over = true;
+    await Promise.all(noise);
+    await server.stop();
+  }
+  assert.ok(seen.has('kept') || seen.has('host'), [...seen].join());
+  t.diagnostic(`caches: ${[...seen].join(', ')}`);
 });
 
 test('every tab hears of it in order, also after a restart', async (t) => {
