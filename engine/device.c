@@ -54,6 +54,19 @@ int backend_cuda_count(void) {
 }
 #endif
 
+static int open_cpu(struct backend **out, const struct device_options *o, struct err *err) {
+    enum dtype compute = DTYPE_F32;
+    if (o->compute_dtype && strcmp(o->compute_dtype, "auto") == 0 && o->bf16_matrices) {
+        struct err why = {0};
+        int rc = backend_cpu_open_for(out, DTYPE_BF16, o->n_threads, o->isa, &why);
+        // Not here, then. Where that is not the reason, the second attempt says it again.
+        if (rc != E_UNSUPPORTED) return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
+    } else {
+        TRY(parse_compute(o->compute_dtype, DTYPE_F32, &compute, err));
+    }
+    return backend_cpu_open_for(out, compute, o->n_threads, o->isa, err);
+}
+
 int device_open(struct backend **out, const struct device_options *o, struct err *err) {
     int n = DEVICE_CPU;
     TRY(parse_device(o->device, &n, err));
@@ -65,8 +78,5 @@ int device_open(struct backend **out, const struct device_options *o, struct err
             return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
         log_warn("engine.no_gpu", "%s: on the CPU then", why.text);
     }
-    // On the CPU auto is F32 whatever the model's weights are: only that keeps to the references.
-    enum dtype compute = DTYPE_F32;
-    TRY(parse_compute(o->compute_dtype, DTYPE_F32, &compute, err));
-    return backend_cpu_open_for(out, compute, o->n_threads, o->isa, err);
+    return open_cpu(out, o, err);
 }

@@ -6,9 +6,10 @@ struct device_options {
     const char *device;        // "auto", "cpu", "cuda" (the first GPU) or "cuda:N"; NULL: "auto"
     const char *isa;           // of the CPU
     int n_threads;             // of the CPU
-    const char *compute_dtype; // "auto" (a GPU: the model's; the CPU: f32), "f32", "bf16", and on a
-                               // GPU "f16"; NULL: "auto"
-    enum dtype model_dtype;    // the model's
+    const char *compute_dtype; // "auto", "f32", "bf16", and on a GPU "f16". NULL: "auto" on a GPU,
+                               // "f32" on the CPU
+    enum dtype model_dtype;    // the model's: what auto is on a GPU
+    bool bf16_matrices;        // all of them: auto is bf16 on a CPU that multiplies bf16, else f32
     bool deterministic;        // of a GPU
 };
 

@@ -366,6 +366,24 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     return 0;
 }
 
+// Whether the folder's matrices are bf16, all of them: of what computes in bf16 none may be other.
+// Integers and bytes are masks and the like. What is wrong with the folder model_load says.
+static bool matrices_are_bf16(const char *model_dir) {
+    struct checkpoint *cp;
+    struct err why = {0};
+    bool any = false, other = false;
+    if (checkpoint_open(&cp, model_dir, &why) < 0) return false;
+    for (size_t i = 0; i < checkpoint_count(cp); i++) {
+        const struct tensor *t = checkpoint_at(cp, i);
+        if (t->n_dims < 2) continue;
+        any = any || t->dtype == DTYPE_BF16;
+        other = other || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_I8 ||
+                t->dtype == DTYPE_F8_E4M3;
+    }
+    checkpoint_close(cp);
+    return any && !other;
+}
+
 // The GPU computes in the model's dtype, so the configuration is looked at before the device is
 // opened; model_load says what is wrong with it.
 static int open_backend(struct engine *e, const struct engine_options *o, struct err *err) {
@@ -378,6 +396,8 @@ static int open_backend(struct engine *e, const struct engine_options *o, struct
                                .deterministic = o->deterministic};
     int rc = model_config_load(mc, o->model_dir, err);
     d.model_dtype = mc->dtype;
+    d.bf16_matrices = rc == 0 && o->weight_format == WEIGHTS_OWN && !mc->int8 && !mc->fp8 &&
+                      matrices_are_bf16(o->model_dir);
     if (rc == 0) rc = device_open(&e->backend, &d, err);
     if (rc == 0) {
         snprintf(e->backend_name, sizeof e->backend_name, "%s: %s", e->backend->ops->name,

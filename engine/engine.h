@@ -26,12 +26,14 @@ struct engine;
 struct metrics;
 
 struct engine_options {
-    const char *model_dir;      // borrowed until engine_open returns, as all strings here
-    const char *chat_template;  // NULL: the model's own; else a built-in form's name or a file
-    const char *device;         // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
-    const char *isa;            // of the CPU: NULL or "auto"
-    const char *compute_dtype;  // NULL or "auto" (a GPU: the model's; the CPU: f32), "f32", "bf16",
-                                // and on a GPU "f16"
+    const char *model_dir;     // borrowed until engine_open returns, as all strings here
+    const char *chat_template; // NULL: the model's own; else a built-in form's name or a file
+    const char *device;        // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
+    const char *isa;           // of the CPU: NULL or "auto"
+    // "f32", "bf16", on a GPU "f16", or "auto": on a GPU the model's; on the CPU bf16 where all
+    // matrices are bf16, are kept so (weight_format) and the processor multiplies bf16, else f32.
+    // NULL: "auto" on a GPU; on the CPU f32, as the references are computed.
+    const char *compute_dtype;
     bool deterministic;         // of a GPU: the same bits whatever the batch; the CPU always is
     double gpu_memory_fraction; // of the GPU's memory, how much weights, work and cache may take
                                 // together; 0: the cache takes what max_sequences need

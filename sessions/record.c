@@ -61,6 +61,13 @@ void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *in
              engine_kv_dtype_name(info->kv_dtype), slash ? slash + 1 : template);
 }
 
+const char *record_compute_dtype(const char *instance) {
+    if (!instance || strncmp(instance, "cpu: ", 5)) return NULL;
+    const char *end = strstr(instance, RECORD_INSTANCE_SEPARATOR);
+    const char *bf16 = strstr(instance, ", products of bf16,"); // as the backend describes itself
+    return bf16 && (!end || bf16 < end) ? "bf16" : "f32";
+}
+
 bool session_id_valid(const char *id) {
     size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
     return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';

@@ -97,6 +97,8 @@ int record_cache_source_parse(const char *name, enum engine_cache_source *out); 
 #define RECORD_INSTANCE_MAX 512
 #define RECORD_INSTANCE_SEPARATOR "; "
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info);
+// The compute_dtype of a recorded instance that was a CPU, "f32" or "bf16"; NULL of any other.
+const char *record_compute_dtype(const char *instance);
 
 bool session_id_valid(const char *id); // 1 to SESSION_ID_MAX of A-Z a-z 0-9 _ -
 

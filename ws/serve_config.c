@@ -77,9 +77,11 @@ static const struct config_key keys[] = {
          "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, and the CPU "
          "where there is none."),
     TEXT("engine", compute_dtype, "auto", "DTYPE",
-         "What is computed in: f32, bf16, on a GPU f16, or auto: on a GPU the model's own, on the "
-         "CPU f32. bf16 on the CPU rounds the input of each product with bf16 weights, which is "
-         "twice as fast with many rows, on processors with AVX512-BF16 or AMX."),
+         "What is computed in: f32, bf16, on a GPU f16, or auto: on a GPU the model's own; on the "
+         "CPU bf16 where all matrices are bf16 and the processor has AVX512-BF16 or AMX, else f32. "
+         "bf16 on the CPU rounds the input of each product with bf16 weights, which is twice as "
+         "fast with many rows; `parley score --compare-compute bf16` says what it costs in "
+         "accuracy."),
     {"engine", "deterministic", CONFIG_BOOL, AT(deterministic), 0, 0, NULL, "off",
      "On a GPU: the same bits for the same log and seed, whatever else is in the batch, at a cost "
      "in "

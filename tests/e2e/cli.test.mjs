@@ -180,7 +180,7 @@ test('an answer of generate is that of a session', async (t) => {
     seed: '77', max_tokens: 50, ignore_eos: true };
   const options = Object.entries(sampling).flatMap(([key, value]) => (value === true ? [`--${key.replaceAll('_', '-')}`]
     : [`--${key.replaceAll('_', '-')}`, String(value)]));
-  const alone = await json(['generate', '--model', demo, '--ids', prompt.join(','), ...options, '--json']);
+  const alone = await json(['generate', '--model', demo, '--compute-dtype', 'auto', '--ids', prompt.join(','), ...options, '--json']);
   const turn = await (await Follower.open(await server.connect(), { sink_len: 0 })).say({ ids: prompt }, { sampling: { ...sampling, logprobs: true } });
   assert.deepEqual([turn.ids, turn.text, turn.logprobs], [alone.ids, alone.text, alone.logprobs]);
 });

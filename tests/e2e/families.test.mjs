@@ -35,7 +35,7 @@ for (const family of families) {
     const { turns, windows } = reference(family);
     // Chunks of 8: every prompt but the shortest is prefilled in several.
     const server = await Server.start(t, { model: path.join(models, family),
-      args: [...unlimited, '--prefill-chunk-tokens', '8', '--block-tokens', '8'] });
+      args: [...unlimited, '--compute-dtype', 'f32', '--prefill-chunk-tokens', '8', '--block-tokens', '8'] });
     const client = await server.connect();
     const run = (session, ids, n) => client.turn(session, { ids },
       { sampling: { temperature: 0, max_tokens: n, ignore_eos: true, logprobs: true, top_logprobs: 3 } });

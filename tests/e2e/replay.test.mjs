@@ -158,15 +158,36 @@ test('another instruction set is named as what differs', async () => {
   assert.match(stdout, /\nrecorded by .*\n +on cpu: /);
 });
 
-test('products of bf16 are part of the record', async (t) => {
-  const args = ['replay', 'zora', '--db', db, '--model', model, '--compute-dtype', 'bf16', '--json'];
-  const { stdout, stderr, code } = await run(args);
+test('what a turn was computed in is part of the record, and what it is replayed in', async (t) => {
+  const { stderr } = await run(['score', '--model', model, '--ids', '1', '--compute-dtype', 'bf16']);
   if (/AVX512-BF16 or AMX/.test(stderr)) return t.skip('this processor has neither AVX512-BF16 nor AMX');
-  const found = JSON.parse(stdout);
-  assert.match(found.instance, /products of bf16/);
-  assert.ok(found.turns.every((turn) => turn.same_build && !turn.same_instance));
-  assert.equal(code, 1);
-  assert.ok(found.diverged > 0);
+  const two = path.join(folder, 'two.db');
+  for (const [turn, compute] of ['f32', 'auto', 'f32'].entries()) { // one session, served so and then otherwise
+    const server = await Server.start(t, { db: two, args: [...unlimited, '--compute-dtype', compute] });
+    const client = await server.connect();
+    const both = turn ? await Follower.attach(client, 'both') : await Follower.open(client, { session: 'both' });
+    await both.say('Tell me a story.', { sampling: { temperature: 0.9, max_tokens: 60, seed: '5' } });
+    await server.stop('SIGKILL');
+  }
+  const found = await report('both', two);
+  assert.deepEqual([found.code, found.equal], [0, 3], JSON.stringify(found.first_divergence));
+  assert.ok(found.turns.every((turn) => turn.same_build && turn.same_instance));
+  assert.deepEqual(found.turns.map((turn) => /products of bf16/.test(turn.instance)), [false, true, false]);
+  const text = await replay('both', two);
+  assert.equal(text.code, 0);
+  assert.match(text.stdout, /\nreplayed on cpu: .*products of bf16/);
+  for (const [compute, same] of [['f32', [true, false, true]], ['bf16', [false, true, false]], ['auto', [false, true, false]]]) {
+    const told = await report('both', two, '--compute-dtype', compute);
+    assert.deepEqual(told.turns.map((turn) => turn.same_instance), same, compute);
+    assert.deepEqual(told.turns.map((turn) => turn.verdict === 'equal'), same, compute);
+    assert.equal(told.code, 1);
+  }
+  const one = await report('both', two, '--turn', '1');
+  assert.deepEqual([one.code, one.turns[0].same_instance], [0, true]);
+  // A processor that cannot computes in F32, and what differs is said.
+  const other = await report('both', two, '--isa', 'portable', '--turn', '1');
+  assert.deepEqual([other.code, other.turns[0].same_instance], [1, false]);
+  assert.match(other.instance, /portable/);
 });
 
 test('another model is refused by its fingerprint, or taken on request', async () => {

@@ -43,12 +43,13 @@ for (const [memory_len, sink_len] of scale < 1 ? [[48, 0], [37, 5]] : [[64, 4], 
     const bound = Math.ceil((memory_len - sink_len + chunk) / blockTokens) + 2 + Math.ceil(sink_len / blockTokens);
     assert.ok(Math.max(...most) <= bound, `${Math.max(...most)} blocks held; the bound is ${bound}`);
     assert.ok((await held()) - base <= bound);
-    const { code, stdout, stderr } = await run(['generate', '--model', 'configs/demo-model', '--ids', last.before.join(','), '--max-tokens', '40',
+    const generate = ['generate', '--model', 'configs/demo-model', '--compute-dtype', 'auto', '--ids']; // as the server
+    const { code, stdout, stderr } = await run([...generate, last.before.join(','), '--max-tokens', '40',
       '--ignore-eos', '--temperature', '0', '--memory-len', String(memory_len), '--sink-len', String(sink_len), '--json']);
     assert.equal(code, 0, stderr);
     const straight = JSON.parse(stdout);
     assert.deepEqual([last.ids, last.logprobs], [straight.ids, straight.logprobs]);
-    const unbounded = JSON.parse((await run(['generate', '--model', 'configs/demo-model', '--ids', last.before.join(','), '--max-tokens', '40',
+    const unbounded = JSON.parse((await run([...generate, last.before.join(','), '--max-tokens', '40',
       '--ignore-eos', '--temperature', '0', '--json'])).stdout);
     assert.notDeepEqual(last.logprobs, unbounded.logprobs, 'the window makes a difference here');
     await client.ask({ type: 'session.close', session: author.session });

@@ -121,6 +121,11 @@ static void test_open_says_what_is_wrong(void **state) {
     options(&o), o.compute_dtype = "bf16", o.isa = "portable";
     assert_int_equal(engine_open(&none, &o, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "AVX512-BF16"));
+    options(&o), o.compute_dtype = "auto", o.isa = "portable"; // which cannot, so F32
+    assert_int_equal(engine_open(&none, &o, &err), 0);
+    assert_null(strstr(engine_info(none)->backend, "bf16"));
+    engine_close(none);
+    none = NULL;
     options(&o), o.gpu_memory_fraction = 1.5;
     assert_int_equal(engine_open(&none, &o, &err), E_INVAL);
     options(&o), o.block_tokens = 24;

@@ -305,6 +305,21 @@ static void instances(void **state) {
     assert_string_equal(out, "fake: 1 thread; bf16 weights, f32 cache, template chat.jinja");
 }
 
+static void compute_dtypes(void **state) {
+    static const char *const none[] = {NULL, "", "unknown", "fake: 1 thread",
+                                       "cuda: NVIDIA H200, products of bf16, 2 threads"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_null(record_compute_dtype(none[i]));
+    assert_string_equal(record_compute_dtype("cpu: AVX2, 2 threads"), "f32"); // an older record
+    assert_string_equal(record_compute_dtype("cpu: AVX-512, 2 threads; bf16 weights, f32 cache"),
+                        "f32");
+    assert_string_equal(
+        record_compute_dtype("cpu: AVX-512, products of bf16, 1 thread; bf16 weights, f32 cache"),
+        "bf16");
+    assert_string_equal(record_compute_dtype("cpu: AVX2, 1 thread; template , products of bf16, "),
+                        "f32");
+}
+
 // --- what if ---
 
 static void check_changes(void **state) {
@@ -404,6 +419,7 @@ int main(void) {
         T(records_that_contradict_themselves),
         T(window_no_larger_than_needed),
         T(instances),
+        T(compute_dtypes),
         T(check_changes),
         T(nothing_changed),
         T(another_seed),

@@ -62,7 +62,7 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.chat_template = m->chat_template[0] ? m->chat_template : NULL;
     o.device = m->device;
     o.isa = m->isa;
-    o.compute_dtype = m->compute_dtype;
+    o.compute_dtype = m->compute_dtype[0] ? m->compute_dtype : NULL;
     o.deterministic = m->deterministic;
     o.gpu_memory_fraction = m->gpu_memory_fraction;
     o.n_threads = (int32_t)m->threads;

@@ -35,7 +35,18 @@ struct cli_model {
     int64_t memory_len, sink_len, session_len;
     int kv_dtype, weight_dtype;
 };
-#define CLI_MODEL_KEYS(T, m)                                                                       \
+// What --compute-dtype is unless given, and its help: what measures and talks takes what is fast,
+// what is compared with other programs' numbers takes f32.
+#define CLI_COMPUTE_WORDS                                                                          \
+    "What is computed in: f32, bf16, on a GPU f16, or auto: a GPU takes the model's; the CPU "     \
+    "bf16 "                                                                                        \
+    "where all matrices are bf16 and it multiplies bf16, else f32."
+#define CLI_COMPUTE_AUTO "auto", CLI_COMPUTE_WORDS
+#define CLI_COMPUTE_EXACT "", CLI_COMPUTE_WORDS " Unless given: f32 on the CPU, auto on a GPU."
+#define CLI_COMPUTE_RECORDED                                                                       \
+    "", CLI_COMPUTE_WORDS " Unless given: what each turn was recorded with."
+// compute: one of these three
+#define CLI_MODEL_KEYS(T, m, ...)                                                                  \
     {                                                                                              \
         "model",                                                                                   \
         "model",                                                                                   \
@@ -74,8 +85,7 @@ struct cli_model {
          0,                                                                                        \
          0,                                                                                        \
          0,                                                                                        \
-         "auto",                                                                                   \
-         "What is computed in: auto (a GPU: the model's; the CPU: f32), f32, bf16, f16.",          \
+         __VA_ARGS__,                                                                              \
          0},                                                                                       \
         {"model",                                                                                  \
          "deterministic",                                                                          \

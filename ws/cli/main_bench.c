@@ -40,7 +40,7 @@ static const struct config_key keys[] = {
      "Runs of each part; medians are reported.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
      0},
-    CLI_MODEL_KEYS(struct settings, model),
+    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_AUTO),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 

@@ -18,7 +18,7 @@ static const struct config_key keys[] = {
     {"chat", "max_tokens", CONFIG_INT, offsetof(struct chat_settings, max_tokens), 0, 1e9, 0, "0",
      "Most tokens of one answer; 0: until it ends.", 0},
     CLI_SAMPLING_KEYS(struct chat_settings, sampling),
-    CLI_MODEL_KEYS(struct chat_settings, model),
+    CLI_MODEL_KEYS(struct chat_settings, model, CLI_COMPUTE_AUTO),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 

@@ -27,7 +27,7 @@ static const struct config_key keys[] = {
     {"output", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}.", 0},
     CLI_SAMPLING_KEYS(struct settings, sampling),
-    CLI_MODEL_KEYS(struct settings, model),
+    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_EXACT),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 

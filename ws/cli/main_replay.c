@@ -32,7 +32,7 @@ static const struct config_key keys[] = {
      "what-if: the first turn that is changed; -1: the first of the path in use.", 0},
     {"", "other_model", CONFIG_BOOL, offsetof(struct settings, other_model), 0, 0, 0, "off",
      "Go on when the model is not the recorded one.", 0},
-    CLI_MODEL_KEYS(struct settings, model),
+    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_RECORDED),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -87,17 +87,70 @@ static int check_model(const struct settings *s, const struct session_record *r,
                    r->model, r->fingerprint, info->model_name, info->fingerprint);
 }
 
-static int verify(const struct settings *s, struct replay *r, struct replay_report *report,
-                  bool *equal, struct err *err) {
+// What runs the turns: an engine that computes as the turn at hand was recorded. A session that was
+// served with one compute_dtype and then with another has turns of both.
+struct runner {
+    struct engine *engine;
+    struct replay *replay;
+    const char *compute; // what was asked for; NULL: what the settings say
+    char instance[RECORD_INSTANCE_MAX];
+};
+
+static void runner_close(struct runner *r) {
+    replay_free(r->replay);
+    engine_close(r->engine);
+    r->replay = NULL;
+    r->engine = NULL;
+}
+
+// compute: as record_compute_dtype. A processor that cannot do it computes in f32, and the report
+// says that the device differs.
+static int runner_open(struct runner *r, const struct settings *s, const char *compute,
+                       const struct stored_session *stored, const struct replay_window *w,
+                       struct err *err) {
+    struct cli_model m = s->model;
+    char f32[] = "f32", bf16[] = "bf16";
+    if (compute) m.compute_dtype = !strcmp(compute, bf16) ? bf16 : f32;
+    r->compute = compute;
+    int rc = cli_engine_open(&r->engine, &m, 1, err);
+    if (rc == E_UNSUPPORTED && m.compute_dtype == bf16) {
+        m.compute_dtype = f32;
+        *err = (struct err){0};
+        rc = cli_engine_open(&r->engine, &m, 1, err);
+    }
+    TRY(rc);
+    record_instance(r->instance, engine_info(r->engine));
+    return replay_new(&r->replay, r->engine, stored, w, err);
+}
+
+// What a turn is to be computed in; NULL where the user said it.
+static const char *compute_of(const struct settings *s, const struct stored_session *stored,
+                              size_t turn) {
+    if (s->model.compute_dtype[0] || turn >= stored->n_turns) return NULL;
+    return record_compute_dtype(stored->turns[turn].rec.instance);
+}
+
+static bool same_compute(const char *a, const char *b) {
+    return a == b || (a && b && !strcmp(a, b));
+}
+
+static int verify(const struct settings *s, struct runner *r, struct replay_report *report,
+                  const struct replay_window *w, bool *equal, struct err *err) {
     const struct stored_session *stored = report->stored;
     size_t first = s->turn < 0 ? 0 : (size_t)s->turn;
     size_t end = s->turn < 0 ? stored->n_turns : first + 1;
     struct replay_turn found;
     replay_report_begin(report);
     for (size_t i = first; i < end; i++) {
+        const char *compute = compute_of(s, stored, i);
+        if (!same_compute(compute, r->compute)) {
+            runner_close(r);
+            TRY(runner_open(r, s, compute, stored, w, err));
+            replay_report_now(report, r->engine, r->instance);
+        }
         // What else was likely is looked up for the first divergence: the later ones may follow
         // from it, and each look costs a prefill.
-        TRY(replay_turn(r, i, !report->has_first, &found, err));
+        TRY(replay_turn(r->replay, i, !report->has_first, &found, err));
         replay_report_turn(report, &stored->turns[i], &found);
         cli_progress("replaying", (int64_t)(i - first + 1), (int64_t)(end - first));
     }
@@ -120,35 +173,36 @@ static int what_if(const struct settings *s, struct replay *r, struct replay_rep
     return rc;
 }
 
-static int with_engine(struct settings *s, const struct stored_session *stored, struct engine *e,
+static int with_engine(struct settings *s, const struct stored_session *stored, struct runner *r,
                        const struct replay_window *w, const char *changes, bool *good,
                        struct err *err) {
-    char build[VERSION_BUILD_MAX], instance[RECORD_INSTANCE_MAX];
-    const struct engine_info *info = engine_info(e);
-    struct replay *r;
-    TRY(check_model(s, &stored->rec, info, err));
+    char build[VERSION_BUILD_MAX];
+    const struct engine_info *info = engine_info(r->engine);
+    char *model = strdup(info->model_name), *fingerprint = strdup(info->fingerprint);
+    int rc = model && fingerprint ? check_model(s, &stored->rec, info, err)
+                                  : err_set(err, E_NOMEM, "no memory for a replay");
     version_build(build);
-    record_instance(instance, info);
     struct replay_report report = {
         .json = s->json,
-        .engine = e,
+        .engine = r->engine,
         .stored = stored,
-        .now = {info->model_name, info->fingerprint, build, instance},
+        .now = {model, fingerprint, build, r->instance},
     };
-    TRY(replay_new(&r, e, stored, w, err));
-    int rc =
-        changes ? what_if(s, r, &report, changes, good, err) : verify(s, r, &report, good, err);
+    if (rc == 0)
+        rc = changes ? what_if(s, r->replay, &report, changes, good, err)
+                     : verify(s, r, &report, w, good, err);
     if (rc < 0) buf_release(&report.out);
-    replay_free(r);
+    free(model);
+    free(fingerprint);
     return rc;
 }
 
-// The window is the record's, and so is what the engine is opened for.
+// The window is the record's, and so is what the engine is opened for and computes in.
 static int run(struct settings *s, const char *id, const char *changes, bool *good,
                struct err *err) {
     struct archive *a;
     struct stored_session *stored;
-    struct engine *e;
+    struct runner r = {0};
     struct replay_window w;
     TRY(archive_open(&a, s->db, err));
     int rc = archive_load(a, id, &stored, err);
@@ -164,9 +218,10 @@ static int run(struct settings *s, const char *id, const char *changes, bool *go
     replay_window(stored, changes, &w);
     s->model.session_len = w.session_len;
     s->model.memory_len = w.memory_len;
-    TRY_GOTO(out, cli_engine_open(&e, &s->model, 1, err));
-    rc = with_engine(s, stored, e, &w, changes, good, err);
-    engine_close(e);
+    int64_t turn = changes ? s->from_turn : s->turn;
+    rc = runner_open(&r, s, compute_of(s, stored, turn < 0 ? 0 : (size_t)turn), stored, &w, err);
+    if (rc == 0) rc = with_engine(s, stored, &r, &w, changes, good, err);
+    runner_close(&r);
 out:
     stored_session_free(stored);
     return rc;

@@ -44,7 +44,7 @@ static const struct config_key keys[] = {
      0},
     {"score", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print a comparison as JSON; what is printed without one is JSON.", 0},
-    CLI_MODEL_KEYS(struct settings, model),
+    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_EXACT),
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 

@@ -98,6 +98,14 @@ void replay_report_begin(struct replay_report *r) {
     json_open(&w, "turns", '[');
 }
 
+void replay_report_now(struct replay_report *r, const struct engine *e, const char *instance) {
+    r->engine = e;
+    r->now.instance = instance;
+    if (r->json) return;
+    word("replayed on ", instance);
+    putchar('\n');
+}
+
 // --- one turn ----------------------------------------------------------------
 
 static void put_token(struct json_writer *w, const struct replay_report *r, const char *key,

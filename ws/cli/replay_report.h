@@ -21,6 +21,8 @@ struct replay_report {
 };
 
 void replay_report_begin(struct replay_report *r);
+// From here on another engine computes.
+void replay_report_now(struct replay_report *r, const struct engine *e, const char *instance);
 void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
                         const struct replay_turn *found);
 // Prints what is left. True when nothing diverged or failed.
