@@ -242,9 +242,15 @@ test('chat: a pipe through an engine of its own and through a server, the same w
 test('bench --json: rates, bytes, the ceiling', async () => {
   const report = await json(['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--prompt-tokens', '64', '--decode-tokens', '16',
     '--sequences', '2'], { timeoutMs: 120000 });
-  for (const key of ['prefill_tokens_per_second', 'decode_tokens_per_second', 'together_tokens_per_second', 'bytes_per_step', 'gb_per_second',
-    'ceiling_gb_per_second', 'ceiling_share', 'weight_bytes'])
+  for (const key of ['prefill_tokens_per_second', 'decode_tokens_per_second', 'together_tokens_per_second', 'prompts_tokens_per_second',
+    'bytes_per_step', 'gb_per_second', 'ceiling_gb_per_second', 'ceiling_share', 'weight_bytes'])
     assert.ok(report[key] > 0, `${key}: ${report[key]}`);
+  const one = ['bench', '--model', fixture('llama'), '--repeat', '1', '--decode-tokens', '4', '--sequences', '2', '--parts', 'together'];
+  const part = await json([...one, '--json'], { timeoutMs: 120000 });
+  assert.ok(part.together_tokens_per_second > 0 && part.prompts_tokens_per_second > 0);
+  assert.deepEqual(Object.keys(part).filter((key) => /^(prefill|decode)_.*second|^gb_/.test(key)), []);
+  for (const parts of ['', 'prefill,', 'decode;together', 'pre'])
+    assert.equal((await run(['bench', '--model', fixture('llama'), '--parts', parts])).code, 2, parts);
 });
 
 test('bench: a later turn, and a session past its window', async () => {

@@ -17,6 +17,7 @@ struct settings {
     struct cli_model model;
     int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
     int64_t later_turn, turns, turn_tokens;
+    char *parts;
     bool json;
 };
 static const struct config_key keys[] = {
@@ -28,6 +29,8 @@ static const struct config_key keys[] = {
      "128", "Tokens generated in each decode measured.", 0},
     {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, MAX_TOGETHER, 0,
      "8", "Sessions that decode together in the last part.", 0},
+    {"bench", "parts", CONFIG_STRING, offsetof(struct settings, parts), 0, 0, "LIST",
+     "prefill,decode,together", "Which of these are measured.", 0},
     {"bench", "later_turn", CONFIG_INT, offsetof(struct settings, later_turn), 0, 1e6, 0, "0",
      "Also the first token of a later turn: so many new tokens on a cache of context_tokens.", 0},
     {"bench", "turns", CONFIG_INT, offsetof(struct settings, turns), 0, 1e6, 0, "0",
@@ -133,36 +136,39 @@ static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
     return rc;
 }
 
-// Waits for n turns. *prefill_us: the last one's. What is decoded counts from when every turn has
-// had its first token, which is its prefill's work, until the first of them ends: *decode_us,
-// *n_decoded.
-static int finish(struct bench *b, int n, int64_t *prefill_us, int64_t *decode_us,
-                  int64_t *n_decoded) {
+struct finished {
+    int64_t prefill_us;           // the last turn's, by the engine
+    int64_t started_us;           // when every turn had had its first token, its prefill's work
+    int64_t decode_us, n_decoded; // from then until the first of them ended
+};
+
+// Waits for n turns.
+static int finish(struct bench *b, int n, struct finished *f) {
     struct engine_event ev;
     const uint64_t oldest = b->next - (uint64_t)n; // turns have numbers above it
-    int64_t first = 0, last = 0, n_started = 0, n_turns = n;
+    int64_t last = 0, n_started = 0, n_turns = n;
     bool started[MAX_TOGETHER] = {false}, ended = false;
-    *n_decoded = 0;
+    *f = (struct finished){0};
     while (n > 0) {
         TRY(engine_wait(b->engine, &ev, -1));
         if (ev.kind == ENGINE_TOKEN && n_started < n_turns) {
             bool *mine = &started[ev.turn - oldest - 1];
             n_started += !*mine;
             *mine = true;
-            first = last = ev.time_us;
+            f->started_us = last = ev.time_us;
         } else if (ev.kind == ENGINE_TOKEN && !ended) {
             last = ev.time_us;
-            ++*n_decoded;
+            f->n_decoded++;
         }
         ended = ended || ev.kind == ENGINE_DONE;
         if (ev.kind != ENGINE_DONE) continue;
         if (ev.finish == FINISH_ERROR)
             return err_set(b->err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
-        *prefill_us = ev.prefill_us;
+        f->prefill_us = ev.prefill_us;
         engine_sequence_release(b->engine, ev.sequence);
         n--;
     }
-    *decode_us = last - first;
+    f->decode_us = last - f->started_us;
     return 0;
 }
 
@@ -171,48 +177,65 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-enum part { PREFILL, DECODE, TOGETHER };
+enum part { PREFILL, DECODE, TOGETHER, PARTS };
+static const char *const part_names[] = {"prefill", "decode", "together"};
+
+struct result { // of a part
+    bool measured;
+    double rate;         // tokens/s
+    double idle_us;      // that the device has nothing to do between two steps; negative: unknown
+    double prefill_rate; // together: tokens/s of all the sessions' prompts, of context_tokens each
+};
 
 // One run of a part in tokens/s. A prefill ends with the first token drawn; a decode begins there,
-// because the tokens drawn from the prompts' last rows are the prefill's work.
-static int run(struct bench *b, enum part part, int64_t n_decode, double *out) {
+// because the tokens drawn from the prompts' last rows are the prefill's work. Several prompts
+// count from the first one's call until each has had its token.
+static int run(struct bench *b, enum part part, int64_t n_decode, struct result *out) {
     const struct settings *s = b->settings;
     int n = part == TOGETHER ? (int)s->sequences : 1;
-    int64_t prefill_us = 0, decode_us = 0, n_decoded;
-    for (int i = 0; i < n; i++)
-        TRY(submit(b, part == PREFILL ? s->prompt_tokens : s->context_tokens,
-                   part == PREFILL ? 1 : n_decode));
-    TRY(finish(b, n, &prefill_us, &decode_us, &n_decoded));
-    *out = part == PREFILL ? (double)s->prompt_tokens * 1e6 / (double)prefill_us
-                           : (double)n_decoded * 1e6 / (double)(decode_us ? decode_us : 1);
+    int64_t n_prompt = part == PREFILL ? s->prompt_tokens : s->context_tokens;
+    struct finished f;
+    int64_t began = clock_mono_us(&clock_system);
+    for (int i = 0; i < n; i++) TRY(submit(b, n_prompt, part == PREFILL ? 1 : n_decode));
+    TRY(finish(b, n, &f));
+    out->rate = part == PREFILL
+                    ? (double)n_prompt * 1e6 / (double)f.prefill_us
+                    : (double)f.n_decoded * 1e6 / (double)(f.decode_us ? f.decode_us : 1);
+    int64_t prompts_us = f.started_us - began;
+    out->prefill_rate = (double)(n * n_prompt) * 1e6 / (double)(prompts_us > 0 ? prompts_us : 1);
     return 0;
 }
 
-struct result {     // of a part
-    double rate;    // tokens/s
-    double idle_us; // that the device has nothing to do between two steps; negative: unknown
-};
-
-// Once more, with an eye on the time between steps, which costs a little of it.
-static int measure_idle(struct bench *b, enum part part, struct result *out) {
+// Warms up; where a device says how long it has nothing to do between steps, by a whole run, since
+// to look costs a little of the steps that count.
+static int warm_up(struct bench *b, enum part part, struct result *out) {
     struct backend *be = b->engine->backend;
-    double rate, before;
+    const int64_t n = b->settings->decode_tokens;
+    double before;
     out->idle_us = -1;
-    if (!be->ops->idle_time || part == PREFILL) return 0;
+    if (!be->ops->idle_time || part == PREFILL)
+        return run(b, part, n < WARM_TOKENS ? n : WARM_TOKENS, out);
     TRY(be->ops->idle_time(be, true, &before));
-    TRY(run(b, part, b->settings->decode_tokens, &rate));
+    TRY(run(b, part, n, out));
     return be->ops->idle_time(be, false, &out->idle_us);
 }
 
-// Median of one part.
+// Medians of one part.
 static int measure(struct bench *b, enum part part, struct result *out) {
-    const struct settings *s = b->settings;
-    double rates[MAX_REPEAT], warm;
-    TRY(run(b, part, s->decode_tokens < WARM_TOKENS ? s->decode_tokens : WARM_TOKENS, &warm));
-    for (int64_t i = 0; i < s->repeat; i++) TRY(run(b, part, s->decode_tokens, &rates[i]));
-    qsort(rates, (size_t)s->repeat, sizeof *rates, compare);
-    out->rate = rates[s->repeat / 2];
-    return measure_idle(b, part, out);
+    const int64_t repeat = b->settings->repeat;
+    double rates[MAX_REPEAT], prefill_rates[MAX_REPEAT];
+    TRY(warm_up(b, part, out));
+    for (int64_t i = 0; i < repeat; i++) {
+        TRY(run(b, part, b->settings->decode_tokens, out));
+        rates[i] = out->rate;
+        prefill_rates[i] = out->prefill_rate;
+    }
+    qsort(rates, (size_t)repeat, sizeof *rates, compare);
+    qsort(prefill_rates, (size_t)repeat, sizeof *prefill_rates, compare);
+    out->rate = rates[repeat / 2];
+    out->prefill_rate = prefill_rates[repeat / 2];
+    out->measured = true;
+    return 0;
 }
 
 // A line of /proc/self/status, in bytes; 0 where there is none.
@@ -233,8 +256,8 @@ struct extras {
     struct long_session session;
     double load_s;
     int64_t peak_bytes, anonymous_bytes;
-    bool compared;          // `deterministic` on a GPU, with what it costs
-    struct result plain[3]; // the same without it
+    bool compared;              // `deterministic` on a GPU, with what it costs
+    struct result plain[PARTS]; // the same without it
 };
 
 // What the same bits whatever the batch cost, as a share of the time without them.
@@ -246,8 +269,34 @@ static double idle_share(const struct settings *s, const struct result *r, enum 
     return r[part].idle_us * 1e-6 * r[part].rate / (part == TOGETHER ? (double)s->sequences : 1);
 }
 
+static bool idle_known(const struct result *r) {
+    return r->measured && r->idle_us >= 0;
+}
+
+static void print_parts(const struct settings *s, const struct result r[PARTS], double gbs,
+                        double ceiling) {
+    if (r[PREFILL].measured)
+        printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
+               r[PREFILL].rate);
+    if (r[DECODE].measured)
+        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
+               "that memory gives\n",
+               (long long)s->decode_tokens, r[DECODE].rate, gbs, 100 * gbs / ceiling, ceiling);
+    if (r[TOGETHER].measured)
+        printf("  %lld sessions together     %10.1f tokens/s   their prompts of %lld tokens %.1f "
+               "tokens/s\n",
+               (long long)s->sequences, r[TOGETHER].rate, (long long)s->context_tokens,
+               r[TOGETHER].prefill_rate);
+    if (idle_known(&r[DECODE]))
+        printf("  between two steps the device waits %.1f us (%.2f%% of the step)\n",
+               r[DECODE].idle_us, 100 * idle_share(s, r, DECODE));
+    if (idle_known(&r[TOGETHER]))
+        printf("  between two steps of %lld sessions it waits %.1f us (%.2f%%)\n",
+               (long long)s->sequences, r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
+}
+
 static void report_text(const struct settings *s, const struct engine_info *info,
-                        const struct result r[3], double gbs, double ceiling,
+                        const struct result r[PARTS], double gbs, double ceiling,
                         const struct extras *x) {
     printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
            (double)info->weight_bytes / 1e9, info->weight_dtype);
@@ -255,23 +304,12 @@ static void report_text(const struct settings *s, const struct engine_info *info
            "file's\n",
            x->load_s, (double)info->weight_bytes / 1e9 / x->load_s, (double)x->peak_bytes / 1e9,
            (double)x->anonymous_bytes / 1e9);
-    printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
-           r[PREFILL].rate);
-    printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
-           "that memory gives\n",
-           (long long)s->decode_tokens, r[DECODE].rate, gbs, 100 * gbs / ceiling, ceiling);
-    printf("  %lld sessions together     %10.1f tokens/s\n", (long long)s->sequences,
-           r[TOGETHER].rate);
-    if (r[DECODE].idle_us >= 0)
-        printf("  between two steps the device waits %.1f us (%.2f%% of the step), with %lld "
-               "sessions %.1f us (%.2f%%)\n",
-               r[DECODE].idle_us, 100 * idle_share(s, r, DECODE), (long long)s->sequences,
-               r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
-    if (x->compared)
-        printf("  deterministic costs %.1f%% of a prefill's time, %.1f%% of a decode's, %.1f%% of "
-               "%lld sessions'\n",
-               100 * cost_of(r, x, PREFILL), 100 * cost_of(r, x, DECODE),
-               100 * cost_of(r, x, TOGETHER), (long long)s->sequences);
+    print_parts(s, r, gbs, ceiling);
+    static const char *const whose[] = {"a prefill", "a decode", "sessions together"};
+    for (enum part part = PREFILL; x->compared && part < PARTS; part++)
+        if (r[part].measured)
+            printf("  deterministic costs %.1f%% of the time of %s\n", 100 * cost_of(r, x, part),
+                   whose[part]);
     if (s->later_turn)
         printf(
             "  a later turn of %lld tokens on %lld in the cache: first token after %.2f ms, %.2f "
@@ -288,22 +326,40 @@ static void report_text(const struct settings *s, const struct engine_info *info
             x->session.turn_ms_at_10 / x->session.turn_ms_at_1);
 }
 
-static void put_extras(struct json_writer *w, const struct settings *s, const struct result r[3],
-                       const struct extras *x) {
-    json_put_double(w, "load_seconds", x->load_s);
-    json_put_int(w, "peak_resident_bytes", x->peak_bytes);
-    json_put_int(w, "anonymous_resident_bytes", x->anonymous_bytes);
-    if (r[DECODE].idle_us >= 0) {
+// plain: of what was measured without `deterministic`, to compare with.
+static void put_rates(struct json_writer *w, const struct result r[PARTS], bool plain) {
+    static const char *const rates[2][PARTS] = {
+        {"prefill_tokens_per_second", "decode_tokens_per_second", "together_tokens_per_second"},
+        {"plain_prefill_tokens_per_second", "plain_decode_tokens_per_second",
+         "plain_together_tokens_per_second"}};
+    for (enum part part = PREFILL; part < PARTS; part++)
+        if (r[part].measured) json_put_double(w, rates[plain][part], r[part].rate);
+    if (r[TOGETHER].measured)
+        json_put_double(w, plain ? "plain_prompts_tokens_per_second" : "prompts_tokens_per_second",
+                        r[TOGETHER].prefill_rate);
+}
+
+static void put_idle(struct json_writer *w, const struct settings *s,
+                     const struct result r[PARTS]) {
+    if (idle_known(&r[DECODE])) {
         json_put_double(w, "decode_idle_us", r[DECODE].idle_us);
         json_put_double(w, "decode_idle_share", idle_share(s, r, DECODE));
+    }
+    if (idle_known(&r[TOGETHER])) {
         json_put_double(w, "together_idle_us", r[TOGETHER].idle_us);
         json_put_double(w, "together_idle_share", idle_share(s, r, TOGETHER));
     }
-    if (x->compared) {
-        json_put_double(w, "deterministic_cost_prefill", cost_of(r, x, PREFILL));
-        json_put_double(w, "deterministic_cost_decode", cost_of(r, x, DECODE));
-        json_put_double(w, "deterministic_cost_together", cost_of(r, x, TOGETHER));
-    }
+}
+
+static void put_extras(struct json_writer *w, const struct settings *s,
+                       const struct result r[PARTS], const struct extras *x) {
+    json_put_double(w, "load_seconds", x->load_s);
+    json_put_int(w, "peak_resident_bytes", x->peak_bytes);
+    json_put_int(w, "anonymous_resident_bytes", x->anonymous_bytes);
+    static const char *const costs[] = {"deterministic_cost_prefill", "deterministic_cost_decode",
+                                        "deterministic_cost_together"};
+    for (enum part part = PREFILL; x->compared && part < PARTS; part++)
+        if (r[part].measured) json_put_double(w, costs[part], cost_of(r, x, part));
     if (s->later_turn) {
         json_put_int(w, "later_turn_tokens", s->later_turn);
         json_put_double(w, "later_turn_first_token_ms", x->later.first_token_ms);
@@ -320,7 +376,7 @@ static void put_extras(struct json_writer *w, const struct settings *s, const st
 }
 
 static void report(const struct settings *s, const struct engine_info *info,
-                   const struct result r[3], double ceiling, const struct extras *x) {
+                   const struct result r[PARTS], double ceiling, const struct extras *x) {
     // One decoded token reads every weight once and what the cache holds by then (half the run on
     // average).
     double kv = (double)info->block_bytes / info->block_tokens *
@@ -345,28 +401,48 @@ static void report(const struct settings *s, const struct engine_info *info,
     json_put_int(&w, "decode_tokens", s->decode_tokens);
     json_put_int(&w, "sequences", s->sequences);
     json_put_int(&w, "repeat", s->repeat);
-    json_put_double(&w, "prefill_tokens_per_second", r[PREFILL].rate);
-    json_put_double(&w, "decode_tokens_per_second", r[DECODE].rate);
-    json_put_double(&w, "together_tokens_per_second", r[TOGETHER].rate);
+    put_rates(&w, r, false);
+    if (x->compared) put_rates(&w, x->plain, true);
     json_put_double(&w, "bytes_per_step", bytes);
-    json_put_double(&w, "gb_per_second", gbs);
     json_put_double(&w, "ceiling_gb_per_second", ceiling);
-    json_put_double(&w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
+    if (r[DECODE].measured) {
+        json_put_double(&w, "gb_per_second", gbs);
+        json_put_double(&w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
+    }
+    put_idle(&w, s, r);
     put_extras(&w, s, r, x);
     json_close(&w, '}');
     cli_print_json(&out);
 }
 
-static int measure_all(struct bench *b, struct result results[3]) {
-    for (enum part part = PREFILL; part <= TOGETHER; part++) TRY(measure(b, part, &results[part]));
+static int measure_all(struct bench *b, unsigned parts, struct result results[PARTS]) {
+    for (enum part part = PREFILL; part < PARTS; part++)
+        if (parts >> part & 1) TRY(measure(b, part, &results[part]));
     return 0;
 }
 
+// The set of parts that a list of names says; 0: it says something else.
+static unsigned parts_of(const char *list) {
+    unsigned parts = 0;
+    while (*list) {
+        size_t n = strcspn(list, ",");
+        enum part part = PREFILL;
+        while (part < PARTS &&
+               (strlen(part_names[part]) != n || strncmp(list, part_names[part], n)))
+            part++;
+        if (part == PARTS) return 0;
+        parts |= 1u << part;
+        list += n;
+        if (*list && !*++list) return 0; // a comma at the end
+    }
+    return parts;
+}
+
 // The parts without `deterministic`, on the same machine in the same minutes.
-static int measure_plain(struct bench *b, struct settings *s, struct extras *x) {
+static int measure_plain(struct bench *b, struct settings *s, unsigned parts, struct extras *x) {
     s->model.deterministic = false;
     int rc = cli_engine_open(&b->engine, &s->model, (int)s->sequences, b->err);
-    if (rc >= 0) rc = measure_all(b, x->plain);
+    if (rc >= 0) rc = measure_all(b, parts, x->plain);
     if (b->engine) engine_close(b->engine);
     b->engine = NULL;
     s->model.deterministic = x->compared = true;
@@ -377,7 +453,7 @@ int main_bench(int argc, char **argv) {
     struct settings s;
     struct bench b = {.settings = &s};
     struct err err = {0};
-    struct result results[3];
+    struct result results[PARTS] = {0};
     struct extras extras = {0};
     int n_words,
         rc = cli_parse(
@@ -394,10 +470,15 @@ int main_bench(int argc, char **argv) {
         return cli_usage(argv[0], "--turns measures a session past its window: it needs "
                                   "--memory-len");
     }
+    const unsigned parts = parts_of(s.parts);
+    if (!parts) {
+        config_release(&table, &s);
+        return cli_usage(argv[0], "--parts lists some of prefill, decode and together");
+    }
     b.err = &err;
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
     if (s.model.deterministic && strncmp(s.model.device, "cuda", 4) == 0)
-        TRY_GOTO(out, measure_plain(&b, &s, &extras));
+        TRY_GOTO(out, measure_plain(&b, &s, parts, &extras));
     TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
     extras.load_s = (double)engine_info(b.engine)->load_us / 1e6;
     extras.peak_bytes = status_bytes("VmHWM");
@@ -410,7 +491,7 @@ int main_bench(int argc, char **argv) {
     } else {
         ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
     }
-    TRY_GOTO(out, measure_all(&b, results));
+    TRY_GOTO(out, measure_all(&b, parts, results));
     if (s.later_turn)
         TRY_GOTO(out, bench_later_turn(b.engine, &s.model, s.context_tokens, s.later_turn, s.repeat,
                                        &extras.later, &err));
