@@ -27,6 +27,7 @@
 //     last. That block is found by a counter, so which one it is changes nothing.
 //   - Keys of earlier steps are fetched before the predecessor has ended (pdl.cuh).
 #include "kernels/cuda/attention_8bit.cuh"
+#include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/pdl.cuh"
 #include <math.h>
 #include <type_traits>
@@ -37,6 +38,7 @@ constexpr int WARPS = 4, THREADS = WARPS * 32, RUN = 16, MAX_SPLITS = 64;
 constexpr int SPLIT_RUNS = 16;  // at least
 constexpr int SHARE_LEAST = 40; // runs
 constexpr int VIEWS = 64;       // that are kept in shared memory
+constexpr size_t TILE_COUNTERS = CUDA_TILE_COUNTERS * sizeof(int32_t); // not this kernel's
 constexpr float LOG2E = 1.4426950408889634f;
 
 struct decode {
@@ -698,11 +700,12 @@ bool covers(const struct cuda_attention *a) {
 
 size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
                                  int32_t head_dim) {
-    return (size_t)max_rows * row_bytes(n_heads, n_kv_heads, head_dim);
+    return (size_t)max_rows * row_bytes(n_heads, n_kv_heads, head_dim) + TILE_COUNTERS;
 }
 
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
-    size_t room = a->work_bytes / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
+    size_t mine = a->work_bytes > TILE_COUNTERS ? a->work_bytes - TILE_COUNTERS : 0;
+    size_t room = mine / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
     if (!covers(a) || (size_t)a->n_decode > room) return CUDA_NOT_MINE;
     struct decode j = {};
     j.a = *a;
@@ -710,7 +713,7 @@ int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
     // From the end, so that they are the same words for every number of rows.
     int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
     int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
-    j.counters = (int32_t *)((char *)a->work + a->work_bytes / 4 * 4) - (int)room * units;
+    j.counters = (int32_t *)((char *)a->work + mine / 4 * 4) - (int)room * units;
     launch_typed(j, stream);
     return cuda_launched("attention_decode");
 }

@@ -4,6 +4,8 @@
 #pragma once
 #include "kernels/cuda/cuda.h"
 
+enum { CUDA_TILE_COUNTERS = 16 * 1024 }; // int32_t each, at the end of the work space
+
 #ifdef __cplusplus
 extern "C"
 #endif

@@ -7,7 +7,9 @@
 
 enum { CUDA_STAGING_BYTES = 16 << 20, CUDA_MAX_SHAPES = 64, CUDA_IDLE_GAPS = 256 };
 
-enum { CUDA_EXACT_WORK_BYTES = 64 << 20 }; // of attention that is deterministic, at least
+// Room for attention's parts, at least: where blocks share a later turn's rows; and, deterministic,
+// for the parts of 512 positions that a long context falls into.
+enum { CUDA_TILES_WORK_BYTES = 16 << 20, CUDA_EXACT_WORK_BYTES = 64 << 20 };
 
 struct cuda_backend {
     struct backend base; // first: a struct backend * is a struct cuda_backend *

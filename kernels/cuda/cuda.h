@@ -132,9 +132,9 @@ struct cuda_attention {
     // A power of two: no decode row of this step sees a key at or past this position's run, that
     // is, row positions are < max_position. The decode kernel's grid may depend on it.
     int32_t max_position;
-    // Where splits leave their parts: cuda_attention_work_bytes(max decode rows, ...) bytes, zeros
-    // before the first launch. The last sixteenth is the decode kernel's alone: its counters there
-    // are zeros between launches.
+    // Where blocks that share rows leave their parts: cuda_attention_work_bytes(max decode rows,
+    // ...) bytes, zeros before the first launch. At its end are counters, zeros between launches:
+    // the decode kernel's, then CUDA_TILE_COUNTERS for tiles (attention_exact.h).
     void *work;
     size_t work_bytes;
 };

@@ -225,8 +225,8 @@ static int op_step_reserve(struct backend *be, const struct step_limits *l, stru
     cuda_staging_release(cuda);
     TRY(cuda_step_reserve(cuda, l->max_rows, l->max_seqs, l->max_map, err));
     size_t work = cuda_attention_work_bytes(l->max_seqs, l->n_heads, l->n_kv_heads, l->head_dim);
-    // Room for more parts of 512 positions: without it a long context is one block's work.
-    if (cuda->deterministic && work < CUDA_EXACT_WORK_BYTES) work = CUDA_EXACT_WORK_BYTES;
+    const size_t least = cuda->deterministic ? CUDA_EXACT_WORK_BYTES : CUDA_TILES_WORK_BYTES;
+    if (work < least) work = least; // what one sequence's decode rows need is far less
     cudaFree(cuda->attention_work);
     cuda->attention_work = NULL;
     cuda->attention_work_bytes = 0;

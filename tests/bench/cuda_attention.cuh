@@ -151,18 +151,17 @@ static void check_attention(const attention_case &c) {
     device_array<float> dslopes(slopes);
     size_t work_bytes = cuda_attention_work_bytes(std::max(8, (int)s.decode_rows.size()), c.n_heads,
                                                   c.n_kv_heads, c.head_dim);
-    // Each kernel's own: what one leaves there is not what another wants to find.
-    device_array<char> work(work_bytes), exact_work(work_bytes);
-    MUST(cudaMemset(work.p, 0, work_bytes));
-    MUST(cudaMemset(exact_work.p, 0, work_bytes));
+    // One for all kernels: whatever they leave there, their counters are zeros again.
+    device_array<char> work(work_bytes);
+    MUST(cudaMemsetAsync(work.p, 0, work_bytes, stream));
     device_batch b(s);
     struct cuda_attention a =
         attention_args_of(s, b, dcache.p, dqkv.p, dout.p, c.alibi ? dslopes.p : NULL, work);
     a.layer = layer;
     bool covered = true;
     auto run = [&](struct cuda_attention with, bool exactly) {
-        if (exactly) with.work = exact_work.p;
-        MUST(cudaMemset(dout.p, 0xff, outputs * 2));
+        MUST(
+            cudaMemsetAsync(dout.p, 0xff, outputs * 2, stream)); // another stream's would come late
         int rc = 0;
         if (exactly) {
             rc = cuda_attention_exact(&with, stream);
@@ -170,8 +169,10 @@ static void check_attention(const attention_case &c) {
             if (with.n_decode) rc = cuda_attention_decode(&with, stream);
             if (rc == 0 && with.n_tiles) rc = cuda_attention_prefill(&with, stream);
         }
-        if (exactly && rc == CUDA_NOT_MINE) covered = false; // the simple kernel's
-        else if (rc != 0) printf("attention returned %d\n", rc), n_failed++;
+        if (exactly && rc == CUDA_NOT_MINE)
+            covered = false; // the simple kernel's
+        else if (rc != 0)
+            printf("attention returned %d\n", rc), n_failed++;
         MUST(cudaStreamSynchronize(stream));
         return dout.host();
     };
@@ -305,7 +306,7 @@ struct timed_attention {
                                         c.n_kv_heads, c.head_dim),
               (size_t)64 << 20)) {
         fill_kernel<<<264, 256, 0, stream>>>(qkv.p, qkv.n, 3, 2.0f, c.dtype == DTYPE_F16);
-        MUST(cudaMemset(work.p, 0, work.n));
+        MUST(cudaMemsetAsync(work.p, 0, work.n, stream));
         if (s.layer_bytes * (size_t)n_layers > pool_bytes)
             printf("cache too large for the pool\n"), exit(1);
     }
@@ -366,7 +367,7 @@ static void time_decodes(void) {
 static void time_prefill(const char *what, const attention_case &c, bool deterministic) {
     timed_attention t(c, 4);
     device_array<char> work(cuda_attention_work_bytes(64, c.n_heads, c.n_kv_heads, c.head_dim));
-    MUST(cudaMemset(work.p, 0, work.n));
+    MUST(cudaMemsetAsync(work.p, 0, work.n, stream));
     double s = seconds_of([&] {
         for (int l = 0; l < 4; l++) {
             struct cuda_attention a = t.args(l);
