@@ -274,6 +274,10 @@ struct engine_load { // a snapshot for metrics, admission and the page; any thre
     int64_t heartbeat_us; // monotonic time of the engine loop's last turn-round (liveness)
 };
 void engine_load(const struct engine *e, struct engine_load *out);
+// Whether tokens are being drawn on another core than the caller's, one after another: the next
+// event is some tens of microseconds away, and who stays awake for it costs nobody anything that
+// sleeping and being woken would not. Any thread.
+bool engine_token_is_near(const struct engine *e);
 
 // --- text (any thread)
 // --------------------------------------------------------------------------------------

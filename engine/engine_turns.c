@@ -8,6 +8,7 @@
 
 #include "base/random_id.h"
 #include "engine/run/engine_internal.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -354,6 +355,11 @@ int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) 
         if (out->kind != ENGINE_FORKED && out->kind != ENGINE_SNAPSHOT) return 1;
     }
     return 0;
+}
+
+bool engine_token_is_near(const struct engine *e) {
+    int32_t cpu = atomic_load_explicit(&e->instance.load.drawing_on, memory_order_relaxed);
+    return cpu >= 0 && cpu != sched_getcpu();
 }
 
 void engine_load(const struct engine *e, struct engine_load *out) {

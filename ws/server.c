@@ -22,6 +22,7 @@
 #define NOTSENT_BYTES                                                                              \
     32768 // unsent bytes in the kernel above which a socket is not writable: a slow reader's
           // events wait as a cursor, not as megabytes of socket buffer
+#define AWAKE_US 300     // without a token, though the next one is near
 #define CLOSE_SECONDS 3  // for close handshakes at the end
 #define RESERVED_FDS 256 // database, model, pipes
 #define CLOSE_GOING_AWAY 1001
@@ -82,6 +83,7 @@ static void poll_sessions(struct server *s) {
         struct connection *c = server_find(s, s->fresh[i]);
         if (c) connection_push(c);
     }
+    if (s->n_fresh > 0) s->awake_until_us = server_now_us() + AWAKE_US;
     s->n_fresh = 0;
     if (s->sessions_dirty) next_us = 0; // a callback made new work
     if (next_us < 0)
@@ -338,9 +340,25 @@ static void on_reload(uv_signal_t *handle, int number) {
         log_info("server.reload", "tokens=%d tls=%d", auth_needs_token(s->auth), s->ssl != NULL);
 }
 
+static void on_awake(uv_idle_t *handle) {}
+
+// A step of many sessions draws their tokens one after another. Sleeping between two of them costs
+// two changes of thread each, and worse: the core that was slept on goes to sleep as well, and a
+// virtual one takes up to some milliseconds to come back. So while the next token is near the loop
+// looks round without waiting. Not for long: the engine may have been held up.
+static void stay_awake(struct server *s) {
+    bool active = uv_is_active((uv_handle_t *)&s->awake);
+    bool stay = s->awake_until_us && s->engine && engine_token_is_near(s->engine) &&
+                server_now_us() < s->awake_until_us;
+    if (!stay) s->awake_until_us = 0;
+    if (stay && !active) uv_idle_start(&s->awake, on_awake);
+    if (!stay && active) uv_idle_stop(&s->awake);
+}
+
 static void on_prepare(uv_prepare_t *handle) {
     struct server *s = handle->data;
     poll_sessions(s);
+    stay_awake(s);
     http_sweep(s);
 }
 
@@ -385,6 +403,7 @@ static int init_handles(struct server *s, struct err *err) {
     uv_timer_init(&s->loop, &s->watch_timer);
     uv_timer_init(&s->loop, &s->drain_timer);
     uv_prepare_init(&s->loop, &s->prepare);
+    uv_idle_init(&s->loop, &s->awake);
     uv_signal_init(&s->loop, &s->sigterm);
     uv_signal_init(&s->loop, &s->sigint);
     uv_signal_init(&s->loop, &s->sighup);
@@ -392,11 +411,11 @@ static int init_handles(struct server *s, struct err *err) {
     if (s->gate_fd < 0) return err_errno(err, "no epoll descriptor");
     if ((rc = uv_poll_init(&s->loop, &s->gate, s->gate_fd)) != 0)
         return err_set(err, E_IO, "no event loop: %s", uv_strerror(rc));
-    uv_handle_t *all[] = {(uv_handle_t *)&s->wake,        (uv_handle_t *)&s->poll_timer,
-                          (uv_handle_t *)&s->tick,        (uv_handle_t *)&s->watch_timer,
-                          (uv_handle_t *)&s->drain_timer, (uv_handle_t *)&s->prepare,
-                          (uv_handle_t *)&s->sigterm,     (uv_handle_t *)&s->sigint,
-                          (uv_handle_t *)&s->sighup,      (uv_handle_t *)&s->gate};
+    uv_handle_t *all[] = {
+        (uv_handle_t *)&s->wake,        (uv_handle_t *)&s->poll_timer,  (uv_handle_t *)&s->tick,
+        (uv_handle_t *)&s->watch_timer, (uv_handle_t *)&s->drain_timer, (uv_handle_t *)&s->prepare,
+        (uv_handle_t *)&s->sigterm,     (uv_handle_t *)&s->sigint,      (uv_handle_t *)&s->sighup,
+        (uv_handle_t *)&s->gate,        (uv_handle_t *)&s->awake};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) all[i]->data = s;
     return 0;
 }
@@ -466,6 +485,7 @@ void server_stop(struct server *s) {
     uv_timer_stop(&s->tick);
     uv_timer_stop(&s->drain_timer);
     uv_prepare_stop(&s->prepare);
+    uv_idle_stop(&s->awake);
     listener_close(s->listener);
     s->listener = NULL;
     s->state = SERVER_CLOSING;

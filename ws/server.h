@@ -63,6 +63,8 @@ struct server {
     uv_signal_t sigterm, sigint, sighup;
     uv_poll_t gate; // gate_fd: sockets whose first frame has not been looked at
     int gate_fd;
+    uv_idle_t awake; // while it is active the loop does not sleep
+    int64_t awake_until_us;
     bool sessions_dirty; // the session service has something to do
     bool polling;        // inside sessions_poll
     uint64_t *fresh;     // (cap_fresh) clients to push to when it returns

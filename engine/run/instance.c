@@ -116,6 +116,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));
     atomic_store(&in->load.blocks_free, opt->n_blocks);
+    atomic_store(&in->load.drawing_on, -1);
     atomic_store(&in->load.heartbeat_us, clock_mono_us(clock));
     return 0;
 fail:

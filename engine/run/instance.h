@@ -44,6 +44,7 @@ struct instance_load { // written by the engine's thread, read by any
     _Atomic int64_t snapshot_bytes;
     _Atomic int64_t steps, step_us_ewma, heartbeat_us;
     _Atomic bool device_lost;
+    _Atomic int32_t drawing_on; // the core on which tokens are being drawn, -1: none are
 };
 
 // A token that is in its turn's log, of which nobody has been told yet (step.c).

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include <assert.h>
+#include <sched.h>
 #include <stdlib.h>
 
 static int copy_block(void *ctx, int32_t dst, int32_t src) {
@@ -212,7 +213,9 @@ static int use_logits(struct instance *in) {
             int32_t position = b->positions[b->logit_rows[first + i]];
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
             bool last = position == t->n_log - 1;
-            if (last && !t->spec.score_only && draw(in, t, logits)) in->in_step[seq] = NULL;
+            if (!last || t->spec.score_only) continue;
+            atomic_store_explicit(&in->load.drawing_on, sched_getcpu(), memory_order_relaxed);
+            if (draw(in, t, logits)) in->in_step[seq] = NULL;
         }
     }
     return 0;
@@ -285,6 +288,7 @@ bool instance_step(struct instance *in) {
     if (rc == 0) {
         commit(in);
         rc = use_logits(in);
+        atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
     }
     int done = forward_done(&in->forward);
     if (rc == 0) rc = done;

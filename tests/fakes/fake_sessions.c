@@ -81,6 +81,10 @@ const struct engine_info *engine_info(const struct engine *e) {
     return &e->info;
 }
 void engine_keep(struct engine *e) {}
+bool engine_token_is_near(const struct engine *e) {
+    return true; // who believes it for ever uses all of a core
+}
+
 void engine_load(const struct engine *e, struct engine_load *out) {
     memset(out, 0, sizeof(*out));
     out->heartbeat_us = clock_mono_us(&clock_system);
