@@ -100,6 +100,8 @@ struct cuda_linear {
 
 // Narrow: n <= 16, bound by reading w once. CUDA_NOT_MINE for what it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
+// One row, W of 8 bits. CUDA_NOT_MINE likewise.
+int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 // Any shape, F32 sums in one fixed order for each output whatever n is: the reference, and what
 // runs where cuBLASLt is missing. Ignores nothing: CUDA_NOT_MINE where something fused is asked
 // for.

@@ -34,7 +34,8 @@ static int multiply(const struct cuda_backend *cuda, const struct cuda_linear *a
                                       : cuda_linear_tiles(a, cuda->stream);
         return rc == CUDA_NOT_MINE ? linear_by_rows(*a, cuda->stream) : rc;
     }
-    if (a->n <= NARROW_ROWS) rc = cuda_gemv(a, cuda->stream);
+    if (a->n == 1) rc = cuda_gemv_8bit(a, cuda->stream);
+    if (rc == CUDA_NOT_MINE && a->n <= NARROW_ROWS) rc = cuda_gemv(a, cuda->stream);
     if (rc == CUDA_NOT_MINE && a->n <= WIDE_ROWS) rc = cuda_linear_stream(a, cuda->stream);
     if (rc == CUDA_NOT_MINE && a->n <= GEMV_ROWS) rc = cuda_gemv(a, cuda->stream);
     return rc;

@@ -2,7 +2,8 @@
 // (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits in
 // any company), then timed beside this card's read ceiling, measured in the same run.
 //
-//     make bench-cuda ARGS="[check] [linear] [wide] [decode] [prefill] [step]"      without: all
+//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step]"      without:
+//     all
 //
 // Exit 1 when a comparison fails. Times: graphs of many launches over buffers larger than L2
 // together, the median of several replays.
@@ -63,7 +64,9 @@ static void time_step(const struct linear_kernel &kernel, const step_shape &m, i
             a.y = y, a.x = in, a.w = at, a.n = n, a.rows = rows, a.cols = cols, a.ld = cols;
             a.scale = w == DTYPE_I8 ? scale.p : NULL;
             a.dtype = t, a.w_dtype = w, a.add = add, a.y_f32 = f32, a.activate = a.gated = gated;
-            if (kernel.run(&a, stream) != 0) n_failed++;
+            // One row of 8 bits has a kernel of its own, as in linear.c.
+            int rc = n == 1 && w == DTYPE_I8 ? cuda_gemv_8bit(&a, stream) : kernel.run(&a, stream);
+            if (rc != 0) n_failed++;
             at += (size_t)rows * cols * (w == DTYPE_I8 ? 1 : 2);
         };
         auto small = [&](void *y, void *in, int width) {
@@ -139,6 +142,7 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "kv=fp8")) timed_cache = DTYPE_F8_E4M3;
     }
     if (wanted("linear")) time_linears();
+    if (wanted("8bit")) time_8bits();
     if (wanted("wide")) time_wide();
     if (wanted("decode")) time_decodes();
     if (wanted("prefill")) time_prefills();

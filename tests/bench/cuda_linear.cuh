@@ -1,7 +1,8 @@
 // Linear layers by each kernel: compared with double precision, then timed beside cuBLASLt.
 #pragma once
-#include "tests/bench/cuda_timing.cuh"
 #include "kernels/cuda/linear_wide.h"
+#include "kernels/fp8.h"
+#include "tests/bench/cuda_timing.cuh"
 extern "C" {
 #include "kernels/cuda/cublas.h"
 }
@@ -18,6 +19,7 @@ struct linear_kernel {
     int most; // rows of x
 };
 static const struct linear_kernel gemv = {"gemv", cuda_gemv, 32};
+static const struct linear_kernel gemv_8bit = {"gemv8", cuda_gemv_8bit, 1};
 static const struct linear_kernel streamed = {"stream", cuda_linear_stream, CUDA_STREAM_ROWS};
 static const struct linear_kernel tiles = {"tiles", cuda_linear_tiles, 1 << 20};
 static const struct linear_kernel library = {"cublas", by_cublas, 1 << 20};
@@ -26,6 +28,7 @@ struct linear_case {
     int rows, cols, n;
     enum dtype dtype, w_dtype;
     bool add, bias, gated, act, y_f32;
+    int block_k = 0;
 };
 
 static double act_double(enum activation act, double x) {
@@ -34,16 +37,22 @@ static double act_double(enum activation act, double x) {
 
 static void check_linear(const struct linear_kernel &k, const struct linear_case &c) {
     int ld = (c.cols + 15) / 16 * 16, width = c.gated ? c.rows / 2 : c.rows;
-    std::vector<float> wf((size_t)c.rows * c.cols), scale(c.rows), bias(c.rows);
+    int n_blocks = fp8_blocks(c.cols, c.block_k);
+    std::vector<float> wf((size_t)c.rows * c.cols), scale((size_t)c.rows * n_blocks), bias(c.rows);
+    for (auto &v : scale) v = 0.01f + 0.005f * uniform();
     std::vector<uint16_t> w16((size_t)c.rows * ld, 0), x((size_t)c.n * c.cols);
     std::vector<int8_t> w8((size_t)c.rows * ld, 0);
-    bool quantised = c.w_dtype == DTYPE_I8;
+    bool quantised = dtype_size(c.w_dtype) == 1;
     for (int r = 0; r < c.rows; r++) {
-        scale[r] = 0.01f + 0.005f * uniform();
         bias[r] = uniform();
         for (int i = 0; i < c.cols; i++) {
             float v = uniform();
-            if (quantised) {
+            if (c.w_dtype == DTYPE_F8_E4M3) {
+                uint8_t q = e4m3_from_f32(i == r % c.cols ? 448 : v * exp2f(8 * uniform()));
+                w8[(size_t)r * ld + i] = (int8_t)q;
+                int block = c.block_k ? i / c.block_k : 0; // scales lie block by block
+                wf[(size_t)r * c.cols + i] = e4m3_to_f32(q) * scale[(size_t)block * c.rows + r];
+            } else if (quantised) {
                 int8_t q = (int8_t)lrintf(v * 127);
                 if (i == r % c.cols) q = r % 2 ? -128 : 127;
                 w8[(size_t)r * ld + i] = q;
@@ -54,7 +63,10 @@ static void check_linear(const struct linear_kernel &k, const struct linear_case
             }
         }
     }
-    for (auto &v : x) v = narrow(uniform(), c.dtype);
+    for (auto &v :
+         x) // some rows of bf16 have the range of real ones, and a few much larger numbers
+        v = narrow(uniform() * (c.rows % 2 ? exp2f(rint(6 * uniform())) : 1), c.dtype);
+    if (c.rows % 2) x[c.cols / 2] = narrow(3000, c.dtype);
     device_array<uint16_t> dw16(w16), dx(x);
     device_array<int8_t> dw8(w8);
     device_array<float> dscale(scale), dbias(bias);
@@ -79,6 +91,7 @@ static void check_linear(const struct linear_kernel &k, const struct linear_case
         a.bias = c.bias ? dbias.p : NULL;
         a.n = n, a.rows = c.rows, a.cols = c.cols, a.ld = ld;
         a.dtype = c.dtype, a.w_dtype = c.w_dtype, a.y_f32 = c.y_f32, a.add = c.add;
+        a.block_k = c.block_k;
         a.activate = c.act || c.gated, a.gated = c.gated, a.act = ACT_SILU;
         int rc = k.run(&a, stream);
         if (rc != 0) printf("%s returned %d\n", k.name, rc), n_failed++;
@@ -120,15 +133,31 @@ static void check_linear(const struct linear_kernel &k, const struct linear_case
             same &= memcmp(part.data(), out.data() + (size_t)first * width, part.size() * 4) == 0;
         }
     char what[160];
-    snprintf(what, sizeof what, "%s %d x %d, n %d, %s weights %s%s%s%s%s%s", k.name, c.rows, c.cols,
-             c.n, name_of(c.dtype), name_of(c.w_dtype), c.add ? ", add" : "",
-             c.bias ? ", bias" : "", c.gated ? ", gated" : "", c.act ? ", act" : "",
-             c.y_f32 ? ", f32 out" : "");
+    snprintf(what, sizeof what, "%s %d x %d, n %d, %s weights %s%s%s%s%s%s%s", k.name, c.rows,
+             c.cols, c.n, name_of(c.dtype), name_of(c.w_dtype), c.block_k ? ", blocks" : "",
+             c.add ? ", add" : "", c.bias ? ", bias" : "", c.gated ? ", gated" : "",
+             c.act ? ", act" : "", c.y_f32 ? ", f32 out" : "");
     report(what, diff.value(), c.y_f32 ? 1e-5 : c.dtype == DTYPE_F16 ? 1e-3 : 6e-3, same);
 }
 
 static void check_linears(void) {
-    enum dtype B = DTYPE_BF16, H = DTYPE_F16, Q = DTYPE_I8;
+    enum dtype B = DTYPE_BF16, H = DTYPE_F16, Q = DTYPE_I8, F = DTYPE_F8_E4M3;
+    const struct linear_case in_8bit[] = {
+        {8, 8, 1, B, Q, 0, 0, 0, 0, 0},
+        {1, 16, 1, B, F, 0, 1, 0, 0, 0},
+        {1061, 1000, 1, B, Q, 0, 1, 0, 0, 1},
+        {1061, 1000, 1, H, F, 1, 0, 0, 0, 1},
+        {4096, 4096, 1, B, Q, 1, 0, 0, 0, 0},
+        {515, 14336, 1, B, Q, 1, 1, 0, 1, 0},
+        {515, 14336, 1, B, F, 0, 0, 0, 0, 1},
+        {9028, 504, 1, B, Q, 0, 1, 1, 0, 0},
+        {9028, 504, 1, H, F, 0, 0, 1, 0, 0},
+        {777, 3000, 1, H, Q, 0, 0, 0, 0, 1},
+        {516, 4096, 1, B, F, 1, 0, 0, 0, 0, 128},
+        {392, 9000, 1, B, F, 0, 1, 1, 0, 0, 128},
+        {7000, 2048, 1, H, F, 0, 0, 0, 0, 1, 128},
+    };
+    for (const struct linear_case &c : in_8bit) check_linear(gemv_8bit, c), check_linear(gemv, c);
     const struct linear_case cases[] = {
         {8, 8, 1, B, B, 0, 0, 0, 0, 0},        {1, 16, 2, B, B, 0, 1, 0, 0, 0},
         {1061, 1000, 1, B, B, 0, 0, 0, 0, 1},  {1061, 1000, 7, B, B, 0, 1, 0, 0, 1},
@@ -164,27 +193,28 @@ static void check_linears(void) {
 
 // Launches linears of one shape over different weights, n times together at least 1 GB.
 static void time_linear(const struct linear_kernel &k, const char *what, int rows, int cols, int n,
-                        enum dtype t, enum dtype w_t, bool gated) {
+                        enum dtype t, enum dtype w_t, bool gated, int block_k = 0) {
     if (n > k.most) return;
-    size_t w_bytes = (size_t)rows * cols * (w_t == DTYPE_I8 ? 1 : 2);
+    size_t w_bytes = (size_t)rows * cols * dtype_size(w_t);
     int count = (int)std::max<size_t>(8, ((size_t)3 << 30) / w_bytes);
     device_array<uint16_t> x((size_t)n * cols), y((size_t)n * rows);
-    device_array<float> scale(std::vector<float>(rows, 0.01f));
+    device_array<float> scale(std::vector<float>((size_t)rows * fp8_blocks(cols, block_k), 0.01f));
     fill_kernel<<<264, 256, 0, stream>>>(x.p, x.n, 7, 1.0f, t == DTYPE_F16);
     double s = seconds_of([&] {
         for (int i = 0; i < count; i++) {
             struct cuda_linear a = {};
             a.y = y.p, a.x = x.p, a.w = pool + (size_t)i * w_bytes % (pool_bytes - w_bytes);
             a.w = (const void *)((uintptr_t)a.w & ~(uintptr_t)255);
-            a.scale = w_t == DTYPE_I8 ? scale.p : NULL;
+            a.scale = dtype_size(w_t) == 1 ? scale.p : NULL, a.block_k = block_k;
             a.n = n, a.rows = rows, a.cols = cols, a.ld = cols, a.dtype = t, a.w_dtype = w_t;
             a.activate = a.gated = gated && k.run != by_cublas;
             if (k.run(&a, stream) != 0) printf("%s refused\n", k.name), n_failed++;
         }
     });
     char line[160];
-    snprintf(line, sizeof line, "%-7s n %4d %s %d x %d, %s%s: %.0f TFLOP/s", k.name, n, what, rows,
-             cols, name_of(w_t), gated ? ", gated" : "", 2e-12 * rows * cols * n * count / s);
+    snprintf(line, sizeof line, "%-7s n %4d %s %d x %d, %s%s%s: %.0f TFLOP/s", k.name, n, what,
+             rows, cols, name_of(w_t), block_k ? ", blocks" : "", gated ? ", gated" : "",
+             2e-12 * rows * cols * n * count / s);
     print_rate(line, (double)w_bytes, s / count);
 }
 
@@ -217,6 +247,41 @@ static void open_library(int max_rows) {
     if (cublas_open(&blas, "bench", &err) < 0 || !blas.lib) printf("no cuBLASLt: %s\n", err.text);
     if (cublas_tune(&blas, shapes.data(), (int)shapes.size(), max_rows, 64, stream, &err) < 0)
         printf("cuBLASLt: %s\n", err.text);
+}
+
+// One row, weights of 8 bits: each matrix of Llama-8B, then all of them in the order of a step.
+static void time_narrow_8bit(const struct linear_kernel &k, enum dtype w_t, int block_k) {
+    for (const struct linear_shape &s : shapes_8b)
+        time_linear(k, s.what, s.rows, s.cols, 1, DTYPE_BF16, w_t, s.gated, block_k);
+    device_array<uint16_t> x(28672), y(128256);
+    device_array<float> scale(std::vector<float>((size_t)28672 * 128, 0.01f));
+    fill_kernel<<<264, 256, 0, stream>>>(x.p, x.n, 7, 1.0f, 0);
+    size_t bytes = 0;
+    double s = seconds_of([&] {
+        bytes = 0;
+        for (int i = 0; i < 32 * 4 + 1; i++) {
+            const struct linear_shape &m = shapes_8b[i == 32 * 4 ? 4 : i % 4];
+            struct cuda_linear a = {};
+            a.y = y.p, a.x = x.p, a.w = pool + bytes, a.scale = scale.p, a.block_k = block_k;
+            a.n = 1, a.rows = m.rows, a.cols = a.ld = m.cols, a.dtype = DTYPE_BF16;
+            a.w_dtype = w_t, a.activate = a.gated = m.gated;
+            if (k.run(&a, stream) != 0) n_failed++;
+            bytes += (size_t)m.rows * m.cols;
+        }
+    });
+    char line[160];
+    snprintf(line, sizeof line, "%-7s all matrices of Llama-8B, %s%s", k.name, name_of(w_t),
+             block_k ? ", blocks" : "");
+    print_rate(line, (double)bytes, s);
+}
+static void time_8bits(void) {
+    for (const struct linear_kernel *k : {&gemv, &gemv_8bit}) {
+        time_narrow_8bit(*k, DTYPE_I8, 0);
+        time_narrow_8bit(*k, DTYPE_F8_E4M3, 0);
+        time_narrow_8bit(*k, DTYPE_F8_E4M3, FP8_BLOCK);
+        for (const struct linear_shape &s : shapes_1b)
+            time_linear(*k, s.what, s.rows, s.cols, 1, DTYPE_BF16, DTYPE_I8, s.gated);
+    }
 }
 
 static void time_linears(void) {

@@ -69,7 +69,11 @@ static float widened(uint16_t u, enum dtype t) {
     return __half2float(__ushort_as_half(u));
 }
 static const char *name_of(enum dtype t) {
-    return t == DTYPE_BF16 ? "bf16" : t == DTYPE_F16 ? "f16" : t == DTYPE_I8 ? "int8" : "f32";
+    return t == DTYPE_BF16      ? "bf16"
+           : t == DTYPE_F16     ? "f16"
+           : t == DTYPE_I8      ? "int8"
+           : t == DTYPE_F8_E4M3 ? "fp8"
+                                : "f32";
 }
 
 // |out - ref| / |ref| over all elements; NaN counts as infinite.

@@ -1,0 +1,438 @@
+// linear for one row: y (rows) =|+= W x + bias, W row-major (rows, ld) in int8 or e4m3 with a scale
+// for each row, or e4m3 with one for each 128 columns of a row.
+//
+// Like gemv.cu bound by reading W once, and built as that is: a block takes whole rows of W, its
+// warps split K, each thread copies what it will need itself into a queue of its own in shared
+// memory. But a matrix of 8 bits passes in 4 to 13 microseconds, and then what a block does before
+// and after its bytes counts as much as they do. So:
+//
+//   - W is hardly widened. int8 is multiplied as it is, by the tensor cores' integer product: x is
+//     cut into three signed digits of base 256 (a fixed-point number), each digit a row of A. The
+//     sums are exact. e4m3 becomes f16 in one instruction for two, and x f16 times a power of two.
+//     Both are relative to the largest of a row's 128 columns (a step of a warp): x keeps 21 and 11
+//     bits of it, in bf16's range; and a step's sum goes back to the row's scale by one fmaf, which
+//     also takes the scale of a block of W.
+//   - x is made ready by the warp that multiplies by it: no barrier before the last.
+//   - Blocks of 16 rows, and a queue that leaves room on the multiprocessor for blocks of the next
+//     launch, which fetch while this one ends (how many: fit_of).
+//   - What the end needs of memory (scale, bias, y) is asked for at the beginning.
+//
+// An output's sum: within a warp its steps ascending, digit by digit; then the warps ascending.
+#include "kernels/cuda/linear_finish.cuh"
+#include "kernels/cuda/pdl.cuh"
+#include "kernels/cuda/widen.cuh"
+
+namespace {
+
+constexpr int STEP = 128;  // k of a step of a warp, and bytes of it in a row of W
+constexpr int GROUPS = 2;  // of 8 rows of W, in a block
+constexpr int LONG = 8192; // columns, from which on 16 warps share them
+template <int WARPS> constexpr int PREPARED = WARPS == 16 ? 8 : 4; // steps of x asked for together
+
+struct gemv_8bit {
+    struct cuda_linear a;
+    int32_t n_groups; // of 8 rows of W; gated: of 4 rows and the 4 that they gate
+    int32_t stages;   // of the queue
+};
+
+// --- x
+// ------------------------------------------------------------------------------------------------
+// A step of x in shared memory: for each of the `reads` words of 16 bytes that a lane wants,
+// `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3.
+// The largest of a step's numbers becomes 2^top or more, and less than twice that.
+template <typename W> struct x_of { // as f16
+    static constexpr int parts = 1, reads = 4, step_bytes = parts * reads * 64;
+    static constexpr int top = 13;
+};
+template <> struct x_of<int8_t> { // in digits
+    static constexpr int parts = 3, reads = 2, step_bytes = parts * reads * 64;
+    static constexpr int top = 20;
+};
+
+__device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
+}
+__device__ __forceinline__ void store_pair(uint32_t to, uint32_t a, uint32_t b) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b) : "memory");
+}
+__device__ __forceinline__ float load_shared_float(uint32_t from) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+    return v;
+}
+__device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+    return v;
+}
+
+// Four k of each lane as f16.
+__device__ __forceinline__ void store_x(uint32_t to, int lane, const float (&v)[4], e4m3) {
+    int read = lane / 16 * 2 + lane % 4 / 2, t = lane % 16 / 4;
+    store_pair(to + (uint32_t)(read * 64 + t * 16 + lane % 2 * 8), pack2<__half>(v[0], v[1]),
+               pack2<__half>(v[2], v[3]));
+}
+// As digits, v = d0 + 256 d1 + 65536 d2, all of them -128 .. 127. F32's own addition rounds v to an
+// integer, in the low bits of the sum, and 0x8080 more makes the lower two digits' bytes positive.
+__device__ __forceinline__ void store_x(uint32_t to, int lane, const float (&v)[4], int8_t) {
+    constexpr float magic = 12582912.0f + 32896.0f; // 1.5 2^23 + 0x8080: 0x4b40'8080 + v
+    uint32_t u[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) u[i] = __float_as_uint(v[i] + magic);
+    uint32_t low01 = __byte_perm(u[0], u[1], 0x5140), low23 = __byte_perm(u[2], u[3], 0x5140);
+    uint32_t top01 = __byte_perm(u[0], u[1], 0x0062), top23 = __byte_perm(u[2], u[3], 0x0062);
+    uint32_t at = to + (uint32_t)(lane / 16 * x_of<int8_t>::parts * 64 + lane % 16 * 4);
+    store_word(at, __byte_perm(low01, low23, 0x5410) ^ 0x80808080u);
+    store_word(at + 64, __byte_perm(low01, low23, 0x7632) ^ 0x80808080u);
+    // Its bytes are 64 more than the digit: 64 again makes it 128, whose bit is the sign's.
+    store_word(at + 128, (__byte_perm(top01, top23, 0x5410) + 0x40404040u) ^ 0x80808080u);
+}
+
+// Four k of each lane, a step of x, to shared memory, times a power of two. Returns its inverse; of
+// digits, which cannot say that x holds an infinity or a NaN, then a NaN.
+template <typename T, typename W>
+__device__ __forceinline__ float prepare(uint32_t to, int lane, uint2 four) {
+    uint32_t most = __vmaxu2(four.x & 0x7fff7fffu, four.y & 0x7fff7fffu); // T's order is its bits'
+    most = __reduce_max_sync(0xffffffffu, max(most >> 16, most & 0xffffu));
+    int exponent = (int)(__float_as_uint(unpack2(most, T()).x) >> 23);
+    int e = max(exponent, 24); // so that 2^(top - e) is a number; smaller ones come to nothing
+    float up = __uint_as_float((uint32_t)(254 + x_of<W>::top - e) << 23);
+    float2 a = unpack2(four.x, T()), b = unpack2(four.y, T());
+    float v[4] = {a.x * up, a.y * up, b.x * up, b.y * up};
+    store_x(to, lane, v, W());
+    bool unsaid = x_of<W>::parts > 1 && exponent == 255;
+    return __uint_as_float(unsaid ? 0x7fffffffu : (uint32_t)(e - x_of<W>::top) << 23);
+}
+
+// --- products
+// ------------------------------------------------------------------------------------------------
+__device__ __forceinline__ void mma_int8(int (&c)[4], uint32_t a0, uint32_t a2, uint32_t b0,
+                                         uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// A step: this lane's two copies of W against x. Row g of A with columns 2t and 2t + 1. The order
+// of k: mma.cuh. One chain of products: two take registers that the kernel has not, and all of
+// Llama-8B's matrices took 11 % longer (int8), 6 % (e4m3).
+__device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)[2], int8_t) {
+    // |sum| < 2^22: added to the bits of 1.5 2^23 it is that number and the sum.
+    int c[4] = {0x4b400000, 0x4b400000, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        mma_int8(c, x[i].x, x[i].y, w[i].x, w[i].y);
+        mma_int8(c, x[i].z, x[i].w, w[i].z, w[i].w);
+    }
+    return make_float2(__int_as_float(c[0]) - 12582912.0f, __int_as_float(c[1]) - 12582912.0f);
+}
+__device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)[4], e4m3) {
+    float c[4] = {};
+#pragma unroll
+    for (int m = 0; m < 4; m++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t a[4] = {word_of(x[2 * i + m / 2], m % 2 * 2), 0,
+                             word_of(x[2 * i + m / 2], m % 2 * 2 + 1), 0};
+            mma(c, a, widen_low(word_of(w[i], m), __half(), e4m3()),
+                widen_high(word_of(w[i], m), __half(), e4m3()), __half());
+        }
+    }
+    return make_float2(c[0], c[1]);
+}
+
+// --- the kernel
+// ------------------------------------------------------------------------------------------------
+// Where things lie in a block's shared memory. Of the queue: stages of 2 copies a group and thread,
+// then the scales of blocks of W, warp by warp.
+template <typename W, int WARPS, bool GATED, bool BLOCKS> struct layout {
+    static constexpr int threads = WARPS * 32, copies = threads * 32 * GROUPS;
+    static constexpr int scale_bytes = BLOCKS ? GROUPS * 8 * (int)sizeof(float) : 0; // of a warp
+    static constexpr int stage = copies + WARPS * scale_bytes;
+    static constexpr int each = GATED ? 4 : 8, outputs = GROUPS * each; // of a group, of the block
+    int steps;                                                          // of a warp, at most
+    int x, inverses, ends, sums, bytes;                                 // offsets, and of all of it
+    __host__ __device__ layout(int cols, int stages) {
+        steps = ((cols + STEP - 1) / STEP + WARPS - 1) / WARPS;
+        x = stages * stage;
+        inverses = x + WARPS * steps * x_of<W>::step_bytes;
+        ends = inverses + WARPS * steps * 4;
+        sums = ends + 4 * outputs * 4;
+        bytes = sums + WARPS * GROUPS * x_of<W>::parts * 8 * (int)sizeof(float);
+    }
+};
+
+// Until at most stages - 1 of this thread's groups of copies are under way.
+__device__ __forceinline__ void wait_for_oldest(int stages) {
+    switch (stages) {
+    case 8:
+        copy_wait<7>();
+        break;
+    case 6:
+        copy_wait<5>();
+        break;
+    case 4:
+        copy_wait<3>();
+        break;
+    case 3:
+        copy_wait<2>();
+        break;
+    case 2:
+        copy_wait<1>();
+        break;
+    default:
+        copy_wait<0>();
+    }
+}
+
+// 4 bytes into shared memory.
+__device__ __forceinline__ void copy_word(uint32_t to, const float *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+
+template <typename T, typename W, int WARPS, bool GATED, bool BLOCKS>
+__global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
+    gemv_8bit_kernel(const __grid_constant__ struct gemv_8bit j) {
+    using L = layout<W, WARPS, GATED, BLOCKS>;
+    using X = x_of<W>;
+    constexpr int each = L::each;
+    extern __shared__ __align__(16) char shared[];
+    const struct cuda_linear &a = j.a;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              t = lane % 4;
+    pdl_trigger();
+
+    const int first_group = (int)blockIdx.x * GROUPS, width = GATED ? a.rows / 2 : a.rows;
+    const int n_steps = ((a.cols + STEP - 1) / STEP - warp + WARPS - 1) / WARPS; // this warp's
+    const L l(a.cols, j.stages);
+    const uint32_t base = shared_address(shared), queue = base + threadIdx.x * 16;
+    const uint32_t scale_queue = base + L::copies + (uint32_t)(warp * L::scale_bytes);
+
+    // The rows of W, at this lane's next k to be fetched.
+    int asked = 0, ahead = warp * STEP + t * 16;
+    const char *row[GROUPS];
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++) {
+        int r = (first_group + i) * each + (GATED ? g % 4 : g);
+        row[i] = (const char *)a.w + (int64_t)(min(r, width - 1) + (g >= each ? width : 0)) * a.ld +
+                 ahead;
+    }
+    // Scales of blocks, four a lane: those of half a group, of rows that lie together.
+    const int s_group = GATED ? lane % GROUPS : lane / 2, s_half = GATED ? lane / GROUPS : lane % 2;
+    const int s_row = (first_group + s_group) * each + (GATED ? 0 : s_half * 4);
+    const bool s_held = s_row < width;
+    const float *s_from =
+        a.scale + (int64_t)warp * a.rows + (s_held ? s_row : 0) + (GATED && s_half ? width : 0);
+    auto request = [&](int stage) {
+        if (asked < n_steps) {
+            const uint32_t to = queue + (uint32_t)(stage * L::stage);
+#pragma unroll
+            for (int i = 0; i < GROUPS; i++) {
+                bool held = first_group + i < j.n_groups;
+                copy_async(to + i * L::threads * 32, row[i], held && ahead < a.cols);
+                copy_async(to + i * L::threads * 32 + L::threads * 16, row[i] + 64,
+                           held && ahead + 64 < a.cols);
+                row[i] += WARPS * STEP;
+            }
+            if (BLOCKS && lane < 2 * GROUPS) {
+                copy_async(scale_queue +
+                               (uint32_t)(stage * L::stage + (s_group * 8 + s_half * 4) * 4),
+                           s_from, s_held);
+                s_from += (int64_t)WARPS * a.rows;
+            }
+            ahead += WARPS * STEP;
+            asked++;
+        }
+        copy_commit();
+    };
+    // The scales and biases of this thread's output (gated: of two), with the first stage.
+    const int column = (int)threadIdx.x % each, out = first_group * each + (int)threadIdx.x;
+    const bool finishes = threadIdx.x < L::outputs && out < width;
+    const uint32_t ends = base + (uint32_t)l.ends + threadIdx.x * 4;
+    for (int i = 0; i < (GATED ? 2 : 1) && finishes; i++) {
+        if (!BLOCKS) copy_word(ends + i * L::outputs * 4, a.scale + out + i * width);
+        if (a.bias) copy_word(ends + (2 + i) * L::outputs * 4, a.bias + out + i * width);
+    }
+    for (int stage = 0; stage < j.stages; stage++) request(stage);
+
+    pdl_wait();
+    const uint32_t x_here = base + (uint32_t)(l.x + warp * l.steps * X::step_bytes);
+    const uint32_t inverses = base + (uint32_t)(l.inverses + warp * l.steps * 4);
+    const T *x_from = (const T *)a.x + warp * STEP + lane * 4;
+    for (int first = 0; first < n_steps; first += PREPARED<WARPS>) {
+        uint2 four[PREPARED<WARPS>];
+#pragma unroll
+        for (int s = 0; s < PREPARED<WARPS>; s++) {
+            int k = (first + s) * WARPS * STEP;
+            bool inside = warp * STEP + lane * 4 + k < a.cols;
+            four[s] = inside ? *(const uint2 *)(x_from + k) : make_uint2(0, 0);
+        }
+#pragma unroll
+        for (int s = 0; s < PREPARED<WARPS>; s++) {
+            if (first + s >= n_steps) break;
+            float inverse =
+                prepare<T, W>(x_here + (uint32_t)((first + s) * X::step_bytes), lane, four[s]);
+            if (lane == 0)
+                store_word(inverses + (uint32_t)((first + s) * 4), __float_as_uint(inverse));
+        }
+    }
+    float before = 0.0f;
+    if (finishes && a.add)
+        before = a.y_f32 ? ((const float *)a.y)[out] : to_float(((const T *)a.y)[out]);
+    __syncwarp();
+
+    // Row g of A; beyond the last one again, for nobody.
+    const int digit = min(g, X::parts - 1);
+    const float worth = digit == 0 ? 1.0f : digit == 1 ? 256.0f : 65536.0f;
+    const uint32_t x_at = x_here + (uint32_t)(digit * 64 + t * 16);
+    float2 sum[GROUPS] = {};
+    for (int step = 0, stage = 0; step < n_steps; step++) {
+        uint4 x[X::reads];
+#pragma unroll
+        for (int i = 0; i < X::reads; i++)
+            x[i] = load_shared(x_at + (uint32_t)(step * X::step_bytes + i * X::parts * 64));
+        const float inverse = load_shared_float(inverses + (uint32_t)(step * 4)) * worth;
+        wait_for_oldest(j.stages);
+        if (BLOCKS) __syncwarp(); // scales are another lane's copies
+        const uint32_t from = queue + (uint32_t)(stage * L::stage);
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) {
+            uint4 w[2] = {load_shared(from + i * L::threads * 32),
+                          load_shared(from + i * L::threads * 32 + L::threads * 16)};
+            float2 v = multiply(w, x, W()), factor = make_float2(inverse, inverse);
+            if (BLOCKS) {
+                float2 s = load_shared_pair(scale_queue +
+                                            (uint32_t)(stage * L::stage + (i * 8 + 2 * t) * 4));
+                factor.x *= s.x, factor.y *= s.y;
+            }
+            sum[i].x = fmaf(v.x, factor.x, sum[i].x);
+            sum[i].y = fmaf(v.y, factor.y, sum[i].y);
+        }
+        if (BLOCKS) __syncwarp();
+        request(stage);
+        if (++stage == j.stages) stage = 0;
+    }
+
+    float *sums = (float *)(shared + l.sums);
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++)
+        if (g < X::parts)
+            *(float2 *)(sums + ((warp * GROUPS + i) * X::parts + g) * 8 + 2 * t) = sum[i];
+    copy_wait<0>(); // a warp without steps has waited for nothing yet
+    __syncthreads();
+    if (!finishes) return;
+    auto total = [&](int half) { // 1: of what is gated
+        const float *of = sums + (int)threadIdx.x / each * X::parts * 8 + column + half * each;
+        float v = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++, of += GROUPS * X::parts * 8) {
+            float part = of[(X::parts - 1) * 8];
+#pragma unroll
+            for (int d = X::parts - 2; d >= 0; d--) part += of[d * 8];
+            v += part;
+        }
+        if (!BLOCKS) v *= load_shared_float(ends + half * L::outputs * 4);
+        if (a.bias) v += load_shared_float(ends + (2 + half) * L::outputs * 4);
+        return v;
+    };
+    float v = total(0);
+    if (GATED)
+        v = activated(a.act, rounded<T>(v)) * rounded<T>(total(1));
+    else if (a.activate)
+        v = activated(a.act, rounded<T>(v));
+    if (a.add) v += before;
+    if (a.y_f32)
+        ((float *)a.y)[out] = v;
+    else
+        ((T *)a.y)[out] = from_float<T>(v);
+}
+
+// --- launching
+// ------------------------------------------------------------------------------------------------
+struct device {
+    int multiprocessors, shared, most; // bytes of shared memory: of each, of a block at most
+};
+const struct device &this_device(void) {
+    static struct device d;
+    if (d.multiprocessors == 0) {
+        d.most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+        d.shared = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+        d.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+    }
+    return d;
+}
+
+// Blocks for which there is to be room on a multiprocessor: with more of them the next launch's
+// come early, with fewer each has more bytes on their way. Measured: four, and three where all
+// blocks find a place at once and some are left over.
+int fit_of(int warps, int blocks) {
+    if (warps == 16) return 2;
+    return blocks <= 2 * this_device().multiprocessors ? 3 : 4;
+}
+
+// The stages that so many blocks have room for, and that a warp has steps for.
+template <typename L> int stages_of(int cols, int fit) {
+    static const int counts[] = {8, 6, 4, 3, 2, 1}; // that wait_for_oldest knows
+    const struct device &d = this_device();
+    const L empty(cols, 0);
+    for (int stages : counts) {
+        int bytes = empty.bytes + stages * L::stage;
+        if (stages <= empty.steps && bytes <= d.shared / fit - 1024 && bytes <= d.most)
+            return stages;
+    }
+    return 0;
+}
+
+template <typename T, typename W, int WARPS, bool GATED, bool BLOCKS>
+int launch(struct gemv_8bit j, cudaStream_t stream) {
+    using L = layout<W, WARPS, GATED, BLOCKS>;
+    auto kernel = gemv_8bit_kernel<T, W, WARPS, GATED, BLOCKS>;
+    const int blocks = (j.n_groups + GROUPS - 1) / GROUPS;
+    const int least = L(j.a.cols, 0).steps > 1 ? 2 : 1;
+    j.stages = 0;
+    for (int fit = fit_of(WARPS, blocks); fit > 0 && j.stages < least; fit--)
+        j.stages = stages_of<L>(j.a.cols, fit);
+    if (j.stages < least) return CUDA_NOT_MINE;
+    static bool raised; // a failure shows at the launch
+    if (!raised)
+        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      this_device().most) == cudaSuccess;
+    pdl_launch(kernel, dim3((unsigned)blocks), dim3(WARPS * 32),
+               (size_t)L(j.a.cols, j.stages).bytes, stream, j);
+    return cuda_launched("gemv_8bit");
+}
+
+template <typename T, typename W, bool BLOCKS>
+int launch_cut(const struct gemv_8bit &j, cudaStream_t stream) {
+    bool gated = j.a.activate && j.a.gated;
+    if (j.a.cols >= LONG)
+        return gated ? launch<T, W, 16, true, BLOCKS>(j, stream)
+                     : launch<T, W, 16, false, BLOCKS>(j, stream);
+    return gated ? launch<T, W, 8, true, BLOCKS>(j, stream)
+                 : launch<T, W, 8, false, BLOCKS>(j, stream);
+}
+
+template <typename T> int launch_typed(const struct gemv_8bit &j, cudaStream_t stream) {
+    if (j.a.w_dtype == DTYPE_I8) return launch_cut<T, int8_t, false>(j, stream);
+    return j.a.block_k ? launch_cut<T, e4m3, true>(j, stream)
+                       : launch_cut<T, e4m3, false>(j, stream);
+}
+
+} // namespace
+
+int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream) {
+    bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
+    bool int8 = a->w_dtype == DTYPE_I8, fp8 = a->w_dtype == DTYPE_F8_E4M3;
+    bool gated = a->activate && a->gated;
+    if (!half || (!int8 && !fp8) || a->n != 1 || a->cols % 8 != 0 || a->ld % 16 != 0 ||
+        a->norm_weight || (gated && a->rows % 2 != 0) ||
+        (a->block_k && (a->block_k != STEP || a->rows % (gated ? 8 : 4) != 0)))
+        return CUDA_NOT_MINE;
+    struct gemv_8bit j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0};
+    return a->dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, stream)
+                                  : launch_typed<__half>(j, stream);
+}
