@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { chromium } from 'playwright-core';
-import { Server } from '../harness.mjs';
+import { patience, Server } from '../harness.mjs';
 import { browserPath } from './browser_path.mjs';
 
 export { Server, until } from '../harness.mjs';
@@ -43,7 +43,7 @@ export async function newContext(t, options = {}) {
     ],
   });
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-  context.setDefaultTimeout(30000);
+  context.setDefaultTimeout(patience);
   t.after(() => context.close());
   return context;
 }
@@ -93,7 +93,6 @@ export const settled = (page, turns) =>
       document.querySelectorAll('.turn[data-state=done]').length >= n &&
       !document.querySelector('.pending, .turn[data-state=running], .turn[data-state=queued]'),
     turns,
-    { timeout: 60000 },
   );
 
 /** Says something and waits for the end of the answer; gives its text. */
