@@ -298,102 +298,99 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
         }
         const uint32_t k = k_buffer + (uint32_t)(buffer * S::buffer_bytes);
         const uint32_t v = v_buffer + (uint32_t)(buffer * S::buffer_bytes);
-        if (EXACT && !works) {
-            __syncthreads();
-            continue;
-        }
-
-        float score[KEYS / 8][4] = {};
+        if (!EXACT || works) {
+            float score[KEYS / 8][4] = {};
 #pragma unroll
-        for (int c = 0; c < DIM / 16; c++) {
+            for (int c = 0; c < DIM / 16; c++) {
+#pragma unroll
+                for (int n = 0; n < KEYS / 16; n++) {
+                    // Matrices: keys 0-7 and k 0-7, keys 0-7 and k 8-15, keys 8-15 likewise.
+                    uint32_t b[4];
+                    load_matrices(b, k + swizzled<DIM>(n * 16 + lane / 16 * 8 + lane % 8,
+                                                       c * 2 + lane / 8 % 2));
+                    mma(score[2 * n], q[c], b[0], b[1], T());
+                    mma(score[2 * n + 1], q[c], b[2], b[3], T());
+                }
+            }
+
+            if constexpr (EIGHT) {
+                const float *scales = (const float *)(shared + S::scales_8bit);
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++) {
+                    const float2 two = *(const float2 *)(scales + n * 8 + 2 * t);
+                    score[n][0] *= two.x, score[n][1] *= two.y;
+                    score[n][2] *= two.x, score[n][3] *= two.y;
+                }
+            }
+            const int p0 = run * KEYS;
+            const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
+                                  (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
+            if (a.alibi_slopes) {
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        int p = p0 + n * 8 + 2 * t + e % 2;
+                        score[n][e] = score[n][e] * (a.scale * LOG2E) +
+                                      slope[e / 2] * (float)(p - mine[e / 2].position);
+                    }
+                }
+            }
+            if (!all_seen) {
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        if (!sees(mine[e / 2], p0 + n * 8 + 2 * t + e % 2)) score[n][e] = -INFINITY;
+                    }
+                }
+            }
+            float factor[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                float high = top[h];
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++)
+                    high = fmaxf(high, fmaxf(score[n][2 * h], score[n][2 * h + 1]));
+                high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
+                high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
+                // A row may see nothing of its first runs.
+                float from = high == -INFINITY ? 0.0f : __fmul_rn(high, unit);
+                factor[h] = power_of_two(
+                    __fsub_rn(__fmul_rn(top[h], unit), from)); // 1 where nothing is new
+                top[h] = high;
+                float part = 0.0f;
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++) {
+#pragma unroll
+                    for (int e = 2 * h; e < 2 * h + 2; e++) {
+                        score[n][e] = power_of_two(__fmaf_rn(score[n][e], unit, -from));
+                        part += score[n][e];
+                    }
+                }
+                sum[h] = sum[h] * factor[h] + part;
+            }
+#pragma unroll
+            for (int d = 0; d < DIM / 8; d++) {
+                out[d][0] *= factor[0], out[d][1] *= factor[0];
+                out[d][2] *= factor[1], out[d][3] *= factor[1];
+            }
+
 #pragma unroll
             for (int n = 0; n < KEYS / 16; n++) {
-                // Matrices: keys 0-7 and k 0-7, keys 0-7 and k 8-15, keys 8-15 likewise.
-                uint32_t b[4];
-                load_matrices(
-                    b, k + swizzled<DIM>(n * 16 + lane / 16 * 8 + lane % 8, c * 2 + lane / 8 % 2));
-                mma(score[2 * n], q[c], b[0], b[1], T());
-                mma(score[2 * n + 1], q[c], b[2], b[3], T());
-            }
-        }
-
-        if constexpr (EIGHT) {
-            const float *scales = (const float *)(shared + S::scales_8bit);
+                uint32_t p[4] = {pack2<T>(score[2 * n][0], score[2 * n][1]),
+                                 pack2<T>(score[2 * n][2], score[2 * n][3]),
+                                 pack2<T>(score[2 * n + 1][0], score[2 * n + 1][1]),
+                                 pack2<T>(score[2 * n + 1][2], score[2 * n + 1][3])};
 #pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-                const float2 two = *(const float2 *)(scales + n * 8 + 2 * t);
-                score[n][0] *= two.x, score[n][1] *= two.y;
-                score[n][2] *= two.x, score[n][3] *= two.y;
-            }
-        }
-        const int p0 = run * KEYS;
-        const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
-                              (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
-        if (a.alibi_slopes) {
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    int p = p0 + n * 8 + 2 * t + e % 2;
-                    score[n][e] = score[n][e] * (a.scale * LOG2E) +
-                                  slope[e / 2] * (float)(p - mine[e / 2].position);
+                for (int d = 0; d < DIM / 16; d++) {
+                    // Matrices: keys 0-7 and 8-15 of dimensions 0-7, then of dimensions 8-15.
+                    uint32_t b[4];
+                    load_matrices_transposed(
+                        b, v + swizzled<DIM>(n * 16 + lane % 16, d * 2 + lane / 16));
+                    mma(out[2 * d], p, b[0], b[1], T());
+                    mma(out[2 * d + 1], p, b[2], b[3], T());
                 }
-            }
-        }
-        if (!all_seen) {
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    if (!sees(mine[e / 2], p0 + n * 8 + 2 * t + e % 2)) score[n][e] = -INFINITY;
-                }
-            }
-        }
-        float factor[2];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float high = top[h];
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-                high = fmaxf(high, fmaxf(score[n][2 * h], score[n][2 * h + 1]));
-            high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
-            high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
-            // A row may see nothing of its first runs.
-            float from = high == -INFINITY ? 0.0f : __fmul_rn(high, unit);
-            factor[h] =
-                power_of_two(__fsub_rn(__fmul_rn(top[h], unit), from)); // 1 where nothing is new
-            top[h] = high;
-            float part = 0.0f;
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-                for (int e = 2 * h; e < 2 * h + 2; e++) {
-                    score[n][e] = power_of_two(__fmaf_rn(score[n][e], unit, -from));
-                    part += score[n][e];
-                }
-            }
-            sum[h] = sum[h] * factor[h] + part;
-        }
-#pragma unroll
-        for (int d = 0; d < DIM / 8; d++) {
-            out[d][0] *= factor[0], out[d][1] *= factor[0];
-            out[d][2] *= factor[1], out[d][3] *= factor[1];
-        }
-
-#pragma unroll
-        for (int n = 0; n < KEYS / 16; n++) {
-            uint32_t p[4] = {pack2<T>(score[2 * n][0], score[2 * n][1]),
-                             pack2<T>(score[2 * n][2], score[2 * n][3]),
-                             pack2<T>(score[2 * n + 1][0], score[2 * n + 1][1]),
-                             pack2<T>(score[2 * n + 1][2], score[2 * n + 1][3])};
-#pragma unroll
-            for (int d = 0; d < DIM / 16; d++) {
-                // Matrices: keys 0-7 and 8-15 of dimensions 0-7, then of dimensions 8-15.
-                uint32_t b[4];
-                load_matrices_transposed(b,
-                                         v + swizzled<DIM>(n * 16 + lane % 16, d * 2 + lane / 16));
-                mma(out[2 * d], p, b[0], b[1], T());
-                mma(out[2 * d + 1], p, b[2], b[3], T());
             }
         }
         __syncthreads(); // the buffer is filled again next
