@@ -489,10 +489,26 @@ void launch_typed(const struct cuda_attention *a, bool decode, Share share, cuda
               : launch_sized<__half, false, EXACT>(a, decode, share, stream);
 }
 
+template <int DIM> size_t shared_of(bool eight) {
+    return eight ? shape<DIM>::bytes_8bit : shape<DIM>::bytes;
+}
+
+// Heads over 128 ask for more than a block has outside data centres (99 KB on sm_86, sm_89,
+// sm_120).
+bool tiles_have_room(const struct cuda_attention *a) {
+    static size_t most;
+    if (most == 0) most = (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    const bool eight = kv_is_8bit(a->kv.dtype);
+    const int dim = a->kv.head_dim;
+    return (dim <= 64    ? shared_of<64>(eight)
+            : dim <= 128 ? shared_of<128>(eight)
+                         : shared_of<256>(eight)) <= most;
+}
+
 bool tiles_cover(const struct cuda_attention *a) {
     return (a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16) &&
            (a->kv.dtype == a->dtype || kv_is_8bit(a->kv.dtype)) && a->kv.head_dim % 16 == 0 &&
-           a->kv.head_dim <= 256 && a->n_heads % a->kv.n_kv_heads == 0;
+           a->kv.head_dim <= 256 && a->n_heads % a->kv.n_kv_heads == 0 && tiles_have_room(a);
 }
 
 } // namespace

@@ -57,7 +57,7 @@ test('recorded under load', async (t) => {
   const say = async (input, sampling) => { await zora.say(input, { sampling }); };
   await say('My name is Zora.', { temperature: 0 });
   await say('Tell me a story.', { temperature: 0.9, top_p: 0.95, seed: '18446744073709551615', max_tokens: 80, top_logprobs: 3 });
-  await say('And another one?', { temperature: 1.3, top_k: 40, min_p: 0.01, repetition_penalty: 1.1, presence_penalty: 0.4, frequency_penalty: 0.2, max_tokens: 70 });
+  await say('And another one?', { temperature: 1.3, top_k: 40, min_p: 0.01, repetition_penalty: 1.1, presence_penalty: 0.4, frequency_penalty: 0.2, min_tokens: 20, max_tokens: 70 });
   // The turn before drew its own seed, so what is said here is not known: one of these comes whatever it is, and no end before.
   await say('What is 2 plus 3?', { temperature: 1, stop: ['5', 'a', 'e', 'o'], ignore_eos: true, seed: '9' });
   await zora.wait('an eviction', () => zora.evictions.length > 0); // by the idle clock

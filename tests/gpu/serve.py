@@ -47,7 +47,7 @@ def together(n, f):
 
 
 def cpu():
-    server = Server(device='cpu', cache='64MiB')
+    server = Server('--compute-dtype', 'f32', device='cpu', cache='64MiB')
     want = talk(server, GREEDY)
     server.stop()
     for compute, bound in (('f32', 2e-3), ('auto', 0.15)):

@@ -24,7 +24,13 @@ const SHORT = { ignore_eos: true, temperature: 4, top_p: 1, max_tokens: 12 };
 
 const answers = (page) => page.locator('.turn .prose').allInnerTexts();
 const messages = (page) => page.locator('.turn .bubble').allInnerTexts();
-const versions = (page) => page.locator('.versions-at [aria-hidden]').allInnerTexts();
+/** Waits for these versions to be shown: only the session's state tells them, and it may come behind the end of the turn. */
+const versions = (page, ...wanted) =>
+  page.waitForFunction(
+    (all) => [...document.querySelectorAll('.versions-at [aria-hidden]')].map((at) => at.innerText).join() === all,
+    wanted.join(),
+    { timeout: 30000 },
+  );
 const numbers = (page) =>
   page.locator('.turn').evaluateAll((all) => all.map((turn) => Number(turn.dataset.turn)));
 /** Waits for a path of these turns, all over. */
@@ -58,7 +64,7 @@ test('an answer is given again, the versions lead back, and all tabs go along', 
   await ask(page, 'And then?');
   const other = await openPage(t, server, { context, hash: `#s=${id}` });
   await settled(other, 2);
-  assert.deepEqual(await versions(page), []);
+  await versions(page);
   const [first, second] = await answers(page);
   for (const tab of [page, other])
     await tab.evaluate(() => (document.querySelector('.turn[data-turn="0"]').kept = true));
@@ -66,7 +72,7 @@ test('an answer is given again, the versions lead back, and all tabs go along', 
   await button(page, 'regenerate').click();
   for (const tab of [page, other]) {
     await path(tab, 0, 2);
-    assert.deepEqual(await versions(tab), ['2/2']);
+    await versions(tab, '2/2');
     assert.deepEqual(await messages(tab), ['Tell me a story about a fox.', 'And then?']);
   }
   const [, third] = await answers(page);
@@ -78,7 +84,7 @@ test('an answer is given again, the versions lead back, and all tabs go along', 
   for (const tab of [page, other]) {
     await path(tab, 0, 1);
     assert.deepEqual(await answers(tab), [first, second]);
-    assert.deepEqual(await versions(tab), ['1/2']);
+    await versions(tab, '1/2');
   }
   assert.equal(await other.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Next version');
   await version(page, 'Next', 1).click();
@@ -93,11 +99,11 @@ test('an answer is given again, the versions lead back, and all tabs go along', 
   await button(page, 'regenerate', 0).click();
   await path(page, 4);
   await path(other, 4);
-  assert.deepEqual(await versions(page), ['2/2']);
+  await versions(page, '2/2');
   await version(page, 'Previous', 4).click();
   await path(page, 0, 2, 3);
   await path(other, 0, 2, 3);
-  assert.deepEqual(await versions(other), ['1/2', '2/2']);
+  await versions(other, '1/2', '2/2');
   assert.deepEqual(
     (await turnsOf(server, id)).map((turn) => [turn.turn, turn.parent, turn.siblings]),
     [
@@ -310,7 +316,7 @@ test('a message may be edited while an answer runs, and is sent when it is over'
   assert.deepEqual(await messages(page), ['Tell me a story about a jay.']);
   await page.click('.stop');
   await path(page, 1);
-  assert.deepEqual(await versions(page), ['2/2']);
+  await versions(page, '2/2');
 });
 
 test('a session of its own begins at any turn, and the first one stays as it is', async (t) => {
@@ -363,7 +369,7 @@ test('what happens while a tab is away is there when it comes back', async (t) =
   await page.click(`.item[data-id="${id}"] a`);
   await path(page, 2, 3);
   assert.deepEqual(await answers(page), await answers(other));
-  assert.deepEqual(await versions(page), ['2/2']);
+  await versions(page, '2/2');
 });
 
 test('all of it fits a narrow touch screen', async (t) => {
