@@ -620,16 +620,6 @@ __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
     if (!waited) pdl_wait();
 }
 
-int multiprocessors(void) {
-    static int n;
-    int device = 0;
-    if (n == 0 &&
-        (cudaGetDevice(&device) != cudaSuccess ||
-         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
-        n = 1;
-    return n;
-}
-
 template <typename T, typename C, int WIDE, int HALVES>
 void launch(struct decode &j, cudaStream_t stream) {
     using S = shape<C, WIDE, HALVES>;

@@ -427,16 +427,6 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
     }
 }
 
-int multiprocessors(void) {
-    static int n;
-    int device = 0;
-    if (n == 0 &&
-        (cudaGetDevice(&device) != cudaSuccess ||
-         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
-        n = 1;
-    return n;
-}
-
 // The decode rows if `decode`, else the tiles. share(units, bytes of a part): how units are
 // divided.
 template <typename T, bool EIGHT, int DIM, bool EXACT, typename Share>

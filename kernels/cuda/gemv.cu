@@ -302,16 +302,6 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     finish<T, GROUPS, HALVES, GATED>(sums, a, first_group);
 }
 
-int multiprocessors(void) {
-    static int n;
-    int device = 0;
-    if (n == 0 &&
-        (cudaGetDevice(&device) != cudaSuccess ||
-         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
-        n = 1;
-    return n;
-}
-
 // How a launch is cut: groups for each block, and blocks that fit on a multiprocessor together.
 struct cut {
     int groups, blocks;

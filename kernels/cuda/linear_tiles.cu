@@ -184,16 +184,6 @@ __global__ void __launch_bounds__(THREADS, 1)
 #endif
 }
 
-int multiprocessors(void) {
-    static int n;
-    int device = 0;
-    if (n == 0 &&
-        (cudaGetDevice(&device) != cudaSuccess ||
-         cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device) != cudaSuccess))
-        n = 1;
-    return n;
-}
-
 template <typename T, typename W, int N, bool GATED>
 int launch(struct tiles j, cudaStream_t stream) {
     auto kernel = tiles_kernel<T, W, N, GATED>;

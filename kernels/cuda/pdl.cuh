@@ -37,6 +37,12 @@ static inline int device_attribute(enum cudaDeviceAttr attribute) {
     return value;
 }
 
+static inline int multiprocessors(void) { // 1 where the device does not say
+    static int n;
+    if (n == 0) n = device_attribute(cudaDevAttrMultiProcessorCount);
+    return n > 0 ? n : 1;
+}
+
 static inline bool pdl_here(void) {
     static int known; // 1: yes, -1: no
     if (known == 0) known = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : -1;
