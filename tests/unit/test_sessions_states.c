@@ -44,14 +44,13 @@ static void pressure_evicts_too(void **state) {
     fx_teardown();
 }
 
-static void unused_sessions_leave_memory_and_are_read_again(void **state) {
+// Sessions s0, s1 .. with a turn each, whose clients leave; three may stay in memory.
+static void three_stay_of(int n) {
     char id[16];
-    fx_settings("x");
-    fx_setup_file();
     sessions_close(fx.ss);
     fx.o.max_resident_sessions = 3;
     fx_open();
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < n; i++) {
         snprintf(id, sizeof id, "s%d", i);
         fx_open_session(1, id);
         fx_turn(1, id, id);
@@ -59,6 +58,12 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
         fx_forget_clients();
         fx_settle();
     }
+}
+
+static void unused_sessions_leave_memory_and_are_read_again(void **state) {
+    fx_settings("x");
+    fx_setup_file();
+    three_stay_of(8);
     assert_int_equal(HASH_CNT(by_id, fx.ss->by_id), 3);
     assert_null(fx_session("s0"));
     assert_non_null(fx_session("s7"));
@@ -87,17 +92,7 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
 static void leaving_memory_costs_no_other_session_its_cache(void **state) {
     char id[16];
     fx_setup_file();
-    sessions_close(fx.ss);
-    fx.o.max_resident_sessions = 3;
-    fx_open();
-    for (int i = 0; i < 4; i++) {
-        snprintf(id, sizeof id, "s%d", i);
-        fx_open_session(1, id);
-        fx_turn(1, id, id);
-        sessions_client_gone(fx.ss, 1);
-        fx_forget_clients();
-        fx_settle();
-    }
+    three_stay_of(4);
     assert_null(fx_session("s0"));
     for (int i = 1; i < 4; i++) {
         snprintf(id, sizeof id, "s%d", i);
