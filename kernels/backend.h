@@ -223,9 +223,15 @@ struct backend_ops {
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);
-    // Copies logits (n, vocab) f32 to host memory and waits until they are there.
+    // Copies logits (n, vocab) f32 to host memory and waits until they are there. NULL: they are in
+    // host memory as it is, and there when `linear` is.
     int (*logits_read)(struct backend *be, float *host, const void *logits, int32_t n,
                        int32_t vocab);
+
+    // Work of the host's between the ops, such as drawing tokens: calls fn(ctx, item) once for each
+    // item of [0, n), on any of the threads that compute, and returns when all are done. NULL: a
+    // device without such threads.
+    void (*host_for)(struct backend *be, int n, void (*fn)(void *ctx, int item), void *ctx);
 
     // --- optional: NULL where tokens are drawn by the host. draw: the token of each of the first n
     // wanted rows by b->draws, from logits (n, vocab). draws_read: what came of it, waiting for it.

@@ -6,7 +6,7 @@
 
 static struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
                                         uint64_t sequence, uint64_t turn) {
-    struct engine_event *ev = &e->event;
+    struct engine_event *ev = &e->events[e->n_held];
     // The two arrays are only read up to their counts: no need to clear them 1,000 times a second
     // for each sequence.
     ev->kind = kind;
@@ -32,8 +32,23 @@ static struct engine_event *event_begin(struct emitter *e, enum engine_event_kin
 }
 
 // E_CLOSED can only mean that the owner is past listening (engine_close has drained the queue).
+static void push_held(struct emitter *e) {
+    (void)queue_push_all(e->queue, e->events, (size_t)e->n_held);
+    e->n_held = 0;
+}
+
 static void event_push(struct emitter *e) {
-    (void)queue_push(e->queue, &e->event);
+    e->n_held++;
+    if (!e->holds || e->n_held == EMIT_TOGETHER) push_held(e);
+}
+
+void emit_hold(struct emitter *e) {
+    e->holds = true;
+}
+
+void emit_let_go(struct emitter *e) {
+    e->holds = false;
+    push_held(e);
 }
 
 // Puts as many whole characters of the text as fit into the event; returns how many bytes.

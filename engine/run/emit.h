@@ -1,6 +1,8 @@
 // Events on their way to the owner: filled in, text cut into pieces on character borders, pushed.
 // Where the owner lags and the queue is full, the engine's thread waits for room: nothing is ever
-// dropped. Engine thread only.
+// dropped. What happens at one time is told at one time, between emit_hold and emit_let_go: a
+// listener that is woken for each token of a step takes a core from the step as often. Engine
+// thread only.
 #pragma once
 #include "base/clock.h"
 #include "base/queue.h"
@@ -8,12 +10,22 @@
 #include "engine/run/sampler.h"
 #include "engine/run/turn.h"
 
+enum { EMIT_TOGETHER = 16 }; // events; more go in several parts
+
 struct emitter {
     struct queue *queue; // of struct engine_event
     const struct clock *clock;
-    struct engine_event
-        event; // the one being made: too large for a step's stack to be zeroed each time
+    bool holds;
+    int n_held;
+    // Those held, and behind them the one being made: too large for a step's stack to be zeroed
+    // each time.
+    struct engine_event events[EMIT_TOGETHER];
 };
+
+// Events stay here from now on, until emit_let_go or there are EMIT_TOGETHER of them. Not for
+// longer than it takes to make them: nobody else lets them go.
+void emit_hold(struct emitter *e);
+void emit_let_go(struct emitter *e);
 
 void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source,
                   int64_t n_total, int32_t blocks);

@@ -47,12 +47,14 @@ size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits
     struct forward f = {.model = m, .max_rows = max_rows, .max_logits = max_logits};
     struct carve c = {0};
     carve_all(&f, &c);
+    if (!m->backend->ops->logits_read) return c.used;
     return c.used + (size_t)max_logits * (size_t)m->config.vocab_size * sizeof(float);
 }
 
-// Where logits arrive.
+// Where logits arrive, if they are not on the host already.
 static int host_init(struct forward *f, struct err *err) {
     const struct backend_ops *ops = f->backend->ops;
+    if (!ops->logits_read) return 0;
     size_t bytes = (size_t)f->max_logits * (size_t)f->model->config.vocab_size * sizeof(float);
     if (ops->host_alloc) return ops->host_alloc(f->backend, bytes, (void **)&f->host, err);
     f->host = malloc(bytes);
@@ -346,10 +348,10 @@ int forward_run(struct forward *f, const struct batch *b) {
 
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
     if (first > 0) TRY(head(f, first, n)); // the first ones are there
-    TRY(f->backend->ops->logits_read(f->backend, f->host, f->logits, n,
-                                     f->model->config.vocab_size));
-    *logits = f->host;
-    return 0;
+    const struct backend_ops *ops = f->backend->ops;
+    *logits = ops->logits_read ? f->host : f->logits;
+    if (!ops->logits_read) return 0;
+    return ops->logits_read(f->backend, f->host, f->logits, n, f->model->config.vocab_size);
 }
 
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out) {

@@ -38,7 +38,7 @@ struct forward {
     float *cos_sin;  // (max_rows, rot_dim) f32
     void *part;      // (max_logits, vocab rows of this rank)
     void *logits;    // (max_logits, vocab); the same as part where this rank has all rows
-    float *host;     // (max_logits, vocab) f32, host memory
+    float *host;     // (max_logits, vocab) f32, host memory; NULL where logits are there already
     void *out;       // after forward_run: (n_logits, width), x or rows
 };
 

@@ -112,7 +112,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
     TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->store, rows,
                                 opt->max_running, err));
-    TRY_GOTO(fail, sampler_work_init(&in->work, model->config.vocab_size, err));
+    TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));
     atomic_store(&in->load.blocks_free, opt->n_blocks);
@@ -144,7 +144,7 @@ void instance_release(struct instance *in) {
     free(in->in_step);
     free(in->shares);
     free(in->slots);
-    sampler_work_release(&in->work);
+    drawings_release(&in->drawings);
     forward_release(&in->forward);
     batch_release(&in->batch);
     sched_release(&in->sched);

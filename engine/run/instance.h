@@ -5,6 +5,7 @@
 // what they may say comes as commands.
 #pragma once
 #include "engine/run/batch.h"
+#include "engine/run/drawing.h"
 #include "engine/run/emit.h"
 #include "engine/run/forward.h"
 #include "engine/run/resume.h"
@@ -80,7 +81,7 @@ struct instance {
     struct scheduler sched;
     struct batch_builder batch;
     struct forward forward;
-    struct sampler_work work;
+    struct drawings drawings;
     struct turn_slot *slots;    // (max_running)
     struct sched_share *shares; // (max_running) the step's plan
     struct turn **in_step; // (max_running) whose rows are in the batch, by sequence of the batch;

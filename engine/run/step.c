@@ -96,8 +96,8 @@ static bool ends_turn(const struct instance *in, const struct turn *t, int32_t i
     return false;
 }
 
-static void mark_token(struct instance *in, struct turn *t) {
-    int64_t now = clock_mono_us(in->emit.clock);
+// now: when the token was drawn.
+static void mark_token(struct instance *in, struct turn *t, int64_t now) {
     const struct run_metrics *m = &in->metrics;
     if (t->first_us) {
         metric_observe(m->inter_token, (double)(now - t->last_us) * 1e-6);
@@ -116,9 +116,9 @@ static void turn_failed(struct instance *in, struct turn *t, int rc, const char 
 }
 
 // A token has been drawn: say it, and see whether the turn is over. True if it is.
-static bool accept(struct instance *in, struct turn *t, const struct sampled *s) {
+static bool accept(struct instance *in, struct turn *t, const struct sampled *s, int64_t time_us) {
     struct err err = {0};
-    mark_token(in, t);
+    mark_token(in, t, time_us);
     buf_reset(&in->text);
     int rc = turn_append(t, s->id, &in->scratch, &in->text);
     emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
@@ -146,7 +146,7 @@ static bool tell_later(struct instance *in, struct turn *t, const struct sampled
     if (t->spec.sampling.n_stop > 0 || t->text_rc < 0 || ends_turn(in, t, s->id) ||
         t->n_log + 1 >= t->cap_log)
         return false;
-    mark_token(in, t);
+    mark_token(in, t, clock_mono_us(in->emit.clock));
     turn_take(t, s->id);
     in->untold[in->n_untold++] = (struct untold){t, *s};
     return true;
@@ -165,14 +165,23 @@ void instance_tell(struct instance *in) {
     in->n_untold = 0;
 }
 
-// The last computed row's logits: draw the next token. True if the turn is over.
-static bool draw(struct instance *in, struct turn *t, const float *logits) {
-    struct sampled s;
-    struct err err = {0};
-    int rc = sampler_draw(&t->slot->sampler, &in->work, logits, t->n_log, &s, &err);
-    if (rc == 0) return accept(in, t, &s);
-    turn_failed(in, t, rc, "no token could be drawn", &err);
-    return true;
+// Draws what has been gathered, and says it. Turns that are over leave in_step.
+static void draw(struct instance *in) {
+    struct drawings *d = &in->drawings;
+    // Whoever stays awake for tokens that come one by one need not for these: they come together.
+    bool alone = d->n == 1;
+    atomic_store_explicit(&in->load.drawing_on, alone ? sched_getcpu() : -1, memory_order_relaxed);
+    drawings_run(d, in->forward.backend, in->emit.clock);
+    emit_hold(&in->emit);
+    for (int i = 0; i < d->n; i++) {
+        struct drawing *one = &d->of[i];
+        struct turn *t = in->in_step[one->seq];
+        bool over = one->rc < 0 || accept(in, t, &one->drawn, one->time_us);
+        if (one->rc < 0) turn_failed(in, t, one->rc, "no token could be drawn", &one->err);
+        if (over) in->in_step[one->seq] = NULL;
+    }
+    emit_let_go(&in->emit);
+    d->n = 0;
 }
 
 // Takes the tokens that the device drew. True if it drew all that were wanted: nobody needs logits.
@@ -186,7 +195,8 @@ static int use_draws(struct instance *in, bool *all) {
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
         if (s.id < 0 || in->draws[i].kind == DRAW_NONE)
             *all = false;
-        else if (!tell_later(in, in->in_step[seq], &s) && accept(in, in->in_step[seq], &s))
+        else if (!tell_later(in, in->in_step[seq], &s) &&
+                 accept(in, in->in_step[seq], &s, clock_mono_us(in->emit.clock)))
             in->in_step[seq] = NULL;
     }
     return 0;
@@ -196,6 +206,7 @@ static int use_draws(struct instance *in, bool *all) {
 static int use_logits(struct instance *in) {
     const struct batch *b = &in->batch.batch;
     int32_t vocab = in->model->config.vocab_size;
+    int together = drawings_together(b->n_seqs);
     bool all;
     TRY(use_draws(in, &all));
     if (all) return 0;
@@ -214,9 +225,10 @@ static int use_logits(struct instance *in) {
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
             bool last = position == t->n_log - 1;
             if (!last || t->spec.score_only) continue;
-            atomic_store_explicit(&in->load.drawing_on, sched_getcpu(), memory_order_relaxed);
-            if (draw(in, t, logits)) in->in_step[seq] = NULL;
+            drawings_add(&in->drawings, seq, &t->slot->sampler, logits, t->n_log);
+            if (in->drawings.n == together) draw(in);
         }
+        if (in->drawings.n > 0) draw(in); // logits are there until the next are read
     }
     return 0;
 }

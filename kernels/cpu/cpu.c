@@ -91,10 +91,19 @@ static int cpu_step_end(struct backend *be) {
     return 0;
 }
 
-static int cpu_logits_read(struct backend *be, float *host, const void *logits, int32_t n,
-                           int32_t vocab) {
-    memcpy(host, logits, (size_t)n * (size_t)vocab * sizeof(float));
-    return 0;
+struct host_job {
+    void (*fn)(void *ctx, int item);
+    void *ctx;
+};
+
+static void host_item(void *ctx, int item, int worker) {
+    const struct host_job *j = ctx;
+    j->fn(j->ctx, item);
+}
+
+static void cpu_host_for(struct backend *be, int n, void (*fn)(void *ctx, int item), void *ctx) {
+    struct host_job j = {fn, ctx};
+    threads_for(cpu_of(be)->threads, n, host_item, &j);
 }
 
 static void cpu_close(struct backend *be) {
@@ -139,7 +148,7 @@ static const struct backend_ops cpu_ops = {
     .activate = cpu_activate,
     .add = cpu_add,
     .gather_logit_rows = cpu_gather_logit_rows,
-    .logits_read = cpu_logits_read,
+    .host_for = cpu_host_for,
     .qkv_finish = cpu_qkv_finish,
     .close = cpu_close,
 };

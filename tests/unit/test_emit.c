@@ -124,6 +124,47 @@ static void test_error_says_its_sentence_after_the_words(void **state) {
     assert_memory_equal(ev.text, "it broke", 8);
 }
 
+static void count_wake(void *ctx) {
+    ++*(int *)ctx;
+}
+
+// What is told between hold and let_go wakes the owner once, whole and in order; more than is held
+// goes in parts.
+static void test_held_events_are_told_together(void **state) {
+    int wakes = 0;
+    struct engine_event ev;
+    events.wake = count_wake;
+    events.wake_ctx = &wakes;
+    for (int n = 1; n <= 2 * EMIT_TOGETHER + 3; n += EMIT_TOGETHER / 2 + 1) {
+        int parts = (n + EMIT_TOGETHER - 1) / EMIT_TOGETHER;
+        wakes = 0;
+        emit_hold(&emit);
+        for (int i = 0; i < n; i++) {
+            struct sampled s = {.id = 100 + i};
+            assert_int_equal(queue_count(&events), 0);
+            emit_token(&emit, &turn, &s, "word", 4);
+            for (int at = i + 1 - EMIT_TOGETHER; (i + 1) % EMIT_TOGETHER == 0 && at <= i; at++) {
+                assert_int_equal(queue_try_pop(&events, &ev), 1); // a full part has gone
+                assert_int_equal(ev.id, 100 + at);
+            }
+        }
+        assert_int_equal(queue_count(&events), 0);
+        emit_let_go(&emit);
+        for (int i = n / EMIT_TOGETHER * EMIT_TOGETHER; i < n; i++) {
+            assert_int_equal(queue_try_pop(&events, &ev), 1);
+            assert_int_equal(ev.id, 100 + i);
+            assert_memory_equal(ev.text, "word", 4);
+        }
+        assert_int_equal(queue_try_pop(&events, &ev), 0);
+        assert_int_equal(wakes, parts);
+    }
+    emit_let_go(&emit); // of nothing
+    assert_int_equal(queue_count(&events), 0);
+    wakes = 0;
+    emit_token(&emit, &turn, &(struct sampled){.id = 1}, "", 0); // nothing is held any more
+    assert_int_equal(wakes, 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_long_text_is_cut_between_characters, set_up,
@@ -135,6 +176,7 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_error_says_its_sentence_after_the_words, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(test_held_events_are_told_together, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

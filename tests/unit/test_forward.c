@@ -372,6 +372,22 @@ static void test_an_ops_failure_is_the_steps(void **state) {
     forward_release(&f);
 }
 
+// Where logits are in host memory as it is, nobody copies them.
+static void test_logits_of_a_host_are_read_where_they_are(void **state) {
+    struct batch b = {.n_rows = 3, .n_logits = 1, .logit_rows = logit_rows};
+    const float *logits;
+    size_t with = forward_bytes(&model, 4, 2);
+    ops.logits_read = NULL;
+    assert_true(forward_bytes(&model, 4, 2) < with);
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL), 0);
+    assert_int_equal(forward_run(&f, &b), 0);
+    assert_int_equal(forward_logits(&f, 0, 1, &logits), 0);
+    assert_ptr_equal(logits, f.logits);
+    assert_int_equal(forward_done(&f), 0);
+    assert_null(strstr(buf_z(&script), "read"));
+    forward_release(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_llama, set_up, tear_down),
@@ -389,6 +405,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_replayed_step_asks_for_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_step_filled_up, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_an_ops_failure_is_the_steps, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_logits_of_a_host_are_read_where_they_are, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,51 @@
+// A step's draws, dealt out. drawing.h says which.
+#include "engine/run/drawing.h"
+
+int drawings_init(struct drawings *d, int32_t n_vocab, struct err *err) {
+    *d = (struct drawings){0};
+    // One for each draw and not for each thread: of many threads any may draw at some time, and its
+    // scratch, megabytes for a large vocabulary, would stay resident.
+    for (int i = 0; i < DRAWN_TOGETHER; i++) {
+        int rc = sampler_work_init(&d->works[i], n_vocab, err);
+        if (rc == 0) continue;
+        drawings_release(d);
+        return rc;
+    }
+    return 0;
+}
+
+void drawings_release(struct drawings *d) {
+    for (int i = 0; i < DRAWN_TOGETHER; i++) sampler_work_release(&d->works[i]);
+    *d = (struct drawings){0};
+}
+
+int drawings_together(int32_t n_turns) {
+    return n_turns <= DRAWN_TOGETHER ? DRAWN_TOGETHER : 1;
+}
+
+void drawings_add(struct drawings *d, int32_t seq, struct sampler *s, const float *logits,
+                  int64_t position) {
+    struct drawing *one = &d->of[d->n++];
+    one->seq = seq;
+    one->sampler = s;
+    one->logits = logits;
+    one->position = position;
+    one->err.code = 0;
+}
+
+static void draw_one(void *ctx, int item) {
+    struct drawings *d = ctx;
+    struct drawing *one = &d->of[item];
+    one->rc = sampler_draw(one->sampler, &d->works[item], one->logits, one->position, &one->drawn,
+                           &one->err);
+    one->time_us = clock_mono_us(d->clock);
+}
+
+void drawings_run(struct drawings *d, struct backend *be, const struct clock *clock) {
+    d->clock = clock;
+    if (be->ops->host_for && d->n > 1) {
+        be->ops->host_for(be, d->n, draw_one, d);
+        return;
+    }
+    for (int i = 0; i < d->n; i++) draw_one(d, i);
+}
