@@ -413,8 +413,8 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     TRY_GOTO(free, check_options(o, ss->info, err));
     TRY_GOTO(free, copy_options(ss, o, err));
     TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
-    TRY_GOTO(store, keep_open(ss, o->db_path, err));
-    leftovers_remove(ss, o->db_path);
+    TRY_GOTO(store, keep_open(ss, store_path(ss->store), err));
+    leftovers_remove(ss, store_path(ss->store));
     ss->next_key = start.next_key;
     register_metrics(ss, o->metrics);
     *out = ss;

@@ -289,7 +289,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     st->run_ahead = o->run_ahead;
     st->stepped_us = clock_mono_us(&clock_system);
     st->backlog_end = &st->backlog;
-    st->db.lock_fd = -1;
+    st->db.lock_fd = st->db.file_fd = -1;
     int rc;
     TRY_GOTO(free, prepare(st, o, start, err));
     TRY_GOTO(db, queue_init(&st->jobs, sizeof(struct store_job *), QUEUE_JOBS, NULL, NULL, err));
@@ -355,6 +355,10 @@ struct store_job *store_wait(struct store *st, int64_t timeout_us) {
 
 size_t store_n_waiting(const struct store *st) {
     return st->n_waiting;
+}
+
+const char *store_path(const struct store *st) {
+    return st->db.path;
 }
 
 void store_close(struct store *st) {

@@ -96,6 +96,8 @@ struct store_start { // what the service needs to know at its start
 // thread.
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,
                struct err *err);
+// Where the database is: of a link that to which it leads. Borrowed.
+const char *store_path(const struct store *st);
 // Waits for every job sent, checkpoints, closes. Answers not received are freed.
 void store_close(struct store *st);
 // Takes the job. Never waits, never fails. It goes out with the next call of flush, receive or

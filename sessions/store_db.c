@@ -116,14 +116,13 @@ int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
 }
 
 // SQLite gives its log and index the mode of the database: so that only the owner reads words, it
-// starts at 0600.
-static int create_private(struct store_db *db, struct err *err) {
-    int fd = open(db->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        close(fd);
-        return 0;
-    }
-    return errno == EEXIST ? 0 : err_errno(err, "%s", db->path);
+// starts at 0600. A link to where there is no file yet makes that file.
+static int create_private(const char *path, struct err *err) {
+    if (access(path, F_OK) == 0) return 0;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return err_errno(err, "%s", path);
+    close(fd);
+    return 0;
 }
 
 static int on_wal(void *ctx, sqlite3 *sql, const char *name, int n_frames) {
@@ -183,8 +182,15 @@ static int open_sql(struct store_db *db, int flags, struct err *err) {
     return 0;
 }
 
-static int init(struct store_db *db, const char *path, struct err *err) {
-    *db = (struct store_db){.lock_fd = -1, .path = strdup(path)};
+// Of a symbolic link that to which it leads: SQLite's log is there, and so the lock and the tail
+// must be, whichever name a process knows.
+static int init(struct store_db *db, const char *path, bool make, struct err *err) {
+    struct stat st;
+    *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
+    if (make && !is_memory(path)) TRY(create_private(path, err));
+    bool link = !is_memory(path) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    if (link && !(db->path = realpath(path, NULL))) return err_errno(err, "%s", path);
+    if (!link) db->path = strdup(path);
     return db->path ? 0 : err_set(err, E_NOMEM, "no memory to open %s", path);
 }
 
@@ -201,11 +207,8 @@ static int same_schema(struct store_db *db, struct err *err) {
 
 static int open_writer(struct store_db *db, const char *path, bool damaged, struct err *err) {
     int rc;
-    TRY(init(db, path, err));
-    if (!is_memory(path)) {
-        TRY_GOTO(close, store_lock_take(db, err));
-        TRY_GOTO(close, create_private(db, err));
-    }
+    TRY(init(db, path, true, err));
+    if (!is_memory(path)) TRY_GOTO(close, store_lock_take(db, err));
     TRY_GOTO(close, store_db_write_begin(db, err)); // a guest of the server before may be at it
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
     TRY_GOTO(close,
@@ -234,7 +237,7 @@ int store_db_open_damaged(struct store_db *db, const char *path, struct err *err
 
 static int open_guest(struct store_db *db, const char *path, struct err *err) {
     int rc;
-    TRY(init(db, path, err));
+    TRY(init(db, path, false, err));
     TRY_GOTO(close, store_lock_visit(db, err));
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE, err));
     sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
@@ -255,7 +258,7 @@ int store_db_open_any(struct store_db *db, const char *path, bool *served, struc
 
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
     int rc;
-    TRY(init(db, path, err));
+    TRY(init(db, path, false, err));
     if (access(path, R_OK) < 0) {
         rc = err_errno(err, "%s", path);
         goto close;
@@ -301,7 +304,8 @@ void store_db_close(struct store_db *db, bool checkpoint) {
     if (checkpoint && alone) store_db_checkpoint(db, CHECKPOINT_EMPTY_BY);
     if (!alone && db->sql) sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     sqlite3_close(db->sql);
+    if (db->file_fd >= 0) close(db->file_fd); // behind SQLite's own, whose locks would go with it
     if (db->lock_fd >= 0) close(db->lock_fd); // last: until now nobody else may open
     free(db->path);
-    *db = (struct store_db){.lock_fd = -1};
+    *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
 }

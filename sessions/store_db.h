@@ -46,8 +46,9 @@ enum store_sql {
 };
 struct store_db {
     sqlite3 *sql;
-    char *path;
+    char *path;                     // where the file is, whatever link leads there
     int lock_fd;                    // -1: none (memory, readers)
+    int file_fd;                    // the database itself, for its lock; -1: none
     int n_writing;                  // nested store_db_write_begin
     sqlite3_stmt *stmts[SQL_COUNT]; // prepared at first use
     int wal_frames;                 // since the last full checkpoint

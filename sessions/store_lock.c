@@ -1,9 +1,10 @@
 // Which process may do what with a database, by locks on the file FILE.lock beside it. See
 // store_db.h.
 //
-// flock() on the whole of it is the server's, from its start to its end. A record lock on its first
-// byte (an open file description lock: independent of the other, and of other descriptors of this
-// process) is held by whoever writes or checkpoints, for as long as that takes.
+// flock() on the whole of it, and on the database, is the server's, from its start to its end. A
+// record lock on its first byte (an open file description lock: independent of the other, and of
+// other descriptors of this process) is held by whoever writes or checkpoints, for as long as that
+// takes.
 #include "base/err.h"
 #include "sessions/store_db.h"
 #include <errno.h>
@@ -45,13 +46,27 @@ static void lock_holder(int fd, char out[48]) {
 }
 
 // A file beside the database, locked with flock: the lock goes when the process goes, however it
-// ends. (Not the database itself: closing another descriptor of it would drop SQLite's own locks.)
+// ends.
 int store_lock_visit(struct store_db *db, struct err *err) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
         return err_set(err, E_LIMIT, "the database's path is too long");
     db->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     return db->lock_fd < 0 ? err_errno(err, "%s", path) : 0;
+}
+
+// The database itself as well, for those who came to it by another name of the same file, or after
+// somebody had removed FILE.lock: their locks and SQLite's logs would be others. The descriptor
+// outlives SQLite's, for closing it drops SQLite's own locks.
+static int lock_file(struct store_db *db, struct err *err) {
+    db->file_fd = open(db->path, O_RDONLY | O_CLOEXEC);
+    if (db->file_fd < 0) return err_errno(err, "%s", db->path);
+    if (flock(db->file_fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno != EWOULDBLOCK) return err_errno(err, "%s", db->path);
+    return err_set(err, E_DENIED,
+                   "%s: in use by another Parley, which has another lock: the file has a second "
+                   "name, or its .lock was removed",
+                   db->path);
 }
 
 int store_lock_take(struct store_db *db, struct err *err) {
@@ -64,6 +79,7 @@ int store_lock_take(struct store_db *db, struct err *err) {
         return err_set(err, E_BUSY, "%s: in use by another Parley%s", db->path, holder);
     }
     TRY(refuse_network(db->path, fd, err));
+    TRY(lock_file(db, err));
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
         return 0; // only there to be read by people

@@ -105,56 +105,6 @@ static void the_writers_settings_hold(void **state) {
     end_closed();
 }
 
-static void a_second_server_is_refused(void **state) {
-    struct sessions *first;
-    fx_setup_file();
-    first = fx.ss;
-    char words[64];
-    snprintf(words, sizeof words, "in use by another Parley (process %ld)", (long)getpid());
-    struct metrics *kept = fx.metrics; // the first one counts on
-    fx.metrics = NULL;
-    expect_refused(E_BUSY, words);
-    metrics_free(fx.metrics);
-    fx.metrics = kept;
-    fx.ss = first;
-    fx_turn(1, "none", "x"); // and the first goes on
-    fx_teardown();
-}
-
-static void the_lock_goes_with_the_process(void **state) {
-    int ready[2], status;
-    char c = 0;
-    start_closed();
-    assert_int_equal(pipe(ready), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        fx_open();
-        if (write(ready[1], "x", 1) == 1) pause();
-        _exit(1);
-    }
-    assert_int_equal(read(ready[0], &c, 1), 1);
-    expect_refused(E_BUSY, "in use by another Parley");
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    close(ready[0]), close(ready[1]);
-    fx_open();
-    assert_int_equal(fx_get(1, "s")->n_turns, 1);
-    fx_teardown();
-}
-
-static void another_program_holding_the_database_is_named(void **state) {
-    sqlite3 *db;
-    start_closed();
-    assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
-    assert_int_equal(
-        sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL),
-        SQLITE_OK);
-    expect_refused(E_BUSY, "locked by another process");
-    sqlite3_close(db);
-    end_closed();
-}
-
 static void foreign_and_newer_databases_are_left_alone(void **state) {
     char before[65536], after[65536];
     fx_settings("x");
@@ -513,9 +463,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_is_private_and_set_up),
         cmocka_unit_test(the_writers_settings_hold),
-        cmocka_unit_test(a_second_server_is_refused),
-        cmocka_unit_test(the_lock_goes_with_the_process),
-        cmocka_unit_test(another_program_holding_the_database_is_named),
         cmocka_unit_test(foreign_and_newer_databases_are_left_alone),
         cmocka_unit_test(broken_files_are_named),
         cmocka_unit_test(an_empty_file_is_a_new_database),

@@ -1,0 +1,165 @@
+// Which process may have a database: one server, whatever name it knows the file by.
+#include "sessions/store_db.h"
+#include "tests/unit/sessions_fixture.h"
+#include <signal.h>
+#include <sys/wait.h>
+
+static void expect_refused(int code, const char *words) {
+    struct err err = {0};
+    int rc = fx_try_open(&err);
+    if (rc != code || !strstr(err.text, words)) fail_msg("%d, %s", rc, err.text);
+    assert_non_null(strstr(err.text, fx.path)); // the sentence names the file
+}
+
+static void start_closed(void) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    sessions_close(fx.ss);
+    fx.ss = NULL;
+    fx_forget_clients();
+    fake_reset();
+}
+static void end_closed(void) {
+    fx_remove_files();
+    metrics_free(fx.metrics);
+    fx.metrics = NULL;
+    fake_reset();
+}
+
+static void a_second_server_is_refused(void **state) {
+    struct sessions *first;
+    fx_setup_file();
+    first = fx.ss;
+    char words[64];
+    snprintf(words, sizeof words, "in use by another Parley (process %ld)", (long)getpid());
+    struct metrics *kept = fx.metrics; // the first one counts on
+    fx.metrics = NULL;
+    expect_refused(E_BUSY, words);
+    metrics_free(fx.metrics);
+    fx.metrics = kept;
+    fx.ss = first;
+    fx_turn(1, "none", "x"); // and the first goes on
+    fx_teardown();
+}
+
+// SQLite's log of a link is beside the file; lock and tail must be where everybody finds them.
+static void a_link_to_the_database_is_the_database(void **state) {
+    char file[sizeof fx.path], link[sizeof fx.path], path[340];
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    snprintf(file, sizeof file, "%s", fx.path);
+    snprintf(link, sizeof link, "%.240s.link", file);
+    assert_int_equal(symlink(file, link), 0);
+    struct sessions *first = fx.ss;
+    struct metrics *kept = fx.metrics;
+    struct err err = {0};
+    fx.metrics = NULL;
+    snprintf(fx.path, sizeof fx.path, "%s", link);
+    assert_int_equal(fx_try_open(&err), E_BUSY);
+    metrics_free(fx.metrics);
+    fx.metrics = kept;
+    sessions_close(first);
+    fx_forget_clients();
+    fx.o.durable = DURABLE_DELTA;
+    fx_open();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    static const char *const beside[] = {".lock", ".tail", "-wal"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", file, beside[i]);
+        assert_int_equal(access(path, F_OK), 0);
+        snprintf(path, sizeof path, "%s%s", link, beside[i]);
+        assert_int_equal(access(path, F_OK), -1);
+    }
+    unlink(link);
+    snprintf(fx.path, sizeof fx.path, "%s", file);
+    fx_teardown();
+}
+
+// One that leads to where there is nothing yet: what is made there is its owner's alone too.
+static void a_link_to_no_file_makes_a_private_one(void **state) {
+    char file[sizeof fx.path], link[sizeof fx.path];
+    struct stat st;
+    start_closed();
+    snprintf(file, sizeof file, "%s", fx.path);
+    snprintf(link, sizeof link, "%.240s.link", file);
+    fx_remove_files();
+    assert_int_equal(symlink(file, link), 0);
+    snprintf(fx.path, sizeof fx.path, "%s", link);
+    fx_open();
+    assert_int_equal(stat(file, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    unlink(link);
+    snprintf(fx.path, sizeof fx.path, "%s", file);
+    fx_teardown();
+}
+
+// By a name that no link explains, or with another lock file: SQLite's logs would be two.
+static void a_second_lock_opens_no_second_server(void **state) {
+    char file[sizeof fx.path], path[340];
+    fx_setup_file();
+    struct sessions *first = fx.ss;
+    struct metrics *kept = fx.metrics;
+    fx.metrics = NULL;
+    snprintf(file, sizeof file, "%s", fx.path);
+    snprintf(path, sizeof path, "%s.lock", file);
+    unlink(path);
+    expect_refused(E_DENIED, "in use by another Parley");
+    snprintf(fx.path, sizeof fx.path, "%.240s.hard", file);
+    assert_int_equal(link(file, fx.path), 0);
+    expect_refused(E_DENIED, "in use by another Parley");
+    fx_remove_files();
+    metrics_free(fx.metrics);
+    fx.metrics = kept;
+    fx.ss = first;
+    snprintf(fx.path, sizeof fx.path, "%s", file);
+    fx_open_session(1, "s"); // and the first goes on
+    fx_teardown();
+}
+
+static void the_lock_goes_with_the_process(void **state) {
+    int ready[2], status;
+    char c = 0;
+    start_closed();
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        fx_open();
+        if (write(ready[1], "x", 1) == 1) pause();
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &c, 1), 1);
+    expect_refused(E_BUSY, "in use by another Parley");
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    close(ready[0]), close(ready[1]);
+    fx_open();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+static void another_program_holding_the_database_is_named(void **state) {
+    sqlite3 *db;
+    start_closed();
+    assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL),
+        SQLITE_OK);
+    expect_refused(E_BUSY, "locked by another process");
+    sqlite3_close(db);
+    end_closed();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_second_server_is_refused),
+        cmocka_unit_test(a_link_to_the_database_is_the_database),
+        cmocka_unit_test(a_link_to_no_file_makes_a_private_one),
+        cmocka_unit_test(a_second_lock_opens_no_second_server),
+        cmocka_unit_test(the_lock_goes_with_the_process),
+        cmocka_unit_test(another_program_holding_the_database_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
