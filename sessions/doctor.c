@@ -148,10 +148,15 @@ static int list_sessions(struct examination *x, struct err *err) {
         return store_db_error(x->db, err);
     int rc = 0;
     while (rc == 0 && sqlite3_step(s) == SQLITE_ROW) {
-        struct id *grown = realloc(x->ids, (x->n_ids + 1) * sizeof *grown);
         const char *id = (const char *)sqlite3_column_text(s, 1);
+        if (!id) {
+            rc = fault(x, NULL, "session number %" PRId64 " has no id that can be read",
+                       (int64_t)sqlite3_column_int64(s, 0));
+            continue;
+        }
+        struct id *grown = realloc(x->ids, (x->n_ids + 1) * sizeof *grown);
         if (grown) x->ids = grown;
-        char *copy = grown && id ? strdup(id) : NULL;
+        char *copy = grown ? strdup(id) : NULL;
         if (!copy)
             rc = err_set(err, E_NOMEM, "no memory to list the sessions");
         else
@@ -344,8 +349,16 @@ int doctor_examine(const char *path, const struct doctor_options *o, struct doct
     *out = (struct doctor_report){0};
     if (o->folder && mkdir(o->folder, 0700) < 0 && errno != EEXIST)
         return err_errno(err, "%s", o->folder);
-    TRY(o->repair ? store_db_open_damaged(&db, path, err) : store_db_open_reader(&db, path, err));
-    int rc = examine(&x, o->folder != NULL, err);
+    int rc =
+        o->repair ? store_db_open_damaged(&db, path, err) : store_db_open_salvage(&db, path, err);
+    if (rc == E_CORRUPT && o->repair)
+        err_set(
+            err, rc,
+            "%s: the file itself is damaged, and is left as it is: take what can be read out of "
+            "it (--output FOLDER without --repair) and import that into a new database",
+            path);
+    if (rc < 0) return rc;
+    rc = examine(&x, o->folder != NULL, err);
     if (rc == 0 && o->repair && out->n_faults > 0) rc = repair_and_compare(&x, err);
     if (rc == E_NOMEM && !err->code) err_set(err, rc, "no memory to examine %s", path);
     examination_release(&x);

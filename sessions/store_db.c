@@ -173,13 +173,17 @@ static int refuse_read_only(struct store_db *db, struct err *err) {
     return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
 }
 
-static int open_sql(struct store_db *db, int flags, struct err *err) {
-    // SQLite takes paths that begin with "file:" for URIs only when asked, and we do not ask.
-    int rc = sqlite3_open_v2(db->path, &db->sql,
-                             flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL);
+static int open_name(struct store_db *db, const char *name, int flags, struct err *err) {
+    int rc = sqlite3_open_v2(name, &db->sql, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
+                             NULL);
     if (rc != SQLITE_OK) return store_db_error(db, err);
     sqlite3_extended_result_codes(db->sql, 1);
     return 0;
+}
+
+static int open_sql(struct store_db *db, int flags, struct err *err) {
+    // SQLite takes paths that begin with "file:" for URIs only when asked, and here we do not ask.
+    return open_name(db, db->path, flags, err);
 }
 
 // Of a symbolic link that to which it leads: SQLite's log is there, and so the lock and the tail
@@ -199,6 +203,11 @@ static int same_schema(struct store_db *db, struct err *err) {
     TRY(store_schema_check(db, err));
     TRY(store_db_int(db, "PRAGMA user_version", &version, err));
     if (version == store_schema_version()) return 0;
+    if (version == 0)
+        return err_set(err, E_UNSUPPORTED,
+                       "%s: is empty: no server has written to it, or it was copied without the "
+                       "file %s-wal, which holds what was written last",
+                       db->path, db->path);
     return err_set(
         err, E_UNSUPPORTED,
         "%s: has schema %lld, this program reads %d; start the server once to migrate it", db->path,
@@ -256,20 +265,66 @@ int store_db_open_any(struct store_db *db, const char *path, bool *served, struc
     return *served ? open_guest(db, path, err) : rc;
 }
 
-int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
+static int begin_reading(struct store_db *db, bool salvage, struct err *err) {
+    TRY(apply_settings(db, reader_settings, N_OF(reader_settings), err));
+    // Else SQLite refuses a file as a whole that has fewer pages than it should have.
+    if (salvage) TRY(store_db_exec(db, "PRAGMA writable_schema = ON", err));
+    return same_schema(db, err);
+}
+
+// As the file lies there: nothing is made beside it, and no lock is taken.
+static int open_untouched(struct store_db *db, struct err *err) {
+    static const char hex[] = "0123456789ABCDEF";
+    char uri[3 * 4096 + 32];
+    size_t n = (size_t)snprintf(uri, sizeof uri, "file:");
+    for (const unsigned char *c = (const unsigned char *)db->path; *c; c++) {
+        if (n + 20 > sizeof uri) return err_set(err, E_LIMIT, "the database's path is too long");
+        bool plain = *c != '?' && *c != '#' && *c != '%';
+        if (plain) uri[n++] = (char)*c;
+        if (!plain) uri[n++] = '%', uri[n++] = hex[*c >> 4], uri[n++] = hex[*c & 15];
+    }
+    snprintf(uri + n, sizeof uri - n, "?immutable=1");
+    return open_name(db, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err);
+}
+
+// SQLite makes the index of the log even to read. In a folder that cannot be written to it need not
+// where there is no log: the file is all there is, and nobody is writing to it there.
+static int open_reader(struct store_db *db, const char *path, bool salvage, struct err *err) {
     int rc;
+    struct err first = {0};
     TRY(init(db, path, false, err));
     if (access(path, R_OK) < 0) {
         rc = err_errno(err, "%s", path);
         goto close;
     }
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
-    TRY_GOTO(close, apply_settings(db, reader_settings, N_OF(reader_settings), err));
-    TRY_GOTO(close, same_schema(db, err));
-    return 0;
+    rc = begin_reading(db, salvage, &first);
+    if (rc == E_DENIED && store_db_wal_bytes(db) > 0) {
+        err_set(err, rc,
+                "%s: what was written last is in %s-wal, which can be read only where the folder "
+                "can be written to: copy both files",
+                db->path, db->path);
+        goto close;
+    }
+    if (rc == E_DENIED) {
+        sqlite3_close(db->sql);
+        db->sql = NULL;
+        TRY_GOTO(close, open_untouched(db, err));
+        rc = begin_reading(db, salvage, &first);
+    }
+    if (rc == 0) return 0;
+    if (err) *err = first;
 close:
     store_db_close(db, false);
     return rc;
+}
+
+int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
+    return open_reader(db, path, false, err);
+}
+
+int store_db_open_salvage(struct store_db *db, const char *path, struct err *err) {
+    return open_reader(db, path, true, err);
 }
 
 void store_db_checkpoint(struct store_db *db, enum store_checkpoint how) {

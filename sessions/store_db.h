@@ -71,6 +71,8 @@ int store_db_open_damaged(struct store_db *db, const char *path, struct err *err
 int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err);
 // mode=ro, query_only: never writes, never checkpoints; the schema must be this program's.
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err);
+// The same of a file that may be damaged, or cut short: for reading what there is.
+int store_db_open_salvage(struct store_db *db, const char *path, struct err *err);
 void store_db_close(struct store_db *db, bool checkpoint);
 
 // store_lock.c: which process may do what, by locks on a file beside the database that go with

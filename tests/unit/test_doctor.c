@@ -314,8 +314,44 @@ static void damaged_pages(void **state) {
     teardown();
 }
 
+// As a copy that had no room, or a disk that failed: what is there is looked at.
+static void a_file_cut_short(void **state) {
+    struct buf whole;
+    int64_t n_exported = 0;
+    setup();
+    assert_int_equal(buf_read_file(&whole, fx.path, 1 << 26, NULL), 0);
+    size_t n_pages = whole.len / 4096;
+    for (size_t k = 2; k < n_pages; k++) {
+        struct doctor_report r;
+        struct err err = {0};
+        struct doctor_options o = {.folder = folder};
+        remove_folder();
+        fx_remove_files();
+        FILE *f = fopen(fx.path, "wb");
+        fwrite(whole.data, 1, k * 4096 - (k % 3) * 100, f);
+        fclose(f);
+        int rc = doctor_examine(fx.path, &o, &r, &err);
+        // Without the pages of its tables there is nothing to list.
+        if (rc == 0)
+            assert_true(r.n_faults > 0);
+        else
+            assert_true(rc == E_CORRUPT && err.text[0] && k < n_pages / 2);
+        n_exported += r.n_exported;
+        doctor_report_release(&r);
+        o = (struct doctor_options){.repair = true};
+        assert_int_equal(doctor_examine(fx.path, &o, &r, &err), E_CORRUPT);
+        assert_non_null(strstr(err.text, "--output"));
+        doctor_report_release(&r);
+    }
+    assert_true(n_exported > (int64_t)n_pages / 2);
+    fx_remove_files();
+    buf_release(&whole);
+    teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_cut_short),
         cmocka_unit_test(a_sound_database_has_no_faults),
         cmocka_unit_test(it_looks_while_a_server_runs_and_repairs_only_without),
         cmocka_unit_test(damaged_sessions_are_found_and_repaired),

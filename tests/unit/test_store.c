@@ -198,6 +198,54 @@ static void a_read_only_file_is_named(void **state) {
     end_closed();
 }
 
+static int as_nobody(int (*act)(struct err *err), int want, const char *words) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        struct err err = {0};
+        if (getuid() == 0 && (setgid(65534) < 0 || setuid(65534) < 0)) _exit(3);
+        int rc = act(&err);
+        if (rc != want || !strstr(err.text, words)) fprintf(stderr, "%d: %s\n", rc, err.text);
+        _exit(rc == want && strstr(err.text, words) ? 0 : 1);
+    }
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+static int load_s(struct err *err) {
+    struct archive *a;
+    struct stored_session *s;
+    TRY(archive_open(&a, fx.path, err));
+    int rc = archive_load(a, "s", &s, err);
+    if (rc == 0) stored_session_free(s);
+    archive_close(a);
+    return rc;
+}
+
+// On a medium or in a folder that nobody may write to, tools read all the same: SQLite alone would
+// have to make files there.
+static void a_folder_for_reading_only_is_read(void **state) {
+    char folder[sizeof fx.path], from[sizeof fx.path], log[300];
+    start_closed();
+    snprintf(from, sizeof from, "%s", fx.path);
+    snprintf(folder, sizeof folder, "%.200s-100%%#1?", from);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    snprintf(fx.path, sizeof fx.path, "%.240s/a.db", folder);
+    assert_int_equal(rename(from, fx.path), 0);
+    chmod(fx.path, 0444);
+    chmod(folder, 0555);
+    assert_int_equal(as_nobody(load_s, 0, ""), 0);
+    snprintf(log, sizeof log, "%s-wal", fx.path);
+    int fd = open(log, O_WRONLY | O_CREAT, 0444);
+    assert_int_equal(write(fd, "not nothing", 11), 11);
+    close(fd);
+    assert_int_equal(as_nobody(load_s, E_DENIED, "-wal"), 0);
+    chmod(folder, 0755);
+    fx_remove_files();
+    rmdir(folder);
+    snprintf(fx.path, sizeof fx.path, "%s", from);
+    end_closed();
+}
+
 static struct store_job *save_job(int64_t key, const char *id, bool insert) {
     struct store_job *job = store_job_new(STORE_SAVE, key);
     job->save = calloc(1, sizeof *job->save);
@@ -468,6 +516,7 @@ int main(void) {
         cmocka_unit_test(an_empty_file_is_a_new_database),
         cmocka_unit_test(unreachable_places_are_named),
         cmocka_unit_test(a_read_only_file_is_named),
+        cmocka_unit_test(a_folder_for_reading_only_is_read),
         cmocka_unit_test(one_bad_job_of_a_group_takes_none_down),
         cmocka_unit_test(a_locked_database_is_waited_for_once),
         cmocka_unit_test(more_jobs_than_the_queue_holds_wait_in_order),
