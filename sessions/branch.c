@@ -165,6 +165,9 @@ static int copy_record(struct session *to, const struct session *from, const str
     TRY(rc);
     free(rec->forked_from);
     rec->forked_from = record_strdup(from->rec.id, &failed);
+    for (size_t i = 0; i < RECORD_ORIGINS && i < from->n_origins + 1; i++)
+        to->origins[to->n_origins++] =
+            record_strdup(i ? from->origins[i - 1] : from->rec.id, &failed);
     rec->forked_turn = turn;
     if (r->title) {
         free(rec->title);

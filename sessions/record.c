@@ -161,6 +161,7 @@ void token_run_release(struct token_run *r) {
 void stored_session_free(struct stored_session *s) {
     if (!s) return;
     session_record_release(&s->rec);
+    for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     for (size_t i = 0; i < s->n_turns; i++) {
         turn_record_release(&s->turns[i].rec);
         token_run_release(&s->turns[i].tokens);

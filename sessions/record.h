@@ -107,8 +107,13 @@ struct stored_turn {
     struct turn_record rec;
     struct token_run tokens; // first 0, all of them
 };
+#define RECORD_ORIGINS 16
 struct stored_session {
     struct session_record rec;
+    // Of a fork: the sessions that its log began as, in turn, as far as the database has them:
+    // forked_from, what that was forked from, and so on.
+    char *origins[RECORD_ORIGINS];
+    size_t n_origins;
     struct stored_turn *turns;
     size_t n_turns;
     struct event_record *events;

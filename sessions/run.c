@@ -21,19 +21,11 @@
 
 // --- starting ----------------------------------------------------------------
 
-// The nearest of those it was forked from that has a snapshot; of forks of forks as far as they are
-// in memory. Ids are given again once a session is gone, so that the way may go round.
+// The nearest of those it was forked from that has a snapshot.
 static const char *origin_of(const struct session *s) {
-    enum { MOST_STEPS = 16 };
-    const struct sessions *ss = s->service;
-    const char *id = s->rec.forked_from;
-    for (int i = 0; id && i < MOST_STEPS && !engine_has_snapshot(ss->engine, id); i++) {
-        const struct session *from = service_find(s->service, id);
-        if (!from || from->loading || strcmp(from->rec.owner, s->rec.owner) != 0) break;
-        if (!from->rec.forked_from) break;
-        id = from->rec.forked_from;
-    }
-    return id;
+    for (size_t i = 0; i < s->n_origins; i++)
+        if (engine_has_snapshot(s->service->engine, s->origins[i])) return s->origins[i];
+    return s->rec.forked_from;
 }
 
 // With the session's log, and room for n tokens. ids NULL: no memory.

@@ -38,6 +38,7 @@ void session_free(struct session *s) {
     for (size_t i = 0; i < s->n_turns; i++) turn_free(s->turns[i]);
     free(s->turns);
     free(s->fork_turns);
+    for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     free(s->log);
     event_log_release(&s->events);
     session_record_release(&s->rec);
@@ -208,6 +209,9 @@ int session_restore(struct session *s, struct stored_session *stored) {
     session_record_release(&s->rec);
     s->rec = stored->rec;
     stored->rec = (struct session_record){0};
+    memcpy(s->origins, stored->origins, sizeof s->origins);
+    s->n_origins = stored->n_origins;
+    stored->n_origins = 0;
     for (size_t i = 0; i < stored->n_turns; i++) TRY(restore_turn(s, &stored->turns[i]));
     TRY(restore_path(s));
     if ((int64_t)s->n_turns != s->rec.n_turns || (int64_t)s->n_log != s->rec.n_tokens)

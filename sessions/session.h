@@ -97,6 +97,8 @@ struct session {
     int64_t fork_key;        // before its first save: its turns are copies of these turns of that
     int64_t *fork_turns;     // session (store.h)
     size_t n_fork_turns;
+    char *origins[RECORD_ORIGINS]; // those it was forked from, in turn (record.h)
+    size_t n_origins;
     int64_t saved_seq, saved_reserved;
     int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
     int64_t drawn_turn;

@@ -33,6 +33,7 @@ enum store_sql {
     SQL_UNMERGED_SET,
     SQL_UNMERGED_CLEAR,
     SQL_SESSION_GET,
+    SQL_ORIGINS_GET,
     SQL_KEY_GET,
     SQL_LIVE_GET,
     SQL_CUT_OFF_GET,

@@ -238,6 +238,25 @@ static int find_session(struct store_db *db, const char *id, struct session_reco
     return rc;
 }
 
+static int read_origins(struct store_db *db, struct stored_session *out, struct err *err) {
+    sqlite3_stmt *s = out->rec.forked_from ? store_db_stmt(db, SQL_ORIGINS_GET, err) : NULL;
+    if (!s) return out->rec.forked_from ? err->code : 0;
+    sqlite3_bind_int64(s, 1, out->rec.key);
+    sqlite3_bind_text(s, 2, out->rec.owner, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(s, 3, RECORD_ORIGINS);
+    bool failed = false;
+    int step = SQLITE_DONE;
+    while (!failed && out->n_origins < RECORD_ORIGINS && (step = sqlite3_step(s)) == SQLITE_ROW) {
+        char *id = column_text(s, 0, &failed);
+        if (id) out->origins[out->n_origins++] = id;
+    }
+    int rc = failed                                                      ? E_NOMEM
+             : step != SQLITE_DONE && step != SQLITE_ROW && !db->salvage ? store_db_error(db, err)
+                                                                         : 0;
+    sqlite3_reset(s);
+    return rc;
+}
+
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_ROW_GET, err);
     if (!s) return err->code;
@@ -257,12 +276,13 @@ int store_read_session(struct store_db *db, const char *id, struct stored_sessio
     struct stored_session *stored = calloc(1, sizeof *stored);
     if (!stored) return err_set(err, E_NOMEM, "no memory to read a session");
     err->code = 0;
-    // One snapshot for the four queries: a reader beside a server must not see a turn without its
+    // One snapshot for all queries: a reader beside a server must not see a turn without its
     // tokens.
     bool own = sqlite3_get_autocommit(db->sql);
     int rc;
     if (own) TRY_GOTO(fail, store_db_exec(db, "BEGIN", err));
     TRY_GOTO(end, find_session(db, id, &stored->rec, err));
+    TRY_GOTO(end, read_origins(db, stored, err));
     TRY_GOTO(end, read_turns(db, stored, 0, INT64_MAX, err));
     TRY_GOTO(end, read_events(db, stored, err));
 end:

@@ -157,6 +157,11 @@ static const char *const statements[SQL_COUNT] = {
         "INSERT INTO state (name, value) VALUES ('unmerged', 1) ON CONFLICT (name) DO NOTHING",
     [SQL_UNMERGED_CLEAR] = "DELETE FROM state WHERE name = 'unmerged'",
     [SQL_SESSION_GET] = "SELECT " SESSION_COLUMNS " WHERE s.id = ?1",
+    // Ids are given again once a session is gone, so that the way may go round.
+    [SQL_ORIGINS_GET] =
+        "WITH RECURSIVE up (id, n) AS (SELECT forked_from, 1 FROM sessions WHERE key = ?1 UNION ALL"
+        " SELECT s.forked_from, n + 1 FROM up JOIN sessions s ON s.id = up.id AND s.owner = ?2 AND"
+        " n < ?3) SELECT id FROM up WHERE id IS NOT NULL ORDER BY n",
     [SQL_ROW_GET] = "SELECT " SESSION_COLUMNS " WHERE s.key = ?1",
     [SQL_IMPORTED_GET] = "SELECT key FROM sessions WHERE key >= ?1 ORDER BY key",
     [SQL_DATA_VERSION] = "PRAGMA data_version",

@@ -161,11 +161,12 @@ test('a fork of a session whose cache is in host memory, or in its file, begins 
     assert.equal(await server.metric(`parley_sessions_resumes_total{source="${source}"}`), 3);
     assert.equal(await server.metric(`parley_sessions_resume_seconds_count{source="${source}"}`), 3);
     assert.ok(await server.metric(`parley_sessions_resume_seconds_sum{source="${source}"}`) > 0);
-    // A fork that never had a turn finds its parent's file in the next server too.
-    await client.request({ type: 'session.fork', session, turn: before.done.turn, new_session: 'later' });
+    // A fork that never had a turn finds its parent's file in the next server too, and so does a fork of that.
+    for (const [from, to] of [[session, 'later'], ['later', 'later-still'], ['later-still', 'last']])
+      await client.request({ type: 'session.fork', session: from, turn: before.done.turn, new_session: to });
     await server.stop();
     server = await Server.start(t, options);
-    await sayLast(server, 'later', want, 'snapshot');
+    for (const id of ['last', 'later']) await sayLast(server, id, want, 'snapshot');
     // A parent that is deleted takes its file with it.
     const again = await server.connect();
     await again.request({ type: 'session.fork', session, turn: before.done.turn, new_session: 'orphan' });
