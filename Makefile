@@ -15,6 +15,12 @@ CUDA_ARCHS ?= sm_90
 OTHER_ARCHS ?= sm_80 sm_89 sm_100 sm_120
 B       := build/$(VARIANT)
 .DEFAULT_GOAL := all
+ifeq ($(filter release asan tsan fuzz archs,$(VARIANT)),)
+$(error VARIANT=$(VARIANT): there are release, asan, tsan and fuzz)
+endif
+ifneq ($(filter-out 0 1,$(CUDA)),)
+$(error CUDA=$(CUDA): it is 0 or 1)
+endif
 ifneq ($(MPI),0)
 $(error this version runs on one rank only: leave MPI=0)
 endif
@@ -131,9 +137,6 @@ $(B)/tests/bench/bench_%: $(B)/tests/bench/bench_%.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(LIB) $(LDLIBS)
 $(B)/tests/bench/bench_cuda: $(B)/tests/bench/bench_cuda.cu.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
-bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS=ROUNDS)
-	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
-	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 # Kept though only pattern rules know them. Not all targets at once: make then takes any that is missing for not needed,
 # cuda-0 after a build with CUDA=1 among them.
@@ -171,7 +174,7 @@ $(PAGE): $(B)/gen/page_assets.c
 PARLEY := $(B)/parley
 $(PARLEY): $(B)/ws/cli/main.o $(PAGE) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(PAGE) $(LIB) $(LDLIBS)
-all: $(PARLEY)
+all: $(PARLEY) ## build/release/parley, the whole program (CUDA=0|1, MPI=0)
 
 # --- what a user types ------------------------------------------------------------------------------------
 # The packages are looked for at parse time (PKGS above), so a target that may install some starts make anew.
@@ -221,18 +224,22 @@ torture: all ## 1,000 times kill -9 at random moments (KILLS=N)
 	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
 bench: all ## the figures of the README's table, beside llama.cpp
 	@tests/bench/run.sh $(PARLEY)
+bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS=ROUNDS)
+	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
+	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 format: ## clang-format on every source file
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
-install: all ## into PREFIX (default /usr/local): program, demo model, configuration
+install: all ## into PREFIX=/usr/local: program, demo model, configuration
 	install -D -m 755 $(PARLEY) $(DESTDIR)$(PREFIX)/bin/parley
 	install -d $(DESTDIR)$(PREFIX)/share/parley/demo-model
 	install -m 644 configs/demo-model/* $(DESTDIR)$(PREFIX)/share/parley/demo-model
-	sed 's|^model = .*|model = $(PREFIX)/share/parley/demo-model|' configs/demo.ini >$(DESTDIR)$(PREFIX)/share/parley/demo.ini
+	sed 's|^model = .*|model = $(abspath $(PREFIX))/share/parley/demo-model|' configs/demo.ini >$(DESTDIR)$(PREFIX)/share/parley/demo.ini
 clean: ## remove build/
 	rm -rf build
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@echo '  variables: VARIANT=release|asan|tsan|fuzz, CUDA=0|1 (1 where nvcc is found), CUDA_ARCHS="sm_90 ..."'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo '  variables: CUDA=0|1 (1 where nvcc is found), MPI=0 (one rank only as yet), PREFIX=/usr/local, DESTDIR=,'
+	@echo '             VARIANT=release|asan|tsan|fuzz, CUDA_ARCHS="sm_90 ..."'
 tests: $(UNIT) $(B)/tests/fake_server $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
 # A GPU that fails (tests/gpu/README.md).
 $(B)/tests/gpu/fault.so: tests/gpu/fault.c

@@ -43,7 +43,7 @@ static int read_float(const cJSON *o, const struct key *k, float *out, struct er
     int rc = json_get_double(o, k->name, k->min, k->max, &v, err);
     if (rc != JSON_PRESENT) return rc;
     if ((float)v == 0 && (v != 0 || strcmp(k->name, "top_p") == 0))
-        return err_set(err, E_INVAL, "%s is too small", k->name);
+        return err_set(err, E_INVAL, "'%s' is too small: nothing above 0 is left of it", k->name);
     *out = (float)v;
     return rc;
 }

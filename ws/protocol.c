@@ -245,7 +245,8 @@ static int decode_rewind(struct decoder *d) {
 static int decode_regenerate(struct decoder *d, const char *text) {
     TRY(get_session(d, true));
     TRY(get_turn(d, "turn", &d->m->turn));
-    if (d->m->turn == TURN_NONE) return bad(d, "bad_message", "must be a turn", "turn");
+    if (d->m->turn == TURN_NONE)
+        return bad(d, "bad_message", "must be the number of a turn", "turn");
     return get_sampling(d, text);
 }
 

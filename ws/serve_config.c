@@ -91,7 +91,7 @@ static const struct config_key keys[] = {
           "How much of a GPU's memory the weights, the work buffers and the KV cache may take "
           "together; the cache takes what the others leave."),
     TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
-    INT("engine", threads, 0, 1024, "0", "CPU threads; 0 takes every core."),
+    INT("engine", threads, 0, 64, "0", "CPU threads; 0 takes every core."),
     CHOICE("engine", weight_dtype, WEIGHT_FORMATS, "model",
            "Number format of the weights: the model's own, or 8 bits with a scale for each output, "
            "made while loading: integers or, fp8, e4m3 floating point. They take half of bf16's "

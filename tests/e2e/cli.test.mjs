@@ -1,5 +1,6 @@
 // Every command in the exact forms that other programs rely on, against the fixtures.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
@@ -9,7 +10,7 @@ import { run } from './run.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
-const commands = ['serve', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'synth'];
+const commands = ['serve', 'chat', 'generate', 'tokenize', 'score', 'sessions', 'bench', 'inspect', 'export', 'quantize', 'replay', 'synth'];
 const fixture = (name) => `tests/fixtures/models/${name}`;
 const golden = (file) => JSON.parse(readFileSync(path.join(root, 'tests/fixtures', file)));
 
@@ -49,13 +50,29 @@ test('--help of every command is on standard output, whole and without rubbish',
     assert.doesNotMatch(help, /-1000/, `${command} shows how it marks what is not given`);
   }
   assert.match(await good(['--version']), /^parley \d+\.\d+\.\d+\n$/);
+  assert.doesNotMatch(await good(['chat', '--help']), /required/, 'chat needs a server or a model');
+});
+
+test('make help names what a user may type; a variable with a value that does not exist is said', () => {
+  const make = (...args) => spawnSync('make', ['--no-print-directory', ...args], { cwd: root, encoding: 'utf8' });
+  const { stdout } = make('help');
+  for (const target of ['all', 'run', 'test', 'check-asan', 'check-tsan', 'bench', 'format', 'install', 'clean'])
+    assert.match(stdout, new RegExp(`^  make ${target} +\\S`, 'm'));
+  for (const variable of ['CUDA=0|1', 'MPI=', 'PREFIX=']) assert.ok(stdout.includes(variable), variable);
+  for (const wrong of ['CUDA=2', 'MPI=1', 'VARIANT=relaese']) {
+    const { status, stderr } = make('help', wrong);
+    assert.equal(status, 2, wrong);
+    assert.ok(stderr.includes(wrong.split('=')[0]), stderr);
+  }
+  // What is installed runs from anywhere, wherever the prefix was given from.
+  assert.match(make('-n', 'install', 'PREFIX=some/where', 'CUDA=0').stdout, new RegExp(`model = ${root}/some/where/share/parley/demo-model`));
 });
 
 test('wrong usage: exit status 2, one line of what is wrong and where to look', async () => {
   const wrong = [
     [], ['bogus'], ['--bogus'], ['sessions'], ['sessions', 'dance', '--db', 'x'], ['sessions', 'show', '--db', 'x'], ['synth', '--like', 'tiny'],
     ['synth', '--out', '/tmp/x'], ['generate', '--model', demo], ['generate', '--model', demo, '--ids', '1', '--prompt', 'x'],
-    ['serve', '--model', demo, '--port', '99999'], ['serve', '--model', demo, '--port', 'x'], ['serve', '--prot', '1'], ['serve', 'extra'],
+    ['serve', '--model', demo, '--port', '99999'], ['serve', '--model', demo, '--port', 'x'], ['serve', '--prot', '1'], ['serve', 'extra'], ['serve', '--model', demo, '--threads', '65'],
     ['bench', '--model', demo, '--repeat', '0'], ['inspect'],
     ['generate', '--model', demo, '--ids', '1', '--max-tokens', '0'],
     ['generate', '--model', demo, '--ids', '1', '--temperature', 'nan'], ['generate', '--model', demo, '--ids', '1', '--temperature', '-3'],

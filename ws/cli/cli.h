@@ -47,17 +47,7 @@ struct cli_model {
     "", CLI_COMPUTE_WORDS " Unless given: what each turn was recorded with."
 // compute: one of these three
 #define CLI_MODEL_KEYS(T, m, ...)                                                                  \
-    {                                                                                              \
-        "model",                                                                                   \
-        "model",                                                                                   \
-        CONFIG_STRING,                                                                             \
-        offsetof(T, m.model),                                                                      \
-        0,                                                                                         \
-        0,                                                                                         \
-        0,                                                                                         \
-        "",                                                                                        \
-        "Model folder (required).",                                                                \
-        0},                                                                                        \
+    {"model", "model", CONFIG_STRING, offsetof(T, m.model), 0, 0, 0, "", "Model folder.", 0},      \
         {"model",                                                                                  \
          "chat_template",                                                                          \
          CONFIG_STRING,                                                                            \
@@ -155,7 +145,7 @@ struct cli_model {
          CONFIG_BYTES,                                                                             \
          offsetof(T, m.kv_cache_bytes),                                                            \
          0,                                                                                        \
-         1e15,                                                                                     \
+         4096.0 * (1 << 30),                                                                       \
          0,                                                                                        \
          "0",                                                                                      \
          "Size of the KV cache pool; 0 takes what the work needs.",                                \
