@@ -167,7 +167,7 @@ test('ten thousand pieces of mutated protocol', () => undisturbed(async () => {
 
 /** Status 1, one sentence that names the culprit; no crash, no model served. */
 async function refused(args, culprit, options) {
-  const { code, signal, stderr, timedOut } = await run(args, { timeoutMs: 30000, ...options });
+  const { code, signal, stderr, timedOut } = await run(args, options);
   assert.deepEqual([code, signal, timedOut], [1, null, undefined], `parley ${args.join(' ')}: ${stderr}`);
   const last = stderr.trim().split('\n').at(-1);
   assert.match(last, /^parley: /, stderr);
@@ -392,7 +392,7 @@ test('a full disk: store_failed, nothing changed, not ready; with room again it 
   assert.equal((await fetch(`${own.url}/healthz`)).status, 200);
   assert.equal((await connection.ask({ type: 'session.get', session: follower.session })).type, 'session.state', 'reading goes on');
   rmSync(ballast);
-  await until('the store to recover', async () => (await fetch(`${own.url}/readyz`)).ok, 20000);
+  await until('the store to recover', async () => (await fetch(`${own.url}/readyz`)).ok);
   await follower.say({ ids: [7] }, small);
   const { turns } = await connection.ask({ type: 'session.get', session: follower.session });
   await own.stop();

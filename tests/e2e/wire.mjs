@@ -5,7 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import net from 'node:net';
 import path from 'node:path';
 import tls from 'node:tls';
-import { Client, freePort, parley, temporaryFolder, until } from './harness.mjs';
+import { Client, freePort, parley, patience, temporaryFolder, until, withinOnce } from './harness.mjs';
 
 export const fakeServer = path.join(path.dirname(parley), 'tests/fake_server');
 const sanitized = /\/build\/(asan|tsan)\//.test(fakeServer); // whose memory is not the program's
@@ -56,8 +56,9 @@ export class Wire {
       : net.connect({ port: this.port, host: this.host });
   }
 
-  /** Sends raw bytes (a string, or a list of [delayMs, string]); gives { text, closed, ms } after the end or `wait` ms. */
-  raw(request, { wait = 3000, until: enough } = {}) {
+  /** Sends raw bytes (a string, or a list of [delayMs, string]); gives { text, closed, ms } after the end, what `until`
+   * names, or `wait` ms. */
+  raw(request, { wait = patience, until: enough } = {}) {
     return new Promise((resolve) => {
       const begun = Date.now();
       const socket = this.socket();
@@ -185,5 +186,5 @@ export class RawSocket {
 }
 
 export const acceptKey = (key) => createHash('sha1').update(`${key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest('base64');
-export { until, freePort, temporaryFolder };
+export { until, freePort, temporaryFolder, withinOnce };
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

@@ -109,8 +109,8 @@ test('frames', async (t) => {
   });
   await t.test('silence is pinged, and the dead are closed', async () => {
     const s = await RawSocket.open(wire);
-    await until('a ping', () => s.frames.find((f) => f.opcode === 9), 4000);
-    await Promise.race([s.ended, sleep(6000)]);
+    await until('a ping', () => s.frames.find((f) => f.opcode === 9), 18000); // 20 s would be without --ping-interval
+    await Promise.race([s.ended, sleep(18000)]);
     assert.ok(s.closed, 'a client that never answers is kept');
   });
 });

@@ -29,7 +29,6 @@ const versions = (page, ...wanted) =>
   page.waitForFunction(
     (all) => [...document.querySelectorAll('.versions-at [aria-hidden]')].map((at) => at.innerText).join() === all,
     wanted.join(),
-    { timeout: 30000 },
   );
 const numbers = (page) =>
   page.locator('.turn').evaluateAll((all) => all.map((turn) => Number(turn.dataset.turn)));
@@ -40,7 +39,6 @@ const path = (page, ...turns) =>
       [...document.querySelectorAll('.turn[data-turn]')].map((turn) => turn.dataset.turn).join() === wanted &&
       !document.querySelector('.turn:not([data-state=done])'),
     turns.join(),
-    { timeout: 30000 },
   );
 const button = (page, action, at = -1) => {
   const all = page.locator(`[data-action=${action}]:visible`);

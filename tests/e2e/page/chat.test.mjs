@@ -114,7 +114,7 @@ test('leaving a session does not stop its answer; coming back shows all of it', 
   await streamed(page, 40);
   await newSession(page);
   await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=active]`);
-  await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=idle]`, { timeout: 60000 });
+  await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=idle]`);
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 1);
   assert.match(await page.locator('.facts').last().innerText(), /^Reached its length limit · 600 tokens/);
