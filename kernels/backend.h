@@ -252,6 +252,13 @@ struct backend_ops {
                            const struct weight *w, const float *bias, enum activation act,
                            bool gated);
 
+    // y (n, down->rows) =|+= down(act(up(x))), a feed-forward's linear, activate and linear; biases
+    // as linear's. OP_DECLINED likewise.
+    int (*feed_forward)(struct backend *be, enum linear_mode mode, void *y, const void *x,
+                        int32_t n, const struct weight *up, const float *up_bias,
+                        const struct weight *down, const float *down_bias, enum activation act,
+                        bool gated);
+
     void (*close)(struct backend *be);
 };
 

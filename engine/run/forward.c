@@ -201,6 +201,11 @@ static int feed_forward(struct forward *f, enum linear_mode mode, void *x, const
     const struct backend_ops *ops = f->backend->ops;
     const struct layer_weights *w = &m->layers[layer];
     int rc = OP_DECLINED;
+    if (ops->feed_forward) {
+        rc = ops->feed_forward(f->backend, mode, x, in, n, &w->up, w->up_bias, &w->down,
+                               w->down_bias, mc->activation, mc->gated);
+        if (rc != OP_DECLINED) return rc;
+    }
     if (ops->linear_activate) {
         rc = ops->linear_activate(f->backend, f->activated, in, n, &w->up, w->up_bias,
                                   mc->activation, mc->gated);

@@ -126,6 +126,7 @@ struct cpu_backend {
     // largest of them (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
     bool bf16_products;        // x of `linear` is rounded to bf16
+    bool fuses_gated;          // bf16_gated_item is what its set has (feed_forward.c)
     bool packs_all;            // unpacking is no slower than reading a cache
     struct pages_pool weights; // all weights' data
     char description[64];
@@ -142,6 +143,10 @@ int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_byt
 // How much of the bf16 weights made from now on stays unpacked, by the size of the last level's
 // cache; 0 packs all (weight.c).
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
+
+// linear whose x lies prepared in split_x already. n <= LINEAR_BLOCK_ROWS.
+void cpu_linear_prepared(struct cpu_backend *cpu, enum linear_mode mode, float *y, int32_t n,
+                         const struct weight *w, const float *bias, void *split_x);
 
 // Room for `linear` with this weight.
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err);
@@ -189,6 +194,9 @@ int cpu_attention(struct backend *be, void *out, const void *qkv, const struct k
 int cpu_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x,
                  int32_t n, int32_t width);
 int cpu_add(struct backend *be, void *y, const void *x, int64_t n_elements);
+int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
+                     const struct weight *up, const float *up_bias, const struct weight *down,
+                     const float *down_bias, enum activation act, bool gated);
 int cpu_gather_logit_rows(struct backend *be, void *y, const void *x, const struct batch *b,
                           int32_t width);
 int cpu_qkv_finish(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,

@@ -110,3 +110,14 @@ int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x
     }
     return 0;
 }
+
+void cpu_linear_prepared(struct cpu_backend *cpu, enum linear_mode mode, float *y, int32_t n,
+                         const struct weight *w, const float *bias, void *split_x) {
+    struct linear_job job = {.args = {mode, y, NULL, n, w, bias, split_x, 0}, .cpu = cpu};
+    job.n_panels = weight_panels(w);
+    job.n_rows = n;
+    pick_loops(&job);
+    plan(&job, threads_count(cpu->threads));
+    int32_t n_items = job.n_panel_items * ceil_div(n, job.item_rows);
+    threads_for(cpu->threads, n_items, run_item, &job);
+}

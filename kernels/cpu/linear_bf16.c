@@ -50,6 +50,11 @@ VEC_INLINE uint8_t *x_at(const struct linear_args *a, int32_t row, int32_t tile)
            tile % BLOCK_TILES * TILE_BYTES;
 }
 
+// A tile of a row, rounded.
+VEC_INLINE void round_tile(uint8_t *to, vf low, vf high) {
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+}
+
 void bf16_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows) {
     const int32_t cols = a->w->cols, n_tiles = weight_tiles(a->w);
     for (int32_t r = row; r < row + n_rows; r++) {
@@ -60,7 +65,7 @@ void bf16_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows)
                 int32_t n = cols - t * WEIGHT_TILE_K - half * VL;
                 v[half] = n >= VL ? v_load(x + half * VL) : v_load_n(x + half * VL, n > 0 ? n : 0);
             }
-            _mm512_storeu_si512(x_at(a, r, t), (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]));
+            round_tile(x_at(a, r, t), v[0], v[1]);
         }
     }
 }
@@ -217,6 +222,60 @@ TABLE(packed)
         g->tile[p] = s.tile;
         g->head[p] = s.head;
         g->end[p] = panel_end(w, i, next_panel + p);
+    }
+}
+
+// --- few rows of a gated matrix, and what becomes of them
+// A group has as many panels of the gate as of what it opens, side by side: gated first, then the
+// same panels half a matrix on. Returns how many of each.
+static int gated_open(struct group *g, const struct weight *w, int32_t panel, int n, int32_t end) {
+    const int32_t half = weight_panels(w) / 2, pairs = n / 2;
+    for (int p = 0; p < n; p++) {
+        struct weight_stream s;
+        int32_t at = panel + p % pairs, next = at + pairs;
+        int32_t i = (at < end ? at : end - 1) + p / pairs * half;
+        weight_stream_open(&s, w, i);
+        g->tile[p] = s.tile;
+        g->head[p] = s.head;
+        g->end[p] = panel_end(w, i, next + p / pairs * half);
+    }
+    return pairs;
+}
+
+// acc (16) + bias to out.
+static void gated_store(float *out, const float *acc, const float *bias) {
+    vf v = v_load(acc);
+    if (bias) v = v + v_load(bias);
+    v_store(out, v);
+}
+
+void bf16_gated_item(const struct linear_args *a, const struct linear_item *item,
+                     const struct bf16_gated *gated, void *scratch) {
+    const struct weight *w = a->w;
+    const int mr = item->n_rows, n = panels_at_once(mr), width = item->n_panels * WEIGHT_PANEL;
+    const int32_t end = item->panel + item->n_panels, half = w->rows / 2;
+    group_fn *fn = w->layout == PANEL_BF12 ? packed_table[mr - 1][0] : plain_table[mr - 1][0];
+    float *gate = scratch, *open = gate + mr * width; // (mr, width) each
+    struct group g;
+    _Alignas(64) stream_sums sum[LINEAR_FEW_ROWS];
+    for (int32_t panel = item->panel, pairs; panel < end; panel += pairs) {
+        pairs = gated_open(&g, w, panel, n, end);
+        fn(a, item->row, &g, sum);
+        for (int p = 0; p < pairs && panel + p < end; p++)
+            for (int r = 0; r < mr; r++) {
+                int32_t to = r * width + (panel + p - item->panel) * WEIGHT_PANEL;
+                const float *bias = a->bias ? a->bias + (panel + p) * WEIGHT_PANEL : NULL;
+                gated_store(gate + to, sum[r][p], bias);
+                gated_store(open + to, sum[r][pairs + p], bias ? bias + half : NULL);
+            }
+    }
+    for (int r = 0; r < mr; r++) {
+        float *y = gate + r * width;
+        gated->activate_row(gated->act, y, y, open + r * width, width);
+        for (int32_t k = 0; k < width; k += WEIGHT_TILE_K) {
+            int32_t tile = (item->panel * WEIGHT_PANEL + k) / WEIGHT_TILE_K;
+            round_tile(x_at(gated->next, r, tile), v_load(y + k), v_load(y + k + VL));
+        }
     }
 }
 

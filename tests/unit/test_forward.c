@@ -285,6 +285,27 @@ static void test_a_fusion_may_decline(void **state) {
               "collect:logits>logits launch read:logits ");
 }
 
+static int fake_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x,
+                             int32_t n, const struct weight *up, const float *up_bias,
+                             const struct weight *down, const float *down_bias, enum activation act,
+                             bool gated) {
+    if (n > 1) return OP_DECLINED;
+    return buf_addf(&script, "%s+act+%s:%s>%s%s*%d ", weight_name(up), weight_name(down),
+                    buffer_name(x), mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
+}
+
+// The whole feed-forward at once goes before a part of it; where it declines, the part is asked.
+static void test_a_fused_feed_forward(void **state) {
+    ops.feed_forward = fake_feed_forward;
+    ops.linear_activate = fake_linear_activate;
+    model.n_layers = model.config.n_layers = 2;
+    expect(1, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
+              "n2:x>h*3 up:h>up*3 act down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 rope kv "
+              "attend1/0>att gather:x>rows gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 "
+              "up+act+down:h>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "collect:logits>logits launch read:logits ");
+}
+
 static void test_parallel_residual_reduces_once(void **state) { // GPT-J
     model.config.parallel_residual = model.config.shared_norm = true;
     expect(1,
@@ -396,6 +417,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_only_the_last_layer_is_narrowed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fusion_replaces_its_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_fusion_may_decline, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_fused_feed_forward, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_parallel_residual_reduces_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_post_norm_with_projected_embedding, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_norm_behind_the_embedding, set_up, tear_down),
