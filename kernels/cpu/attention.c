@@ -35,6 +35,7 @@ struct attention_job {
     // split mode: one tile, splits [first, first + n) of it
     struct attention_tile tile;
     int64_t first_split;
+    int32_t n_items;
 };
 
 static int32_t ceil_div(int32_t a, int32_t b) {
@@ -66,9 +67,13 @@ static struct attention_tile item_tile(const struct attention_job *j, int32_t in
 
 static void run_tile(void *ctx, int index, int worker) {
     const struct attention_job *j = ctx;
-    struct attention_tile tile = item_tile(j, index);
-    if (tile.n_heads > 0)
-        j->cpu->kernels->attention_tile(&j->task, &tile, j->cpu->scratch[worker].data);
+    struct attention_tile tile = item_tile(j, index), next;
+    if (tile.n_heads <= 0) return;
+    if (index + 1 < j->n_items && tile.n_tokens == 1) {
+        next = item_tile(j, index + 1);
+        if (next.n_heads > 0) tile.next = &next;
+    }
+    j->cpu->kernels->attention_tile(&j->task, &tile, j->cpu->scratch[worker].data);
 }
 
 // --- a tile's splits in parallel
@@ -134,10 +139,10 @@ static void run_tile_by_splits(struct attention_job *j, struct attention_tile ti
 }
 
 // Splits pay where there are fewer tiles than would keep the workers busy and the walk is long.
-static bool wants_splits(const struct attention_job *j, int32_t n_items) {
-    if (n_items >= 2 * threads_count(j->cpu->threads) || threads_count(j->cpu->threads) == 1)
+static bool wants_splits(const struct attention_job *j) {
+    if (j->n_items >= 2 * threads_count(j->cpu->threads) || threads_count(j->cpu->threads) == 1)
         return false;
-    for (int32_t i = 0; i < n_items; i++) {
+    for (int32_t i = 0; i < j->n_items; i++) {
         struct attention_tile tile = item_tile(j, i);
         if (last_position(j, &tile) - first_position(j, &tile) >= 2 * ATTENTION_SPLIT) return true;
     }
@@ -167,15 +172,14 @@ int cpu_attention(struct backend *be, void *out, const void *qkv, const struct k
         .group = args->n_heads / args->n_kv_heads};
     j.n_chunks = ceil_div(j.group, ATTENTION_ROWS);
     j.tile_tokens = ATTENTION_ROWS / ceil_div(j.group, j.n_chunks);
-    int32_t n_items = 0;
-    for (int32_t i = 0; i < b->n_seqs; i++) n_items += seq_items(&j, &b->seqs[i]);
-    if (wants_splits(&j, n_items)) {
-        for (int32_t i = 0; i < n_items; i++) {
+    for (int32_t i = 0; i < b->n_seqs; i++) j.n_items += seq_items(&j, &b->seqs[i]);
+    if (wants_splits(&j)) {
+        for (int32_t i = 0; i < j.n_items; i++) {
             struct attention_tile tile = item_tile(&j, i);
             if (tile.n_heads > 0) run_tile_by_splits(&j, tile);
         }
     } else {
-        threads_for(j.cpu->threads, n_items, run_tile, &j);
+        threads_for(j.cpu->threads, j.n_items, run_tile, &j);
     }
     return 0;
 }

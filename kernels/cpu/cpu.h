@@ -60,6 +60,7 @@ struct attention_task {
 struct attention_tile {
     const struct batch_seq *seq;
     int32_t token, n_tokens, head, n_heads, kv_head;
+    const struct attention_tile *next; // probably the same worker's next; NULL: none, or who knows
 };
 
 // The online softmax of a tile: for row r the running maximum m[r], sum l[r] (kept by lane) and

@@ -26,7 +26,7 @@ int cpu_embed(struct backend *be, void *y, const struct batch *b, const struct w
     struct embed_job j = {y, b, w, scale};
     for (int32_t r = 0; r < b->n_rows; r++)
         if (b->ids[r] < 0 || b->ids[r] >= w->rows) return E_INVAL;
-    cpu_for_rows(cpu_of(be), b->n_rows, w->cols * 4, embed_chunk, &j);
+    cpu_for_rows(cpu_of(be), b->n_rows, w->cols * 16, embed_chunk, &j);
     return 0;
 }
 
