@@ -45,6 +45,8 @@ struct archive_import {
     bool new_id;       // a fresh one instead of the session's own
     const char *owner; // NULL: as in the file
 };
+// Gives the record the id and owner that it is to have; with no other effect.
+int archive_rename(struct session_record *r, const struct archive_import *o, struct err *err);
 // Adds the session to the database at path as a whole or not at all; makes the database where there
 // is none. A server may be running on it: it finds the session when it is asked for it. *s gets the
 // id, owner and key that it has there. E_EXISTS when the id is taken, E_BUSY while somebody else

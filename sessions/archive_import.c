@@ -393,8 +393,7 @@ int archive_read(struct stored_session **out, const char *json, size_t len, int6
 
 // --- into a database ---------------------------------------------------------
 
-static int rename_session(struct session_record *r, const struct archive_import *o,
-                          struct err *err) {
+int archive_rename(struct session_record *r, const struct archive_import *o, struct err *err) {
     char fresh[RANDOM_ID_LEN + 1];
     bool failed = false;
     if (o->new_id) {
@@ -446,7 +445,7 @@ int archive_import(const char *path, struct stored_session *s, const struct arch
     struct store_db db;
     struct err local = {0};
     if (!err) err = &local;
-    TRY(rename_session(&s->rec, o, err));
+    TRY(archive_rename(&s->rec, o, err));
     bool served = false;
     int rc = store_db_open_any(&db, path, &served, err);
     if (rc < 0) return rc;

@@ -34,8 +34,7 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
 }
 
 // What is in memory is newer than what is on disk.
-static void list_view(struct sessions *ss, const struct session_record *row,
-                      struct session_view *out) {
+void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out) {
     const struct session *s = service_find(ss, row->id);
     if (s && !s->loading && s->on_disk) {
         session_view_fill(s, out);
@@ -66,7 +65,7 @@ void listing_done(struct sessions *ss, struct store_job *job) {
                       "the server is out of memory");
         return;
     }
-    for (size_t i = 0; i < l->n_rows; i++) list_view(ss, &l->rows[i], &views[i]);
+    for (size_t i = 0; i < l->n_rows; i++) listing_view(ss, &l->rows[i], &views[i]);
     struct session_answer a = {.kind = ANSWER_LIST,
                                .request_id = job->request_id,
                                .sessions = views,
@@ -79,7 +78,7 @@ void listing_done(struct sessions *ss, struct store_job *job) {
 void listing_news(struct sessions *ss, const struct store_list *l) {
     struct session_view view;
     for (size_t i = 0; i < l->n_rows && ss->cb.on_changed && !ss->closing; i++) {
-        list_view(ss, &l->rows[i], &view);
+        listing_view(ss, &l->rows[i], &view);
         ss->cb.on_changed(ss->cb.ctx, l->rows[i].owner, &view, false);
     }
 }

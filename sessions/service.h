@@ -5,6 +5,7 @@
 //   requests.c  what clients ask for: finding its session, and the short requests themselves
 //   opening.c   new sessions
 //   listing.c   lists and searches
+//   transfer.c  exports and imports (transfer.h)
 //   sampling_layers.c  which sampling parameters are in force
 //   run.c       turns: from a request to the engine, and what the engine says
 //   input.c     a turn's input: ids that continue the log
@@ -125,8 +126,14 @@ bool opening_admit(struct session *s, const struct request *r, int64_t head);
 
 // listing.c
 void listing_done(struct sessions *ss, struct store_job *job);
+// A row of the database, shown as it is in memory where it is there; its strings are borrowed.
+void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out);
 // Rows that another program has added: whoever watches the list is told.
 void listing_news(struct sessions *ss, const struct store_list *rows);
+
+// transfer.c
+void transfer_exported(struct sessions *ss, const struct store_job *job);
+void transfer_imported(struct sessions *ss, const struct store_job *job);
 
 // sampling_layers.c: JSON text that a client gave, or NULL, is checked here
 int layers_turn(struct session *s, const char *sampling, struct turn_sampling *out,

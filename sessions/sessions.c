@@ -229,6 +229,12 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         else
             delete_done(ss, job);
         break;
+    case STORE_EXPORT:
+        transfer_exported(ss, job);
+        break;
+    case STORE_IMPORT:
+        transfer_imported(ss, job);
+        break;
     case STORE_PROBE:
         probe_done(ss, job);
         break;

@@ -176,6 +176,9 @@ enum session_answer_kind {
     ANSWER_REPLAYING, // session id, turn
     ANSWER_REPLAYED,  // session id, turn, replay
     ANSWER_REWOUND,   // session: to a caller who was not attached; seq 0: it was there already
+    // sessions/transfer.h:
+    ANSWER_EXPORTED, // session id, archive
+    ANSWER_IMPORTED, // session
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -197,6 +200,8 @@ struct session_answer { // borrowed during the callback
     const struct replay_detail *replay;
     const struct event_record *events;
     size_t n_events;
+    const char *archive; // (archive_len) JSON text
+    size_t archive_len;
 };
 
 struct sessions_callbacks { // all on the net thread, from inside sessions_* calls

@@ -6,6 +6,7 @@
 #include "base/metrics.h"
 #include "base/queue.h"
 #include "base/thread_priority.h"
+#include "sessions/archive.h"
 #include "sessions/store_db.h"
 #include "sessions/tail.h"
 #include <pthread.h>
@@ -80,6 +81,7 @@ void store_job_free(struct store_job *job) {
     session_save_free(job->save);
     stored_session_free(job->loaded);
     list_free(job->list);
+    buf_release(&job->archive);
     free(job->id);
     free(job->owner);
     free(job->turns);
@@ -89,7 +91,8 @@ void store_job_free(struct store_job *job) {
 // --- the store's thread ------------------------------------------------------
 
 static bool is_write(const struct store_job *job) {
-    return job->kind == STORE_SAVE || job->kind == STORE_DELETE || job->kind == STORE_PROBE;
+    return job->kind == STORE_SAVE || job->kind == STORE_DELETE || job->kind == STORE_IMPORT ||
+           job->kind == STORE_PROBE;
 }
 
 static int write_one(struct store *st, struct store_job *job) {
@@ -100,6 +103,8 @@ static int write_one(struct store *st, struct store_job *job) {
     case STORE_DELETE:
         if (job->id) TRY(store_read_key(&st->db, job->id, job->owner, &job->key, &job->err));
         return store_write_delete_rows(&st->db, job->key, &job->err);
+    case STORE_IMPORT:
+        return archive_write(&st->db, job->loaded, &job->err);
     default:
         return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
     }
@@ -141,12 +146,26 @@ static void write_group(struct store *st, struct store_job **jobs, size_t n) {
     if (rc < 0 && rc != E_EXISTS && rc != E_NOTFOUND) metric_add(st->m_errors, 1);
 }
 
+// Somebody else's session does not exist.
+static int export_one(struct store *st, struct store_job *job) {
+    int64_t key;
+    TRY(store_read_key(&st->db, job->id, job->owner, &key, &job->err));
+    TRY(store_read_session(&st->db, job->id, &job->loaded, &job->err));
+    int rc = archive_export(job->loaded, &job->archive);
+    return rc == E_LIMIT ? err_set(&job->err, rc,
+                                   "the session is too long for one message; `parley sessions "
+                                   "export` writes it")
+           : rc < 0      ? err_set(&job->err, rc, "no memory to export the session")
+                         : 0;
+}
+
 static void read_one(struct store *st, struct store_job *job) {
     if (job->kind == STORE_LOAD)
         job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
     if (job->kind == STORE_TURNS)
         job->rc =
             store_read_turns(&st->db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
+    if (job->kind == STORE_EXPORT) job->rc = export_one(st, job);
     if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
 }
 

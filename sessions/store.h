@@ -5,6 +5,7 @@
 // Jobs that wait together are committed together (group commit, one fsync); a job that fails takes
 // no other down with it. What one save brings is on disk as a whole or not at all.
 #pragma once
+#include "base/buf.h"
 #include "sessions/record.h"
 
 struct clock;
@@ -54,6 +55,8 @@ enum store_job_kind {
     STORE_TURNS,  // key, turns -> the turns of loaded
     STORE_LIST,   // list
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
+    STORE_EXPORT, // id, owner -> archive; E_NOTFOUND, E_LIMIT from its cap
+    STORE_IMPORT, // loaded, under its number
     STORE_PROBE,  // writes one row: has a full disk got room again?
     STORE_NEWS,   // sent by nobody: list has the rows that other programs have added
     STORE_STOP,   // the last job: checkpoint and end
@@ -63,15 +66,16 @@ struct store_job {
     int64_t key;    // of the session, as the sender wants it back
     int64_t *turns; // TURNS: (n_turns) ascending
     size_t n_turns;
-    char *id;    // LOAD, DELETE of one that cannot be loaded
-    char *owner; // DELETE by id
+    char *id;    // LOAD, EXPORT, DELETE of one that cannot be loaded
+    char *owner; // DELETE by id, EXPORT
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
-    int rc; // verdict
+    struct buf archive; // EXPORT: JSON text
+    int rc;             // verdict
     struct err err;
     uint64_t replay; // TURNS: the sequence of the one that wants them; 0: the session itself
-    uint64_t client; // LIST, DELETE by id: for whom
+    uint64_t client; // LIST, EXPORT, IMPORT, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's backlog
 };

@@ -4,6 +4,7 @@
 #include "ws/connection.h"
 #include "base/log.h"
 #include "sessions/debug.h"
+#include "sessions/transfer.h"
 #include "ws/outbox.h"
 #include <errno.h>
 #include <openssl/ssl.h>
@@ -396,6 +397,12 @@ static void handle_authorised(struct connection *c, const struct message *m) {
         break;
     case MESSAGE_TURN_REGENERATE:
         sessions_regenerate(ss, &r, m->session, m->turn, m->sampling);
+        break;
+    case MESSAGE_SESSION_EXPORT:
+        sessions_export(ss, &r, m->session);
+        break;
+    case MESSAGE_SESSION_IMPORT:
+        sessions_import(ss, &r, m->archive, strlen(m->archive));
         break;
     case MESSAGE_SESSIONS_WATCH:
         c->watching = true;

@@ -28,6 +28,8 @@ static const struct {
     {"session.rewind", MESSAGE_SESSION_REWIND},
     {"session.fork", MESSAGE_SESSION_FORK},
     {"turn.regenerate", MESSAGE_TURN_REGENERATE},
+    {"session.export", MESSAGE_SESSION_EXPORT},
+    {"session.import", MESSAGE_SESSION_IMPORT},
 };
 
 // What one decoding carries along.
@@ -274,6 +276,7 @@ static int decode_keys(struct decoder *d, const char *text) {
         return get_int(d, "after", 0, (int64_t)1 << 53, &m->after);
     case MESSAGE_SESSION_DETACH:
     case MESSAGE_SESSION_TYPING:
+    case MESSAGE_SESSION_EXPORT:
         return get_session(d, true);
     case MESSAGE_SESSION_GET:
         return decode_get(d);
@@ -305,6 +308,9 @@ static int decode_keys(struct decoder *d, const char *text) {
         return decode_fork(d);
     case MESSAGE_TURN_REGENERATE:
         return decode_regenerate(d, text);
+    case MESSAGE_SESSION_IMPORT:
+        TRY(get_string(d, "archive", &m->archive));
+        return m->archive ? 0 : bad(d, "bad_message", "is missing", "archive");
     }
     return 0;
 }

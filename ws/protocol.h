@@ -32,6 +32,8 @@ enum message_type {
     MESSAGE_SESSION_REWIND,
     MESSAGE_SESSION_FORK,
     MESSAGE_TURN_REGENERATE,
+    MESSAGE_SESSION_EXPORT,
+    MESSAGE_SESSION_IMPORT,
 };
 
 struct message { // strings are borrowed from json and sampling, and live until message_release
@@ -48,6 +50,7 @@ struct message { // strings are borrowed from json and sampling, and live until 
     int64_t cancel_after_ms; // of on_disconnect: 0 "finish", -1 when absent
     bool attach, delete_it, queue, leaf, replay;
     const char *query, *cursor, *title, *new_session; // or NULL
+    const char *archive;                              // SESSION_IMPORT: the text of a file
     const char *sampling;                             // the object as it was written, or NULL
     struct turn_input input;                          // TURN_START
     cJSON *json;

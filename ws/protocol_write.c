@@ -441,6 +441,14 @@ static void write_with_session(struct buf *out, const char *type, const struct s
     json_close(&w, '}');
 }
 
+static void write_exported(struct buf *out, const struct session_answer *a) {
+    struct json_writer w;
+    begin(&w, out, "session.exported", a->request_id);
+    json_put_string(&w, "session", a->session_id);
+    json_put_text(&w, "archive", a->archive, a->archive_len);
+    json_close(&w, '}');
+}
+
 void protocol_write_answer(struct buf *out, const struct session_answer *a,
                            const struct engine *engine) {
     switch (a->kind) {
@@ -483,6 +491,12 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a,
         return;
     case ANSWER_REWOUND:
         write_with_session(out, "session.rewound", a);
+        return;
+    case ANSWER_EXPORTED:
+        write_exported(out, a);
+        return;
+    case ANSWER_IMPORTED:
+        write_with_session(out, "session.imported", a);
         return;
     }
 }

@@ -51,6 +51,23 @@ test('import: into a new database, and a server continues the conversation', asy
   assert.equal(session.turns.get(2).done.cache.source, 'recomputed');
 });
 
+test('over the wire: out of one server and into another, the same record, and it goes on', async (t) => {
+  const { folder, db, file, turns } = await made(t);
+  const from = await (await Server.start(t, { db, args: unlimited })).connect();
+  const { archive } = await from.ask({ type: 'session.export', session: 'zora' });
+  assert.equal(`${archive}\n`, readFileSync(file, 'utf8'), 'what the command writes');
+  const to = path.join(folder, 'to.db');
+  const server = await Server.start(t, { db: to, args: unlimited });
+  const client = await server.connect();
+  const { type, session } = await client.ask({ type: 'session.import', archive });
+  assert.deepEqual([type, session.state, session.n_turns], ['session.imported', 'cold', 2]);
+  const follower = await remembers(client, session.id);
+  assert.deepEqual([0, 1].map((turn) => transcript(follower.turns.get(turn))), turns);
+  assert.match(await good(['replay', session.id, '--db', to, '--model', 'configs/demo-model', '--threads', '1']), /^3 equal, /m);
+  assert.equal((await client.ask({ type: 'session.import', archive: archive.replace('"n_tokens":', '"n_tokens":9') })).code, 'invalid');
+  assert.equal((await client.ask({ type: 'session.list' })).sessions.length, 1);
+});
+
 test('import beside a running server: listed, found, continued; a taken id needs --new-id', async (t) => {
   const { folder, file } = await made(t);
   const db = path.join(folder, 'new.db');

@@ -6,6 +6,7 @@
 //     is lost anything else      echoes it as one token
 #include "base/clock.h"
 #include "sessions/debug.h"
+#include "sessions/transfer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -480,4 +481,11 @@ void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *
 void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t turn) {
     if (find(ss, r, id)) fail(ss, r, "invalid", id);
+}
+void sessions_export(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
+}
+void sessions_import(struct sessions *ss, const struct sessions_request *r, const char *json,
+                     size_t len) {
+    fail(ss, r, "unsupported", NULL);
 }

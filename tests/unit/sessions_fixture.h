@@ -79,6 +79,7 @@ static struct {
     size_t max_text;
     int n_changed, n_removed, n_progress;
     char last_changed[80];
+    char *archive;                       // of the last ANSWER_EXPORTED
     unsigned char answered[FX_REQUESTS]; // how often request "qN" has been, by answer or event
     struct seen_answer answers[ANSWERS];
     struct follower followers[CLIENTS][4]; // client 1 .. CLIENTS - 1
@@ -101,6 +102,7 @@ static void fx_clear_followers(void) {
 static void fx_clear(void) {
     for (int i = 0; i < ANSWERS; i++) fx_clear_answer(&fx.answers[i]);
     fx_clear_followers();
+    free(fx.archive);
     memset(&fx, 0, offsetof(typeof(fx), answers));
 }
 static struct seen_turn *fx_seen_turn(struct follower *f, int64_t turn) {
@@ -225,6 +227,10 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
         snprintf(s->turns[i].finish, sizeof s->turns[i].finish, "%s",
                  t->finish_reason ? t->finish_reason : "");
     }
+    if (a->kind == ANSWER_EXPORTED) {
+        free(fx.archive);
+        fx.archive = strndup(a->archive, a->archive_len);
+    }
     fx_count_answer(a->request_id);
     if (fx.on_answer) fx.on_answer(s);
 }
@@ -304,6 +310,8 @@ static void fx_teardown(void) {
     fx.ss = NULL;
     if (strcmp(fx.path, ":memory:") != 0) fx_remove_files();
     metrics_free(fx.metrics);
+    free(fx.archive);
+    fx.archive = NULL;
     fake_reset();
     free(fake.events);
     fake.events = NULL;

@@ -27,6 +27,30 @@ static void refused(const char *text, const char *expected_code, const char *nam
     if (named && !strstr(err.text, named)) fail_msg("'%s' does not name %s", err.text, named);
 }
 
+// A file goes as a string: its text stays as it was written.
+static void files_in_and_out(void **state) {
+    struct buf out;
+    assert_int_equal(decode("{\"type\":\"session.export\",\"session\":\"a\"}"), 0);
+    assert_int_equal(m.type, MESSAGE_SESSION_EXPORT);
+    refused("{\"type\":\"session.export\"}", "bad_message", "session");
+    assert_int_equal(decode("{\"type\":\"session.import\",\"archive\":\"{\\\"a\\\": 1e5 }\\n\"}"),
+                     0);
+    assert_int_equal(m.type, MESSAGE_SESSION_IMPORT);
+    assert_string_equal(m.archive, "{\"a\": 1e5 }\n");
+    refused("{\"type\":\"session.import\"}", "bad_message", "archive");
+    refused("{\"type\":\"session.import\",\"archive\":{}}", "bad_message", "archive");
+    buf_init(&out, 1 << 16);
+    struct session_answer a = {.kind = ANSWER_EXPORTED,
+                               .request_id = "r",
+                               .session_id = "s",
+                               .archive = "{\"x\":1}rest",
+                               .archive_len = 7};
+    protocol_write_answer(&out, &a, NULL);
+    assert_string_equal(buf_z(&out), "{\"type\":\"session.exported\",\"request_id\":\"r\","
+                                     "\"session\":\"s\",\"archive\":\"{\\\"x\\\":1}\"}");
+    buf_release(&out);
+}
+
 static void every_type_with_its_keys(void **state) {
     assert_int_equal(decode("{\"type\":\"hello\",\"token\":\"t\"}"), 0);
     assert_int_equal(m.type, MESSAGE_HELLO);
@@ -429,6 +453,7 @@ static void a_record_larger_than_a_message(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_with_its_keys),
+        cmocka_unit_test(files_in_and_out),
         cmocka_unit_test(the_three_inputs),
         cmocka_unit_test(wrong_messages_are_named),
         cmocka_unit_test(sampling_is_passed_on_as_text),

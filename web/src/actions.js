@@ -97,7 +97,10 @@ function received(frame) {
       break;
     }
     case 'session.attached':
+    case 'session.imported':
       putSession(frame.session);
+      break;
+    case 'session.exported':
       break;
     case 'session.opened': {
       const chat = state.chats.get(frame.session.id);
@@ -459,6 +462,14 @@ export async function fetchWhole(id) {
   }
   return whole;
 }
+
+/** All that is on record of a session, as the text of a file. @param {string} id @returns {Promise<string>} */
+export const fetchArchive = async (id) =>
+  (await socket.request({ type: 'session.export', session: id })).archive;
+
+/** Makes a session of such a text. @param {string} archive @returns {Promise<string>} its id */
+export const addArchive = async (archive) =>
+  (await socket.request({ type: 'session.import', archive })).session.id;
 
 /** Whether a message can be sent now; otherwise why not. @returns {string} '' when it can */
 export function whyNot() {

@@ -2,6 +2,7 @@
 // Puts the page together and starts it. Reading order of the modules: web/README.md.
 import { connect, sessionOfHash, show } from './actions.js';
 import { h, iconButton } from './dom.js';
+import { askImport } from './files.js';
 import { announcer } from './view/announcer.js';
 import { composer } from './view/composer.js';
 import { banner, connectionState } from './view/connection.js';
@@ -18,6 +19,7 @@ const app = /** @type {HTMLElement} */ (document.getElementById('app'));
 app.append(
   sidebar(
     connectionState,
+    iconButton('upload', 'Import a session from a file', { onclick: askImport }),
     iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
     iconButton('sliders', 'Settings', { onclick: () => openSettings('page') }),
   ),

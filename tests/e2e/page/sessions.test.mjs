@@ -1,4 +1,4 @@
-// The list of sessions: two tabs, search, rename, delete, paging, eviction and return, export.
+// The list of sessions: two tabs, search, rename, delete, paging, eviction and return, export and import.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -17,6 +17,7 @@ import {
   sharedServer,
   streamed,
   turnsOf,
+  unhurried,
 } from './browser.mjs';
 import { parley } from '../harness.mjs';
 
@@ -188,7 +189,7 @@ test('a long list comes in pages', async (t) => {
   );
 });
 
-test('export gives all that was said, as JSON and as Markdown', async (t) => {
+test('export gives all that was said, as JSON and as Markdown; import brings it back, on another server too', async (t) => {
   const page = await openPage(t, server, { acceptDownloads: true });
   await ask(page, 'My name is Zora.');
   await ask(page, 'Write hello world in C.');
@@ -205,11 +206,36 @@ test('export gives all that was said, as JSON and as Markdown', async (t) => {
   assert.equal(json.name, 'My-name-is-Zora.json');
   const whole = JSON.parse(json.text);
   assert.equal(whole.format, 'parley.session');
-  assert.deepEqual(whole.turns, turns);
+  assert.deepEqual(
+    whole.turns.map((turn) => [turn.input_text, turn.text, turn.seed]),
+    turns.map((turn) => [turn.input.content, turn.text, turn.seed]),
+  );
   const markdown = await exported('Markdown');
   assert.equal(markdown.name, 'My-name-is-Zora.md');
   for (const turn of turns)
     assert.ok(markdown.text.includes(turn.input.content) && markdown.text.includes(turn.text));
+
+  const other = await openPage(t, await Server.start(t, { args: [...unhurried, '--max-message-bytes', '64KiB'] }));
+  const importing = async (name, text) => {
+    const [chooser] = await Promise.all([
+      other.waitForEvent('filechooser'),
+      other.click('[aria-label="Import a session from a file"]'),
+    ]);
+    await chooser.setFiles({ name, mimeType: 'application/json', buffer: Buffer.from(text) });
+  };
+  await importing('zora.json', json.text);
+  await settled(other, 2);
+  assert.notEqual(sessionOf(other), sessionOf(page));
+  await other.waitForSelector(item(sessionOf(other)));
+  assert.match(await ask(other, 'What is my name?'), /Zora/);
+  // A file that is none, and one that does not fit into a message, are said to be so; the session shown stays.
+  const shown = sessionOf(other);
+  await importing('notes.json', '{"format":"notes"}');
+  await other.waitForSelector('.toast-error:has-text("“notes.json” was not imported: the file: \'format\' is")');
+  await importing('long.json', 'x'.repeat(70000));
+  await other.waitForSelector('.toast-error:has-text("64 KiB at once")');
+  assert.equal(sessionOf(other), shown);
+  assert.equal(await other.locator('.item').count(), 1);
 });
 
 // While a message is typed the cache comes back, from host memory or by computing, so that nobody waits for it then.

@@ -1,7 +1,7 @@
 // @ts-check
 // The sessions: newest first under their dates, found by title and words, renamed and deleted in place.
 import { loadMore, remove, rename, search, show } from '../actions.js';
-import { exportSession } from '../export.js';
+import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { state, subscribe } from '../state.js';

@@ -1,7 +1,9 @@
 // @ts-check
-// A session as a file: JSON with everything the server told, or Markdown to read.
-import { fetchWhole } from './actions.js';
-import { moment } from './format.js';
+// A session as a file: JSON with everything that is on record, which comes back whole, or Markdown to read.
+import { addArchive, fetchArchive, fetchWhole, show } from './actions.js';
+import { h } from './dom.js';
+import { count, moment } from './format.js';
+import { state } from './state.js';
 import { exchangesOf, joined } from './turns.js';
 import { toast } from './view/toasts.js';
 
@@ -23,21 +25,6 @@ export function toMarkdown(frame) {
   return parts.join('\n\n') + '\n';
 }
 
-/** @param {any} frame session.state */
-export const toJson = (frame) =>
-  JSON.stringify(
-    {
-      format: 'parley.session',
-      version: 1,
-      exported_ms: Date.now(),
-      complete: !frame.more,
-      session: frame.session,
-      turns: frame.turns,
-    },
-    null,
-    2,
-  ) + '\n';
-
 /** @param {string} name @param {string} type @param {string} text */
 function download(name, type, text) {
   const url = URL.createObjectURL(new Blob([text], { type }));
@@ -51,15 +38,45 @@ function download(name, type, text) {
 /** @param {string} id @param {'json' | 'markdown'} kind */
 export async function exportSession(id, kind) {
   try {
-    const frame = await fetchWhole(id);
     const stem =
-      (frame.session.title || 'session')
+      (state.sessions.get(id)?.title || 'session')
         .replace(/[^\p{L}\p{N}]+/gu, '-')
         .replace(/^-|-$/g, '')
         .slice(0, 60) || 'session';
-    if (kind === 'json') download(`${stem}.json`, 'application/json', toJson(frame));
-    else download(`${stem}.md`, 'text/markdown', toMarkdown(frame));
+    if (kind === 'json') download(`${stem}.json`, 'application/json', `${await fetchArchive(id)}\n`);
+    else download(`${stem}.md`, 'text/markdown', toMarkdown(await fetchWhole(id)));
   } catch (error) {
     toast(`The export failed: ${error instanceof Error ? error.message : error}`, 'error');
   }
+}
+
+/** Brings a file back as a session of its own, and shows it. @param {File} file */
+async function importFile(file) {
+  try {
+    const most = state.connection.limits.message_bytes ?? Infinity;
+    const archive = await file.text();
+    const size = new Blob([JSON.stringify(archive)]).size + 200; // with what is around it
+    if (size > most)
+      throw new Error(
+        `The file is too long: the server takes ${count(most / 1024)} KiB at once. “parley sessions import” takes any.`,
+      );
+    const id = await addArchive(archive);
+    show(id);
+    toast('The session is imported.');
+  } catch (error) {
+    toast(`“${file.name}” was not imported: ${error instanceof Error ? error.message : error}`, 'error');
+  }
+}
+
+/** Asks for the files, and imports them. */
+export function askImport() {
+  const input = h('input', {
+    type: 'file',
+    accept: '.json,application/json',
+    multiple: true,
+    onchange: async () => {
+      for (const file of input.files ?? []) await importFile(file);
+    },
+  });
+  input.click();
 }

@@ -1,0 +1,112 @@
+// Exports and imports on a running service. See transfer.h, service.h.
+//
+// The store reads and writes; an export's text is made on its thread, too, so that a long session
+// holds up no token. An import is read here: a client's message is short beside a file.
+#include "sessions/transfer.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "sessions/archive.h"
+#include "sessions/service.h"
+#include <string.h>
+
+static void fail_memory(struct sessions *ss, const struct sessions_request *r) {
+    requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS,
+                  "the server is out of memory");
+}
+
+static struct store_job *job_for(const struct sessions_request *r, enum store_job_kind kind) {
+    struct store_job *job = store_job_new(kind, 0);
+    if (!job) return NULL;
+    job->client = r->client;
+    memcpy(job->request_id, r->request_id, sizeof job->request_id);
+    return job;
+}
+
+// What the store refused, in the words of the wire.
+static void fail_job(struct sessions *ss, const struct store_job *job) {
+    const char *code = requests_code(job->rc);
+    if (job->rc == E_LIMIT) code = "too_large";
+    if (!strcmp(code, "internal")) code = "store_failed";
+    requests_fail(ss, job->client, job->request_id, job->id, code, 0, job->err.text);
+}
+
+// --- export ------------------------------------------------------------------
+
+void sessions_export(struct sessions *ss, const struct sessions_request *r, const char *id) {
+    service_enter(ss);
+    bool failed = false;
+    struct store_job *job = job_for(r, STORE_EXPORT);
+    if (job) {
+        job->id = record_strdup(id, &failed);
+        job->owner = record_strdup(r->owner, &failed);
+        buf_init(&job->archive, TRANSFER_BYTES);
+    }
+    if (job && !failed) {
+        store_send(ss->store, job);
+    } else {
+        store_job_free(job);
+        fail_memory(ss, r);
+    }
+    service_leave(ss);
+}
+
+void transfer_exported(struct sessions *ss, const struct store_job *job) {
+    if (job->rc < 0) {
+        fail_job(ss, job);
+        return;
+    }
+    struct session_answer a = {.kind = ANSWER_EXPORTED,
+                               .request_id = job->request_id,
+                               .session_id = job->id,
+                               .archive = job->archive.data,
+                               .archive_len = job->archive.len};
+    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+}
+
+// --- import ------------------------------------------------------------------
+
+// 0, or E_* with a sentence: nothing has been sent.
+static int send_import(struct sessions *ss, const struct sessions_request *r, const char *json,
+                       size_t len, struct err *err) {
+    struct stored_session *s = NULL;
+    const struct archive_import as = {.new_id = true, .owner = r->owner};
+    TRY(archive_read(&s, json, len, service_now_ms(ss), err));
+    int rc = archive_rename(&s->rec, &as, err);
+    struct store_job *job = rc == 0 ? job_for(r, STORE_IMPORT) : NULL;
+    if (!job) {
+        stored_session_free(s);
+        return rc < 0 ? rc : err_set(err, E_NOMEM, "the server is out of memory");
+    }
+    job->loaded = s;
+    job->key = s->rec.key = ss->next_key++;
+    store_send(ss->store, job);
+    return 0;
+}
+
+void sessions_import(struct sessions *ss, const struct sessions_request *r, const char *json,
+                     size_t len) {
+    struct err err = {0};
+    service_enter(ss);
+    if (ss->draining) {
+        requests_fail(ss, r->client, r->request_id, NULL, "shutting_down", 0,
+                      "the server is shutting down");
+    } else if (send_import(ss, r, json, len, &err) < 0) {
+        struct request as_request = requests_of(r, REQUEST_OPEN, NULL);
+        if (err.code == E_CORRUPT) err.code = E_FORMAT; // the file's fault, not ours
+        requests_fail_err(ss, &as_request, &err);
+    }
+    service_leave(ss);
+}
+
+void transfer_imported(struct sessions *ss, const struct store_job *job) {
+    if (job->rc < 0) {
+        fail_job(ss, job);
+        return;
+    }
+    struct session_answer a = {.kind = ANSWER_IMPORTED, .request_id = job->request_id};
+    listing_view(ss, &job->loaded->rec, &a.session);
+    a.session_id = a.session.id;
+    if (ss->cb.on_changed && !ss->closing)
+        ss->cb.on_changed(ss->cb.ctx, job->loaded->rec.owner, &a.session, false);
+    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+}

@@ -1,0 +1,140 @@
+// transfer: sessions to files and back on a running service.
+#include "sessions/transfer.h"
+#include "tests/unit/sessions_fixture.h"
+
+#define ASKED "{ \"seed\": \"18446744073709551615\" }"
+
+static struct sessions_request of_owner(const char *owner) {
+    struct sessions_request r = fx_request(1, "move");
+    r.owner = owner;
+    return r;
+}
+
+static const struct seen_answer *export(const char *id, const char *owner) {
+    struct sessions_request r = of_owner(owner);
+    sessions_export(fx.ss, &r, id);
+    fx_settle();
+    return fx_answer_to("move");
+}
+
+static const struct seen_answer *import(const char *json, const char *owner) {
+    struct sessions_request r = of_owner(owner);
+    sessions_import(fx.ss, &r, json, strlen(json));
+    fx_settle();
+    return fx_answer_to("move");
+}
+
+static void a_session_comes_back_whole_under_an_id_of_its_own(void **state) {
+    char fresh[80];
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "quetzalcoatl");
+    fx_start_with(1, "s", "again", ASKED, false, NULL);
+    fx_run();
+    assert_int_equal(export("s", "local")->kind, ANSWER_EXPORTED);
+    assert_non_null(strstr(fx.archive, ASKED)); // as it was said
+    char *file = strdup(fx.archive);
+
+    const struct seen_answer *a = import(file, "local");
+    assert_int_equal(a->kind, ANSWER_IMPORTED);
+    assert_int_equal(a->n_turns_total, 2);
+    assert_int_equal(a->state, SESSION_COLD);
+    assert_string_equal(fx.last_changed, a->session_id); // its watchers know
+    assert_string_not_equal(a->session_id, "s");
+    snprintf(fresh, sizeof fresh, "%s", a->session_id);
+    assert_int_equal(fx_list("quetzal", 0, NULL)->n_sessions, 2);
+    struct seen_answer was = *fx_get(1, "s");
+    const struct seen_answer *is = fx_get(1, fresh);
+    assert_int_equal(is->n_tokens, was.n_tokens);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(is->turns[i].text, was.turns[i].text);
+        assert_string_equal(is->turns[i].input, was.turns[i].input);
+    }
+    // It goes on, also after a restart, and the number it got is nobody else's.
+    fx_open_session(1, "next");
+    fx_restart();
+    fx_follower(1, fresh)->last = -1;
+    fx_attach(1, fresh, -1);
+    fx_turn(1, fresh, "on");
+    assert_int_equal(fx_get(1, fresh)->n_turns, 3);
+    assert_int_equal(fx_get(1, "s")->n_turns, 2);
+    free(file);
+    fx_teardown();
+}
+
+static void a_running_turn_is_in_the_file_as_far_as_it_has_come(void **state) {
+    fx_setup_file();
+    fake.default_tokens = 100;
+    fx_open_session(1, "s");
+    fx_start(1, "s", "long");
+    for (int i = 0; i < 10; i++) {
+        clock_fake_advance(&fx.clock, 30000);
+        fx_step();
+    }
+    assert_int_equal(export("s", "local")->kind, ANSWER_EXPORTED);
+    const struct seen_answer *a = import(fx.archive, "local");
+    assert_int_equal(a->kind, ANSWER_IMPORTED);
+    assert_string_equal(fx_get(1, a->session_id)->turns[0].finish, "interrupted");
+    fx_run();
+    assert_int_equal(fx_follower(1, "s")->turns[0].n_ids, 100); // and was not disturbed
+    fx_teardown();
+}
+
+static void somebody_elses_session_does_not_exist(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "mine");
+    assert_string_equal(export("s", "bob")->code, "session_not_found");
+    assert_string_equal(export("nobody", "local")->code, "session_not_found");
+    // What was given away in a file belongs to who brings it in.
+    assert_int_equal(export("s", "local")->kind, ANSWER_EXPORTED);
+    assert_int_equal(import(fx.archive, "bob")->kind, ANSWER_IMPORTED);
+    assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1); // of "local"
+    fx_close(1, "s", true);
+    assert_string_equal(export("s", "local")->code, "session_not_found");
+    fx_teardown();
+}
+
+static void what_does_not_fit_together_is_refused_by_name(void **state) {
+    static const struct {
+        const char *what, *from, *to, *word;
+    } damage[] = {
+        {"format", "parley.session", "parley.sausage", "format"},
+        {"version", "\"version\":2", "\"version\":99", "newer"},
+        {"a length", "\"n_tokens\":", "\"n_tokens\":7", "tokens"},
+        {"a type", "\"turn\":0", "\"turn\":\"0\"", "turn"},
+    };
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    export("s", "local");
+    char *file = strdup(fx.archive);
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        char *at = strstr(file, damage[i].from), *bad = NULL;
+        assert_non_null(at);
+        assert_true(asprintf(&bad, "%.*s%s%s", (int)(at - file), file, damage[i].to,
+                             at + strlen(damage[i].from)) > 0);
+        const struct seen_answer *a = import(bad, "local");
+        assert_int_equal(a->kind, ANSWER_ERROR);
+        assert_string_equal(a->code, i == 1 ? "unsupported" : "invalid");
+        if (!strstr(a->message, damage[i].word)) fail_msg("%s: %s", damage[i].what, a->message);
+        free(bad);
+    }
+    assert_string_equal(import("{}", "local")->code, "invalid");
+    assert_string_equal(import("nonsense", "local")->code, "invalid");
+    assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1);
+    sessions_drain(fx.ss);
+    assert_string_equal(import(file, "local")->code, "shutting_down");
+    free(file);
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_comes_back_whole_under_an_id_of_its_own),
+        cmocka_unit_test(a_running_turn_is_in_the_file_as_far_as_it_has_come),
+        cmocka_unit_test(somebody_elses_session_does_not_exist),
+        cmocka_unit_test(what_does_not_fit_together_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
