@@ -95,6 +95,7 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     if (ev->kind == ENGINE_DONE) {
         w->active = false;
         e->n_active--;
+        turnover_ended(&e->turnover, ev->time_us, e->n_active >= e->instance.opt.max_running);
         w->park_sent = false;
         if (ev->blocks == 0 && !ev->parked) forget(e, w);
     } else if (ev->kind == ENGINE_PARKED) {
@@ -214,6 +215,10 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     e->n_active++;
     turn->ids = NULL;
     return 0;
+}
+
+int64_t engine_retry_us(struct engine *e) {
+    return turnover_promise(&e->turnover, clock_mono_us(e->clock));
 }
 
 // --- cancel, release, events

@@ -47,8 +47,12 @@ static void drop(struct sessions *ss, struct replaying *p) {
 }
 
 static void fail(struct sessions *ss, struct replaying *p, const char *code, const char *message) {
-    int64_t retry_ms = strcmp(code, "overloaded") == 0 ? RETRY_AFTER_MS : 0;
-    requests_fail(ss, p->client, p->request_id, p->session, code, retry_ms, message);
+    requests_fail(ss, p->client, p->request_id, p->session, code, 0, message);
+}
+
+static void fail_code(struct sessions *ss, struct replaying *p, int rc, const char *message) {
+    requests_fail(ss, p->client, p->request_id, p->session, requests_code(rc),
+                  requests_retry_ms(ss, rc), message);
 }
 
 static void answer(struct sessions *ss, const struct replaying *p, enum session_answer_kind kind,
@@ -105,7 +109,7 @@ static void advance(struct sessions *ss, struct replaying *p) {
         if (rc < 0) break;
     }
     if (rc < 0)
-        fail(ss, p, requests_code(rc), err.text);
+        fail_code(ss, p, rc, err.text);
     else if (p->rerun.found.verdict == REPLAY_FAILED)
         fail(ss, p, "internal", p->rerun.found.why);
     else
@@ -116,7 +120,7 @@ static void advance(struct sessions *ss, struct replaying *p) {
 // --- its record --------------------------------------------------------------
 
 static void fail_memory(struct sessions *ss, struct replaying *p) {
-    fail(ss, p, "overloaded", "the server is out of memory");
+    fail_code(ss, p, E_NOMEM, "the server is out of memory");
     drop(ss, p);
 }
 
@@ -208,7 +212,10 @@ void replays_read(struct sessions *ss, struct store_job *job) {
     if (p->stopped) {
         drop(ss, p);
     } else if (take_record(p, job) < 0) {
-        fail(ss, p, job->err.code == E_NOMEM ? "overloaded" : "store_failed", job->err.text);
+        if (job->err.code == E_NOMEM)
+            fail_code(ss, p, E_NOMEM, job->err.text);
+        else
+            fail(ss, p, "store_failed", job->err.text);
         drop(ss, p);
     } else if (p->n_read < p->n_path) {
         read_next(ss, p);

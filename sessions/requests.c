@@ -57,10 +57,15 @@ static void fail(struct sessions *ss, const struct request *r, const char *code,
     requests_fail(ss, r->client, r->request_id, r->id, code, 0, message);
 }
 
+int64_t requests_retry_ms(struct sessions *ss, int err_code) {
+    if (err_code == E_BUSY) return (engine_retry_us(ss->engine) + 999) / 1000;
+    return err_code == E_NOMEM ? RETRY_AFTER_MS : 0;
+}
+
 void requests_fail_err(struct sessions *ss, const struct request *r, const struct err *err) {
     const char *code = requests_code(err->code);
-    int64_t retry_ms = strcmp(code, "overloaded") == 0 ? RETRY_AFTER_MS : 0;
-    requests_fail(ss, r->client, r->request_id, r->id, code, retry_ms, err->text);
+    requests_fail(ss, r->client, r->request_id, r->id, code, requests_retry_ms(ss, err->code),
+                  err->text);
 }
 
 static void fail_not_found(struct sessions *ss, const struct request *r) {

@@ -284,7 +284,7 @@ static void answer_again(struct session *s, const struct request *r, const struc
             DL_DELETE(s->pending, p);
             pending_free(p);
         }
-        refuse(s, r, "overloaded", "the server is out of memory");
+        requests_fail_memory(s->service, r);
         return;
     }
     p->turn = t->rec.turn;

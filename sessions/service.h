@@ -31,7 +31,7 @@
 
 #define RESERVE_EVENTS                                                                             \
     4096 // numbers kept ready on disk for deltas that are told before they are committed
-#define RETRY_AFTER_MS 500 // what an overloaded engine's client is told
+#define RETRY_AFTER_MS 500 // where memory is short: nobody knows until when
 
 struct client {
     uint64_t number;
@@ -116,6 +116,7 @@ void requests_fail_err(struct sessions *ss, const struct request *r,
                        const struct err *err); // code by err->code
 void requests_fail_memory(struct sessions *ss, const struct request *r);
 const char *requests_code(int err_code);
+int64_t requests_retry_ms(struct sessions *ss, int err_code); // of what is "overloaded"; 0: never
 char *requests_first_words(const struct session *s); // its automatic title. NULL: no memory
 
 // opening.c

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 #include "engine/run/instance.h"
 #include "engine/text/chat_template.h"
+#include "engine/turnover.h"
 #include <pthread.h>
 
 // What the owner's thread knows of a sequence without asking: is a turn under way, may there be a
@@ -41,7 +42,8 @@ struct engine {
     bool keeping;        // engine_keep has been asked
     bool has_snapshots;  // constant
     int32_t n_active;
-    bool stopped; // told to
+    struct turnover turnover; // of the places of those
+    bool stopped;             // told to
     const struct clock *clock;
 
     struct queue commands; // owner -> engine's thread

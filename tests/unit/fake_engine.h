@@ -36,6 +36,7 @@ static struct {
     int64_t time_us;
     int default_tokens; // of a turn without max_tokens
     int submit_rc;      // what the next submits say instead
+    int64_t retry_us;   // and when there may be room
     int eos_after;      // > 0: turns draw eos as that token, whatever max_tokens
     int fail_after;     // > 0: turns end with an error after so many tokens
     int n_submitted, n_released, n_asked, n_forked, n_forgotten, n_prepared;
@@ -221,6 +222,9 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     fake.n_submitted++;
     fake.last_n_ids = turn->n_ids;
     return 0;
+}
+int64_t engine_retry_us(struct engine *e) {
+    return fake.retry_us;
 }
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     for (int i = 0; i < FAKE_TURNS; i++)

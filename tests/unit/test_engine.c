@@ -242,6 +242,37 @@ static void test_deadlines(void **state) {
     assert_int_equal(n, 2);
 }
 
+// Whoever finds the queue full is told when to come: by then as many have ended as were told
+// before.
+static void test_when_to_come_again(void **state) {
+    struct engine_event ev;
+    int64_t ended = 0, told[3];
+    uint64_t next = 1;
+    for (int round = 0; round < 600; round++) {
+        struct engine_turn t = prompt(next, 4);
+        struct err err = {0};
+        t.sampling.max_tokens = 5 + (int32_t)(next % 7);
+        if (engine_turn_submit(e, &t, &err) == 0)
+            next++;
+        else
+            free(t.ids);
+        engine_round(e);
+        clock_fake_advance(&fake, 10000);
+        while (next_done(&ev)) ended++;
+    }
+    assert_true(ended > 50);
+    for (int i = 0; i < 3; i++) told[i] = engine_retry_us(e);
+    assert_in_range(told[0], 30000, 100000); // two at a time, each of 80 ms
+    assert_true(told[1] == 2 * told[0] && told[2] == 3 * told[0]);
+    ended = 0;
+    for (int64_t us = 0; us < told[2]; us += 10000) {
+        engine_round(e);
+        clock_fake_advance(&fake, 10000);
+        while (next_done(&ev)) ended++;
+    }
+    assert_in_range(ended, 2, 5);
+}
+
 static void test_length_by_max_tokens_and_by_session(void **state) {
     struct engine_turn t = prompt(1, 10);
     t.sampling.max_tokens = 7;
@@ -449,6 +480,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bad_turns_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy_and_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_when_to_come_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shape_that_never_fits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_lost_device_ends_everything, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_open_says_what_is_wrong, set_up, tear_down),
