@@ -24,14 +24,20 @@ static const char *skip_threads(const char *p) {
     return *p == 's' ? p + 1 : p;
 }
 
+int replay_instance_differs(const char *recorded, const char *now) {
+    const char *settings = strstr(recorded, RECORD_INSTANCE_SEPARATOR);
+    const char *settings_now = strstr(now, RECORD_INSTANCE_SEPARATOR);
+    const char *end = settings ? settings : recorded + strlen(recorded);
+    const char *end_now = settings_now ? settings_now : now + strlen(now);
+    const char *p = skip_threads(recorded), *q = skip_threads(now);
+    while (p < end && q < end_now && *p == *q) p = skip_threads(p + 1), q = skip_threads(q + 1);
+    int differs = p < end || q < end_now ? REPLAY_DEVICE : 0;
+    if (settings && (!settings_now || strcmp(settings, settings_now))) differs |= REPLAY_SETTINGS;
+    return differs;
+}
+
 bool replay_instance_equal(const char *recorded, const char *now) {
-    size_t separator = strlen(RECORD_INSTANCE_SEPARATOR);
-    for (;; recorded++, now++) {
-        recorded = skip_threads(recorded);
-        now = skip_threads(now);
-        if (!*recorded) return !*now || !strncmp(now, RECORD_INSTANCE_SEPARATOR, separator);
-        if (*recorded != *now) return false;
-    }
+    return replay_instance_differs(recorded, now) == 0;
 }
 
 // --- the log -----------------------------------------------------------------

@@ -126,4 +126,6 @@ int rerun_spec(const struct replay_window *w, const struct sampling_params *p, c
 
 // Whether a turn's recorded `instance` names what record_instance() gives now, but for the number
 // of threads. A record of the backend alone is compared with that.
+enum { REPLAY_DEVICE = 1, REPLAY_SETTINGS = 2 };
+int replay_instance_differs(const char *recorded, const char *now); // in which of them; 0: in none
 bool replay_instance_equal(const char *recorded, const char *now);

@@ -144,6 +144,11 @@ test('one bit of one log-probability is found, and the turns behind it are compa
   assert.deepEqual([first.kind, token, logprobs_differ], ['logprob', null, 1]);
   assert.equal(first.recorded.logprob_bits ^ first.now.logprob_bits, 1);
   assert.equal(first.recorded.id, first.now.id);
+  // The turn had asked for three alternatives: what was likely then stands beside what is now.
+  assert.deepEqual(first.recorded_top, first.top.slice(0, 3));
+  assert.equal((await report('zora', await changed('bare', (all) => { all[2].logprob_bits[7] = (all[2].logprob_bits[7] ^ 1) >>> 0; }))).turns[2].first.recorded_top, null);
+  const { stdout } = await replay('zora', copy, '--turn', '1');
+  assert.match(stdout, /\n {4}on record +\d+ .*\n.*\n.*\n {4}likeliest +\d+ /);
 });
 
 test('another instruction set is named as what differs', async () => {
@@ -154,7 +159,8 @@ test('another instruction set is named as what differs', async () => {
   assert.equal(found.code, 1);
   assert.ok(found.diverged > 0);
   const { stdout } = await replay('zora', db, '--isa', 'portable', '--turn', String(found.first_divergence.turn));
-  assert.match(stdout, /differs from the record: device or settings\n/);
+  assert.match(stdout, /differs from the record: the device\n/);
+  assert.ok(found.turns.every((turn) => !turn.same_device && turn.same_settings));
   assert.match(stdout, /\nrecorded by .*\n +on cpu: /);
 });
 

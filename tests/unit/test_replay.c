@@ -297,6 +297,13 @@ static void instances(void **state) {
     assert_false(replay_instance_equal("cpu: AVX-512, 2 threads", now));
     assert_false(replay_instance_equal("cpu: AVX2, 2 threads, slow", now));
     assert_false(replay_instance_equal("cpu: AVX2, 2 threads; int8 weights, f32 cache", now));
+    assert_int_equal(replay_instance_differs("cpu: AVX2, 9 threads", now), 0);
+    assert_int_equal(replay_instance_differs("cpu: AVX-512, 2 threads", now), REPLAY_DEVICE);
+    assert_int_equal(
+        replay_instance_differs("cpu: AVX2; int8 weights, f32 cache, template chatml", now),
+        REPLAY_SETTINGS);
+    assert_int_equal(replay_instance_differs("gpu; int8 weights", now),
+                     REPLAY_DEVICE | REPLAY_SETTINGS);
     char out[RECORD_INSTANCE_MAX];
     struct engine_info info = fake.info;
     info.chat_template = "/home/zora/secret/chat.jinja";

@@ -124,8 +124,25 @@ static void put_token(struct json_writer *w, const struct replay_report *r, cons
     json_close(w, '}');
 }
 
+// What was likely then, of a turn that asked for alternatives. Returns how many.
+static int32_t recorded_top(const struct stored_turn *t, const struct replay_divergence *d,
+                            const struct engine_alternative **out) {
+    const struct token_run *tokens = &t->tokens;
+    if (!tokens->alternatives || d->index < 0 || (size_t)d->index >= tokens->n) return 0;
+    int32_t n = t->rec.n_alternatives;
+    *out = tokens->alternatives + d->index * n;
+    return n < REPLAY_TOP ? n : REPLAY_TOP;
+}
+
+static void put_top(struct json_writer *w, const struct replay_report *r, const char *key,
+                    const struct engine_alternative *top, int32_t n) {
+    json_open(w, key, '[');
+    for (int32_t i = 0; i < n; i++) put_token(w, r, NULL, top[i].id, top[i].logprob);
+    json_close(w, ']');
+}
+
 static void put_divergence(struct json_writer *w, const struct replay_report *r, const char *key,
-                           const struct replay_divergence *d) {
+                           const struct stored_turn *t, const struct replay_divergence *d) {
     if (d->index < 0) {
         json_put_null(w, key);
         return;
@@ -137,14 +154,19 @@ static void put_divergence(struct json_writer *w, const struct replay_report *r,
     put_token(w, r, "recorded", d->recorded.id, d->recorded.logprob);
     put_token(w, r, "now", d->now.id, d->now.logprob);
     json_put_double(w, "recorded_id_logprob", d->recorded_id_logprob); // NAN: null
-    json_open(w, "top", '[');
-    for (int32_t i = 0; i < d->n_top; i++) put_token(w, r, NULL, d->top[i].id, d->top[i].logprob);
-    json_close(w, ']');
+    const struct engine_alternative *then = NULL;
+    int32_t n_then = recorded_top(t, d, &then);
+    if (n_then)
+        put_top(w, r, "recorded_top", then, n_then);
+    else
+        json_put_null(w, "recorded_top");
+    put_top(w, r, "top", d->top, d->n_top);
     json_close(w, '}');
 }
 
-static void turn_json(struct replay_report *r, const struct turn_record *t,
+static void turn_json(struct replay_report *r, const struct stored_turn *stored,
                       const struct replay_turn *f) {
+    const struct turn_record *t = &stored->rec;
     struct json_writer w = writer(r);
     json_open(&w, NULL, '{');
     json_put_int(&w, "turn", f->turn);
@@ -160,10 +182,12 @@ static void turn_json(struct replay_report *r, const struct turn_record *t,
     json_put_string(&w, "build", or_unknown(t->build));
     json_put_string(&w, "instance", or_unknown(t->instance));
     json_put_bool(&w, "same_build", !strcmp(or_unknown(t->build), r->now.build));
-    json_put_bool(&w, "same_instance",
-                  replay_instance_equal(or_unknown(t->instance), r->now.instance));
-    put_divergence(&w, r, "first", &f->first);
-    put_divergence(&w, r, "token", &f->token);
+    int differs = replay_instance_differs(or_unknown(t->instance), r->now.instance);
+    json_put_bool(&w, "same_instance", differs == 0);
+    json_put_bool(&w, "same_device", !(differs & REPLAY_DEVICE));
+    json_put_bool(&w, "same_settings", !(differs & REPLAY_SETTINGS));
+    put_divergence(&w, r, "first", stored, &f->first);
+    put_divergence(&w, r, "token", stored, &f->token);
     json_put_string(&w, "error", f->verdict == REPLAY_FAILED ? f->why : NULL);
     json_close(&w, '}');
 }
@@ -192,7 +216,14 @@ static void say_token(const struct replay_report *r, const char *label, int32_t 
     puts("\"");
 }
 
-static void say_divergence(const struct replay_report *r, const struct replay_divergence *d) {
+static void say_top(const struct replay_report *r, const char *label,
+                    const struct engine_alternative *top, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        say_token(r, i ? "               " : label, top[i].id, top[i].logprob);
+}
+
+static void say_divergence(const struct replay_report *r, const struct stored_turn *t,
+                           const struct replay_divergence *d) {
     static const char *const words[] = {
         [REPLAY_TOKEN] = "another token",
         [REPLAY_LOGPROB] = "the same token with another log-probability",
@@ -207,18 +238,20 @@ static void say_divergence(const struct replay_report *r, const struct replay_di
                bits_of(d->recorded.logprob), bits_of(d->now.logprob));
     if (d->kind == REPLAY_TOKEN && !isnan(d->recorded_id_logprob))
         printf("    the recorded token gets %.7f now\n", d->recorded_id_logprob);
-    for (int32_t i = 0; i < d->n_top; i++)
-        say_token(r, i ? "               " : "    likeliest  ", d->top[i].id, d->top[i].logprob);
+    const struct engine_alternative *then = NULL;
+    int32_t n_then = recorded_top(t, d, &then);
+    say_top(r, "    on record  ", then, n_then);
+    say_top(r, "    likeliest  ", d->top, d->n_top);
 }
 
 // What on record may be the reason.
 static void say_differences(const struct replay_report *r, const struct turn_record *t) {
-    const char *what[3] = {0};
-    int n = 0;
+    const char *what[4] = {0};
+    int n = 0, differs = replay_instance_differs(or_unknown(t->instance), r->now.instance);
     if (strcmp(r->stored->rec.fingerprint, r->now.fingerprint)) what[n++] = "the model";
     if (strcmp(or_unknown(t->build), r->now.build)) what[n++] = "the build";
-    if (!replay_instance_equal(or_unknown(t->instance), r->now.instance))
-        what[n++] = "device or settings";
+    if (differs & REPLAY_DEVICE) what[n++] = "the device";
+    if (differs & REPLAY_SETTINGS) what[n++] = "settings";
     fputs(n ? "    differs from the record: "
             : "    nothing on record differs: same model, build, device and settings",
           stdout);
@@ -238,8 +271,9 @@ static void say_recorder(struct replay_report *r, const struct turn_record *t) {
     putchar('\n');
 }
 
-static void turn_text(struct replay_report *r, const struct turn_record *t,
+static void turn_text(struct replay_report *r, const struct stored_turn *stored,
                       const struct replay_turn *f) {
+    const struct turn_record *t = &stored->rec;
     say_recorder(r, t);
     printf("turn %" PRId64 ": %s", f->turn, replay_verdict_name(f->verdict));
     if (f->verdict == REPLAY_FAILED) {
@@ -261,8 +295,8 @@ static void turn_text(struct replay_report *r, const struct turn_record *t,
         printf(", %" PRId64 " log-probabilities differ", f->n_logprobs_differ);
     putchar('\n');
     if (f->verdict != REPLAY_DIVERGED) return;
-    say_divergence(r, &f->first);
-    if (f->token.index > f->first.index) say_divergence(r, &f->token);
+    say_divergence(r, stored, &f->first);
+    if (f->token.index > f->first.index) say_divergence(r, stored, &f->token);
     say_differences(r, t);
 }
 
@@ -273,7 +307,7 @@ void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
         r->has_first = true;
         r->first = *found;
     }
-    (r->json ? turn_json : turn_text)(r, &t->rec, found);
+    (r->json ? turn_json : turn_text)(r, t, found);
 }
 
 // --- the end -----------------------------------------------------------------

@@ -172,6 +172,7 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   const fake = await FakeSession.route(page, [['Say it', 'the old fox sleeps']]);
   const token = (id, text, p) => ({ id, text, logprob: Math.log(p) });
   const recorded = [token(1, 'the', 0.9), token(2, ' old', 0.6), token(3, ' fox', 0.55), token(4, ' sleeps', 0.8)];
+  recorded[2].top = [token(3, ' fox', 0.55), token(98, ' cat', 0.31)]; // it had asked for alternatives
   const replayed = [...recorded.slice(0, 2), token(7, ' dog', 0.56), token(8, ' runs', 0.4)].map((one) => ({
     ...one,
     top: [one, token(99, ' x', 0.01)],
@@ -221,15 +222,20 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
       recorded: { ...recorded[2], logprob_now: Math.log(0.4) },
       replayed: replayed[2],
     },
-    differs: [{ what: 'build', recorded: 'then', now: 'now' }],
+    differs: [
+      { what: 'build', recorded: 'then', now: 'now' },
+      { what: 'instance', recorded: 'cpu', now: 'cpu, products of bf16' },
+    ],
   });
   await page.waitForSelector('.verdict.differs');
   const verdict = await page.locator('.verdict').innerText();
   assert.match(verdict, /log-probabilities part at token 2\. 2 tokens compared, one log-probability differs/);
   assert.match(verdict, /eos then, length now/);
-  assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow']);
+  assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow', 'instance\tcpu\tcpu, products of bf16']);
+  // Who wants it computed as it was is told how.
+  assert.match(await page.locator('.replay-result').innerText(), /parley replay fake --turn 0/);
   const sides = await page.locator('.sides').last().innerText();
-  assert.match(sides, /␣fox 55\.0%[^]*gives it 40\.0%[^]*␣dog 56\.0%/);
+  assert.match(sides, /␣fox 55\.0%[^]*gives it 40\.0%[^]*␣cat[^]*␣dog 56\.0%/);
   assert.deepEqual(
     await page
       .locator('.both .tokens')

@@ -36,7 +36,7 @@ export function replayPanel(session, record) {
       ),
     );
     try {
-      result.replaceChildren(...verdict(await replayTurn(session, record.turn.turn), record));
+      result.replaceChildren(...verdict(session, await replayTurn(session, record.turn.turn), record));
     } catch (error) {
       if (error instanceof RequestError && error.code === 'cancelled')
         result.replaceChildren(h('p', { class: 'panel-text' }, 'The replay was cancelled.'));
@@ -51,7 +51,7 @@ export function replayPanel(session, record) {
 
   const known = replayOf(session, record.turn.turn);
   if (known?.running) run();
-  else if (known?.found) result.append(...verdict(known.found, record));
+  else if (known?.found) result.append(...verdict(session, known.found, record));
   return [
     h(
       'p',
@@ -71,8 +71,8 @@ function ending(found) {
   return '';
 }
 
-/** @param {Replayed} found @param {Record_} record @returns {Node[]} */
-function verdict(found, record) {
+/** @param {string} session @param {Replayed} found @param {Record_} record @returns {Node[]} */
+function verdict(session, found, record) {
   const { divergence, other_token: other } = found;
   const position = record.log_first === null ? null : record.log_first + record.input_ids.length;
   const parts = [
@@ -107,8 +107,18 @@ function verdict(found, record) {
         ),
       ),
     );
-  if (divergence) parts.push(sides(divergence, found));
-  if (other) parts.push(h('h3', null, headline(other)), sides(other, found));
+  if (!found.equal && found.differs.some((d) => d.what === 'instance'))
+    parts.push(
+      h(
+        'p',
+        { class: 'panel-text' },
+        'This server computes as it does for everybody now. ',
+        h('code', null, `parley replay ${session} --turn ${record.turn.turn}`),
+        ' computes in the number format that is on record.',
+      ),
+    );
+  if (divergence) parts.push(sides(divergence, found, record));
+  if (other) parts.push(h('h3', null, headline(other)), sides(other, found, record));
   const at = other?.index ?? divergence?.index;
   if (at === undefined) {
     parts.push(h('h3', null, 'The answer, run again'));
@@ -148,10 +158,10 @@ function headline(divergence) {
   return `The answers part ${at}.`;
 }
 
-/** @param {import('../debug.js').Divergence} divergence @param {Replayed} found */
-function sides({ position, recorded, replayed, index }, found) {
-  /** @param {string} name @param {import('../debug.js').Choice} choice @param {Node | false} more */
-  const side = (name, choice, more) =>
+/** @param {import('../debug.js').Divergence} divergence @param {Replayed} found @param {Record_} record */
+function sides({ position, recorded, replayed, index }, found, record) {
+  /** @param {string} name @param {import('../debug.js').Choice} choice @param {Array<Node | false>} more */
+  const side = (name, choice, ...more) =>
     h(
       'section',
       { class: 'side' },
@@ -159,8 +169,9 @@ function sides({ position, recorded, replayed, index }, found) {
       choice.id === null
         ? h('p', null, 'the end')
         : h('p', null, h('code', null, visible(choice)), ` ${percent(choice.logprob)} `, h('small', null, exact(choice.logprob))),
-      more,
+      ...more,
     );
+  const then = record.tokens[index]?.top; // where the turn asked for alternatives
   const top = replayed.top?.length ? replayed.top : found.tokens[index]?.top;
   return h(
     'div',
@@ -171,6 +182,7 @@ function sides({ position, recorded, replayed, index }, found) {
       recorded.logprob_now !== null &&
         recorded.logprob_now !== undefined &&
         h('p', { class: 'panel-text' }, `Now the model gives it ${percent(recorded.logprob_now)}.`),
+      !!then?.length && alternatives(then, recorded.id),
     ),
     side('Now', replayed, !!top?.length && alternatives(top, replayed.id)),
   );
