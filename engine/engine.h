@@ -250,7 +250,8 @@ struct engine_event {
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first sampled token to the last
     int64_t n_prefilled, n_generated;        // tokens computed before the first draw; tokens drawn
-    int64_t resume_us; // of prefill_us: to have again what an earlier turn had computed
+    int64_t resume_us;   // of prefill_us: to have again what an earlier turn had computed
+    const char *refused; // why a snapshot was not used but removed, in a word; NULL: none was
     // ENGINE_RELEASED, ENGINE_PARKED
     enum engine_release why;
     int32_t blocks; // STARTED, DONE, RELEASED: cache blocks that the sequence holds (held); PARKED:

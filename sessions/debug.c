@@ -110,6 +110,16 @@ void debug_read(struct session *s, const struct request *r, struct stored_sessio
 
 // --- events ------------------------------------------------------------------
 
+static struct listed_event listed(const struct session *s, const struct event_record *e) {
+    const struct turn *t = e->kind == EVENT_DONE ? session_turn(s, e->turn) : NULL;
+    bool resumed = t && t->rec.numbers.source >= CACHE_RECOMPUTED;
+    bool fork = e->kind == EVENT_OPENED && s->rec.forked_from;
+    return (struct listed_event){.rec = *e,
+                                 .resumed = resumed ? &t->rec.numbers : NULL,
+                                 .forked_from = fork ? s->rec.forked_from : NULL,
+                                 .forked_turn = s->rec.forked_turn};
+}
+
 void debug_events(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     int64_t limit = session_tellable(s);
@@ -125,7 +135,7 @@ void debug_events(struct session *s, const struct request *r) {
         n += fact;
         first--;
     }
-    struct event_record *events = calloc(n + 1, sizeof *events);
+    struct listed_event *events = calloc(n + 1, sizeof *events);
     if (!events) {
         requests_fail(ss, r->client, r->request_id, s->rec.id, "overloaded", RETRY_AFTER_MS,
                       "the server is out of memory");
@@ -134,7 +144,7 @@ void debug_events(struct session *s, const struct request *r) {
     n = 0;
     for (size_t i = first; i < s->events.n; i++) {
         const struct event_record *e = &s->events.entries[i].rec;
-        if (e->kind != EVENT_DELTA && e->seq <= limit) events[n++] = *e;
+        if (e->kind != EVENT_DELTA && e->seq <= limit) events[n++] = listed(s, e);
     }
     struct session_answer a = {.kind = ANSWER_EVENTS,
                                .request_id = r->request_id,

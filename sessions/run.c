@@ -364,7 +364,8 @@ static void finish(struct session *s, struct turn *t, const char *reason, const 
     r->numbers.log_tokens = (int64_t)s->n_log;
     r->ended_ms = s->rec.updated_ms = service_now_ms(ss);
     if (s->running == r->turn) s->running = -1;
-    int64_t seq = event_log_add(&s->events, EVENT_DONE, r->turn, NULL, service_now_ms(ss));
+    int64_t now_ms = service_now_ms(ss);
+    int64_t seq = event_log_add(&s->events, EVENT_DONE, r->turn, t->file_refused, now_ms);
     if (seq < 0) { // room was made at the turn's start; only a queue of them could get here
         log_error("session.memory", "session=%s turn=%lld", s->rec.id, (long long)r->turn);
         seq = event_log_seq(&s->events);
@@ -501,6 +502,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
     n->resume_us = e->resume_us;
+    t->file_refused = e->refused;
     if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)
         metric_observe(s->service->m_resume_time[n->source], (double)n->resume_us * 1e-6);
     note_cache(s, cached_after(s, t, e));

@@ -144,8 +144,9 @@ struct session_event { // pointers borrowed until the next call on this session
     const char *request_id; // of the reader's own request that this event answers (open, update,
                             // close); "" otherwise
     bool deleted;           // CLOSED
-    const char *reason;     // EVICTED, PARKED: "idle", "pressure"
-    int64_t head;           // REWOUND: the last turn of the path from here on
+    // EVICTED, PARKED: "idle", "pressure". DONE: why a file of its cache was not used, or NULL.
+    const char *reason;
+    int64_t head; // REWOUND: the last turn of the path from here on
     // DELTA
     int64_t delta_turn;
     int64_t drawn_us; // when its first token was drawn, by the engine's clock; 0: long ago, or
@@ -198,7 +199,7 @@ struct session_answer { // borrowed during the callback
     const char *cursor; // NULL: no more
     const struct turn_detail *detail;
     const struct replay_detail *replay;
-    const struct event_record *events;
+    const struct listed_event *events;
     size_t n_events;
     const char *archive; // (archive_len) JSON text
     size_t archive_len;

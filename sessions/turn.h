@@ -19,6 +19,7 @@ struct turn {
     struct turn_sampling *sampling; // until it has been handed to the engine
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
+    const char *file_refused;          // why a snapshot was not used: the reason of its end's event
     // Output, token by token. While the turn is on the path in use, its session's log has the ids
     // too, and those of a slim turn alone.
     int32_t *ids;

@@ -99,6 +99,10 @@ void protocol_write_progress(struct buf *out, const char *session, int64_t turn,
 // NULL inside an array.
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
 void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t);
+// "cache", as a turn found it; refused: why a file of it was not used, or NULL.
+void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, const char *refused);
+void protocol_put_forked_from(struct json_writer *w, const char *session /* NULL: null */,
+                              int64_t turn);
 
 // protocol_debug.c: ANSWER_TURN, _EVENTS, _REPLAYING, _REPLAYED.
 void protocol_write_debug(struct buf *out, const struct session_answer *a,

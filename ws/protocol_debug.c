@@ -117,13 +117,18 @@ static void write_events(struct buf *out, const struct session_answer *a) {
     begin(&w, out, "session.events", a);
     json_open(&w, "events", '[');
     for (size_t i = 0; i < a->n_events; i++) {
-        const struct event_record *e = &a->events[i];
+        const struct listed_event *listed = &a->events[i];
+        const struct event_record *e = &listed->rec;
         json_open(&w, NULL, '{');
         json_put_int(&w, "seq", e->seq);
         if (e->n > 1) json_put_int(&w, "n", e->n);
         json_put_string(&w, "kind", event_kind_name(e->kind));
         if (e->turn >= 0) json_put_int(&w, "turn", e->turn);
-        if (e->reason[0]) json_put_string(&w, "reason", e->reason);
+        if (e->reason[0] && e->kind != EVENT_DONE) json_put_string(&w, "reason", e->reason);
+        if (listed->resumed)
+            protocol_put_cache(&w, listed->resumed, e->reason[0] ? e->reason : NULL);
+        if (listed->forked_from)
+            protocol_put_forked_from(&w, listed->forked_from, listed->forked_turn);
         json_put_int(&w, "at_ms", e->at_ms);
         json_close(&w, '}');
     }

@@ -32,6 +32,17 @@ static void put_turn_or_null(struct json_writer *w, const char *key, int64_t tur
         json_put_null(w, key);
 }
 
+void protocol_put_forked_from(struct json_writer *w, const char *session, int64_t turn) {
+    if (!session) {
+        json_put_null(w, "forked_from");
+        return;
+    }
+    json_open(w, "forked_from", '{');
+    json_put_string(w, "session", session);
+    put_turn_or_null(w, "turn", turn);
+    json_close(w, '}');
+}
+
 // --- objects ---
 
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v) {
@@ -63,14 +74,7 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
     put_turn_or_null(w, "turn", v->turn);
     put_turn_or_null(w, "head", v->head);
     if (v->below >= 0) json_put_bool(w, "below", v->below);
-    if (v->forked_from) {
-        json_open(w, "forked_from", '{');
-        json_put_string(w, "session", v->forked_from);
-        put_turn_or_null(w, "turn", v->forked_turn);
-        json_close(w, '}');
-    } else {
-        json_put_null(w, "forked_from");
-    }
+    protocol_put_forked_from(w, v->forked_from, v->forked_turn);
     json_close(w, '}');
 }
 
@@ -94,8 +98,18 @@ static void put_input(struct json_writer *w, const struct turn_input *in) {
     json_close(w, '}');
 }
 
+void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, const char *refused) {
+    json_open(w, "cache", '{');
+    json_put_string(w, "source", engine_cache_source_name(n->source));
+    json_put_int(w, "kept_tokens", n->kept_tokens);
+    json_put_int(w, "computed_tokens", n->computed_tokens);
+    json_put_double(w, "resume_ms", ms(n->resume_us));
+    if (refused) json_put_string(w, "refused", refused);
+    json_close(w, '}');
+}
+
 // usage, timings, cache, error: what is known when a turn is done.
-static void put_result(struct json_writer *w, const struct turn_view *t) {
+static void put_result(struct json_writer *w, const struct turn_view *t, const char *refused) {
     const struct turn_numbers *n = &t->numbers;
     json_open(w, "usage", '{');
     json_put_int(w, "input_tokens", n->input_tokens);
@@ -111,12 +125,7 @@ static void put_result(struct json_writer *w, const struct turn_view *t) {
     double steps = n->output_tokens > 1 && n->decode_us > 0 ? (double)(n->output_tokens - 1) : 0;
     json_put_double(w, "tokens_per_second", steps > 0 ? steps * 1e6 / (double)n->decode_us : 0);
     json_close(w, '}');
-    json_open(w, "cache", '{');
-    json_put_string(w, "source", engine_cache_source_name(n->source));
-    json_put_int(w, "kept_tokens", n->kept_tokens);
-    json_put_int(w, "computed_tokens", n->computed_tokens);
-    json_put_double(w, "resume_ms", ms(n->resume_us));
-    json_close(w, '}');
+    protocol_put_cache(w, n, refused);
     if (!t->error_code) return;
     json_open(w, "error", '{');
     json_put_string(w, "code", t->error_code);
@@ -153,7 +162,7 @@ void protocol_put_turn(struct json_writer *w, const char *key, const struct turn
     json_put_u64_string(w, "seed", t->seed);
     put_object(w, "sampling", t->sampling);
     json_put_int(w, "created_ms", t->created_ms);
-    if (t->state == TURN_DONE) put_result(w, t);
+    if (t->state == TURN_DONE) put_result(w, t, NULL);
     json_put_int(w, "seq_first", t->seq_first);
     json_put_int(w, "seq_last", t->seq_last);
     json_close(w, '}');
@@ -372,7 +381,7 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         json_put_int(&w, "turn", ev->turn.turn);
         json_put_string(&w, "finish_reason", ev->turn.finish_reason);
         if (ev->turn.text_len > 0) json_put_text(&w, "text", ev->turn.text, ev->turn.text_len);
-        put_result(&w, &ev->turn);
+        put_result(&w, &ev->turn, ev->reason);
         break;
     case EVENT_EVICTED:
     case EVENT_PARKED:

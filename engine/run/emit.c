@@ -148,6 +148,7 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
     ev->prefill_us = t->started_us ? first - started : 0;
     ev->decode_us = t->first_us ? t->last_us - t->first_us : 0;
     ev->resume_us = resume_time(t, ev->prefill_us);
+    ev->refused = t->sequence ? t->sequence->file_refusal : NULL;
     event_push(e);
 }
 

@@ -192,6 +192,7 @@ void instance_file_refused(struct instance *in, struct sequence *s, struct hash1
     while (i < N_REFUSED - 1 && strcmp(reasons[i], reason) != 0) i++;
     metric_add(in->metrics.refused[i], 1);
     log_warn("snapshot.refused", "reason=%s why=%s", reason, log_quote(quoted, sizeof quoted, why));
+    s->file_refusal = reasons[i];
     s->n_filed = 0;
     snapshots_forget(&in->snapshots, name);
 }

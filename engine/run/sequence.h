@@ -47,8 +47,9 @@ struct sequence {
     int64_t used_us;       // when its last turn ended
     int64_t warm_until_us; // brought back on a hint, and parks again then; 0: no
     struct sequence_names names;
-    int64_t n_filed;   // the file is of the image as it is, of so many tokens; 0: it isn't
-    bool file_refused; // it cannot be written, until the sequence has been used again
+    int64_t n_filed;          // the file is of the image as it is, of so many tokens; 0: it isn't
+    bool file_refused;        // it cannot be written, until the sequence has been used again
+    const char *file_refusal; // why its file was not used, until a turn has told it; NULL
     struct snapshot_job *writing; // under way
     bool leaving;                 // parked on its way to the file only; released when that is there
     int leaving_why;              // enum engine_release

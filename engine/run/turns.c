@@ -100,6 +100,7 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
     if (s->ring.n_held > 0) go_idle(in, s);
     count_end(in, t, finish);
     emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held, s->parked);
+    s->file_refusal = NULL;
     if (s->release_asked)
         instance_give_up(in, s, RELEASE_ASKED);
     else

@@ -94,6 +94,10 @@ test('session.events: what happened, in pages, without the deltas', async (t) =>
   assert.deepEqual(kinds.slice(0, 7), ['opened', 'started', 'done', 'parked', 'updated', 'started', 'done']);
   assert.equal(all.more, false);
   assert.deepEqual(all.events.find((event) => event.kind === 'parked').reason, 'idle');
+  assert.deepEqual(all.events.filter((event) => event.kind === 'done').map((event) => event.cache?.source), [undefined, 'host']);
+  const copy = await author.client.ask({ type: 'session.fork', session });
+  const forked = await author.client.ask({ type: 'session.events', session: copy.session.id });
+  assert.deepEqual(forked.events.map(({ kind, forked_from }) => [kind, forked_from]), [['opened', { session, turn: 1 }]]);
   assert.deepEqual(all.events.filter((event) => event.kind === 'started').map((event) => event.turn), [0, 1]);
   assert.ok(all.events.every((event, i) => i === 0 || (event.seq > all.events[i - 1].seq && event.at_ms >= all.events[i - 1].at_ms)));
   let pages = [], before;

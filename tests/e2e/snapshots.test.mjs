@@ -107,6 +107,11 @@ test('a file that has been damaged, or is of another configuration, is said, rem
     if (args.length === 0) assert.deepEqual(transcript(turn), transcript(want.at(-1)));
     assert.equal(await server.metric(`parley_engine_snapshots_refused_total{reason="${reason}"}`), 1, reason);
     assert.match(server.log, new RegExp(`event=snapshot.refused reason=${reason}`));
+    // Whoever asked is told, now and when they look later.
+    assert.equal(turn.done.cache.refused, reason);
+    const { events } = await again.client.ask({ type: 'session.events', session: follower.session });
+    assert.deepEqual([events.at(-1).kind, events.at(-1).cache], ['done', turn.done.cache]);
+    assert.equal((await again.say({ ids: [300] }, { sampling: { max_tokens: 1 } })).done.cache.refused, undefined);
     await server.stop('SIGKILL');
     assert.deepEqual(files(options.snapshots), [], reason);
   }

@@ -13,7 +13,7 @@ static struct {
     int32_t input[64], ids[256];
     size_t n_input;
     enum turn_state state;
-    struct event_record events[64];
+    struct listed_event events[64];
     size_t n_events;
     bool more;
     int n_replaying, n_replayed;
@@ -140,13 +140,13 @@ static void events_in_pages(void **state) {
     assert_int_equal(got.n_events, 5);
     assert_false(got.more);
     static const int kinds[] = {EVENT_OPENED, EVENT_STARTED, EVENT_DONE, EVENT_STARTED, EVENT_DONE};
-    for (int i = 0; i < 5; i++) assert_int_equal(got.events[i].kind, kinds[i]);
-    assert_int_equal(got.events[3].turn, 1);
-    int64_t second = got.events[1].seq;
+    for (int i = 0; i < 5; i++) assert_int_equal(got.events[i].rec.kind, kinds[i]);
+    assert_int_equal(got.events[3].rec.turn, 1);
+    int64_t second = got.events[1].rec.seq;
     ask_events(-1, 4);
     assert_int_equal(got.n_events, 4);
     assert_true(got.more);
-    assert_int_equal(got.events[0].seq, second);
+    assert_int_equal(got.events[0].rec.seq, second);
     ask_events(second, 4);
     assert_int_equal(got.n_events, 1);
     assert_false(got.more);

@@ -14,7 +14,8 @@ import { request } from './actions.js';
  * @typedef {{equal: boolean, compared_tokens: number, logprobs_differ?: number, cut_short?: boolean,
  *   ended_alike: boolean | null, finish_reason?: {recorded: string, replayed: string | null}, tokens: Token[],
  *   divergence?: Divergence, other_token?: Divergence, differs: Array<{what: string, recorded: string, now: string}>}} Replayed
- * @typedef {{seq: number, n?: number, kind: string, turn?: number, reason?: string, at_ms: number}} SessionEvent
+ * @typedef {{seq: number, n?: number, kind: string, turn?: number, reason?: string, at_ms: number,
+ *   cache?: {source: string, resume_ms: number, refused?: string}, forked_from?: {session: string, turn: number | null}}} SessionEvent
  */
 
 const EVENTS = 100;

@@ -189,7 +189,11 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
       input_tokens: ['Say', ' it'],
       tokens: recorded,
     },
-    events: [],
+    events: [
+      { seq: 1, kind: 'opened', forked_from: { session: 'parent', turn: 3 }, at_ms: 1 },
+      { seq: 5, kind: 'evicted', reason: 'idle', at_ms: 2 },
+      { seq: 9, kind: 'done', turn: 0, cache: { source: 'recomputed', resume_ms: 12, refused: 'build' }, at_ms: 3 },
+    ],
   };
   await page.goto(`${server.url}/#s=fake`);
   await settled(page, 1);
@@ -198,6 +202,9 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   await page.click('.panel .button.primary');
   await page.waitForSelector('.replay-runs');
   await page.click('#tab-events');
+  await page.waitForSelector('.events tbody tr');
+  assert.deepEqual(await page.locator('.events tbody tr td:last-child').allInnerTexts(),
+    ['copied from parent up to turn 3', 'idle', 'cache computed again in 12 ms; its file was not used: build']);
   await page.click('#tab-replay');
   await page.waitForSelector('.replay-runs'); // it still runs
   fake.replay({

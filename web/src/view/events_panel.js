@@ -2,7 +2,7 @@
 // What happened in a session, as the server has it on record. Tokens are left out: each is an event of its own.
 import { fetchEvents } from '../debug.js';
 import { h } from '../dom.js';
-import { count } from '../format.js';
+import { count, duration } from '../format.js';
 
 const NAMES = /** @type {Record<string, string>} */ ({
   opened: 'Session opened',
@@ -13,13 +13,24 @@ const NAMES = /** @type {Record<string, string>} */ ({
   done: 'Turn ended',
   evicted: 'Cache let go',
   parked: 'Cache parked',
-  resumed: 'Cache brought back',
   closed: 'Session closed',
   lost: 'Tokens lost',
-  delta: 'Tokens',
+});
+const SOURCES = /** @type {Record<string, string>} */ ({
+  host: 'cache back from host memory',
+  snapshot: 'cache read from its file',
+  recomputed: 'cache computed again',
 });
 const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
 const time = new Intl.DateTimeFormat('en', { timeStyle: 'medium', hourCycle: 'h23' });
+
+/** @param {import('../debug.js').SessionEvent} event */
+function why({ reason, cache, forked_from: from }) {
+  if (from) return `copied from ${from.session}${from.turn === null ? '' : ` up to turn ${from.turn}`}`;
+  if (!cache) return reason ?? '';
+  const source = `${SOURCES[cache.source] ?? cache.source} in ${duration(cache.resume_ms)}`;
+  return cache.refused ? `${source}; its file was not used: ${cache.refused}` : source;
+}
 
 /** @param {string} session @param {number} turn the one looked at: its events are marked @returns {Node[]} */
 export function eventsPanel(session, turn) {
@@ -42,7 +53,7 @@ export function eventsPanel(session, turn) {
       h('td', null, h('span', { class: 'date' }, `${day.format(event.at_ms)}, `), time.format(event.at_ms)),
       h('th', { scope: 'row' }, NAMES[event.kind] ?? event.kind),
       h('td', { class: 'number' }, event.turn === undefined ? '' : String(event.turn)),
-      h('td', null, event.reason ?? ''),
+      h('td', null, why(event)),
     );
 
   async function load() {
