@@ -54,7 +54,8 @@ test('--help of every command is on standard output, whole and without rubbish',
 });
 
 test('make help names what a user may type; a variable with a value that does not exist is said', () => {
-  const make = (...args) => spawnSync('make', ['--no-print-directory', ...args], { cwd: root, encoding: 'utf8' });
+  const env = { ...process.env, MAKEFLAGS: '', MAKELEVEL: '0' }; // not those of the make that runs the tests
+  const make = (...args) => spawnSync('make', ['--no-print-directory', ...args], { cwd: root, encoding: 'utf8', env, maxBuffer: 1 << 26 });
   const { stdout } = make('help');
   for (const target of ['all', 'run', 'test', 'check-asan', 'check-tsan', 'bench', 'format', 'install', 'clean'])
     assert.match(stdout, new RegExp(`^  make ${target} +\\S`, 'm'));
