@@ -187,7 +187,7 @@ test('a cache that went is asked for as soon as one types, once for many keys', 
   assert.equal(hints()[0].session, sessionOf(page));
   await page.keyboard.type(' name?');
   assert.equal(hints().length, 1);
-  await new Promise((resolve) => setTimeout(resolve, 500)); // as long as nobody types a message
+  await until('the cache', async () => (await server.metric('parley_engine_restored_total')) === 1);
   await page.keyboard.press('Enter');
   await settled(page, 2);
   assert.match(await page.locator('.prose').last().innerText(), /Zora/);
