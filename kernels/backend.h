@@ -60,6 +60,12 @@ struct kv_store {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
+// A norm that a fusion does on its way, fields as `norm`'s; over the rows of its matrix' inputs.
+struct norm_args {
+    enum norm_kind kind;
+    const float *weight, *bias;
+    float eps;
+};
 // In words, x the input: silu x sigmoid(x); gelu x Phi(x) by erf; gelu_tanh its tanh form;
 // quick_gelu x sigmoid(1.702 x); relu2 relu(x)^2; relu6 min(relu(x), 6); leaky_relu 0.01 x below
 // zero; mish x tanh(ln(1 + e^x)); linear x itself.
@@ -252,12 +258,16 @@ struct backend_ops {
                            const struct weight *w, const float *bias, enum activation act,
                            bool gated);
 
-    // y (n, down->rows) =|+= down(act(up(x))), a feed-forward's linear, activate and linear; biases
-    // as linear's. OP_DECLINED likewise.
+    // y (n, w->rows) = linear of norm(x). OP_DECLINED likewise.
+    int (*norm_linear)(struct backend *be, void *y, const void *x, int32_t n,
+                       const struct norm_args *norm, const struct weight *w, const float *bias);
+
+    // y (n, down->rows) =|+= down(act(up(norm(x)))), a feed-forward's norm, linear, activate and
+    // linear; norm NULL: x as it is; biases as linear's. y may be x. OP_DECLINED likewise.
     int (*feed_forward)(struct backend *be, enum linear_mode mode, void *y, const void *x,
-                        int32_t n, const struct weight *up, const float *up_bias,
-                        const struct weight *down, const float *down_bias, enum activation act,
-                        bool gated);
+                        int32_t n, const struct norm_args *norm, const struct weight *up,
+                        const float *up_bias, const struct weight *down, const float *down_bias,
+                        enum activation act, bool gated);
 
     void (*close)(struct backend *be);
 };

@@ -125,6 +125,25 @@ static int linear(struct forward *f, enum linear_mode mode, void *y, const void 
     return f->backend->ops->linear(f->backend, mode, y, x, n, w, bias);
 }
 
+static struct norm_args norm_args(const struct forward *f, const struct norm_weights *w) {
+    const struct model_config *mc = &f->model->config;
+    return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
+}
+
+// y = linear of norm(x), or of x where there is no norm; f->normed may be written on the way.
+static int norm_linear(struct forward *f, const struct norm_weights *before, void *y, const void *x,
+                       int32_t n, const struct weight *w, const float *bias) {
+    const struct backend_ops *ops = f->backend->ops;
+    if (!before) return linear(f, LINEAR_STORE, y, x, n, w, bias);
+    if (ops->norm_linear) {
+        struct norm_args norm = norm_args(f, before);
+        int rc = ops->norm_linear(f->backend, y, x, n, &norm, w, bias);
+        if (rc != OP_DECLINED) return rc;
+    }
+    TRY(norm(f, before, f->normed, x, n, w->cols));
+    return linear(f, LINEAR_STORE, y, f->normed, n, w, bias);
+}
+
 static int all_reduce(struct forward *f, void *x, int32_t n) {
     return f->comm->ops->all_reduce(f->comm, f->backend, x, (int64_t)n * f->model->config.width);
 }
@@ -175,11 +194,13 @@ static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer) {
     return ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
 }
 
-// in (n_rows, width) -> f->attended, with the cache written on the way.
-static int attend(struct forward *f, const struct batch *b, int32_t layer, const void *in) {
+// in (n_rows, width), behind the norm `before` if any -> f->attended, with the cache written on the
+// way.
+static int attend(struct forward *f, const struct batch *b, int32_t layer, const void *in,
+                  const struct norm_weights *before) {
     const struct model *m = f->model;
     const struct layer_weights *w = &m->layers[layer];
-    TRY(linear(f, LINEAR_STORE, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
+    TRY(norm_linear(f, before, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
     TRY(qkv_finish(f, b, layer));
     struct attention_args args = {
         .layer = layer,
@@ -193,18 +214,23 @@ static int attend(struct forward *f, const struct batch *b, int32_t layer, const
     return f->backend->ops->attention(f->backend, f->attended, f->qkv, f->kv, b, &args);
 }
 
-// x =|+= down(act(up(in)))
+// x =|+= down(act(up(in))), in behind the norm `before` if any
 static int feed_forward(struct forward *f, enum linear_mode mode, void *x, const void *in,
-                        int32_t n, int32_t layer) {
+                        const struct norm_weights *before, int32_t n, int32_t layer) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     const struct layer_weights *w = &m->layers[layer];
     int rc = OP_DECLINED;
     if (ops->feed_forward) {
-        rc = ops->feed_forward(f->backend, mode, x, in, n, &w->up, w->up_bias, &w->down,
-                               w->down_bias, mc->activation, mc->gated);
+        struct norm_args n1 = before ? norm_args(f, before) : (struct norm_args){0};
+        rc = ops->feed_forward(f->backend, mode, x, in, n, before ? &n1 : NULL, &w->up, w->up_bias,
+                               &w->down, w->down_bias, mc->activation, mc->gated);
         if (rc != OP_DECLINED) return rc;
+    }
+    if (before) {
+        TRY(norm(f, before, f->normed, in, n, mc->width));
+        in = f->normed;
     }
     if (ops->linear_activate) {
         rc = ops->linear_activate(f->backend, f->activated, in, n, &w->up, w->up_bias,
@@ -228,9 +254,13 @@ struct stream { // the residual stream as it stands
     const void *attended; // (n, n_heads * head_dim)
 };
 
-// Where the norm before a sub-layer goes: in the stream's own place if that is what is added to.
-static void *normed_stream(const struct forward *f, const struct stream *s) {
-    return f->model->config.normed_residual ? s->x : f->normed;
+// The norm before a sub-layer: in the stream's own place, at once, if what is normed is what is
+// added to; else it is left to the sub-layer, *before.
+static int norm_stream(struct forward *f, const struct stream *s, const struct norm_weights *w,
+                       const struct norm_weights **before) {
+    const struct model_config *mc = &f->model->config;
+    *before = mc->normed_residual ? NULL : w;
+    return mc->normed_residual ? norm(f, w, s->x, s->x, s->n, mc->width) : 0;
 }
 
 // Behind the last layer's attention only the rows whose logits are wanted matter: of a prompt's
@@ -253,7 +283,7 @@ static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
     const struct norm_weights *n2 = mc->shared_norm ? &w->attn_norm : &w->ffn_norm;
     TRY(norm(f, n2, f->normed, s->x, s->n, mc->width));
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
-    TRY(feed_forward(f, LINEAR_ADD, s->x, f->normed, s->n, layer));
+    TRY(feed_forward(f, LINEAR_ADD, s->x, f->normed, NULL, s->n, layer));
     return all_reduce(f, s->x, s->n);
 }
 
@@ -262,7 +292,7 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
     bool post = mc->norm_placement == NORM_POST;
-    void *in = f->normed;
+    const struct norm_weights *before = NULL;
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(all_reduce(f, s->x, s->n));
     if (post) {
@@ -271,10 +301,9 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
         TRY(norm(f, &w->attn_norm, f->normed, s->x, s->n, mc->width));
         TRY(norm(f, &w->attn_norm, s->x, s->x, s->n, mc->width));
     } else {
-        in = normed_stream(f, s);
-        TRY(norm(f, &w->ffn_norm, in, s->x, s->n, mc->width));
+        TRY(norm_stream(f, s, &w->ffn_norm, &before));
     }
-    TRY(feed_forward(f, stream_mode(f), s->x, in, s->n, layer));
+    TRY(feed_forward(f, stream_mode(f), s->x, post ? f->normed : s->x, before, s->n, layer));
     TRY(all_reduce(f, s->x, s->n));
     return post ? norm(f, &w->ffn_norm, s->x, s->x, s->n, mc->width) : 0;
 }
@@ -282,12 +311,10 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
 static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bool last,
                      struct stream *s) {
     const struct model_config *mc = &f->model->config;
-    void *in = s->x;
-    if (mc->norm_placement == NORM_PRE) {
-        in = normed_stream(f, s);
-        TRY(norm(f, &f->model->layers[layer].attn_norm, in, s->x, s->n, mc->width));
-    }
-    TRY(attend(f, b, layer, in));
+    const struct norm_weights *before = NULL;
+    if (mc->norm_placement == NORM_PRE)
+        TRY(norm_stream(f, s, &f->model->layers[layer].attn_norm, &before));
+    TRY(attend(f, b, layer, s->x, before));
     s->attended = f->attended;
     if (last) TRY(narrow(f, b, s));
     if (s->n == 0) return 0;

@@ -150,6 +150,7 @@ static const struct backend_ops cpu_ops = {
     .gather_logit_rows = cpu_gather_logit_rows,
     .host_for = cpu_host_for,
     .qkv_finish = cpu_qkv_finish,
+    .norm_linear = cpu_norm_linear,
     .feed_forward = cpu_feed_forward,
     .close = cpu_close,
 };
@@ -268,7 +269,7 @@ static int set_bf16_kernels(struct cpu_backend *cpu, const struct isa *isa, stru
         cpu->table.linear_item_split = bf16_linear_item;
         cpu->table.linear_row_bytes = bf16_linear_row_bytes;
         cpu->packs_all = true;
-        cpu->fuses_gated = true;
+        cpu->fuses = true;
         return 0;
     }
 #endif

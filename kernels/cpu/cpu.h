@@ -126,8 +126,14 @@ struct cpu_backend {
     // Bytes of bf16 weights that may still be PANEL_BF16 where bf16_layout is PANEL_BF12, and the
     // largest of them (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
-    bool bf16_products;        // x of `linear` is rounded to bf16
-    bool fuses_gated;          // bf16_gated_item is what its set has (feed_forward.c)
+    bool bf16_products; // x of `linear` is rounded to bf16
+    bool fuses;         // bf16_linear_item is its linear: few rows can be fused (feed_forward.c)
+    // The last of the jobs below for which worker i has prepared x, far from its neighbours'.
+    struct own_x {
+        uint64_t job;
+        char apart[120];
+    } own_x[THREADS_MAX];
+    uint64_t n_own_jobs;
     bool packs_all;            // unpacking is no slower than reading a cache
     struct pages_pool weights; // all weights' data
     char description[64];
@@ -144,6 +150,20 @@ int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_byt
 // How much of the bf16 weights made from now on stays unpacked, by the size of the last level's
 // cache; 0 packs all (weight.c).
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
+
+// --- x of a few rows, prepared by each worker for itself. One core that does it for all writes
+// lines that the others have copies of from the last time, and they fetch them one by one; what
+// comes out is the same whoever does it.
+struct own_job {
+    const struct norm_args *norm; // on the way; or NULL
+    uint64_t number;
+};
+// Whether x of n rows times w is prepared so.
+bool cpu_own_takes(const struct cpu_backend *cpu, int32_t n, const struct weight *w);
+struct own_job cpu_own_begin(struct cpu_backend *cpu, const struct norm_args *norm);
+// a's x for this worker: a->split_x, prepared unless the worker has it from an earlier item.
+void cpu_own_x(struct cpu_backend *cpu, const struct own_job *job, struct linear_args *a,
+               int worker);
 
 // linear whose x lies prepared in split_x already. n <= LINEAR_BLOCK_ROWS.
 void cpu_linear_prepared(struct cpu_backend *cpu, enum linear_mode mode, float *y, int32_t n,
@@ -195,9 +215,12 @@ int cpu_attention(struct backend *be, void *out, const void *qkv, const struct k
 int cpu_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x,
                  int32_t n, int32_t width);
 int cpu_add(struct backend *be, void *y, const void *x, int64_t n_elements);
+int cpu_norm_linear(struct backend *be, void *y, const void *x, int32_t n,
+                    const struct norm_args *norm, const struct weight *w, const float *bias);
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                     const struct weight *up, const float *up_bias, const struct weight *down,
-                     const float *down_bias, enum activation act, bool gated);
+                     const struct norm_args *norm, const struct weight *up, const float *up_bias,
+                     const struct weight *down, const float *down_bias, enum activation act,
+                     bool gated);
 int cpu_gather_logit_rows(struct backend *be, void *y, const void *x, const struct batch *b,
                           int32_t width);
 int cpu_qkv_finish(struct backend *be, enum rope_style style, void *qkv, const struct kv_store *kv,

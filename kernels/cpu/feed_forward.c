@@ -8,12 +8,13 @@
 // elsewhere x of the second matrix is not kept in a form of its own, or 16 rows are no few.
 #include "kernels/cpu/linear_bf16.h"
 
-// More rows than this have one panel in registers at a time, which is no pair.
-enum { FUSED_ROWS = 8, PANELS_UNIT = 4 };
+// More rows than cpu_own_takes have one panel in registers at a time, which is no pair.
+enum { PANELS_UNIT = 4 };
 
 struct feed_job {
     struct cpu_backend *cpu;
     struct linear_args up, down;
+    struct own_job own;
     struct bf16_gated gated;
     int32_t n_panels, item_panels;
 };
@@ -25,45 +26,44 @@ static void run_item(void *ctx, int index, int worker) {
     struct linear_item item = {.n_rows = j->up.n,
                                .panel = panel,
                                .n_panels = left < j->item_panels ? left : j->item_panels};
-    bf16_gated_item(&j->up, &item, &j->gated, j->cpu->scratch[worker].data);
+    struct linear_args up = j->up;
+    cpu_own_x(j->cpu, &j->own, &up, worker);
+    bf16_gated_item(&up, &item, &j->gated, j->cpu->scratch[worker].data);
 }
 
 // Whole tiles of the second matrix' K are made by one worker, and both matrices are of bf16.
 static bool takes(const struct cpu_backend *cpu, int32_t n, const struct weight *up,
                   const struct weight *down, bool gated) {
-    return cpu->fuses_gated && gated && n <= FUSED_ROWS && up->dtype == DTYPE_BF16 &&
-           down->dtype == DTYPE_BF16 && up->rows == 2 * down->cols &&
-           down->cols % WEIGHT_TILE_K == 0;
+    return gated && cpu_own_takes(cpu, n, up) && down->dtype == DTYPE_BF16 &&
+           up->rows == 2 * down->cols && down->cols % WEIGHT_TILE_K == 0;
 }
 
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                     const struct weight *up, const float *up_bias, const struct weight *down,
-                     const float *down_bias, enum activation act, bool gated) {
+                     const struct norm_args *norm, const struct weight *up, const float *up_bias,
+                     const struct weight *down, const float *down_bias, enum activation act,
+                     bool gated) {
     struct cpu_backend *cpu = cpu_of(be);
     if (n == 0 || !takes(cpu, n, up, down, gated)) return OP_DECLINED;
-    // Both x side by side: together they take less than the LINEAR_BLOCK_ROWS of one that there is
-    // room for (cpu_linear_reserve).
-    char *split = cpu->shared.data;
-    struct feed_job j = {
-        .cpu = cpu,
-        .up = {LINEAR_STORE, NULL, x, n, up, up_bias, split, 0},
-        .down = {mode, y, NULL, n, down, down_bias, split + n * bf16_linear_row_bytes(up), 0},
-        .gated = {act, cpu->kernels->activate_row, &j.down},
-        .n_panels = weight_panels(up) / 2};
+    struct feed_job j = {.cpu = cpu,
+                         .up = {LINEAR_STORE, NULL, x, n, up, up_bias, NULL, 0},
+                         .down = {mode, y, NULL, n, down, down_bias, cpu->shared.data, 0},
+                         .own = cpu_own_begin(cpu, norm),
+                         .gated = {act, cpu->kernels->activate_row, &j.down},
+                         .n_panels = weight_panels(up) / 2};
     // As linear's items: several for each worker.
     int32_t wanted = 4 * threads_count(cpu->threads);
     j.item_panels = (j.n_panels + wanted - 1) / wanted;
     j.item_panels = (j.item_panels + PANELS_UNIT - 1) / PANELS_UNIT * PANELS_UNIT;
     if (j.item_panels > LINEAR_GROUP_PANELS) j.item_panels = LINEAR_GROUP_PANELS;
-    bf16_linear_split(&j.up, 0, n);
     threads_for(cpu->threads, (j.n_panels + j.item_panels - 1) / j.item_panels, run_item, &j);
     cpu_linear_prepared(cpu, mode, y, n, down, down_bias, j.down.split_x);
     return 0;
 }
 #else
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
-                     const struct weight *up, const float *up_bias, const struct weight *down,
-                     const float *down_bias, enum activation act, bool gated) {
+                     const struct norm_args *norm, const struct weight *up, const float *up_bias,
+                     const struct weight *down, const float *down_bias, enum activation act,
+                     bool gated) {
     return OP_DECLINED;
 }
 #endif

@@ -5,6 +5,15 @@
 // rate, many by the multipliers; README.md has the rates measured.
 #include "kernels/cpu/int8_rows.h"
 
+// A worker's own x lies in its scratch, behind what an item of few rows may use of it: split, and
+// the normed rows that it was made of.
+enum { OWN_ROWS = 8, OWN_AT = 1 << 16 };
+
+static size_t own_bytes(const struct cpu_backend *cpu, const struct weight *w) {
+    return OWN_AT +
+           OWN_ROWS * (cpu->kernels->linear_row_bytes(w) + (size_t)w->cols * sizeof(float));
+}
+
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
     // AMX keeps a block of the item's weights, the others one of x, and of e4m3 weights with blocks
     // the sums of one (two panels).
@@ -17,7 +26,35 @@ int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct e
                 (size_t)LINEAR_BLOCK_ROWS * ((size_t)weight_int8_tiles(w) + 1) * INT8_TILE_K * 4;
     else if (cpu->kernels->linear_split)
         split = (size_t)LINEAR_BLOCK_ROWS * cpu->kernels->linear_row_bytes(w);
-    return cpu_reserve(cpu, floats * sizeof(float), split, err);
+    size_t scratch = floats * sizeof(float);
+    if (cpu->fuses && w->dtype == DTYPE_BF16 && scratch < own_bytes(cpu, w))
+        scratch = own_bytes(cpu, w);
+    return cpu_reserve(cpu, scratch, split, err);
+}
+
+bool cpu_own_takes(const struct cpu_backend *cpu, int32_t n, const struct weight *w) {
+    return cpu->fuses && n <= OWN_ROWS && w->dtype == DTYPE_BF16;
+}
+
+struct own_job cpu_own_begin(struct cpu_backend *cpu, const struct norm_args *norm) {
+    return (struct own_job){norm, ++cpu->n_own_jobs};
+}
+
+void cpu_own_x(struct cpu_backend *cpu, const struct own_job *job, struct linear_args *a,
+               int worker) {
+    const struct cpu_kernels *k = cpu->kernels;
+    char *own = (char *)cpu->scratch[worker].data + OWN_AT;
+    a->split_x = own;
+    if (cpu->own_x[worker].job == job->number) return;
+    const struct norm_args *norm = job->norm;
+    const int32_t cols = a->w->cols;
+    if (norm) {
+        float *y = (float *)(void *)(own + OWN_ROWS * k->linear_row_bytes(a->w));
+        k->norm_rows(norm->kind, y, a->x, a->n, cols, cols, norm->weight, norm->bias, norm->eps);
+        a->x = y;
+    }
+    k->linear_split(a, 0, a->n);
+    cpu->own_x[worker].job = job->number;
 }
 
 struct linear_job {
@@ -29,6 +66,7 @@ struct linear_job {
     int32_t item_rows;   // rows and panels of an item
     int32_t item_panels;
     int32_t n_panels, n_panel_items;
+    const struct own_job *own; // each worker's x is its own; NULL: split_x is all workers'
 };
 
 static void run_item(void *ctx, int index, int worker) {
@@ -43,7 +81,9 @@ static void run_item(void *ctx, int index, int worker) {
             job->n_panels - panel < job->item_panels ? job->n_panels - panel : job->item_panels,
         .next_panel = panel + job->item_panels,
     };
-    job->item(&job->args, &item, job->cpu->scratch[worker].data);
+    struct linear_args args = job->args;
+    if (job->own) cpu_own_x(job->cpu, job->own, &args, worker);
+    job->item(&args, &item, job->cpu->scratch[worker].data);
 }
 
 static void run_split(void *ctx, int32_t row, int32_t n_rows) {
@@ -89,15 +129,43 @@ static void pick_loops(struct linear_job *job) {
     }
 }
 
+// A matrix that one core has done with in the time of a hand-over.
+enum { SMALL = 32768 };
+
+// All rows in one pass, x each worker's own.
+static void run_own(struct cpu_backend *cpu, const struct linear_args *args,
+                    const struct norm_args *norm) {
+    const struct own_job own = cpu_own_begin(cpu, norm);
+    struct linear_job job = {
+        .args = *args, .cpu = cpu, .n_panels = weight_panels(args->w), .own = &own};
+    job.n_rows = args->n;
+    pick_loops(&job);
+    bool small = (int64_t)args->w->rows * args->w->cols * args->n < SMALL;
+    plan(&job, small ? 1 : threads_count(cpu->threads));
+    threads_for(cpu->threads, job.n_panel_items * ceil_div(job.n_rows, job.item_rows), run_item,
+                &job);
+}
+
+int cpu_norm_linear(struct backend *be, void *y, const void *x, int32_t n,
+                    const struct norm_args *norm, const struct weight *w, const float *bias) {
+    struct cpu_backend *cpu = cpu_of(be);
+    if (n == 0 || !cpu_own_takes(cpu, n, w)) return OP_DECLINED;
+    run_own(cpu, &(struct linear_args){LINEAR_STORE, y, x, n, w, bias, NULL, 0}, norm);
+    return 0;
+}
+
 int cpu_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                const struct weight *w, const float *bias) {
     struct cpu_backend *cpu = cpu_of(be);
+    if (n > 0 && cpu_own_takes(cpu, n, w)) {
+        run_own(cpu, &(struct linear_args){mode, y, x, n, w, bias, NULL, 0}, NULL);
+        return 0;
+    }
     struct linear_job job = {.args = {mode, y, x, n, w, bias, cpu->shared.data, 0}, .cpu = cpu};
     job.n_panels = weight_panels(w);
     pick_loops(&job);
     int workers = threads_count(cpu->threads);
-    // A matrix that one core has done with in the time of a hand-over.
-    bool small = (int64_t)w->rows * w->cols * n < 32768;
+    bool small = (int64_t)w->rows * w->cols * n < SMALL;
     for (job.row = 0; job.row < n; job.row += job.n_rows) {
         job.n_rows = n - job.row < LINEAR_BLOCK_ROWS ? n - job.row : LINEAR_BLOCK_ROWS;
         plan(&job, small ? 1 : workers);

@@ -1,5 +1,5 @@
-// feed_forward against the ops that it stands for: the same bits for any number of rows, threads,
-// layout, activation and bias; and what it leaves to them.
+// feed_forward and norm_linear against the ops that they stand for: the same bits for any number of
+// rows, threads, layout, activation, norm and bias; and what they leave to them.
 #include "tests/ops/linear_world.h"
 
 static struct backend *open_with(enum dtype compute, const char *isa, int threads) {
@@ -20,7 +20,8 @@ struct shape {
 struct layer {
     struct matrix up_matrix, down_matrix;
     struct weight up, down;
-    float *up_bias, *down_bias;
+    float *up_bias, *down_bias, *norm_weight, *norm_bias;
+    struct norm_args norms[2];
 };
 
 static struct layer make_layer(struct backend *be, const struct shape *s) {
@@ -32,6 +33,10 @@ static struct layer make_layer(struct backend *be, const struct shape *s) {
     l.down = make_weight(be, &l.down_matrix, s->packed);
     l.up_bias = s->bias ? op_floats(2 * s->ffn) : NULL;
     l.down_bias = s->bias ? op_floats(s->width) : NULL;
+    l.norm_weight = op_floats(s->width);
+    l.norm_bias = op_floats(s->width);
+    l.norms[0] = (struct norm_args){NORM_RMS, l.norm_weight, NULL, 1e-5f};
+    l.norms[1] = (struct norm_args){NORM_LAYER, l.norm_weight, l.norm_bias, 1e-5f};
     return l;
 }
 
@@ -39,32 +44,64 @@ static void free_layer(struct backend *be, struct layer *l) {
     be->ops->weight_release(be, &l->up);
     be->ops->weight_release(be, &l->down);
     free(l->up_matrix.data), free(l->down_matrix.data), free(l->up_bias), free(l->down_bias);
+    free(l->norm_weight), free(l->norm_bias);
 }
 
 static int fused(struct backend *be, const struct layer *l, enum linear_mode mode, float *y,
-                 const float *x, int32_t n, enum activation act, bool gated) {
-    return be->ops->feed_forward(be, mode, y, x, n, &l->up, l->up_bias, &l->down, l->down_bias, act,
-                                 gated);
+                 const float *x, int32_t n, const struct norm_args *norm, enum activation act,
+                 bool gated) {
+    return be->ops->feed_forward(be, mode, y, x, n, norm, &l->up, l->up_bias, &l->down,
+                                 l->down_bias, act, gated);
+}
+
+static float *normed_rows(struct backend *be, const float *x, int32_t n, int32_t width,
+                          const struct norm_args *norm) {
+    float *y = op_floats((int64_t)n * width);
+    memcpy(y, x, (size_t)n * (size_t)width * sizeof *y);
+    if (norm) be->ops->norm(be, norm->kind, y, x, n, width, norm->weight, norm->bias, norm->eps);
+    return y;
 }
 
 static void composed(struct backend *be, const struct layer *l, enum linear_mode mode, float *y,
-                     const float *x, int32_t n, enum activation act) {
+                     const float *x, int32_t n, const struct norm_args *norm, enum activation act) {
     const int32_t ffn = l->down.cols;
+    float *normed = normed_rows(be, x, n, l->up.cols, norm);
     float *up = op_floats((int64_t)n * 2 * ffn), *activated = op_floats((int64_t)n * ffn);
-    be->ops->linear(be, LINEAR_STORE, up, x, n, &l->up, l->up_bias);
+    be->ops->linear(be, LINEAR_STORE, up, normed, n, &l->up, l->up_bias);
     be->ops->activate(be, act, true, activated, up, n, ffn);
     be->ops->linear(be, mode, y, activated, n, &l->down, l->down_bias);
-    free(up), free(activated);
+    free(up), free(activated), free(normed);
 }
 
 static void check(struct backend *be, const struct layer *l, int32_t n, enum activation act) {
     const int64_t size = (int64_t)n * l->down.rows;
     float *x = op_floats((int64_t)n * l->up.cols), *y = op_floats(size), *want = op_floats(size);
     memcpy(want, y, (size_t)size * sizeof *y);
-    for (int mode = LINEAR_STORE; mode <= LINEAR_ADD; mode++) {
-        assert_int_equal(fused(be, l, (enum linear_mode)mode, y, x, n, act, true), 0);
-        composed(be, l, (enum linear_mode)mode, want, x, n, act);
+    const struct norm_args *const norms[] = {NULL, &l->norms[0], &l->norms[1]};
+    for (int i = 0; i < 6; i++) {
+        enum linear_mode mode = i < 3 ? LINEAR_STORE : LINEAR_ADD;
+        assert_int_equal(fused(be, l, mode, y, x, n, norms[i % 3], act, true), 0);
+        composed(be, l, mode, want, x, n, norms[i % 3], act);
         op_same_bits(y, want, size, "feed_forward");
+    }
+    // Onto the stream that is normed, as a decoder's layer does.
+    memcpy(want, x, (size_t)size * sizeof *x);
+    composed(be, l, LINEAR_ADD, want, x, n, norms[1], act);
+    assert_int_equal(fused(be, l, LINEAR_ADD, x, x, n, norms[1], act, true), 0);
+    op_same_bits(x, want, size, "feed_forward in place");
+    free(x), free(y), free(want);
+}
+
+static void check_norm_linear(struct backend *be, const struct layer *l, int32_t n) {
+    const int64_t size = (int64_t)n * l->up.rows;
+    float *x = op_floats((int64_t)n * l->up.cols), *y = op_floats(size), *want = op_floats(size);
+    for (int i = 0; i < 2; i++) {
+        const struct norm_args *norm = &l->norms[i];
+        float *normed = normed_rows(be, x, n, l->up.cols, norm);
+        be->ops->linear(be, LINEAR_STORE, want, normed, n, &l->up, l->up_bias);
+        assert_int_equal(be->ops->norm_linear(be, y, x, n, norm, &l->up, l->up_bias), 0);
+        op_same_bits(y, want, size, "norm_linear");
+        free(normed);
     }
     free(x), free(y), free(want);
 }
@@ -84,7 +121,10 @@ static void test_same_bits_as_its_ops(void **state) {
         any = true;
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
             struct layer l = make_layer(be, &shapes[i]);
-            for (int32_t n = 1; n <= 8; n++) check(be, &l, n, ACT_SILU);
+            for (int32_t n = 1; n <= 8; n++) {
+                check(be, &l, n, ACT_SILU);
+                check_norm_linear(be, &l, n);
+            }
             for (int act = 0; i == 2 && act < ACT_COUNT; act++)
                 check(be, &l, 3, (enum activation)act);
             free_layer(be, &l);
@@ -101,7 +141,9 @@ static void declines(struct backend *be, const struct shape *s, int32_t n, bool 
     float *x = op_floats((int64_t)n * s->width), *y = op_floats((int64_t)n * s->width),
           *before = malloc((size_t)n * (size_t)s->width * sizeof *y);
     memcpy(before, y, (size_t)n * (size_t)s->width * sizeof *y);
-    assert_int_equal(fused(be, &l, LINEAR_ADD, y, x, n, ACT_SILU, gated), OP_DECLINED);
+    assert_int_equal(fused(be, &l, LINEAR_ADD, y, x, n, &l.norms[0], ACT_SILU, gated), OP_DECLINED);
+    if (n > 8 || !cpu_of(be)->fuses)
+        assert_int_equal(be->ops->norm_linear(be, y, x, n, &l.norms[0], &l.up, NULL), OP_DECLINED);
     op_same_bits(y, before, (int64_t)n * s->width, "declined");
     free(x), free(y), free(before);
     free_layer(be, &l);

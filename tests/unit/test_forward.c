@@ -286,12 +286,22 @@ static void test_a_fusion_may_decline(void **state) {
 }
 
 static int fake_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x,
-                             int32_t n, const struct weight *up, const float *up_bias,
-                             const struct weight *down, const float *down_bias, enum activation act,
-                             bool gated) {
+                             int32_t n, const struct norm_args *norm, const struct weight *up,
+                             const float *up_bias, const struct weight *down,
+                             const float *down_bias, enum activation act, bool gated) {
     if (n > 1) return OP_DECLINED;
-    return buf_addf(&script, "%s+act+%s:%s>%s%s*%d ", weight_name(up), weight_name(down),
-                    buffer_name(x), mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
+    return buf_addf(&script, "%s+%s+act+%s:%s>%s%s*%d ", norm ? norm_name(norm->weight) : "",
+                    weight_name(up), weight_name(down), buffer_name(x),
+                    mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
+}
+
+static int norm_linear_declines; // so many rows
+static int fake_norm_linear(struct backend *be, void *y, const void *x, int32_t n,
+                            const struct norm_args *norm, const struct weight *w,
+                            const float *bias) {
+    if (n == norm_linear_declines) return OP_DECLINED;
+    return buf_addf(&script, "%s+%s:%s>%s*%d ", norm_name(norm->weight), weight_name(w),
+                    buffer_name(x), buffer_name(y), n);
 }
 
 // The whole feed-forward at once goes before a part of it; where it declines, the part is asked.
@@ -301,9 +311,39 @@ static void test_a_fused_feed_forward(void **state) {
     model.n_layers = model.config.n_layers = 2;
     expect(1, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
               "n2:x>h*3 up:h>up*3 act down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 rope kv "
-              "attend1/0>att gather:x>rows gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 "
-              "up+act+down:h>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "attend1/0>att gather:x>rows gather:att>qkv o:qkv>+rows*1 reduce:rows "
+              "n2+up+act+down:rows>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
               "collect:logits>logits launch read:logits ");
+}
+
+// A norm goes with the linear behind it where the device takes both, unless the stream itself is
+// normed.
+static void test_a_norm_in_its_linear(void **state) {
+    ops.norm_linear = fake_norm_linear;
+    norm_linear_declines = 0;
+    expect(0, "angles embed>x n1+qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
+              "gather:att>qkv launch ");
+    buf_reset(&script);
+    norm_linear_declines = 3;
+    expect(0, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows "
+              "gather:att>qkv launch ");
+    buf_reset(&script);
+    norm_linear_declines = 0;
+    model.config.normed_residual = true;
+    expect(0, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
+              "gather:att>qkv launch ");
+}
+
+// The feed-forward of a parallel residual reads what attention has read, before either is added:
+// its norm stays an op of its own.
+static void test_fusions_of_a_parallel_residual(void **state) {
+    ops.norm_linear = fake_norm_linear;
+    ops.feed_forward = fake_feed_forward;
+    norm_linear_declines = 0;
+    model.config.parallel_residual = model.config.shared_norm = true;
+    expect(1, "angles embed>x n1+qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
+              "n1:rows>h*1 o:qkv>+rows*1 +up+act+down:h>+rows*1 reduce:rows nf:rows>rows*1 "
+              "head:rows>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_parallel_residual_reduces_once(void **state) { // GPT-J
@@ -418,6 +458,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_fusion_replaces_its_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_fusion_may_decline, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_fused_feed_forward, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_norm_in_its_linear, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fusions_of_a_parallel_residual, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_parallel_residual_reduces_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_post_norm_with_projected_embedding, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_norm_behind_the_embedding, set_up, tear_down),
