@@ -1,12 +1,12 @@
 // Caches in files: what was computed once outlives the cache, the server and kill -9; a file that is not what it should be
 // is said and not used; and what a user deletes is deleted there too.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const greedy = { temperature: 0, max_tokens: 24, logprobs: true };
 const talk = ['My name is Zora.', 'Hello!', 'What is 2 plus 3?', 'Tell me a joke.', 'Thank you.', 'What is my name?'];
@@ -114,6 +114,35 @@ test('a file that has been damaged, or is of another configuration, is said, rem
     assert.equal((await again.say({ ids: [300] }, { sampling: { max_tokens: 1 } })).done.cache.refused, undefined);
     await server.stop('SIGKILL');
     assert.deepEqual(files(options.snapshots), [], reason);
+  }
+});
+
+// The bytes of the cache have one format either way (kv_dtype), and other values.
+test('a file that was computed in another format than the server computes in is said and not used', async (t) => {
+  const probe = spawnSync(parley, ['score', '--model', path.join(root, 'configs/demo-model'), '--ids', '1', '--logits', '/dev/null', '--compute-dtype', 'bf16']);
+  if (/AVX512-BF16 or AMX/.test(probe.stderr)) return t.skip('this processor has neither AVX512-BF16 nor AMX');
+  for (const [was, is] of [['f32', 'bf16'], ['bf16', 'f32'], ['f32', 'auto'], ['auto', 'bf16']]) {
+    const options = place(t);
+    const start = (compute, ...more) => Server.start(t, { ...options, args: [...options.args, ...more, '--compute-dtype', compute] });
+    let server = await start(was);
+    const follower = await Follower.open(await server.connect(), { sampling: greedy });
+    for (const line of talk.slice(0, -1)) await follower.say(line);
+    await server.stop();
+    assert.equal(files(options.snapshots).length, 1);
+    server = await start(is, '--threads', '1'); // whose number changes no bit
+    const alike = was === 'auto'; // which is bf16 here
+    const again = await Follower.attach(await server.connect(), follower.session, 0);
+    const { done, ids, logprobs } = await again.say(talk.at(-1));
+    assert.deepEqual([done.cache.source, done.cache.refused], alike ? ['snapshot', undefined] : ['recomputed', 'backend'], `${was} met by ${is}`);
+    // It is what a session says that has computed the same log here.
+    const log = [];
+    for (let turn = 0; turn < talk.length; turn++) {
+      const { input_ids: input, tokens } = await again.client.ask({ type: 'turn.get', session: follower.session, turn });
+      log.push(...input, ...(turn < talk.length - 1 ? tokens.map(({ id }) => id) : []));
+    }
+    const straight = await (await Follower.open(again.client, { sampling: greedy })).say({ ids: log });
+    assert.deepEqual([ids, logprobs], [straight.ids, straight.logprobs], `${was} met by ${is}`);
+    await server.stop('SIGKILL');
   }
 });
 
