@@ -151,9 +151,9 @@ static int switch_to_wal(struct store_db *db, struct err *err) {
     return rc;
 }
 
-static int quick_check(struct store_db *db, struct err *err) {
+static int check(struct store_db *db, const char *pragma, struct err *err) {
     sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(db->sql, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
+    if (sqlite3_prepare_v2(db->sql, pragma, -1, &s, NULL) != SQLITE_OK)
         return store_db_error(db, err);
     int rc = 0;
     const char *verdict =
@@ -164,6 +164,18 @@ static int quick_check(struct store_db *db, struct err *err) {
         rc = err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, verdict);
     sqlite3_finalize(s);
     return rc;
+}
+
+// All of it where that takes a moment. A check reads the file from end to end, and a start must not
+// take the longer the more has ever been said: of a large one the table of sessions is looked at,
+// and damage elsewhere is found, and said, where it is read (`sessions doctor` looks at all of it).
+#define CHECK_ALL_BYTES (INT64_C(64) << 20)
+static int quick_check(struct store_db *db, struct err *err) {
+    struct stat st;
+    if (is_memory(db->path) || stat(db->path, &st) < 0 || st.st_size <= CHECK_ALL_BYTES)
+        return check(db, "PRAGMA quick_check(1)", err);
+    TRY(check(db, "PRAGMA quick_check('models')", err));
+    return check(db, "PRAGMA quick_check('sessions')", err);
 }
 
 // SQLite opens a file without write permission for reading only, and says so at the first write:

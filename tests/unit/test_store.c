@@ -154,6 +154,37 @@ static void broken_files_are_named(void **state) {
     end_closed();
 }
 
+static int64_t bytes_read(void) {
+    char line[64];
+    long long n = -1;
+    FILE *f = fopen("/proc/self/io", "r");
+    if (f && fgets(line, sizeof line, f)) sscanf(line, "rchar: %lld", &n);
+    if (f) fclose(f);
+    return n;
+}
+
+// Ready again in two seconds, however much has ever been said: a start does not read all of it.
+static void a_large_file_is_not_read_through(void **state) {
+    struct stat st;
+    start_closed();
+    with_sql("INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, text, seq, "
+             "seq_reserved) SELECT 1, 0, 1000, zeroblob(80000000), x'', x'', x'', 1, 1");
+    assert_int_equal(stat(fx.path, &st), 0);
+    assert_true(st.st_size > 80000000);
+    int64_t before = bytes_read();
+    fx_open();
+    assert_in_range(bytes_read() - before, 0, 4 << 20);
+    fx_open_session(1, "another");
+    sessions_close(fx.ss);
+    fx.ss = NULL;
+    fx_forget_clients();
+    // What it does look at is still found.
+    with_sql("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET rootpage = 1 WHERE name = "
+             "'sessions'");
+    expect_refused(E_CORRUPT, "damaged");
+    end_closed();
+}
+
 static void an_empty_file_is_a_new_database(void **state) {
     start_closed();
     fx_remove_files();
@@ -514,6 +545,7 @@ int main(void) {
         cmocka_unit_test(foreign_and_newer_databases_are_left_alone),
         cmocka_unit_test(broken_files_are_named),
         cmocka_unit_test(an_empty_file_is_a_new_database),
+        cmocka_unit_test(a_large_file_is_not_read_through),
         cmocka_unit_test(unreachable_places_are_named),
         cmocka_unit_test(a_read_only_file_is_named),
         cmocka_unit_test(a_folder_for_reading_only_is_read),
