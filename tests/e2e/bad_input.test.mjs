@@ -118,8 +118,9 @@ test('unknown, closed, taken and busy sessions; lengths that cannot be', () => u
   isError(await client.ask({ type: 'turn.start', session: 'nobody', input: { content: 'x' } }), 'session_not_found');
   const author = await Follower.open(client, { session: 'taken' });
   isError(await client.ask({ type: 'session.open', session: 'taken' }), 'session_exists', 'taken');
-  const turn = await author.start('Tell me a story.', { sampling: { max_tokens: 100, ignore_eos: true } });
-  isError(await client.ask({ type: 'turn.start', session: 'taken', input: { content: 'x' } }), 'session_busy', 'running');
+  const [turn, busy] = await Promise.all([author.start('Tell me a story.', { sampling: { max_tokens: 100, ignore_eos: true } }),
+    client.ask({ type: 'turn.start', session: 'taken', input: { content: 'x' } })]);
+  isError(busy, 'session_busy', 'running');
   await author.done(turn);
   assert.equal((await client.ask({ type: 'session.close', session: 'taken' })).type, 'session.closed');
   isError(await client.ask({ type: 'turn.start', session: 'taken', input: { content: 'x' } }), 'session_closed', 'closed');
