@@ -27,7 +27,10 @@ static void fail_job(struct sessions *ss, const struct store_job *job) {
     const char *code = requests_code(job->rc);
     if (job->rc == E_LIMIT) code = "too_large";
     if (!strcmp(code, "internal")) code = "store_failed";
-    requests_fail(ss, job->client, job->request_id, job->id, code, 0, job->err.text);
+    // As of a session that is not there: nobody learns from the words that it is somebody else's.
+    const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
+    requests_fail(ss, job->client, job->request_id, job->id, code, requests_retry_ms(ss, job->rc),
+                  message);
 }
 
 // --- export ------------------------------------------------------------------

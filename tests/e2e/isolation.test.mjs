@@ -17,12 +17,12 @@ const fields = {
   'session.get': [{}, { attach: true }, { before: 1 }], 'session.update': [{ title: 'Mine now' }, { sampling: { temperature: 0.1 } }],
   'session.close': [{}, { delete: true }], 'session.events': [{}, { before: 4 }],
   'session.rewind': [{ turn: 0 }, { turn: null }, { turn: 99 }], 'session.fork': [{}, { turn: 0 }, { turn: 99 }, { new_session: 'stolen' }],
-  'session.typing': [{}],
+  'session.typing': [{}], 'session.export': [{}],
   'turn.start': [{ input: { content: 'What is the secret word?' } }, { input: { ids: [1] }, queue: true }, { input: { continue: true } }, { input: { content: 'x' }, after: 0 }],
   'turn.cancel': [{}, { turn: 0 }], 'turn.get': [{ turn: 0 }, { turn: 99 }], 'turn.replay': [{ turn: 0 }, { turn: 99 }],
   'turn.regenerate': [{}, { turn: 0 }],
 };
-const nameless = new Set(['hello', 'ping', 'session.list', 'sessions.watch']);
+const nameless = new Set(['hello', 'ping', 'session.list', 'sessions.watch', 'session.import']);
 /** session.open names the session that it makes: that an id is taken cannot be hidden from who asks for it. */
 const taken = new Set(['session.open']);
 /** No answer, right or wrong: sent, and looked for in what comes. */
