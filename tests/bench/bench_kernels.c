@@ -278,6 +278,7 @@ static void forward(struct backend *be, const struct model *m, const struct batc
     const struct shape *s = m->s;
     const struct backend_ops *ops = be->ops;
     int32_t n = b->n_rows;
+    const struct norm_args norm = {NORM_RMS, m->ones, NULL, 1e-5f};
     ops->step_begin(be, b, &b);
     ops->embed(be, f->x, b, &m->head, 1);
     ops->rope_angles(be, f->angles, b, m->inv_freq, s->head_dim, 1);
@@ -288,12 +289,17 @@ static void forward(struct backend *be, const struct model *m, const struct batc
                                    .n_kv_heads = s->kv_heads,
                                    .head_dim = s->head_dim,
                                    .scale = 1 / sqrtf((float)s->head_dim)};
-        ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
-        ops->linear(be, LINEAR_STORE, f->qkv, f->h, n, &l->qkv, NULL);
+        if (ops->norm_linear(be, f->qkv, f->x, n, &norm, &l->qkv, NULL) == OP_DECLINED) {
+            ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
+            ops->linear(be, LINEAR_STORE, f->qkv, f->h, n, &l->qkv, NULL);
+        }
         ops->qkv_finish(be, ROPE_HALF, f->qkv, &m->kv, b, i, s->heads, s->head_dim, f->angles, NULL,
                         NULL, 0);
         ops->attention(be, f->attn, f->qkv, &m->kv, b, &a);
         ops->linear(be, LINEAR_ADD, f->x, f->attn, n, &l->out, NULL);
+        if (ops->feed_forward(be, LINEAR_ADD, f->x, f->x, n, &norm, &l->gate_up, NULL, &l->down,
+                              NULL, ACT_SILU, true) != OP_DECLINED)
+            continue;
         ops->norm(be, NORM_RMS, f->h, f->x, n, s->width, m->ones, NULL, 1e-5f);
         ops->linear(be, LINEAR_STORE, f->up, f->h, n, &l->gate_up, NULL);
         ops->activate(be, ACT_SILU, true, f->act, f->up, n, s->ffn);
