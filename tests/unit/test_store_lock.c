@@ -61,6 +61,7 @@ static void a_link_to_the_database_is_the_database(void **state) {
     metrics_free(fx.metrics);
     fx.metrics = kept;
     sessions_close(first);
+    fx.ss = NULL;
     fx_forget_clients();
     fx.o.durable = DURABLE_DELTA;
     fx_open();
