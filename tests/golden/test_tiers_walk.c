@@ -90,7 +90,8 @@ static void start(struct engine *e, uint64_t id) {
     struct player *p = &players[id - 1];
     struct err err = {0};
     if (p->turn) return;
-    if (p->n_log > LOG - 60 || below(6) == 0) p->n_log = below((uint32_t)p->n_log + 1); // rewind
+    if (p->n_log > LOG - 60 || below(6) == 0) // rewind
+        p->n_log = below((uint32_t)(p->n_log < LOG - 60 ? p->n_log : LOG - 60) + 1);
     int64_t n_input = 1 + below(24);
     random_log(e, p->log + p->n_log, n_input);
     p->memory_len = below(20) == 0 ? 24 : 56; // now and then the window changes
