@@ -154,7 +154,7 @@ int32_t instance_hint_tokens(const struct instance *in);
 int32_t instance_n_stepping(const struct instance *in); // running turns that do not wait
 // park.c
 // Makes places in the pool: the least recently used idle sequence parks or is given up. WAIT: it is
-// being copied; ask again after the next round. NONE: no idle sequence is left.
+// being copied, or gives way; ask again after the next round. NONE: no idle sequence is left.
 enum evicted { EVICT_NONE, EVICT_DONE, EVICT_WAIT };
 enum evicted instance_evict(struct instance *in);
 // The cache of a sequence without a turn goes, wherever it is, and ENGINE_RELEASED is said. It may

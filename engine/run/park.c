@@ -248,7 +248,7 @@ enum evicted instance_evict(struct instance *in) {
         park_now(in, s);
         return EVICT_DONE;
     }
-    if (!oldest) return EVICT_NONE;
+    if (!oldest) return instance_hints_give_way(in) ? EVICT_WAIT : EVICT_NONE;
     if (!tiers_on(&in->tiers) || oldest->park_refused) {
         sched_idle_remove(&in->sched, &oldest->idle);
         instance_give_up(in, oldest, RELEASE_PRESSURE);

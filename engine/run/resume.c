@@ -161,6 +161,16 @@ void instance_not_warm(struct instance *in, struct sequence *s) {
     s->warm_until_us = 0;
 }
 
+bool instance_hints_give_way(struct instance *in) {
+    struct resume *r;
+    bool any = false;
+    DL_FOREACH(in->resuming, r) {
+        if (r->sequence->turn || r->sequence->ring.n_held == 0) continue;
+        any = r->gives_way = true;
+    }
+    return any;
+}
+
 void instance_resume_abort(struct instance *in, struct sequence *s) {
     if (!s->resume) return;
     if (in->tiers.copying == s)
@@ -461,6 +471,13 @@ static int go_on(struct instance *in, struct resume *r, int64_t until) {
     return MORE;
 }
 
+static void give_way(struct instance *in, struct resume *r) {
+    if (r->source == CACHE_HOST)
+        instance_resume_abort(in, r->sequence); // it stays parked
+    else
+        instance_give_up(in, r->sequence, RELEASE_PRESSURE);
+}
+
 // It cannot be brought back, and stays what it was.
 static void cannot(struct instance *in, struct resume *r, int rc) {
     bool file = r->source == CACHE_SNAPSHOT;
@@ -482,6 +499,10 @@ bool instance_resume(struct instance *in) {
                                                  : LEAST_SLICE_US;
     int64_t until = clock_mono_us(in->emit.clock) + slice;
     DL_FOREACH_SAFE(in->resuming, r, next) {
+        if (r->gives_way && !r->sequence->turn) {
+            give_way(in, r);
+            continue;
+        }
         int rc = go_on(in, r, until);
         if (rc == E_DEVICE) atomic_store(&in->load.device_lost, true);
         if (rc < 0)

@@ -23,6 +23,7 @@ struct resume {
     int64_t n;                // tokens that will be there
     int32_t *slots;           // (n_slots) of the ring, in the order in which they are copied
     int32_t n_slots, at;      // copied up to here
+    bool gives_way;           // on a hint, and running turns want its blocks
     struct snapshot_job *job; // a thread is reading; NULL: all there is is in host memory
     int64_t began_us;
     struct resume *prev, *next;
@@ -38,6 +39,9 @@ struct sequence_shape instance_image_shape(const struct instance *in, const stru
 // blocks that are neither held nor promised.
 void instance_warm(struct instance *in, struct sequence *s);
 void instance_not_warm(struct instance *in, struct sequence *s);
+// A running turn wants blocks and no idle sequence has any: caches that come back on a hint, and
+// are in nobody's list yet, go where they were, in instance_resume. False: there are none.
+bool instance_hints_give_way(struct instance *in);
 // Whether what is on its way is all of it the beginning of this log, as this turn's window sees it.
 bool instance_resume_serves(const struct sequence *s, const struct sequence_shape *shape,
                             const int32_t *ids, int64_t n_ids);

@@ -203,6 +203,50 @@ static void test_a_hint_brings_it_back(void **state) {
     engine_close(e);
 }
 
+// What a hint brings back is in nobody's list until it is there: a turn that was admitted gets its
+// blocks all the same, and the session stays parked.
+static void test_a_hint_gives_way(void **state) {
+    static struct outcome o;
+    int32_t log[130], other[100];
+    if (strcmp(test_device(), "cpu")) skip(); // its copies are over too soon
+    struct engine *e = tiered(*state, 16, 22, 200), *calm = tiered(*state, 16, 200, 0);
+    slow_down(e);
+    seed = 14;
+    random_log(e, log, 130);
+    random_log(e, other, 100);
+    struct engine_turn t = turn_for(e, 1, log, 100, 0, 4);
+    t.score_only = true;
+    run_turn(e, &t, &o);
+    engine_sequence_park(e, 1);
+    assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
+    engine_sequence_warm(e, 1);
+    copying.waited_for = true;
+    for (int i = 0; i < 3; i++) assert_true(engine_round(e));
+    assert_true(copying.load);
+    assert_true(e->instance.pool.n_free < 12);
+    t = turn_for(e, 2, other, 90, 0, 4); // 12 blocks
+    t.sampling.max_tokens = 5;
+    run_turn(e, &t, &o);
+    assert_int_equal(o.finish, FINISH_LENGTH);
+    assert_int_equal(e->instance.tiers.n_parked, 1);
+    assert_int_equal(e->instance.n_warm, 0);
+    copying.waited_for = false;
+    release(e, 2);
+    t = turn_for(e, 1, log, 130, 0, 4);
+    t.n_input = 30;
+    t.sampling.max_tokens = 5;
+    run_turn(e, &t, &o);
+    assert_int_equal(o.source, CACHE_HOST);
+    struct engine_turn c = turn_for(calm, 1, log, 130, 0, 4);
+    static struct outcome alone;
+    c.sampling.max_tokens = 5;
+    run_turn(calm, &c, &alone);
+    assert_memory_equal(o.ids, alone.ids, 5 * sizeof *o.ids);
+    assert_memory_equal(o.logprobs, alone.logprobs, 5 * sizeof *o.logprobs);
+    engine_close(calm);
+    engine_close(e);
+}
+
 // --- a turn comes while its cache is copied
 // ------------------------------------------------------------------------------------------------
 
@@ -300,6 +344,7 @@ int main(void) {
         {"fixture: the cheapest way", test_the_cheapest_way, NULL, NULL, (void *)models[0]},
         {"fixture: a hint brings it back", test_a_hint_brings_it_back, NULL, NULL,
          (void *)models[0]},
+        {"fixture: a hint gives way", test_a_hint_gives_way, NULL, NULL, (void *)models[0]},
         {"fixture: copied while it goes on", test_copied_while_it_goes_on, NULL, NULL,
          (void *)models[0]},
         {"fixture: the oldest goes first", test_the_oldest_goes_first, NULL, NULL,
