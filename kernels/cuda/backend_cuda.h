@@ -94,5 +94,8 @@ void cuda_idle_release(struct cuda_backend *cuda);
 int cuda_idle_time(struct backend *be, bool on, double *median_us);
 
 struct cuda_kv cuda_kv_of(const struct kv_store *kv);
+// A block's parts of some layers: `rows` of `width` bytes, a pitch apart on either side.
+int cuda_kv_copy_rows(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                      size_t rows, enum cudaMemcpyKind kind, cudaStream_t stream);
 
 extern const struct backend_ops cuda_ops;

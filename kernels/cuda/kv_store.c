@@ -71,17 +71,28 @@ void cuda_kv_store_release(struct backend *be, struct kv_store *kv) {
     kv->data = NULL;
 }
 
+// One call, unless the arena has 2 GiB and more for a layer: that is more than a pitch may be.
+int cuda_kv_copy_rows(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
+                      size_t rows, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    if (dst_pitch <= INT32_MAX && src_pitch <= INT32_MAX)
+        return cuda_check(
+            cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, kind, stream),
+            "cudaMemcpy2DAsync");
+    for (size_t i = 0; i < rows; i++)
+        CUDA_TRY(cudaMemcpyAsync((char *)dst + i * dst_pitch, (const char *)src + i * src_pitch,
+                                 width, kind, stream));
+    return 0;
+}
+
 int cuda_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src) {
     if (dst < 0 || dst >= kv->n_blocks || src < 0 || src >= kv->n_blocks) return E_INVAL;
     if (dst == src) return 0;
     CUDA_TRY(cudaSetDevice(cuda_of(be)->device)); // as in cuda_step_begin
     struct cuda_kv c = cuda_kv_of(kv);
     char *base = kv->data;
-    CUDA_TRY(cudaMemcpy2DAsync(base + (size_t)dst * c.block_bytes, c.layer_bytes,
-                               base + (size_t)src * c.block_bytes, c.layer_bytes, c.block_bytes,
-                               (size_t)kv->n_layers, cudaMemcpyDeviceToDevice,
-                               cuda_of(be)->stream));
-    return 0;
+    return cuda_kv_copy_rows(base + (size_t)dst * c.block_bytes, c.layer_bytes,
+                             base + (size_t)src * c.block_bytes, c.layer_bytes, c.block_bytes,
+                             (size_t)kv->n_layers, cudaMemcpyDeviceToDevice, cuda_of(be)->stream);
 }
 
 // In host memory a block is layer after layer, without what lies between them in the arena.
@@ -98,9 +109,9 @@ static int copy_blocks(struct backend *be, const struct kv_store *kv, void *cons
     bool save = kind == cudaMemcpyDeviceToHost;
     for (int32_t i = 0; i < n; i++) {
         char *block = (char *)kv->data + (size_t)blocks[i] * c.block_bytes;
-        CUDA_TRY(cudaMemcpy2DAsync(save ? host[i] : block, save ? c.block_bytes : c.layer_bytes,
-                                   save ? block : host[i], save ? c.layer_bytes : c.block_bytes,
-                                   c.block_bytes, (size_t)kv->n_layers, kind, cuda->copy_stream));
+        TRY(cuda_kv_copy_rows(save ? host[i] : block, save ? c.block_bytes : c.layer_bytes,
+                              save ? block : host[i], save ? c.layer_bytes : c.block_bytes,
+                              c.block_bytes, (size_t)kv->n_layers, kind, cuda->copy_stream));
     }
     CUDA_TRY(cudaEventRecord(cuda->copied, cuda->copy_stream));
     cuda->copying = true;
@@ -131,6 +142,8 @@ int cuda_kv_copies_done(struct backend *be, bool wait) {
 void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free) {
     if (!is_free || cudaSetDevice(cuda_of(be)->device) != cudaSuccess) return;
     struct cuda_kv c = cuda_kv_of(kv);
-    (void)cudaMemset2DAsync((char *)kv->data + (size_t)block * c.block_bytes, c.layer_bytes, 0xff,
-                            c.block_bytes, (size_t)kv->n_layers, cuda_of(be)->stream);
+    char *base = (char *)kv->data + (size_t)block * c.block_bytes;
+    for (int32_t i = 0; i < kv->n_layers; i++)
+        (void)cudaMemsetAsync(base + (size_t)i * c.layer_bytes, 0xff, c.block_bytes,
+                              cuda_of(be)->stream);
 }
