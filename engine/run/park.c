@@ -170,7 +170,7 @@ static struct sequence *next_to_save(struct instance *in, int64_t now) {
     struct sched_idle *head = &in->sched.idle;
     for (struct sched_idle *i = head->next; i != head; i = i->next) {
         struct sequence *s = sequence_of(i);
-        if (s->ring.n_held == 0) continue;
+        if (s->ring.n_held == 0 || s->resume) continue;
         if (s->warm_until_us && s->warm_until_us <= now) instance_park_ask(in, s, true);
         if (s->park_asked) return s;
         if (s->image_state == IMAGE_WHOLE)
@@ -241,6 +241,7 @@ enum evicted instance_evict(struct instance *in) {
             sched_idle_remove(&in->sched, i);
             continue;
         }
+        if (s->resume) continue; // its turn is queued, and what it holds is not there yet
         if (!oldest) oldest = s;
         if (!tiers_on(&in->tiers)) break;
         if (s->image_state != IMAGE_WHOLE || s == in->tiers.copying) continue;

@@ -161,11 +161,17 @@ void instance_not_warm(struct instance *in, struct sequence *s) {
     s->warm_until_us = 0;
 }
 
+// Its turn has been admitted, and promised the blocks; not so one that waits in the queue.
+static bool has_admitted(const struct resume *r) {
+    const struct turn *t = r->sequence->turn;
+    return t && t->sched.state != SCHED_QUEUED;
+}
+
 bool instance_hints_give_way(struct instance *in) {
     struct resume *r;
     bool any = false;
     DL_FOREACH(in->resuming, r) {
-        if (r->sequence->turn || r->sequence->ring.n_held == 0) continue;
+        if (has_admitted(r) || r->sequence->ring.n_held == 0) continue;
         any = r->gives_way = true;
     }
     return any;
@@ -499,7 +505,7 @@ bool instance_resume(struct instance *in) {
                                                  : LEAST_SLICE_US;
     int64_t until = clock_mono_us(in->emit.clock) + slice;
     DL_FOREACH_SAFE(in->resuming, r, next) {
-        if (r->gives_way && !r->sequence->turn) {
+        if (r->gives_way && !has_admitted(r)) {
             give_way(in, r);
             continue;
         }

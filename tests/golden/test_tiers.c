@@ -232,6 +232,7 @@ static void test_a_hint_gives_way(void **state) {
     assert_int_equal(e->instance.n_warm, 0);
     copying.waited_for = false;
     release(e, 2);
+    e->instance.tiers.prefill_rate = 1e-12; // copies that waited have cost much
     t = turn_for(e, 1, log, 130, 0, 4);
     t.n_input = 30;
     t.sampling.max_tokens = 5;
@@ -243,6 +244,67 @@ static void test_a_hint_gives_way(void **state) {
     run_turn(calm, &c, &alone);
     assert_memory_equal(o.ids, alone.ids, 5 * sizeof *o.ids);
     assert_memory_equal(o.logprobs, alone.logprobs, 5 * sizeof *o.logprobs);
+    engine_close(calm);
+    engine_close(e);
+}
+
+// A turn is queued while its cache comes back on a hint: it is in the list of those that may be
+// evicted then, and must not be, with blocks that are being filled.
+static void test_a_queued_turn_on_its_way(void **state) {
+    static struct outcome two[2], alone;
+    static struct engine_event ev;
+    int32_t log[130], other[100];
+    if (strcmp(test_device(), "cpu")) skip(); // its copies are over too soon
+    struct engine *e = tiered(*state, 16, 40, 200), *calm = tiered(*state, 16, 200, 0);
+    slow_down(e);
+    copying.waited_for = false;
+    seed = 15;
+    random_log(e, log, 130);
+    random_log(e, other, 100);
+    struct engine_turn t = turn_for(e, 1, log, 100, 0, 4);
+    t.score_only = true;
+    run_turn(e, &t, &two[0]);
+    engine_sequence_park(e, 1);
+    assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
+    t = turn_for(e, 3, other, 60, 0, 4);
+    t.score_only = true;
+    run_turn(e, &t, &two[0]);
+    copying.waited_for = true;
+    engine_sequence_park(e, 3); // under way
+    for (int i = 0; i < 2; i++) assert_true(engine_round(e));
+    assert_true(copying.save);
+    engine_sequence_warm(e, 1); // has its blocks, and waits for that
+    for (int i = 0; i < 2; i++) assert_true(engine_round(e));
+    assert_int_equal(e->instance.pool.n_free, 40 - 8 - 13);
+    memset(two, 0, sizeof two);
+    t = turn_for(e, 2, other, 100, 0, 4);
+    t.sampling.max_tokens = 120;
+    submit(e, &t);
+    assert_true(engine_round(e));
+    t = turn_for(e, 1, log, 130, 0, 4);
+    t.n_input = 30;
+    t.sampling.max_tokens = 5;
+    submit(e, &t);
+    for (int i = 0; i < 2000 && !(two[0].done && two[1].done); i++) {
+        if (i == 200) copying.waited_for = false;
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1) {
+            if (ev.sequence <= 2 && ev.kind != ENGINE_PARKED && ev.kind != ENGINE_RELEASED)
+                outcome_take(&two[ev.sequence - 1], &ev);
+        }
+    }
+    assert_int_equal(two[0].finish, FINISH_LENGTH);
+    assert_int_equal(two[1].finish, FINISH_LENGTH);
+    for (uint64_t s = 1; s <= 2; s++) {
+        t = turn_for(calm, s, s == 1 ? log : other, s == 1 ? 130 : 100, 0, 4);
+        t.sampling.max_tokens = s == 1 ? 5 : 120;
+        run_turn(calm, &t, &alone);
+        assert_memory_equal(two[s - 1].ids, alone.ids, (size_t)alone.n * sizeof *alone.ids);
+    }
+    for (uint64_t s = 1; s <= 3; s++) engine_sequence_release(e, s);
+    for (int i = 0; i < 5; i++) assert_true(engine_round(e));
+    assert_int_equal(e->instance.tiers.n_parked, 0);
+    assert_int_equal(e->instance.pool.n_free, 40);
     engine_close(calm);
     engine_close(e);
 }
@@ -345,6 +407,8 @@ int main(void) {
         {"fixture: a hint brings it back", test_a_hint_brings_it_back, NULL, NULL,
          (void *)models[0]},
         {"fixture: a hint gives way", test_a_hint_gives_way, NULL, NULL, (void *)models[0]},
+        {"fixture: a queued turn on its way", test_a_queued_turn_on_its_way, NULL, NULL,
+         (void *)models[0]},
         {"fixture: copied while it goes on", test_copied_while_it_goes_on, NULL, NULL,
          (void *)models[0]},
         {"fixture: the oldest goes first", test_the_oldest_goes_first, NULL, NULL,
