@@ -52,7 +52,8 @@ int store_lock_visit(struct store_db *db, struct err *err) {
     if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
         return err_set(err, E_LIMIT, "the database's path is too long");
     db->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return db->lock_fd < 0 ? err_errno(err, "%s", path) : 0;
+    return db->lock_fd < 0 ? err_errno(err, "%s: no lock file can be opened beside it", db->path)
+                           : 0;
 }
 
 // The database itself as well, for those who came to it by another name of the same file, or after

@@ -331,7 +331,7 @@ test('a database that is locked, of somebody else, corrupt, newer, in a folder t
   cpSync(db, torn);
   truncateSync(torn, 4096);
   await refused(start(torn), torn);
-  await refused(start('/nonexistent/folder/parley.db'), '/nonexistent/folder/parley.db');
+  await refused(start('/nonexistent/folder/parley.db'), '/nonexistent/folder/parley.db: '); // the file, not its lock
   await refused(start(folder), folder);
   const again = await Server.start(t, { model: tiny, db, args: unlimited });
   const reader = await Follower.attach(await again.connect(), follower.session);
