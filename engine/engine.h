@@ -150,7 +150,7 @@ struct engine_turn {
 // this shape can never fit the pool.
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err);
 // After E_BUSY: how long until a place is likely to be free for this one, in microseconds: by how
-// far apart turns have ended of late, behind those who have been told a time before.
+// long all of them have stayed taken of late, behind those who have been told a time before.
 int64_t engine_retry_us(struct engine *e);
 // Ends the turn within one step, whatever it waits for; its ENGINE_DONE says "cancelled". Unknown:
 // ignored.

@@ -95,7 +95,7 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     if (ev->kind == ENGINE_DONE) {
         w->active = false;
         e->n_active--;
-        turnover_ended(&e->turnover, ev->time_us, e->n_active >= e->instance.opt.max_running);
+        turnover_ended(&e->turnover, ev->time_us);
         w->park_sent = false;
         if (ev->blocks == 0 && !ev->parked) forget(e, w);
     } else if (ev->kind == ENGINE_PARKED) {
@@ -162,13 +162,17 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
     return check_log(e, t, err);
 }
 
+static int32_t n_places(const struct engine *e) {
+    return e->instance.opt.max_running + e->max_queued;
+}
+
 static int check_room(const struct engine *e, const struct engine_turn *t, const struct owned *w,
                       struct err *err) {
     if (e->stopped) return err_set(err, E_CLOSED, "the engine is shutting down");
     if (atomic_load(&e->instance.load.device_lost))
         return err_set(err, E_DEVICE, "the device failed; nothing runs until the server restarts");
     if (w && w->active) return err_set(err, E_BUSY, "a turn of this sequence is under way");
-    if (e->n_active >= e->instance.opt.max_running + e->max_queued) {
+    if (e->n_active >= n_places(e)) {
         return err_set(err, E_BUSY, "%d turns run and %d wait: the queue is full",
                        e->instance.opt.max_running, e->max_queued);
     }
@@ -212,13 +216,13 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     w->turn = turn->turn;
     w->active = true;
     w->cancel_sent = false;
-    e->n_active++;
+    if (++e->n_active == n_places(e)) turnover_filled(&e->turnover, clock_mono_us(e->clock));
     turn->ids = NULL;
     return 0;
 }
 
 int64_t engine_retry_us(struct engine *e) {
-    return turnover_promise(&e->turnover, clock_mono_us(e->clock));
+    return turnover_promise(&e->turnover, clock_mono_us(e->clock), n_places(e));
 }
 
 // --- cancel, release, events

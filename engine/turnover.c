@@ -3,20 +3,27 @@
 
 #define NEWEST 0.2 // the last one's part of the mean
 
-void turnover_ended(struct turnover *t, int64_t now_us, bool full) {
-    double apart = (double)(now_us - t->ended_us);
-    if (t->full) t->apart_us += t->apart_us > 0 ? NEWEST * (apart - t->apart_us) : apart;
-    t->ended_us = now_us;
-    t->full = full;
-    if (t->n_promised > 0) t->n_promised--;
+void turnover_filled(struct turnover *t, int64_t now_us) {
+    t->full_us = now_us;
 }
 
-int64_t turnover_promise(struct turnover *t, int64_t now_us) {
-    double apart = t->apart_us > 0 ? t->apart_us : TURNOVER_UNKNOWN_US;
-    double since = t->full ? (double)(now_us - t->ended_us) : 0;
-    // The next end is overdue where turns have become longer: then that is how long they take.
-    double next = since > apart ? since : apart;
-    double wait = next * ++t->n_promised;
-    if (wait > TURNOVER_MOST_US) return TURNOVER_MOST_US;
-    return wait > TURNOVER_LEAST_US ? (int64_t)wait : TURNOVER_LEAST_US;
+void turnover_ended(struct turnover *t, int64_t now_us) {
+    if (!t->full_us) return;
+    // Ended before the last place was taken, and heard of only now: not for a moment.
+    double stayed = now_us > t->full_us ? (double)(now_us - t->full_us) : 0;
+    t->stays_us += t->stays_us > 0 ? NEWEST * (stayed - t->stays_us) : stayed;
+    t->full_us = 0;
+}
+
+int64_t turnover_promise(struct turnover *t, int64_t now_us, int32_t n_places) {
+    double stays = t->stays_us > 0 ? t->stays_us : TURNOVER_UNKNOWN_US;
+    double since = t->full_us ? (double)(now_us - t->full_us) : 0;
+    // Overdue where turns have become longer: then that is how long they take.
+    double next = since > stays ? since : stays;
+    if (next < TURNOVER_LEAST_US) next = TURNOVER_LEAST_US;
+    double wait = next + (t->promised_us > now_us ? (double)(t->promised_us - now_us) : 0);
+    if (wait > next * n_places) wait = next * n_places;
+    if (wait > TURNOVER_MOST_US) wait = TURNOVER_MOST_US;
+    t->promised_us = now_us + (int64_t)wait;
+    return (int64_t)wait;
 }

@@ -6,65 +6,90 @@
 // cmocka.h needs the three above.
 #include <cmocka.h>
 
-static void nothing_is_known_at_first(void **state) {
-    struct turnover t = {0};
-    assert_int_equal(turnover_promise(&t, 1000000), TURNOVER_UNKNOWN_US);
-    assert_int_equal(turnover_promise(&t, 1000000), 2 * TURNOVER_UNKNOWN_US);
-    turnover_ended(&t, 2000000, true); // one end says nothing about the next
-    assert_int_equal(turnover_promise(&t, 2000000), 2 * TURNOVER_UNKNOWN_US);
+enum { PLACES = 8 };
+static struct turnover t;
+static int64_t now;
+
+static int setup(void **state) {
+    t = (struct turnover){0};
+    now = 1000000;
+    return 0;
 }
 
-static void each_is_told_another_place(void **state) {
-    struct turnover t = {0};
-    int64_t now = 0;
-    for (int i = 0; i < 20; i++) turnover_ended(&t, now += 300000, true);
-    for (int i = 1; i <= 10; i++) assert_int_equal(turnover_promise(&t, now), i * 300000);
-    for (int i = 0; i < 4; i++) turnover_ended(&t, now += 300000, true); // the first four have come
-    assert_int_equal(turnover_promise(&t, now), 7 * 300000);
-    for (int i = 0; i < 50; i++) turnover_ended(&t, now += 300000, true);
-    assert_int_equal(turnover_promise(&t, now), 300000);
+// Full for so long, n times; then full again.
+static void full_for(int64_t us, int n) {
+    for (int i = 0; i < n; i++) {
+        turnover_filled(&t, now);
+        turnover_ended(&t, now += us);
+        now += 7; // until the next one comes
+    }
+    turnover_filled(&t, now);
+}
+static int64_t promise(void) {
+    return turnover_promise(&t, now, PLACES);
+}
+
+static void nothing_is_known_at_first(void **state) {
+    turnover_filled(&t, now);
+    assert_int_equal(promise(), TURNOVER_UNKNOWN_US);
+    assert_int_equal(promise(), 2 * TURNOVER_UNKNOWN_US);
+}
+
+static void each_is_told_another_time(void **state) {
+    full_for(300000, 30);
+    for (int i = 1; i <= PLACES; i++) assert_int_equal(promise(), i * 300000);
+    now += 600000; // the first two have come
+    turnover_filled(&t, now);
+    assert_int_equal(promise(), 7 * 300000);
+    now += 100 * 300000;
+    turnover_filled(&t, now);
+    assert_int_equal(promise(), 300000);
+}
+
+// Whoever asks again and again makes nobody wait for longer than all places take.
+static void asking_often_costs_nobody_much(void **state) {
+    full_for(300000, 30);
+    for (int i = 0; i < 1000; i++) assert_true(promise() <= PLACES * 300000);
 }
 
 static void it_follows_what_turns_take(void **state) {
-    struct turnover t = {0};
-    int64_t now = 0;
-    for (int i = 0; i < 30; i++) turnover_ended(&t, now += 100000, true);
-    for (int i = 0; i < 30; i++) turnover_ended(&t, now += 2000000, true);
-    int64_t told = turnover_promise(&t, now);
-    assert_in_range(told, 1900000, 2000000);
-    turnover_ended(&t, now += 2000000, true);
-    // Overdue: nobody is told less than has passed already.
-    assert_in_range(turnover_promise(&t, now + 9000000), 9000000, 9000000);
+    full_for(100000, 30);
+    full_for(2000000, 30);
+    assert_in_range(promise(), 1900000, 2000000);
+    now += 9000000; // overdue: nobody is told less than has passed already
+    assert_int_equal(promise(), 9000000);
 }
 
-// Pauses in which there was room are nobody's waiting time.
-static void an_empty_place_measures_nothing(void **state) {
-    struct turnover t = {0};
-    int64_t now = 0;
-    for (int i = 0; i < 20; i++) turnover_ended(&t, now += 100000, true);
-    turnover_ended(&t, now += 100000, false);
-    turnover_ended(&t, now += 3600000000, true);
-    int64_t told = turnover_promise(&t, now);
-    assert_in_range(told, 99000, 101000);
+// Hours in which there was room are nobody's waiting time.
+static void a_free_place_measures_nothing(void **state) {
+    full_for(100000, 30);
+    turnover_ended(&t, now += 100000);
+    turnover_ended(&t, now += 3600000000);
+    turnover_filled(&t, now);
+    turnover_ended(&t, now - 5); // heard of late
+    full_for(100000, 60);
+    turnover_ended(&t, now += 100000);
+    now += 3600000000;
+    turnover_filled(&t, now);
+    assert_in_range(promise(), 99000, 101000);
 }
 
 static void it_is_bounded(void **state) {
-    struct turnover t = {0};
-    int64_t now = 0;
-    for (int i = 0; i < 20; i++) turnover_ended(&t, now += 10, true);
-    assert_int_equal(turnover_promise(&t, now), TURNOVER_LEAST_US);
-    for (int i = 0; i < 20; i++) turnover_ended(&t, now += 50000000, true);
-    (void)turnover_promise(&t, now);
-    assert_int_equal(turnover_promise(&t, now), TURNOVER_MOST_US);
+    full_for(10, 20);
+    assert_int_equal(promise(), TURNOVER_LEAST_US);
+    full_for(50000000, 40);
+    (void)promise();
+    assert_int_equal(promise(), TURNOVER_MOST_US);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_known_at_first),
-        cmocka_unit_test(each_is_told_another_place),
-        cmocka_unit_test(it_follows_what_turns_take),
-        cmocka_unit_test(an_empty_place_measures_nothing),
-        cmocka_unit_test(it_is_bounded),
+        cmocka_unit_test_setup(nothing_is_known_at_first, setup),
+        cmocka_unit_test_setup(each_is_told_another_time, setup),
+        cmocka_unit_test_setup(asking_often_costs_nobody_much, setup),
+        cmocka_unit_test_setup(it_follows_what_turns_take, setup),
+        cmocka_unit_test_setup(a_free_place_measures_nothing, setup),
+        cmocka_unit_test_setup(it_is_bounded, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
