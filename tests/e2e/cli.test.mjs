@@ -258,13 +258,15 @@ test('chat: a pipe through an engine of its own and through a server, the same w
 });
 
 test('bench --json: rates, bytes, the ceiling', async () => {
-  const report = await json(['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--prompt-tokens', '64', '--decode-tokens', '16',
-    '--sequences', '2'], { timeoutMs: 120000 });
+  const all = ['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--prompt-tokens', '64', '--decode-tokens', '16', '--sequences', '2'];
+  let report; // this model is so fast that on a busy machine one session may be over before the other is submitted
+  for (let i = 0; i < 5 && !(report?.together_tokens_per_second > 0); i++) report = await json(all);
   for (const key of ['prefill_tokens_per_second', 'decode_tokens_per_second', 'together_tokens_per_second', 'prompts_tokens_per_second',
     'bytes_per_step', 'gb_per_second', 'ceiling_gb_per_second', 'ceiling_share', 'weight_bytes'])
     assert.ok(report[key] > 0, `${key}: ${report[key]}`);
   const one = ['bench', '--model', fixture('llama'), '--repeat', '1', '--decode-tokens', '4', '--sequences', '2', '--parts', 'together'];
-  const part = await json([...one, '--json'], { timeoutMs: 120000 });
+  let part; // likewise
+  for (let i = 0; i < 5 && !(part?.together_tokens_per_second > 0); i++) part = await json([...one, '--json']);
   assert.ok(part.together_tokens_per_second > 0 && part.prompts_tokens_per_second > 0);
   assert.deepEqual(Object.keys(part).filter((key) => /^(prefill|decode)_.*second|^gb_/.test(key)), []);
   for (const parts of ['', 'prefill,', 'decode;together', 'pre'])
@@ -274,7 +276,7 @@ test('bench --json: rates, bytes, the ceiling', async () => {
 test('bench: a later turn, and a session past its window', async () => {
   const args = ['bench', '--model', fixture('llama'), '--repeat', '1', '--prompt-tokens', '16', '--decode-tokens', '4', '--sequences', '1',
     '--context-tokens', '100', '--later-turn', '10', '--memory-len', '16', '--turns', '24', '--turn-tokens', '4'];
-  const report = await json([...args, '--json'], { timeoutMs: 120000 });
+  const report = await json([...args, '--json']);
   for (const key of ['load_seconds', 'peak_resident_bytes', 'anonymous_resident_bytes', 'later_turn_first_token_ms', 'later_turn_engine_ms',
     'session_token_us_at_1', 'session_token_us_at_10', 'session_turn_ms_at_1', 'session_turn_ms_at_10'])
     assert.ok(report[key] > 0, `${key}: ${report[key]}`);
