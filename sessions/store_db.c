@@ -300,7 +300,19 @@ static int open_untouched(struct store_db *db, struct err *err) {
 }
 
 // SQLite makes the index of the log even to read. In a folder that cannot be written to it need not
-// where there is no log: the file is all there is, and nobody is writing to it there.
+// where there is no log and no server: the file is all there is.
+static int open_alone(struct store_db *db, struct err *err) {
+    sqlite3_close(db->sql);
+    db->sql = NULL;
+    if (store_db_wal_bytes(db) > 0 || store_lock_is_held(db))
+        return err_set(
+            err, E_DENIED,
+            "%s: what was written last is in %s-wal, which can be read only where the "
+            "folder can be written to: copy both files, or make a backup as who serves it",
+            db->path, db->path);
+    return open_untouched(db, err);
+}
+
 static int open_reader(struct store_db *db, const char *path, bool salvage, struct err *err) {
     int rc;
     struct err first = {0};
@@ -311,17 +323,8 @@ static int open_reader(struct store_db *db, const char *path, bool salvage, stru
     }
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
     rc = begin_reading(db, salvage, &first);
-    if (rc == E_DENIED && store_db_wal_bytes(db) > 0) {
-        err_set(err, rc,
-                "%s: what was written last is in %s-wal, which can be read only where the folder "
-                "can be written to: copy both files",
-                db->path, db->path);
-        goto close;
-    }
     if (rc == E_DENIED) {
-        sqlite3_close(db->sql);
-        db->sql = NULL;
-        TRY_GOTO(close, open_untouched(db, err));
+        TRY_GOTO(close, open_alone(db, err));
         rc = begin_reading(db, salvage, &first);
     }
     if (rc == 0) return 0;

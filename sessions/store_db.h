@@ -81,6 +81,9 @@ void store_db_close(struct store_db *db, bool checkpoint);
 // The server's lock: one process at a time. E_BUSY names the one that has it.
 int store_lock_take(struct store_db *db, struct err *err);
 int store_lock_visit(struct store_db *db, struct err *err); // a guest's: only opens the file
+// Whether a server has the database now. Not while this process has it open with SQLite: the look
+// would drop its locks.
+bool store_lock_is_held(const struct store_db *db);
 // No two processes write or checkpoint at the same time. Waits up to 2 s, then E_BUSY. Nests.
 int store_db_write_begin(struct store_db *db, struct err *err);
 void store_db_write_end(struct store_db *db);

@@ -87,6 +87,13 @@ int store_lock_take(struct store_db *db, struct err *err) {
     return 0;
 }
 
+bool store_lock_is_held(const struct store_db *db) {
+    int fd = open(db->path, O_RDONLY | O_CLOEXEC);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (fd >= 0) close(fd);
+    return held;
+}
+
 // --- one writer at a time ----------------------------------------------------
 
 static int lock_byte(int fd, short type) {
