@@ -669,11 +669,12 @@ void launch_typed(struct decode &j, cudaStream_t stream) {
         launch_cached<__half, __half>(j, stream);
 }
 
-// Of one row: the parts of every head at every split, and a counter for each group of heads.
+// Of one row: the parts of every head at every split, and a counter for each group of heads. Heads
+// of 129 to 192 may go to the kernel for up to 256 (launch_cached), whose parts are as long.
 size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
     int group = n_heads / n_kv_heads, heads = group <= 8 ? 8 : 16;
     size_t units = (size_t)n_kv_heads * (size_t)((group + heads - 1) / heads);
-    size_t pitch = (size_t)((head_dim + 63) / 64) * 64 + 2;
+    size_t pitch = (size_t)(head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256) + 2;
     size_t held = (size_t)(group < heads ? group : heads);
     return units * ((size_t)MAX_SPLITS * held * pitch * sizeof(float) + sizeof(int));
 }

@@ -215,16 +215,19 @@ static void long_context(const struct twin *w) {
 }
 
 // Single rows with so many heads that every block of a launch takes an equal share of all keys: the
-// shares end anywhere in a head's.
+// shares end anywhere in a head's. The last with parts as long as their room must be.
 static void equal_shares(const struct twin *w) {
     if (w->t == DTYPE_F32 || strstr(w->gpu->description, "deterministic")) return; // other kernels
     struct shape s = plain(w);
-    s.n_heads = s.n_kv_heads = 132, s.head_dim = 16, s.block_tokens = 64;
+    s.n_heads = s.n_kv_heads = 132, s.block_tokens = 64;
     s.n_layers = 1, s.layer = 0, s.memory_len = 760, s.sink_len = 4, s.slack = 120;
-    const enum dtype kept[] = {w->t, DTYPE_I8, DTYPE_F8_E4M3};
-    for (int i = 0; i < 3; i++) {
-        const int32_t lens[] = {test_scaled(860), test_scaled(740), test_scaled(620),
-                                test_scaled(757)};
+    const enum dtype kept[] = {w->t, DTYPE_I8, DTYPE_F8_E4M3, DTYPE_I8};
+    static const int32_t all[2][4] = {{860, 740, 620, 757}, {170, 150, 165, 155}};
+    for (int i = 0; i < 4; i++) {
+        const int32_t *most = all[i == 3];
+        const int32_t lens[] = {test_scaled(most[0]), test_scaled(most[1]), test_scaled(most[2]),
+                                test_scaled(most[3])};
+        s.head_dim = i == 3 ? 144 : 16;
         struct world o;
         s.kv_dtype = kept[i];
         world_init(&o, w, &s, lens, 4);
