@@ -160,7 +160,9 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
   let witnesses = [];
   let kept = 0, told = 0, forks = 0, moves = 0;
   const ready = [];
-  for (let round = 0; round < rounds; round++) {
+  // A few rounds of a slow server may not have met everything that a kill can hit: then some more.
+  const met = () => told > rounds && kept > 0 && moves > 0 && forks > 0;
+  for (let round = 0; round < rounds || (!met() && round < 10 * rounds); round++) {
     if (random.below(4) === 0) { // while it starts, and recovers from the last one
       const early = await Server.start(t, { ...options(), wait: false });
       await pause(random.below(60));
@@ -198,7 +200,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
   }
   const median = ready.sort((a, b) => a - b)[ready.length >> 1]; // one start may have met a busy machine
   assert.ok(median < (2000 + loadMs) / Math.min(scale, 1), `ready after ${median} ms`);
-  assert.ok(told > rounds && kept > 0 && moves > 0 && forks > 0, `${told} turns done, ${moves} moves, ${forks} forks, ${kept} tokens of interrupted ones kept`);
+  assert.ok(met(), `${told} turns done, ${moves} moves, ${forks} forks, ${kept} tokens of interrupted ones kept`);
 });
 
 test('kill -9 while the database is made: the next start makes it, or goes on', async (t) => {

@@ -36,7 +36,12 @@ export function freePort() {
 /** A folder that goes away with the test. */
 export function temporaryFolder(t) {
   const folder = mkdtempSync(path.join(tmpdir(), 'parley-test-'));
-  t?.after(() => rmSync(folder, { recursive: true, force: true }));
+  t?.after(async () => {
+    // What comes after a test comes in the order in which it was asked for: a server that writes here may run still.
+    const here = [...servers].filter((server) => server.process.spawnargs.some((arg) => arg.startsWith(folder)));
+    await Promise.all(here.map((server) => server.stop('SIGKILL')));
+    rmSync(folder, { recursive: true, force: true });
+  });
   return folder;
 }
 
