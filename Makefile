@@ -224,7 +224,7 @@ torture: all ## 1,000 times kill -9 at random moments (KILLS=N)
 	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
 bench: all ## the figures of the README's table, beside llama.cpp
 	@tests/bench/run.sh $(PARLEY)
-bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS=ROUNDS)
+bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 format: ## clang-format on every source file

@@ -1,12 +1,12 @@
 // What keeping everything costs: decode with the database on a disk and in memory alone, in turns; what the threads of
 // recording compute for a token; the commits of a turn's end; and whether a long session's turns stay as fast as its
-// first. usage: recording.mjs [ROUNDS]
+// first. usage: recording.mjs [ROUNDS [MODEL]]: the long sessions are MODEL's, else the demo model's.
 // See README.md. Rates mean something on a quiet machine only; ratios are of neighbours in time, processor time is as it is.
 import { readFileSync, readdirSync } from 'node:fs';
 import { Follower } from '../e2e/follower.mjs';
 import { Server, unlimited } from '../e2e/harness.mjs';
 
-const rounds = Number(process.argv[2] ?? 7);
+const rounds = Number(process.argv[2] ?? 7), model = process.argv[3];
 const cleanup = [];
 const scope = { after: (f) => cleanup.push(f) };
 const median = (xs) => xs.toSorted((a, b) => a - b)[xs.length >> 1];
@@ -81,7 +81,7 @@ async function turnTook(author) {
  * first turns of a new session, ten of which have a part of the window yet and ten of which have all of it.
  */
 async function longSessions(turns = 150) {
-  const server = await Server.start(scope, { args: unlimited });
+  const server = await Server.start(scope, { model, args: unlimited });
   const client = await server.connect();
   const pairs = { first: [], full: [] };
   for (let round = 0; round < rounds; round++) {
