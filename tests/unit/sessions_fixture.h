@@ -322,11 +322,14 @@ static void fx_forget_clients(void) {
     fx_clear_followers();
     fx.n_answers = 0;
 }
-static void fx_restart(void) {
+static void fx_shut_down(void) {
     sessions_close(fx.ss);
     fx.ss = NULL;
     fx_forget_clients();
     fake_reset();
+}
+static void fx_restart(void) {
+    fx_shut_down();
     fx_open();
 }
 
@@ -431,6 +434,20 @@ static void fx_start_text(uint64_t client, const char *id, const char *text) {
 static void fx_turn(uint64_t client, const char *id, const char *text) {
     fx_start(client, id, text);
     fx_run();
+}
+
+// A database in a file with a session of one turn, which no server has open.
+static void fx_start_closed(void) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "hello");
+    fx_shut_down();
+}
+static void fx_end_closed(void) {
+    fx_remove_files();
+    metrics_free(fx.metrics);
+    fx.metrics = NULL;
+    fake_reset();
 }
 static const struct seen_answer *fx_answer_to(const char *request_id) {
     for (int i = fx.n_answers; i-- > 0;)

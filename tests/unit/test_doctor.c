@@ -48,10 +48,7 @@ static void setup(void) {
     fx_run();
     fx_advance(70000000);
     fx_turn(1, "s", "last");
-    sessions_close(fx.ss);
-    fx.ss = NULL;
-    fx_forget_clients();
-    fake_reset();
+    fx_shut_down();
 }
 
 static void teardown(void) {

@@ -30,22 +30,6 @@ static void write_file(const char *bytes, size_t len) {
     close(fd);
 }
 
-static void start_closed(void) {
-    fx_setup_file();
-    fx_open_session(1, "s");
-    fx_turn(1, "s", "hello");
-    sessions_close(fx.ss);
-    fx.ss = NULL;
-    fx_forget_clients();
-    fake_reset();
-}
-static void end_closed(void) {
-    fx_remove_files();
-    metrics_free(fx.metrics);
-    fx.metrics = NULL;
-    fake_reset();
-}
-
 static void the_file_is_private_and_set_up(void **state) {
     struct stat st;
     char path[300];
@@ -92,7 +76,7 @@ static void the_writers_settings_hold(void **state) {
                 {"PRAGMA journal_size_limit", 67108864}};
     struct store_db db;
     struct err err = {0};
-    start_closed();
+    fx_start_closed();
     assert_int_equal(store_db_open(&db, fx.path, &err), 0);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         int64_t value = -1;
@@ -103,7 +87,7 @@ static void the_writers_settings_hold(void **state) {
     assert_int_equal(store_db_open_reader(&db, fx.path, &err), 0);
     assert_true(store_db_exec(&db, "DELETE FROM sessions", &err) < 0);
     store_db_close(&db, false);
-    end_closed();
+    fx_end_closed();
 }
 
 static void foreign_and_newer_databases_are_left_alone(void **state) {
@@ -121,24 +105,24 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
     assert_int_equal(read(fd, after, sizeof after), n);
     close(fd);
     assert_memory_equal(before, after, (size_t)n);
-    end_closed();
-    start_closed();
+    fx_end_closed();
+    fx_start_closed();
     with_sql("PRAGMA user_version = 99");
     expect_refused(E_UNSUPPORTED, "written by a newer Parley (schema 99");
-    end_closed();
+    fx_end_closed();
 }
 
 static void broken_files_are_named(void **state) {
     static const char text[] =
         "this is a text of more than sixteen bytes, and no database at all, whoever reads it\n";
     char page[4096];
-    start_closed();
+    fx_start_closed();
     fx_remove_files();
     write_file(text, sizeof text - 1);
     expect_refused(E_FORMAT, "not an SQLite database");
-    end_closed();
+    fx_end_closed();
 
-    start_closed(); // a page of it overwritten
+    fx_start_closed(); // a page of it overwritten
     memset(page, 0x5a, sizeof page);
     int fd = open(fx.path, O_RDWR);
     struct stat st;
@@ -147,12 +131,12 @@ static void broken_files_are_named(void **state) {
         assert_int_equal(pwrite(fd, page, 4096, at), 4096);
     close(fd);
     expect_refused(E_CORRUPT, "damaged");
-    end_closed();
+    fx_end_closed();
 
-    start_closed(); // cut short
+    fx_start_closed(); // cut short
     assert_int_equal(truncate(fx.path, 4096 * 3), 0);
     expect_refused(E_CORRUPT, "damaged");
-    end_closed();
+    fx_end_closed();
 }
 
 static int64_t bytes_read(void) {
@@ -167,7 +151,7 @@ static int64_t bytes_read(void) {
 // Ready again in two seconds, however much has ever been said: a start does not read all of it.
 static void a_large_file_is_not_read_through(void **state) {
     struct stat st;
-    start_closed();
+    fx_start_closed();
     with_sql("INSERT INTO tokens (session, turn, first, ids, logprobs, text_ends, text, seq, "
              "seq_reserved) SELECT 1, 0, 1000, zeroblob(80000000), x'', x'', x'', 1, 1");
     assert_int_equal(stat(fx.path, &st), 0);
@@ -183,11 +167,11 @@ static void a_large_file_is_not_read_through(void **state) {
     with_sql("PRAGMA writable_schema = ON; UPDATE sqlite_schema SET rootpage = 1 WHERE name = "
              "'sessions'");
     expect_refused(E_CORRUPT, "damaged");
-    end_closed();
+    fx_end_closed();
 }
 
 static void an_empty_file_is_a_new_database(void **state) {
-    start_closed();
+    fx_start_closed();
     fx_remove_files();
     write_file("", 0);
     fx_open();
@@ -197,8 +181,8 @@ static void an_empty_file_is_a_new_database(void **state) {
 }
 
 static void unreachable_places_are_named(void **state) {
-    start_closed();
-    end_closed();
+    fx_start_closed();
+    fx_end_closed();
     snprintf(fx.path, sizeof fx.path, "/nowhere/at/all.db");
     expect_refused(E_NOTFOUND, "No such file");
     snprintf(fx.path, sizeof fx.path, "/proc/parley.db");
@@ -213,7 +197,7 @@ static void unreachable_places_are_named(void **state) {
 // As a user who may not write: permissions do not bind root.
 static void a_read_only_file_is_named(void **state) {
     int status;
-    start_closed();
+    fx_start_closed();
     chmod(fx.path, 0444);
     char lock[300];
     snprintf(lock, sizeof lock, "%s.lock", fx.path);
@@ -227,7 +211,7 @@ static void a_read_only_file_is_named(void **state) {
     }
     waitpid(child, &status, 0);
     assert_int_equal(WEXITSTATUS(status), 0);
-    end_closed();
+    fx_end_closed();
 }
 
 static int as_nobody(int (*act)(struct err *err), int want, const char *words) {
@@ -257,7 +241,7 @@ static int load_s(struct err *err) {
 // have to make files there.
 static void a_folder_for_reading_only_is_read(void **state) {
     char folder[sizeof fx.path], from[sizeof fx.path], log[300];
-    start_closed();
+    fx_start_closed();
     snprintf(from, sizeof from, "%s", fx.path);
     snprintf(folder, sizeof folder, "%.200s-100%%#1?", from);
     assert_int_equal(mkdir(folder, 0755), 0);
@@ -282,7 +266,7 @@ static void a_folder_for_reading_only_is_read(void **state) {
     fx_remove_files();
     rmdir(folder);
     snprintf(fx.path, sizeof fx.path, "%s", from);
-    end_closed();
+    fx_end_closed();
 }
 
 static struct store_job *save_job(int64_t key, const char *id, bool insert) {
@@ -393,7 +377,7 @@ static void records_that_contradict_themselves_are_refused_alone(void **state) {
         "UPDATE turns SET input_ids = x'0102'",
     };
     for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
-        start_closed();
+        fx_start_closed();
         fx_open();
         fx_open_session(1, "other");
         sessions_close(fx.ss);

@@ -11,22 +11,6 @@ static void expect_refused(int code, const char *words) {
     assert_non_null(strstr(err.text, fx.path)); // the sentence names the file
 }
 
-static void start_closed(void) {
-    fx_setup_file();
-    fx_open_session(1, "s");
-    fx_turn(1, "s", "hello");
-    sessions_close(fx.ss);
-    fx.ss = NULL;
-    fx_forget_clients();
-    fake_reset();
-}
-static void end_closed(void) {
-    fx_remove_files();
-    metrics_free(fx.metrics);
-    fx.metrics = NULL;
-    fake_reset();
-}
-
 static void a_second_server_is_refused(void **state) {
     struct sessions *first;
     fx_setup_file();
@@ -82,7 +66,7 @@ static void a_link_to_the_database_is_the_database(void **state) {
 static void a_link_to_no_file_makes_a_private_one(void **state) {
     char file[sizeof fx.path], link[sizeof fx.path];
     struct stat st;
-    start_closed();
+    fx_start_closed();
     snprintf(file, sizeof file, "%s", fx.path);
     snprintf(link, sizeof link, "%.240s.link", file);
     fx_remove_files();
@@ -122,7 +106,7 @@ static void a_second_lock_opens_no_second_server(void **state) {
 static void the_lock_goes_with_the_process(void **state) {
     int ready[2], status;
     char c = 0;
-    start_closed();
+    fx_start_closed();
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -143,14 +127,14 @@ static void the_lock_goes_with_the_process(void **state) {
 
 static void another_program_holding_the_database_is_named(void **state) {
     sqlite3 *db;
-    start_closed();
+    fx_start_closed();
     assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
     assert_int_equal(
         sqlite3_exec(db, "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE;", NULL, NULL, NULL),
         SQLITE_OK);
     expect_refused(E_BUSY, "locked by another process");
     sqlite3_close(db);
-    end_closed();
+    fx_end_closed();
 }
 
 int main(void) {
