@@ -1,0 +1,177 @@
+// The tree of turns where things fail: a crash leaves what clients were told, and what the disk
+// refuses has not happened.
+#include "sessions/backup.h"
+#include "sessions/store_db.h"
+#include "tests/unit/tree_fixture.h"
+#include <signal.h>
+#include <sys/resource.h>
+
+// --- crashes -----------------------------------------------------------------
+
+// The last transaction that was committed is what a crash leaves, whatever the store's thread is
+// at; the tail is this thread's.
+static void copy_database(const char *to) {
+    char command[1200];
+    struct err err = {0};
+    if (backup_database(fx.path, to, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
+    snprintf(command, sizeof command, "cp %s.tail %s.tail", fx.path, to);
+    assert_int_equal(system(command), 0);
+}
+
+// What a process that died now leaves: it opens, fits together, and has all that a client was told.
+static void check_as_left(const char *path) {
+    struct store_db db;
+    struct err err = {0};
+    int64_t n;
+    const struct follower *f = fx_follower(1, "s");
+    copy_database(path);
+    if (store_db_open(&db, path, &err) < 0 || tail_recover(&db, &n, &err) < 0 ||
+        store_recover(&db, 5, &n, &err) < 0)
+        fail_msg("%s", err.text);
+    store_db_close(&db, true);
+    struct stored_session *s = load(path, "s");
+    assert_true(s->rec.seq >= f->last);
+    int64_t head = TURN_NONE, n_rewound = 0; // as told, or as of something newer
+    for (size_t i = 0; i < s->n_events; i++)
+        if (s->events[i].kind == EVENT_REWOUND) n_rewound++, head = s->events[i].turn;
+    assert_true(n_rewound >= f->count[EVENT_REWOUND]);
+    // A move that was made for a turn has brought that turn.
+    const struct event_record *last = &s->events[s->n_events - 1];
+    if (last->kind == EVENT_REWOUND) assert_int_equal(head, 1); // the one that stands alone
+    stored_session_free(s);
+    remove_database(path);
+}
+
+static void a_crash_at_any_step_leaves_a_whole_tree(void **state) {
+    char path[300];
+    fx_setup_file();
+    sessions_close(fx.ss);
+    fx.o.durable = DURABLE_DELTA;
+    fx_open();
+    snprintf(path, sizeof path, "%s-left", fx.path);
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    for (int step = 0; step < 60; step++) {
+        switch (step) {
+        case 1:
+            say_after("s", 0, "edited", NULL);
+            break;
+        case 15:
+            rewind_to(1, "s", 1, false, NULL);
+            break;
+        case 17:
+            again("s", TURN_HEAD, "{\"max_tokens\":4}", NULL);
+            break;
+        case 30:
+            go_on("s", TURN_HEAD, NULL);
+            fx_start_with(1, "s", "waits", NULL, true, NULL);
+            break;
+        case 50:
+            say_after("s", TURN_NONE, "anew", NULL);
+            break;
+        }
+        check_as_left(path); // asked for, and nothing done yet
+        sessions_poll(fx.ss);
+        check_as_left(path);
+        clock_fake_advance(&fx.clock, 30000);
+        fake_step();
+        sessions_poll(fx.ss);
+        usleep(300);
+        check_as_left(path);
+        fx_settle();
+        check_as_left(path);
+    }
+    fx_run();
+    check_tree("s");
+    assert_int_equal(fx_session("s")->n_turns, 7);
+    fx_teardown();
+}
+
+// --- a disk that refuses -----------------------------------------------------
+
+static void disk_full(bool full) {
+    char wal[300];
+    struct stat st;
+    snprintf(wal, sizeof wal, "%s-wal", fx.path);
+    assert_int_equal(stat(wal, &st), 0);
+    struct rlimit limit = {full ? (rlim_t)st.st_size : RLIM_INFINITY, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void what_the_disk_refuses_has_not_happened(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    fx_turn(1, "s", "three");
+    struct session *s = fx_session("s");
+    size_t n_log = s->n_log;
+    int32_t *log = malloc(n_log * sizeof *log);
+    memcpy(log, s->log, n_log * sizeof *log);
+    const struct follower *f = fx_follower(1, "s");
+    int64_t last = f->last;
+    disk_full(true);
+    rewind_to(1, "s", 1, false, "w1"); // all of it in one save, and taken back as one
+    rewind_to(1, "s", 1, false, "w1 too");
+    rewind_to(1, "s", TURN_NONE, false, "w2");
+    rewind_to(1, "s", 2, false, "w3");
+    say_after("s", 0, "refused", "edit");
+    fork_at("s", 2, "t", "fork");
+    fx_settle();
+    fx_run();
+    static const char *const q[] = {"w1", "w1 too", "w2", "w3", "edit", "fork"};
+    for (int i = 0; i < 6; i++) {
+        const struct seen_answer *a = fx_answer_to(q[i]);
+        if (strcmp(a->code, "store_failed")) fail_msg("%s: %s", q[i], a->code);
+    }
+    assert_int_equal(f->last, last);
+    assert_int_equal(s->head, 2);
+    assert_int_equal(s->n_turns, 3);
+    assert_int_equal(s->n_log, n_log);
+    assert_memory_equal(s->log, log, n_log * sizeof *log);
+    assert_null(fx_session("t"));
+    check_tree("s");
+    disk_full(false);
+    say_after("s", 0, "taken", "edit");
+    fx_run();
+    assert_int_equal(fx_answer_to("edit")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(s->turns[3]->rec.parent, 0);
+    check_tree("s");
+    stored_session_free(load(fx.path, "s"));
+    free(log);
+    fx_teardown();
+}
+
+// What is shown is what may be told: the old path until the move is on the disk.
+static void an_uncommitted_move_is_not_shown(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    fx_turn(1, "s", "two");
+    struct sessions_request r = fx_request(1, "get");
+    service_enter(fx.ss); // nothing is saved before it is left
+    rewind_to(1, "s", 0, false, "back");
+    rewind_to(1, "s", 0, false, "there");
+    sessions_get(fx.ss, &r, "s", false, 0, -1);
+    assert_int_equal(fx_session("s")->head, 0);
+    assert_int_equal(fx_answer_to("get")->n_turns, 2);
+    assert_int_equal(fx_answer_to("get")->n_tokens, tree_log_end(fx_session("s"), 1));
+    for (int i = 0; i < fx.n_answers; i++)
+        assert_string_not_equal(fx.answers[i].request_id, "there"); // it waits for the first one
+    service_leave(fx.ss);
+    fx_settle();
+    assert_int_equal(fx_answer_to("there")->kind, ANSWER_REWOUND);
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_crash_at_any_step_leaves_a_whole_tree),
+        cmocka_unit_test(what_the_disk_refuses_has_not_happened),
+        cmocka_unit_test(an_uncommitted_move_is_not_shown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
