@@ -6,9 +6,13 @@
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/cuda/linear_wide.h"
 
-// What the narrow kernel takes at once; up to where it is the faster one; from where on cuBLASLt
-// is.
-enum { GEMV_ROWS = 32, NARROW_ROWS = 8, WIDE_ROWS = 64 };
+// What the narrow kernel takes at once; up to where it is the faster one, with weights of 16 bits
+// and of 8; from where on cuBLASLt is.
+enum { GEMV_ROWS = 32, NARROW_ROWS = 3, NARROW_ROWS_8BIT = 8, WIDE_ROWS = 64 };
+
+static int32_t narrow_rows(const struct cuda_linear *a) {
+    return a->w_dtype == a->dtype ? NARROW_ROWS : NARROW_ROWS_8BIT;
+}
 
 // Any number of rows through the narrow kernel, whose sums know nothing of n.
 static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
@@ -35,7 +39,7 @@ static int multiply(const struct cuda_backend *cuda, const struct cuda_linear *a
         return rc == CUDA_NOT_MINE ? linear_by_rows(*a, cuda->stream) : rc;
     }
     if (a->n == 1) rc = cuda_gemv_8bit(a, cuda->stream);
-    if (rc == CUDA_NOT_MINE && a->n <= NARROW_ROWS) rc = cuda_gemv(a, cuda->stream);
+    if (rc == CUDA_NOT_MINE && a->n <= narrow_rows(a)) rc = cuda_gemv(a, cuda->stream);
     if (rc == CUDA_NOT_MINE && a->n <= WIDE_ROWS) rc = cuda_linear_stream(a, cuda->stream);
     if (rc == CUDA_NOT_MINE && a->n <= GEMV_ROWS) rc = cuda_gemv(a, cuda->stream);
     return rc;

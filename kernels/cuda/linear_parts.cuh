@@ -7,9 +7,11 @@
 enum { LINEAR_TILE = 128 }; // rows of W in a tile; gated: half of them gates
 enum { LINEAR_STEP = 64 };  // k of a step
 enum { LINEAR_PARTS = 8 };  // at most: a cluster's blocks
-// Tiles times parts: so many at least that the memory is kept busy; and so many, as long as parts
-// stay LINEAR_LONG steps long, that they spread evenly, two on most multiprocessors.
-enum { LINEAR_BLOCKS_LEAST = 120, LINEAR_BLOCKS_EVEN = 190, LINEAR_LONG = 32 };
+// Tiles times parts: so many at least that the memory is kept busy. Eight parts come of fewer than
+// 30 tiles alone, which an H200 has room for at once (30 clusters of eight, two blocks on a
+// multiprocessor): with 32 the last two waited for all others, and down of Llama-8B took a sixth
+// longer than in four parts.
+enum { LINEAR_BLOCKS_LEAST = 120 };
 
 struct linear_cut {
     int32_t tiles, parts;
@@ -34,8 +36,7 @@ static inline struct linear_cut linear_cut_of(const struct cuda_linear *a) {
     c.steps = (a->cols + c.step - 1) / c.step;
     c.parts = 1;
     while (c.parts < LINEAR_PARTS && c.parts * 4 <= c.steps &&
-           (c.tiles * c.parts < LINEAR_BLOCKS_LEAST ||
-            (c.tiles * c.parts < LINEAR_BLOCKS_EVEN && c.parts * LINEAR_LONG <= c.steps)))
+           c.tiles * c.parts < LINEAR_BLOCKS_LEAST)
         c.parts *= 2;
     return c;
 }

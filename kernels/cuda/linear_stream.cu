@@ -37,6 +37,8 @@ constexpr int BOX =
 struct stream {
     struct cuda_linear a;
     struct linear_cut cut;
+    int32_t half;  // rows of W that a warpgroup takes, at most 64
+    int32_t tiles; // of two halves
 };
 
 template <typename W, int N> struct shape {
@@ -70,10 +72,10 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
     auto request_w = [&](int step, int stage) {
         uint32_t to = ring + (uint32_t)(stage * S::bytes), bar = full + (uint32_t)(8 * stage);
         int k = (steps.begin + step) * S::k;
-        barrier_expect(bar, S::bytes);
-        tile_load(to, &w_map, k, GATED ? tile * ROWS / 2 : tile * ROWS, bar, READ_ONCE);
-        tile_load(to + BOX, &w_map, k,
-                  GATED ? a.rows / 2 + tile * ROWS / 2 : tile * ROWS + ROWS / 2, bar, READ_ONCE);
+        const int first = (GATED ? tile : 2 * tile) * j.half;
+        barrier_expect(bar, 2 * j.half * SWIZZLED_ROW + S::x_tiles * S::x_tile);
+        tile_load(to, &w_map, k, first, bar, READ_ONCE);
+        tile_load(to + BOX, &w_map, k, first + (GATED ? a.rows / 2 : j.half), bar, READ_ONCE);
     };
     auto request_x = [&](int step, int stage) {
         uint32_t to = ring + (uint32_t)(stage * S::bytes + S::w_bytes);
@@ -142,7 +144,9 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
         // A lane's outputs: four rows, or two gates and the two rows that they gate. The parts'
         // sums are all asked for at once.
         constexpr int each = GATED ? 2 : 4;
-        const int row = GATED ? tile * ROWS / 2 + lane * each : tile * ROWS + lane * each;
+        const int in_half = GATED ? lane * each : lane % 16 * each;
+        if (in_half >= j.half) continue; // what lies there has no meaning
+        const int row = (GATED ? tile : 2 * tile + lane / 16) * j.half + in_half;
         const uint32_t from = ring + (uint32_t)((i * PITCH + lane * each) * 4);
         float before[each] = {}, v[each], up[each];
         load_outputs<T, each, GATED>(before, a, i, row);
@@ -176,20 +180,50 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
 #endif
 }
 
+template <typename Kernel> int clusters_at_once(Kernel kernel, int bytes, int blocks) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = (unsigned)blocks, cluster.val.clusterDim.y = 1,
+    cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)bytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int n = 0;
+    return cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess && n > 0 ? n : 1;
+}
+
+// Where all tiles of 64 rows a half run at once, and some multiprocessors have two and others one,
+// smaller tiles are dealt out evenly. (Four rows are written at a time.) Each tile fetches x, so
+// with many rows of x that is for those that take all of K, which are many.
+int half_of(int rows, int at_once, bool wide) {
+    int tiles = (rows + ROWS / 2 - 1) / (ROWS / 2);
+    if (tiles > at_once || 2 * tiles < at_once || wide) return ROWS / 2;
+    return ((rows + at_once - 1) / at_once + 3) / 4 * 4;
+}
+
 template <typename T, typename W, int N, bool GATED>
-int launch(const struct stream &j, cudaStream_t stream) {
+int launch(struct stream j, cudaStream_t stream) {
     auto kernel = stream_kernel<T, W, N, GATED>;
     constexpr int bytes = shape<W, N>::shared;
     const struct cuda_linear &a = j.a;
     CUtensorMap w_map, x_map;
-    if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, ROWS / 2) ||
-        !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
-        return CUDA_NOT_MINE;
-    static bool raised; // a failure shows at the launch
+    static bool raised;                   // a failure shows at the launch
+    static int at_once[LINEAR_PARTS + 1]; // clusters of so many blocks that there is room for
     if (!raised)
         raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
                  cudaSuccess;
-    pdl_launch_cluster(kernel, dim3((unsigned)(j.cut.tiles * j.cut.parts)), dim3(THREADS),
+    if (at_once[j.cut.parts] == 0)
+        at_once[j.cut.parts] = clusters_at_once(kernel, bytes, j.cut.parts);
+    const int halves = GATED ? a.rows / 2 : (a.rows + 1) / 2; // rows
+    j.half = half_of(halves, at_once[j.cut.parts], N > 32 && j.cut.parts > 1);
+    j.tiles = (halves + j.half - 1) / j.half;
+    if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, j.half) ||
+        !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
+        return CUDA_NOT_MINE;
+    pdl_launch_cluster(kernel, dim3((unsigned)(j.tiles * j.cut.parts)), dim3(THREADS),
                        (size_t)bytes, (unsigned)j.cut.parts, stream, w_map, x_map, j);
     return cuda_launched("linear_stream");
 }
@@ -213,7 +247,7 @@ template <typename T, typename W> int launch_typed(const struct stream &j, cudaS
 
 int cuda_linear_stream(const struct cuda_linear *a, cudaStream_t stream) {
     if (a->n < 1 || a->n > CUDA_STREAM_ROWS || !linear_parts_cover(a)) return CUDA_NOT_MINE;
-    struct stream j = {*a, linear_cut_of(a)};
+    struct stream j = {*a, linear_cut_of(a), 0, 0};
     bool int8 = a->w_dtype == DTYPE_I8;
     if (a->dtype == DTYPE_BF16)
         return int8 ? launch_typed<__nv_bfloat16, int8_t>(j, stream)

@@ -105,6 +105,7 @@ static void time_steps(void) {
         time_step(*k, l8, 1, 128, DTYPE_I8, "");
         time_step(*k, l8, 8, 1024, DTYPE_BF16, "");
         time_step(*k, l8, 8, 1024, DTYPE_BF16, "attention, small");
+        for (int n : {2, 4}) time_step(*k, l8, n, 1024, DTYPE_BF16, "");
         time_step(*k, l8, 16, 512, DTYPE_BF16, "");
         time_step(*k, l8, 8, 1024, DTYPE_I8, "");
         time_step(*k, l1, 1, 128, DTYPE_BF16, "");

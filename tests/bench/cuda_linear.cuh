@@ -319,7 +319,10 @@ static void time_wide(void) {
         for (const struct linear_shape &s : shapes_8b)
             time_linear(streamed, s.what, s.rows, s.cols, n, DTYPE_BF16, DTYPE_BF16, s.gated);
     for (int n : {200, 2048})
-        for (const struct linear_shape &s : shapes_8b)
-            if (s.rows < 100000)
-                time_linear(tiles, s.what, s.rows, s.cols, n, DTYPE_BF16, DTYPE_BF16, s.gated);
+        for (const struct linear_shape &s : shapes_8b) {
+            if (s.rows > 100000) continue;
+            time_linear(tiles, s.what, s.rows, s.cols, n, DTYPE_BF16, DTYPE_BF16, s.gated);
+            if (s.gated)
+                time_linear(tiles, s.what, s.rows, s.cols, n, DTYPE_BF16, DTYPE_BF16, false);
+        }
 }
