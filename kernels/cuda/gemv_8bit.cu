@@ -38,8 +38,11 @@ struct gemv_8bit {
 // --- x
 // ------------------------------------------------------------------------------------------------
 // A step of x in shared memory: for each of the `reads` words of 16 bytes that a lane wants,
-// `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3.
-// The largest of a step's numbers becomes 2^top or more, and less than twice that.
+// `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3. Such a
+// word is a lane's four registers of A for two products, one after the other: rows 0 to 7 are for
+// the first, rows 8 to 15 for the second, and what either makes of the other's rows is nobody's. So
+// nothing is moved, though A has 16 rows and x one. A word's four parts of k are in the order 0, 2,
+// 1, 3. The largest of a step's numbers becomes 2^top or more, and less than twice that.
 template <typename W> struct x_of { // as f16
     static constexpr int parts = 1, reads = 4, step_bytes = parts * reads * 64;
     static constexpr int top = 13;
@@ -51,9 +54,6 @@ template <> struct x_of<int8_t> { // in digits
 
 __device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(to), "r"(v) : "memory");
-}
-__device__ __forceinline__ void store_pair(uint32_t to, uint32_t a, uint32_t b) {
-    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b) : "memory");
 }
 __device__ __forceinline__ float load_shared_float(uint32_t from) {
     float v;
@@ -68,9 +68,9 @@ __device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
 
 // Four k of each lane as f16.
 __device__ __forceinline__ void store_x(uint32_t to, int lane, const float (&v)[4], e4m3) {
-    int read = lane / 16 * 2 + lane % 4 / 2, t = lane % 16 / 4;
-    store_pair(to + (uint32_t)(read * 64 + t * 16 + lane % 2 * 8), pack2<__half>(v[0], v[1]),
-               pack2<__half>(v[2], v[3]));
+    uint32_t at = to + (uint32_t)(lane / 16 * 128 + lane % 4 / 2 * 64 + lane % 16 / 4 * 16);
+    store_word(at + lane % 2 * 4, pack2<__half>(v[0], v[1]));
+    store_word(at + lane % 2 * 4 + 8, pack2<__half>(v[2], v[3]));
 }
 // As digits, v = d0 + 256 d1 + 65536 d2, all of them -128 .. 127. F32's own addition rounds v to an
 // integer, in the low bits of the sum, and 0x8080 more makes the lower two digits' bytes positive.
@@ -81,7 +81,8 @@ __device__ __forceinline__ void store_x(uint32_t to, int lane, const float (&v)[
     for (int i = 0; i < 4; i++) u[i] = __float_as_uint(v[i] + magic);
     uint32_t low01 = __byte_perm(u[0], u[1], 0x5140), low23 = __byte_perm(u[2], u[3], 0x5140);
     uint32_t top01 = __byte_perm(u[0], u[1], 0x0062), top23 = __byte_perm(u[2], u[3], 0x0062);
-    uint32_t at = to + (uint32_t)(lane / 16 * x_of<int8_t>::parts * 64 + lane % 16 * 4);
+    uint32_t at = to + (uint32_t)(lane / 16 * x_of<int8_t>::parts * 64 + lane % 16 / 4 * 16 +
+                                  lane % 2 * 8 + lane % 4 / 2 * 4);
     store_word(at, __byte_perm(low01, low23, 0x5410) ^ 0x80808080u);
     store_word(at + 64, __byte_perm(low01, low23, 0x7632) ^ 0x80808080u);
     // Its bytes are 64 more than the digit: 64 again makes it 128, whose bit is the sign's.
@@ -106,43 +107,41 @@ __device__ __forceinline__ float prepare(uint32_t to, int lane, uint2 four) {
 
 // --- products
 // ------------------------------------------------------------------------------------------------
-__device__ __forceinline__ void mma_int8(int (&c)[4], uint32_t a0, uint32_t a2, uint32_t b0,
-                                         uint32_t b1) {
+__device__ __forceinline__ void mma_int8(int (&c)[4], uint4 a, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
-                 "{%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 __device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
 // A step: this lane's two copies of W against x. Row g of A with columns 2t and 2t + 1. The order
-// of k: mma.cuh. One chain of products: two take registers that the kernel has not, and all of
-// Llama-8B's matrices took 11 % longer (int8), 6 % (e4m3).
+// of k: mma.cuh. Two chains of products, whose x comes in the same registers.
 __device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)[2], int8_t) {
-    // |sum| < 2^22: added to the bits of 1.5 2^23 it is that number and the sum.
-    int c[4] = {0x4b400000, 0x4b400000, 0, 0};
+    int first[4] = {}, second[4] = {};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        mma_int8(c, x[i].x, x[i].y, w[i].x, w[i].y);
-        mma_int8(c, x[i].z, x[i].w, w[i].z, w[i].w);
+        mma_int8(first, x[i], w[i].x, w[i].y);
+        mma_int8(second, x[i], w[i].z, w[i].w);
     }
-    return make_float2(__int_as_float(c[0]) - 12582912.0f, __int_as_float(c[1]) - 12582912.0f);
+    // Less than 2^22: added to the bits of 1.5 2^23 it is that number and the sum.
+    return make_float2(__int_as_float(first[0] + second[2] + 0x4b400000) - 12582912.0f,
+                       __int_as_float(first[1] + second[3] + 0x4b400000) - 12582912.0f);
 }
 __device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)[4], e4m3) {
-    float c[4] = {};
+    float first[4] = {}, second[4] = {};
 #pragma unroll
-    for (int m = 0; m < 4; m++) {
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t a[4] = {word_of(x[2 * i + m / 2], m % 2 * 2), 0,
-                             word_of(x[2 * i + m / 2], m % 2 * 2 + 1), 0};
-            mma(c, a, widen_low(word_of(w[i], m), __half(), e4m3()),
-                widen_high(word_of(w[i], m), __half(), e4m3()), __half());
-        }
+    for (int i = 0; i < 4; i++) {
+        const uint32_t a[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
+        uint32_t one = word_of(w[i / 2], i % 2 * 2), other = word_of(w[i / 2], i % 2 * 2 + 1);
+        mma(first, a, widen_low(one, __half(), e4m3()), widen_high(one, __half(), e4m3()),
+            __half());
+        mma(second, a, widen_low(other, __half(), e4m3()), widen_high(other, __half(), e4m3()),
+            __half());
     }
-    return make_float2(c[0], c[1]);
+    return make_float2(first[0] + second[2], first[1] + second[3]);
 }
 
 // --- the kernel
