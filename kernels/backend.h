@@ -113,6 +113,19 @@ struct attention_args {
     const float *alibi_slopes; // (n_heads), device memory, or NULL
 };
 
+struct activate_args {
+    enum activation act;
+    bool gated;
+};
+
+struct qkv_args { // what happens to q, k and v before attention
+    enum rope_style style;
+    int32_t rot_dim;                  // 0: no rotation
+    const float *cos_sin;             // (n, rot_dim)
+    const float *q_weight, *k_weight; // (head_dim), both or neither NULL
+    float eps;
+};
+
 struct backend_ops {
     const char *name; // "cpu"
 
@@ -258,9 +271,11 @@ struct backend_ops {
                            const struct weight *w, const float *bias, enum activation act,
                            bool gated);
 
-    // y (n, w->rows) = linear of norm(x). OP_DECLINED likewise.
-    int (*norm_linear)(struct backend *be, void *y, const void *x, int32_t n,
-                       const struct norm_args *norm, const struct weight *w, const float *bias);
+    // y = linear of norm(x), or linear_activate of it (act not NULL, mode LINEAR_STORE): norm(x)
+    // (n, w->cols) rounded to act_dtype. y must not overlap x. OP_DECLINED as above.
+    int (*norm_linear)(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
+                       void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
+                       const struct activate_args *act);
 
     // y (n, down->rows) =|+= down(act(up(norm(x)))), a feed-forward's norm, linear, activate and
     // linear; norm NULL: x as it is; biases as linear's. y may be x. OP_DECLINED likewise.
@@ -268,6 +283,12 @@ struct backend_ops {
                         int32_t n, const struct norm_args *norm, const struct weight *up,
                         const float *up_bias, const struct weight *down, const float *down_bias,
                         enum activation act, bool gated);
+
+    // qkv_finish, then attention (within rounding where the backend is not exact): qkv is as
+    // `linear` left it, and what it holds afterwards is not said. OP_DECLINED as above.
+    int (*qkv_attention)(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
+                         const struct batch *b, const struct attention_args *args,
+                         const struct qkv_args *finish);
 
     void (*close)(struct backend *be);
 };

@@ -125,23 +125,35 @@ static int linear(struct forward *f, enum linear_mode mode, void *y, const void 
     return f->backend->ops->linear(f->backend, mode, y, x, n, w, bias);
 }
 
-static struct norm_args norm_args(const struct forward *f, const struct norm_weights *w) {
+// What a sub-layer reads: x, normed on the way where `norm` is not NULL.
+struct input {
+    const void *x;
+    const struct norm_weights *norm;
+};
+
+static struct norm_args norm_args_of(const struct forward *f, const struct norm_weights *w) {
     const struct model_config *mc = &f->model->config;
     return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
 }
 
-// y = linear of norm(x), or of x where there is no norm; f->normed may be written on the way.
-static int norm_linear(struct forward *f, const struct norm_weights *before, void *y, const void *x,
-                       int32_t n, const struct weight *w, const float *bias) {
+// Where no fusion took the norm: the rows normed by themselves.
+static int norm_input(struct forward *f, struct input *in, int32_t n) {
+    if (!in->norm) return 0;
+    TRY(norm(f, in->norm, f->normed, in->x, n, f->model->config.width));
+    *in = (struct input){.x = f->normed};
+    return 0;
+}
+
+static int input_linear(struct forward *f, enum linear_mode mode, void *y, struct input in,
+                        int32_t n, const struct weight *w, const float *bias) {
     const struct backend_ops *ops = f->backend->ops;
-    if (!before) return linear(f, LINEAR_STORE, y, x, n, w, bias);
-    if (ops->norm_linear) {
-        struct norm_args norm = norm_args(f, before);
-        int rc = ops->norm_linear(f->backend, y, x, n, &norm, w, bias);
+    if (in.norm && ops->norm_linear) {
+        struct norm_args a = norm_args_of(f, in.norm);
+        int rc = ops->norm_linear(f->backend, &a, mode, y, in.x, n, w, bias, NULL);
         if (rc != OP_DECLINED) return rc;
     }
-    TRY(norm(f, before, f->normed, x, n, w->cols));
-    return linear(f, LINEAR_STORE, y, f->normed, n, w, bias);
+    TRY(norm_input(f, &in, n));
+    return linear(f, mode, y, in.x, n, w, bias);
 }
 
 static int all_reduce(struct forward *f, void *x, int32_t n) {
@@ -173,76 +185,101 @@ static int embed(struct forward *f, const struct batch *b) {
 }
 
 // q and k normed and turned, k and v stored.
-static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer) {
+static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer,
+                      const struct qkv_args *q) {
     const struct model *m = f->model;
-    const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
-    const struct layer_weights *w = &m->layers[layer];
-    int32_t rot = mc->positions == POSITION_ROTARY ? mc->rot_dim : 0;
+    int32_t head_dim = m->config.head_dim;
     if (ops->qkv_finish) {
-        return ops->qkv_finish(f->backend, mc->rope_style, f->qkv, f->kv, b, layer, m->n_heads, rot,
-                               f->cos_sin, w->q_norm, w->k_norm, mc->norm_eps);
+        return ops->qkv_finish(f->backend, q->style, f->qkv, f->kv, b, layer, m->n_heads,
+                               q->rot_dim, q->cos_sin, q->q_weight, q->k_weight, q->eps);
     }
-    if (w->q_norm) {
-        TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, mc->head_dim,
-                         w->q_norm, w->k_norm, mc->norm_eps));
+    if (q->q_weight) {
+        TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, head_dim,
+                         q->q_weight, q->k_weight, q->eps));
     }
-    if (rot > 0) {
-        TRY(ops->rope(f->backend, mc->rope_style, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads,
-                      mc->head_dim, rot, f->cos_sin));
+    if (q->rot_dim > 0) {
+        TRY(ops->rope(f->backend, q->style, f->qkv, b->n_rows, m->n_heads, m->n_kv_heads, head_dim,
+                      q->rot_dim, q->cos_sin));
     }
     return ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
 }
 
-// in (n_rows, width), behind the norm `before` if any -> f->attended, with the cache written on the
-// way.
-static int attend(struct forward *f, const struct batch *b, int32_t layer, const void *in,
-                  const struct norm_weights *before) {
-    const struct model *m = f->model;
-    const struct layer_weights *w = &m->layers[layer];
-    TRY(norm_linear(f, before, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
-    TRY(qkv_finish(f, b, layer));
-    struct attention_args args = {
-        .layer = layer,
-        .n_heads = m->n_heads,
-        .n_kv_heads = m->n_kv_heads,
-        .head_dim = m->config.head_dim,
-        .scale = model_config_attention_scale(&m->config, m->first_layer + layer),
-        .window = model_config_window(&m->config, m->first_layer + layer),
-        .alibi_slopes = m->alibi_slopes,
-    };
-    return f->backend->ops->attention(f->backend, f->attended, f->qkv, f->kv, b, &args);
-}
-
-// x =|+= down(act(up(in))), in behind the norm `before` if any
-static int feed_forward(struct forward *f, enum linear_mode mode, void *x, const void *in,
-                        const struct norm_weights *before, int32_t n, int32_t layer) {
+// in (n_rows, width) -> f->attended, with the cache written on the way.
+static int attend(struct forward *f, const struct batch *b, int32_t layer, struct input in) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     const struct layer_weights *w = &m->layers[layer];
-    int rc = OP_DECLINED;
-    if (ops->feed_forward) {
-        struct norm_args n1 = before ? norm_args(f, before) : (struct norm_args){0};
-        rc = ops->feed_forward(f->backend, mode, x, in, n, before ? &n1 : NULL, &w->up, w->up_bias,
-                               &w->down, w->down_bias, mc->activation, mc->gated);
+    TRY(input_linear(f, LINEAR_STORE, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
+    struct qkv_args q = {
+        .style = mc->rope_style,
+        .rot_dim = mc->positions == POSITION_ROTARY ? mc->rot_dim : 0,
+        .cos_sin = f->cos_sin,
+        .q_weight = w->q_norm,
+        .k_weight = w->k_norm,
+        .eps = mc->norm_eps,
+    };
+    struct attention_args args = {
+        .layer = layer,
+        .n_heads = m->n_heads,
+        .n_kv_heads = m->n_kv_heads,
+        .head_dim = mc->head_dim,
+        .scale = model_config_attention_scale(mc, m->first_layer + layer),
+        .window = model_config_window(mc, m->first_layer + layer),
+        .alibi_slopes = m->alibi_slopes,
+    };
+    if (ops->qkv_attention) {
+        int rc = ops->qkv_attention(f->backend, f->attended, f->qkv, f->kv, b, &args, &q);
         if (rc != OP_DECLINED) return rc;
     }
-    if (before) {
-        TRY(norm(f, before, f->normed, in, n, mc->width));
-        in = f->normed;
+    TRY(qkv_finish(f, b, layer, &q));
+    return ops->attention(f->backend, f->attended, f->qkv, f->kv, b, &args);
+}
+
+// f->activated = act(up(in)): the feed-forward but for its last linear, `down`.
+static int feed(struct forward *f, struct input in, int32_t n, int32_t layer) {
+    const struct model *m = f->model;
+    const struct model_config *mc = &m->config;
+    const struct backend_ops *ops = f->backend->ops;
+    const struct layer_weights *w = &m->layers[layer];
+    if (in.norm && ops->norm_linear) {
+        struct norm_args a = norm_args_of(f, in.norm);
+        struct activate_args act = {mc->activation, mc->gated};
+        int rc = ops->norm_linear(f->backend, &a, LINEAR_STORE, f->activated, in.x, n, &w->up,
+                                  w->up_bias, &act);
+        if (rc != OP_DECLINED) return rc;
     }
+    TRY(norm_input(f, &in, n));
     if (ops->linear_activate) {
-        rc = ops->linear_activate(f->backend, f->activated, in, n, &w->up, w->up_bias,
-                                  mc->activation, mc->gated);
+        int rc = ops->linear_activate(f->backend, f->activated, in.x, n, &w->up, w->up_bias,
+                                      mc->activation, mc->gated);
+        if (rc != OP_DECLINED) return rc;
     }
-    TRY(rc);
-    if (rc == OP_DECLINED) {
-        TRY(linear(f, LINEAR_STORE, f->up, in, n, &w->up, w->up_bias));
-        TRY(ops->activate(f->backend, mc->activation, mc->gated, f->activated, f->up, n,
-                          m->ffn_width));
-    }
+    TRY(linear(f, LINEAR_STORE, f->up, in.x, n, &w->up, w->up_bias));
+    return ops->activate(f->backend, mc->activation, mc->gated, f->activated, f->up, n,
+                         m->ffn_width);
+}
+
+static int down(struct forward *f, enum linear_mode mode, void *x, int32_t n, int32_t layer) {
+    const struct layer_weights *w = &f->model->layers[layer];
     return linear(f, mode, x, f->activated, n, &w->down, w->down_bias);
+}
+
+// x =|+= down(act(up(in))), at once where the device does.
+static int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input in,
+                        int32_t n, int32_t layer) {
+    const struct model_config *mc = &f->model->config;
+    const struct backend_ops *ops = f->backend->ops;
+    const struct layer_weights *w = &f->model->layers[layer];
+    if (ops->feed_forward) {
+        struct norm_args a = in.norm ? norm_args_of(f, in.norm) : (struct norm_args){0};
+        int rc = ops->feed_forward(f->backend, mode, x, in.x, n, in.norm ? &a : NULL, &w->up,
+                                   w->up_bias, &w->down, w->down_bias, mc->activation, mc->gated);
+        if (rc != OP_DECLINED) return rc;
+    }
+    TRY(feed(f, in, n, layer));
+    return down(f, mode, x, n, layer);
 }
 
 // --- layers
@@ -254,13 +291,15 @@ struct stream { // the residual stream as it stands
     const void *attended; // (n, n_heads * head_dim)
 };
 
-// The norm before a sub-layer: in the stream's own place, at once, if what is normed is what is
-// added to; else it is left to the sub-layer, *before.
-static int norm_stream(struct forward *f, const struct stream *s, const struct norm_weights *w,
-                       const struct norm_weights **before) {
+// What a sub-layer behind the norm `w` reads. Where it is the normed stream that is added to, the
+// stream is normed in its place, now.
+static int normed_stream(struct forward *f, const struct stream *s, const struct norm_weights *w,
+                         struct input *in) {
     const struct model_config *mc = &f->model->config;
-    *before = mc->normed_residual ? NULL : w;
-    return mc->normed_residual ? norm(f, w, s->x, s->x, s->n, mc->width) : 0;
+    *in = (struct input){s->x, w};
+    if (!mc->normed_residual) return 0;
+    in->norm = NULL;
+    return norm(f, w, s->x, s->x, s->n, mc->width);
 }
 
 // Behind the last layer's attention only the rows whose logits are wanted matter: of a prompt's
@@ -276,14 +315,18 @@ static int narrow(struct forward *f, const struct batch *b, struct stream *s) {
     return 0;
 }
 
-// x = x + attention(n1(x)) + ffn(n2(x)), both from the same x.
+// x = x + attention(n1(x)) + ffn(n2(x)), both from the same x: what the feed-forward reads is read,
+// or normed to another place, before o adds to it.
 static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
     const struct norm_weights *n2 = mc->shared_norm ? &w->attn_norm : &w->ffn_norm;
-    TRY(norm(f, n2, f->normed, s->x, s->n, mc->width));
+    struct input in = {s->x, n2};
+    bool whole = f->backend->ops->feed_forward;
+    TRY(whole ? norm_input(f, &in, s->n) : feed(f, in, s->n, layer));
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
-    TRY(feed_forward(f, LINEAR_ADD, s->x, f->normed, NULL, s->n, layer));
+    TRY(whole ? feed_forward(f, LINEAR_ADD, s->x, in, s->n, layer)
+              : down(f, LINEAR_ADD, s->x, s->n, layer));
     return all_reduce(f, s->x, s->n);
 }
 
@@ -292,7 +335,7 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
     bool post = mc->norm_placement == NORM_POST;
-    const struct norm_weights *before = NULL;
+    struct input in = {.x = f->normed};
     TRY(linear(f, stream_mode(f), s->x, s->attended, s->n, &w->o, w->o_bias));
     TRY(all_reduce(f, s->x, s->n));
     if (post) {
@@ -301,9 +344,9 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
         TRY(norm(f, &w->attn_norm, f->normed, s->x, s->n, mc->width));
         TRY(norm(f, &w->attn_norm, s->x, s->x, s->n, mc->width));
     } else {
-        TRY(norm_stream(f, s, &w->ffn_norm, &before));
+        TRY(normed_stream(f, s, &w->ffn_norm, &in));
     }
-    TRY(feed_forward(f, stream_mode(f), s->x, post ? f->normed : s->x, before, s->n, layer));
+    TRY(feed_forward(f, stream_mode(f), s->x, in, s->n, layer));
     TRY(all_reduce(f, s->x, s->n));
     return post ? norm(f, &w->ffn_norm, s->x, s->x, s->n, mc->width) : 0;
 }
@@ -311,10 +354,10 @@ static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
 static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bool last,
                      struct stream *s) {
     const struct model_config *mc = &f->model->config;
-    const struct norm_weights *before = NULL;
+    struct input in = {.x = s->x};
     if (mc->norm_placement == NORM_PRE)
-        TRY(norm_stream(f, s, &f->model->layers[layer].attn_norm, &before));
-    TRY(attend(f, b, layer, s->x, before));
+        TRY(normed_stream(f, s, &f->model->layers[layer].attn_norm, &in));
+    TRY(attend(f, b, layer, in));
     s->attended = f->attended;
     if (last) TRY(narrow(f, b, s));
     if (s->n == 0) return 0;
@@ -324,30 +367,34 @@ static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bo
 // --- a step
 // ------------------------------------------------------------------------------------------------
 
-// Logits of the wanted rows [first, first + n) into f->logits.
-static int head(struct forward *f, int32_t first, int32_t n) {
+// Logits of n wanted rows into f->logits.
+static int head(struct forward *f, struct input in, int32_t n) {
     const struct model *m = f->model;
-    size_t row = (size_t)m->head.cols * dtype_size(f->backend->act_dtype);
-    TRY(linear(f, LINEAR_STORE_F32, f->part, (const char *)f->out + (size_t)first * row, n,
-               &m->head, m->head_bias));
+    TRY(input_linear(f, LINEAR_STORE_F32, f->part, in, n, &m->head, m->head_bias));
     return f->comm->ops->all_gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows);
 }
 
 // Everything behind the layers: final norm, and for as many of the wanted rows as there is room
-// for, the head and, on a device that draws, the next token.
+// for, the head and, on a device that draws, the next token. Where there are more, the head is
+// asked for again (forward_logits), and f->out is what it reads.
 static int finish(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
     const struct backend_ops *ops = f->backend->ops;
     int32_t n = s->n < f->max_logits ? s->n : f->max_logits;
+    struct input in = {s->x, mc->final_norm ? &m->final_norm : NULL};
     f->out = s->x;
     if (s->n == 0) return 0;
-    if (mc->final_norm) TRY(norm(f, &m->final_norm, s->x, s->x, s->n, mc->width));
+    if (in.norm && s->n > n) {
+        TRY(norm(f, in.norm, s->x, s->x, s->n, mc->width));
+        in.norm = NULL;
+    }
     if (m->embed_out.data) {
-        TRY(linear(f, LINEAR_STORE, f->embedded, s->x, s->n, &m->embed_out, NULL));
+        TRY(input_linear(f, LINEAR_STORE, f->embedded, in, s->n, &m->embed_out, NULL));
+        in = (struct input){.x = f->embedded};
         f->out = f->embedded;
     }
-    TRY(head(f, 0, n));
+    TRY(head(f, in, n));
     return ops->draw ? ops->draw(f->backend, f->logits, b, n, mc->vocab_size) : 0;
 }
 
@@ -379,7 +426,9 @@ int forward_run(struct forward *f, const struct batch *b) {
 }
 
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
-    if (first > 0) TRY(head(f, first, n)); // the first ones are there
+    size_t row = (size_t)f->model->head.cols * dtype_size(f->backend->act_dtype);
+    struct input in = {.x = (const char *)f->out + (size_t)first * row};
+    if (first > 0) TRY(head(f, in, n)); // the first ones are there
     const struct backend_ops *ops = f->backend->ops;
     *logits = ops->logits_read ? f->host : f->logits;
     if (!ops->logits_read) return 0;

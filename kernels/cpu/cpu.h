@@ -215,8 +215,9 @@ int cpu_attention(struct backend *be, void *out, const void *qkv, const struct k
 int cpu_activate(struct backend *be, enum activation act, bool gated, void *y, const void *x,
                  int32_t n, int32_t width);
 int cpu_add(struct backend *be, void *y, const void *x, int64_t n_elements);
-int cpu_norm_linear(struct backend *be, void *y, const void *x, int32_t n,
-                    const struct norm_args *norm, const struct weight *w, const float *bias);
+int cpu_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
+                    void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
+                    const struct activate_args *act);
 int cpu_feed_forward(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                      const struct norm_args *norm, const struct weight *up, const float *up_bias,
                      const struct weight *down, const float *down_bias, enum activation act,

@@ -146,10 +146,11 @@ static void run_own(struct cpu_backend *cpu, const struct linear_args *args,
                 &job);
 }
 
-int cpu_norm_linear(struct backend *be, void *y, const void *x, int32_t n,
-                    const struct norm_args *norm, const struct weight *w, const float *bias) {
+int cpu_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
+                    void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
+                    const struct activate_args *act) {
     struct cpu_backend *cpu = cpu_of(be);
-    if (n == 0 || !cpu_own_takes(cpu, n, w)) return OP_DECLINED;
+    if (mode != LINEAR_STORE || act || n == 0 || !cpu_own_takes(cpu, n, w)) return OP_DECLINED;
     run_own(cpu, &(struct linear_args){LINEAR_STORE, y, x, n, w, bias, NULL, 0}, norm);
     return 0;
 }

@@ -2,16 +2,17 @@
 // in tiles to the prefill kernel; what one of them does not cover goes to the simple kernel. Where
 // the same bits are asked for whatever the batch, one kernel takes both, or the simple one does.
 #include "kernels/cuda/attention_exact.h"
+#include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/backend_cuda.h"
 
-int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
-                      const struct batch *b, const struct attention_args *args) {
-    struct cuda_backend *cuda = cuda_of(be);
+static struct cuda_attention describe(struct cuda_backend *cuda, void *out, const void *qkv,
+                                      const struct kv_store *kv,
+                                      const struct attention_args *args) {
     const struct cuda_step *s = &cuda->step;
-    const struct cuda_attention a = {
+    return (struct cuda_attention){
         .out = out,
         .qkv = qkv,
-        .dtype = be->act_dtype,
+        .dtype = cuda->base.act_dtype,
         .kv = cuda_kv_of(kv),
         .b = s->b,
         .layer = args->layer,
@@ -25,6 +26,12 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
         .work = cuda->attention_work,
         .work_bytes = cuda->attention_work_bytes,
     };
+}
+
+int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
+                      const struct batch *b, const struct attention_args *args) {
+    struct cuda_backend *cuda = cuda_of(be);
+    const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
     int rc = 0;
     if (cuda->deterministic) {
         rc = cuda_attention_exact(&a, cuda->stream);
@@ -33,4 +40,21 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
         if (rc == 0 && a.n_tiles) rc = cuda_attention_prefill(&a, cuda->stream);
     }
     return rc == CUDA_NOT_MINE ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
+}
+
+// Few rows, all alone in their sequences: more of them are not bound by launches.
+enum { FRESH_ROWS = 8 };
+
+int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
+                          const struct batch *b, const struct attention_args *args,
+                          const struct qkv_args *finish) {
+    struct cuda_backend *cuda = cuda_of(be);
+    const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
+    if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || a.n_decode > FRESH_ROWS)
+        return OP_DECLINED;
+    if (args->layer == 0) TRY(cuda_check_blocks(kv, b));
+    const struct cuda_kv_write w =
+        cuda_kv_write_of(cuda, qkv, kv, b->n_rows, args->layer, args->n_heads, finish);
+    int rc = cuda_attention_fresh(&a, &w, cuda->stream);
+    return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
 }

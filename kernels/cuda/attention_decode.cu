@@ -28,7 +28,10 @@
 //   - Keys of earlier steps are fetched before the predecessor has ended (pdl.cuh).
 #include "kernels/cuda/attention_8bit.cuh"
 #include "kernels/cuda/attention_exact.h"
+#include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/pdl.cuh"
+#include "kernels/cuda/qkv_head.cuh"
+#include <algorithm>
 #include <math.h>
 #include <type_traits>
 
@@ -43,9 +46,11 @@ constexpr float LOG2E = 1.4426950408889634f;
 
 struct decode {
     struct cuda_attention a;
-    int32_t n_rows;    // decode rows
-    int32_t n_chunks;  // of at most 8 * HALVES query heads, of each kv head
-    int32_t *counters; // (n_rows, n_kv_heads, n_chunks), zero before and after
+    int32_t n_rows;             // decode rows
+    int32_t n_chunks;           // of at most 8 * HALVES query heads, of each kv head
+    int32_t heads_at;           // FRESH: in shared memory
+    int32_t *counters;          // (n_rows, n_kv_heads, n_chunks), zero before and after
+    struct cuda_kv_write fresh; // FRESH: what q, k and v go through first
 };
 
 // Runs of a split of a list of n runs, by the list alone. One split for short lists: merging would
@@ -379,7 +384,76 @@ __device__ __forceinline__ void finish(const struct decode &j, const struct item
     __syncthreads(); // the next item's copies overwrite the parts
 }
 
-template <typename T, typename C, int WIDE, int HALVES>
+// What attention begins with where q, k and v come as the linear left them (FRESH): the item's
+// query heads, then the row's own k and v, normed, rotated and rounded, to `to` (heads + 2, dim). A
+// warp for each head, its F32 and the row's cosines at `scratch`. All that is asked of memory is
+// asked for at once, and the code is short: what a step runs once a layer is often not in the
+// caches.
+template <typename T>
+__device__ __forceinline__ void prepare(const struct decode &j, const struct item &it,
+                                        int first_head, int n_heads, T *to, float *scratch) {
+    constexpr int EACH = 8; // elements of a lane
+    const struct cuda_kv_write &w = j.fresh;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, dim = w.kv.head_dim;
+    const int n_kv = w.kv.n_kv_heads;
+    const T *row = (const T *)w.qkv + (int64_t)it.v.row * (w.n_heads + 2 * n_kv) * dim + lane;
+    const float *cos_sin = w.cos_sin + (int64_t)it.v.row * w.rot_dim + lane;
+    float *head = scratch + warp * (dim + w.rot_dim), *turn = head + dim, angles[EACH];
+    T raw[EACH];
+    auto load = [&](int h) {
+        const T *from =
+            row + (h < n_heads ? first_head + h : w.n_heads + (h - n_heads) * n_kv + it.kv_head) *
+                      (int64_t)dim;
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (h < n_heads + 2 && e * 32 + lane < dim) raw[e] = from[e * 32];
+    };
+    load(warp);
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        if (e * 32 + lane < w.rot_dim) angles[e] = cos_sin[e * 32];
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+        if (e * 32 + lane < w.rot_dim) turn[e * 32 + lane] = angles[e];
+#pragma unroll 1
+    for (int h = warp; h < n_heads + 2; h += WARPS) {
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (e * 32 + lane < dim) head[e * 32 + lane] = to_float(raw[e]);
+        load(h + WARPS);
+        __syncwarp();
+        if (h <= n_heads && w.q_weight)
+            norm_head<T>(head, dim, h < n_heads ? w.q_weight : w.k_weight, w.eps, lane);
+        if (h <= n_heads && w.rot_dim > 0) rotate_head<T>(head, w.style, w.rot_dim, turn, lane);
+        for (int i = lane; i < dim; i += 32) to[h * dim + i] = from_float<T>(head[i]);
+        __syncwarp();
+    }
+    __syncthreads();
+}
+
+// The row's own key and value into the run of them at `from`, which begins at position p: what was
+// copied there is what the cache held before. And into the cache, by the one item of the kv head
+// that has them and its first heads.
+template <typename T, int WIDE>
+__device__ __forceinline__ void put_fresh(const struct decode &j, const struct item &it, int p,
+                                          uint32_t from, const T *key, char *place,
+                                          int64_t values) {
+    using S = shape<T, WIDE, 1>;
+    const int lane = (int)threadIdx.x % 32, dim = j.a.kv.head_dim, r = it.v.position - p;
+    if (lane * 8 < dim) {
+        uint4 k = *(const uint4 *)(key + lane * 8), v = *(const uint4 *)(key + dim + lane * 8);
+        from += (uint32_t)(r * S::row + lane / 8 * 128);
+        store_shared(from + (uint32_t)((lane % 8 ^ (r & 1) << 2) * 16), k);
+        store_shared(from + (uint32_t)(S::values + (lane % 8 ^ (r & 6)) * 16), v);
+        if (it.chunk == 0) {
+            *(uint4 *)(place + lane * 16) = k;
+            *(uint4 *)(place + values + lane * 16) = v;
+        }
+    }
+    __syncwarp();
+}
+
+template <typename T, typename C, int WIDE, int HALVES, bool FRESH>
 __device__ __forceinline__ void attend(const struct decode &j, const struct item &it, char *shared,
                                        bool &waited) {
     using S = shape<C, WIDE, HALVES>;
@@ -419,7 +493,7 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
         if (ahead < it.end) {
             int p = position_of(it.v, ahead);
             const char *from = head + block * (int64_t)kv.block_bytes + (p & in_block) * row_bytes;
-            if (!waited && p + RUN > it.v.fresh) {
+            if (!FRESH && !waited && p + RUN > it.v.fresh) {
                 pdl_wait();
                 waited = true;
             }
@@ -440,8 +514,18 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
     };
 #pragma unroll
     for (int stage = 0; stage < S::stages; stage++) queue_next(stage);
+    char *own = NULL; // FRESH: the row's own key in the cache
+    if constexpr (FRESH)
+        own = (char *)head + kv_block(a.b, it.v.seq, it.v.position) * (int64_t)kv.block_bytes +
+              (it.v.position & in_block) * row_bytes;
     if (!waited) pdl_wait();
     waited = true;
+
+    const int held = min(group - it.chunk * S::heads, S::heads);
+    T *heads = (T *)(shared + j.heads_at);
+    if constexpr (FRESH)
+        prepare<T>(j, it, it.kv_head * group + it.chunk * S::heads, held, heads,
+                   (float *)(heads + (min(group, S::heads) + 2) * dim));
 
     uint32_t q[2 * WIDE][HALVES][4], q8[HALVES][WIDE][8]; // one of them
     float slope[HALVES], q_unit[HALVES];
@@ -450,7 +534,9 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
     for (int h = 0; h < HALVES; h++) {
         int in_group = it.chunk * S::heads + h * 8 + g, head = it.kv_head * group + in_group;
         const T *from =
-            (const T *)a.qkv + ((int64_t)it.v.row * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
+            FRESH ? heads + (h * 8 + g) * dim
+                  : (const T *)a.qkv +
+                        ((int64_t)it.v.row * (a.n_heads + 2 * a.kv.n_kv_heads) + head) * dim;
         slope[h] = a.alibi_slopes && in_group < group ? a.alibi_slopes[head] * LOG2E : 0.0f;
         if constexpr (is_8bit<C>) {
             load_query<WIDE>(q8[h], from, a.dtype, dim, in_group < group, q_unit[h]);
@@ -475,6 +561,9 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
         __syncwarp(); // other lanes' copies
         const uint32_t from = queue + (uint32_t)stage * stage_bytes;
         const int p = position_of(it.v, run);
+        if constexpr (FRESH)
+            if (run == it.v.n_runs - 1)
+                put_fresh<T, WIDE>(j, it, p, from, heads + held * dim, own, values);
         float score[2][4] = {};
         if constexpr (is_8bit<C>) {
             float scale[2][2];
@@ -615,7 +704,33 @@ __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
         }
         it.kv_head = unit / j.n_chunks;
         it.chunk = unit % j.n_chunks;
-        attend<T, C, WIDE, HALVES>(j, it, shared, waited);
+        attend<T, C, WIDE, HALVES, false>(j, it, shared, waited);
+    }
+    if (!waited) pdl_wait();
+}
+
+// Few rows, whose q, k and v are prepared here. An item for each block: the grid says how many
+// splits a row may have, and its own length how many it has.
+template <typename T, int WIDE>
+__global__ void __launch_bounds__(THREADS, (shape<T, WIDE, 1>::blocks))
+    fresh_kernel(const __grid_constant__ struct decode j) {
+    extern __shared__ __align__(128) char shared[];
+    pdl_trigger();
+    const int unit = (int)blockIdx.x;
+    struct item it;
+    it.slot = (int)blockIdx.y;
+    it.split = (int)blockIdx.z;
+    it.v = view_of(j, j.a.b.decode_rows[it.slot]);
+    it.kv_head = unit % j.a.kv.n_kv_heads;
+    it.chunk = unit / j.a.kv.n_kv_heads;
+    const int length =
+        max((it.v.n_runs + (int)gridDim.z - 1) / (int)gridDim.z, min(it.v.n_runs, SPLIT_RUNS + 1));
+    bool waited = false;
+    if (it.split * length < it.v.n_runs) {
+        it.n_splits = (it.v.n_runs + length - 1) / length;
+        it.begin = it.split * length;
+        it.end = min(it.begin + length, it.v.n_runs);
+        attend<T, T, WIDE, 1, true>(j, it, shared, waited);
     }
     if (!waited) pdl_wait();
 }
@@ -669,6 +784,38 @@ void launch_typed(struct decode &j, cudaStream_t stream) {
         launch_cached<__half, __half>(j, stream);
 }
 
+template <typename T, int WIDE> void launch_fresh(struct decode &j, cudaStream_t stream) {
+    using S = shape<T, WIDE, 1>;
+    auto kernel = fresh_kernel<T, WIDE>;
+    const int group = j.a.n_heads / j.a.kv.n_kv_heads, dim = j.a.kv.head_dim;
+    j.n_chunks = (group + S::heads - 1) / S::heads;
+    j.heads_at = (int32_t)S::bytes;
+    size_t bytes = S::bytes + (size_t)(std::min(group, S::heads) + 2) * (size_t)dim * sizeof(T) +
+                   (size_t)WARPS * (size_t)(dim + j.fresh.rot_dim) * sizeof(float);
+    static size_t raised; // as asked for so far; a failure shows at the launch
+    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               (int)bytes) == cudaSuccess)
+        raised = bytes;
+    // Blocks that are there at once, if they can; a split for each 256 positions at most.
+    int items = j.n_rows * j.a.kv.n_kv_heads * j.n_chunks;
+    int splits = std::max(1, multiprocessors() * S::blocks / items);
+    splits =
+        std::min(splits, std::min(MAX_SPLITS, std::max(1, j.a.max_position / (SPLIT_RUNS * RUN))));
+    pdl_launch(
+        kernel,
+        dim3((unsigned)(j.a.kv.n_kv_heads * j.n_chunks), (unsigned)j.n_rows, (unsigned)splits),
+        dim3(THREADS), bytes, stream, j);
+}
+
+template <typename T> void launch_fresh_typed(struct decode &j, cudaStream_t stream) {
+    if (j.a.kv.head_dim <= 64)
+        launch_fresh<T, 1>(j, stream);
+    else if (j.a.kv.head_dim <= 128)
+        launch_fresh<T, 2>(j, stream);
+    else
+        launch_fresh<T, 4>(j, stream);
+}
+
 // Of one row: the parts of every head at every split, and a counter for each group of heads. Heads
 // of 129 to 192 may go to the kernel for up to 256 (launch_cached), whose parts are as long.
 size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
@@ -694,17 +841,36 @@ size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv
     return (size_t)max_rows * row_bytes(n_heads, n_kv_heads, head_dim) + TILE_COUNTERS;
 }
 
-int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
+static int describe(struct decode *j, const struct cuda_attention *a) {
     size_t mine = a->work_bytes > TILE_COUNTERS ? a->work_bytes - TILE_COUNTERS : 0;
     size_t room = mine / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
     if (!covers(a) || (size_t)a->n_decode > room) return CUDA_NOT_MINE;
-    struct decode j = {};
-    j.a = *a;
-    j.n_rows = a->n_decode;
+    j->a = *a;
+    j->n_rows = a->n_decode;
     // From the end, so that they are the same words for every number of rows.
     int group = a->n_heads / a->kv.n_kv_heads, heads = group <= 8 ? 8 : 16;
     int units = a->kv.n_kv_heads * ((group + heads - 1) / heads);
-    j.counters = (int32_t *)((char *)a->work + mine / 4 * 4) - (int)room * units;
+    j->counters = (int32_t *)((char *)a->work + mine / 4 * 4) - (int)room * units;
+    return 0;
+}
+
+int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
+    struct decode j = {};
+    if (describe(&j, a) != 0) return CUDA_NOT_MINE;
     launch_typed(j, stream);
     return cuda_launched("attention_decode");
+}
+
+int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_write *fresh,
+                         cudaStream_t stream) {
+    struct decode j = {};
+    if (describe(&j, a) != 0 || kv_is_8bit(a->kv.dtype) || fresh->rot_dim > 256 ||
+        a->n_heads / a->kv.n_kv_heads > 8)
+        return CUDA_NOT_MINE;
+    j.fresh = *fresh;
+    if (a->dtype == DTYPE_BF16)
+        launch_fresh_typed<__nv_bfloat16>(j, stream);
+    else
+        launch_fresh_typed<__half>(j, stream);
+    return cuda_launched("attention_fresh");
 }

@@ -83,9 +83,20 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
                             const struct weight *w, const float *bias, enum activation act,
                             bool gated);
+int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
+                        void *y, const void *x, int32_t n, const struct weight *w,
+                        const float *bias, const struct activate_args *act);
 struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct weight *w);
 int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
                       const struct batch *b, const struct attention_args *args);
+int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
+                          const struct batch *b, const struct attention_args *args,
+                          const struct qkv_args *finish);
+struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv,
+                                      const struct kv_store *kv, int32_t n_rows, int32_t layer,
+                                      int32_t n_heads, const struct qkv_args *q);
+// E_INVAL where a block that the batch writes is not one of the cache's.
+int cuda_check_blocks(const struct kv_store *kv, const struct batch *b);
 
 // What a step says of itself; nothing is recorded unless somebody measures.
 void cuda_idle_step_begins(struct cuda_backend *cuda);

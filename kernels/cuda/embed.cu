@@ -1,14 +1,17 @@
 // Token and position embeddings: a block for each row, one row of the table read and one written.
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pdl.cuh"
 
 // An id outside the table gives zeros: the host has refused it where it could see it.
 template <typename T>
 __global__ void embed_kernel(const int32_t *ids, const __grid_constant__ struct cuda_linear w,
                              float scale) {
+    pdl_trigger();
     int32_t id = ids[blockIdx.x];
     T *y = (T *)w.y + (int64_t)blockIdx.x * w.cols;
     bool known = id >= 0 && id < w.rows;
     if (known && w.scale && !w.block_k) scale *= w.scale[id];
+    pdl_wait();
     for (int32_t i = threadIdx.x; i < w.cols; i += blockDim.x) {
         float v = known ? load_as_float(w.w, w.w_dtype, (int64_t)id * w.ld + i) * scale : 0.0f;
         if (known && w.block_k) v *= w.scale[(int64_t)(i / w.block_k) * w.rows + id];
@@ -20,7 +23,9 @@ template <typename T>
 __global__ void embed_positions_kernel(T *y, const int32_t *positions, const float *table,
                                        int32_t cols, int32_t offset) {
     y += (int64_t)blockIdx.x * cols;
+    pdl_trigger();
     table += ((int64_t)positions[blockIdx.x] + offset) * cols;
+    pdl_wait();
     for (int32_t i = threadIdx.x; i < cols; i += blockDim.x)
         y[i] = from_float<T>(to_float(y[i]) + table[i]);
 }
@@ -30,14 +35,15 @@ int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear 
     struct cuda_linear a = *w;
     a.y = y;
     if (n == 0) return 0;
-    DISPATCH(a.dtype, embed_kernel<T><<<n, 1024, 0, stream>>>(ids, a, scale));
+    DISPATCH(a.dtype,
+             pdl_launch(embed_kernel<T>, dim3((unsigned)n), dim3(1024), 0, stream, ids, a, scale));
     return cuda_launched("embed");
 }
 
 int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, int32_t n,
                          const float *table, int32_t cols, int32_t offset, cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype, embed_positions_kernel<T>
-             <<<n, 256, 0, stream>>>((T *)y, positions, table, cols, offset));
+    DISPATCH(dtype, pdl_launch(embed_positions_kernel<T>, dim3((unsigned)n), dim3(256), 0, stream,
+                               (T *)y, positions, table, cols, offset));
     return cuda_launched("embed_positions");
 }

@@ -21,6 +21,7 @@
 //     asked for a step ahead they came too late, and all of Llama-8B's matrices took 3.4 ms,
 //     not 2.6.
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/widen.cuh"
 
@@ -29,6 +30,14 @@ namespace {
 constexpr int WARPS = 8, THREADS = WARPS * 32, STEP_BYTES = 128;
 constexpr int STAGE_BYTES = THREADS * 2 * 16; // of one group
 constexpr int BLOCKS_MOST = 4;
+constexpr int NORM_VECTORS = 2; // of a thread: x is normed up to 4,096 columns
+// Every block norms x for itself, so it must have this much of W at least: Llama-1B (32 KB) took 4
+// % longer with it, Llama-8B (128 KB) 2 % less.
+constexpr int NORM_BYTES = 64 << 10;
+// Where W is smaller than this, a short queue: what is left of shared memory lets blocks of the
+// next launch begin. Llama-1B and GPT-2 XL gained 4 to 6 %; Llama-8B's qkv, which is larger, lost 1
+// %.
+constexpr int64_t SMALL_BYTES = 24 << 20;
 
 struct gemv {
     struct cuda_linear a;
@@ -42,10 +51,26 @@ template <typename T, typename W, int GROUPS, int HALVES, bool BLOCKS> struct sh
     static constexpr int step = STEP_BYTES / (int)sizeof(W); // k of a step
     static constexpr int words = chunk / 2;                  // of x that face a copy of W
     static constexpr int tiles = (HALVES + 1) / 2;           // of 16 rows of x
-    static constexpr int sum_bytes = WARPS * GROUPS * HALVES * 64 * (int)sizeof(float);
+    static constexpr int row_sum_bytes = WARPS * GROUPS * 8 * (int)sizeof(float); // of a row of x
     static constexpr int scale_bytes = BLOCKS ? GROUPS * 8 * (int)sizeof(float) : 0; // of a warp
     static constexpr int stage_bytes = GROUPS * STAGE_BYTES + WARPS * scale_bytes;
 };
+
+// As copy_async, of what nobody reads again in this step: first to go from L2, so that the step's
+// small things stay there, x, the cache's last blocks, the kernels' own code. With all the same
+// rank, each layer finds them gone: a decode step of Llama-1B took 6 % longer.
+__device__ __forceinline__ void copy_once(uint32_t to, const void *from, bool valid) {
+    int bytes = valid ? 16 : 0;
+#if __CUDA_ARCH__ >= 900
+    const uint64_t evict_first = 0x12f0000000000000ull;
+    asm volatile(
+        "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
+        "l"(from), "r"(bytes), "l"(evict_first)
+        : "memory");
+#else
+    copy_async(to, from, valid);
+#endif
+}
 
 // The row of W that column g of group `group` stands for.
 template <bool GATED>
@@ -110,20 +135,19 @@ template <typename T> __device__ __forceinline__ float rounded(float v) {
 
 // The 8 warps' sums of output `row` (column `col` of the pass) for row i of x, and what belongs to
 // a linear: scale, bias.
-template <int GROUPS, int HALVES>
+template <int GROUPS>
 __device__ __forceinline__ float total(const float *sums, const struct cuda_linear &a, int group,
                                        int col, int i, int row) {
     float v = 0.0f;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++)
-        v += sums[(((w * GROUPS + group) * HALVES + i / 8) * 8 + i % 8) * 8 + col];
+    for (int w = 0; w < WARPS; w++) v += sums[((w * GROUPS + group) * a.n + i) * 8 + col];
     if (a.scale && !a.block_k) v *= a.scale[row];
     if (a.bias) v += a.bias[row];
     return v;
 }
 
 // The block's outputs, one thread each.
-template <typename T, int GROUPS, int HALVES, bool GATED>
+template <typename T, int GROUPS, bool GATED>
 __device__ __forceinline__ void finish(const float *sums, const struct cuda_linear &a,
                                        int first_group) {
     constexpr int each = GATED ? 4 : 8, cols = GROUPS * each; // outputs of a group, of the block
@@ -133,9 +157,9 @@ __device__ __forceinline__ void finish(const float *sums, const struct cuda_line
         int row = (first_group + group) * each + col;
         if (row >= width) continue;
         int64_t at = (int64_t)i * width + row;
-        float v = total<GROUPS, HALVES>(sums, a, group, col, i, row);
+        float v = total<GROUPS>(sums, a, group, col, i, row);
         if (GATED) {
-            float up = total<GROUPS, HALVES>(sums, a, group, col + 4, i, row + width);
+            float up = total<GROUPS>(sums, a, group, col + 4, i, row + width);
             v = activated(a.act, rounded<T>(v)) * rounded<T>(up);
         } else if (a.activate) {
             v = activated(a.act, rounded<T>(v));
@@ -194,7 +218,7 @@ __device__ __forceinline__ void wait_for_oldest(int stages) {
     }
 }
 
-template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS>
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, bool NORM>
 __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
                                            : HALVES == 2 ? (GROUPS == 1 ? 3 : 2)
                                            : BLOCKS      ? 2
@@ -227,9 +251,9 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
         for (int group = 0; group < GROUPS; group++) {
             uint32_t to = queue + (uint32_t)((stage * GROUPS + group) * STAGE_BYTES);
             bool held = first_group + group < j.n_groups;
-            copy_async(to, row[group], held && ahead < a.cols);
-            copy_async(to + THREADS * 16, row[group] + 4 * S::chunk,
-                       held && ahead + 4 * S::chunk < a.cols);
+            copy_once(to, row[group], held && ahead < a.cols);
+            copy_once(to + THREADS * 16, row[group] + 4 * S::chunk,
+                      held && ahead + 4 * S::chunk < a.cols);
             row[group] += WARPS * S::step;
         }
         if (BLOCKS) {
@@ -242,12 +266,29 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
         copy_commit();
     };
     for (int stage = 0; stage < j.stages; stage++) request(stage);
+    struct norm_constants<NORM ? NORM_VECTORS : 1> constants;
+    if constexpr (NORM) norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
     pdl_wait();
     const T *x_from = (const T *)a.x;
-    if (j.x_shared) {
-        T *to = (T *)((char *)sums + S::sum_bytes);
-        for (int i = (int)threadIdx.x * 8; i < a.n * a.cols; i += THREADS * 8)
-            *(uint4 *)(to + i) = *(const uint4 *)(x_from + i);
+    if constexpr (NORM) {
+        T *to = (T *)((char *)sums + a.n * S::row_sum_bytes);
+        for (int i = 0; i < a.n; i++) {
+            norm_row<T, NORM_VECTORS, THREADS>(to + i * a.cols, x_from + i * a.cols, a, constants);
+            __syncthreads();
+        }
+        x_from = to;
+    } else if (j.x_shared) {
+        T *to = (T *)((char *)sums + a.n * S::row_sum_bytes);
+        constexpr int AHEAD = 4, STRIDE = THREADS * 8;
+        for (int i = (int)threadIdx.x * 8; i < a.n * a.cols; i += AHEAD * STRIDE) {
+            uint4 v[AHEAD];
+#pragma unroll
+            for (int c = 0; c < AHEAD; c++)
+                if (i + c * STRIDE < a.n * a.cols) v[c] = *(const uint4 *)(x_from + i + c * STRIDE);
+#pragma unroll
+            for (int c = 0; c < AHEAD; c++)
+                if (i + c * STRIDE < a.n * a.cols) *(uint4 *)(to + i + c * STRIDE) = v[c];
+        }
         __syncthreads();
         x_from = to;
     }
@@ -292,14 +333,14 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     for (int group = 0; group < GROUPS; group++) {
 #pragma unroll
         for (int h = 0; h < HALVES; h++) {
-            float *to = sums + (((warp * GROUPS + group) * HALVES + h) * 8 + g) * 8 + 2 * t;
+            float *to = sums + ((warp * GROUPS + group) * a.n + h * 8 + g) * 8 + 2 * t;
             if (h * 8 + g < a.n)
                 *(float2 *)to =
                     make_float2(sum[group][h / 2][h % 2 * 2], sum[group][h / 2][h % 2 * 2 + 1]);
         }
     }
     __syncthreads();
-    finish<T, GROUPS, HALVES, GATED>(sums, a, first_group);
+    finish<T, GROUPS, GATED>(sums, a, first_group);
 }
 
 // How a launch is cut: groups for each block, and blocks that fit on a multiprocessor together.
@@ -327,10 +368,10 @@ struct cut cut_of(const struct gemv &j, bool in_8bit) {
     return best;
 }
 
-template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS>
-void launch(struct gemv j, int blocks, cudaStream_t stream) {
+template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, bool NORM>
+bool launch(struct gemv j, int blocks, cudaStream_t stream) {
     using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
-    auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS>;
+    auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS, NORM>;
     // Shared memory of a multiprocessor, less what the system takes of it for each block; and what
     // a block may have at most, which is less than some cuts want on devices made for graphics.
     static int shared, most;
@@ -340,11 +381,16 @@ void launch(struct gemv j, int blocks, cudaStream_t stream) {
     }
     int room = shared / blocks - 1024;
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
-    while (j.stages > 2 && j.stages * S::stage_bytes + S::sum_bytes > most)
+    const int64_t w_row = (int64_t)j.a.ld * (int64_t)sizeof(W);
+    if (sizeof(W) == 2 && HALVES == 1 && j.a.rows * w_row < SMALL_BYTES) j.stages = 2;
+    if (NORM && GROUPS * 8 * w_row < NORM_BYTES) return false;
+    const int sum_bytes = j.a.n * S::row_sum_bytes;
+    while (j.stages > 2 && j.stages * S::stage_bytes + sum_bytes > most)
         j.stages = j.stages > 3 ? j.stages / 2 : 2;
-    int bytes = j.stages * S::stage_bytes + S::sum_bytes;
+    int bytes = j.stages * S::stage_bytes + sum_bytes;
     int64_t x_bytes = (int64_t)j.a.n * j.a.cols * (int)sizeof(T);
     j.x_shared = x_bytes <= room - bytes;
+    if (NORM && !j.x_shared) return false;
     if (j.x_shared) bytes += (int)x_bytes;
     static int raised; // as asked for so far; a failure shows at the launch
     if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -352,38 +398,37 @@ void launch(struct gemv j, int blocks, cudaStream_t stream) {
         raised = bytes;
     pdl_launch(kernel, dim3((unsigned)((j.n_groups + GROUPS - 1) / GROUPS)), dim3(THREADS),
                (size_t)bytes, stream, j);
+    return true;
 }
 
+// False: no norm on the way in for this shape.
 template <typename T, typename W, int GROUPS, bool BLOCKS>
-void launch_for_rows(const struct gemv &j, int blocks, cudaStream_t stream) {
+bool launch_for_rows(const struct gemv &j, int blocks, cudaStream_t stream) {
     bool gated = j.a.activate && j.a.gated;
     constexpr int G = GROUPS;
+    if constexpr (sizeof(W) == 2)
+        if (j.a.norm_weight)
+            return gated ? launch<T, W, G, 1, true, BLOCKS, true>(j, blocks, stream)
+                         : launch<T, W, G, 1, false, BLOCKS, true>(j, blocks, stream);
     if (j.a.n <= 8)
-        gated ? launch<T, W, G, 1, true, BLOCKS>(j, blocks, stream)
-              : launch<T, W, G, 1, false, BLOCKS>(j, blocks, stream);
-    else if (j.a.n <= 16)
-        gated ? launch<T, W, G, 2, true, BLOCKS>(j, blocks, stream)
-              : launch<T, W, G, 2, false, BLOCKS>(j, blocks, stream);
-    else
-        gated ? launch<T, W, G, 4, true, BLOCKS>(j, blocks, stream)
-              : launch<T, W, G, 4, false, BLOCKS>(j, blocks, stream);
+        return gated ? launch<T, W, G, 1, true, BLOCKS, false>(j, blocks, stream)
+                     : launch<T, W, G, 1, false, BLOCKS, false>(j, blocks, stream);
+    if (j.a.n <= 16)
+        return gated ? launch<T, W, G, 2, true, BLOCKS, false>(j, blocks, stream)
+                     : launch<T, W, G, 2, false, BLOCKS, false>(j, blocks, stream);
+    return gated ? launch<T, W, G, 4, true, BLOCKS, false>(j, blocks, stream)
+                 : launch<T, W, G, 4, false, BLOCKS, false>(j, blocks, stream);
 }
 
-template <typename T> void launch_typed(const struct gemv &j, cudaStream_t stream) {
+template <typename T> bool launch_typed(const struct gemv &j, cudaStream_t stream) {
     bool in_8bit = j.a.w_dtype != j.a.dtype;
     struct cut c = cut_of(j, in_8bit);
-    if (j.a.w_dtype == DTYPE_I8)
-        launch_for_rows<T, int8_t, 4, false>(j, c.blocks, stream);
-    else if (in_8bit && j.a.block_k)
-        launch_for_rows<T, e4m3, 4, true>(j, c.blocks, stream);
-    else if (in_8bit)
-        launch_for_rows<T, e4m3, 4, false>(j, c.blocks, stream);
-    else if (c.groups == 4)
-        launch_for_rows<T, T, 4, false>(j, c.blocks, stream);
-    else if (c.groups == 2)
-        launch_for_rows<T, T, 2, false>(j, c.blocks, stream);
-    else
-        launch_for_rows<T, T, 1, false>(j, c.blocks, stream);
+    if (j.a.w_dtype == DTYPE_I8) return launch_for_rows<T, int8_t, 4, false>(j, c.blocks, stream);
+    if (in_8bit && j.a.block_k) return launch_for_rows<T, e4m3, 4, true>(j, c.blocks, stream);
+    if (in_8bit) return launch_for_rows<T, e4m3, 4, false>(j, c.blocks, stream);
+    if (c.groups == 4) return launch_for_rows<T, T, 4, false>(j, c.blocks, stream);
+    if (c.groups == 2) return launch_for_rows<T, T, 2, false>(j, c.blocks, stream);
+    return launch_for_rows<T, T, 1, false>(j, c.blocks, stream);
 }
 
 } // namespace
@@ -392,15 +437,15 @@ int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
     bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
     bool gated = a->activate && a->gated;
     bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
-    if (!half || a->n < 1 || a->n > 32 || a->cols % 8 != 0 || a->norm_weight ||
+    bool normed =
+        !a->norm_weight || (!in_8bit && a->n <= 8 && a->cols <= NORM_VECTORS * THREADS * 8);
+    if (!half || a->n < 1 || a->n > 32 || a->cols % 8 != 0 || !normed ||
         (a->w_dtype != a->dtype && !in_8bit) || (in_8bit && a->ld % 16 != 0) ||
         (gated && a->rows % 2 != 0) ||
         (a->block_k && (a->block_k != STEP_BYTES || a->rows % (gated ? 8 : 4) != 0)))
         return CUDA_NOT_MINE;
     struct gemv j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0, false};
-    if (a->dtype == DTYPE_BF16)
-        launch_typed<__nv_bfloat16>(j, stream);
-    else
-        launch_typed<__half>(j, stream);
-    return cuda_launched("gemv");
+    bool taken = a->dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, stream)
+                                        : launch_typed<__half>(j, stream);
+    return taken ? cuda_launched("gemv") : CUDA_NOT_MINE;
 }

@@ -1,41 +1,12 @@
-// What happens to q, k and v between their projection and attention, in one pass: RMS norm of each
-// q and k head, rotation, and the store into the cache. A warp for each (row, head), the head in
-// shared memory as F32; values are rounded to T where the separate ops would have stored them, so
-// any division into calls gives the same bits. A cache of 8 bits gets these rounded values
-// quantised (kernels/kv_quant.h), here and once.
-#include "kernels/cuda/device.cuh"
+// What happens to q, k and v between their projection and attention, in one pass (qkv_head.cuh),
+// and the store into the cache: a warp for each (row, head). A cache of 8 bits gets the rounded
+// values quantised (kernels/kv_quant.h), here and once.
 #include "kernels/cuda/kv_8bit.cuh"
 #include "kernels/cuda/pdl.cuh"
+#include "kernels/cuda/qkv_head.cuh"
 #include <cuda_fp8.h>
 
 enum { WARPS = 4 };
-
-template <typename T> __device__ __forceinline__ float rounded(float v) {
-    return to_float(from_float<T>(v));
-}
-
-template <typename T>
-__device__ void norm_head(float *head, int32_t dim, const float *weight, float eps, int32_t lane) {
-    float sum = 0.0f;
-    for (int32_t i = lane; i < dim; i += 32) sum += head[i] * head[i];
-    float scale = 1.0f / sqrtf(warp_sum(sum) / (float)dim + eps);
-    for (int32_t i = lane; i < dim; i += 32) head[i] = rounded<T>(head[i] * scale * weight[i]);
-    __syncwarp();
-}
-
-template <typename T>
-__device__ void rotate_head(float *head, enum rope_style style, int32_t rot_dim,
-                            const float *cos_sin, int32_t lane) {
-    int32_t half = rot_dim / 2;
-    for (int32_t i = lane; i < half; i += 32) {
-        int32_t at = style == ROPE_INTERLEAVED ? 2 * i : i;
-        int32_t to = style == ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
-        float a = head[at], b = head[to], c = cos_sin[i], s = cos_sin[half + i];
-        head[at] = rounded<T>(a * c - b * s);
-        head[to] = rounded<T>(b * c + a * s);
-    }
-    __syncwarp();
-}
 
 // A vector of 8 bits, and its scale: `vector` is its number in the block, `to` the block's layer.
 __device__ void store_8bit(const struct cuda_kv &kv, char *to, int64_t vector, const float *head,

@@ -68,6 +68,28 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     return rc == CUDA_NOT_MINE ? cuda_linear_simple(&a, cuda->stream) : rc;
 }
 
+// Only where the narrow kernel multiplies, and has room for what it norms: a lone row.
+int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
+                        void *y, const void *x, int32_t n, const struct weight *w,
+                        const float *bias, const struct activate_args *act) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_linear a = describe(cuda, y, x, n, w, bias);
+    a.add = mode == LINEAR_ADD;
+    a.y_f32 = mode == LINEAR_STORE_F32;
+    a.norm = norm->kind;
+    a.norm_weight = norm->weight;
+    a.norm_bias = norm->bias;
+    a.norm_eps = norm->eps;
+    if (act) {
+        a.activate = true;
+        a.act = act->act;
+        a.gated = act->gated;
+    }
+    if (cuda->deterministic || n == 0 || n > NARROW_ROWS) return OP_DECLINED;
+    int rc = cuda_gemv(&a, cuda->stream);
+    return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
+}
+
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
                             const struct weight *w, const float *bias, enum activation act,
                             bool gated) {

@@ -53,6 +53,11 @@ __device__ __forceinline__ uint4 load_shared(uint32_t from) {
                  : "memory");
     return v;
 }
+__device__ __forceinline__ void store_shared(uint32_t to, uint4 v) {
+    asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+                 "r"(v.w)
+                 : "memory");
+}
 // Four 8x8 matrices of 16-bit elements; lanes 8i .. 8i+7 give the addresses of the rows of matrix
 // i. A lane gets row g, elements 2t and 2t+1 of each; transposed: rows 2t and 2t+1, element g.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t from) {

@@ -1,7 +1,8 @@
 // y = norm(x), a block for each row: RMS or layer norm, sums in F32 in an order that follows from
 // the width alone. Bound by latency in a decode step (one row), by bytes in a prefill: a row is
-// read once and kept in registers where it fits, 2 rows of T move through memory.
-#include "kernels/cuda/device.cuh"
+// read once and kept in registers where it fits, 2 rows of T move through memory. A lone row is
+// normed by the linear that reads it (gemv.cu), to the same bits (norm_row.cuh).
+#include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/pdl.cuh"
 
 namespace {
@@ -29,11 +30,11 @@ __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width
         mean = block_sum(sum) / (float)width;
         sum = 0.0f;
     }
-    for (int i = 0; i < VEC && mine; i++) sum += (v[i] - mean) * (v[i] - mean);
-    float scale = 1.0f / sqrtf(block_sum(sum) / (float)width + eps);
+    for (int i = 0; i < VEC && mine; i++) sum = norm_square_added(sum, v[i], mean);
+    float scale = norm_scale(block_sum(sum), width, eps);
     for (int i = 0; i < VEC; i++) {
-        float r = (v[i] - mean) * scale * w[i];
-        raw[i] = from_float<T>(bias ? r + b[i] : r);
+        float r = norm_result(v[i], mean, scale, w[i]);
+        raw[i] = from_float<T>(bias ? __fadd_rn(r, b[i]) : r);
     }
     if (mine) *(uint4 *)(y + blockIdx.x * stride + at) = *(const uint4 *)raw;
 }

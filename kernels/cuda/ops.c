@@ -57,7 +57,7 @@ static int op_rope(struct backend *be, enum rope_style style, void *qkv, int32_t
 
 // Block ids come from the pool, which is as large as the cache made last: where a step is recorded
 // the host no longer looks at them.
-static int check_blocks(const struct kv_store *kv, const struct batch *b) {
+int cuda_check_blocks(const struct kv_store *kv, const struct batch *b) {
     for (int32_t s = 0; s < b->n_seqs; s++) {
         const struct batch_seq *q = &b->seqs[s];
         if (q->map.block_tokens != kv->block_tokens) return E_INVAL;
@@ -68,32 +68,39 @@ static int check_blocks(const struct kv_store *kv, const struct batch *b) {
     return 0;
 }
 
+struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv,
+                                      const struct kv_store *kv, int32_t n_rows, int32_t layer,
+                                      int32_t n_heads, const struct qkv_args *q) {
+    return (struct cuda_kv_write){.qkv = qkv,
+                                  .dtype = cuda->base.act_dtype,
+                                  .kv = cuda_kv_of(kv),
+                                  .b = cuda->step.b,
+                                  .n_rows = n_rows,
+                                  .layer = layer,
+                                  .n_heads = n_heads,
+                                  .store = true,
+                                  .style = q->style,
+                                  .rot_dim = q->rot_dim,
+                                  .cos_sin = q->cos_sin,
+                                  .q_weight = q->q_weight,
+                                  .k_weight = q->k_weight,
+                                  .eps = q->eps};
+}
+
 static int op_qkv_finish(struct backend *be, enum rope_style style, void *qkv,
                          const struct kv_store *kv, const struct batch *b, int32_t layer,
                          int32_t n_heads, int32_t rot_dim, const float *cos_sin,
                          const float *q_weight, const float *k_weight, float eps) {
     struct cuda_backend *cuda = cuda_of(be);
-    if (layer == 0) TRY(check_blocks(kv, b));
-    const struct cuda_kv_write a = {.qkv = qkv,
-                                    .dtype = be->act_dtype,
-                                    .kv = cuda_kv_of(kv),
-                                    .b = cuda->step.b,
-                                    .n_rows = b->n_rows,
-                                    .layer = layer,
-                                    .n_heads = n_heads,
-                                    .store = true,
-                                    .style = style,
-                                    .rot_dim = rot_dim,
-                                    .cos_sin = cos_sin,
-                                    .q_weight = q_weight,
-                                    .k_weight = k_weight,
-                                    .eps = eps};
+    if (layer == 0) TRY(cuda_check_blocks(kv, b));
+    const struct qkv_args q = {style, rot_dim, cos_sin, q_weight, k_weight, eps};
+    const struct cuda_kv_write a = cuda_kv_write_of(cuda, qkv, kv, b->n_rows, layer, n_heads, &q);
     return cuda_kv_write(&a, cuda->stream);
 }
 
 static int op_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer,
                        const void *qkv, const struct batch *b, int32_t n_heads) {
-    TRY(check_blocks(kv, b));
+    TRY(cuda_check_blocks(kv, b));
     return op_qkv_finish(be, ROPE_HALF, (void *)(uintptr_t)qkv, kv, b, layer, n_heads, 0, NULL,
                          NULL, NULL, 0.0f);
 }
@@ -289,5 +296,7 @@ const struct backend_ops cuda_ops = {
     .draws_read = op_draws_read,
     .qkv_finish = op_qkv_finish,
     .linear_activate = cuda_op_linear_activate,
+    .norm_linear = cuda_op_norm_linear,
+    .qkv_attention = cuda_op_qkv_attention,
     .close = op_close,
 };

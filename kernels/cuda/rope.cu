@@ -1,12 +1,15 @@
 // The step's rotary angles, once for all layers (Su et al. 2021). Rotation itself is in
 // kv_write.cu.
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pdl.cuh"
 
 // The product is rounded before the cosine, as on the CPU and in Hugging Face's code.
 __global__ void rope_angles_kernel(float *cos_sin, const int32_t *positions, const float *inv_freq,
                                    int32_t half, float scale) {
+    pdl_trigger();
     float position = (float)positions[blockIdx.x];
     float *out = cos_sin + (int64_t)blockIdx.x * 2 * half;
+    pdl_wait();
     for (int32_t i = threadIdx.x; i < half; i += blockDim.x) {
         float angle = __fmul_rn(position, inv_freq[i]), s, c;
         sincosf(angle, &s, &c);
@@ -18,6 +21,7 @@ __global__ void rope_angles_kernel(float *cos_sin, const int32_t *positions, con
 int cuda_rope_angles(float *cos_sin, const int32_t *positions, int32_t n, const float *inv_freq,
                      int32_t rot_dim, float scale, cudaStream_t stream) {
     if (n == 0) return 0;
-    rope_angles_kernel<<<n, 64, 0, stream>>>(cos_sin, positions, inv_freq, rot_dim / 2, scale);
+    pdl_launch(rope_angles_kernel, dim3((unsigned)n), dim3(64), 0, stream, cos_sin, positions,
+               inv_freq, rot_dim / 2, scale);
     return cuda_launched("rope_angles");
 }

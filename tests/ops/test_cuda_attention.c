@@ -59,7 +59,10 @@ static void world_step(struct world *o, const int32_t *rows) {
     void *gqkv = twin_up(w, t.qkv, n_rows * row_width(s));
     void *gout = twin_up(w, NULL, n_rows * out_width(s));
     struct attention_args a = args_of(s, o->slopes), ga = args_of(s, o->gpu_slopes);
+    const struct qkv_args as_it_is = {0};
+    void *at_once = twin_up(w, NULL, n_rows * out_width(s));
     assert_int_equal(w->gpu->ops->step_begin(w->gpu, &t.batch, &run), 0);
+    int rc = w->gpu->ops->qkv_attention(w->gpu, at_once, gqkv, &o->gpu_kv, run, &ga, &as_it_is);
     assert_int_equal(w->gpu->ops->kv_write(w->gpu, &o->gpu_kv, s->layer, gqkv, run, s->n_heads), 0);
     assert_int_equal(w->gpu->ops->attention(w->gpu, gout, gqkv, &o->gpu_kv, run, &ga), 0);
     assert_int_equal(w->gpu->ops->step_launch(w->gpu), 0);
@@ -75,9 +78,14 @@ static void world_step(struct world *o, const int32_t *rows) {
     twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, units * twin_unit(w->t) + 4e-6,
                  what);
     float *got = twin_down(w, gout, n_rows * out_width(s), w->t);
+    if (rc != OP_DECLINED) {
+        assert_int_equal(rc, 0);
+        twin_compare(w, at_once, w->t, t.out, n_rows * out_width(s), 1.1,
+                     2 * twin_unit(w->t) + 4e-6, "qkv_attention");
+    }
     step_take(&t, s, o->seqs, rows, got);
     assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
-    twin_free(w, gqkv), twin_free(w, gout);
+    twin_free(w, gqkv), twin_free(w, gout), twin_free(w, at_once);
     free(got);
 }
 
@@ -300,6 +308,74 @@ static void finish(const struct twin *w) {
     free(x), free(qw), free(kw);
 }
 
+// qkv_attention is qkv_finish and attention, bit for bit, and leaves the same cache.
+static void finish_and_attend(const struct twin *w) {
+    enum { N = 3, HEADS = 6, KV = 2, DIM = 64, ROT = 32, WIDTH = (HEADS + 2 * KV) * DIM };
+    enum { OUT = HEADS * DIM, BLOCKS = 9, TOKENS = 16 };
+    const int32_t ids[N] = {0}, positions[N] = {5, 16, 47};
+    int32_t blocks[N][3] = {{4, 1, 0}, {3, 7, 8}, {6, 2, 5}};
+    struct batch_seq seqs[N];
+    float freq[ROT / 2];
+    for (int i = 0; i < ROT / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / ROT);
+    for (int i = 0; i < N; i++)
+        seqs[i] = (struct batch_seq){i, 1, 48, 0, {blocks[i], 0, 3, TOKENS}};
+    struct batch b = {.n_rows = N, .n_seqs = N, .ids = ids, .positions = positions, .seqs = seqs};
+    const struct batch *run;
+    struct backend *be = w->gpu;
+    struct step_limits l = {16, N, 64, HEADS, KV, DIM, 100};
+    assert_int_equal(be->ops->step_reserve(be, &l, NULL), 0);
+    float *x = twin_floats(w, N * WIDTH), *qw = op_floats(DIM), *kw = op_floats(DIM);
+    float *gf = twin_up_bytes(w, freq, sizeof freq), *ga = twin_alloc(w, N * ROT * 4);
+    float *gq = twin_up_bytes(w, qw, DIM * 4), *gk = twin_up_bytes(w, kw, DIM * 4);
+    struct attention_args args = {1, HEADS, KV, DIM, 0.125f, 0, NULL};
+    for (int form = 0; form < 8; form++) {
+        const struct qkv_args q = {(enum rope_style)(form & 1), form & 2 ? ROT : 0,   ga,
+                                   form & 4 ? gq : NULL,        form & 4 ? gk : NULL, 1e-6f};
+        struct kv_store kv[2];
+        void *qkv[2], *out[2];
+        uint8_t *bytes[2];
+        int rc = 0;
+        assert_int_equal(be->ops->step_begin(be, &b, &run), 0);
+        be->ops->rope_angles(be, ga, run, gf, ROT, 1);
+        for (int i = 0; i < 2; i++) {
+            kv[i] = (struct kv_store){NULL, 0, w->t, 2, KV, DIM, TOKENS, BLOCKS};
+            assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
+            size_t size = BLOCKS * kv[i].block_bytes;
+            bytes[i] = malloc(size);
+            for (size_t e = 0; e < size / dtype_size(w->t); e++)
+                op_write(w->t, bytes[i], (int64_t)e, (float)(e * 37 % 101) * 0.02f - 1);
+            be->ops->mem_write(be, kv[i].data, bytes[i], size);
+            qkv[i] = twin_up(w, x, N * WIDTH);
+            out[i] = twin_up(w, NULL, N * OUT);
+        }
+        be->ops->qkv_finish(be, q.style, qkv[0], &kv[0], run, 1, HEADS, q.rot_dim, q.cos_sin,
+                            q.q_weight, q.k_weight, q.eps);
+        be->ops->attention(be, out[0], qkv[0], &kv[0], run, &args);
+        rc = be->ops->qkv_attention(be, out[1], qkv[1], &kv[1], run, &args, &q);
+        if (rc != OP_DECLINED) {
+            float *y[2];
+            assert_int_equal(rc, 0);
+            for (int i = 0; i < 2; i++) {
+                y[i] = twin_down(w, out[i], N * OUT, w->t);
+                be->ops->mem_read(be, bytes[i], kv[i].data, BLOCKS * kv[i].block_bytes);
+            }
+            op_same_bits(y[0], y[1], N * OUT, "qkv_attention");
+            assert_memory_equal(bytes[0], bytes[1], BLOCKS * kv[0].block_bytes);
+            free(y[0]), free(y[1]);
+        } else if (w->t != DTYPE_F32 && !strstr(be->description, "deterministic")) {
+            fail_msg("qkv_attention declined");
+        }
+        be->ops->step_end(be);
+        for (int i = 0; i < 2; i++) {
+            be->ops->kv_store_release(be, &kv[i]);
+            twin_free(w, qkv[i]), twin_free(w, out[i]);
+            free(bytes[i]);
+        }
+    }
+    twin_free(w, gf), twin_free(w, ga), twin_free(w, gq), twin_free(w, gk);
+    free(x), free(qw), free(kw);
+}
+
 static void block_copy(const struct twin *w) {
     struct kv_store kv = {NULL, 0, DTYPE_F16, 2, 3, 5, 4, 3};
     struct backend *be = w->gpu;
@@ -351,6 +427,9 @@ static void test_long_context(void **state) {
 static void test_finish(void **state) {
     twin_each(finish);
 }
+static void test_finish_and_attend(void **state) {
+    twin_each(finish_and_attend);
+}
 static void test_block_copy(void **state) {
     twin_each(block_copy);
 }
@@ -360,10 +439,15 @@ static void test_unmapped(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_equal_shares), cmocka_unit_test(test_head_sizes),
-        cmocka_unit_test(test_long_context), cmocka_unit_test(test_finish),
-        cmocka_unit_test(test_block_copy),   cmocka_unit_test(test_unmapped),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_equal_shares),
+        cmocka_unit_test(test_head_sizes),
+        cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_finish_and_attend),
+        cmocka_unit_test(test_block_copy),
+        cmocka_unit_test(test_unmapped),
         cmocka_unit_test(test_eight_bits),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while

@@ -114,6 +114,14 @@ static void widths(const struct twin *w) {
     struct case_ deep = {.rows = 200, .cols = 14336, .n = 1, .n_views = 1, .stored = w->t};
     if (test_scale() < 1) deep.rows = 40;
     for (; deep.n < 70; deep.n *= 3) check_case(w, &deep, LINEAR_ADD);
+    // Rows in equal parts for each multiprocessor: they end anywhere in a group of eight.
+    static const int32_t rows[] = {1100, 1607, 2048, 4800, 6399};
+    for (int i = 0; i < 5; i += test_scale() < 1 ? 2 : 1)
+        for (int32_t n = 1; n <= 8; n = n * 2 + 1) {
+            struct case_ c = {.rows = rows[i], .cols = 264, .n = n, .n_views = 1, .stored = w->t};
+            c.bias = n == 3;
+            check_case(w, &c, i % 2 ? LINEAR_ADD : LINEAR_STORE);
+        }
 }
 
 static void stacks(const struct twin *w) {
@@ -311,6 +319,72 @@ static void activated(const struct twin *w) {
             }
 }
 
+// norm_linear is its parts, bit for bit: the norm rounded, then the linear of it.
+static void check_normed(const struct twin *w, enum dtype stored, int32_t rows, int32_t cols,
+                         int32_t n, int form) {
+    const struct backend_ops *ops = w->gpu->ops;
+    const bool layer = form & 1, act = form & 2, gated = form & 4;
+    const int32_t width = act && gated ? rows / 2 : rows;
+    op_seed((uint64_t)(rows + cols * 3 + n));
+    void *data = malloc((size_t)(rows * cols) * dtype_size(stored));
+    float *scales = op_floats(rows);
+    for (int32_t i = 0; i < rows * cols; i++) {
+        if (stored == DTYPE_I8)
+            ((int8_t *)data)[i] = (int8_t)(op_random() * 100);
+        else
+            op_write(stored, data, i, op_random());
+    }
+    struct tensor_view v = {data, stored, rows, cols, cols, 1, stored == DTYPE_I8 ? scales : NULL,
+                            0};
+    struct weight gw;
+    assert_int_equal(ops->weight_init(w->gpu, &gw, &v, 1, NULL), 0);
+    float *x = twin_floats(w, n * cols), *bias = op_floats(rows);
+    float *nw = op_floats(cols), *nb = op_floats(cols);
+    for (int32_t i = 0; i < n * cols; i++) x[i] = twin_round(w->t, 3 * x[i] + 1);
+    void *gx = twin_up(w, x, n * cols), *normed = twin_up(w, NULL, n * cols);
+    void *parts = twin_up(w, NULL, n * width), *whole = twin_up(w, NULL, n * width);
+    float *gb = twin_up_bytes(w, bias, (size_t)rows * 4);
+    float *gnw = twin_up_bytes(w, nw, (size_t)cols * 4),
+          *gnb = twin_up_bytes(w, nb, (size_t)cols * 4);
+    const struct norm_args a = {layer ? NORM_LAYER : NORM_RMS, gnw, layer ? gnb : NULL, 1e-5f};
+    const struct activate_args by = {gated ? ACT_SILU : ACT_GELU, gated};
+    int rc = ops->norm_linear(w->gpu, &a, LINEAR_STORE, whole, gx, n, &gw, gb, act ? &by : NULL);
+    if (rc != OP_DECLINED) {
+        assert_int_equal(rc, 0);
+        ops->norm(w->gpu, a.kind, normed, gx, n, cols, a.weight, a.bias, a.eps);
+        if (act)
+            ops->linear_activate(w->gpu, parts, normed, n, &gw, gb, by.act, by.gated);
+        else
+            ops->linear(w->gpu, LINEAR_STORE, parts, normed, n, &gw, gb);
+        float *p = twin_down(w, parts, n * width, w->t), *q = twin_down(w, whole, n * width, w->t);
+        op_same_bits(p, q, n * width, "norm_linear");
+        free(p), free(q);
+    } else if (n == 1 && cols == 4096 && stored == w->t && w->t != DTYPE_F32 &&
+               !strstr(w->gpu->description, "deterministic")) {
+        fail_msg("norm_linear declined (%d, %d) form %d", rows, cols, form);
+    }
+    ops->weight_release(w->gpu, &gw);
+    twin_free(w, gx), twin_free(w, normed), twin_free(w, parts), twin_free(w, whole);
+    twin_free(w, gb), twin_free(w, gnw), twin_free(w, gnb);
+    free(data), free(scales), free(x), free(bias), free(nw), free(nb);
+}
+
+static void normed(const struct twin *w) {
+    static const int32_t widths[] = {264, 3584, 4096};
+    for (int i = 0; i < 3; i++)
+        for (int form = 0; form < 8; form++)
+            for (int32_t n = 1; n <= 5; n += 2) {
+                check_normed(w, w->t, 104, widths[i], n, form);
+                if (widths[i] % 16 == 0) check_normed(w, DTYPE_I8, 72, widths[i], n, form);
+            }
+    check_normed(w, w->t, 6144, 4096, 1, 0); // one for each of the cuts
+    check_normed(w, w->t, 12288, 4096, 1, 3);
+    check_normed(w, w->t, 6400, 1600, 1, 3);
+}
+
+static void test_normed(void **state) {
+    twin_each(normed);
+}
 static void test_shapes(void **state) {
     twin_each(shapes);
 }
@@ -345,7 +419,7 @@ int main(void) {
         cmocka_unit_test(test_stacks),       cmocka_unit_test(test_integers),
         cmocka_unit_test(test_numbers_8bit), cmocka_unit_test(test_activated),
         cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_not_finite),   cmocka_unit_test(test_normed),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test is a while
     return cmocka_run_group_tests(tests, NULL, NULL);

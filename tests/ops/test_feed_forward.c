@@ -99,7 +99,8 @@ static void check_norm_linear(struct backend *be, const struct layer *l, int32_t
         const struct norm_args *norm = &l->norms[i];
         float *normed = normed_rows(be, x, n, l->up.cols, norm);
         be->ops->linear(be, LINEAR_STORE, want, normed, n, &l->up, l->up_bias);
-        assert_int_equal(be->ops->norm_linear(be, y, x, n, norm, &l->up, l->up_bias), 0);
+        assert_int_equal(
+            be->ops->norm_linear(be, norm, LINEAR_STORE, y, x, n, &l->up, l->up_bias, NULL), 0);
         op_same_bits(y, want, size, "norm_linear");
         free(normed);
     }
@@ -143,7 +144,9 @@ static void declines(struct backend *be, const struct shape *s, int32_t n, bool 
     memcpy(before, y, (size_t)n * (size_t)s->width * sizeof *y);
     assert_int_equal(fused(be, &l, LINEAR_ADD, y, x, n, &l.norms[0], ACT_SILU, gated), OP_DECLINED);
     if (n > 8 || !cpu_of(be)->fuses)
-        assert_int_equal(be->ops->norm_linear(be, y, x, n, &l.norms[0], &l.up, NULL), OP_DECLINED);
+        assert_int_equal(
+            be->ops->norm_linear(be, &l.norms[0], LINEAR_STORE, y, x, n, &l.up, NULL, NULL),
+            OP_DECLINED);
     op_same_bits(y, before, (int64_t)n * s->width, "declined");
     free(x), free(y), free(before);
     free_layer(be, &l);

@@ -236,8 +236,8 @@ static void test_llama(void **state) {
     expect(1,
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
            "o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 reduce:rows "
-           "nf:rows>rows*1 "
-           "head:rows>logits*1 collect:logits>logits launch read:logits ");
+           "nf:rows>h*1 "
+           "head:h>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_chunk_without_logits_stops_behind_the_cache(void **state) {
@@ -257,7 +257,7 @@ static void test_only_the_last_layer_is_narrowed(void **state) {
         "down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 qk_norm rope kv attend1/5>att gather:x>rows "
         "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>+rows*1 "
         "reduce:rows "
-        "nf:rows>rows*1 head:rows>logits*1 collect:logits>logits launch read:logits ");
+        "nf:rows>h*1 head:h>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_fusion_replaces_its_parts(void **state) {
@@ -281,7 +281,7 @@ static void test_a_fusion_may_decline(void **state) {
     expect(1, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
               "n2:x>h*3 up:h>up*3 act down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 rope kv "
               "attend1/0>att gather:x>rows gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>h*1 "
-              "up+act:h>act*1 down:act>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "up+act:h>act*1 down:act>+rows*1 reduce:rows nf:rows>h*1 head:h>logits*1 "
               "collect:logits>logits launch read:logits ");
 }
 
@@ -295,13 +295,14 @@ static int fake_feed_forward(struct backend *be, enum linear_mode mode, void *y,
                     mode == LINEAR_ADD ? "+" : "", buffer_name(y), n);
 }
 
-static int norm_linear_declines; // so many rows
-static int fake_norm_linear(struct backend *be, void *y, const void *x, int32_t n,
-                            const struct norm_args *norm, const struct weight *w,
-                            const float *bias) {
-    if (n == norm_linear_declines) return OP_DECLINED;
-    return buf_addf(&script, "%s+%s:%s>%s*%d ", norm_name(norm->weight), weight_name(w),
-                    buffer_name(x), buffer_name(y), n);
+static int norm_linear_declines; // so many rows, and more than three
+static int fake_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
+                            void *y, const void *x, int32_t n, const struct weight *w,
+                            const float *bias, const struct activate_args *act) {
+    if (n > 3 || n == norm_linear_declines) return OP_DECLINED;
+    assert_true(!act || mode == LINEAR_STORE);
+    return buf_addf(&script, "%s+%s%s:%s>%s*%d ", norm_name(norm->weight), weight_name(w),
+                    act ? "+act" : "", buffer_name(x), buffer_name(y), n);
 }
 
 // The whole feed-forward at once goes before a part of it; where it declines, the part is asked.
@@ -312,7 +313,7 @@ static void test_a_fused_feed_forward(void **state) {
     expect(1, "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att o:att>+x*3 reduce:x "
               "n2:x>h*3 up:h>up*3 act down:act>+x*3 reduce:x n1:x>h*3 qkv:h>qkv*3 rope kv "
               "attend1/0>att gather:x>rows gather:att>qkv o:qkv>+rows*1 reduce:rows "
-              "n2+up+act+down:rows>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "n2+up+act+down:rows>+rows*1 reduce:rows nf:rows>h*1 head:h>logits*1 "
               "collect:logits>logits launch read:logits ");
 }
 
@@ -335,23 +336,61 @@ static void test_a_norm_in_its_linear(void **state) {
 }
 
 // The feed-forward of a parallel residual reads what attention has read, before either is added:
-// its norm stays an op of its own.
+// where it is one op, its norm stays an op of its own.
 static void test_fusions_of_a_parallel_residual(void **state) {
     ops.norm_linear = fake_norm_linear;
     ops.feed_forward = fake_feed_forward;
     norm_linear_declines = 0;
     model.config.parallel_residual = model.config.shared_norm = true;
     expect(1, "angles embed>x n1+qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
-              "n1:rows>h*1 o:qkv>+rows*1 +up+act+down:h>+rows*1 reduce:rows nf:rows>rows*1 "
-              "head:rows>logits*1 collect:logits>logits launch read:logits ");
+              "n1:rows>h*1 o:qkv>+rows*1 +up+act+down:h>+rows*1 reduce:rows nf+head:rows>logits*1 "
+              "collect:logits>logits launch read:logits ");
+}
+
+static int fake_qkv_attention(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
+                              const struct batch *b, const struct attention_args *args,
+                              const struct qkv_args *finish) {
+    if (b->n_rows > 3) return OP_DECLINED;
+    return buf_addf(&script, "finish+attend%d:%s>%s ", args->layer, buffer_name(qkv),
+                    buffer_name(out));
+}
+
+// What a linear reads is normed by it, and what attention reads is finished by it; a stream that
+// keeps its norm is normed by itself. Declined, both are composed.
+static void test_norms_and_attention_fused(void **state) {
+    ops.norm_linear = fake_norm_linear;
+    norm_linear_declines = 0;
+    ops.qkv_attention = fake_qkv_attention;
+    expect(1, "angles embed>x n1+qkv:x>qkv*3 finish+attend0:qkv>att gather:x>rows gather:att>qkv "
+              "o:qkv>+rows*1 reduce:rows n2+up+act:rows>act*1 down:act>+rows*1 reduce:rows "
+              "nf+head:rows>logits*1 collect:logits>logits launch read:logits ");
+}
+static void test_fused_but_for_a_normed_stream(void **state) {
+    ops.norm_linear = fake_norm_linear;
+    norm_linear_declines = 0;
+    model.config.normed_residual = true;
+    expect(1, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
+              "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>rows*1 up:rows>up*1 act "
+              "down:act>+rows*1 reduce:rows nf+head:rows>logits*1 collect:logits>logits launch "
+              "read:logits ");
+}
+static void test_fusions_decline(void **state) {
+    ops.norm_linear = fake_norm_linear;
+    norm_linear_declines = 0;
+    ops.qkv_attention = fake_qkv_attention;
+    ops.step_begin = fake_wider_begin;
+    expect(1,
+           "angles embed>x n1:x>h*4 qkv:h>qkv*4 rope kv attend0/0>att o:att>+x*4 reduce:x n2:x>h*4 "
+           "up:h>up*4 act down:act>+x*4 reduce:x nf:x>x*4 head:x>logits*2 collect:logits>logits "
+           "launch read:logits ");
 }
 
 static void test_parallel_residual_reduces_once(void **state) { // GPT-J
     model.config.parallel_residual = model.config.shared_norm = true;
     expect(1,
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
-           "n1:rows>h*1 o:qkv>+rows*1 up:h>up*1 act down:act>+rows*1 reduce:rows nf:rows>rows*1 "
-           "head:rows>logits*1 collect:logits>logits launch read:logits ");
+           "n1:rows>h*1 up:h>up*1 act o:qkv>+rows*1 down:act>+rows*1 reduce:rows nf:rows>h*1 "
+           "head:h>logits*1 collect:logits>logits launch read:logits ");
 }
 
 static void test_post_norm_with_projected_embedding(void **state) { // OPT-350m
@@ -382,7 +421,7 @@ static void test_normed_residual(void **state) {
     model.config.normed_residual = true;
     expect(1, "angles embed>x n1:x>x*3 qkv:x>qkv*3 rope kv attend0/0>att gather:x>rows "
               "gather:att>qkv o:qkv>+rows*1 reduce:rows n2:rows>rows*1 up:rows>up*1 act "
-              "down:act>+rows*1 reduce:rows nf:rows>rows*1 head:rows>logits*1 "
+              "down:act>+rows*1 reduce:rows nf:rows>h*1 head:h>logits*1 "
               "collect:logits>logits launch read:logits ");
 }
 
@@ -394,8 +433,8 @@ static void test_second_tensor_parallel_rank(void **state) {
     expect(1,
            "angles embed>x n1:x>h*3 qkv:h>qkv*3 rope kv attend0/0>att gather:x>rows gather:att>qkv "
            "o:qkv>rows*1 reduce:rows n2:rows>h*1 up:h>up*1 act down:act>rows*1 reduce:rows "
-           "nf:rows>rows*1 "
-           "head:rows>part*1 collect:part>logits launch read:logits ");
+           "nf:rows>h*1 "
+           "head:h>part*1 collect:part>logits launch read:logits ");
 }
 
 static void test_middle_pipeline_rank(void **state) {
@@ -460,6 +499,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_fused_feed_forward, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_norm_in_its_linear, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fusions_of_a_parallel_residual, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_norms_and_attention_fused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fused_but_for_a_normed_stream, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fusions_decline, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_parallel_residual_reduces_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_post_norm_with_projected_embedding, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_norm_behind_the_embedding, set_up, tear_down),
