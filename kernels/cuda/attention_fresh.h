@@ -1,4 +1,4 @@
-// Decode attention that begins where the linear before it ends (attention_decode.cu).
+// Decode attention that begins where the linear before it ends (attention_fresh.cu).
 #pragma once
 #include "kernels/cuda/cuda.h"
 

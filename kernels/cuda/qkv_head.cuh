@@ -1,5 +1,5 @@
 // One head between its projection and attention, for kv_write.cu and for attention that does this
-// on its way (attention_decode.cu): RMS norm and rotation. By a warp, the head in shared memory as
+// on its way (attention_own.cuh): RMS norm and rotation. By a warp, the head in shared memory as
 // F32; values are rounded to T where the separate ops would have stored them, and nothing is left
 // to the compiler to contract, so any division into calls gives the same bits.
 #pragma once

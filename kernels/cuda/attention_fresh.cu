@@ -1,0 +1,83 @@
+// Attention of a few single rows whose q, k and v come as the linear left them: qk_norm, rotation
+// and the cache write happen on the way. The same items as attention_decode.cu's, but one for each
+// block, and as little code as can be: a step of one session is bound by latency, and finds neither
+// code nor data in the caches when it comes here once a layer.
+#include "kernels/cuda/attention_fresh.h"
+#include "kernels/cuda/attention_item.cuh"
+#include <algorithm>
+
+namespace {
+
+// Few rows, whose q, k and v are prepared here. An item for each block: the grid says how many
+// splits a row may have, and its own length how many it has.
+template <typename T, int WIDE>
+__global__ void __launch_bounds__(THREADS, (shape<T, WIDE, 1>::blocks))
+    fresh_kernel(const __grid_constant__ struct decode j) {
+    extern __shared__ __align__(128) char shared[];
+    pdl_trigger();
+    const int unit = (int)blockIdx.x;
+    struct item it;
+    it.slot = (int)blockIdx.y;
+    it.split = (int)blockIdx.z;
+    it.v = view_of(j, j.a.b.decode_rows[it.slot]);
+    it.kv_head = unit % j.a.kv.n_kv_heads;
+    it.chunk = unit / j.a.kv.n_kv_heads;
+    const int length =
+        max((it.v.n_runs + (int)gridDim.z - 1) / (int)gridDim.z, min(it.v.n_runs, SPLIT_RUNS + 1));
+    bool waited = false;
+    if (it.split * length < it.v.n_runs) {
+        it.n_splits = (it.v.n_runs + length - 1) / length;
+        it.begin = it.split * length;
+        it.end = min(it.begin + length, it.v.n_runs);
+        attend<T, T, WIDE, 1, true>(j, it, shared, waited);
+    }
+    if (!waited) pdl_wait();
+}
+
+template <typename T, int WIDE> void launch_fresh(struct decode &j, cudaStream_t stream) {
+    using S = shape<T, WIDE, 1>;
+    auto kernel = fresh_kernel<T, WIDE>;
+    const int group = j.a.n_heads / j.a.kv.n_kv_heads, dim = j.a.kv.head_dim;
+    j.n_chunks = (group + S::heads - 1) / S::heads;
+    j.heads_at = (int32_t)S::bytes;
+    size_t bytes = S::bytes + (size_t)(std::min(group, S::heads) + 2) * (size_t)dim * sizeof(T) +
+                   (size_t)WARPS * (size_t)(dim + j.fresh.rot_dim) * sizeof(float);
+    static size_t raised; // as asked for so far; a failure shows at the launch
+    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                               (int)bytes) == cudaSuccess)
+        raised = bytes;
+    // Blocks that are there at once, if they can; a split for each 256 positions at most.
+    int items = j.n_rows * j.a.kv.n_kv_heads * j.n_chunks;
+    int splits = std::max(1, multiprocessors() * S::blocks / items);
+    splits =
+        std::min(splits, std::min(MAX_SPLITS, std::max(1, j.a.max_position / (SPLIT_RUNS * RUN))));
+    pdl_launch(
+        kernel,
+        dim3((unsigned)(j.a.kv.n_kv_heads * j.n_chunks), (unsigned)j.n_rows, (unsigned)splits),
+        dim3(THREADS), bytes, stream, j);
+}
+
+template <typename T> void launch_fresh_typed(struct decode &j, cudaStream_t stream) {
+    if (j.a.kv.head_dim <= 64)
+        launch_fresh<T, 1>(j, stream);
+    else if (j.a.kv.head_dim <= 128)
+        launch_fresh<T, 2>(j, stream);
+    else
+        launch_fresh<T, 4>(j, stream);
+}
+
+} // namespace
+
+int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_write *fresh,
+                         cudaStream_t stream) {
+    struct decode j = {};
+    if (describe(&j, a) != 0 || kv_is_8bit(a->kv.dtype) || fresh->rot_dim > 256 ||
+        a->n_heads / a->kv.n_kv_heads > 8)
+        return CUDA_NOT_MINE;
+    j.fresh = *fresh;
+    if (a->dtype == DTYPE_BF16)
+        launch_fresh_typed<__nv_bfloat16>(j, stream);
+    else
+        launch_fresh_typed<__half>(j, stream);
+    return cuda_launched("attention_fresh");
+}
