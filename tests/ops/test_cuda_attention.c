@@ -78,7 +78,7 @@ static void world_step(struct world *o, const int32_t *rows) {
     twin_compare(w, gout, w->t, t.out, n_rows * out_width(s), 1.1, units * twin_unit(w->t) + 4e-6,
                  what);
     float *got = twin_down(w, gout, n_rows * out_width(s), w->t);
-    if (rc != OP_DECLINED) {
+    if (rc != OP_DECLINED) { // not bit for bit: long rows are shared out otherwise
         assert_int_equal(rc, 0);
         twin_compare(w, at_once, w->t, t.out, n_rows * out_width(s), 1.1,
                      2 * twin_unit(w->t) + 4e-6, "qkv_attention");
@@ -308,72 +308,134 @@ static void finish(const struct twin *w) {
     free(x), free(qw), free(kw);
 }
 
-// qkv_attention is qkv_finish and attention, bit for bit, and leaves the same cache.
-static void finish_and_attend(const struct twin *w) {
-    enum { N = 3, HEADS = 6, KV = 2, DIM = 64, ROT = 32, WIDTH = (HEADS + 2 * KV) * DIM };
-    enum { OUT = HEADS * DIM, BLOCKS = 9, TOKENS = 16 };
-    const int32_t ids[N] = {0}, positions[N] = {5, 16, 47};
-    int32_t blocks[N][3] = {{4, 1, 0}, {3, 7, 8}, {6, 2, 5}};
-    struct batch_seq seqs[N];
-    float freq[ROT / 2];
-    for (int i = 0; i < ROT / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / ROT);
-    for (int i = 0; i < N; i++)
-        seqs[i] = (struct batch_seq){i, 1, 48, 0, {blocks[i], 0, 3, TOKENS}};
-    struct batch b = {.n_rows = N, .n_seqs = N, .ids = ids, .positions = positions, .seqs = seqs};
+// qkv_attention is qkv_finish and attention, and leaves the same cache: as the ops come, recorded,
+// and from the recording, where a row is filled up that belongs to nobody.
+enum { OWN_ROWS = 5, OWN_PADDED = 6, OWN_TOKENS = 16, OWN_RING = 26 };
+struct own {
+    const struct twin *w;
+    int32_t heads, kv_heads, dim, rot, qkv_width;
+    float *x, *freq_up, *angles, *qw, *kw;
+    struct batch_seq seqs[OWN_ROWS];
+    struct batch batch;
+    struct kv_store kv[2]; // [0] by the two ops, [1] by the one
+    uint8_t *filled, *bytes[2];
+    void *qkv[2], *out[2];
+};
+
+static void own_step(struct own *o, const struct qkv_args *q) {
+    struct backend *be = o->w->gpu;
+    const struct attention_args args = {1, o->heads, o->kv_heads, o->dim, 0.125f, 0, NULL};
+    const int32_t width = o->heads * o->dim;
+    const int64_t n_x = (int64_t)OWN_PADDED * o->qkv_width;
+    const size_t size = (size_t)o->kv[0].n_blocks * o->kv[0].block_bytes;
     const struct batch *run;
-    struct backend *be = w->gpu;
-    struct step_limits l = {16, N, 64, HEADS, KV, DIM, 100};
-    assert_int_equal(be->ops->step_reserve(be, &l, NULL), 0);
-    float *x = twin_floats(w, N * WIDTH), *qw = op_floats(DIM), *kw = op_floats(DIM);
-    float *gf = twin_up_bytes(w, freq, sizeof freq), *ga = twin_alloc(w, N * ROT * 4);
-    float *gq = twin_up_bytes(w, qw, DIM * 4), *gk = twin_up_bytes(w, kw, DIM * 4);
-    struct attention_args args = {1, HEADS, KV, DIM, 0.125f, 0, NULL};
-    for (int form = 0; form < 8; form++) {
-        const struct qkv_args q = {(enum rope_style)(form & 1), form & 2 ? ROT : 0,   ga,
-                                   form & 4 ? gq : NULL,        form & 4 ? gk : NULL, 1e-6f};
-        struct kv_store kv[2];
-        void *qkv[2], *out[2];
-        uint8_t *bytes[2];
-        int rc = 0;
-        assert_int_equal(be->ops->step_begin(be, &b, &run), 0);
-        be->ops->rope_angles(be, ga, run, gf, ROT, 1);
-        for (int i = 0; i < 2; i++) {
-            kv[i] = (struct kv_store){NULL, 0, w->t, 2, KV, DIM, TOKENS, BLOCKS};
-            assert_int_equal(be->ops->kv_store_init(be, &kv[i], NULL), 0);
-            size_t size = BLOCKS * kv[i].block_bytes;
-            bytes[i] = malloc(size);
-            for (size_t e = 0; e < size / dtype_size(w->t); e++)
-                op_write(w->t, bytes[i], (int64_t)e, (float)(e * 37 % 101) * 0.02f - 1);
-            be->ops->mem_write(be, kv[i].data, bytes[i], size);
-            qkv[i] = twin_up(w, x, N * WIDTH);
-            out[i] = twin_up(w, NULL, N * OUT);
-        }
-        be->ops->qkv_finish(be, q.style, qkv[0], &kv[0], run, 1, HEADS, q.rot_dim, q.cos_sin,
-                            q.q_weight, q.k_weight, q.eps);
-        be->ops->attention(be, out[0], qkv[0], &kv[0], run, &args);
-        rc = be->ops->qkv_attention(be, out[1], qkv[1], &kv[1], run, &args, &q);
-        if (rc != OP_DECLINED) {
-            float *y[2];
-            assert_int_equal(rc, 0);
-            for (int i = 0; i < 2; i++) {
-                y[i] = twin_down(w, out[i], N * OUT, w->t);
-                be->ops->mem_read(be, bytes[i], kv[i].data, BLOCKS * kv[i].block_bytes);
-            }
-            op_same_bits(y[0], y[1], N * OUT, "qkv_attention");
-            assert_memory_equal(bytes[0], bytes[1], BLOCKS * kv[0].block_bytes);
-            free(y[0]), free(y[1]);
-        } else if (w->t != DTYPE_F32 && !strstr(be->description, "deterministic")) {
-            fail_msg("qkv_attention declined");
-        }
-        be->ops->step_end(be);
-        for (int i = 0; i < 2; i++) {
-            be->ops->kv_store_release(be, &kv[i]);
-            twin_free(w, qkv[i]), twin_free(w, out[i]);
-            free(bytes[i]);
-        }
+    float *y[2];
+    for (int i = 0; i < 2; i++) {
+        uint8_t *x = malloc((size_t)n_x * dtype_size(o->w->t));
+        for (int64_t e = 0; e < n_x; e++) op_write(o->w->t, x, e, o->x[e]);
+        be->ops->mem_write(be, o->qkv[i], x, (size_t)n_x * dtype_size(o->w->t));
+        be->ops->mem_write(be, o->kv[i].data, o->filled, size);
+        memset(x, 0xff, (size_t)(OWN_PADDED * width) * dtype_size(o->w->t));
+        be->ops->mem_write(be, o->out[i], x, (size_t)(OWN_PADDED * width) * dtype_size(o->w->t));
+        free(x);
     }
-    twin_free(w, gf), twin_free(w, ga), twin_free(w, gq), twin_free(w, gk);
-    free(x), free(qw), free(kw);
+    int rc = be->ops->step_begin(be, &o->batch, &run);
+    if (rc != STEP_REPLAYED) {
+        assert_int_equal(rc, 0);
+        assert_int_equal(run->n_rows, OWN_PADDED);
+        be->ops->rope_angles(be, o->angles, run, o->freq_up, o->rot, 1);
+        be->ops->qkv_finish(be, q->style, o->qkv[0], &o->kv[0], run, 1, o->heads, q->rot_dim,
+                            q->cos_sin, q->q_weight, q->k_weight, q->eps);
+        be->ops->attention(be, o->out[0], o->qkv[0], &o->kv[0], run, &args);
+        rc = be->ops->qkv_attention(be, o->out[1], o->qkv[1], &o->kv[1], run, &args, q);
+        assert_int_equal(rc, o->heads / o->kv_heads > 8 ? OP_DECLINED : 0);
+        assert_int_equal(be->ops->step_launch(be), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        y[i] = twin_down(o->w, o->out[i], OWN_ROWS * width, o->w->t);
+        be->ops->mem_read(be, o->bytes[i], o->kv[i].data, size);
+    }
+    assert_int_equal(be->ops->step_end(be), 0);
+    if (o->heads / o->kv_heads <= 8) {
+        // The last row alone sees more keys than one block takes, and each kernel has its own way
+        // to share them out: a sum in another order, rounded to T.
+        const int32_t whole = (OWN_ROWS - 1) * width;
+        op_same_bits(y[0], y[1], whole, "qkv_attention");
+        for (int32_t i = whole; i < OWN_ROWS * width; i++)
+            op_near(y[1][i], y[0][i], 2.1 * twin_unit(o->w->t) * fabs((double)y[0][i]) + 3e-5,
+                    "qkv_attention, split", i);
+        assert_memory_equal(o->bytes[0], o->bytes[1], size);
+    }
+    free(y[0]), free(y[1]);
+}
+
+static void own_shape(const struct twin *w, int32_t heads, int32_t kv_heads, int32_t dim,
+                      int32_t rot) {
+    static const int32_t positions[OWN_ROWS] = {5, 16, 47, 255, 400};
+    static const int32_t ids[OWN_ROWS] = {0}, logit_rows[OWN_ROWS] = {0, 1, 2, 3, 4};
+    int32_t blocks[OWN_ROWS * OWN_RING];
+    float freq[128];
+    struct backend *be = w->gpu;
+    struct own o = {.w = w,
+                    .heads = heads,
+                    .kv_heads = kv_heads,
+                    .dim = dim,
+                    .rot = rot,
+                    .qkv_width = (heads + 2 * kv_heads) * dim};
+    for (int i = 0; i < rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)rot);
+    for (int i = 0; i < OWN_ROWS * OWN_RING; i++) blocks[i] = i * 37 % (OWN_ROWS * OWN_RING);
+    for (int i = 0; i < OWN_ROWS; i++)
+        o.seqs[i] = (struct batch_seq){
+            i, 1, OWN_RING * OWN_TOKENS, 0, {blocks + i * OWN_RING, 0, OWN_RING, OWN_TOKENS}};
+    o.batch = (struct batch){.n_rows = OWN_ROWS,
+                             .n_seqs = OWN_ROWS,
+                             .n_logits = OWN_ROWS,
+                             .ids = ids,
+                             .positions = positions,
+                             .logit_rows = logit_rows,
+                             .seqs = o.seqs};
+    o.x = twin_floats(w, OWN_PADDED * o.qkv_width);
+    float *weight = op_floats(dim);
+    o.qw = twin_up_bytes(w, weight, (size_t)dim * 4);
+    o.kw = twin_up_bytes(w, weight, (size_t)dim * 4);
+    o.freq_up = twin_up_bytes(w, freq, sizeof freq);
+    o.angles = twin_alloc(w, (size_t)(OWN_PADDED * rot) * 4);
+    for (int i = 0; i < 2; i++) {
+        o.kv[i] =
+            (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, OWN_ROWS * OWN_RING};
+        assert_int_equal(be->ops->kv_store_init(be, &o.kv[i], NULL), 0);
+        o.bytes[i] = malloc((size_t)o.kv[i].n_blocks * o.kv[i].block_bytes);
+        o.qkv[i] = twin_up(w, NULL, OWN_PADDED * o.qkv_width);
+        o.out[i] = twin_up(w, NULL, OWN_PADDED * heads * dim);
+    }
+    const size_t size = (size_t)o.kv[0].n_blocks * o.kv[0].block_bytes;
+    o.filled = malloc(size);
+    for (size_t e = 0; e < size / dtype_size(w->t); e++)
+        op_write(w->t, o.filled, (int64_t)e, (float)(e * 37 % 101) * 0.02f - 1);
+    for (int form = 0; form < 8; form++) {
+        const struct qkv_args q = {(enum rope_style)(form & 1), form & 2 ? rot : 0,     o.angles,
+                                   form & 4 ? o.qw : NULL,      form & 4 ? o.kw : NULL, 1e-6f};
+        const struct step_limits l = {16, 8, 1024, heads, kv_heads, dim, 100};
+        assert_int_equal(be->ops->step_reserve(be, &l, NULL), 0); // forgets what was recorded
+        for (int times = 0; times < 3; times++) own_step(&o, &q);
+    }
+    for (int i = 0; i < 2; i++) {
+        be->ops->kv_store_release(be, &o.kv[i]);
+        twin_free(w, o.qkv[i]), twin_free(w, o.out[i]);
+        free(o.bytes[i]);
+    }
+    twin_free(w, o.qw), twin_free(w, o.kw), twin_free(w, o.freq_up), twin_free(w, o.angles);
+    free(o.x), free(weight), free(o.filled);
+}
+
+static void finish_and_attend(const struct twin *w) {
+    if (w->t == DTYPE_F32 || strstr(w->gpu->description, "deterministic")) return; // declined
+    own_shape(w, 6, 2, 64, 32);
+    own_shape(w, 4, 4, 40, 24);
+    own_shape(w, 8, 1, 128, 128);
+    own_shape(w, 2, 1, 160, 64);
+    own_shape(w, 4, 1, 256, 256);
+    own_shape(w, 18, 2, 64, 32); // declined
 }
 
 static void block_copy(const struct twin *w) {

@@ -122,6 +122,12 @@ static void widths(const struct twin *w) {
             c.bias = n == 3;
             check_case(w, &c, i % 2 ? LINEAR_ADD : LINEAR_STORE);
         }
+    // So deep that K is cut into parts: tiles of fewer rows, of any number, dealt out evenly.
+    for (int i = 0; i < 5; i += test_scale() < 1 ? 2 : 1) {
+        struct case_ c = {.rows = rows[i], .cols = 1032, .n = 5 + i * 13, .n_views = 1};
+        c.stored = w->t, c.bias = i % 2;
+        check_case(w, &c, i % 3 ? LINEAR_ADD : LINEAR_STORE_F32);
+    }
 }
 
 static void stacks(const struct twin *w) {
@@ -181,6 +187,7 @@ static void same_bits(const struct twin *w) {
     same_bits_of(w, 300, 520, DTYPE_F8_E4M3, FP8_BLOCK);
     same_bits_of(w, 300, 521, DTYPE_F32, 0); // nobody's tiles
     same_bits_of(w, test_scale() < 1 ? 9000 : 25000, 136, DTYPE_F32, 0);
+    same_bits_of(w, 4808, 1032, DTYPE_F32, 0); // tiles of another size for few rows than for many
 }
 
 static void refused(const struct twin *w) {
@@ -317,6 +324,9 @@ static void activated(const struct twin *w) {
                 check_activated(w, kinds[k].stored, kinds[k].block_k, 392, 256, n, gated);
                 check_activated(w, kinds[k].stored, kinds[k].block_k, 200, 520, n, gated);
             }
+    // So many that tiles are dealt out evenly: their last rows are any.
+    const int32_t many = test_scale() < 1 ? 17200 : 19216;
+    for (int gated = 0; gated < 2; gated++) check_activated(w, w->t, 0, many, 136, 5, gated);
 }
 
 // norm_linear is its parts, bit for bit: the norm rounded, then the linear of it.
