@@ -164,12 +164,13 @@ __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
 }
 
 template <typename T, typename C, int WIDE, int HALVES>
-void launch(struct decode &j, cudaStream_t stream) {
+int launch(struct decode &j, cudaStream_t stream) {
     using S = shape<C, WIDE, HALVES>;
     auto kernel = decode_kernel<T, C, WIDE, HALVES>;
     int group = j.a.n_heads / j.a.kv.n_kv_heads;
     j.n_chunks = (group + S::heads - 1) / S::heads;
     size_t bytes = S::bytes + (size_t)j.n_rows * sizeof(int);
+    if (!has_room(bytes + VIEWS * sizeof(struct view))) return CUDA_NOT_MINE;
     static size_t raised; // as asked for so far; a failure shows at the launch
     if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                (int)bytes) == cudaSuccess)
@@ -179,37 +180,28 @@ void launch(struct decode &j, cudaStream_t stream) {
     int64_t blocks = (int64_t)multiprocessors() * S::blocks;
     pdl_launch(kernel, dim3((unsigned)(items < blocks ? items : blocks)), dim3(THREADS), bytes,
                stream, j);
+    return cuda_launched("attention_decode");
 }
 
-template <typename T, typename C, int WIDE>
-void launch_wide(struct decode &j, cudaStream_t stream) {
-    if (j.a.n_heads / j.a.kv.n_kv_heads <= 8)
-        launch<T, C, WIDE, 1>(j, stream);
-    else
-        launch<T, C, WIDE, 2>(j, stream);
+template <typename T, typename C, int WIDE> int launch_wide(struct decode &j, cudaStream_t stream) {
+    return j.a.n_heads / j.a.kv.n_kv_heads <= 8 ? launch<T, C, WIDE, 1>(j, stream)
+                                                : launch<T, C, WIDE, 2>(j, stream);
 }
 
-template <typename T, typename C> void launch_cached(struct decode &j, cudaStream_t stream) {
+template <typename T, typename C> int launch_cached(struct decode &j, cudaStream_t stream) {
+    constexpr int three = is_8bit<C> ? 4 : 3; // rare: 8 bits have no kernel of their own for it
     int wide = (j.a.kv.head_dim + 63) / 64;
-    if (wide <= 1)
-        launch_wide<T, C, 1>(j, stream);
-    else if (wide == 2)
-        launch_wide<T, C, 2>(j, stream);
-    else if (wide == 3 && !is_8bit<C>) // rare: 8 bits have no kernel of their own for it
-        launch_wide<T, C, is_8bit<C> ? 4 : 3>(j, stream);
-    else
-        launch_wide<T, C, 4>(j, stream);
+    return wide <= 1   ? launch_wide<T, C, 1>(j, stream)
+           : wide == 2 ? launch_wide<T, C, 2>(j, stream)
+           : wide == 3 ? launch_wide<T, C, three>(j, stream)
+                       : launch_wide<T, C, 4>(j, stream);
 }
 
-void launch_typed(struct decode &j, cudaStream_t stream) {
-    if (j.a.kv.dtype == DTYPE_I8)
-        launch_cached<__half, kv_i8>(j, stream);
-    else if (j.a.kv.dtype == DTYPE_F8_E4M3)
-        launch_cached<__half, kv_e4m3>(j, stream);
-    else if (j.a.dtype == DTYPE_BF16)
-        launch_cached<__nv_bfloat16, __nv_bfloat16>(j, stream);
-    else
-        launch_cached<__half, __half>(j, stream);
+int launch_typed(struct decode &j, cudaStream_t stream) {
+    if (j.a.kv.dtype == DTYPE_I8) return launch_cached<__half, kv_i8>(j, stream);
+    if (j.a.kv.dtype == DTYPE_F8_E4M3) return launch_cached<__half, kv_e4m3>(j, stream);
+    if (j.a.dtype == DTYPE_BF16) return launch_cached<__nv_bfloat16, __nv_bfloat16>(j, stream);
+    return launch_cached<__half, __half>(j, stream);
 }
 
 } // namespace
@@ -222,6 +214,5 @@ size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
     struct decode j = {};
     if (describe(&j, a) != 0) return CUDA_NOT_MINE;
-    launch_typed(j, stream);
-    return cuda_launched("attention_decode");
+    return launch_typed(j, stream);
 }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(THREADS, (shape<T, WIDE, 1>::blocks))
     if (!waited) pdl_wait();
 }
 
-template <typename T, int WIDE> void launch_fresh(struct decode &j, cudaStream_t stream) {
+template <typename T, int WIDE> int launch_fresh(struct decode &j, cudaStream_t stream) {
     using S = shape<T, WIDE, 1>;
     auto kernel = fresh_kernel<T, WIDE>;
     const int group = j.a.n_heads / j.a.kv.n_kv_heads, dim = j.a.kv.head_dim;
@@ -42,6 +42,7 @@ template <typename T, int WIDE> void launch_fresh(struct decode &j, cudaStream_t
     j.heads_at = (int32_t)S::bytes;
     size_t bytes = S::bytes + (size_t)(std::min(group, S::heads) + 2) * (size_t)dim * sizeof(T) +
                    (size_t)WARPS * (size_t)(dim + j.fresh.rot_dim) * sizeof(float);
+    if (!has_room(bytes)) return CUDA_NOT_MINE;
     static size_t raised; // as asked for so far; a failure shows at the launch
     if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                (int)bytes) == cudaSuccess)
@@ -55,15 +56,14 @@ template <typename T, int WIDE> void launch_fresh(struct decode &j, cudaStream_t
         kernel,
         dim3((unsigned)(j.a.kv.n_kv_heads * j.n_chunks), (unsigned)j.n_rows, (unsigned)splits),
         dim3(THREADS), bytes, stream, j);
+    return cuda_launched("attention_fresh");
 }
 
-template <typename T> void launch_fresh_typed(struct decode &j, cudaStream_t stream) {
-    if (j.a.kv.head_dim <= 64)
-        launch_fresh<T, 1>(j, stream);
-    else if (j.a.kv.head_dim <= 128)
-        launch_fresh<T, 2>(j, stream);
-    else
-        launch_fresh<T, 4>(j, stream);
+template <typename T> int launch_fresh_typed(struct decode &j, cudaStream_t stream) {
+    const int dim = j.a.kv.head_dim;
+    return dim <= 64    ? launch_fresh<T, 1>(j, stream)
+           : dim <= 128 ? launch_fresh<T, 2>(j, stream)
+                        : launch_fresh<T, 4>(j, stream);
 }
 
 } // namespace
@@ -75,9 +75,6 @@ int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_wr
         a->n_heads / a->kv.n_kv_heads > 8)
         return CUDA_NOT_MINE;
     j.fresh = *fresh;
-    if (a->dtype == DTYPE_BF16)
-        launch_fresh_typed<__nv_bfloat16>(j, stream);
-    else
-        launch_fresh_typed<__half>(j, stream);
-    return cuda_launched("attention_fresh");
+    return a->dtype == DTYPE_BF16 ? launch_fresh_typed<__nv_bfloat16>(j, stream)
+                                  : launch_fresh_typed<__half>(j, stream);
 }

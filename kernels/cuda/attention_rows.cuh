@@ -107,6 +107,14 @@ inline bool covers(const struct cuda_attention *a) {
            a->n_heads % a->kv.n_kv_heads == 0;
 }
 
+// Heads over 128 want more shared memory than a block has outside data centres (99 KB on sm_86,
+// sm_89, sm_120). The kernels' few words of their own come on top.
+inline bool has_room(size_t bytes) {
+    static size_t most;
+    if (most == 0) most = (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    return bytes + 64 <= most;
+}
+
 // CUDA_NOT_MINE for what neither kernel covers.
 inline int describe(struct decode *j, const struct cuda_attention *a) {
     size_t mine = a->work_bytes > TILE_COUNTERS ? a->work_bytes - TILE_COUNTERS : 0;

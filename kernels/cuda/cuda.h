@@ -98,7 +98,8 @@ struct cuda_linear {
     enum activation act;
 };
 
-// Narrow: n <= 16, bound by reading w once. CUDA_NOT_MINE for what it does not cover.
+// Narrow: n <= 32, bound by reading w once; a norm for n <= 8 and few columns. CUDA_NOT_MINE for
+// what it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
 // One row, W of 8 bits. CUDA_NOT_MINE likewise.
 int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);

@@ -192,7 +192,9 @@ template <typename Kernel> int clusters_at_once(Kernel kernel, int bytes, int bl
     config.attrs = &cluster;
     config.numAttrs = 1;
     int n = 0;
-    return cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess && n > 0 ? n : 1;
+    if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess && n > 0) return n;
+    (void)cudaGetLastError(); // tiles are whole then, which is as right
+    return 1;
 }
 
 // Where all tiles of 64 rows a half run at once, and some multiprocessors have two and others one,
