@@ -56,22 +56,6 @@ template <typename T, typename W, int GROUPS, int HALVES, bool BLOCKS> struct sh
     static constexpr int stage_bytes = GROUPS * STAGE_BYTES + WARPS * scale_bytes;
 };
 
-// As copy_async, of what nobody reads again in this step: first to go from L2, so that the step's
-// small things stay there, x, the cache's last blocks, the kernels' own code. With all the same
-// rank, each layer finds them gone: a decode step of Llama-1B took 6 % longer.
-__device__ __forceinline__ void copy_once(uint32_t to, const void *from, bool valid) {
-    int bytes = valid ? 16 : 0;
-#if __CUDA_ARCH__ >= 900
-    const uint64_t evict_first = 0x12f0000000000000ull;
-    asm volatile(
-        "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-        "l"(from), "r"(bytes), "l"(evict_first)
-        : "memory");
-#else
-    copy_async(to, from, valid);
-#endif
-}
-
 // The row of W that column g of group `group` stands for.
 template <bool GATED>
 __device__ __forceinline__ int row_of(const struct cuda_linear &a, int group, int g) {

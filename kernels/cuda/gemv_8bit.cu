@@ -232,9 +232,9 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
 #pragma unroll
             for (int i = 0; i < GROUPS; i++) {
                 bool held = first_group + i < j.n_groups;
-                copy_async(to + i * L::threads * 32, row[i], held && ahead < a.cols);
-                copy_async(to + i * L::threads * 32 + L::threads * 16, row[i] + 64,
-                           held && ahead + 64 < a.cols);
+                copy_once(to + i * L::threads * 32, row[i], held && ahead < a.cols);
+                copy_once(to + i * L::threads * 32 + L::threads * 16, row[i] + 64,
+                          held && ahead + 64 < a.cols);
                 row[i] += WARPS * STEP;
             }
             if (BLOCKS && lane < 2 * GROUPS) {
