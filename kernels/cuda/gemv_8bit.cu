@@ -146,12 +146,13 @@ __device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)
 
 // --- the kernel
 // ------------------------------------------------------------------------------------------------
-// Where things lie in a block's shared memory. Of the queue: stages of 2 copies a group and thread,
-// then the scales of blocks of W, warp by warp.
+// Where things lie in a block's shared memory. The queue: stages of 2 copies a group and thread,
+// then stages of the scales of blocks of W, warp by warp. (One behind the other, since a stage of
+// both is too far from the next for an instruction's own offset: copy_once, mma.cuh.)
 template <typename W, int WARPS, bool GATED, bool BLOCKS> struct layout {
     static constexpr int threads = WARPS * 32, copies = threads * 32 * GROUPS;
     static constexpr int scale_bytes = BLOCKS ? GROUPS * 8 * (int)sizeof(float) : 0; // of a warp
-    static constexpr int stage = copies + WARPS * scale_bytes;
+    static constexpr int scales = WARPS * scale_bytes, stage = copies + scales;
     static constexpr int each = GATED ? 4 : 8, outputs = GROUPS * each; // of a group, of the block
     int steps;                                                          // of a warp, at most
     int x, inverses, ends, sums, bytes;                                 // offsets, and of all of it
@@ -209,7 +210,8 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
     const int n_steps = ((a.cols + STEP - 1) / STEP - warp + WARPS - 1) / WARPS; // this warp's
     const L l(a.cols, j.stages);
     const uint32_t base = shared_address(shared), queue = base + threadIdx.x * 16;
-    const uint32_t scale_queue = base + L::copies + (uint32_t)(warp * L::scale_bytes);
+    const uint32_t scale_queue =
+        base + (uint32_t)(j.stages * L::copies + warp * L::scale_bytes); // stages L::scales apart
 
     // The rows of W, at this lane's next k to be fetched.
     int asked = 0, ahead = warp * STEP + t * 16;
@@ -224,11 +226,12 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
     const int s_group = GATED ? lane % GROUPS : lane / 2, s_half = GATED ? lane / GROUPS : lane % 2;
     const int s_row = (first_group + s_group) * each + (GATED ? 0 : s_half * 4);
     const bool s_held = s_row < width;
+    const uint32_t s_to = scale_queue + (uint32_t)((s_group * 8 + s_half * 4) * 4);
     const float *s_from =
         a.scale + (int64_t)warp * a.rows + (s_held ? s_row : 0) + (GATED && s_half ? width : 0);
     auto request = [&](int stage) {
         if (asked < n_steps) {
-            const uint32_t to = queue + (uint32_t)(stage * L::stage);
+            const uint32_t to = queue + (uint32_t)(stage * L::copies);
 #pragma unroll
             for (int i = 0; i < GROUPS; i++) {
                 bool held = first_group + i < j.n_groups;
@@ -238,9 +241,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
                 row[i] += WARPS * STEP;
             }
             if (BLOCKS && lane < 2 * GROUPS) {
-                copy_async(scale_queue +
-                               (uint32_t)(stage * L::stage + (s_group * 8 + s_half * 4) * 4),
-                           s_from, s_held);
+                copy_async(s_to + (uint32_t)(stage * L::scales), s_from, s_held);
                 s_from += (int64_t)WARPS * a.rows;
             }
             ahead += WARPS * STEP;
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         const float inverse = load_shared_float(inverses + (uint32_t)(step * 4)) * worth;
         wait_for_oldest(j.stages);
         if (BLOCKS) __syncwarp(); // scales are another lane's copies
-        const uint32_t from = queue + (uint32_t)(stage * L::stage);
+        const uint32_t from = queue + (uint32_t)(stage * L::copies);
 #pragma unroll
         for (int i = 0; i < GROUPS; i++) {
             uint4 w[2] = {load_shared(from + i * L::threads * 32),
@@ -305,7 +306,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
             float2 v = multiply(w, x, W()), factor = make_float2(inverse, inverse);
             if (BLOCKS) {
                 float2 s = load_shared_pair(scale_queue +
-                                            (uint32_t)(stage * L::stage + (i * 8 + 2 * t) * 4));
+                                            (uint32_t)(stage * L::scales + (i * 8 + 2 * t) * 4));
                 factor.x *= s.x, factor.y *= s.y;
             }
             sum[i].x = fmaf(v.x, factor.x, sum[i].x);

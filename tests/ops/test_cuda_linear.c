@@ -264,6 +264,8 @@ static void numbers_8bit(const struct twin *w) {
         for (int mode = 0; mode < 3; mode++) check_case(w, &wide, (enum linear_mode)mode);
         struct case_ deep = {64, 14336, 1, 1, false, false, DTYPE_F8_E4M3, block};
         for (; deep.n < 3; deep.n++) check_case(w, &deep, LINEAR_STORE_F32);
+        struct case_ usual = {516, 4096, 1, 1, false, false, DTYPE_F8_E4M3, block};
+        check_case(w, &usual, LINEAR_ADD); // more stages than one
     }
 }
 
