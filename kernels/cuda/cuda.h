@@ -98,7 +98,7 @@ struct cuda_linear {
     enum activation act;
 };
 
-// Narrow: n <= 32, bound by reading w once; a norm for n <= 8 and few columns. CUDA_NOT_MINE for
+// Narrow: n <= 32, bound by reading w once; a norm for n = 1 and few columns. CUDA_NOT_MINE for
 // what it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
 // One row, W of 8 bits. CUDA_NOT_MINE likewise.

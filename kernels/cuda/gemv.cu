@@ -255,11 +255,9 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     pdl_wait();
     const T *x_from = (const T *)a.x;
     if constexpr (NORM) {
-        T *to = (T *)((char *)sums + a.n * S::row_sum_bytes);
-        for (int i = 0; i < a.n; i++) {
-            norm_row<T, NORM_VECTORS, THREADS>(to + i * a.cols, x_from + i * a.cols, a, constants);
-            __syncthreads();
-        }
+        T *to = (T *)((char *)sums + S::row_sum_bytes);
+        norm_row<T, NORM_VECTORS, THREADS>(to, x_from, a, constants);
+        __syncthreads();
         x_from = to;
     } else if (j.x_shared) {
         T *to = (T *)((char *)sums + a.n * S::row_sum_bytes);
@@ -422,7 +420,7 @@ int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
     bool gated = a->activate && a->gated;
     bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
     bool normed =
-        !a->norm_weight || (!in_8bit && a->n <= 8 && a->cols <= NORM_VECTORS * THREADS * 8);
+        !a->norm_weight || (!in_8bit && a->n == 1 && a->cols <= NORM_VECTORS * THREADS * 8);
     if (!half || a->n < 1 || a->n > 32 || a->cols % 8 != 0 || !normed ||
         (a->w_dtype != a->dtype && !in_8bit) || (in_8bit && a->ld % 16 != 0) ||
         (gated && a->rows % 2 != 0) ||
