@@ -59,6 +59,12 @@ struct kv_store {
     int32_t n_layers, n_kv_heads, head_dim, block_tokens, n_blocks;
 };
 
+// What copies took by the device's own clock, in microseconds; 0 where it cannot tell.
+struct kv_copied {
+    int64_t took_us; // the copies themselves
+    int64_t held_us; // of a load with a step: how long the step's ops stood still for them
+};
+
 enum norm_kind { NORM_RMS, NORM_LAYER };
 // A norm that a fusion does on its way, fields as `norm`'s; over the rows of its matrix' inputs.
 struct norm_args {
@@ -179,7 +185,16 @@ struct backend_ops {
                           const int32_t *blocks, int32_t n);
     int (*kv_blocks_load)(struct backend *be, struct kv_store *kv, const int32_t *blocks,
                           void *const *host, int32_t n);
-    int (*kv_copies_done)(struct backend *be, bool wait);
+    int (*kv_copies_done)(struct backend *be, bool wait, struct kv_copied *how); // *how is zeroed
+    // The other way back: with a step whose rows read the blocks (struct batch's load). step_begin
+    // begins the copies, lowest layers first, and the step's ops are asked for at once; this is
+    // called in it once for each layer, ascending, before the first op that writes or reads the
+    // layer's part of the cache, and holds up what is asked for behind it until that part is there,
+    // and no longer. Once the step has been asked for, whatever is asked of the device later comes
+    // behind the whole load; host memory alone is not to be touched until kv_copies_done has
+    // said 1. *load and its arrays stay put until step_end. NULL: no copy runs beside a step, and
+    // no batch has a load.
+    int (*kv_layer_wait)(struct backend *be, int32_t layer);
     // Debug builds (PARLEY_DEBUG_KV): a block has become free, and its bytes are made NaNs (on the
     // CPU under AddressSanitizer it may not even be read); or it is taken again. In order with the
     // ops.

@@ -25,6 +25,16 @@ struct batch_drawn {
     float logprob; // the model's own
 };
 
+// Cache blocks that come back from host memory with a step whose rows read them: they are not there
+// yet when it begins, and are copied beside it (kernels/backend.h, kv_layer_wait).
+struct kv_store;
+struct kv_load {
+    const struct kv_store *kv;
+    const int32_t *blocks; // (n)
+    void *const *host;     // (n) as kv_blocks_load's
+    int32_t n;
+};
+
 struct batch {
     int32_t n_rows; // tokens in this step
     int32_t n_seqs;
@@ -34,4 +44,5 @@ struct batch {
     const int32_t *logit_rows;      // (n_logits) ascending row numbers
     const struct batch_seq *seqs;   // (n_seqs)
     const struct batch_draw *draws; // (n_logits), or NULL: the device draws none
+    const struct kv_load *load;     // or NULL: all that the rows read is there
 };

@@ -176,8 +176,8 @@ for suite in "$@"; do
     unit | ops | golden) cmocka "$suite" ;;
     cuda)
         jobs=1 # they share the GPU's memory
-        cmocka ops cuda_rows cuda_linear cuda_attention cuda_draw
-        cmocka golden models variants invariants sessions_resume sampling tiers fork sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft
+        cmocka ops cuda_rows cuda_linear cuda_attention cuda_draw cuda_copies
+        cmocka golden models variants invariants sessions_resume sampling tiers overlap fork sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft
         PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
         PARLEY_TEST_COMPUTE=bf16 cmocka golden models
         PARLEY_TEST_COMPUTE=f16 cmocka golden models
@@ -196,6 +196,7 @@ for suite in "$@"; do
             for part in $(parts cuda_linear); do sanitize $tool cuda_linear "$part"; done
             sanitize $tool cuda_draw
             sanitize $tool cuda_rows
+            sanitize $tool cuda_copies
         done
         ;;
     threads) cmocka unit ${THREADED:?make check-tsan names the programs} ;;

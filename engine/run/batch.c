@@ -32,6 +32,7 @@ void batch_release(struct batch_builder *b) {
 
 void batch_reset(struct batch_builder *b) {
     b->batch.n_rows = b->batch.n_seqs = b->batch.n_logits = 0;
+    b->batch.load = NULL;
 }
 
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,

@@ -212,6 +212,9 @@ static int attend(struct forward *f, const struct batch *b, int32_t layer, struc
     const struct backend_ops *ops = f->backend->ops;
     const struct layer_weights *w = &m->layers[layer];
     TRY(input_linear(f, LINEAR_STORE, f->qkv, in, b->n_rows, &w->qkv, w->qkv_bias));
+    // Before the write, not only before attention: a turn's first tokens share a block with the
+    // last ones that come back.
+    if (b->load) TRY(ops->kv_layer_wait(f->backend, layer));
     struct qkv_args q = {
         .style = mc->rope_style,
         .rot_dim = mc->positions == POSITION_ROTARY ? mc->rot_dim : 0,

@@ -97,6 +97,7 @@ struct instance {
     bool keep_asked;          // at the end all is to be written
     bool keeping;             // and it is the end
     struct resume *resuming;  // list of those on their way back
+    struct resume *stepping;  // the one of them that is at its STEP, or NULL
     int32_t n_park_asked;     // sequences with park_asked
     int32_t n_dear;           // files that looked too dear to read
     int32_t n_warm;           // sequences brought back for turns that have not come

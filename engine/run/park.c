@@ -210,6 +210,7 @@ static bool park_some(struct instance *in, int32_t most, int64_t now) {
 bool instance_park(struct instance *in, bool busy, int64_t step_us) {
     struct tiers *t = &in->tiers;
     if (!tiers_on(t)) return false;
+    if (in->stepping && !in->park_pressed) return true; // a turn's step comes first
     int64_t began = clock_mono_us(in->emit.clock), now = began;
     if (busy && in->park_debt_us > 0) {
         in->park_debt_us -= step_us / (in->park_pressed ? SHARE_PRESSED : SHARE);

@@ -26,6 +26,7 @@ void resume_free(struct resume *r) {
 static void resume_end(struct instance *in, struct resume *r) {
     struct snapshot_job *j = r->job;
     r->sequence->resume = NULL;
+    if (in->stepping == r) in->stepping = NULL;
     DL_DELETE(in->resuming, r);
     if (j && r->stage == RESUME_BLOCKS) {
         for (int32_t i = 0; i < j->n_host; i++) kv_pool_unref(&in->tiers.host, j->host[i]);
@@ -195,7 +196,7 @@ static void turn_on(struct instance *in, struct sequence *s, int64_t n_cached,
     if (!t || t->sched.state != SCHED_WAIT) return;
     t->n_cached = n_cached;
     t->n_shared = 0;
-    sequence_name_all(s, t->spec.ids);
+    if (!s->resume) sequence_name_all(s, t->spec.ids); // nobody finds what is not there yet
     t->source = source;
     t->restore_us = clock_mono_us(in->emit.clock) - began_us;
     instance_turn_started(in, t);
@@ -233,9 +234,18 @@ static void declined(struct instance *in, struct resume *r) {
     instance_turn_started(in, t);
 }
 
-static void succeeded(struct instance *in, struct resume *r) {
+// All of it is there, or what was missing is on its way in front of whatever reads it.
+static void arrived(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
     bool file = r->source == CACHE_SNAPSHOT;
+    metric_add(file ? in->metrics.snapshots_read : in->metrics.restored, 1);
+    metric_add(in->metrics.restored_bytes, (double)r->n_slots * (double)in->store.block_bytes);
+    instance_unparked(in, s);
+    resume_end(in, r);
+}
+
+static void succeeded(struct instance *in, struct resume *r) {
+    struct sequence *s = r->sequence;
     int32_t *ids = malloc((size_t)r->n * sizeof *ids);
     if (!ids) {
         failed(in, r);
@@ -245,12 +255,9 @@ static void succeeded(struct instance *in, struct resume *r) {
     free(s->ids);
     s->ids = ids;
     s->n_ids = r->n;
-    instance_unparked(in, s);
     int64_t n = r->n, began = r->began_us;
     enum engine_cache_source source = r->source;
-    resume_end(in, r);
-    metric_add(file ? in->metrics.snapshots_read : in->metrics.restored, 1);
-    metric_add(in->metrics.restored_bytes, (double)s->ring.n_held * (double)in->store.block_bytes);
+    arrived(in, r);
     if (in->tiers.transit) { // others are on their way too
         tiers_drop(&in->tiers, s);
         s->image_state = IMAGE_STALE;
@@ -262,6 +269,46 @@ static void succeeded(struct instance *in, struct resume *r) {
         sched_idle_add(&in->sched, &s->idle);
     }
     turn_on(in, s, n, source, began);
+}
+
+// --- with the turn's first step
+// -----------------------------------------------------------------------------------------------
+
+// Whether what is missing comes with the turn's first step; slice: what others may be held up.
+static bool comes_with_step(const struct instance *in, const struct resume *r, int64_t slice) {
+    const struct tiers *t = &in->tiers;
+    const struct turn *turn = r->sequence->turn;
+    int32_t rest = r->n_slots - r->at;
+    if (!t->backend->ops->kv_layer_wait || rest > TIER_STEP_BLOCKS || r->next || in->stepping ||
+        !turn || turn->silent || turn->sched.state != SCHED_WAIT)
+        return false;
+    if (instance_n_stepping(in) == 0) return true;
+    double cost = rate_cost(t->load_rate, (double)rest * (double)in->store.block_bytes);
+    return cost > 0 && cost <= (double)slice;
+}
+
+static void go_with_step(struct instance *in, struct resume *r) {
+    r->stage = RESUME_STEP;
+    in->stepping = r;
+    turn_on(in, r->sequence, r->n, r->source, r->began_us);
+}
+
+void instance_resume_load(struct instance *in, struct sequence *s) {
+    struct resume *r = s->resume;
+    assert(r == in->stepping && !in->batch.batch.load);
+    // Somebody may have begun to park since: a batch of it at most.
+    if (tiers_collect(&in->tiers, true, clock_mono_us(in->emit.clock)) < 0)
+        atomic_store(&in->load.device_lost, true);
+    in->batch.batch.load =
+        tiers_load_with_step(&in->tiers, s, r->slots + r->at, r->n_slots - r->at);
+}
+
+void instance_resume_stepped(struct instance *in) {
+    struct sequence *s = in->stepping->sequence;
+    arrived(in, in->stepping);
+    instance_not_warm(in, s);
+    metric_add(in->metrics.restored_overlapped, 1);
+    sequence_name_all(s, s->turn->spec.ids);
 }
 
 // --- from a file
@@ -447,10 +494,12 @@ static int copies_begin(struct resume *r) {
     return 0;
 }
 
-// 1: done; 0: not yet; 2: there is more to do at once; 3: the disk is waited for; negative: failed.
-enum { MORE = 2, READING = 3 };
-static int go_on(struct instance *in, struct resume *r, int64_t until) {
+// 1: done; 0: not yet; 2: there is more to do at once; 3: the disk is waited for; 4: the rest comes
+// with a step; negative: failed.
+enum { MORE = 2, READING = 3, STEPPING = 4 };
+static int go_on(struct instance *in, struct resume *r, int64_t slice, int64_t until) {
     struct tiers *t = &in->tiers;
+    if (r->stage == RESUME_STEP) return STEPPING;
     if (r->stage == RESUME_OPEN) return READING;
     if (r->stage == RESUME_BLOCKS) {
         int rc = r->sequence->ring.n_held > 0 ? 1 : take_blocks(in, r);
@@ -469,6 +518,11 @@ static int go_on(struct instance *in, struct resume *r, int64_t until) {
         if (rc == 0 || (i > 0 && now >= until)) return MORE;
         if (r->at == r->n_slots) return 1;
         if (r->at == ready) return READING;
+        if (ready == r->n_slots && comes_with_step(in, r, slice)) {
+            if (r->job) return READING; // all of it has come: its thread is about to say so
+            go_with_step(in, r);
+            return STEPPING;
+        }
         rc = tiers_load(t, r->sequence, r->slots + r->at, ready - r->at, now);
         if (rc < 0) return rc;
         r->at += rc;
@@ -509,7 +563,7 @@ bool instance_resume(struct instance *in) {
             give_way(in, r);
             continue;
         }
-        int rc = go_on(in, r, until);
+        int rc = go_on(in, r, slice, until);
         if (rc == E_DEVICE) atomic_store(&in->load.device_lost, true);
         if (rc < 0)
             cannot(in, r, rc);

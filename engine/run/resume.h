@@ -2,6 +2,12 @@
 // filled a slice at a time between the steps of the others. A turn of the sequence is admitted and
 // waits (SCHED_WAIT); where nothing can be brought back it computes.
 //
+// Where copies run beside steps (kv_layer_wait), the last blocks come with the turn's own first
+// step: the turn goes on at once, and each layer waits for its part only. A step holds all that it
+// is for up to the same copy, so beside others' steps this is done only with what takes a small
+// part of a step; and with one at a time, the last to come, since turns that are copied whole share
+// a step.
+//
 // From a file: a thread of the folder's reads and checks it block by block into host memory, and
 // what has arrived there is copied on while the rest is read.
 #pragma once
@@ -14,7 +20,8 @@ struct sequence_shape;
 struct snapshot_entry;
 struct snapshot_job;
 
-enum resume_stage { RESUME_OPEN, RESUME_BLOCKS, RESUME_COPY };
+// STEP: the turn is in PREFILL, and what is missing comes with its next step.
+enum resume_stage { RESUME_OPEN, RESUME_BLOCKS, RESUME_COPY, RESUME_STEP };
 struct resume {
     struct sequence *sequence;
     enum resume_stage stage;
@@ -48,6 +55,11 @@ bool instance_resume_serves(const struct sequence *s, const struct sequence_shap
 // Goes on with all of them. True when there is more to do at once; sets in->reading where the disk
 // is waited for.
 bool instance_resume(struct instance *in);
+// The step that is being built has rows of this sequence, whose resume is at its STEP: the step's
+// batch gets the load.
+void instance_resume_load(struct instance *in, struct sequence *s);
+// That step has been asked for: the sequence is back.
+void instance_resume_stepped(struct instance *in);
 // What has been brought back is given up; the image stays, if it is whole. Of one that is not
 // resuming: nothing.
 void instance_resume_abort(struct instance *in, struct sequence *s);

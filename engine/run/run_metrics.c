@@ -129,6 +129,10 @@ static void add_finished(struct run_metrics *m, struct metrics *r) {
                         "Bytes of caches that came back, from host memory or a snapshot.", NULL);
     m->restored = metrics_counter(r, "parley_engine_restored_total",
                                   "Caches that came back from host memory.", NULL);
+    m->restored_overlapped = metrics_counter(r, "parley_engine_restored_overlapped_total",
+                                             "Caches, from host memory or a snapshot, that were "
+                                             "copied on beside their turn's first step.",
+                                             NULL);
 }
 
 static void add_snapshots(struct run_metrics *m, struct metrics *r) {

@@ -19,7 +19,7 @@ enum { N_GIVEN_UP = 7, N_REFUSED = 13 };
 struct run_metrics {
     struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps;
     struct metric *finished[N_FINISHES], *released[N_RELEASES], *parked[N_RELEASES];
-    struct metric *restored_bytes, *restored;
+    struct metric *restored_bytes, *restored, *restored_overlapped;
     struct metric *snapshots_written, *snapshots_read, *snapshot_bytes_written;
     struct metric *given_up[N_GIVEN_UP], *refused[N_REFUSED];
     struct metric *first_token, *inter_token, *queue_time, *prefill_time, *decode_time;

@@ -78,6 +78,7 @@ static void build(struct instance *in) {
             instance_finish(in, t, FINISH_ERROR, &err, true);
             continue;
         }
+        if (t->sequence->resume) instance_resume_load(in, t->sequence);
         in->in_step[in->batch.batch.n_seqs] = t;
         batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens),
                   r->memory_len, r->sink_len, &r->map);
@@ -298,6 +299,7 @@ bool instance_step(struct instance *in) {
     int rc = forward_run(&in->forward, b);
     instance_tell(in); // of the step before; a device is at this one
     if (rc == 0) {
+        if (b->load) instance_resume_stepped(in);
         commit(in);
         rc = use_logits(in);
         atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
@@ -309,9 +311,11 @@ bool instance_step(struct instance *in) {
     else
         report_prefill(in);
 
-    int64_t took = clock_mono_us(in->emit.clock) - start;
+    int64_t now = clock_mono_us(in->emit.clock), took = now - start;
+    if (b->load && tiers_collect(&in->tiers, false, now) < 0)
+        atomic_store(&in->load.device_lost, true);
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
-    if (b->n_rows >= 2 * b->n_seqs) // mostly prompts
+    if (b->n_rows >= 2 * b->n_seqs && !b->load) // mostly prompts, and nothing but computing
         rate_note(&in->tiers.prefill_rate, b->n_rows, took);
     int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
     atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,

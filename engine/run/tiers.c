@@ -2,6 +2,7 @@
 #include "engine/run/tiers.h"
 
 #include "engine/run/sequence.h"
+#include "engine/run/turn.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,8 +88,8 @@ void tiers_used(struct tiers *t, struct sequence *s) {
 }
 
 void tiers_drop(struct tiers *t, struct sequence *s) {
-    if (!s->image.copies) return;
     if (t->copying == s) (void)tiers_collect(t, true, 0);
+    if (!s->image.copies) return;
     DL_DELETE2(t->images, s, image_prev, image_next);
     t->n_images--;
     kv_image_release(&s->image);
@@ -144,14 +145,37 @@ int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_
     return t->n_slots;
 }
 
+const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
+                                           const int32_t *slots, int32_t n) {
+    assert(!t->copying && n >= 1 && n <= TIER_STEP_BLOCKS);
+    for (int32_t i = 0; i < n; i++) {
+        t->step_host[i] = tiers_host(t, s->image.copies[slots[i]].host);
+        t->step_blocks[i] = s->ring.blocks[slots[i]];
+    }
+    t->step_load = (struct kv_load){t->store, t->step_blocks, t->step_host, n};
+    t->n_slots = n;
+    t->copying = s;
+    t->loading = t->with_step = true;
+    return &t->step_load;
+}
+
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
-    if (!t->copying) return 1;
+    struct sequence *s = t->copying;
+    if (!s) return 1;
     const struct backend_ops *ops = t->backend->ops;
-    int rc = ops->kv_copies_done ? ops->kv_copies_done(t->backend, wait) : 1;
+    struct kv_copied how = {0};
+    int rc = ops->kv_copies_done ? ops->kv_copies_done(t->backend, wait, &how) : 1;
     if (rc == 0) return 0;
     double bytes = (double)t->n_slots * (double)t->store->block_bytes;
-    if (rc == 1)
-        rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, now_us - t->copy_began_us);
+    bool with_step = t->with_step;
+    // The host's clock has seen how long a batch took, give or take when somebody looked. Of copies
+    // beside a step it has seen the step.
+    int64_t took = how.took_us > 0 || with_step ? how.took_us : now_us - t->copy_began_us;
+    if (rc == 1) rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, took);
+    if (with_step && s->turn) s->turn->restore_us += how.held_us;
     t->copying = NULL;
+    t->with_step = false;
+    // Others are on their way to files too, and want the room. (Who comes back again needs it.)
+    if (with_step && t->transit && !s->resume) tiers_drop(t, s);
     return rc;
 }

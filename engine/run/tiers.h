@@ -14,6 +14,7 @@ struct sequence;
 
 enum {
     TIER_BATCH = 32,         // most blocks of one batch of copies
+    TIER_STEP_BLOCKS = 256,  // most that come back with a step
     TIERS_MAX_IMAGES = 16384 // most sequences that are parked, or have a copy
 };
 
@@ -30,6 +31,10 @@ struct tiers {
     int32_t slots[TIER_BATCH], n_slots;
     bool loading;
     int64_t copy_began_us;
+    bool with_step; // it comes back with a step (struct batch's load)
+    struct kv_load step_load;
+    void *step_host[TIER_STEP_BLOCKS];
+    int32_t step_blocks[TIER_STEP_BLOCKS];
     // Measured, as running means; 0: not yet. Bytes and tokens per microsecond. read: of files, and
     // open_us what it takes to find out what is in one.
     double save_rate, load_rate, read_rate, prefill_rate, open_us;
@@ -59,8 +64,12 @@ int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us
 // E_DEVICE.
 int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_t n,
                int64_t now_us);
+// The same for all n (n >= 1, <= TIER_STEP_BLOCKS), with the step that gets this load: the next
+// one.
+const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
+                                           const int32_t *slots, int32_t n);
 // Takes note of a batch that is done: 1, also where none was under way; 0: not yet (wait: never);
-// E_DEVICE.
+// E_DEVICE. What a step stood still for is added to what the sequence's turn has waited.
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us);
 
 // Running means: an eighth of what is new.

@@ -77,6 +77,11 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
                      const struct err *why, bool drop_cache) {
     instance_tell(in);
     struct sequence *s = t->sequence;
+    // What its first step stood still for is part of what is said below. Where that step is not
+    // over, nobody waits for it.
+    if (in->tiers.with_step && in->tiers.copying == s &&
+        tiers_collect(&in->tiers, false, clock_mono_us(in->emit.clock)) < 0)
+        atomic_store(&in->load.device_lost, true);
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
     buf_reset(&in->text);

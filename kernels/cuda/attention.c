@@ -50,6 +50,9 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
                           const struct qkv_args *finish) {
     struct cuda_backend *cuda = cuda_of(be);
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
+    // Its blocks read the cache before they wait for the kernel in front of them, and so before
+    // blocks that come back beside the step are there.
+    if (b->load) return OP_DECLINED;
     if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || a.n_decode > FRESH_ROWS)
         return OP_DECLINED;
     if (args->layer == 0) TRY(cuda_check_blocks(kv, b));

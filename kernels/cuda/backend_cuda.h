@@ -5,7 +5,13 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/step.h"
 
-enum { CUDA_STAGING_BYTES = 16 << 20, CUDA_MAX_SHAPES = 64, CUDA_IDLE_GAPS = 256 };
+enum {
+    CUDA_STAGING_BYTES = 16 << 20,
+    CUDA_MAX_SHAPES = 64,
+    CUDA_IDLE_GAPS = 256,
+    CUDA_COPY_GROUPS = 8, // of layers, of a load with a step
+    CUDA_COPY_PARTS = 64  // of blocks, in one call
+};
 
 // Room for attention's parts, at least: where blocks share a later turn's rows; and, deterministic,
 // for the parts of 512 positions that a long context falls into.
@@ -30,11 +36,20 @@ struct cuda_backend {
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
     int32_t kv_blocks; // of the cache made last: block ids are below
-    // Blocks to host memory and back, beside the steps. Made with the cache. stepped: what the
-    // steps' stream had been asked for when the copies were.
-    cudaStream_t copy_stream;
-    cudaEvent_t stepped, copied;
-    bool copying; // copied has been recorded and not been seen
+    // Blocks to host memory and back (kv_copies.c), made with the cache. One batch at a time, in
+    // groups of layers: whole blocks are one group, a load with a step is several.
+    struct cuda_copies {
+        cudaStream_t stream;
+        cudaEvent_t stepped; // what the steps' stream had been asked for when the copies were
+        const struct kv_load *load; // the step's, while it is being asked for; NULL: none
+        bool under_way;             // begun and not yet seen to be done
+        int n_groups, n_begun, n_waited;
+        cudaEvent_t begun[CUDA_COPY_GROUPS], done[CUDA_COPY_GROUPS];   // around a group's copies
+        cudaEvent_t held[CUDA_COPY_GROUPS], went_on[CUDA_COPY_GROUPS]; // around the steps' waits
+        void *to[CUDA_COPY_PARTS]; // n_parts that have been gathered for the next call
+        const void *from[CUDA_COPY_PARTS];
+        size_t bytes[CUDA_COPY_PARTS], n_parts;
+    } copies;
     void *attention_work;
     size_t attention_work_bytes;
     struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
@@ -75,8 +90,14 @@ int cuda_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *con
                         const int32_t *blocks, int32_t n);
 int cuda_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
                         void *const *host, int32_t n);
-int cuda_kv_copies_done(struct backend *be, bool wait);
+int cuda_kv_copies_done(struct backend *be, bool wait, struct kv_copied *how);
+int cuda_kv_layer_wait(struct backend *be, int32_t layer);
+int cuda_kv_copies_init(struct cuda_backend *cuda, struct err *err);
+void cuda_kv_copies_finish(struct cuda_backend *cuda);  // waits for what is under way
 void cuda_kv_copies_release(struct cuda_backend *cuda); // of none: nothing
+// Between step_begin's own copy and the step's ops: begins the step's load. end: always.
+int cuda_kv_load_begin(struct cuda_backend *cuda, const struct kv_load *load);
+void cuda_kv_load_end(struct cuda_backend *cuda);
 void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                    const struct weight *w, const float *bias);
@@ -105,8 +126,5 @@ void cuda_idle_release(struct cuda_backend *cuda);
 int cuda_idle_time(struct backend *be, bool on, double *median_us);
 
 struct cuda_kv cuda_kv_of(const struct kv_store *kv);
-// A block's parts of some layers: `rows` of `width` bytes, a pitch apart on either side.
-int cuda_kv_copy_rows(void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
-                      size_t rows, enum cudaMemcpyKind kind, cudaStream_t stream);
 
 extern const struct backend_ops cuda_ops;

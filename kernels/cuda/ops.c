@@ -274,6 +274,7 @@ const struct backend_ops cuda_ops = {
     .kv_blocks_save = cuda_kv_blocks_save,
     .kv_blocks_load = cuda_kv_blocks_load,
     .kv_copies_done = cuda_kv_copies_done,
+    .kv_layer_wait = cuda_kv_layer_wait,
     .kv_block_guard = cuda_kv_block_guard,
     .step_reserve = op_step_reserve,
     .step_begin = cuda_step_begin,

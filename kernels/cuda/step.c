@@ -236,7 +236,7 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     CUDA_TRY(cudaSetDevice(cuda->device)); // the thread's own, and this may be its first call
     TRY(check_batch(b));
     TRY(make_room(cuda, b));
-    int32_t width = width_for(s, b);
+    int32_t width = b->load ? 0 : width_for(s, b); // a recorded step knows of no copies
     s->recording = NULL;
     s->max_position = position_bound(b);
     cuda_idle_step_begins(cuda);
@@ -244,6 +244,7 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
     s->padded = *b;
     if (width) s->padded.n_rows = s->padded.n_logits = width;
     *run = &s->padded;
+    if (b->load) return cuda_kv_load_begin(cuda, b->load);
     struct cuda_graph *g = width ? find_graph(s, width) : NULL;
     if (!g) return 0;
     if (g->exec) {
@@ -274,6 +275,7 @@ int cuda_step_launch(struct backend *be) {
 // A step that failed between begin and launch leaves the stream recording: that ends here.
 int cuda_step_end(struct backend *be) {
     struct cuda_backend *cuda = cuda_of(be);
+    cuda_kv_load_end(cuda);
     if (!cuda->step.recording) return 0;
     cudaGraph_t graph = NULL;
     cuda->step.recording = NULL;

@@ -1,7 +1,7 @@
 // Anything in any order: random turns, parking, forks, cancels and releases over caches that are on
 // the device, in host memory, in files, or on their way between them. Every turn gives the tokens
 // and the bits of the same turn alone, and nothing is lost or left over.
-#include "tests/golden/tiers_world.h"
+#include "tests/golden/beside_world.h"
 
 #include "base/log.h"
 #include "tests/unit/tmp_dir.h"
@@ -138,12 +138,15 @@ static void check_holders(const struct engine *e) {
     free(holders);
 }
 
-static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slowly) {
+enum copies { PROMPT, SLOW, BESIDE }; // done at once; taking their time; that, and beside steps too
+static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copies copies) {
     struct engine *e = tiered(dir, 16, blocks, host_blocks);
     const char *folder = snapshots;
     snapshots = NULL;
     struct engine *calm = tiered(dir, 16, 100, 0);
-    if (slowly) slow_down(e);
+    if (copies == SLOW) slow_down(e);
+    if (copies == BESIDE) beside_down(e);
+    beside.took_us = 1; // little of anybody's step
     struct engine_event ev;
     memset(players, 0, sizeof players);
     memset(&books, 0, sizeof books);
@@ -179,6 +182,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slow
         }
         while (below(4) > 0 && engine_poll(e, &ev) == 1) note(calm, &ev);
         if (op % 8 == 0) check_holders(e);
+        if (copies == BESIDE && op % 8 == 0) beside.looks = (int)below(16);
     }
     for (int quiet = 0; quiet < 4;) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
@@ -216,28 +220,43 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, bool slow
 static void test_anything_in_any_order(void **state) {
     int64_t some = strcmp(test_device(), "cpu") ? 0 : 20;
     seed = 7;
-    walk(*state, 200, 300, false); // room for all
+    walk(*state, 200, 300, PROMPT); // room for all
     assert_true(books.by_source[CACHE_HOST] > some);
-    walk(*state, 40, 300, false); // a pool for four of sixteen
+    walk(*state, 40, 300, PROMPT); // a pool for four of sixteen
     assert_true(books.by_source[CACHE_HOST] >= some);
     assert_true(books.forked_parked >= some / 5 && books.forks_by_source[CACHE_HOST] >= some / 5);
-    walk(*state, 40, 30, false); // and host memory for four
+    walk(*state, 40, 30, PROMPT); // and host memory for four
     assert_true(books.by_source[CACHE_HOST] >= some / 4 && books.by_source[CACHE_RECOMPUTED] > 5);
-    walk(*state, 14, 300, false); // a pool for one at a time
+    walk(*state, 14, 300, PROMPT); // a pool for one at a time
 }
 
 // Turns come while caches are on their way to where they do not belong any more.
 static void test_copies_that_take_their_time(void **state) {
     if (strcmp(test_device(), "cpu")) skip(); // a device takes its time by itself
     seed = 11;
-    walk(*state, 200, 300, true);
-    walk(*state, 40, 300, true);
-    walk(*state, 40, 30, true);
-    walk(*state, 14, 300, true);
+    walk(*state, 200, 300, SLOW);
+    walk(*state, 40, 300, SLOW);
+    walk(*state, 40, 30, SLOW);
+    walk(*state, 14, 300, SLOW);
+}
+
+// Turns go on while the rest of their cache is copied beside their first step.
+static void test_copies_beside_steps(void **state) {
+    int64_t n = 0;
+    seed = 13;
+    walk(*state, 200, 300, BESIDE);
+    n += beside.n_loads;
+    walk(*state, 40, 300, BESIDE);
+    n += beside.n_loads;
+    walk(*state, 40, 30, BESIDE);
+    walk(*state, 14, 300, BESIDE);
+    n += beside.n_loads;
+    print_message("%lld loads with steps\n", (long long)n);
+    assert_true(on_gpu() || n > 100);
 }
 
 // The same with files behind host memory, and with files alone.
-static void test_anything_with_files(void **state) {
+static void with_files(void **state, enum copies copies) {
     struct tmp_dir folder;
     int64_t forks = 0;
     for (int i = 0; i < 3; i++) {
@@ -246,12 +265,18 @@ static void test_anything_with_files(void **state) {
         if (!mkdtemp(folder.path)) tmp_dir_open(&folder);
         snapshots = folder.path;
         seed = 11 + (uint64_t)i;
-        walk(*state, i == 2 ? 60 : 200, i == 0 ? 30 : i == 1 ? 0 : 40, false);
+        walk(*state, i == 2 ? 60 : 200, i == 0 ? 30 : i == 1 ? 0 : 40, copies);
         assert_true(books.by_source[CACHE_SNAPSHOT] > 5);
         forks += books.forks_by_source[CACHE_SNAPSHOT];
         tmp_dir_close(&folder);
     }
     assert_true(forks > 0);
+}
+static void test_anything_with_files(void **state) {
+    with_files(state, PROMPT);
+}
+static void test_files_beside_steps(void **state) {
+    with_files(state, BESIDE);
 }
 
 int main(void) {
@@ -260,6 +285,8 @@ int main(void) {
         {"fixture: anything in any order", test_anything_in_any_order, NULL, NULL, (void *)model},
         {"fixture: copies that take their time", test_copies_that_take_their_time, NULL, NULL,
          (void *)model},
+        {"fixture: copies beside steps", test_copies_beside_steps, NULL, NULL, (void *)model},
+        {"fixture: files beside steps", test_files_beside_steps, NULL, NULL, (void *)model},
         {"fixture: anything with files", test_anything_with_files, NULL, NULL, (void *)model},
         {"int8 cache: anything in any order", test_anything_in_any_order, runner_with_int8,
          runner_with_auto, (void *)model},

@@ -40,7 +40,7 @@ static int slow_load(struct backend *be, struct kv_store *kv, const int32_t *blo
     copying.load = true;
     return 0;
 }
-static int slow_done(struct backend *be, bool wait) {
+static int slow_done(struct backend *be, bool wait, struct kv_copied *how) {
     static int looks;
     if (!copying.save && !copying.load) return 1;
     if (!wait && (copying.waited_for || ++looks % 4)) return 0;

@@ -91,7 +91,7 @@ static inline void twin_rows_fill(struct twin_rows *r, int32_t n, const int32_t 
         r->seqs[i] = (struct batch_seq){
             .first_row = i, .n_rows = 1, .memory_len = 8, .map = {&r->block, 0, 1, 8}};
     r->block = 0;
-    r->b = (struct batch){n, n, n_logits, ids, positions, logit_rows, r->seqs, NULL};
+    r->b = (struct batch){n, n, n_logits, ids, positions, logit_rows, r->seqs, NULL, NULL};
 }
 
 static inline const struct batch *twin_step(const struct twin *w, struct twin_rows *r, int32_t n,

@@ -1,0 +1,213 @@
+// Cache blocks to host memory and back, on a stream of their own: copies over the bus run beside
+// the steps, not between them. In host memory a block is layer after layer, without what lies
+// between them in the arena (kv_store.c), so what is copied is a layer's part of a block, 16 to 256
+// KB. Hundreds of them go in one call (cudaMemcpyBatchAsync): a call each, or one for each block
+// with its layers as rows, costs the host 3 us and the copy engine a pause; measured with parts of
+// 64 KB in eight groups of layers, 52 GB/s in batches and 25 without.
+//
+// Whole blocks are asked for at once, and the engine looks after them until they are there. A load
+// with a step goes in groups of layers, with an event behind each for which the steps' stream
+// waits:
+//
+//   copies   | group 0 | group 1     | group 2    | group 3 ...
+//                      v done 0      v done 1
+//   steps    | ids, embed, qkv .. | layers of 0 | .. | layers of 1 | ...
+//            ^ what the step is, copied first: the bus takes one after the other
+//
+// Groups are asked for two ahead of the step's launches, not all before them: a long context is
+// thousands of parts, half a microsecond each to ask for, and the first layers would be launched
+// that much later.
+#include "kernels/cuda/backend_cuda.h"
+
+enum { GROUPS_AHEAD = 2 };
+
+static cudaError_t events_init(cudaEvent_t *events) {
+    cudaError_t rc = cudaSuccess;
+    for (int i = 0; i < CUDA_COPY_GROUPS && rc == cudaSuccess; i++)
+        rc = cudaEventCreate(&events[i]);
+    return rc;
+}
+
+static void events_release(cudaEvent_t *events) {
+    for (int i = 0; i < CUDA_COPY_GROUPS; i++)
+        if (events[i]) cudaEventDestroy(events[i]);
+}
+
+int cuda_kv_copies_init(struct cuda_backend *cuda, struct err *err) {
+    struct cuda_copies *c = &cuda->copies;
+    if (c->stream) return 0;
+    cudaError_t rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->stepped, cudaEventDisableTiming);
+    if (rc == cudaSuccess) rc = events_init(c->begun);
+    if (rc == cudaSuccess) rc = events_init(c->done);
+    if (rc == cudaSuccess) rc = events_init(c->held);
+    if (rc == cudaSuccess) rc = events_init(c->went_on);
+    if (rc == cudaSuccess) return 0;
+    cuda_kv_copies_release(cuda);
+    return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
+}
+
+void cuda_kv_copies_finish(struct cuda_backend *cuda) {
+    if (cuda->copies.stream) cudaStreamSynchronize(cuda->copies.stream);
+}
+
+void cuda_kv_copies_release(struct cuda_backend *cuda) {
+    struct cuda_copies *c = &cuda->copies;
+    cuda_kv_copies_finish(cuda);
+    events_release(c->begun);
+    events_release(c->done);
+    events_release(c->held);
+    events_release(c->went_on);
+    if (c->stepped) cudaEventDestroy(c->stepped);
+    if (c->stream) cudaStreamDestroy(c->stream);
+    *c = (struct cuda_copies){0};
+}
+
+// Copies come behind what the steps' stream has been asked for so far.
+static int begin(struct cuda_backend *cuda, const struct kv_store *kv, const int32_t *blocks,
+                 int32_t n, int n_groups) {
+    struct cuda_copies *c = &cuda->copies;
+    for (int32_t i = 0; i < n; i++) {
+        if (blocks[i] < 0 || blocks[i] >= kv->n_blocks) return E_INVAL;
+    }
+    CUDA_TRY(cudaSetDevice(cuda->device)); // as in cuda_step_begin
+    CUDA_TRY(cudaEventRecord(c->stepped, cuda->stream));
+    CUDA_TRY(cudaStreamWaitEvent(c->stream, c->stepped, 0));
+    c->n_groups = n_groups;
+    c->n_begun = c->n_waited = 0;
+    return 0;
+}
+
+// A group's first layer; of the group behind the last: the number of layers.
+static int32_t first_layer(const struct cuda_copies *c, const struct kv_store *kv, int group) {
+    return (int32_t)((int64_t)group * kv->n_layers / c->n_groups);
+}
+
+// Copies of no order among themselves. With an older toolkit: one by one.
+static int copy_parts(struct cuda_copies *c, enum cudaMemcpyKind kind) {
+    size_t n = c->n_parts;
+    c->n_parts = 0;
+#if CUDART_VERSION >= 13000
+    (void)kind;
+    struct cudaMemcpyAttributes as = {.srcAccessOrder = cudaMemcpySrcAccessOrderStream};
+    size_t first = 0;
+    return cuda_check(cudaMemcpyBatchAsync(c->to, c->from, c->bytes, n, &as, &first, 1, c->stream),
+                      "cudaMemcpyBatchAsync");
+#else
+    for (size_t i = 0; i < n; i++)
+        CUDA_TRY(cudaMemcpyAsync(c->to[i], c->from[i], c->bytes[i], kind, c->stream));
+    return 0;
+#endif
+}
+
+// Asks for the next group.
+static int begin_group(struct cuda_backend *cuda, const struct kv_store *kv, void *const *host,
+                       const int32_t *blocks, int32_t n, enum cudaMemcpyKind kind) {
+    struct cuda_copies *c = &cuda->copies;
+    struct cuda_kv k = cuda_kv_of(kv);
+    CUDA_TRY(cudaEventRecord(c->begun[c->n_begun], c->stream));
+    c->n_parts = 0;
+    for (int32_t l = first_layer(c, kv, c->n_begun); l < first_layer(c, kv, c->n_begun + 1); l++) {
+        for (int32_t i = 0; i < n; i++) {
+            char *here =
+                (char *)kv->data + (size_t)l * k.layer_bytes + (size_t)blocks[i] * k.block_bytes;
+            char *there = (char *)host[i] + (size_t)l * k.block_bytes;
+            bool save = kind == cudaMemcpyDeviceToHost;
+            c->to[c->n_parts] = save ? there : here;
+            c->from[c->n_parts] = save ? here : there;
+            c->bytes[c->n_parts] = k.block_bytes;
+            if (++c->n_parts == CUDA_COPY_PARTS) TRY(copy_parts(c, kind));
+        }
+    }
+    if (c->n_parts) TRY(copy_parts(c, kind));
+    CUDA_TRY(cudaEventRecord(c->done[c->n_begun], c->stream));
+    c->n_begun++;
+    c->under_way = true;
+    return 0;
+}
+
+int cuda_kv_blocks_save(struct backend *be, const struct kv_store *kv, void *const *host,
+                        const int32_t *blocks, int32_t n) {
+    TRY(begin(cuda_of(be), kv, blocks, n, 1));
+    return begin_group(cuda_of(be), kv, host, blocks, n, cudaMemcpyDeviceToHost);
+}
+
+int cuda_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *blocks,
+                        void *const *host, int32_t n) {
+    TRY(begin(cuda_of(be), kv, blocks, n, 1));
+    return begin_group(cuda_of(be), kv, host, blocks, n, cudaMemcpyHostToDevice);
+}
+
+// --- with a step ---------------------------------------------------------------------------------
+
+static int begin_next(struct cuda_backend *cuda) {
+    struct cuda_copies *c = &cuda->copies;
+    const struct kv_load *l = c->load;
+    if (c->n_begun == c->n_groups) return 0;
+    return begin_group(cuda, l->kv, l->host, l->blocks, l->n, cudaMemcpyHostToDevice);
+}
+
+int cuda_kv_load_begin(struct cuda_backend *cuda, const struct kv_load *load) {
+    int32_t layers = load->kv->n_layers;
+    TRY(begin(cuda, load->kv, load->blocks, load->n,
+              layers < CUDA_COPY_GROUPS ? layers : CUDA_COPY_GROUPS));
+    cuda->copies.load = load;
+    for (int i = 0; i < GROUPS_AHEAD; i++) TRY(begin_next(cuda));
+    return 0;
+}
+
+int cuda_kv_layer_wait(struct backend *be, int32_t layer) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_copies *c = &cuda->copies;
+    while (c->load && c->n_waited < c->n_groups &&
+           first_layer(c, c->load->kv, c->n_waited) <= layer) {
+        int g = c->n_waited;
+        CUDA_TRY(cudaEventRecord(c->held[g], cuda->stream));
+        CUDA_TRY(cudaStreamWaitEvent(cuda->stream, c->done[g], 0));
+        CUDA_TRY(cudaEventRecord(c->went_on[g], cuda->stream));
+        c->n_waited++;
+        TRY(begin_next(cuda));
+    }
+    return 0;
+}
+
+// Of a step that failed on its way the copies that were begun stay under way, and no others come.
+void cuda_kv_load_end(struct cuda_backend *cuda) {
+    cuda->copies.load = NULL;
+}
+
+// --- what came of it -----------------------------------------------------------------------------
+
+// Not an error, and not to be found by whoever asks for the last one.
+static bool not_ready(cudaError_t rc) {
+    if (rc != cudaErrorNotReady) return false;
+    (void)cudaGetLastError();
+    return true;
+}
+
+static int add_elapsed(int64_t *us, cudaEvent_t from, cudaEvent_t to) {
+    float ms = 0;
+    CUDA_TRY(cudaEventElapsedTime(&ms, from, to));
+    *us += (int64_t)((double)ms * 1e3 + 0.5);
+    return 0;
+}
+
+int cuda_kv_copies_done(struct backend *be, bool wait, struct kv_copied *how) {
+    struct cuda_copies *c = &cuda_of(be)->copies;
+    if (!c->under_way) return 1;
+    cudaEvent_t last = c->done[c->n_begun - 1];
+    cudaError_t rc = wait ? cudaEventSynchronize(last) : cudaEventQuery(last);
+    if (not_ready(rc)) return 0;
+    c->under_way = false;
+    CUDA_TRY(rc);
+    for (int g = 0; g < c->n_groups && c->n_begun == c->n_groups; g++)
+        TRY(add_elapsed(&how->took_us, c->begun[g], c->done[g]));
+    // A wait that the steps' stream has not come to yet will be none: the copies are done.
+    for (int g = 0; g < c->n_waited; g++) {
+        rc = cudaEventQuery(c->went_on[g]);
+        if (not_ready(rc)) break;
+        CUDA_TRY(rc);
+        TRY(add_elapsed(&how->held_us, c->held[g], c->went_on[g]));
+    }
+    return 1;
+}
