@@ -273,6 +273,7 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->n_params = model_config_n_params(mc);
     i->weight_dtype = model_config_weight_dtype(mc);
     i->weight_bytes = (int64_t)e->model->weight_bytes;
+    i->weight_bytes_read = (int64_t)model_bytes_read(e->model);
     i->max_session_len = io->max_session_len;
     i->block_tokens = io->block_tokens;
     i->n_blocks = io->n_blocks;

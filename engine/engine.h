@@ -93,6 +93,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t n_vocab;
     int32_t end_of_turn; // -1 where the template has none
     int64_t n_params, weight_bytes;
+    int64_t
+        weight_bytes_read; // by a step of one token: all but the tables that it looks a row up in
     int64_t load_us; // what opening the model took: reading, converting, copying to the device
     const char *weight_dtype; // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;  // hard bound of a log

@@ -297,6 +297,15 @@ int model_load(struct model **out, const char *model_dir, struct backend *be,
     return err_set(err, rc, "%s: %s", model_dir, why.text);
 }
 
+size_t model_bytes_read(const struct model *m) {
+    const struct model_config *c = &m->config;
+    size_t tables = m->head_is_embed ? 0 : m->embed.bytes;
+    if (m->position_table)
+        tables += (size_t)(c->max_positions + c->position_offset) * (size_t)c->width *
+                  sizeof *m->position_table;
+    return m->weight_bytes - tables;
+}
+
 static void release_weight(struct model *m, struct weight *w) {
     if (w->data) m->backend->ops->weight_release(m->backend, w);
 }

@@ -59,6 +59,8 @@ int model_load(struct model **out, const char *model_dir, struct backend *be,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
                struct err *err);
 void model_free(struct model *m);
+// Of weight_bytes what a step of one row reads: not the tables that it looks one row up in.
+size_t model_bytes_read(const struct model *m);
 
 // What a model does with the tensors of its checkpoint.
 enum tensor_role {

@@ -264,6 +264,7 @@ test('bench --json: rates, bytes, the ceiling', async () => {
   for (const key of ['prefill_tokens_per_second', 'decode_tokens_per_second', 'together_tokens_per_second', 'prompts_tokens_per_second',
     'bytes_per_step', 'gb_per_second', 'ceiling_gb_per_second', 'ceiling_share', 'weight_bytes'])
     assert.ok(report[key] > 0, `${key}: ${report[key]}`);
+  assert.ok(report.bytes_per_step < report.weight_bytes); // its embedding is looked up, the head is another matrix
   const one = ['bench', '--model', fixture('llama'), '--repeat', '1', '--decode-tokens', '4', '--sequences', '2', '--parts', 'together'];
   let part; // likewise
   for (let i = 0; i < 5 && !(part?.together_tokens_per_second > 0); i++) part = await json([...one, '--json']);

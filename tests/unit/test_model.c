@@ -447,6 +447,21 @@ static void reports_progress_and_size(void **state) {
     model_free(m);
 }
 
+// A head of its own leaves the embedding to be looked up in, as positions always are.
+static void what_a_step_reads(void **state) {
+    struct fake_backend f = fake_backend();
+    struct model *m = load_ok("tests/fixtures/models/llama", &f, &split_single);
+    assert_false(m->head_is_embed);
+    assert_true(m->embed.bytes > 0);
+    assert_int_equal(m->weight_bytes - model_bytes_read(m), m->embed.bytes);
+    model_free(m);
+    m = load_ok("tests/fixtures/models/gpt2", &f, &split_single);
+    assert_true(m->head_is_embed);
+    assert_int_equal(m->weight_bytes - model_bytes_read(m),
+                     (size_t)m->config.max_positions * (size_t)m->config.width * 4);
+    model_free(m);
+}
+
 // --- what is wrong ---
 
 static void refuses(const struct tweak *k, int code, const char *names) {
@@ -627,6 +642,7 @@ int main(void) {
         cmocka_unit_test(a_tied_head_is_the_embedding),
         cmocka_unit_test(a_head_beside_a_tied_one_counts_where_it_differs),
         cmocka_unit_test(reports_progress_and_size),
+        cmocka_unit_test(what_a_step_reads),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(buffers_are_passed_over_and_the_rest_is_named),
         cmocka_unit_test(refuses_a_split_that_does_not_divide),

@@ -377,11 +377,11 @@ static void put_extras(struct json_writer *w, const struct settings *s,
 
 static void report(const struct settings *s, const struct engine_info *info,
                    const struct result r[PARTS], double ceiling, const struct extras *x) {
-    // One decoded token reads every weight once and what the cache holds by then (half the run on
-    // average).
+    // One decoded token reads each weight that it multiplies by once, and what the cache holds by
+    // then (half the run on average).
     double kv = (double)info->block_bytes / info->block_tokens *
                 ((double)s->context_tokens + (double)s->decode_tokens / 2);
-    double bytes = (double)info->weight_bytes + kv;
+    double bytes = (double)info->weight_bytes_read + kv;
     double gbs = bytes * r[DECODE].rate / 1e9;
     if (!s->json) {
         report_text(s, info, r, gbs, ceiling, x);
