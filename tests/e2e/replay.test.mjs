@@ -238,6 +238,23 @@ test('what if: from a turn on, both answers side by side; the database stays as 
   assert.equal(sha(db), before);
 });
 
+test('what if, where the first message was edited: it begins where the path in use does', async (t) => {
+  const file = path.join(temporaryFolder(t), 'edited.db');
+  const server = await Server.start(t, { db: file, args: unlimited });
+  const session = await Follower.open(await server.connect(), { session: 'edited', sampling: { max_tokens: 8, seed: '3' } });
+  await session.say('My name is Zora.');
+  await session.say('What is my name?');
+  await session.say('My name is Mira.', { after: null });
+  const last = await session.start(null, { input: { continue: true }, sampling: { max_tokens: 4 } });
+  await session.done(last);
+  await server.stop();
+  const found = await report('edited', file, '--what-if', 'temperature=1.5');
+  assert.deepEqual([found.code, found.from_turn, found.turns.map(({ turn }) => turn)], [0, 2, [2, 3]]);
+  const { stdout } = await replay('edited', file, '--what-if', 'temperature=1.5');
+  assert.match(stdout, /\nwhat if, from turn 2 on: /);
+  assert.match(stdout, /\n-- turn 3, .*\n> \(goes on\)\n/);
+});
+
 test('--export: one file that goes on elsewhere, with nothing secret in it', async (t) => {
   // A server that has secrets: tokens, and folders that are nobody's business.
   const private_ = path.join(temporaryFolder(t), 'private-folder-of-zora');

@@ -78,6 +78,16 @@ static int check_turn(const struct stored_session *s, const char *option, int64_
                    (long long)turn, s->n_turns);
 }
 
+// Where the path in use begins; TURN_NONE: the empty log. A damaged record's parents may lead
+// anywhere: never down.
+static int64_t first_of_path(const struct stored_session *s) {
+    int64_t at = s->rec.head;
+    while (at >= 0 && at < (int64_t)s->n_turns && s->turns[at].rec.parent >= 0 &&
+           s->turns[at].rec.parent < at)
+        at = s->turns[at].rec.parent;
+    return at;
+}
+
 static int check_model(const struct settings *s, const struct session_record *r,
                        const struct engine_info *info, struct err *err) {
     if (s->other_model || !strcmp(r->fingerprint, info->fingerprint)) return 0;
@@ -163,7 +173,7 @@ static int what_if(const struct settings *s, struct replay *r, struct replay_rep
     struct replay_pair pair;
     int rc;
     TRY(replay_what_if(r, s->from_turn, changes, err));
-    what_if_report_begin(report, changes, s->from_turn < 0 ? 0 : s->from_turn);
+    what_if_report_begin(report, changes, s->from_turn);
     *done = true;
     while ((rc = replay_next(r, &pair, err)) == 1) {
         what_if_report_pair(report, &pair);
@@ -215,6 +225,7 @@ static int run(struct settings *s, const char *id, const char *changes, bool *go
     }
     TRY_GOTO(out, changes ? check_turn(stored, "--from-turn", s->from_turn, err)
                           : check_turn(stored, "--turn", s->turn, err));
+    if (changes && s->from_turn < 0) s->from_turn = first_of_path(stored);
     replay_window(stored, changes, &w);
     s->model.session_len = w.session_len;
     s->model.memory_len = w.memory_len;

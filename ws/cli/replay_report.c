@@ -357,14 +357,20 @@ bool replay_report_end(struct replay_report *r) {
 void what_if_report_begin(struct replay_report *r, const char *changes, int64_t from) {
     if (!r->json) {
         head_text(r);
-        printf("what if, from turn %" PRId64 " on: ", from);
+        if (from >= 0)
+            printf("what if, from turn %" PRId64 " on: ", from);
+        else
+            fputs("no turn is on the path in use; what if: ", stdout);
         terminal_line(stdout, changes, strlen(changes));
         return;
     }
     head_json(r);
     struct json_writer w = writer(r);
     json_put_raw(&w, "what_if", changes, strlen(changes));
-    json_put_int(&w, "from_turn", from);
+    if (from >= 0)
+        json_put_int(&w, "from_turn", from);
+    else
+        json_put_null(&w, "from_turn");
     json_open(&w, "turns", '[');
 }
 
@@ -471,6 +477,8 @@ static void pair_text(struct replay_report *r, const struct replay_pair *p) {
                      : "another answer");
     if (t->input_text)
         terminal_line(stdout, t->input_text, t->input_text_len);
+    else if (t->kind == INPUT_CONTINUE)
+        puts("(goes on)");
     else
         printf("(%zu token ids)\n", t->n_input_ids);
     if (p->failed) {

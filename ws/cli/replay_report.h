@@ -28,6 +28,7 @@ void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
 // Prints what is left. True when nothing diverged or failed.
 bool replay_report_end(struct replay_report *r);
 
+// from: the first turn that is changed; TURN_NONE: there is none.
 void what_if_report_begin(struct replay_report *r, const char *changes, int64_t from);
 void what_if_report_pair(struct replay_report *r, const struct replay_pair *p);
 void what_if_report_end(struct replay_report *r);
