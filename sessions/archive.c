@@ -112,9 +112,10 @@ static int list_page(struct archive *a, struct store_list *page, archive_each ea
     return rc;
 }
 
-int archive_list(struct archive *a, const char *owner, const char *query, int64_t limit,
-                 archive_each each, void *ctx, struct err *err) {
-    struct store_list page = {.owner = (char *)owner, .query = (char *)query};
+int archive_list(struct archive *a, const char *owner, const char *query, const char *forked_from,
+                 int64_t limit, archive_each each, void *ctx, struct err *err) {
+    struct store_list page = {
+        .owner = (char *)owner, .query = (char *)query, .forked_from = (char *)forked_from};
     char cursor[sizeof page.next];
     int64_t left = limit > 0 ? limit : INT64_MAX;
     int rc;

@@ -16,8 +16,8 @@ void archive_close(struct archive *a);
 // or NULL; at most limit (0: all). each gets views that live during the call; a value other than 0
 // ends the list and is returned.
 typedef int (*archive_each)(void *ctx, const char *owner, const struct session_view *view);
-int archive_list(struct archive *a, const char *owner, const char *query, int64_t limit,
-                 archive_each each, void *ctx, struct err *err);
+int archive_list(struct archive *a, const char *owner, const char *query, const char *forked_from,
+                 int64_t limit, archive_each each, void *ctx, struct err *err);
 // One session with all its turns, tokens and events; stored_session_free it. E_NOTFOUND.
 int archive_load(struct archive *a, const char *id, struct stored_session **out, struct err *err);
 // As shown: borrowed from the stored session.

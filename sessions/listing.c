@@ -9,7 +9,7 @@
 #define LIST_MAX 200
 
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   int64_t limit, const char *cursor) {
+                   const char *forked_from, int64_t limit, const char *cursor) {
     service_enter(ss);
     bool failed = false;
     struct store_job *job = store_job_new(STORE_LIST, 0);
@@ -20,6 +20,7 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
         memcpy(job->request_id, r->request_id, sizeof job->request_id);
         l->owner = record_strdup(r->owner, &failed);
         l->query = record_strdup(query, &failed);
+        l->forked_from = record_strdup(forked_from, &failed);
         l->cursor = record_strdup(cursor, &failed);
         l->limit = limit <= 0 ? LIST_DEFAULT : limit > LIST_MAX ? LIST_MAX : limit;
     }

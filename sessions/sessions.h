@@ -218,6 +218,9 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     void (*on_gone)(void *ctx, uint64_t client, struct session *s);
     // For watchers: a session of owner changed (removed: only view->id is set).
     void (*on_changed)(void *ctx, const char *owner, const struct session_view *view, bool removed);
+    // What has happened in s cannot be told: the disk does not take it. Transient, to attached
+    // clients, at each attempt that fails.
+    void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
 };
 
 // Opens or creates the database (migrating it forward), marks turns that were cut off as
@@ -269,8 +272,9 @@ void sessions_detach(struct sessions *ss, const struct sessions_request *r, cons
 void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id);
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach, int64_t last, int64_t before);
+// forked_from: only copies of that session, the caller's own; NULL: all.
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   int64_t limit, const char *cursor);
+                   const char *forked_from, int64_t limit, const char *cursor);
 void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
                      const char *title /* NULL: keep */, const char *sampling /* NULL: keep */,
                      int64_t cancel_after_ms /* -1: keep */);

@@ -72,6 +72,7 @@ static void list_free(struct store_list *l) {
     list_clear(l);
     free(l->owner);
     free(l->query);
+    free(l->forked_from);
     free(l->cursor);
     free(l);
 }

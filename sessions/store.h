@@ -42,6 +42,7 @@ struct session_save {
 
 struct store_list {
     char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
+    char *forked_from; // only copies of that session; NULL: all
     int64_t limit;
     // Answer.
     struct session_record *rows;

@@ -390,8 +390,8 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
         " s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn, "
         "s.cancel_after_ms FROM sessions s "
         "JOIN models m ON m.key = s.model"
-        " WHERE (s.updated_ms, s.key) < (?, ?)%s",
-        l->owner ? " AND s.owner = ?" : "");
+        " WHERE (s.updated_ms, s.key) < (?, ?)%s%s",
+        l->owner ? " AND s.owner = ?" : "", l->forked_from ? " AND s.forked_from = ?" : "");
     for (int i = 0; i < n_terms; i++) n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD);
     snprintf(sql + n, sizeof sql - (size_t)n, " ORDER BY s.updated_ms DESC, s.key DESC LIMIT ?");
     if (sqlite3_prepare_v2(db->sql, sql, -1, out, NULL) != SQLITE_OK)
@@ -400,6 +400,7 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
     sqlite3_bind_int64(*out, at++, updated_ms);
     sqlite3_bind_int64(*out, at++, key);
     if (l->owner) sqlite3_bind_text(*out, at++, l->owner, -1, SQLITE_STATIC);
+    if (l->forked_from) sqlite3_bind_text(*out, at++, l->forked_from, -1, SQLITE_STATIC);
     const char *term = buf_z(terms);
     for (int i = 0; i < n_terms; i++, term += strlen(term) + 1)
         sqlite3_bind_text(*out, at++, term, -1, SQLITE_STATIC);

@@ -218,6 +218,7 @@ static int decode_get(struct decoder *d) {
 
 static int decode_list(struct decoder *d) {
     TRY(get_text(d, "query", 1024, &d->m->query));
+    TRY(get_string(d, "forked_from", &d->m->forked_from));
     TRY(get_text(d, "cursor", 256, &d->m->cursor));
     return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->m->limit);
 }

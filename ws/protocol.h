@@ -49,10 +49,10 @@ struct message { // strings are borrowed from json and sampling, and live until 
     int64_t after, last, before, limit, turn;
     int64_t cancel_after_ms; // of on_disconnect: 0 "finish", -1 when absent
     bool attach, delete_it, queue, leaf, replay;
-    const char *query, *cursor, *title, *new_session; // or NULL
-    const char *archive;                              // SESSION_IMPORT: the text of a file
-    const char *sampling;                             // the object as it was written, or NULL
-    struct turn_input input;                          // TURN_START
+    const char *query, *forked_from, *cursor, *title, *new_session; // or NULL
+    const char *archive;     // SESSION_IMPORT: the text of a file
+    const char *sampling;    // the object as it was written, or NULL
+    struct turn_input input; // TURN_START
     cJSON *json;
     char *sampling_text;
     int32_t *ids;
@@ -94,6 +94,7 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a,
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
 void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
                              int64_t total);
+void protocol_write_stalled(struct buf *out, const char *session, const char *reason);
 
 // The session and turn objects of PROTOCOL.md, for tools that print them outside a message. key
 // NULL inside an array.

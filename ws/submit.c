@@ -24,7 +24,7 @@ void message_submit(const struct message *m, struct sessions *ss,
         sessions_get(ss, r, m->session, m->attach, m->last, m->before);
         break;
     case MESSAGE_SESSION_LIST:
-        sessions_list(ss, r, m->query, m->limit, m->cursor);
+        sessions_list(ss, r, m->query, m->forked_from, m->limit, m->cursor);
         break;
     case MESSAGE_SESSION_UPDATE:
         sessions_update(ss, r, m->session, m->title, m->sampling, m->cancel_after_ms);

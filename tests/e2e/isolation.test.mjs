@@ -117,6 +117,9 @@ test('every message with a session of another owner: session_not_found, nothing 
       { closed: secret, empty: '' }[kind] ?? session.title], kind);
     assert.deepEqual(session.sampling, {}, kind);
   }
+  const copy = await alice.ask({ type: 'session.fork', session: cold.session });
+  const copies = async (client) => (await client.ask({ type: 'session.list', forked_from: cold.session })).sessions.map(({ id }) => id);
+  assert.deepEqual([await copies(alice), await copies(mallory)], [[copy.session.id], []]);
   alice.send({ type: 'turn.cancel', session: busy.session });
   await busy.done(running);
   assert.equal(own.seq, 1);

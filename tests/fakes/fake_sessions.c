@@ -316,7 +316,7 @@ void sessions_get(struct sessions *ss, const struct sessions_request *r, const c
     if (att) attach(s, r->client, (int64_t)s->n_events);
 }
 void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   int64_t limit, const char *cursor) {
+                   const char *forked_from, int64_t limit, const char *cursor) {
     struct session_view *v = calloc((size_t)limit + 1, sizeof(*v));
     size_t n = 0;
     for (struct session *s = ss->first; s && n < (size_t)limit; s = s->next)

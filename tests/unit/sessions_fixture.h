@@ -77,7 +77,8 @@ static struct {
     bool by_hand; // events are not taken as they come
     void (*on_answer)(const struct seen_answer *a);
     size_t max_text;
-    int n_changed, n_removed, n_progress;
+    int n_changed, n_removed, n_progress, n_stalled;
+    char stalled[256]; // the last one: session and reason
     char last_changed[80];
     char *archive;                       // of the last ANSWER_EXPORTED
     unsigned char answered[FX_REQUESTS]; // how often request "qN" has been, by answer or event
@@ -258,9 +259,14 @@ static void fx_on_changed(void *ctx, const char *owner, const struct session_vie
     fx.n_removed += removed;
 }
 
+static void fx_on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason) {
+    fx.n_stalled++;
+    snprintf(fx.stalled, sizeof fx.stalled, "%s: %s", session_id(s), reason);
+}
+
 static int fx_try_open(struct err *err) {
-    static const struct sessions_callbacks cb = {NULL,           fx_on_answer, fx_on_ready,
-                                                 fx_on_progress, fx_on_gone,   fx_on_changed};
+    static const struct sessions_callbacks cb = {
+        NULL, fx_on_answer, fx_on_ready, fx_on_progress, fx_on_gone, fx_on_changed, fx_on_stalled};
     fx.o.db_path = fx.path;
     fx.o.clock = &fx.clock.clock;
     metrics_free(fx.metrics); // of the last service: a name may be registered once
@@ -415,7 +421,7 @@ static void fx_cancel(uint64_t client, const char *id, int64_t turn) {
 }
 static const struct seen_answer *fx_list(const char *query, int64_t limit, const char *cursor) {
     struct sessions_request r = fx_request(1, "list");
-    sessions_list(fx.ss, &r, query, limit, cursor);
+    sessions_list(fx.ss, &r, query, NULL, limit, cursor);
     fx_settle();
     assert_int_equal(fx_last_answer()->kind, ANSWER_LIST);
     return fx_last_answer();

@@ -26,7 +26,7 @@ static void list_all(const char *query, int64_t limit, char *out) {
     struct err err = {0};
     out[0] = '\0';
     if (archive_open(&a, fx.path, &err) < 0) fail_msg("%s", err.text);
-    assert_int_equal(archive_list(a, NULL, query, limit, count, out, &err), 0);
+    assert_int_equal(archive_list(a, NULL, query, NULL, limit, count, out, &err), 0);
     archive_close(a);
 }
 

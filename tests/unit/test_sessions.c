@@ -92,7 +92,7 @@ static void another_owner_finds_nothing(void **state) {
         assert_int_equal(fx.n_answers, n + 7);
         for (int i = n; i < n + 7; i++)
             assert_string_equal(fx.answers[i].code, "session_not_found");
-        sessions_list(fx.ss, &r, "secret", 0, NULL);
+        sessions_list(fx.ss, &r, "secret", NULL, 0, NULL);
         fx_settle();
         assert_int_equal(fx_last_answer()->n_sessions, 0);
         if (!loaded) fx_restart(); // and the same when it has to be read first
@@ -301,7 +301,7 @@ static void lists_are_newest_first_in_pages_and_searched(void **state) {
     if (fx_follower(1, "s0")->turns[0].ids[0] % 7)
         assert_true(fx_list(said, 0, NULL)->n_sessions > 0); // answers too
     struct sessions_request r = fx_request(1, "bad");
-    sessions_list(fx.ss, &r, NULL, 0, "12;DROP");
+    sessions_list(fx.ss, &r, NULL, NULL, 0, "12;DROP");
     fx_settle();
     fx_expect_error("invalid");
     fx_teardown();

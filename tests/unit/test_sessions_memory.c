@@ -28,7 +28,7 @@ static void a_bit_of_everything(void) {
     sessions_update(fx.ss, (r = ask(1), &r), "old", "Renamed", "{\"top_k\":3}", -1);
     sessions_start_turn(fx.ss, (r = ask(1), &r), "old", &hello, "{\"logprobs\":true}", false);
     sessions_start_turn(fx.ss, (r = ask(2), &r), "old", &raw, NULL, true);
-    sessions_list(fx.ss, (r = ask(1), &r), "hel", 10, NULL);
+    sessions_list(fx.ss, (r = ask(1), &r), "hel", NULL, 10, NULL);
     fx_run();
     sessions_cancel_turn(fx.ss, (r = ask(2), &r), "old", -1);
     sessions_detach(fx.ss, (r = ask(2), &r), "old");

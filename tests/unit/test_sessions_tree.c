@@ -245,6 +245,14 @@ static void check_copied_row(int64_t from_turn, const char *to, int64_t to_turn)
     sqlite3_close(db);
 }
 
+static const struct seen_answer *copies_of(const char *id) {
+    struct sessions_request r = fx_request(1, "copies");
+    sessions_list(fx.ss, &r, NULL, id, 0, NULL);
+    fx_settle();
+    assert_int_equal(fx_last_answer()->kind, ANSWER_LIST);
+    return fx_last_answer();
+}
+
 static void a_fork_is_a_session_of_its_own(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -281,6 +289,10 @@ static void a_fork_is_a_session_of_its_own(void **state) {
     assert_int_equal(fx_session("t")->head, 3);
     assert_int_equal(fx_list("otherwise", 0, NULL)->n_sessions, 1);
     assert_int_equal(fx_list("one", 0, NULL)->n_sessions, 2);
+    assert_string_equal(copies_of("s")->ids[0],
+                        "t"); // a session does not know of them, the list does
+    assert_int_equal(fx_last_answer()->n_sessions, 1);
+    assert_int_equal(copies_of("t")->n_sessions, 0);
     fx_close(1, "s", true); // the copy lives on
     stored_session_free(load(fx.path, "t"));
     fx_restart();

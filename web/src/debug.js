@@ -19,6 +19,7 @@ import { request } from './actions.js';
  */
 
 const EVENTS = 100;
+const COPIES = 200;
 const KEPT = 8;
 
 /** @param {string} session @param {number} turn @returns {Promise<Record_>} */
@@ -28,6 +29,11 @@ export const fetchTurn = (session, turn) => request({ type: 'turn.get', session,
  *  @returns {Promise<{events: SessionEvent[], more: boolean}>} */
 export const fetchEvents = (session, before) =>
   request({ type: 'session.events', session, last: EVENTS, ...(before === undefined ? {} : { before }) });
+
+/** The sessions that were copied from one, newest first. @param {string} session
+ *  @returns {Promise<import('./state.js').Session[]>} */
+export const fetchCopies = async (session) =>
+  (await request({ type: 'session.list', forked_from: session, limit: COPIES })).sessions;
 
 /** @typedef {{running: Promise<Replayed> | null, found: Replayed | null}} Replay */
 /** @type {Map<string, Replay>} */

@@ -13,7 +13,7 @@
 #include <time.h>
 
 struct settings {
-    char *db, *query, *owner, *output;
+    char *db, *query, *forked_from, *owner, *output;
     int64_t limit;
     bool json, new_id, repair;
 };
@@ -22,6 +22,8 @@ static const struct config_key keys[] = {
      "Database file.", 0},
     {"", "query", CONFIG_STRING, offsetof(struct settings, query), 0, 0, "WORDS", "",
      "list: only sessions that hold all of these words.", 0},
+    {"", "forked_from", CONFIG_STRING, offsetof(struct settings, forked_from), 0, 0, "SESSION", "",
+     "list: only copies of this session.", 0},
     {"", "limit", CONFIG_INT, offsetof(struct settings, limit), 0, 1e9, 0, "0",
      "list: at most so many; 0 is all.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
@@ -73,7 +75,8 @@ static int list(const struct settings *s, struct archive *a, struct err *err) {
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
     json_open(&w, "sessions", '[');
-    int rc = archive_list(a, NULL, s->query[0] ? s->query : NULL, s->limit, list_one, &l, err);
+    int rc = archive_list(a, NULL, s->query[0] ? s->query : NULL,
+                          s->forked_from[0] ? s->forked_from : NULL, s->limit, list_one, &l, err);
     json_close(&w, ']');
     json_close(&w, '}');
     if (rc == 0 && out.error) rc = err_set(err, out.error, "the list is too long to hold");
@@ -118,6 +121,14 @@ static void show_turn(const struct stored_turn *stored, bool on_path) {
     terminal_line(stdout, t.error_message, strlen(t.error_message));
 }
 
+static int show_copy(void *ctx, const char *owner, const struct session_view *copy) {
+    if (copy->forked_turn >= 0)
+        printf("copied up to turn %lld into %s\n", (long long)copy->forked_turn, copy->id);
+    else
+        printf("its settings copied into %s\n", copy->id);
+    return 0;
+}
+
 static bool is_on_path(const struct stored_session *s, int64_t turn) {
     int64_t at = s->rec.head; // a damaged record's parents may lead anywhere: never up
     while (at > turn && at < (int64_t)s->n_turns && s->turns[at].rec.parent < at)
@@ -159,6 +170,11 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
         }
         if (view.forked_from)
             printf("forked from %s at turn %lld\n", view.forked_from, (long long)view.forked_turn);
+        int rc = archive_list(a, stored->rec.owner, NULL, view.id, 0, show_copy, NULL, err);
+        if (rc < 0) {
+            stored_session_free(stored);
+            return rc;
+        }
         for (size_t i = 0; i < stored->n_turns; i++)
             show_turn(&stored->turns[i], is_on_path(stored, (int64_t)i));
     }

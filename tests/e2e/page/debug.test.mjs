@@ -110,15 +110,19 @@ test('input, times, memory, parameters and events are those on record', async (t
   assert.equal(run.Instance, record.instance);
   assert.match(run.temperature, /^0.5/);
 
+  const client = await server.connect();
+  const copy = await client.ask({ type: 'session.fork', session: id, turn: 0, title: 'Elsewhere' });
   await page.click('#tab-events');
   await page.waitForSelector('.events tbody tr');
-  const client = await server.connect();
   const { events } = await client.request({ type: 'session.events', session: id });
   await client.close();
   assert.deepEqual(
     await page.locator('.events tbody tr td:first-child').allInnerTexts(),
-    events.map(({ seq }) => String(seq)),
+    [...events.map(({ seq }) => String(seq)), ''],
   );
+  const copied = page.locator('.events tbody tr').last(); // an event of the copy, shown where it was made
+  assert.match(await copied.innerText(), /Session copied\s+0\s+into Elsewhere/);
+  assert.equal(await copied.locator('a').getAttribute('href'), `#s=${copy.session.id}`);
   assert.equal(
     await page.locator('.events .of-turn').count(),
     events.filter(({ turn }) => turn === 1).length,

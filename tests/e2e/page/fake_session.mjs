@@ -76,7 +76,7 @@ export class FakeSession {
     return { session: 'fake', turn: { ...object, ...this.turns[turn][2], ...this.recorded.turn }, ...this.recorded.keys };
   }
 
-  #answer({ type, request_id, last, before, turn }) {
+  #answer({ type, request_id, last, before, turn, forked_from }) {
     switch (type) {
       case 'hello':
         this.send({
@@ -92,7 +92,7 @@ export class FakeSession {
         this.send({ type: 'sessions.watching', request_id });
         break;
       case 'session.list':
-        this.send({ type: 'session.list', request_id, sessions: [this.session], cursor: null });
+        this.send({ type: 'session.list', request_id, sessions: forked_from ? [] : [this.session], cursor: null });
         break;
       case 'session.get': {
         this.reads = (this.reads ?? 0) + 1;
@@ -128,6 +128,9 @@ export class FakeSession {
         });
         break;
       }
+      case 'turn.start':
+        this.send({ type: 'error', request_id, session: 'fake', ...this.refusal });
+        break;
       case 'turn.get':
         this.send({ type: 'turn.state', request_id, ...this.#record(turn) });
         break;

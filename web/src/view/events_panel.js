@@ -1,6 +1,6 @@
 // @ts-check
 // What happened in a session, as the server has it on record. Tokens are left out: each is an event of its own.
-import { fetchEvents } from '../debug.js';
+import { fetchCopies, fetchEvents } from '../debug.js';
 import { h } from '../dom.js';
 import { count, duration } from '../format.js';
 
@@ -32,10 +32,17 @@ function why({ reason, cache, forked_from: from }) {
   return cache.refused ? `${source}; its file was not used: ${cache.refused}` : source;
 }
 
+/** @param {number} ms */
+const when = (ms) => h('td', null, h('span', { class: 'date' }, `${day.format(ms)}, `), time.format(ms));
+
 /** @param {string} session @param {number} turn the one looked at: its events are marked @returns {Node[]} */
 export function eventsPanel(session, turn) {
   /** @type {number | undefined} */
   let first;
+  /** @type {Array<{at: number, row: Element}>} oldest first */
+  let shown = [];
+  /** @type {import('../state.js').Session[] | undefined} of this session, and not among the rows yet */
+  let copies;
   const rows = h('tbody', null);
   const note = h('p', { class: 'panel-text', role: 'status' }, 'Loading…');
   const more = h(
@@ -50,18 +57,44 @@ export function eventsPanel(session, turn) {
       'tr',
       { class: event.turn === turn ? 'of-turn' : undefined },
       h('td', { class: 'number' }, count(event.seq)),
-      h('td', null, h('span', { class: 'date' }, `${day.format(event.at_ms)}, `), time.format(event.at_ms)),
+      when(event.at_ms),
       h('th', { scope: 'row' }, NAMES[event.kind] ?? event.kind),
       h('td', { class: 'number' }, event.turn === undefined ? '' : String(event.turn)),
       h('td', null, why(event)),
     );
 
+  /** @param {import('../state.js').Session} copy */
+  const copyRow = (copy) =>
+    h(
+      'tr',
+      null,
+      h('td', null),
+      when(copy.created_ms),
+      h('th', { scope: 'row' }, 'Session copied'),
+      h('td', { class: 'number' }, String(copy.forked_from?.turn ?? '')),
+      h('td', null, 'into ', h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || 'another session')),
+    );
+
+  // A copy is an event of the new session: here it stands where it was made, among those that are loaded.
+  /** @param {number} from */
+  function placeCopies(from) {
+    for (const copy of copies ?? []) {
+      if (copy.created_ms < from) continue;
+      const at = shown.findIndex((other) => other.at > copy.created_ms);
+      shown.splice(at < 0 ? shown.length : at, 0, { at: copy.created_ms, row: copyRow(copy) });
+    }
+    copies = copies?.filter((copy) => copy.created_ms < from);
+  }
+
   async function load() {
     more.disabled = true;
     try {
       const page = await fetchEvents(session, first);
+      copies ??= await fetchCopies(session);
       first = page.events[0]?.seq ?? first;
-      rows.prepend(...page.events.map(row));
+      shown = [...page.events.map((event) => ({ at: event.at_ms, row: row(event) })), ...shown];
+      placeCopies(page.more ? (page.events[0]?.at_ms ?? -Infinity) : -Infinity);
+      rows.replaceChildren(...shown.map((one) => one.row));
       more.hidden = !page.more || !page.events.length;
       note.textContent = rows.childElementCount ? '' : 'Nothing is on record.';
       note.hidden = !note.textContent;
