@@ -179,6 +179,17 @@ again: // the callback may attach and detach whom it likes
     }
 }
 
+// Silence would tell a full disk from a slow model to nobody.
+void deliver_stalled(struct session *s, const char *reason) {
+    struct sessions *ss = s->service;
+    struct attachment *a, *next;
+    if (!ss->cb.on_stalled || ss->closing) return;
+    if (session_tellable(s) >= event_log_seq(&s->events)) return;
+    DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
+        ss->cb.on_stalled(ss->cb.ctx, a->client, s, reason);
+    }
+}
+
 // --- what commits bring ------------------------------------------------------
 
 // An event answers one request of a client: two closes that end in one event need an answer more.

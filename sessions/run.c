@@ -436,9 +436,9 @@ static void on_started(struct session *s, struct turn *t, const struct engine_ev
 
 static void on_progress(struct session *s, const struct turn *t, const struct engine_event *e) {
     struct sessions *ss = s->service;
-    struct attachment *a;
+    struct attachment *a, *next;
     if (!ss->cb.on_progress || !session_turn_visible(s, t)) return;
-    DL_FOREACH(s->attachments, a) {
+    DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
         ss->cb.on_progress(ss->cb.ctx, a->client, s, t->rec.turn, e->n_done, e->n_total);
     }
 }

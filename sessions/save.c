@@ -307,6 +307,7 @@ static void refused(struct session *s, const struct store_job *job) {
     }
     log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,
              err_name(job->rc), (long long)s->n_failures + 1, had_pending);
+    deliver_stalled(s, job->err.text);
     retry_later(s);
 }
 

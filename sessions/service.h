@@ -220,7 +220,9 @@ int deliver_note_author(struct session *s, uint64_t client);
 void deliver_forget_author(struct session *s);
 // Requests that events up to there would have answered, which the client is not going to take.
 void deliver_answer_told(struct session *s, uint64_t client, int64_t upto);
-void deliver_ready(struct session *s); // on_ready to whom it concerns
+void deliver_ready(struct session *s);                       // on_ready to whom it concerns
+void deliver_stalled(struct session *s, const char *reason); // a save was refused: is there any
+                                                             // event that waits for it?
 void deliver_accepted(struct session *s, const struct pending *p);
 void deliver_committed(struct session *s,
                        struct pending *p); // takes p: its answer, or the event that answers

@@ -290,6 +290,12 @@ void connection_progress(struct connection *c, struct session *s, int64_t turn, 
     queue_tx(c);
 }
 
+void connection_stalled(struct connection *c, struct session *s, const char *reason) {
+    if (c->close_code) return;
+    protocol_write_stalled(server_tx(c->server), session_id(s), reason);
+    queue_tx(c);
+}
+
 // What the service still has for us goes out, its pointer goes.
 void connection_gone(struct connection *c, struct session *s) {
     pull_events(c, s);

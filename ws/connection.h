@@ -24,6 +24,7 @@ void connection_push(
     struct connection *c); // after sessions_poll, once for each that server_push_later took
 void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done,
                          int64_t total);
+void connection_stalled(struct connection *c, struct session *s, const char *reason);
 void connection_gone(struct connection *c, struct session *s);
 void connection_changed(struct connection *c, const char *owner, const struct session_view *view,
                         bool removed);

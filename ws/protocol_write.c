@@ -265,6 +265,14 @@ void protocol_write_progress(struct buf *out, const char *session, int64_t turn,
     json_close(&w, '}');
 }
 
+void protocol_write_stalled(struct buf *out, const char *session, const char *reason) {
+    struct json_writer w;
+    begin(&w, out, "session.stalled", "");
+    json_put_string(&w, "session", session);
+    json_put_string(&w, "message", reason);
+    json_close(&w, '}');
+}
+
 // --- events ---
 
 static void put_alternatives(struct json_writer *w, const struct session_event *ev,

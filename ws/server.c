@@ -116,8 +116,14 @@ static void on_changed(void *ctx, const char *owner, const struct session_view *
         if (s->slots[i]) connection_changed(s->slots[i], owner, view, removed);
 }
 
+static void on_stalled(void *ctx, uint64_t client, struct session *session, const char *reason) {
+    struct connection *c = server_find(ctx, client);
+    if (c) connection_stalled(c, session, reason);
+}
+
 void server_callbacks(struct server *s, struct sessions_callbacks *out) {
-    *out = (struct sessions_callbacks){s, on_answer, on_ready, on_progress, on_gone, on_changed};
+    *out = (struct sessions_callbacks){s,       on_answer,  on_ready,  on_progress,
+                                       on_gone, on_changed, on_stalled};
 }
 
 // --- connections by number ---

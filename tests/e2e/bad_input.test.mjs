@@ -359,6 +359,39 @@ function smallDisk(t) {
   return spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', folder]).status === 0 ? folder : null;
 }
 
+/** Writes until nothing more fits; the file that does it. */
+function fillDisk(disk) {
+  const ballast = path.join(disk, 'ballast');
+  const fill = openSync(ballast, 'w');
+  try { for (;;) writeSync(fill, Buffer.alloc(4096)); } catch (error) { assert.equal(error.code, 'ENOSPC'); }
+  closeSync(fill);
+  return ballast;
+}
+
+test('a disk that fills in the middle of an answer: whoever is attached is told why nothing comes', async (t) => {
+  const disk = smallDisk(t);
+  if (!disk) return t.skip('no file system can be mounted here');
+  const own = await Server.start(t, { db: path.join(disk, 'parley.db'), args: unlimited });
+  const [first, second] = [await own.connect(), await own.connect()];
+  const follower = await Follower.open(first);
+  const turn = await follower.start('Tell me a story.', { sampling: { max_tokens: 1500, ignore_eos: true } });
+  await follower.tokens(turn, 5);
+  const ballast = fillDisk(disk);
+  const stalled = (client) => until('session.stalled', () => client.frames.find(({ type }) => type === 'session.stalled'));
+  const told = await stalled(first);
+  assert.deepEqual(Object.keys(told).sort(), ['message', 'session', 'type']);
+  assert.equal(told.session, follower.session);
+  assert.match(told.message, /no space left/);
+  await second.ask({ type: 'session.attach', session: follower.session, after: 0 });
+  await stalled(second);
+  rmSync(ballast);
+  const { ids } = await follower.done(turn);
+  assert.equal(ids.length, 1500);
+  const after = first.frames.findLastIndex(({ type }) => type === 'session.stalled');
+  assert.equal(first.frames.at(-1).type, 'turn.done');
+  assert.ok(after < first.frames.length - 1, 'what waited comes after it');
+});
+
 test('a full disk: store_failed, nothing changed, not ready; with room again it goes on', async (t) => {
   const disk = smallDisk(t);
   if (!disk) return t.skip('no file system can be mounted here');
@@ -368,10 +401,7 @@ test('a full disk: store_failed, nothing changed, not ready; with room again it 
   const small = { sampling: { max_tokens: 5, ignore_eos: true } };
   await follower.say({ ids: [5] }, small);
   const before = (await connection.ask({ type: 'session.get', session: follower.session })).session;
-  const ballast = path.join(disk, 'ballast');
-  const fill = openSync(ballast, 'w');
-  try { for (;;) writeSync(fill, Buffer.alloc(4096)); } catch (error) { assert.equal(error.code, 'ENOSPC'); }
-  closeSync(fill);
+  const ballast = fillDisk(disk);
   // What fits into space already allocated may still be taken; in the end it is refused.
   let refusal;
   for (let i = 0; i < 200 && !refusal; i++) {

@@ -82,11 +82,19 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     for (int i = 0; i < 60; i++) {
         clock_fake_advance(&fx.clock, 10000);
         fx_step();
+        if (f->turns[0].n_ids < 60) assert_int_equal(fx.n_stalled, 0); // nothing is held back
     }
     assert_int_equal(f->turns[0].n_ids, 60); // deltas are told, their numbers are reserved
     assert_false(f->turns[0].done);          // the end is not, before it is kept
+    assert_true(fx.n_stalled > 0);           // and those who wait for it are told why
+    assert_memory_equal(fx.stalled, "s: ", 3);
+    assert_true(fx.stalled[3]);
     assert_int_equal(sessions_n_running(fx.ss), 0);
     assert_int_equal(fx_get(1, "s")->turns[0].state, TURN_RUNNING);
+    fx_attach(2, "s", 0); // also who comes later
+    fx.n_stalled = 0;
+    fx_advance(6000000);
+    assert_true(fx.n_stalled >= 2);
     fx_start_with(1, "s", "more", NULL, false, "more");
     fx_settle();
     assert_string_equal(fx_answer_to("more")->code, "store_failed");
@@ -102,6 +110,9 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     fx_advance(6000000); // nobody asks: it tries again by itself
     assert_true(f->turns[0].done);
     assert_true(sessions_store_ok(fx.ss, NULL));
+    fx.n_stalled = 0;
+    fx_advance(6000000);
+    assert_int_equal(fx.n_stalled, 0);
     strcpy(text, f->turns[0].text);
     fx_restart();
     fx_attach(1, "s", 0);

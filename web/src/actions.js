@@ -1,6 +1,7 @@
 // @ts-check
 // What a user can do, as conversations between the state and the socket. Every failure ends where the user looks: with
 // the message that was sent, in the dialog that asked, or in a toast.
+import { duration } from './format.js';
 import * as prefs from './prefs.js';
 import { RequestError, Socket } from './socket.js';
 import {
@@ -132,7 +133,12 @@ function removed(id) {
 }
 
 /** @param {unknown} error */
-export const sentence = (error) => (error instanceof Error ? error.message : String(error));
+export function sentence(error) {
+  if (!(error instanceof Error)) return String(error);
+  const after = error instanceof RequestError ? error.retryAfterMs : 0;
+  const end = /[.!?]$/u.test(error.message) ? '' : '.';
+  return after > 0 ? `${error.message}${end} Try again in ${duration(after)}.` : error.message;
+}
 /** @param {unknown} error @param {string} code */
 const isCode = (error, code) => error instanceof RequestError && error.code === code;
 

@@ -23,10 +23,11 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', code?: string, message?: string}} Pending
  *   A message of this page that the server has not accepted yet.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
- *   seq: number, more: boolean, reading: boolean, stale: boolean, pending: Pending[], logTokens: number,
+ *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: string, pending: Pending[], logTokens: number,
  *   generation: number}} Chat
  *   A transcript. local: its session has not been opened on the server yet. opened: this connection is attached to it.
  *   more: there are turns before those loaded. reading: some of them are on their way.
+ *   stalled: why the server cannot save, and so not tell, what happens; '' when it can.
  *   stale: another path is in use; until its state comes, events tell nothing. generation: grows when the turns were
  *   replaced as a whole.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
@@ -201,6 +202,7 @@ export function addChat(id, local) {
     more: false,
     reading: false,
     stale: false,
+    stalled: '',
     pending: [],
     logTokens: 0,
     generation: 0,
@@ -230,6 +232,7 @@ export function setTranscript(chat, frame) {
     seq: frame.seq,
     more: frame.more,
     stale: false,
+    stalled: '',
     logTokens: frame.session.n_tokens,
   });
   if (!kept) chat.generation++;
@@ -359,11 +362,16 @@ export function applyEvent(frame) {
     touch('turn', frame.turn);
     return 'ok';
   }
+  if (frame.type === 'session.stalled') {
+    setChat(chat, { stalled: frame.message });
+    return 'ok';
+  }
   // Answers have no seq. What is not attached hears answers alone; a state that is under way holds what comes before it.
   if (frame.seq === undefined || !chat.opened || chat.phase !== 'ready' || chat.stale) return 'old';
   /** @type {'ok' | 'old' | 'gap' | 'path'} */
   let verdict = admit(chat, frame);
   if (verdict !== 'ok') return verdict;
+  chat.stalled = '';
   if (frame.type === 'turn.queued' || frame.type === 'turn.started') verdict = joinPath(chat, frame);
   if (chat.stale) return verdict;
   const session = state.sessions.get(id);

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/random_id.h"
 #include "ws/cli/chat.h"
+#include "ws/cli/terminal.h"
 #include "ws/cli/ws_client.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct server_peer {
     int64_t seq; // last event seen
     int64_t session_len;
     int64_t turn_started_us;
+    bool stalled;   // and it has been said
     struct buf out; // the frame being written
 };
 
@@ -45,6 +47,13 @@ static double number_of(const cJSON *frame, const char *key) {
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
+// What the server's error says, and when to come again where it says that.
+static int fail_as_told(const cJSON *frame, struct err *err) {
+    double ms = number_of(frame, "retry_after_ms");
+    if (ms <= 0) return err_set(err, E_DENIED, "%s", text_of(frame, "message"));
+    return err_set(err, E_DENIED, "%s; try again in %.1f s", text_of(frame, "message"), ms / 1e3);
+}
+
 // The next frame, parsed: cJSON_Delete it. 1, 0 after timeout_us, negative.
 static int next_frame(struct server_peer *p, cJSON **frame, int64_t timeout_us, struct err *err) {
     char *text;
@@ -64,7 +73,7 @@ static int await(struct server_peer *p, const char *type, cJSON **frame, struct 
         if (rc < 0) return rc;
         if (!strcmp(text_of(*frame, "type"), type)) return 0;
         bool is_error = !strcmp(text_of(*frame, "type"), "error");
-        if (is_error) err_set(err, E_DENIED, "%s", text_of(*frame, "message"));
+        if (is_error) fail_as_told(*frame, err);
         cJSON_Delete(*frame);
         if (is_error) return E_DENIED;
     }
@@ -171,15 +180,26 @@ static void take_done(struct server_peer *p, const cJSON *frame, struct chat_sta
              text_of(cJSON_GetObjectItemCaseSensitive(frame, "cache"), "source"));
 }
 
+// Said once: the server says it at each attempt that fails.
+static void say_stalled(struct server_peer *p, const char *reason) {
+    if (p->stalled) return;
+    p->stalled = true;
+    fputs("\nparley: the server cannot save what is said, so the rest waits: ", stderr);
+    terminal_line(stderr, reason, strlen(reason));
+}
+
 // 1 when the turn has ended, 0 to go on, negative for an error that the server sent.
 static int take_frame(struct server_peer *p, const cJSON *frame,
                       void (*print)(const char *, size_t), struct chat_stats *stats,
                       struct err *err) {
     const char *type = text_of(frame, "type"), *text = text_of(frame, "text");
     int64_t seq = (int64_t)number_of(frame, "seq");
-    if (!strcmp(type, "error")) return err_set(err, E_DENIED, "%s", text_of(frame, "message"));
+    if (!strcmp(type, "error")) return fail_as_told(frame, err);
     if (strcmp(text_of(frame, "session"), p->session) || (seq && seq <= p->seq)) return 0;
-    if (seq) p->seq = seq;
+    if (!strcmp(type, "session.stalled")) say_stalled(p, text_of(frame, "message"));
+    if (!seq) return 0;
+    p->stalled = false;
+    p->seq = seq;
     bool done = !strcmp(type, "turn.done");
     if (!done && strcmp(type, "turn.delta")) return 0;
     print(text, strlen(text));

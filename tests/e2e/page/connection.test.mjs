@@ -22,6 +22,7 @@ import {
   unhurried,
   until,
 } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
 
 after(closeBrowser);
 const REFUSED = [/WebSocket connection to .* failed/, /ERR_CONNECTION_REFUSED/];
@@ -194,4 +195,25 @@ test('a cache that went is asked for as soon as one types, once for many keys', 
   assert.equal(await page.locator('.toast').count(), 0);
   const [, turn] = await turnsOf(server, sessionOf(page));
   assert.equal(turn.cache.source, 'kept', 'it was back before the message came');
+});
+
+test('why nothing comes, and when to come again, is said where one looks', async (t) => {
+  const server = await Server.start(t);
+  const page = await newPage(t, await newContext(t));
+  const fake = await FakeSession.route(page, [['Hello', 'Hi']]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  fake.refusal = { code: 'overloaded', message: 'every place is taken', retry_after_ms: 2400 };
+  await say(page, 'And now?');
+  const problem = page.locator('.pending .problem span');
+  await problem.waitFor();
+  assert.equal(await problem.innerText(), 'Every place is taken. Try again in 2.4 s.');
+  fake.begin('Tell me more');
+  fake.delta('Once');
+  fake.send({ type: 'session.stalled', session: 'fake', message: 'chat.db: no space left for the database' });
+  const stalled = page.locator('.stalled');
+  await stalled.waitFor();
+  assert.equal(await stalled.innerText(), 'The server cannot save what is said, so the rest waits: chat.db: no space left for the database');
+  fake.delta(' upon a time');
+  await stalled.waitFor({ state: 'hidden' });
 });

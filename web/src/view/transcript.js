@@ -4,7 +4,7 @@
 import { loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
 import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
-import { h, icon } from '../dom.js';
+import { h, icon, setText } from '../dom.js';
 import { currentChat, currentSession, isBusy, state, subscribe } from '../state.js';
 import { runNow } from '../frame.js';
 import { exchangesOf } from '../turns.js';
@@ -33,6 +33,7 @@ const later = h(
   h('p', null, 'The conversation was taken back to here. What came after it is kept.'),
   h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), 'Show later messages'),
 );
+const stalled = h('p', { class: 'stalled', role: 'status', hidden: true });
 const notice = h('div', { class: 'notice' });
 const origin = h('p', { class: 'origin', hidden: true });
 const log = h(
@@ -42,6 +43,7 @@ const log = h(
   origin,
   list,
   later,
+  stalled,
   pendingList,
 );
 const scroller = h('div', { class: 'scroller' }, notice, log);
@@ -145,6 +147,13 @@ function drawLater() {
   if (later.hidden !== shows) return;
   later.hidden = !shows;
   keepEnd();
+}
+
+// The server says it again at each attempt: only another reason is news.
+/** @param {import('../state.js').Chat | null} chat */
+function drawStalled(chat) {
+  stalled.hidden = !chat?.stalled;
+  setText(stalled, chat?.stalled ? `The server cannot save what is said, so the rest waits: ${chat.stalled}` : '');
 }
 
 // --- drawing -----------------------------------------------------------------------------------------------------
@@ -313,6 +322,7 @@ function drawChat() {
   drawOlder(chat);
   drawOrigin();
   drawLater();
+  drawStalled(chat);
   if (chat) {
     drawPlaces(chat);
     drawWindow(chat);
