@@ -239,6 +239,10 @@ static int import(const struct settings *s, const char *path, struct err *err) {
     struct archive_import o = {.new_id = s->new_id, .owner = s->owner[0] ? s->owner : NULL};
     TRY(read_import(path, &stored, err));
     int rc = archive_import(s->db, stored, &o, err);
+    if (rc == E_EXISTS && !s->new_id) {
+        struct err reason = *err;
+        err_set(err, rc, "%s; --new-id imports it under another id", reason.text);
+    }
     if (rc == 0) say_imported(s, &stored->rec);
     stored_session_free(stored);
     return rc;

@@ -471,7 +471,7 @@ static void side_by_side(const char *a, size_t a_len, const char *b, size_t b_le
 static void pair_text(struct replay_report *r, const struct replay_pair *p) {
     const struct turn_record *t = record_of(r, p->turn);
     char left[96], right[96];
-    printf("\n-- turn %" PRId64 ", seed %" PRIu64 ": %s\n> ", p->turn, t->seed,
+    printf("\n-- turn %" PRId64 ", recorded with seed %" PRIu64 ": %s\n> ", p->turn, t->seed,
            p->failed ? "could not be run"
            : p->same ? "the same answer"
                      : "another answer");
