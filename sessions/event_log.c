@@ -65,12 +65,13 @@ int64_t event_log_add_token(struct event_log *l, int64_t turn, int64_t token) {
     return e->rec.seq;
 }
 
-int64_t event_log_add_lost(struct event_log *l, int64_t n, int64_t turn) {
+int64_t event_log_add_lost(struct event_log *l, int64_t n, int64_t turn, int64_t at_ms) {
     struct event_entry *e = push(l);
     if (!e) return E_NOMEM;
     e->rec.kind = EVENT_LOST;
     e->rec.turn = turn;
     e->rec.n = n;
+    e->rec.at_ms = at_ms;
     return event_log_seq(l);
 }
 

@@ -22,7 +22,7 @@ int64_t event_log_seq(const struct event_log *l); // the last number, 0 while em
 int64_t event_log_add(struct event_log *l, int kind, int64_t turn, const char *reason /* or NULL */,
                       int64_t at_ms);
 int64_t event_log_add_token(struct event_log *l, int64_t turn, int64_t token);
-int64_t event_log_add_lost(struct event_log *l, int64_t n, int64_t turn);
+int64_t event_log_add_lost(struct event_log *l, int64_t n, int64_t turn, int64_t at_ms);
 // The entry that holds the number, or NULL.
 const struct event_entry *event_log_find(const struct event_log *l, int64_t seq);
 // Room for n further entries, so that the next n adds cannot fail. E_NOMEM.

@@ -29,11 +29,21 @@ static void say(struct sessions *ss, int rc, const struct err *err, bool wrote) 
         if (!ss->tail_error[0]) log_error("tail.failed", "error=\"%s\"", err->text);
         snprintf(ss->tail_error, sizeof ss->tail_error, "%s", err->text);
         metric_add(ss->m_tail_errors, 1);
+        service_probe_later(ss);
     } else if (wrote) {
         if (ss->tail_error[0]) log_info("tail.works", "%s", "");
         ss->tail_error[0] = '\0';
     }
     metric_set(ss->m_tail_ok, !ss->tail_error[0]);
+}
+
+void keep_probe(struct sessions *ss) {
+    struct err err = {0};
+    if (!ss->tail || !ss->tail_error[0]) return;
+    if (tail_try(ss->tail, &err) < 0)
+        service_probe_later(ss);
+    else
+        say(ss, 0, &err, true);
 }
 
 static size_t n_kept(const struct turn *t) {

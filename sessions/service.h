@@ -67,7 +67,7 @@ struct sessions {
     int depth; // of nested calls
     bool draining, closing;
     char store_error[512]; // "": the database takes writes
-    int64_t probe_us;      // when to ask it again; 0: no need
+    int64_t probe_us;      // when to ask it and the tail again; 0: no need
     bool probing;
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
         *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1], *m_finished[8],
@@ -90,6 +90,7 @@ void service_forget_id(struct session *s);      // out of the table of ids
 void service_timers_changed(struct session *s); // save_due_us, retry_us or lost_us did
 void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
 void service_store_works(struct sessions *ss);
+void service_probe_later(struct sessions *ss); // unless that is due already
 void service_count_finish(struct sessions *ss, const char *reason);
 
 // settle.c
@@ -194,6 +195,7 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
 int keep_open(struct sessions *ss, const char *db_path, struct err *err);
 void keep_close(struct sessions *ss, bool all_saved);
 void keep_tokens(struct sessions *ss); // of all touched sessions: from here on they may be told
+void keep_probe(struct sessions *ss);  // has a disk that refused the tail got room again?
 // What the database has goes; with `scrub` its bytes, too: words of deleted sessions.
 void keep_trim(struct sessions *ss, bool scrub);
 

@@ -196,7 +196,7 @@ static int restore_events(struct session *s, const struct stored_session *stored
         if (e->turn < TURN_NONE || e->turn >= (int64_t)s->n_turns) return E_CORRUPT;
         TRY(restore_deltas(s, e->seq - 1, turn, &token));
         int64_t last = e->kind == EVENT_LOST
-                           ? event_log_add_lost(&s->events, e->n, e->turn)
+                           ? event_log_add_lost(&s->events, e->n, e->turn, e->at_ms)
                            : event_log_add(&s->events, e->kind, e->turn, e->reason, e->at_ms);
         if (last < 0) return E_NOMEM;
         if (last != e->seq + e->n - 1 || e->kind == EVENT_DELTA) return E_CORRUPT;

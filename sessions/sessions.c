@@ -184,16 +184,35 @@ void service_store_failed(struct sessions *ss, const struct err *err) {
     ss->probe_us = service_now(ss) + PROBE_US;
 }
 
+// Who waits for the disk need not wait for the next of the attempts, which come ever further apart.
+static void save_what_waits(struct sessions *ss) {
+    struct session *s;
+    DL_FOREACH2(ss->timed, s, timed_next) {
+        if (s->n_failures && s->save_due_us) save_now(s);
+    }
+}
+
 void service_store_works(struct sessions *ss) {
-    if (ss->store_error[0]) log_info("store.works", "%s", "");
+    if (!ss->store_error[0]) return;
+    log_info("store.works", "%s", "");
     ss->store_error[0] = '\0';
-    ss->probe_us = 0;
+    save_what_waits(ss);
+}
+
+void service_probe_later(struct sessions *ss) {
+    if (!ss->probe_us) ss->probe_us = service_now(ss) + PROBE_US;
 }
 
 static void probe(struct sessions *ss) {
     if (!ss->probe_us || ss->probing || service_now(ss) < ss->probe_us) return;
+    ss->probe_us = 0;
+    keep_probe(ss);
+    if (!ss->store_error[0]) return;
     struct store_job *job = store_job_new(STORE_PROBE, 0);
-    if (!job) return;
+    if (!job) {
+        service_probe_later(ss);
+        return;
+    }
     ss->probing = true;
     store_send(ss->store, job);
 }

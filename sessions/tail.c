@@ -151,6 +151,15 @@ int tail_flush(struct tail *t, struct err *err) {
     return 0;
 }
 
+// Zeros behind what counts end it, as what is not written yet does.
+int tail_try(struct tail *t, struct err *err) {
+    static const char zeros[4096];
+    if (write_at(t->fd, zeros, sizeof zeros, t->base + t->size) < 0)
+        return err_errno(err, "%s", t->path);
+    if (t->size == 0 && ftruncate(t->fd, 0) == 0) t->base = t->end[0] = t->end[1] = 0;
+    return 0;
+}
+
 void tail_rewrite_begin(struct tail *t) {
     buf_reset(&t->pending);
 }

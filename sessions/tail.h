@@ -23,6 +23,8 @@ void tail_close(struct tail *t, bool remove); // remove: all of it is in the dat
 int tail_put(struct tail *t, int64_t key, const struct turn *turn, size_t from);
 // Writes what was put; all of it or, on failure, nothing.
 int tail_flush(struct tail *t, struct err *err);
+// Would a write be taken? Nothing that counts changes.
+int tail_try(struct tail *t, struct err *err);
 int64_t tail_bytes(const struct tail *t);
 // Between begin and end what was put replaces all that counts. With `scrub`, and where nothing was
 // put, none of the old bytes stay in the file. On failure the old records stay.

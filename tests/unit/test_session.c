@@ -35,9 +35,10 @@ static void lost_numbers_are_known_as_lost(void **state) {
     struct event_log l;
     event_log_init(&l);
     event_log_add(&l, EVENT_OPENED, -1, NULL, 0);
-    assert_int_equal(event_log_add_lost(&l, 10, 0), 11);
+    assert_int_equal(event_log_add_lost(&l, 10, 0, 5), 11);
     assert_int_equal(event_log_add(&l, EVENT_DONE, 0, NULL, 0), 12);
     assert_false(event_log_is_lost(&l, 1)); // has what was committed
+    assert_int_equal(event_log_find(&l, 5)->rec.at_ms, 5);
     for (int i = 2; i < 11; i++) assert_true(event_log_is_lost(&l, i));
     assert_false(event_log_is_lost(&l, 11)); // nobody saw more than the reserve
     assert_false(event_log_is_lost(&l, 12));

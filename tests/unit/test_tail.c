@@ -320,8 +320,13 @@ static void without_a_tail_deltas_wait_for_their_commit(void **state) {
     fx_run();
     assert_true(fx_follower(1, "s")->turns[0].done);
     assert_false(sessions_tail_ok(fx.ss, NULL)); // emptying it says nothing about the disk
+    fx_advance(10000000);
+    assert_false(sessions_tail_ok(fx.ss, NULL));
     assert_true(dup2(there, fx.ss->tail->fd) >= 0);
     close(there);
+    fx_advance(2000001); // nobody has to say anything for it to be found out
+    assert_true(sessions_tail_ok(fx.ss, NULL));
+    assert_int_equal(tail_bytes(fx.ss->tail), 0);
     fx_turn(1, "s", "with room again");
     assert_true(sessions_tail_ok(fx.ss, NULL));
     start_from_image(0);
