@@ -3,10 +3,9 @@
 //
 //   one scale for each output   what Parley makes itself, and folders with a scale for each channel
 //                               or one for the whole tensor
-//   one for each block of 128   columns of an output: folders whose scales belong to blocks of 128
-//   x
-//                               128 weights, as DeepSeek's and Qwen3's. A row of such a block is as
-//                               good as a block of its own, so that rows may be taken from
+//   one for each block of 128   columns of an output: folders whose scales belong to blocks of
+//                               128 x 128 weights, as DeepSeek's and Qwen3's. A row of such a block
+//                               is as good as a block of its own, so that rows may be taken from
 //                               anywhere.
 //
 // A sum over K runs in F32 over the numbers without their scales, and is multiplied once at the

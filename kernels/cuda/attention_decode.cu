@@ -8,20 +8,18 @@
 // takes 3 microseconds of latency. With 8 bits about half of the ceiling (README.md).
 //
 //   - What a row sees is a list of runs of 16 keys at absolute multiples of 16: those that its
-//   sinks
-//     lie in, then its window's, ascending. The list is cut into splits. (row, kv head, up to 16 of
-//     its query heads, split) is an item; a fixed number of blocks takes the items in turn, so the
-//     grid is the same for all positions and a recorded graph serves any.
+//     sinks lie in, then its window's, ascending. The list is cut into splits. (row, kv head, up to
+//     16 of its query heads, split) is an item; a fixed number of blocks takes the items in turn,
+//     so the grid is the same for all positions and a recorded graph serves any.
 //   - How long a split is depends on what else is in the batch (attention_exact.cu is for the same
 //     bits in any): a full one gets longer ones, and where all rows together keep every block busy
 //     for long, each block simply takes an equal share of all runs, laid end to end: no block then
 //     waits for another's last item.
 //   - In an item, the 4 warps take runs in turn, each with a queue of asynchronous copies of its
-//   own
-//     into shared memory: no barrier until the item's end. Eight neighbouring lanes copy 128 bytes
-//     of one key: with less, L2 is busier with requests than memory with bytes. q is the tensor
-//     core's A (mma.cuh), K is B as it lies; V's rows of two keys are interleaved in registers.
-//     16-byte words are swizzled so that eight lanes read from all banks.
+//     own into shared memory: no barrier until the item's end. Eight neighbouring lanes copy 128
+//     bytes of one key: with less, L2 is busier with requests than memory with bytes. q is the
+//     tensor core's A (mma.cuh), K is B as it lies; V's rows of two keys are interleaved in
+//     registers. 16-byte words are swizzled so that eight lanes read from all banks.
 //   - Probabilities enter the product as two T, value and remainder: 16 bits of them, not 8.
 //   - The warps' parts are merged in order, then the splits' parts in order by the block that comes
 //     last. That block is found by a counter, so which one it is changes nothing.

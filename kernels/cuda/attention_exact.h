@@ -1,5 +1,5 @@
-// Decode rows and tiles of a step, a row's bits the same whichever it is in, whatever the batch, the
-// chunks and the history: every sum in an order that depends on absolute positions alone.
+// Decode rows and tiles of a step, a row's bits the same whichever it is in, whatever the batch,
+// the chunks and the history: every sum in an order that depends on absolute positions alone.
 // CUDA_NOT_MINE for what it does not cover (attention_exact.cu); work as for the decode kernel.
 #pragma once
 #include "kernels/cuda/cuda.h"

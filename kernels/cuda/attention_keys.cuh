@@ -2,14 +2,13 @@
 // come into shared memory, for attention_tiles.cuh.
 //
 //   - Keys come in runs of 64 at absolute multiples of 64, in ascending order: first those that
-//   sinks lie in,
-//     then the window's. What no row of the block may see is not read (its block may be gone).
+//     sinks lie in, then the window's. What no row of the block may see is not read (its block may
+//     be gone).
 //   - 16-byte words of a row of shared memory are swizzled by the row's number: the 8 rows that
-//   ldmatrix takes
-//     at once lie in different banks.
+//     ldmatrix takes at once lie in different banks.
 //   - A cache of 8 bits comes as it is and is widened to T in shared memory, once for all rows of
-//   the block: keys
-//     without their scale, which is exact, and the scores get it; values with theirs.
+//     the block: keys without their scale, which is exact, and the scores get it; values with
+//     theirs.
 #pragma once
 #include "kernels/cuda/attention_8bit.cuh"
 

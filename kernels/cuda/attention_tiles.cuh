@@ -7,19 +7,16 @@
 // query rows a warp is held back by shared memory (each word of K and V feeds one product a warp).
 //
 //   - A block takes 64 query rows of one kv head: (token, head of the group) pairs, tokens
-//   outermost, so that a
-//     group's heads share the keys and values in shared memory and a short tile wastes little.
+//     outermost, so that a group's heads share the keys and values in shared memory and a short
+//     tile wastes little.
 //   - K and V each have two buffers, filled by asynchronous copies while the other is worked on; 8
-//   bits one, since
-//     the next run's bytes have a place of their own meanwhile.
+//     bits one, since the next run's bytes have a place of their own meanwhile.
 //   - Online softmax in F32 (Dao et al., FlashAttention-2); the scores' registers become the
-//   probabilities'
-//     operand as they are. A run in which a row sees nothing leaves what it has untouched (factor
-//     1, probabilities 0), so its bits do not depend on the rows beside it.
+//     probabilities' operand as they are. A run in which a row sees nothing leaves what it has
+//     untouched (factor 1, probabilities 0), so its bits do not depend on the rows beside it.
 //   - A few rows on a long context (a later turn, a decode row) are fewer blocks than there is room
-//   for: then
-//     several share a block's rows, each with a part of the runs, and the one that comes last
-//     merges the parts in the order of the runs. EXACT: the softmax starts anew at absolute
+//     for: then several share a block's rows, each with a part of the runs, and the one that comes
+//     last merges the parts in the order of the runs. EXACT: the softmax starts anew at absolute
 //     multiples of PART_RUNS runs, divided or not, and these parts are merged in ascending order,
 //     by the same operations in registers and in memory.
 #pragma once

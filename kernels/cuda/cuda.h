@@ -36,8 +36,7 @@ int cuda_launched(const char *what);
 // Whether the program holds code for the current device.
 bool cuda_has_code(void);
 
-// --- the step, in device memory
-// ------------------------------------------------------------------------------------------------
+// --- the step, in device memory ------------------------------------------------------------------
 
 enum { CUDA_TILE_ROWS = 64 }; // rows of one sequence that a prefill tile has at most
 
@@ -68,8 +67,7 @@ struct cuda_batch {
     const struct cuda_tile *tiles; // (n_tiles)
 };
 
-// --- linear
-// ------------------------------------------------------------------------------------------------
+// --- linear --------------------------------------------------------------------------------------
 // A weight on the device is row-major: element (row, col) at w[row * ld + col], rows 16-byte
 // aligned, the columns from cols to ld zero. x (n, cols) and y (n, rows) are packed, so their rows
 // are 16-byte aligned only where cols (rows) is a multiple of 16 / sizeof(T): wide loads need that
@@ -108,8 +106,7 @@ int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 // for.
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
 
-// --- cache and attention
-// ------------------------------------------------------------------------------------------------
+// --- cache and attention -------------------------------------------------------------------------
 // Layer l's part of block b is at data + l * layer_bytes + b * block_bytes: K (n_kv_heads,
 // block_tokens, head_dim), then V likewise. K after rotation. One layer's parts lie together:
 // attention reads those of all blocks, and few pages are found faster than many.
@@ -169,8 +166,7 @@ struct cuda_kv_write {
 };
 int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
 
-// --- the rest; what each does is in kernels/backend.h
-// ------------------------------------------------------------------------------------------------
+// --- the rest; what each does is in kernels/backend.h --------------------------------------------
 // The rows `ids` of a weight; of *w, what describes it.
 int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
                cudaStream_t stream);

@@ -1,10 +1,11 @@
 // Tokens drawn where the logits are: what engine/run/sampler.c does for a turn without penalties,
 // bias, bans and alternatives, for every row of a step. Three kernels:
 //
-//   extremes   grid (PARTS, rows)   each part's greatest logit and its lowest id, least finite
-//   logit run_sums   grid (.., rows)      sums of e^(logit - max) over runs of 1,024 ids, in the
-//   host's order pick       a block for a row    log of the sum; greedy: done. Otherwise the
-//   nucleus: see below
+//   extremes   grid (PARTS, rows)   each part's greatest logit and its lowest id, its least finite
+//                                   logit
+//   run_sums   grid (.., rows)      sums of e^(logit - max) over runs of 1,024 ids, in the host's
+//                                   order
+//   pick       a block for a row    log of the sum; greedy: done. Otherwise the nucleus: see below
 //
 // The float operations and their order are the sampler's, so the log-probability has the same bits.
 // The nucleus (engine/run/nucleus.h has the idea: buckets of equal depth below the best logit, only
@@ -138,8 +139,7 @@ __global__ void run_sums_kernel(const __grid_constant__ struct rows a) {
     if (lane == 0 && run < a.n_runs) a.run_sums[row * a.n_runs + run] = sum;
 }
 
-// --- the nucleus
-// ------------------------------------------------------------------------------------------------
+// --- the nucleus ---------------------------------------------------------------------------------
 
 typedef unsigned long long mass_t; // in units of 2^-45
 

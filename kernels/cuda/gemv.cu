@@ -11,8 +11,7 @@
 //     (cp.async), so having 200 KB in flight on a multiprocessor takes neither registers nor
 //     barriers. The queue is filled before the predecessor in the stream has ended (pdl.cuh).
 //   - The products run on the tensor cores (mma.cuh), x as A, W as B: for one row most of their
-//   work
-//     is wasted, and costs nothing, since they wait for memory. What a lane copies is what it
+//     work is wasted, and costs nothing, since they wait for memory. What a lane copies is what it
 //     needs.
 //   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
 //     order. It depends on cols and W's dtype, on nothing else: a row's bits are the same for any n

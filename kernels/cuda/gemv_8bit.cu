@@ -35,8 +35,7 @@ struct gemv_8bit {
     int32_t stages;   // of the queue
 };
 
-// --- x
-// ------------------------------------------------------------------------------------------------
+// --- x -------------------------------------------------------------------------------------------
 // A step of x in shared memory: for each of the `reads` words of 16 bytes that a lane wants,
 // `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3. Such a
 // word is a lane's four registers of A for two products, one after the other: rows 0 to 7 are for
@@ -105,8 +104,7 @@ __device__ __forceinline__ float prepare(uint32_t to, int lane, uint2 four) {
     return __uint_as_float(unsaid ? 0x7fffffffu : (uint32_t)(e - x_of<W>::top) << 23);
 }
 
-// --- products
-// ------------------------------------------------------------------------------------------------
+// --- products ------------------------------------------------------------------------------------
 __device__ __forceinline__ void mma_int8(int (&c)[4], uint4 a, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -144,8 +142,7 @@ __device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)
     return make_float2(first[0] + second[2], first[1] + second[3]);
 }
 
-// --- the kernel
-// ------------------------------------------------------------------------------------------------
+// --- the kernel ----------------------------------------------------------------------------------
 // Where things lie in a block's shared memory. The queue: stages of 2 copies a group and thread,
 // then stages of the scales of blocks of W, warp by warp. (One behind the other, since a stage of
 // both is too far from the next for an instruction's own offset: copy_once, mma.cuh.)
@@ -351,8 +348,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         ((T *)a.y)[out] = from_float<T>(v);
 }
 
-// --- launching
-// ------------------------------------------------------------------------------------------------
+// --- launching -----------------------------------------------------------------------------------
 struct device {
     int multiprocessors, shared, most; // bytes of shared memory: of each, of a block at most
 };

@@ -5,8 +5,8 @@
 //
 // A product of a warpgroup: sums (64 rows, N columns) += A (64 rows, 16 k) B (16 k, N columns).
 // Warp w of the four, g = lane / 4, t = lane % 4 hold of the sums
-//     d[4 j], d[4 j + 1]: row 16 w + g, columns 8 j + 2 t and 8 j + 2 t + 1      d[4 j + 2], d[4 j
-//     + 3]: row + 8
+//     d[4 j], d[4 j + 1]: row 16 w + g, columns 8 j + 2 t and 8 j + 2 t + 1
+//     d[4 j + 2], d[4 j + 3]: row 16 w + g + 8, the same columns
 // and, where A comes from registers, of A what mma.cuh says. In shared memory both operands lie row
 // by row (A's rows; B's columns), 128 bytes of k each, the 16-byte words of row r swizzled by r %
 // 8, from an address that is a multiple of 1024: what a tensor map with CU_TENSOR_MAP_SWIZZLE_128B
@@ -26,8 +26,7 @@
 
 enum { SWIZZLED_ROW = 128 }; // bytes of a tile's row in shared memory
 
-// --- host: a tensor map
-// ------------------------------------------------------------------------------------------------
+// --- host: a tensor map --------------------------------------------------------------------------
 // Of a row-major matrix (rows, cols) whose rows are ld elements apart, fetched in boxes of box_rows
 // rows and 128 bytes; beyond its edges there are zeros. False where the driver takes it not
 // (alignment).
@@ -60,8 +59,7 @@ static inline void pdl_launch_cluster(void (*kernel)(Params...), dim3 grid, dim3
 
 #ifdef PARLEY_SM90A
 
-// --- barriers
-// ------------------------------------------------------------------------------------------------
+// --- barriers ------------------------------------------------------------------------------------
 __device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }
@@ -97,8 +95,7 @@ __device__ __forceinline__ void barrier_of(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-// --- tiles
-// ------------------------------------------------------------------------------------------------
+// --- tiles ---------------------------------------------------------------------------------------
 constexpr uint64_t READ_ONCE = 0x12f0000000000000ull, READ_AGAIN = 0x14f0000000000000ull,
                    READ_PLAIN =
                        0x1000000000000000ull; // L2's policies: first to go, last to go, neither
@@ -122,8 +119,7 @@ __device__ __forceinline__ void tile_load_shared_out(uint32_t to, const CUtensor
                  : "memory");
 }
 
-// --- clusters
-// ------------------------------------------------------------------------------------------------
+// --- clusters ------------------------------------------------------------------------------------
 __device__ __forceinline__ void cluster_sync(void) {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                      : "memory");
@@ -157,8 +153,7 @@ __device__ __forceinline__ float2 cluster_load_pair(uint32_t from) {
     return v;
 }
 
-// --- products
-// ------------------------------------------------------------------------------------------------
+// --- products ------------------------------------------------------------------------------------
 // Of a tile at `address`; + 2 for each further 16 k (32 bytes).
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |

@@ -4,23 +4,20 @@
 // Bound by reading W once, as gemv.cu is; but that kernel's warps each load x for themselves, which
 // beyond 8 rows costs more than W. Here x and W meet in shared memory (hopper.cuh):
 //
-//   - A block takes 128 rows of W (two warpgroups, 64 each; gated: 64 gates and the 64 rows they
-//   gate) and a part
-//     of K. Blocks of one matrix are a little more than the multiprocessors at least: where rows
-//     are too few, K is cut into 2, 4 or 8 parts, a block each, the parts of one tile a cluster.
+//   - A block takes up to 128 rows of W (two warpgroups, up to 64 each; gated: gates and the rows
+//     that they gate) and a part of K: where tiles of 128 are too few to keep the memory busy, K is
+//     cut into 2, 4 or 8 parts, a block each, the parts of one tile a cluster. Tiles have fewer
+//     rows where that fills the multiprocessors more evenly.
 //   - One thread asks for tiles of 128 bytes of k, W's and x's, as far ahead as the ring in shared
-//   memory
-//     allows; W's first ones before the predecessor in the stream has ended (pdl.cuh). Two blocks
-//     fit on a multiprocessor, so that one's start and end lie under the other's reading.
+//     memory allows; W's first ones before the predecessor in the stream has ended (pdl.cuh). Two
+//     blocks fit on a multiprocessor, so that one's start and end lie under the other's reading.
 //   - W is the product's A, from shared memory; int8 through registers, where it is widened. x is
-//   B.
+//     B.
 //   - The parts' sums meet in shared memory: each block of the cluster takes every parts-th row of
-//   x,
-//     adds its parts in ascending order and finishes it.
+//     x, adds its parts in ascending order and finishes it.
 //   - An output's sum: within a part ascending k, sixteen at a time; then the parts in ascending
-//   order. Parts
-//     follow from the matrix's shape alone, so a row's bits are the same for any n and any company,
-//     and those of linear_tiles.cu, which knows this order too.
+//     order. Parts follow from the matrix's shape alone, so a row's bits are the same for any n and
+//     any company, and those of linear_tiles.cu, which knows this order too.
 #include "kernels/cuda/linear_parts.cuh"
 #include "kernels/cuda/pdl.cuh"
 

@@ -3,19 +3,16 @@
 // library promises: this is what a prompt costs with `deterministic`. sm_90a.
 //
 //   - A block stays on its multiprocessor and takes tiles of 128 rows of W by 128 or 256 rows of x
-//   in turn, two
-//     warpgroups 64 rows of W each. A thread of a third warpgroup asks for the tiles of 128 bytes
-//     of k, into a ring in shared memory, and runs ahead into the next tile while the last one is
-//     being written.
+//     in turn, two warpgroups 64 rows of W each. A thread of a third warpgroup asks for the tiles
+//     of 128 bytes of k, into a ring in shared memory, and runs ahead into the next tile while the
+//     last one is being written.
 //   - Blocks come in pairs (a cluster) that take the same rows of W and neighbouring rows of x:
-//   each fetches
-//     half of W's tile for both, since L2 does not deliver a tile each to all multiprocessors at
-//     the tensor cores' pace.
+//     each fetches half of W's tile for both, since L2 does not deliver a tile each to all
+//     multiprocessors at the tensor cores' pace.
 //   - Where the matrix is cut into parts of K (linear_parts.cuh), each part's sum starts from
-//   nothing and
-//     is added to those before: twice the registers, so 128 rows of x; uncut, 256.
+//     nothing and is added to those before: twice the registers, so 128 rows of x; uncut, 256.
 //   - Results leave through shared memory, 32 rows of x at a time, so that y is written by whole
-//   sectors.
+//     sectors.
 #include "kernels/cuda/linear_parts.cuh"
 #include "kernels/cuda/pdl.cuh"
 

@@ -1,6 +1,6 @@
-// linear for wide batches on sm_90: up to CUDA_STREAM_ROWS rows, W read once; and any number, bound by
-// the tensor cores. One order of each sum in both, whatever n is: the same bits. CUDA_NOT_MINE for
-// what they do not cover.
+// linear for wide batches on sm_90: up to CUDA_STREAM_ROWS rows, W read once; and any number, bound
+// by the tensor cores. One order of each sum in both, whatever n is: the same bits. CUDA_NOT_MINE
+// for what they do not cover.
 #pragma once
 #include "kernels/cuda/cuda.h"
 

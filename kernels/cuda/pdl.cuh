@@ -10,8 +10,7 @@
 // 2. It calls pdl_trigger() first of all. Its successor's blocks then come as soon as all of its
 //    own blocks have begun and there is room; the wait above makes that safe.
 // 3. Before the wait it may read: weights and other constants, struct cuda_batch (written before
-// the
-//    step), cache positions older than this step.
+//    the step), cache positions older than this step.
 // A kernel launched the ordinary way starts after all before it, and its successor after it. So
 // does every kernel on devices before sm_90, which are not asked to start anything early.
 #pragma once

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// --- staging
-// ---------------------------------------------------------------------------------------------
+// --- staging -------------------------------------------------------------------------------------
 
 static int staging_init(struct cuda_backend *cuda, struct err *err) {
     struct cuda_staging *g = &cuda->staging;
@@ -36,8 +35,7 @@ void cuda_staging_release(struct cuda_backend *cuda) {
     *g = (struct cuda_staging){0};
 }
 
-// --- one view
-// ---------------------------------------------------------------------------------------------
+// --- one view ------------------------------------------------------------------------------------
 
 struct lines { // a view as lines of contiguous elements: its rows, or its columns if transposed
     const char *data;
@@ -136,8 +134,7 @@ static int send_view(struct cuda_backend *cuda, const struct weight *w, const st
     return 0;
 }
 
-// --- a weight
-// ---------------------------------------------------------------------------------------------
+// --- a weight ------------------------------------------------------------------------------------
 
 struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct weight *w) {
     return (struct cuda_linear){.w = w->data,

@@ -2,16 +2,16 @@
 // (random data, poisoned outputs and unused cache, odd sizes, wraps of the ring, the same bits in
 // any company), then timed beside this card's read ceiling, measured in the same run.
 //
-//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step]"      without:
-//     all
+//     make bench-cuda ARGS="[check] [linear] [8bit] [wide] [decode] [prefill] [step]"
+//
+// Without any: all.
 //
 // Exit 1 when a comparison fails. Times: graphs of many launches over buffers larger than L2
 // together, the median of several replays.
 #include "tests/bench/cuda_attention.cuh"
 #include "tests/bench/cuda_linear.cuh"
 
-// --- a decode step
-// ------------------------------------------------------------------------------------------------
+// --- a decode step -------------------------------------------------------------------------------
 // Stands for the step's small kernels (norm; rotation and cache write): as much latency, no sense.
 __global__ void __launch_bounds__(256)
     small_kernel(__nv_bfloat16 *y, const __nv_bfloat16 *x, int width) {
