@@ -37,12 +37,14 @@ int device_check(const char *device, const char *compute_dtype, struct err *err)
 }
 
 #ifdef PARLEY_CUDA
+#define NO_GPU "\"CUDA finds none\""
 static int open_gpu(struct backend **out, const struct device_options *o, int n, struct err *err) {
     struct backend_cuda_options c = {.device = n, .deterministic = o->deterministic};
     TRY(parse_compute(o->compute_dtype, o->model_dtype, &c.compute, err));
     return backend_cuda_open(out, &c, err);
 }
 #else
+#define NO_GPU "\"built without CUDA\""
 static int open_gpu(struct backend **out, const struct device_options *o, int n, struct err *err) {
     return err_set(err, E_UNSUPPORTED,
                    "device: this program was built without CUDA, so there is no "
@@ -73,10 +75,13 @@ int device_open(struct backend **out, const struct device_options *o, struct err
     if (n >= 0) return open_gpu(out, o, n, err);
     if (n == DEVICE_AUTO && backend_cuda_count() > 0) {
         struct err why = {0};
+        char quoted[300];
         int rc = open_gpu(out, o, 0, &why);
         if (rc == 0 || (rc != E_UNSUPPORTED && rc != E_NOTFOUND))
             return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
-        log_warn("engine.no_gpu", "%s: on the CPU then", why.text);
+        log_warn("engine.no_gpu", "device=cpu why=%s", log_quote(quoted, sizeof quoted, why.text));
+    } else if (n == DEVICE_AUTO) {
+        log_info("engine.no_gpu", "device=cpu why=" NO_GPU);
     }
     return open_cpu(out, o, err);
 }

@@ -7,8 +7,10 @@
 #include <stdlib.h>
 
 int cuda_check(cudaError_t rc, const char *what) {
+    char call[200];
     if (rc == cudaSuccess) return 0;
-    log_error("cuda.failed", "%s: %s (%s)", what, cudaGetErrorString(rc), cudaGetErrorName(rc));
+    log_error("cuda.failed", "call=%s error=%s why=\"%s\"", log_quote(call, sizeof call, what),
+              cudaGetErrorName(rc), cudaGetErrorString(rc));
     return E_DEVICE;
 }
 
@@ -66,8 +68,9 @@ int backend_cuda_open(struct backend **out, const struct backend_cuda_options *o
     int n = backend_cuda_count();
     if (o->device < 0 || o->device >= n)
         return err_set(err, E_NOTFOUND,
-                       n ? "there is no GPU %d (GPUs found: %d)"
-                         : "no GPU %d: CUDA finds none (GPUs found: %d)",
+                       n ? "device: there is no GPU %d (GPUs found: %d)"
+                         : "device: there is no GPU %d: CUDA finds none (%d); auto and cpu do "
+                           "without",
                        o->device, n);
     struct cuda_backend *cuda = calloc(1, sizeof *cuda);
     if (!cuda) return err_set(err, E_NOMEM, "no memory for the CUDA backend");

@@ -5,7 +5,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { run } from './run.mjs';
 import { readTensor } from './safetensors.mjs';
 
@@ -287,6 +287,24 @@ test('bench: a later turn, and a session past its window', async () => {
   const { code, stderr } = await run(['bench', '--model', fixture('llama'), '--turns', '3']);
   assert.equal(code, 2);
   assert.match(stderr, /--memory-len/);
+});
+
+test('a server says where it runs; a GPU that is not there is said', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  assert.match(server.log, /event=engine\.open .*backend="(cpu|cuda): /);
+  if (!/backend="cuda: /.test(server.log)) assert.match(server.log, /event=engine\.no_gpu device=cpu why="(CUDA finds none|built without CUDA)"/);
+  const { code, stderr } = await run(['generate', '--model', demo, '--prompt', 'Hi', '--device', 'cuda:1000']);
+  assert.equal(code, 1);
+  assert.match(stderr, /^parley: device: .*1000.*\n$/);
+});
+
+test('a model that loads shows a bar on a terminal, and nothing in a pipe', async () => {
+  const args = ['generate', '--model', demo, '--prompt', 'Hi', '--max-tokens', '1'];
+  const seen = spawnSync('script', ['-qec', [parley, ...args].join(' '), '/dev/null'], { cwd: root, encoding: 'utf8' });
+  assert.equal(seen.status, 0);
+  assert.match(seen.stdout, /\rloading \[#*\.*\] +\d+%/);
+  assert.match(seen.stdout, /\[#{40}\] 100%\r\x1b\[K/); // and goes when it is full
+  assert.equal((await run(args)).stderr, '');
 });
 
 test('inspect: the family, the shape, the text, as JSON and for people', async () => {
