@@ -341,6 +341,8 @@ static int open_instance(struct engine *e, const struct engine_options *o,
         .prefill_tokens = o->prefill_chunk_tokens,
         .block_tokens = o->block_tokens,
         .host_cache_bytes = o->host_cache_bytes,
+        .measuring = o->measuring,
+        .measuring_ctx = o->measuring_ctx,
     };
     TRY(size_cache(e, o, &io, err));
     collect_eos(e);

@@ -64,6 +64,10 @@ struct engine_options {
     void (*progress)(void *ctx, int64_t done,
                      int64_t total); // bytes loaded; on the caller's thread
     void *progress_ctx;
+    // Likewise, behind the loading: products that a GPU times when it first meets matrices of such
+    // shapes. It keeps what it found in a file, and is not called then.
+    void (*measuring)(void *ctx, int64_t done, int64_t total);
+    void *measuring_ctx;
     struct metrics *metrics; // may be NULL
 };
 void engine_options_init(struct engine_options *o);

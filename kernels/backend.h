@@ -1,7 +1,8 @@
 // The op table: everything that forward (engine/run/forward.c) asks of a device. One table per
-// backend; `cpu` is the default and the reference. All calls come from the engine's thread, none
-// allocates while serving, none reads configuration, none waits for the device except
-// `logits_read`.
+// backend; `cpu` is the reference. All calls come from the engine's thread, none allocates while
+// serving, none reads configuration, none waits for the device but those that bring something to
+// the host (`logits_read`, `draws_read`, `mem_read`), those that write or free its memory, and
+// `kv_copies_done` where it is told to.
 //
 // Contract on numbers, for every backend that calls itself exact (the CPU always): a row's result
 // depends on that row, its sequence's cache and the weights alone. Not on how many rows share the
@@ -103,6 +104,10 @@ struct step_limits {
     int64_t max_map;                       // entries of all sequences' kv_maps together
     int32_t n_heads, n_kv_heads, head_dim; // of this rank
     int32_t vocab;
+    // Called while the device measures what is fastest for this model, seconds the first time that
+    // it meets one of its kind. May be NULL.
+    void (*progress)(void *ctx, int64_t done, int64_t total);
+    void *progress_ctx;
 };
 
 // From step_begin: the step has been launched already, from a recording of its like. No op is to be
@@ -135,8 +140,7 @@ struct qkv_args { // what happens to q, k and v before attention
 struct backend_ops {
     const char *name; // "cpu"
 
-    // --- memory
-    // -------------------------------------------------------------------------------------
+    // --- memory ----------------------------------------------------------------------------------
     int (*mem_alloc)(struct backend *be, size_t bytes, void **out,
                      struct err *err); // 64-byte aligned
     void (*mem_free)(struct backend *be, void *p);
@@ -200,8 +204,7 @@ struct backend_ops {
     // ops.
     void (*kv_block_guard)(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 
-    // --- one step
-    // -----------------------------------------------------------------------------------
+    // --- one step --------------------------------------------------------------------------------
     // Once, after the weights and the cache, before the first step; NULL: nothing to prepare.
     int (*step_reserve)(struct backend *be, const struct step_limits *l, struct err *err);
     // Once before the ops of a step; a device copies what it needs of *b. b stays valid until
@@ -273,8 +276,9 @@ struct backend_ops {
                 int32_t vocab);
     int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
 
-    // --- optional fusions: NULL = forward composes the ops above; results must be the same bits
-    // --------- qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
+    // --- optional fusions: NULL = forward composes the ops above; results must be the same bits,
+    // but where a fusion says otherwise
+    // qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
     int (*qkv_finish)(struct backend *be, enum rope_style style, void *qkv,
                       const struct kv_store *kv, const struct batch *b, int32_t layer,
                       int32_t n_heads, int32_t rot_dim, const float *cos_sin, const float *q_weight,

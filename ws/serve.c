@@ -18,12 +18,18 @@ struct serving {
     struct protocol_hello hello;
 };
 
+struct bar {
+    const char *what;
+    int shown; // percent; -1: nothing yet
+};
+
 static void on_progress(void *ctx, int64_t done, int64_t total) {
-    int *shown = ctx, percent = total > 0 ? (int)(done * 100 / total) : 100;
-    if (percent == *shown) return;
-    *shown = percent;
+    struct bar *b = ctx;
+    int percent = total > 0 ? (int)(done * 100 / total) : 100;
+    if (percent == b->shown) return;
+    b->shown = percent;
     int full = percent * BAR_WIDTH / 100;
-    fprintf(stderr, "\rLoading the model [%.*s%*s] %3d %%", full, "##############################",
+    fprintf(stderr, "\r%s [%.*s%*s] %3d %%", b->what, full, "##############################",
             BAR_WIDTH - full, "", percent);
     if (percent == 100) fputc('\n', stderr);
 }
@@ -31,7 +37,7 @@ static void on_progress(void *ctx, int64_t done, int64_t total) {
 static int open_engine(struct serving *v, struct err *err) {
     const struct serve_config *c = v->config;
     struct engine_options o;
-    int shown = -1;
+    struct bar loading = {"Loading the model", -1}, measuring = {"Measuring this GPU", -1};
     engine_options_init(&o);
     o.model_dir = c->model;
     o.chat_template = *c->chat_template ? c->chat_template : NULL;
@@ -57,7 +63,9 @@ static int open_engine(struct serving *v, struct err *err) {
     o.metrics = v->metrics;
     if (isatty(STDERR_FILENO)) {
         o.progress = on_progress;
-        o.progress_ctx = &shown;
+        o.progress_ctx = &loading;
+        o.measuring = on_progress;
+        o.measuring_ctx = &measuring;
     }
     return engine_open(&v->engine, &o, err);
 }

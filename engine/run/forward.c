@@ -64,7 +64,8 @@ static int host_init(struct forward *f, struct err *err) {
 
 // A sequence's map has no more entries than the pool has blocks; all maps together, no more than
 // four million (a device makes room for more when they come).
-static int reserve_steps(struct forward *f, struct err *err) {
+static int reserve_steps(struct forward *f, void (*progress)(void *, int64_t, int64_t),
+                         void *progress_ctx, struct err *err) {
     const struct model *m = f->model;
     if (!f->backend->ops->step_reserve) return 0;
     const int64_t most = INT64_C(1) << 22;
@@ -77,12 +78,15 @@ static int reserve_steps(struct forward *f, struct err *err) {
         .n_kv_heads = m->n_kv_heads,
         .head_dim = m->config.head_dim,
         .vocab = m->config.vocab_size,
+        .progress = progress,
+        .progress_ctx = progress_ctx,
     };
     return f->backend->ops->step_reserve(f->backend, &l, err);
 }
 
 int forward_init(struct forward *f, const struct model *m, struct comm *comm,
-                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits, struct err *err) {
+                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
+                 void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err) {
     *f = (struct forward){.model = m,
                           .backend = m->backend,
                           .comm = comm,
@@ -96,7 +100,7 @@ int forward_init(struct forward *f, const struct model *m, struct comm *comm,
     c = (struct carve){.base = f->arena};
     carve_all(f, &c);
     int rc = host_init(f, err);
-    if (rc == 0) rc = reserve_steps(f, err);
+    if (rc == 0) rc = reserve_steps(f, progress, progress_ctx, err);
     if (rc < 0) forward_release(f);
     return rc;
 }

@@ -2,11 +2,10 @@
 // model_config, every device a struct backend_ops, and several ranks are `split` (already in the
 // model's sizes) and the calls of `comm`.
 //
-//   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows ->
-//   head
-//                   of the first max_logits of them
-//   forward_logits: reads logits; the head for the others, max_logits at a time (a vocabulary is
-//   wide)
+//   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows
+//                   -> head of the first max_logits of them
+//   forward_logits: reads logits; the head for the others, max_logits at a time (a vocabulary
+//                   is wide)
 //
 // So a step of one token each is forward_run alone, and a device may record it and launch it again
 // (kernels/backend.h, STEP_REPLAYED).
@@ -44,8 +43,10 @@ struct forward {
 
 // What the workspace takes, before anything is allocated.
 size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits);
+// progress (ctx, done, total): of what the device measures first, if it does; may be NULL.
 int forward_init(struct forward *f, const struct model *m, struct comm *comm,
-                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits, struct err *err);
+                 const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
+                 void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err);
 void forward_release(struct forward *f); // of a zeroed or released one: nothing
 
 // Writes the batch's keys and values to the cache and prepares the wanted rows. b stays put until

@@ -111,7 +111,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
              sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
     TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->store, rows,
-                                opt->max_running, err));
+                                opt->max_running, opt->measuring, opt->measuring_ctx, err));
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));

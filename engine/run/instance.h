@@ -65,6 +65,8 @@ struct instance_options { // what engine_open has worked out
     const char *snapshot_dir; // NULL: none; borrowed until init returns
     int64_t snapshot_bytes;
     struct kv_snapshot_maker maker;
+    void (*measuring)(void *ctx, int64_t done, int64_t total); // engine_options'
+    void *measuring_ctx;
 };
 
 struct instance {

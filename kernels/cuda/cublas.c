@@ -16,8 +16,7 @@
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(((struct cublas_plan *)0)->algo),
                "an algorithm fits a plan");
 
-// --- the library
-// ---------------------------------------------------------------------------------------------
+// --- the library ---------------------------------------------------------------------------------
 
 #define CUBLAS_FUNCTIONS(X)                                                                        \
     X(cublasLtCreate)                                                                              \
@@ -48,7 +47,9 @@ static bool load(struct cublas *b) {
     b->lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!b->lib) b->lib = dlopen("/usr/local/cuda/lib64/libcublasLt.so", RTLD_NOW | RTLD_LOCAL);
     if (!b->lib) {
-        log_warn("cuda.no_cublas", "%s: wide matrix products will be slow", dlerror());
+        char why[300];
+        log_warn("cuda.no_cublas", "slow=\"wide products\" why=%s",
+                 log_quote(why, sizeof why, dlerror()));
         return false;
     }
     bool all = true;
@@ -56,18 +57,18 @@ static bool load(struct cublas *b) {
     CUBLAS_FUNCTIONS(FIND)
 #undef FIND
     b->api = &api;
-    if (!all) log_warn("cuda.no_cublas", "%s lacks a function", name);
+    if (!all)
+        log_warn("cuda.no_cublas", "slow=\"wide products\" why=\"%s lacks a function\"", name);
     return all;
 }
 
-// --- the file
-// ---------------------------------------------------------------------------------------------
+// --- the file ------------------------------------------------------------------------------------
 
 static void make_folder(char *path, size_t keep) {
     for (char *p = path + keep; (p = strchr(p, '/')); p++) {
         *p = '\0';
         if (mkdir(path, 0777) < 0 && errno != EEXIST)
-            log_debug("cuda.cache", "%s: no folder", path);
+            log_debug("cuda.cache", "folder=\"%s\" why=\"%s\"", path, strerror(errno));
         *p = '/';
     }
 }
@@ -149,7 +150,10 @@ static void write_file(struct cublas *b) {
     snprintf(temporary, sizeof temporary, "%s.%d", b->path, (int)getpid());
     FILE *f = fopen(temporary, "w");
     if (!f) {
-        log_warn("cuda.cache", "%s: %s", temporary, strerror(errno));
+        char quoted[sizeof temporary + 16];
+        const char *why = strerror(errno);
+        log_warn("cuda.cache", "file=%s why=\"%s\"", log_quote(quoted, sizeof quoted, temporary),
+                 why);
         return;
     }
     write_plans(b, f);
@@ -157,8 +161,7 @@ static void write_file(struct cublas *b) {
     b->n_new = 0;
 }
 
-// --- open, close
-// ---------------------------------------------------------------------------------------------
+// --- open, close ---------------------------------------------------------------------------------
 
 int cublas_open(struct cublas *b, const char *gpu_name, struct err *err) {
     *b = (struct cublas){0};
@@ -192,8 +195,7 @@ void cublas_close(struct cublas *b) {
     *b = (struct cublas){0};
 }
 
-// --- one product
-// ---------------------------------------------------------------------------------------------
+// --- one product ---------------------------------------------------------------------------------
 
 struct product { // cuBLASLt's words for it
     cublasLtMatmulDesc_t desc;
@@ -339,8 +341,7 @@ int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t st
     return cuda_linear_simple(&rest, stream);
 }
 
-// --- measuring
-// ---------------------------------------------------------------------------------------------
+// --- measuring -----------------------------------------------------------------------------------
 
 enum { TRIED = 8, REPEATS = 5 };
 
@@ -387,37 +388,81 @@ static size_t scratch_bytes(const struct cuda_linear *shapes, int n_shapes, int3
     return most;
 }
 
-int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes, int32_t max_rows,
-                int32_t max_logits, cudaStream_t stream, struct err *err) {
-    if (!b->lib || n_shapes == 0 || max_rows <= 16) return 0;
-    cudaEvent_t events[2];
+// The products that a step of these limits may ask of these weights, one after the other: into *a,
+// at scratch (bytes of it), with *n rows. False behind the last. A product as wide as the
+// vocabulary is only made for the rows whose logits are wanted, so room for all of it at the
+// largest width might not be there.
+struct products {
+    const struct cuda_linear *shapes;
+    int n_shapes, at, y_f32;
+    int32_t next, last, last_logits; // rows
     char *scratch;
-    // A product as wide as the vocabulary is only made for the rows whose logits are wanted, so
-    // room for all of it at the largest width might not be there.
-    int32_t last = bucket(max_rows);
-    size_t bytes = scratch_bytes(shapes, n_shapes, 1024 < last ? 1024 : last);
-    TRY(cuda_alloc((void **)&scratch, bytes, err));
-    int rc = cuda_check(cudaMemsetAsync(scratch, 0x3c, bytes, stream), "cudaMemsetAsync");
+    size_t bytes;
+};
+
+static bool next_product(struct products *p, struct cuda_linear *a, int32_t *n) {
+    for (; p->at < p->n_shapes; p->y_f32 = !p->y_f32, p->at += !p->y_f32, p->next = 24) {
+        *a = p->shapes[p->at];
+        *n = p->next;
+        a->y_f32 = p->y_f32;
+        size_t x = ((size_t)*n * (size_t)a->cols * dtype_size(a->dtype) + 255) & ~(size_t)255;
+        size_t y = (size_t)*n * (size_t)a->rows * (a->y_f32 ? 4 : dtype_size(a->dtype));
+        bool head = a->rows > 4 * a->cols, wanted = !a->y_f32 || (head && *n <= p->last_logits);
+        if (*n > p->last || x + y > p->bytes || !wanted) continue;
+        a->x = p->scratch;
+        a->y = p->scratch + x;
+        p->next = bucket(*n + 1);
+        return true;
+    }
+    return false;
+}
+
+static int64_t count_unknown(const struct cublas *b, struct products p) {
+    struct cuda_linear a;
+    int64_t count = 0;
+    int32_t n;
+    while (next_product(&p, &a, &n)) {
+        struct cublas_plan key = key_of(&a, n);
+        count += find_plan(b, &key)->n == 0;
+    }
+    return count;
+}
+
+static void measure_all(struct cublas *b, struct products p, const struct step_limits *l,
+                        const cudaEvent_t events[2], cudaStream_t stream) {
+    const int64_t total = count_unknown(b, p);
+    struct cuda_linear a;
+    int64_t done = 0;
+    int32_t n;
+    while (next_product(&p, &a, &n)) {
+        struct cublas_plan key = key_of(&a, n);
+        if (find_plan(b, &key)->n) continue;
+        measure(b, &a, n, events, stream);
+        if (l->progress) l->progress(l->progress_ctx, ++done, total);
+    }
+}
+
+int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes,
+                const struct step_limits *l, cudaStream_t stream, struct err *err) {
+    if (!b->lib || n_shapes == 0 || l->max_rows <= 16) return 0;
+    cudaEvent_t events[2];
+    struct products p = {.shapes = shapes, .n_shapes = n_shapes, .next = 24};
+    p.last = bucket(l->max_rows);
+    p.last_logits = bucket(l->max_seqs);
+    p.bytes = scratch_bytes(shapes, n_shapes, 1024 < p.last ? 1024 : p.last);
+    TRY(cuda_alloc((void **)&p.scratch, p.bytes, err));
+    int rc = cuda_check(cudaMemsetAsync(p.scratch, 0x3c, p.bytes, stream), "cudaMemsetAsync");
     cudaEventCreate(&events[0]);
     cudaEventCreate(&events[1]);
-    for (int i = 0; i < n_shapes && rc == 0; i++)
-        for (int y_f32 = 0; y_f32 < 2; y_f32++)
-            for (int32_t n = 24; n <= last; n = bucket(n + 1)) {
-                struct cuda_linear a = shapes[i];
-                bool head = a.rows > 4 * a.cols;
-                a.y_f32 = y_f32;
-                size_t x = ((size_t)n * (size_t)a.cols * dtype_size(a.dtype) + 255) & ~(size_t)255;
-                size_t y = (size_t)n * (size_t)a.rows * (y_f32 ? 4 : dtype_size(a.dtype));
-                if (x + y > bytes || (y_f32 && (!head || n > bucket(max_logits)))) break;
-                a.x = scratch;
-                a.y = scratch + x;
-                measure(b, &a, n, events, stream);
-            }
+    if (rc == 0) measure_all(b, p, l, events, stream);
     cudaEventDestroy(events[0]);
     cudaEventDestroy(events[1]);
     cudaStreamSynchronize(stream);
-    cudaFree(scratch);
-    if (b->n_new) log_info("cuda.tuned", "products=%d file=%s", b->n_new, b->path);
+    cudaFree(p.scratch);
+    char file[sizeof b->path + 16];
+    if (b->n_new)
+        log_info("cuda.tuned", "products=%d file=%s", b->n_new,
+                 log_quote(file, sizeof file, b->path));
     write_file(b);
     return rc;
 }

@@ -28,9 +28,10 @@ struct cublas {
 // 0 also where the library is missing (said in the log); E_NOMEM, E_DEVICE.
 int cublas_open(struct cublas *b, const char *gpu_name, struct err *err);
 void cublas_close(struct cublas *b); // of a zeroed one: nothing
-// Measures what is not yet known for these weights at widths of 17 to max_rows rows.
-int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes, int32_t max_rows,
-                int32_t max_logits, cudaStream_t stream, struct err *err);
+// Measures what is not yet known for these weights at widths of 17 to l->max_rows rows, tells
+// l->progress of it, and writes the file.
+int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes,
+                const struct step_limits *l, cudaStream_t stream, struct err *err);
 // Weights of 8 bits are widened to x's dtype in pieces that stay in the GPU's cache (one more
 // rounding than in the narrow kernel, of the size of x's own). CUDA_NOT_MINE: no library, or
 // nothing in it takes this product.

@@ -121,8 +121,7 @@ static int op_gather(struct backend *be, void *y, const void *x, const struct ba
                        cuda->stream);
 }
 
-// --- memory and results
-// ---------------------------------------------------------------------------------------------
+// --- memory and results --------------------------------------------------------------------------
 
 static int op_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
     return cuda_alloc(out, bytes, err);
@@ -242,8 +241,7 @@ static int op_step_reserve(struct backend *be, const struct step_limits *l, stru
     CUDA_TRY(cudaMemsetAsync(cuda->attention_work, 0, work + 256, cuda->stream));
     TRY(reserve_draws(cuda, l, err));
     if (!cuda->deterministic)
-        TRY(cublas_tune(&cuda->blas, cuda->shapes, cuda->n_shapes, l->max_rows, l->max_seqs,
-                        cuda->stream, err));
+        TRY(cublas_tune(&cuda->blas, cuda->shapes, cuda->n_shapes, l, cuda->stream, err));
     cuda->step.graphs = true;
     return 0;
 }

@@ -9,8 +9,7 @@
 // Attention's grid grows with the power of two, so short contexts share the smallest.
 enum { LEAST_MAX_POSITION = 256 };
 
-// --- the description's layout
-// ---------------------------------------------------------------------------------------------
+// --- the description's layout --------------------------------------------------------------------
 
 struct layout { // offsets of the arrays, in bytes
     size_t ids, positions, row_seq, logit_rows, decode_rows, tiles, seqs, draws, maps, end;
@@ -54,8 +53,7 @@ static void point(struct cuda_step *s) {
     };
 }
 
-// --- room
-// ---------------------------------------------------------------------------------------------
+// --- room ----------------------------------------------------------------------------------------
 
 static void forget_graphs(struct cuda_step *s) {
     for (int32_t i = 0; i < s->n_graphs; i++)
@@ -97,8 +95,7 @@ int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_s
     return 0;
 }
 
-// --- writing a description
-// ---------------------------------------------------------------------------------------------
+// --- writing a description -----------------------------------------------------------------------
 
 // Entries of a sequence's map that its rows can look up: until the ring wraps, slots are taken in
 // order, so those behind the last row's have no use yet.
@@ -174,8 +171,7 @@ static int upload(struct cuda_backend *cuda, const struct batch *b, int32_t widt
     return cuda_check(cudaEventRecord(s->copied[s->slot], cuda->stream), "cudaEventRecord");
 }
 
-// --- recorded widths
-// ---------------------------------------------------------------------------------------------
+// --- recorded widths -----------------------------------------------------------------------------
 
 // Narrow steps are read-bound, so a row too many costs little and a graph for each width much.
 static int32_t width_for(const struct cuda_step *s, const struct batch *b) {
@@ -226,7 +222,8 @@ static int make_room(struct cuda_backend *cuda, const struct batch *b) {
     int rc = cuda_step_reserve(cuda, b->n_rows > s->max_rows ? b->n_rows : s->max_rows,
                                b->n_seqs > s->max_seqs ? b->n_seqs : s->max_seqs,
                                map > s->max_map ? 2 * map : s->max_map, &err);
-    if (rc < 0) log_error("cuda.step_room", "%s", err.text);
+    char why[300];
+    if (rc < 0) log_error("cuda.step_room", "why=%s", log_quote(why, sizeof why, err.text));
     return rc;
 }
 

@@ -35,8 +35,8 @@ static void world_init(struct world *o, const struct twin *w, const struct shape
     poison(w, &o->cpu_kv, &o->gpu_kv);
     slopes_init(o->slopes);
     o->gpu_slopes = twin_up_bytes(w, o->slopes, sizeof o->slopes);
-    struct step_limits l = {512,           MAX_SEQS,    n_blocks + 8, s->n_heads,
-                            s->n_kv_heads, s->head_dim, 100};
+    struct step_limits l = {512,         MAX_SEQS, n_blocks + 8, s->n_heads, s->n_kv_heads,
+                            s->head_dim, 100,      NULL,         NULL};
     if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);
 }
 
@@ -415,7 +415,7 @@ static void own_shape(const struct twin *w, int32_t heads, int32_t kv_heads, int
     for (int form = 0; form < 8; form++) {
         const struct qkv_args q = {(enum rope_style)(form & 1), form & 2 ? rot : 0,     o.angles,
                                    form & 4 ? o.qw : NULL,      form & 4 ? o.kw : NULL, 1e-6f};
-        const struct step_limits l = {16, 8, 1024, heads, kv_heads, dim, 100};
+        const struct step_limits l = {16, 8, 1024, heads, kv_heads, dim, 100, NULL, NULL};
         assert_int_equal(be->ops->step_reserve(be, &l, NULL), 0); // forgets what was recorded
         for (int times = 0; times < 3; times++) own_step(&o, &q);
     }

@@ -89,7 +89,7 @@ static void draws(const struct twin *w) {
         if (few && v == 6) continue;
         struct host h;
         struct err err = {0};
-        struct step_limits l = {256, N, 4096, 1, 1, 64, vocab};
+        struct step_limits l = {256, N, 4096, 1, 1, 64, vocab, NULL, NULL};
         assert_int_equal(sampler_init(&h.s, vocab, &err), 0);
         assert_int_equal(sampler_work_init(&h.work, vocab, &err), 0);
         if (w->gpu->ops->step_reserve(w->gpu, &l, &err) < 0) fail_msg("%s", err.text);

@@ -224,7 +224,7 @@ static const int32_t logit_rows[] = {2};
 static void expect(int32_t n_logits, const char *want) {
     struct batch b = {.n_rows = 3, .n_logits = n_logits, .logit_rows = logit_rows};
     const float *logits;
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(forward_run(&f, &b), 0);
     if (n_logits > 0) assert_int_equal(forward_logits(&f, 0, n_logits, &logits), 0);
     assert_int_equal(forward_done(&f), 0);
@@ -467,7 +467,7 @@ static int broken_norm(struct backend *be, enum norm_kind kind, void *y, const v
 static void test_an_ops_failure_is_the_steps(void **state) {
     struct batch b = {.n_rows = 3};
     ops.norm = broken_norm;
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(forward_run(&f, &b), E_DEVICE);
     forward_release(&f);
 }
@@ -479,7 +479,7 @@ static void test_logits_of_a_host_are_read_where_they_are(void **state) {
     size_t with = forward_bytes(&model, 4, 2);
     ops.logits_read = NULL;
     assert_true(forward_bytes(&model, 4, 2) < with);
-    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL), 0);
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
     assert_int_equal(forward_run(&f, &b), 0);
     assert_int_equal(forward_logits(&f, 0, 1, &logits), 0);
     assert_ptr_equal(logits, f.logits);
@@ -488,8 +488,32 @@ static void test_logits_of_a_host_are_read_where_they_are(void **state) {
     forward_release(&f);
 }
 
+static int64_t told; // percent
+
+static void tell(void *ctx, int64_t done, int64_t total) {
+    *(int64_t *)ctx = done * 100 / total;
+}
+
+static int measuring_reserve(struct backend *be, const struct step_limits *l, struct err *err) {
+    if (l->progress) l->progress(l->progress_ctx, 3, 4);
+    return 0;
+}
+
+// What a device measures before the first step is shown to whoever watches the opening.
+static void test_measuring_is_shown(void **state) {
+    ops.step_reserve = measuring_reserve;
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, tell, &told, NULL), 0);
+    assert_int_equal(told, 75);
+    forward_release(&f);
+    told = 0;
+    assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, NULL, NULL, NULL), 0);
+    assert_int_equal(told, 0);
+    forward_release(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_measuring_is_shown, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_llama, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_chunk_without_logits_stops_behind_the_cache, set_up,
                                         tear_down),

@@ -78,6 +78,8 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.default_memory_len = (int32_t)m->memory_len;
     o.progress = cli_progress;
     o.progress_ctx = "loading";
+    o.measuring = cli_progress;
+    o.measuring_ctx = "measuring products";
     return engine_open(out, &o, err);
 }
 
