@@ -15,7 +15,9 @@ static struct {
     int looks; // how often it is not yet seen to be done
     int64_t took_us, held_us;
     int fails_at, code; // layer_wait of this layer fails so; -1: none
-    uint64_t host_sum;  // of what is read from
+    uint32_t one_in;    // one of so many calls fails, for want of memory; 0: none
+    int64_t n_failed;
+    uint64_t host_sum; // of what is read from
     void *host[TIER_STEP_BLOCKS];
     int32_t n_host;
     size_t block_bytes;
@@ -34,7 +36,14 @@ static uint64_t host_sum(void) {
     return sum;
 }
 
+static bool fails(void) {
+    bool now = beside.one_in && below(beside.one_in) == 0;
+    beside.n_failed += now;
+    return now;
+}
+
 static int beside_begin(struct backend *be, const struct batch *b, const struct batch **run) {
+    if (fails()) return E_NOMEM;
     int rc = prompt_ops->step_begin(be, b, run);
     const struct kv_load *l = b->load;
     beside.n_loads += l != NULL;
@@ -58,6 +67,7 @@ static int beside_wait(struct backend *be, int32_t layer) {
     assert_non_null(l);
     assert_int_equal(layer, beside.n_there); // each once, in order
     if (layer == beside.fails_at) return beside.code;
+    if (fails()) return E_NOMEM;
     size_t part = (size_t)l->kv->n_kv_heads * cpu_kv_head_bytes(l->kv);
     for (int32_t i = 0; i < l->n; i++)
         memcpy((char *)l->kv->data + (size_t)l->blocks[i] * l->kv->block_bytes +
@@ -85,6 +95,7 @@ static int beside_attention(struct backend *be, void *out, const void *qkv,
                             const struct kv_store *kv, const struct batch *b,
                             const struct attention_args *args) {
     layer_is_there(args->layer);
+    if (fails()) return E_NOMEM;
     return prompt_ops->attention(be, out, qkv, kv, b, args);
 }
 

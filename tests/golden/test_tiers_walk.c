@@ -55,7 +55,7 @@ static void note(struct engine *calm, const struct engine_event *ev) {
         p->drawn[p->n_drawn++] = ev->id;
     }
     if (ev->kind != ENGINE_DONE) return;
-    assert_int_not_equal(ev->finish, FINISH_ERROR);
+    if (ev->finish == FINISH_ERROR) assert_true(beside.n_failed > 0);
     if (ev->finish == FINISH_LENGTH && below(3) == 0) compare(calm, p);
     memcpy(p->log + p->n_log, p->drawn, (size_t)p->n_drawn * sizeof *p->drawn);
     p->n_log += p->n_drawn;
@@ -138,15 +138,18 @@ static void check_holders(const struct engine *e) {
     free(holders);
 }
 
-enum copies { PROMPT, SLOW, BESIDE }; // done at once; taking their time; that, and beside steps too
+// Done at once; taking their time; that, and beside steps too; and steps that fail, with such
+// copies and without.
+enum copies { PROMPT, SLOW, BESIDE, FAILING };
 static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copies copies) {
     struct engine *e = tiered(dir, 16, blocks, host_blocks);
     const char *folder = snapshots;
     snapshots = NULL;
     struct engine *calm = tiered(dir, 16, 100, 0);
     if (copies == SLOW) slow_down(e);
-    if (copies == BESIDE) beside_down(e);
+    if (copies >= BESIDE) beside_down(e);
     beside.took_us = 1; // little of anybody's step
+    beside.one_in = copies == FAILING ? 60 : 0;
     struct engine_event ev;
     memset(players, 0, sizeof players);
     memset(&books, 0, sizeof books);
@@ -182,7 +185,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         }
         while (below(4) > 0 && engine_poll(e, &ev) == 1) note(calm, &ev);
         if (op % 8 == 0) check_holders(e);
-        if (copies == BESIDE && op % 8 == 0) beside.looks = (int)below(16);
+        if (copies >= BESIDE && op % 8 == 0) beside.looks = (int)below(16);
     }
     for (int quiet = 0; quiet < 4;) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
@@ -255,6 +258,24 @@ static void test_copies_beside_steps(void **state) {
     assert_true(on_gpu() || n > 100);
 }
 
+// Steps fail before their copies have begun, in the middle of them and behind them: nothing is left
+// of such a step, and what is told to be right later is.
+static void test_steps_that_fail(void **state) {
+    if (strcmp(test_device(), "cpu")) skip();
+    int64_t n = 0, failed = 0;
+    seed = 17;
+    log_set_level(LOG_OFF);
+    walk(*state, 200, 300, FAILING);
+    n += beside.n_loads, failed += beside.n_failed;
+    walk(*state, 40, 300, FAILING);
+    n += beside.n_loads, failed += beside.n_failed;
+    walk(*state, 40, 30, FAILING);
+    log_set_level(LOG_ERROR);
+    beside.n_failed = 0;
+    print_message("%lld loads with steps, %lld failures\n", (long long)n, (long long)failed);
+    assert_true(n > 100 && failed > 50);
+}
+
 // The same with files behind host memory, and with files alone.
 static void with_files(void **state, enum copies copies) {
     struct tmp_dir folder;
@@ -278,6 +299,14 @@ static void test_anything_with_files(void **state) {
 static void test_files_beside_steps(void **state) {
     with_files(state, BESIDE);
 }
+static void test_files_and_steps_that_fail(void **state) {
+    if (strcmp(test_device(), "cpu")) skip();
+    log_set_level(LOG_OFF);
+    with_files(state, FAILING);
+    log_set_level(LOG_ERROR);
+    assert_true(beside.n_failed > 10);
+    beside.n_failed = 0;
+}
 
 int main(void) {
     log_set_level(LOG_ERROR);
@@ -286,7 +315,10 @@ int main(void) {
         {"fixture: copies that take their time", test_copies_that_take_their_time, NULL, NULL,
          (void *)model},
         {"fixture: copies beside steps", test_copies_beside_steps, NULL, NULL, (void *)model},
+        {"fixture: steps that fail", test_steps_that_fail, NULL, NULL, (void *)model},
         {"fixture: files beside steps", test_files_beside_steps, NULL, NULL, (void *)model},
+        {"fixture: files and steps that fail", test_files_and_steps_that_fail, NULL, NULL,
+         (void *)model},
         {"fixture: anything with files", test_anything_with_files, NULL, NULL, (void *)model},
         {"int8 cache: anything in any order", test_anything_in_any_order, runner_with_int8,
          runner_with_auto, (void *)model},
