@@ -1,7 +1,7 @@
 // Cache blocks to host memory and back, on a stream of their own: copies over the bus run beside
 // the steps, not between them. In host memory a block is layer after layer, without what lies
 // between them in the arena (kv_store.c), so what is copied is a layer's part of a block, 16 to 256
-// KB. Hundreds of them go in one call (cudaMemcpyBatchAsync): a call each, or one for each block
+// KB. Dozens of them go in one call (cudaMemcpyBatchAsync): a call each, or one for each block
 // with its layers as rows, costs the host 3 us and the copy engine a pause; measured with parts of
 // 64 KB in eight groups of layers, 52 GB/s in batches and 25 without.
 //
