@@ -233,7 +233,10 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     instance_admit(in);
     int64_t began = clock_mono_us(in->emit.clock);
     bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
-    if (!stepped) instance_tell(in);
+    if (!stepped) {
+        instance_tell(in);
+        in->asked.unclear = in->asked.n_rows > 0;
+    }
     bool resuming = instance_resume(in);
     int64_t step_us = clock_mono_us(in->emit.clock) - began;
     in->tier_work = instance_park(in, stepped, step_us) || resuming;

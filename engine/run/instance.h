@@ -92,6 +92,10 @@ struct instance {
     struct batch_drawn *drawn; // (max_running) what came of them
     struct untold *untold;     // (max_running) told while the device is at the next step
     int32_t n_untold;
+    struct asked { // steps that nobody has waited for yet (step.c)
+        int64_t began_us, n_rows, n_seqs;
+        bool unclear; // what they take cannot be told
+    } asked;
     struct sequence *sequences; // uthash
     struct tiers tiers;
     struct snapshots snapshots;

@@ -189,6 +189,12 @@ void instance_resume_abort(struct instance *in, struct sequence *s) {
     instance_not_warm(in, s);
 }
 
+// What the turn has waited for what began then: on a hint, before there was a turn.
+static void waited_since(const struct instance *in, struct turn *t, int64_t began_us) {
+    int64_t from = began_us > t->started_us ? began_us : t->started_us;
+    t->restore_us = clock_mono_us(in->emit.clock) - from;
+}
+
 // Its turn goes on, with what there is.
 static void turn_on(struct instance *in, struct sequence *s, int64_t n_cached,
                     enum engine_cache_source source, int64_t began_us) {
@@ -198,7 +204,7 @@ static void turn_on(struct instance *in, struct sequence *s, int64_t n_cached,
     t->n_shared = 0;
     if (!s->resume) sequence_name_all(s, t->spec.ids); // nobody finds what is not there yet
     t->source = source;
-    t->restore_us = clock_mono_us(in->emit.clock) - began_us;
+    waited_since(in, t, began_us);
     instance_turn_started(in, t);
 }
 
@@ -229,7 +235,7 @@ static void declined(struct instance *in, struct resume *r) {
         instance_give_up(in, s, RELEASE_ASKED);
         return;
     }
-    t->restore_us = clock_mono_us(in->emit.clock) - began;
+    waited_since(in, t, began);
     instance_unparked(in, s);
     instance_turn_started(in, t);
 }

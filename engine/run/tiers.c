@@ -156,6 +156,7 @@ const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
     t->n_slots = n;
     t->copying = s;
     t->loading = t->with_step = true;
+    t->step_turn = s->turn;
     return &t->step_load;
 }
 
@@ -172,7 +173,8 @@ int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
     // beside a step it has seen the step.
     int64_t took = how.took_us > 0 || with_step ? how.took_us : now_us - t->copy_began_us;
     if (rc == 1) rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, took);
-    if (with_step && s->turn) s->turn->restore_us += how.held_us;
+    if (t->step_turn) t->step_turn->restore_us += how.held_us;
+    t->step_turn = NULL;
     t->copying = NULL;
     t->with_step = false;
     // Others are on their way to files too, and want the room. (Who comes back again needs it.)

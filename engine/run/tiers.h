@@ -31,7 +31,8 @@ struct tiers {
     int32_t slots[TIER_BATCH], n_slots;
     bool loading;
     int64_t copy_began_us;
-    bool with_step; // it comes back with a step (struct batch's load)
+    bool with_step;         // it comes back with a step (struct batch's load)
+    struct turn *step_turn; // whose step that is; NULL: it has ended
     struct kv_load step_load;
     void *step_host[TIER_STEP_BLOCKS];
     int32_t step_blocks[TIER_STEP_BLOCKS];
@@ -69,7 +70,7 @@ int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_
 const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
                                            const int32_t *slots, int32_t n);
 // Takes note of a batch that is done: 1, also where none was under way; 0: not yet (wait: never);
-// E_DEVICE. What a step stood still for is added to what the sequence's turn has waited.
+// E_DEVICE. What a step stood still for is added to what its turn has waited.
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us);
 
 // Running means: an eighth of what is new.

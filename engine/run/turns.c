@@ -78,10 +78,12 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
     instance_tell(in);
     struct sequence *s = t->sequence;
     // What its first step stood still for is part of what is said below. Where that step is not
-    // over, nobody waits for it.
-    if (in->tiers.with_step && in->tiers.copying == s &&
-        tiers_collect(&in->tiers, false, clock_mono_us(in->emit.clock)) < 0)
-        atomic_store(&in->load.device_lost, true);
+    // over, nobody waits for it, and it is not the next turn's.
+    if (in->tiers.step_turn == t) {
+        if (tiers_collect(&in->tiers, false, clock_mono_us(in->emit.clock)) < 0)
+            atomic_store(&in->load.device_lost, true);
+        in->tiers.step_turn = NULL;
+    }
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
     buf_reset(&in->text);
