@@ -91,7 +91,7 @@ test('import beside a running server: listed, found, continued; a taken id needs
   await client.request({ type: 'session.close', session: told.id, delete: true });
   const taken = await run(['sessions', 'import', file, '--db', db]);
   assert.equal(taken.code, 1);
-  assert.equal(taken.stderr, "parley: the session 'zora' exists already\n");
+  assert.equal(taken.stderr, "parley: the session 'zora' exists already; --new-id imports it under another id\n");
   const { session } = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--new-id', '--json']));
   assert.match(session.id, /^[0-9a-f]{32}$/);
   assert.deepEqual(await list(), ['own', 'zora', session.id].sort());
