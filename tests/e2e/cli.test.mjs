@@ -274,6 +274,13 @@ test('bench --json: rates, bytes, the ceiling', async () => {
     assert.equal((await run(['bench', '--model', fixture('llama'), '--parts', parts])).code, 2, parts);
 });
 
+test('bench --deterministic: what it costs, where it costs something', async () => {
+  const report = await json(['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--decode-tokens', '4', '--parts', 'decode', '--deterministic']);
+  assert.ok(report.decode_tokens_per_second > 0);
+  for (const key of ['plain_decode_tokens_per_second', 'deterministic_cost_decode'])
+    assert.equal(key in report, report.backend.startsWith('cuda: '), key); // the CPU knows no other way
+});
+
 test('bench: a later turn, and a session past its window', async () => {
   const args = ['bench', '--model', fixture('llama'), '--repeat', '1', '--prompt-tokens', '16', '--decode-tokens', '4', '--sequences', '1',
     '--context-tokens', '100', '--later-turn', '10', '--memory-len', '16', '--turns', '24', '--turn-tokens', '4'];
