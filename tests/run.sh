@@ -176,16 +176,18 @@ for suite in "$@"; do
     unit | ops | golden) cmocka "$suite" ;;
     cuda)
         jobs=1 # they share the GPU's memory
+        gpu=1
+        [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1 || gpu=0
         cmocka ops cuda_rows cuda_linear cuda_attention cuda_draw cuda_copies cuda_plans
-        cmocka golden models variants invariants sessions_resume sampling tiers overlap fork sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft
-        PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
-        PARLEY_TEST_COMPUTE=bf16 cmocka golden models
-        PARLEY_TEST_COMPUTE=f16 cmocka golden models
-        if nvidia-smi -L >/dev/null 2>&1; then
+        if [ "$gpu" = 1 ]; then
+            cmocka golden models variants invariants sessions_resume sampling tiers overlap fork sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft
+            PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
+            PARLEY_TEST_COMPUTE=bf16 cmocka golden models
+            PARLEY_TEST_COMPUTE=f16 cmocka golden models
             enter compute gpu gpu/serve "$logs/gpu-serve.log" env "PARLEY=$PWD/$build/parley" \
                 "FAULT=$PWD/$build/tests/gpu/fault.so" "CUDA_FAULT_CODE=$PWD/$build/tests/gpu/trap.fatbin" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
         else
-            printf '  skip  %-34s      no GPU here: not run\n' gpu/serve
+            printf '  skip  %-34s      no GPU here: not run\n' golden gpu/serve
         fi
         ;;
     sanitize)
