@@ -61,8 +61,8 @@ struct engine_options {
     // (engine_wait polls).
     void (*wake)(void *ctx);
     void *wake_ctx;
-    void (*progress)(void *ctx, int64_t done,
-                     int64_t total); // bytes loaded; on the caller's thread
+    // Bytes loaded; on the caller's thread. May be NULL.
+    void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
     // Likewise, behind the loading: products that a GPU times when it first meets matrices of such
     // shapes. It keeps what it found in a file, and is not called then.
@@ -97,8 +97,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t n_vocab;
     int32_t end_of_turn; // -1 where the template has none
     int64_t n_params, weight_bytes;
-    int64_t
-        weight_bytes_read; // by a step of one token: all but the tables that it looks a row up in
+    // By a step of one token: all but the tables that it looks a row up in.
+    int64_t weight_bytes_read;
     int64_t load_us; // what opening the model took: reading, converting, copying to the device
     const char *weight_dtype; // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;  // hard bound of a log

@@ -265,11 +265,10 @@ void sessions_open_session(struct sessions *ss, const struct sessions_request *r
 void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
                      int64_t after /* -1: now */);
 void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
-// The last turns of the path in use, or those before turn `before` on its own path (-1: to the
-// end).
 // The user is typing: a cache that is parked or in a file is brought back now. A hint, never
 // answered.
 void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id);
+// The last turns of the path in use, or those before turn `before` on its own path (-1: the last).
 void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
                   bool attach, int64_t last, int64_t before);
 // forked_from: only copies of that session, the caller's own; NULL: all.

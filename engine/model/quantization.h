@@ -6,8 +6,7 @@
 // Sets c's int8 or fp8 and what belongs to them. Known are
 //   parley_int8          `parley quantize`: integers, in panels or in rows
 //   fp8                  e4m3, "STEM.weight_scale_inv" for blocks of 128 x 128 (weight_block_size;
-//   DeepSeek,
-//                        Qwen3), or "STEM.weight_scale" for the tensor or for each output
+//                        DeepSeek, Qwen3), or "STEM.weight_scale" for the tensor or for each output
 //   compressed-tensors   e4m3 (float, 8 bits) likewise: strategy tensor, channel or block; also
 //                        what `parley quantize --weight-dtype fp8` writes
 // Others, and what these have that is not known here, are E_UNSUPPORTED by name. Which modules are

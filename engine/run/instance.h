@@ -133,9 +133,8 @@ void instance_release(struct instance *in);
 // turn has ended.
 bool instance_round(struct instance *in, int64_t timeout_us);
 
-// --- parts, one file each
-// ------------------------------------------------------------------------------------ turns.c: how
-// turns begin and end
+// --- parts, one file each -----------------------------------------------------------------------
+// turns.c: how turns begin and end
 void instance_command(struct instance *in, const struct command *c);
 void instance_expire(struct instance *in);
 void instance_admit(struct instance *in);
