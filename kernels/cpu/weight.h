@@ -5,9 +5,9 @@
 // last panel is filled up with zero outputs, K with zeros to a whole tile.
 //
 //   PANEL_F32, PANEL_F16, PANEL_F8   [panel][k][16]
-//   PANEL_BF16             [panel][k / 2][16][2]: pairs of K, which is also how AMX wants its B
-//   tiles PANEL_BF12             bf16 in 12 bits a weight, without loss, by tiles of 16 outputs x
-//   32 K
+//   PANEL_BF16                       [panel][k / 2][16][2]: pairs of K, as AMX wants its B tiles
+//   PANEL_BF12                       bf16 in 12 bits a weight, without loss, by tiles of 16
+//                                    outputs x 32 K
 //
 // PANEL_BF12: most of the exponent bits in a bf16 weight's high byte say nothing, since the weights
 // of a tile lie within a few powers of two. A packed tile keeps the low byte, and of the high one a
