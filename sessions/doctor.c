@@ -131,7 +131,7 @@ static int check_rules(struct examination *x) {
         struct err reason = {0};
         int64_t n = 0;
         if (store_db_int(x->db, rules[i].count, &n, &reason) < 0)
-            TRY(fault(x, NULL, "cannot be checked: %s", reason.text));
+            TRY(fault(x, NULL, "whether %s cannot be checked: %s", rules[i].what, reason.text));
         if (n == 0) continue;
         if (!rules[i].repair) x->words_wrong = true;
         TRY(fault(x, NULL, "%" PRId64 " %s", n, rules[i].what));

@@ -158,7 +158,7 @@ test('backup of a running server: a database of its own that a second server ser
 test('doctor: a sound database, beside its server too; a damaged one is repaired, and read out', async (t) => {
   const { folder, db } = await made(t);
   const server = await Server.start(t, { db, args: unlimited });
-  assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 sessions, no faults\n');
+  assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 session, no faults\n');
   const busy = await run(['sessions', 'doctor', '--db', db, '--repair']);
   assert.equal(busy.code, 1);
   assert.match(busy.stderr, /in use by another Parley/);
@@ -169,10 +169,11 @@ test('doctor: a sound database, beside its server too; a damaged one is repaired
   assert.match(found.stdout, /^session zora: turns\[1\]\.log_first is 99, the log has \d+ tokens there$/m);
   assert.match(found.stdout, /^1 turns are not in the index of words$/m);
   assert.match(found.stderr, /^parley: .*: 2 faults\n$/);
+  assert.match((await run(['sessions', 'doctor', '--db', db])).stderr, /: 2 faults; --repair puts right what can be, --output FOLDER saves what can be read\n$/);
   await good(['sessions', 'import', path.join(folder, 'saved/zora.json'), '--db', path.join(folder, 'new.db')]);
   const report = JSON.parse(await good(['sessions', 'doctor', '--db', db, '--repair', '--json']));
   assert.deepEqual([report.sessions, report.faults.length, report.faults.every((fault) => fault.repaired), report.left], [1, 2, true, 0]);
-  assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 sessions, no faults\n');
+  assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 session, no faults\n');
   for (const name of [db, path.join(folder, 'new.db')]) {
     const again = await Server.start(t, { db: name, args: unlimited });
     await remembers(await again.connect(), 'zora', true);

@@ -19,12 +19,14 @@ static void print_fault(const struct doctor_fault *f) {
 void doctor_report_print(const struct doctor_report *r) {
     size_t n_repaired = r->n_faults - r->n_left;
     for (size_t i = 0; i < r->n_faults; i++) print_fault(&r->faults[i]);
-    printf("%" PRId64 " sessions, ", r->n_sessions);
+    printf("%" PRId64 " session%s, ", r->n_sessions, r->n_sessions == 1 ? "" : "s");
     if (r->n_faults == 0)
         fputs("no faults", stdout);
     else
-        printf("%zu faults, %zu of them repaired", r->n_faults, n_repaired);
-    if (r->n_exported > 0) printf(", %" PRId64 " sessions exported", r->n_exported);
+        printf("%zu fault%s, %zu of them repaired", r->n_faults, r->n_faults == 1 ? "" : "s",
+               n_repaired);
+    if (r->n_exported > 0)
+        printf(", %" PRId64 " session%s exported", r->n_exported, r->n_exported == 1 ? "" : "s");
     putchar('\n');
 }
 

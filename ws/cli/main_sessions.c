@@ -103,7 +103,8 @@ static void show_turn(const struct stored_turn *stored, bool on_path) {
            (long long)t.numbers.input_tokens, (long long)t.numbers.output_tokens,
            engine_cache_source_name(t.numbers.source));
     if (t.numbers.resume_us > 0)
-        printf(" brought back in %.1f ms", (double)t.numbers.resume_us / 1e3);
+        printf("%s in %.1f ms", t.numbers.source == CACHE_RECOMPUTED ? "" : ", brought back",
+               (double)t.numbers.resume_us / 1e3);
     if (t.numbers.decode_us > 0)
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
@@ -268,8 +269,12 @@ static int doctor(const struct settings *s, struct err *err) {
         if (rc == 0) cli_print_json(&out);
     }
     if (rc == 0 && report.n_left > 0)
-        rc = err_set(err, E_CORRUPT, "%s: %zu faults%s", s->db, report.n_left,
-                     s->repair ? " could not be repaired" : "");
+        rc = err_set(err, E_CORRUPT, "%s: %zu fault%s%s%s", s->db, report.n_left,
+                     report.n_left == 1 ? "" : "s", s->repair ? " could not be repaired" : "",
+                     s->output[0] ? ""
+                     : s->repair  ? "; --output FOLDER saves what can be read"
+                                  : "; --repair puts right what can be, --output FOLDER saves "
+                                    "what can be read");
     buf_release(&out);
     doctor_report_release(&report);
     return rc;
