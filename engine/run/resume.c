@@ -187,6 +187,7 @@ void instance_resume_abort(struct instance *in, struct sequence *s) {
     resume_end(in, s->resume);
     if (reading) tiers_drop(&in->tiers, s); // it was to become whole
     instance_not_warm(in, s);
+    in->persist_look = true; // what is parked still was passed over while it was on its way back
 }
 
 // What the turn has waited for what began then: on a hint, before there was a turn.

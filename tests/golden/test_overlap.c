@@ -506,6 +506,63 @@ static void test_from_a_file(void **state) {
     }
 }
 
+// Its file was done while its turn waited, and the turn did not want it after all: it leaves host
+// memory, which is only the way to the file, without anybody's asking again.
+static void test_filed_while_its_turn_waited(void **state) {
+    if (on_gpu()) skip();
+    int32_t log[OLD + NEW];
+    struct tmp_dir folder;
+    tmp_dir_open(&folder);
+    snapshots = folder.path;
+    struct engine *e = tiered(model, 16, 200, 0);
+    snapshots = NULL;
+    slow_down(e);
+    assert_true(e->instance.tiers.transit);
+    seed = 41;
+    random_log(e, log, OLD + NEW);
+    bool came = false; // before the file was done
+    for (uint64_t id = 1; !came && id < 100; id++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d", (int)id);
+        struct engine_turn t = turn_for(e, id, log, OLD, 0, 4);
+        t.score_only = true;
+        t.lasting_id = name;
+        run_turn(e, &t, &out);
+        struct sequence *s = e->instance.sequences;
+        engine_sequence_park(e, id);
+        while (!s->writing) {
+            e->instance.tiers.prefill_rate = 1e-12;
+            assert_true(engine_round(e));
+        }
+        copying.waited_for = true;
+        t = later(e, id, log, 0);
+        t.lasting_id = name;
+        submit(e, &t);
+        assert_true(engine_round(e));
+        s = e->instance.sequences;
+        came = s->resume && s->parked && s->leaving;
+        for (int i = 0; came && s->writing && i < 10000; i++) {
+            usleep(1000);
+            assert_true(engine_round(e));
+        }
+        assert_true(engine_round(e));
+        engine_turn_cancel(e, id, 1);
+        assert_true(engine_round(e));
+        copying.waited_for = false;
+        if (!came) engine_sequence_release(e, id);
+        struct engine_event ev = {.kind = ENGINE_DONE};
+        for (int i = 0; ev.kind != ENGINE_RELEASED && i < 1000; i++) {
+            assert_true(engine_round(e));
+            while (ev.kind != ENGINE_RELEASED && engine_poll(e, &ev) == 1) continue;
+        }
+        assert_int_equal(ev.kind, ENGINE_RELEASED);
+        assert_int_equal(e->instance.tiers.n_images, 0);
+    }
+    assert_true(came);
+    engine_close(e);
+    tmp_dir_close(&folder);
+}
+
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
@@ -520,6 +577,7 @@ int main(void) {
         cmocka_unit_test(test_what_it_cost),
         cmocka_unit_test(test_failed_in_the_middle),
         cmocka_unit_test(test_from_a_file),
+        cmocka_unit_test(test_filed_while_its_turn_waited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
