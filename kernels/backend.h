@@ -51,10 +51,10 @@ struct weight {
 };
 
 // The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
-// and n_kv_heads heads of this rank. The layout inside a block is the backend's own; blocks are
-// contiguous, so that copying one is one copy of block_bytes.
+// and n_kv_heads heads of this rank. The layout is the backend's own: blocks one behind the other on
+// the CPU, layer by layer on a GPU. A block in host memory is block_bytes in a row.
 struct kv_store {
-    void *data;         // (n_blocks, block_bytes)
+    void *data;         // n_blocks * block_bytes
     size_t block_bytes; // set by kv_store_init
     enum dtype dtype;   // F32, F16, BF16; I8 and F8_E4M3 with scales (kernels/kv_quant.h)
     int32_t n_layers, n_kv_heads, head_dim, block_tokens, n_blocks;

@@ -35,7 +35,6 @@ struct cuda_backend {
     // Shapes of the weights made so far, each once, with one weight of it to measure on.
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
-    int32_t kv_blocks; // of the cache made last: block ids are below
     // Blocks to host memory and back (kv_copies.c), made with the cache. One batch at a time, in
     // groups of layers: whole blocks are one group, a load with a step is several.
     struct cuda_copies {

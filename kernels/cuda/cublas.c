@@ -322,6 +322,9 @@ static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
     return 0;
 }
 
+// A bias goes into y first, and the product is added to it: the library's epilogues take a bias in
+// y's type alone, where ours is F32, and activate by ReLU or GELU, ungated. What our own kernels
+// multiply they finish themselves (linear_finish.cuh).
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream) {
     bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
     if (!b->lib || a->norm_weight || a->activate || (a->w_dtype != a->dtype && !in_8bit))

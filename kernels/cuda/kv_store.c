@@ -25,7 +25,6 @@ size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *kv) {
 }
 
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) {
-    struct cuda_backend *cuda = cuda_of(be);
     kv->data = NULL;
     if (kv->dtype != DTYPE_F32 && kv->dtype != DTYPE_F16 && kv->dtype != DTYPE_BF16 &&
         !kv_is_8bit(kv->dtype))
@@ -40,8 +39,7 @@ int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err)
         return err_set(err, E_UNSUPPORTED, "heads of %d dimensions are not supported on the GPU",
                        kv->head_dim);
     kv->block_bytes = cuda_kv_block_bytes(be, kv);
-    cuda->kv_blocks = kv->n_blocks;
-    TRY(cuda_kv_copies_init(cuda, err));
+    TRY(cuda_kv_copies_init(cuda_of(be), err));
     return cuda_alloc(&kv->data, kv->block_bytes * (size_t)kv->n_blocks, err);
 }
 
