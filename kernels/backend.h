@@ -51,8 +51,8 @@ struct weight {
 };
 
 // The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
-// and n_kv_heads heads of this rank. The layout is the backend's own: blocks one behind the other on
-// the CPU, layer by layer on a GPU. A block in host memory is block_bytes in a row.
+// and n_kv_heads heads of this rank. The layout is the backend's own: blocks one behind the other
+// on the CPU, layer by layer on a GPU. A block in host memory is block_bytes in a row.
 struct kv_store {
     void *data;         // n_blocks * block_bytes
     size_t block_bytes; // set by kv_store_init
