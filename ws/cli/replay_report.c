@@ -282,7 +282,8 @@ static void turn_text(struct replay_report *r, const struct stored_turn *stored,
         return;
     }
     if (f->verdict == REPLAY_EMPTY) {
-        printf(", it has no answer (%s)\n", or_unknown(f->recorded_finish));
+        printf(", it has no answer (%s)\n",
+               f->recorded_finish[0] ? f->recorded_finish : "it has not ended");
         return;
     }
     printf(", %" PRId64 " of %" PRId64 " tokens", f->n_compared, t->n_output);
