@@ -132,6 +132,8 @@ node_tests() { # node_tests LANE NAME FILE...
     enter "$lane" node "$name" "$logs/${name//\//-}.log" \
         env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
 }
+gpu_here() { [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; }
+skip_for_gpu() { printf '  skip  %-34s      no GPU here: not run\n' "$@"; } # NAME ...
 gpu_result() { node_result "$@"; } # it ends as node's do
 # One of compute-sanitizer's tools over an op test, or over one of its parts. cuBLASLt's kernels are not ours, and write
 # in ways that initcheck does not see: the deterministic backend does without them.
@@ -176,10 +178,8 @@ for suite in "$@"; do
     unit | ops | golden) cmocka "$suite" ;;
     cuda)
         jobs=1 # they share the GPU's memory
-        gpu=1
-        [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1 || gpu=0
         cmocka ops cuda_rows cuda_linear cuda_attention cuda_draw cuda_copies cuda_plans
-        if [ "$gpu" = 1 ]; then
+        if gpu_here; then
             cmocka golden models variants invariants sessions_resume sampling tiers overlap fork sharing sessions_tree 8bit kv_dtype snapshots snapshots_damage ft
             PARLEY_TEST_COMPUTE=bf16 PARLEY_TEST_DETERMINISTIC=1 cmocka golden invariants
             PARLEY_TEST_COMPUTE=bf16 cmocka golden models
@@ -187,10 +187,11 @@ for suite in "$@"; do
             enter compute gpu gpu/serve "$logs/gpu-serve.log" env "PARLEY=$PWD/$build/parley" \
                 "FAULT=$PWD/$build/tests/gpu/fault.so" "CUDA_FAULT_CODE=$PWD/$build/tests/gpu/trap.fatbin" timeout "${TEST_TIMEOUT:-900}" python3 tests/gpu/serve.py
         else
-            printf '  skip  %-34s      no GPU here: not run\n' golden gpu/serve
+            skip_for_gpu golden gpu/serve
         fi
         ;;
     sanitize)
+        gpu_here || { skip_for_gpu "compute-sanitizer over ops/test_cuda"; continue; }
         export PARLEY_TEST_SCALE=${PARLEY_TEST_SCALE:-0.1} PARLEY_TEST_COMPUTE=${PARLEY_TEST_COMPUTE:-bf16}
         # What takes longest first: the tools share the GPU, but most of their time is the processor's.
         for tool in racecheck initcheck memcheck synccheck; do
