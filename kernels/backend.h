@@ -261,7 +261,8 @@ struct backend_ops {
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);
     // Copies logits (n, vocab) f32 to host memory and waits until they are there. NULL: they are in
-    // host memory as it is, and there when `linear` is.
+    // host memory as it is, and there when `linear` is. n 0: only waits, for all that was asked
+    // for.
     int (*logits_read)(struct backend *be, float *host, const void *logits, int32_t n,
                        int32_t vocab);
 

@@ -274,16 +274,17 @@ static void fail_step(struct instance *in, int rc) {
 }
 
 // How fast prompts are computed. A device may still be at a step when the host has asked for it;
-// what has logits has been waited for. So a step without counts together with those behind it, up
-// to one that has; unless copies went beside one of them, one failed, or there was a pause.
-static void note_prefill(struct instance *in, int64_t start, int64_t now, bool failed) {
+// what has logits, or is a hint's, has been waited for. So a step without counts together with
+// those behind it, up to one that has; unless copies went beside one of them, one failed, or there
+// was a pause.
+static void note_prefill(struct instance *in, int64_t start, int64_t now, bool over, bool failed) {
     const struct batch *b = &in->batch.batch;
     struct asked *a = &in->asked;
     if (a->n_rows == 0) a->began_us = start;
     a->n_rows += b->n_rows;
     a->n_seqs += b->n_seqs;
     a->unclear = a->unclear || b->load || failed;
-    if (b->n_logits == 0 && in->forward.backend->ops->logits_read) return;
+    if (!over) return;
     if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts, and nothing but computing
         rate_note(&in->tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
     *a = (struct asked){0};
@@ -320,6 +321,11 @@ bool instance_step(struct instance *in) {
         rc = use_logits(in);
         atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
     }
+    // Whoever comes would wait for all that a device has been asked for on a hint: a step at a
+    // time.
+    bool hints = b->n_seqs == 1 && in->in_step[0] && in->in_step[0] == in->silent;
+    bool over = b->n_logits > 0 || hints || !in->forward.backend->ops->logits_read;
+    if (rc == 0 && hints) rc = forward_wait(&in->forward);
     int done = forward_done(&in->forward);
     if (rc == 0) rc = done;
     if (rc < 0)
@@ -331,7 +337,7 @@ bool instance_step(struct instance *in) {
     if (b->load && tiers_collect(&in->tiers, false, now) < 0)
         atomic_store(&in->load.device_lost, true);
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
-    note_prefill(in, start, now, rc < 0);
+    note_prefill(in, start, now, over, rc < 0);
     int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
     atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
                           memory_order_relaxed);

@@ -57,7 +57,7 @@ static void test_not_the_next_turns(void **state) {
     while (engine_poll(e, &ev) == 1) continue;
     assert_int_equal(ev.kind, ENGINE_DONE);
     assert_true(e->instance.tiers.with_step); // the copies are not over
-    beside.looks = 0; // seen to be over behind its first step of several
+    beside.looks = 0;                         // seen to be over behind its first step of several
     t = later(e, log, NEW);
     run_turn(e, &t, &out);
     assert_int_equal(out.source, CACHE_KEPT);
@@ -169,7 +169,27 @@ static void test_prompts_in_chunks(void **state) {
     engine_close(e);
 }
 
-// Nor what a prompt takes whose first chunk had copies beside it.
+// On a hint the device is never asked for more than one step, which is bounded by what it takes:
+// whoever comes would wait for it. And it says how fast prompts are where nothing else has.
+static void test_hints_one_by_one(void **state) {
+    if (on_gpu()) skip();
+    int32_t log[OLD];
+    struct engine *e = opened_ahead();
+    seed = 55;
+    random_log(e, log, OLD);
+    struct engine_turn t = turn_for(e, 1, log, OLD, 0, 4);
+    engine_sequence_prepare(e, &t);
+    assert_null(t.ids);
+    for (int i = 0; i < 3; i++) {
+        assert_true(engine_round(e));
+        assert_non_null(e->instance.silent);
+        assert_true(busy_until > 1000 && busy_until <= time_of.mono);
+        rate_is_the_devices(e);
+    }
+    engine_close(e);
+}
+
+// Nobody knows what a prompt takes whose first chunk had copies beside it.
 static void test_chunks_behind_copies(void **state) {
     if (on_gpu()) skip();
     int32_t log[OLD + NEW];
@@ -191,9 +211,8 @@ static void test_chunks_behind_copies(void **state) {
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_the_next_turns),
-        cmocka_unit_test(test_not_before_it_came),
-        cmocka_unit_test(test_prompts_in_chunks),
+        cmocka_unit_test(test_not_the_next_turns),   cmocka_unit_test(test_not_before_it_came),
+        cmocka_unit_test(test_prompts_in_chunks),    cmocka_unit_test(test_hints_one_by_one),
         cmocka_unit_test(test_chunks_behind_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
