@@ -156,6 +156,10 @@ test(`versions of a message stand at the message, versions of its answer at the 
   const page = await openPage(t, server, { context, hash: `#s=${id}` });
   const title = () => page.locator('h1.title').innerText();
   const shown = async () => [await page.locator('.user .versions-at [aria-hidden]').allInnerTexts(), await page.locator('.assistant .versions-at [aria-hidden]').allInnerTexts()];
+  const shows = async (want) => {
+    await versions(page, ...want.flat());
+    assert.deepEqual(await shown(), want);
+  };
   const edit = async (text, ...turns) => {
     await button(page, 'edit').click();
     await page.fill('.editor-text', text);
@@ -165,24 +169,24 @@ test(`versions of a message stand at the message, versions of its answer at the 
   await tell(page, 'Tell me about foxes.');
   assert.equal(await title(), 'Tell me about foxes.');
   await edit('Tell me about owls.', 1);
-  assert.deepEqual(await shown(), [['2/2'], []]); // another message, no other answer to it
+  await shows([['2/2'], []]); // another message, no other answer to it
   await page.waitForFunction(() => document.querySelector('h1.title').textContent === 'Tell me about owls.');
   await button(page, 'regenerate').click();
   await path(page, 2);
-  assert.deepEqual(await shown(), [['2/2'], ['2/2']]);
+  await shows([['2/2'], ['2/2']]);
   await edit('Tell me about bees.', 3);
-  assert.deepEqual(await shown(), [['3/3'], []]);
+  await shows([['3/3'], []]);
   await wording(page, 'Previous', 3).click();
   await path(page, 2); // the newest answer to it
-  assert.deepEqual(await shown(), [['2/3'], ['2/2']]);
+  await shows([['2/3'], ['2/2']]);
   await version(page, 'Previous', 2).click();
   await path(page, 1);
   assert.deepEqual(await messages(page), ['Tell me about owls.']);
-  assert.deepEqual(await shown(), [['2/3'], ['1/2']]);
+  await shows([['2/3'], ['1/2']]);
   await wording(page, 'Previous', 1).click();
   await path(page, 0);
   assert.deepEqual(await messages(page), ['Tell me about foxes.']);
-  assert.deepEqual(await shown(), [['1/3'], []]);
+  await shows([['1/3'], []]);
   assert.match(await page.locator('#announcer').innerText(), /wording 1 of 3/);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   for (const box of await Promise.all((await page.locator('.user .versions button').all()).map((one) => one.boundingBox())))
