@@ -506,6 +506,19 @@ static void test_from_a_file(void **state) {
     }
 }
 
+// run_turn, but a sequence that was released while its file was being written may still be told of.
+static void run_beside_a_file(struct engine *e, struct engine_turn *t) {
+    struct engine_event ev;
+    memset(&out, 0, sizeof out);
+    submit(e, t);
+    for (int rounds = 0; !out.done; rounds++) {
+        assert_true(rounds < 10 * MAX_LOG);
+        assert_true(engine_round(e));
+        while (engine_poll(e, &ev) == 1)
+            if (ev.sequence == t->sequence) outcome_take(&out, &ev);
+    }
+}
+
 // Its file was done while its turn waited, and the turn did not want it after all: it leaves host
 // memory, which is only the way to the file, without anybody's asking again.
 static void test_filed_while_its_turn_waited(void **state) {
@@ -527,7 +540,7 @@ static void test_filed_while_its_turn_waited(void **state) {
         struct engine_turn t = turn_for(e, id, log, OLD, 0, 4);
         t.score_only = true;
         t.lasting_id = name;
-        run_turn(e, &t, &out);
+        run_beside_a_file(e, &t);
         struct sequence *s = e->instance.sequences;
         engine_sequence_park(e, id);
         while (!s->writing) {
@@ -551,11 +564,14 @@ static void test_filed_while_its_turn_waited(void **state) {
         copying.waited_for = false;
         if (!came) engine_sequence_release(e, id);
         struct engine_event ev = {.kind = ENGINE_DONE};
-        for (int i = 0; ev.kind != ENGINE_RELEASED && i < 1000; i++) {
+        bool gone = false;
+        for (int i = 0; (!gone || e->instance.tiers.n_images > 0) && i < 10000; i++) {
+            if (i > 100) usleep(1000); // a released one's file is still being written from there
             assert_true(engine_round(e));
-            while (ev.kind != ENGINE_RELEASED && engine_poll(e, &ev) == 1) continue;
+            while (engine_poll(e, &ev) == 1)
+                gone |= ev.sequence == id && ev.kind == ENGINE_RELEASED;
         }
-        assert_int_equal(ev.kind, ENGINE_RELEASED);
+        assert_true(gone);
         assert_int_equal(e->instance.tiers.n_images, 0);
     }
     assert_true(came);
