@@ -15,6 +15,8 @@
 #include <stdint.h>
 // cmocka.h needs the four above.
 #include <cmocka.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -470,4 +472,15 @@ static void fx_expect_error(const char *code) {
 }
 static struct session *fx_session(const char *id) {
     return service_find(fx.ss, id);
+}
+
+// No file of this process may grow past what the log has now: to SQLite the disk is full.
+static inline void fx_disk_full(bool full) {
+    char wal[300];
+    struct stat st;
+    snprintf(wal, sizeof wal, "%s-wal", fx.path);
+    assert_int_equal(stat(wal, &st), 0);
+    struct rlimit limit = {full ? (rlim_t)st.st_size : RLIM_INFINITY, RLIM_INFINITY};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }

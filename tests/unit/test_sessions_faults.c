@@ -3,20 +3,7 @@
 #include "tests/unit/sessions_fixture.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-
-// No file of this process may grow past what the log has now: to SQLite the disk is full.
-static void disk_full(bool full) {
-    char wal[300];
-    struct stat st;
-    snprintf(wal, sizeof wal, "%s-wal", fx.path);
-    assert_int_equal(stat(wal, &st), 0);
-    struct rlimit limit = {full ? (rlim_t)st.st_size : RLIM_INFINITY, RLIM_INFINITY};
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
 
 // Everything of 4 KiB or more would fit into the log's pages that exist already: keep it from being
 // used again.
@@ -24,7 +11,7 @@ static void setup_full_disk(void) {
     fx_setup_file();
     fx_open_session(1, "s");
     fx_turn(1, "s", "before");
-    disk_full(true);
+    fx_disk_full(true);
 }
 
 static void opening_on_a_full_disk_leaves_nothing(void **state) {
@@ -36,7 +23,7 @@ static void opening_on_a_full_disk_leaves_nothing(void **state) {
     assert_false(sessions_store_ok(fx.ss, &reason));
     assert_true(reason[0]);
     assert_int_equal(fx_follower(2, "t")->n_events, 0);
-    disk_full(false);
+    fx_disk_full(false);
     fx_open_session(2, "t");
     assert_int_equal(fx_follower(2, "t")->count[EVENT_OPENED], 1);
     assert_true(sessions_store_ok(fx.ss, &reason));
@@ -58,7 +45,7 @@ static void a_turn_on_a_full_disk_is_taken_back(void **state) {
     fx_run(); // the engine gives its turn up
     assert_int_equal(fx_get(1, "s")->n_turns, 1);
     assert_int_equal(f->last, last);
-    disk_full(false);
+    fx_disk_full(false);
     fx_start_with(1, "s", "kept", NULL, false, "r"); // the same request is a new one
     fx_run();
     assert_int_equal(fx_answer_to("r")->turn, 1);
@@ -77,7 +64,7 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     fx_start_with(1, "s", "long", "{\"max_tokens\":60}", false, NULL);
     fx_settle();
     for (int i = 0; i < 5; i++) fx_step();
-    disk_full(true);
+    fx_disk_full(true);
     struct follower *f = fx_follower(1, "s");
     for (int i = 0; i < 60; i++) {
         clock_fake_advance(&fx.clock, 10000);
@@ -106,7 +93,7 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     assert_string_equal(fx_answer_to("close")->code, "store_failed");
     fx_run();
     assert_int_equal(fx_session("s")->n_turns, 1);
-    disk_full(false);
+    fx_disk_full(false);
     fx_advance(2000001); // nobody asks: it tries again by itself, whenever the next attempt is due
     assert_true(f->turns[0].done);
     assert_true(sessions_store_ok(fx.ss, NULL));
@@ -127,7 +114,7 @@ static void what_is_refused_between_facts_leaves_no_gap(void **state) {
     fx_start_with(1, "s", "long", "{\"max_tokens\":30}", false, NULL);
     fx_settle();
     for (int i = 0; i < 5; i++) fx_step();
-    disk_full(true);
+    fx_disk_full(true);
     struct sessions_request r = fx_request(1, "u");
     sessions_update(fx.ss, &r, "s", "Other", NULL, -1); // takes a number; the save is on its way
     fake_step();
@@ -136,7 +123,7 @@ static void what_is_refused_between_facts_leaves_no_gap(void **state) {
     struct follower *f = fx_follower(1, "s");
     assert_string_equal(fx_answer_to("u")->code, "store_failed");
     assert_string_equal(fx_answer_to("q")->code, "store_failed");
-    disk_full(false);
+    fx_disk_full(false);
     fx_run();
     fx_advance(6000000);
     assert_true(f->turns[0].done);
@@ -152,7 +139,7 @@ static void a_delete_that_fails_can_be_asked_again(void **state) {
     fx_close(1, "s", true);
     assert_string_equal(fx_answer_to("close")->code, "store_failed");
     assert_int_equal(fx_get(1, "s")->n_turns, 1);
-    disk_full(false);
+    fx_disk_full(false);
     fx_advance(2100000); // the probe finds that the disk works
     assert_true(sessions_store_ok(fx.ss, NULL));
     fx_close(1, "s", true);

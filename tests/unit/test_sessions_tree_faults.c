@@ -3,8 +3,6 @@
 #include "sessions/backup.h"
 #include "sessions/store_db.h"
 #include "tests/unit/tree_fixture.h"
-#include <signal.h>
-#include <sys/resource.h>
 
 // --- crashes -----------------------------------------------------------------
 
@@ -90,16 +88,6 @@ static void a_crash_at_any_step_leaves_a_whole_tree(void **state) {
 
 // --- a disk that refuses -----------------------------------------------------
 
-static void disk_full(bool full) {
-    char wal[300];
-    struct stat st;
-    snprintf(wal, sizeof wal, "%s-wal", fx.path);
-    assert_int_equal(stat(wal, &st), 0);
-    struct rlimit limit = {full ? (rlim_t)st.st_size : RLIM_INFINITY, RLIM_INFINITY};
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
-
 static void what_the_disk_refuses_has_not_happened(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -112,7 +100,7 @@ static void what_the_disk_refuses_has_not_happened(void **state) {
     memcpy(log, s->log, n_log * sizeof *log);
     const struct follower *f = fx_follower(1, "s");
     int64_t last = f->last;
-    disk_full(true);
+    fx_disk_full(true);
     rewind_to(1, "s", 1, false, "w1"); // all of it in one save, and taken back as one
     rewind_to(1, "s", 1, false, "w1 too");
     rewind_to(1, "s", TURN_NONE, false, "w2");
@@ -133,7 +121,7 @@ static void what_the_disk_refuses_has_not_happened(void **state) {
     assert_memory_equal(s->log, log, n_log * sizeof *log);
     assert_null(fx_session("t"));
     check_tree("s");
-    disk_full(false);
+    fx_disk_full(false);
     say_after("s", 0, "taken", "edit");
     fx_run();
     assert_int_equal(fx_answer_to("edit")->kind, ANSWER_ACCEPTED);
