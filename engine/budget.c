@@ -35,8 +35,7 @@ int64_t budget_least_cache(const struct budget *b) {
     return least_cache(b, b->prefill_chunk_tokens);
 }
 
-// --- sentences
-// ------------------------------------------------------------------------------------------------
+// --- sentences -----------------------------------------------------------------------------------
 
 struct size {
     char text[24];

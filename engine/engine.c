@@ -71,8 +71,7 @@ static int options_check(const struct engine_options *o, struct err *err) {
     return 0;
 }
 
-// --- model and text
-// ------------------------------------------------------------------------------------------
+// --- model and text ------------------------------------------------------------------------------
 
 static int open_text(struct engine *e, const struct engine_options *o, struct err *err) {
     struct err why = {0};
@@ -108,8 +107,7 @@ static void collect_eos(struct engine *e) {
     if (!known) e->eos_ids[e->n_eos++] = end;
 }
 
-// --- sizes
-// ---------------------------------------------------------------------------------------------------
+// --- sizes ---------------------------------------------------------------------------------------
 
 // Memory that could be had without swapping; 0 where the system does not say.
 static int64_t available_bytes(void) {
@@ -236,8 +234,7 @@ static int size_cache(struct engine *e, const struct engine_options *o, struct i
     return 0;
 }
 
-// --- info
-// ----------------------------------------------------------------------------------------------------
+// --- info ----------------------------------------------------------------------------------------
 
 static struct sampling_params suggested(const struct model_config *mc) {
     struct sampling_params p;
@@ -285,8 +282,7 @@ const struct engine_info *engine_info(const struct engine *e) {
     return &e->info;
 }
 
-// --- opening
-// -------------------------------------------------------------------------------------------------
+// --- opening -------------------------------------------------------------------------------------
 
 // What a cache's bytes depend on beside the log and the window. Threads do not count: they share
 // out the work, and change no bit of it.
@@ -472,8 +468,7 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
     return 0;
 }
 
-// --- closing
-// -------------------------------------------------------------------------------------------------
+// --- closing -------------------------------------------------------------------------------------
 
 void engine_stop(struct engine *e) {
     if (e->stopped) return;

@@ -89,8 +89,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     const char *model_name; // the folder's last part
     const char *family;
     const char *fingerprint; // equal models give equal strings
-    const char
-        *chat_template; // name of the form, or NULL: chat turns are refused with template_error
+    // name of the form, or NULL: chat turns are refused with template_error
+    const char *chat_template;
     const char *template_error;
     const char *tokenizer; // NULL: text turns are refused, ids only
     const char *backend;   // "cpu: AVX-512, 2 threads"
@@ -111,8 +111,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
 };
 const struct engine_info *engine_info(const struct engine *e);
 
-// --- turns
-// ------------------------------------------------------------------------------------------------
+// --- turns ---------------------------------------------------------------------------------------
 
 struct engine_turn {
     uint64_t sequence; // the owner's number for the session, never 0; the cache is kept under it
@@ -120,8 +119,8 @@ struct engine_turn {
     int32_t *ids;  // the whole log, its new input at the end; taken (free()d by the engine) when
                    // submit returns 0
     int64_t n_ids; // >= 1
-    int64_t
-        n_input; // how many at the end are new in this turn (for usage; 0 continues without input)
+    // how many at the end are new in this turn (for usage; 0 continues without input)
+    int64_t n_input;
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
     int64_t session_len;          // the log never grows past it
     struct sampling_params sampling;
@@ -218,12 +217,12 @@ enum engine_finish {
     FINISH_ERROR,
     FINISH_SHUTDOWN
 };
-const char *engine_finish_name(
-    enum engine_finish f); // "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
+// "eos", "stop", "length", "cancelled", "deadline", "error", "shutdown"
+const char *engine_finish_name(enum engine_finish f);
 // NONE: a first turn. HOST: copied back from host memory. SNAPSHOT: read from a file.
 enum engine_cache_source { CACHE_NONE, CACHE_KEPT, CACHE_RECOMPUTED, CACHE_HOST, CACHE_SNAPSHOT };
-const char *engine_cache_source_name(
-    enum engine_cache_source s); // "none", "kept", "recomputed", "host", "snapshot"
+// "none", "kept", "recomputed", "host", "snapshot"
+const char *engine_cache_source_name(enum engine_cache_source s);
 enum engine_release { RELEASE_ASKED, RELEASE_PRESSURE };
 
 #define ENGINE_EVENT_TEXT 232
@@ -248,8 +247,8 @@ struct engine_event {
     // ENGINE_STARTED, PROGRESS
     int64_t n_cached, n_done,
         n_total; // tokens of the log in the cache; computed so far; to compute
-    int64_t
-        n_shared; // of n_cached, those that other sequences of the group had and this one had not
+    // of n_cached, those that other sequences of the group had and this one had not
+    int64_t n_shared;
     enum engine_cache_source source; // of the rest: the sequence's own
     // ENGINE_DONE
     enum engine_finish finish;
@@ -289,8 +288,7 @@ void engine_load(const struct engine *e, struct engine_load *out);
 // sleeping and being woken would not. Any thread.
 bool engine_token_is_near(const struct engine *e);
 
-// --- text (any thread)
-// --------------------------------------------------------------------------------------
+// --- text (any thread) ---------------------------------------------------------------------------
 
 struct engine_message {
     const char *role, *content;

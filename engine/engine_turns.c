@@ -31,8 +31,7 @@ const char *engine_cache_source_name(enum engine_cache_source s) {
     return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
 }
 
-// --- what the owner has going on
-// --------------------------------------------------------------------------------
+// --- what the owner has going on -----------------------------------------------------------------
 
 static struct owned *find(struct engine *e, uint64_t sequence) {
     struct owned *w;
@@ -108,8 +107,7 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     }
 }
 
-// --- submit
-// -----------------------------------------------------------------------------------------------------
+// --- submit --------------------------------------------------------------------------------------
 
 static int check_log(const struct engine *e, const struct engine_turn *t, struct err *err) {
     if (!t->ids || t->n_ids < 1)
@@ -225,8 +223,7 @@ int64_t engine_retry_us(struct engine *e) {
     return turnover_promise(&e->turnover, clock_mono_us(e->clock), n_places(e));
 }
 
-// --- cancel, release, events
-// --------------------------------------------------------------------------------------
+// --- cancel, release, events ---------------------------------------------------------------------
 
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     struct owned *w = find(e, sequence);
@@ -297,8 +294,7 @@ int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n
     return rc;
 }
 
-// --- snapshots
-// --------------------------------------------------------------------------------------------------
+// --- snapshots -----------------------------------------------------------------------------------
 
 static int send_forget(struct engine *e, uint64_t sequence, struct hash128 name) {
     struct command c = {.kind = COMMAND_FORGET, .sequence = sequence, .name = name};

@@ -245,8 +245,7 @@ bool kv_ring_sound(const struct kv_ring *r) {
     return left == 0;
 }
 
-// --- equal blocks
-// --------------------------------------------------------------------------------------------------
+// --- equal blocks --------------------------------------------------------------------------------
 
 static int32_t find_equal(const struct kv_ring *r, struct hash128 name) {
     int32_t block = kv_names_find(&r->pool->names, name);

@@ -12,9 +12,9 @@ struct kv_ring {
     int32_t *blocks;   // = map.blocks
     uint64_t tag;      // its blocks' (pool.h); 0 unless set between init and the first extend
     int32_t memory_len, sink_len;
-    int64_t
-        n_tokens;   // positions [0, n_tokens) have been written (those the window passed are gone)
-    int32_t n_held; // blocks held now
+    // positions [0, n_tokens) have been written (those the window passed are gone)
+    int64_t n_tokens;
+    int32_t n_held;     // blocks held now
     int64_t first_lost; // smallest position at or past the sinks that is still held; where the
                         // window has never moved: sink blocks' end
 };

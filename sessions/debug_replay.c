@@ -23,9 +23,9 @@ struct replaying {
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
     bool told;    // ANSWER_REPLAYING has been said
-    bool
-        stopped; // nobody waits for it any more; the engine's last event, or what was read, ends it
-    int64_t key; // of its session
+    // nobody waits for it any more; the engine's last event, or what was read, ends it
+    bool stopped;
+    int64_t key;   // of its session
     int64_t *path; // (n_path) the turns to be read, the one that is run last; n_read have been
     size_t n_path, n_read;
     struct session_record shape; // of its session: the window alone

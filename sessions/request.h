@@ -41,6 +41,6 @@ struct request {
     struct request *next;
 };
 
-struct request *request_copy(
-    const struct request *r); // owns copies of all it points to; NULL: no memory
+// owns copies of all it points to; NULL: no memory
+struct request *request_copy(const struct request *r);
 void request_free(struct request *r);

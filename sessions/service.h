@@ -161,8 +161,8 @@ void run_turn_start(struct session *s, const struct request *r);
 void run_turn_cancel(struct session *s, int64_t turn);
 void run_prepare(struct session *s); // a turn of this cold session is likely to come
 void run_next(struct session *s);    // starts the next queued turn if it can
-void run_interrupt(
-    struct session *s); // at the service's end: whatever runs or waits ends as interrupted
+// at the service's end: whatever runs or waits ends as interrupted
+void run_interrupt(struct session *s);
 void run_engine_event(struct sessions *ss, const struct engine_event *e);
 
 // input.c: all return 0, or E_* with a sentence for the client.

@@ -71,8 +71,8 @@ struct session {
     int64_t running;  // index of the turn that the log is growing by, -1
     int64_t n_queued; // turns behind it (the last ones)
 
-    uint64_t
-        engine_turn; // the engine works on this turn of ours (perhaps one taken back), 0: on none
+    // the engine works on this turn of ours (perhaps one taken back), 0: on none
+    uint64_t engine_turn;
     int64_t cached_tokens; // on the device
     int64_t prepared_us;   // when the engine was last told that a turn may come; 0: never
     bool parked;           // what there is of the cache is in host memory
@@ -108,8 +108,8 @@ struct session {
     bool title_dirty;
     int64_t dirty_from;      // turns before this one need no save
     struct pending *pending; // uncommitted requests, in order
-    struct pending
-        *told; // committed ones whose answer is the event that their client has yet to take
+    // committed ones whose answer is the event that their client has yet to take
+    struct pending *told;
 
     struct attachment *attachments;
     bool touched,

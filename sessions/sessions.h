@@ -44,8 +44,8 @@ struct sessions_options {
     int64_t commit_interval_us;    // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
     bool run_ahead; // the store's thread asks for thread_run_ahead
-    struct sampling_params
-        sampling;              // server's defaults with the model's suggestions already applied
+    // server's defaults with the model's suggestions already applied
+    struct sampling_params sampling;
     const char *build;         // this program's version and build, for the record; NULL: "unknown"
     const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;

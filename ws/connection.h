@@ -20,8 +20,8 @@ void connection_gate_readable(struct connection *c); // the first frame's bytes 
 // From the session service.
 void connection_answer(struct connection *c, const struct session_answer *a);
 void connection_ready(struct connection *c, struct session *s);
-void connection_push(
-    struct connection *c); // after sessions_poll, once for each that server_push_later took
+// after sessions_poll, once for each that server_push_later took
+void connection_push(struct connection *c);
 void connection_progress(struct connection *c, struct session *s, int64_t turn, int64_t done,
                          int64_t total);
 void connection_stalled(struct connection *c, struct session *s, const char *reason);

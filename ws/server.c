@@ -20,7 +20,7 @@
 
 #define TX_KEEP_BYTES 65536
 #define NOTSENT_BYTES                                                                              \
-    32768 // unsent bytes in the kernel above which a socket is not writable: a slow reader's
+    32768 // unsent bytes in the kernel above which a socket is not writable: a slow reader's      \
           // events wait as a cursor, not as megabytes of socket buffer
 #define AWAKE_US 300     // without a token, though the next one is near
 #define CLOSE_SECONDS 3  // for close handshakes at the end

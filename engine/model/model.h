@@ -12,8 +12,8 @@ struct norm_weights {     // device f32; NULL where the family has none
 
 struct layer_weights {
     struct norm_weights attn_norm, ffn_norm;
-    struct weight
-        qkv; // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank
+    // ((heads + 2 kv_heads) * head_dim, width): q rows, k rows, v rows of this rank
+    struct weight qkv;
     float *qkv_bias;        // (rows) or NULL
     float *q_norm, *k_norm; // (head_dim) or NULL
     struct weight o;        // (width, heads * head_dim)

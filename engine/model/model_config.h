@@ -65,8 +65,8 @@ struct model_config {
     bool qk_norm;    // RMS norm of each q and k head (Qwen3)
 
     enum position_kind positions;
-    int32_t
-        position_offset; // added to the index in the log before the table look-up (OPT, XGLM: 2)
+    // added to the index in the log before the table look-up (OPT, XGLM: 2)
+    int32_t position_offset;
     enum rope_style rope_style;
     int32_t rot_dim; // rotated width of a head
     float inv_freq[MODEL_MAX_ROT /
@@ -80,8 +80,8 @@ struct model_config {
     bool shared_norm;       // with parallel_residual: n2 is n1 (GPT-J)
     bool normed_residual;   // pre-norm: what is added to is the normed stream (a variant of BLOOM)
     float embed_scale;
-    int32_t
-        embed_width; // width of the embedding; differs from width where it is projected (OPT-350m)
+    // width of the embedding; differs from width where it is projected (OPT-350m)
+    int32_t embed_width;
     bool tied_head;
     float attention_scale; // on q.k
     bool scale_by_layer;   // layer n (from 0) has a 1 / (n + 1) of it (a variant of GPT-2)

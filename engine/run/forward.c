@@ -8,8 +8,7 @@
 
 #include <stdlib.h>
 
-// --- workspace
-// ---------------------------------------------------------------------------------------------
+// --- workspace -----------------------------------------------------------------------------------
 
 struct carve { // walks over the arena; with a NULL base it only adds up
     char *base;
@@ -114,8 +113,7 @@ void forward_release(struct forward *f) {
     *f = (struct forward){0};
 }
 
-// --- parts
-// -------------------------------------------------------------------------------------------------
+// --- parts ---------------------------------------------------------------------------------------
 
 static int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x, int32_t n,
                 int32_t width) {
@@ -289,8 +287,7 @@ static int feed_forward(struct forward *f, enum linear_mode mode, void *x, struc
     return down(f, mode, x, n, layer);
 }
 
-// --- layers
-// ------------------------------------------------------------------------------------------------
+// --- layers --------------------------------------------------------------------------------------
 
 struct stream { // the residual stream as it stands
     void *x;    // (n, width)
@@ -371,8 +368,7 @@ static int layer_run(struct forward *f, const struct batch *b, int32_t layer, bo
     return mc->parallel_residual ? finish_parallel(f, layer, s) : finish_serial(f, layer, s);
 }
 
-// --- a step
-// ------------------------------------------------------------------------------------------------
+// --- a step --------------------------------------------------------------------------------------
 
 // Logits of n wanted rows into f->logits.
 static int head(struct forward *f, struct input in, int32_t n) {

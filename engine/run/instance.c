@@ -155,8 +155,7 @@ void instance_release(struct instance *in) {
     *in = (struct instance){0};
 }
 
-// --- the loop
-// ----------------------------------------------------------------------------------------------
+// --- the loop ------------------------------------------------------------------------------------
 
 static int64_t wait_time(const struct instance *in, int64_t timeout_us) {
     if (in->next_deadline_us == INT64_MAX) return timeout_us;

@@ -34,8 +34,7 @@ void instance_unparked(struct instance *in, struct sequence *s) {
     s->parked = s->leaving = false;
 }
 
-// --- leaving
-// ------------------------------------------------------------------------------------------------
+// --- leaving -------------------------------------------------------------------------------------
 
 void instance_give_up(struct instance *in, struct sequence *s, enum engine_release why) {
     int32_t blocks = s->ring.n_held;
@@ -99,8 +98,7 @@ int instance_host_room(struct instance *in, struct sequence *s) {
     return !instance_only_hinted(s) && make_room(in, s, true) == ROOM_MADE ? 0 : E_NOMEM;
 }
 
-// --- copies
-// -------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------
 
 // The image is about what the ring holds now: what the last turn changed is cut off.
 static int image_begin(struct instance *in, struct sequence *s) {
@@ -148,8 +146,7 @@ static int save_some(struct instance *in, struct sequence *s, int32_t most, int6
     return rc;
 }
 
-// --- whose turn it is
-// ---------------------------------------------------------------------------------------------
+// --- whose turn it is ----------------------------------------------------------------------------
 
 // Blocks that running turns will want in their next steps.
 static int64_t wanted_soon(const struct instance *in) {

@@ -37,8 +37,7 @@ static void resume_end(struct instance *in, struct resume *r) {
     resume_free(r);
 }
 
-// --- what is cheapest
-// ------------------------------------------------------------------------------------------------
+// --- what is cheapest ----------------------------------------------------------------------------
 
 bool instance_file_is_dear(struct instance *in, double bytes, int64_t tokens) {
     const struct tiers *t = &in->tiers;
@@ -278,8 +277,7 @@ static void succeeded(struct instance *in, struct resume *r) {
     turn_on(in, s, n, source, began);
 }
 
-// --- with the turn's first step
-// -----------------------------------------------------------------------------------------------
+// --- with the turn's first step ------------------------------------------------------------------
 
 // Whether what is missing comes with the turn's first step; slice: what others may be held up.
 static bool comes_with_step(const struct instance *in, const struct resume *r, int64_t slice) {
@@ -318,8 +316,7 @@ void instance_resume_stepped(struct instance *in) {
     sequence_name_all(s, s->turn->spec.ids);
 }
 
-// --- from a file
-// -----------------------------------------------------------------------------------------------------
+// --- from a file ---------------------------------------------------------------------------------
 
 static void refused(struct instance *in, struct resume *r, const struct snapshot_job *j,
                     const char *reason, const char *why) {
@@ -474,8 +471,7 @@ void instance_resume_read(struct instance *in, struct snapshot_job *j) {
     failed(in, r);
 }
 
-// --- going on
-// -----------------------------------------------------------------------------------------------------
+// --- going on ------------------------------------------------------------------------------------
 
 // 1: it has its blocks; 0: not yet; negative: it cannot have them.
 static int take_blocks(struct instance *in, struct resume *r) {

@@ -11,8 +11,7 @@
 #define MARK_IN_LOG 0x80000000u
 #define MARK_COUNT 0x7fffffffu
 
-// --- scratch and history
-// --------------------------------------------------------------------------------
+// --- scratch and history -------------------------------------------------------------------------
 
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err) {
     size_t n = (size_t)n_vocab;
@@ -108,8 +107,7 @@ void sampler_accept(struct sampler *s, int32_t id) {
     mark(s, id, MARK_IN_LOG | (count < MARK_COUNT ? count + 1 : count));
 }
 
-// --- adjusted logits
-// ------------------------------------------------------------------------------------
+// --- adjusted logits -----------------------------------------------------------------------------
 
 static void apply_penalties(const struct sampler *s, float *x) {
     const struct sampling_params *p = s->params;
@@ -184,8 +182,7 @@ static int check_max(const struct sampler *s, float max, struct err *err) {
     return 0;
 }
 
-// --- one draw
-// -------------------------------------------------------------------------------------------
+// --- one draw ------------------------------------------------------------------------------------
 
 static bool is_greedy(const struct sampling_params *p) {
     return p->temperature == 0 || p->top_k == 1;

@@ -20,8 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// --- scratch: one for each thread that draws
-// ----------------------------------------------------------------
+// --- scratch: one for each thread that draws -----------------------------------------------------
 
 enum { SAMPLER_BUCKETS = 2048 }; // see nucleus.h
 
@@ -36,8 +35,7 @@ struct sampler_work {
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err); // E_NOMEM
 void sampler_work_release(struct sampler_work *w); // of a zeroed or released one: nothing
 
-// --- history: one for each sequence that runs
-// -----------------------------------------------------------------
+// --- history: one for each sequence that runs ----------------------------------------------------
 
 struct sampler {
     const struct sampling_params *params; // borrowed from sampler_begin on
@@ -70,15 +68,14 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
 // <= id < n_vocab.
 void sampler_accept(struct sampler *s, int32_t id);
 
-// --- one draw
-// ---------------------------------------------------------------------------------------------------
+// --- one draw ------------------------------------------------------------------------------------
 
 struct sampled {
     int32_t id;
     float logprob;          // of id: the model's own, log-softmax of the logits as given
     int32_t n_alternatives; // params->top_logprobs, or as many tokens as have a probability above 0
-    struct engine_alternative
-        alternatives[SAMPLING_MAX_TOP_LOGPROBS]; // the model's own best, best first
+    // the model's own best, best first
+    struct engine_alternative alternatives[SAMPLING_MAX_TOP_LOGPROBS];
 };
 
 // logits (n_vocab) f32 in host memory, not changed. position: of the token to be drawn, its index

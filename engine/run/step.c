@@ -86,8 +86,7 @@ static void build(struct instance *in) {
     plan_draws(in);
 }
 
-// --- what a step yields
-// ------------------------------------------------------------------------------------------
+// --- what a step yields --------------------------------------------------------------------------
 
 static bool ends_turn(const struct instance *in, const struct turn *t, int32_t id) {
     if (t->spec.sampling.ignore_eos) return false;
@@ -136,8 +135,7 @@ static bool accept(struct instance *in, struct turn *t, const struct sampled *s,
     return true;
 }
 
-// --- telling, later
-// ------------------------------------------------------------------------------------------------
+// --- telling, later ------------------------------------------------------------------------------
 
 // Where the device draws, the next step can be under way before anybody is told of this one's
 // tokens: turning them into text and pushing events takes the host about as long for a few dozen

@@ -49,8 +49,7 @@ void *tiers_host(const struct tiers *t, int32_t host_block) {
     return t->memory + (size_t)host_block * t->store->block_bytes;
 }
 
-// --- images
-// ------------------------------------------------------------------------------------------------
+// --- images --------------------------------------------------------------------------------------
 
 static void listed(struct tiers *t, struct sequence *s) {
     DL_APPEND2(t->images, s, image_prev, image_next);
@@ -99,8 +98,7 @@ void tiers_drop(struct tiers *t, struct sequence *s) {
     s->n_filed = 0;
 }
 
-// --- copies
-// ------------------------------------------------------------------------------------------------
+// --- copies --------------------------------------------------------------------------------------
 
 static int begin(struct tiers *t, struct sequence *s, bool load, int64_t now_us) {
     void *host[TIER_BATCH];

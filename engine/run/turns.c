@@ -49,8 +49,7 @@ static void go_idle(struct instance *in, struct sequence *s) {
     }
 }
 
-// --- the end of a turn
-// -----------------------------------------------------------------------------------------
+// --- the end of a turn ---------------------------------------------------------------------------
 
 static void count_end(struct instance *in, const struct turn *t, enum engine_finish finish) {
     const struct run_metrics *m = &in->metrics;
@@ -115,8 +114,7 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
     engine_turn_free(t);
 }
 
-// --- commands
-// --------------------------------------------------------------------------------------------------
+// --- commands ------------------------------------------------------------------------------------
 
 static void submit(struct instance *in, struct turn *t) {
     struct sequence *s = find_or_add(in, t->spec.sequence);
@@ -257,8 +255,7 @@ void instance_expire(struct instance *in) {
     }
 }
 
-// --- admission
-// -------------------------------------------------------------------------------------------------
+// --- admission -----------------------------------------------------------------------------------
 
 static struct turn_slot *free_slot(struct instance *in) {
     struct turn_slot *slot = in->slots;

@@ -54,8 +54,7 @@ void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t merged) {
     bpe_add_ranked_merge(b, b->n_merges++, left, right, merged);
 }
 
-// --- short words
-// ------------------------------------------------------------------------------------------
+// --- short words ---------------------------------------------------------------------------------
 
 struct short_pairs {
     uint32_t ranks[SHORT_WORD]; // of the pair that begins at each symbol
@@ -90,8 +89,7 @@ static size_t merge_short(const struct bpe *b, int32_t *ids, size_t n) {
     return n;
 }
 
-// --- long words
-// -------------------------------------------------------------------------------------------
+// --- long words ----------------------------------------------------------------------------------
 
 // A heap of four children to a node: half the levels, and so half the cache misses, of a binary
 // one. Keys are rank << 32 | position: the order of merging. Pairs that have changed since leave
@@ -195,8 +193,7 @@ static int merge_long(const struct bpe *b, const int32_t *ids, size_t len, struc
     return 0;
 }
 
-// --- words
-// ------------------------------------------------------------------------------------------------
+// --- words ---------------------------------------------------------------------------------------
 
 int32_t *bpe_first_symbols(struct bpe_scratch *s, size_t n) {
     if (n <= s->cap_first) return s->first;

@@ -33,8 +33,8 @@ struct bpe_scratch {
     size_t cap_first;
     struct token_list joined;  // and after it, where they are no ids yet
     struct cached_word *cache; // [WORD_CACHE_SIZE] or NULL
-    struct merge_halves
-        *halves; // [n_ids] of each symbol, the pair last seen that would make it. NULL: not kept
+    // [n_ids] of each symbol, the pair last seen that would make it. NULL: not kept
+    struct merge_halves *halves;
 };
 #define NO_HALF (-1)
 struct merge_halves {

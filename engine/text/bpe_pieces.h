@@ -8,8 +8,8 @@
 struct bpe_pieces {
     struct bpe bpe;
     int32_t ascii[128]; // first symbol of each character
-    struct string_table
-        strange;             // characters that are no piece but part of one: symbols from n_ids on
+    // characters that are no piece but part of one: symbols from n_ids on
+    struct string_table strange;
     uint32_t *strange_chars; // [n_strange] their code points
     int32_t n_strange;
     struct buf arena; // of strange

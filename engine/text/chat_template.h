@@ -20,8 +20,8 @@ struct chat_message {
 int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
                        const struct tokenizer *t, struct err *err);
 void chat_template_close(struct chat_template *c);
-const char *chat_template_name(
-    const struct chat_template *c);    // a built-in form's, or the file it came from
+// a built-in form's, or the file it came from
+const char *chat_template_name(const struct chat_template *c);
 const char *chat_template_names(void); // "chatml, llama2, ..." for --help
 // The token that ends an assistant's turn (<|im_end|>, <|eot_id|>, eos ...): the first one that the
 // template puts behind an assistant's words. -1: none.

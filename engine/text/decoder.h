@@ -43,8 +43,8 @@ struct decoder {
     int n_steps;
 };
 void decoder_release(struct decoder *d);
-bool decoder_is_byte_level(
-    const struct decoder *d); // and nothing else: such vocabularies keep their tokens' bytes
+// and nothing else: such vocabularies keep their tokens' bytes
+bool decoder_is_byte_level(const struct decoder *d);
 // The bytes that a token in the midst of a text stands for, where its content is [s, s + len).
 // E_NOMEM.
 int decoder_token_bytes(const struct decoder *d, const char *s, size_t len, struct buf *out,

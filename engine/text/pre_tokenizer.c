@@ -5,8 +5,7 @@
 #include "engine/text/char_class.h"
 #include <string.h>
 
-// --- building
-// ---------------------------------------------------------------------------------------------
+// --- building ------------------------------------------------------------------------------------
 
 struct pre_step *pre_tokenizer_add_step(struct pre_tokenizer *p, enum pre_kind kind,
                                         struct err *err) {
@@ -45,8 +44,7 @@ bool pre_tokenizer_puts_space(const struct pre_tokenizer *p) {
     return false;
 }
 
-// --- one step's cutting
-// -----------------------------------------------------------------------------------
+// --- one step's cutting --------------------------------------------------------------------------
 
 static int run_step(struct pre_run *r, int i, const char *text, size_t len, bool at_start);
 
@@ -247,8 +245,7 @@ static int run_step(struct pre_run *r, int i, const char *text, size_t len, bool
     return release_held(&c);
 }
 
-// --- a run
-// ------------------------------------------------------------------------------------------------
+// --- a run ---------------------------------------------------------------------------------------
 
 int pre_run_init(struct pre_run *r, const struct pre_tokenizer *p, size_t text_len,
                  pre_word_fn word, void *ctx, struct err *err) {

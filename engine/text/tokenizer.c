@@ -117,8 +117,7 @@ int tokenizer_finish(struct tokenizer *t, struct err *err) {
     return has_bytes ? 0 : set_bytes(t, err);
 }
 
-// --- encoding
-// ---------------------------------------------------------------------------------------------
+// --- encoding ------------------------------------------------------------------------------------
 
 // One call's state.
 struct encoding {
@@ -274,8 +273,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
     return rc;
 }
 
-// --- decoding
-// ---------------------------------------------------------------------------------------------
+// --- decoding ------------------------------------------------------------------------------------
 
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                      struct buf *out, struct err *err) {
@@ -301,8 +299,7 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bo
     return rc;
 }
 
-// --- questions
-// --------------------------------------------------------------------------------------------
+// --- questions -----------------------------------------------------------------------------------
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t) {
     return t->vocab.n_ids;

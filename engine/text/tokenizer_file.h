@@ -40,8 +40,8 @@ struct cJSON;
 int tokenizer_read_folder(struct tokenizer *t, const char *model_dir, struct err *err);
 int tokenizer_read_json(struct tokenizer *t, const struct cJSON *root, struct err *err);
 struct model_options { // what the files beside a SentencePiece model say of it
-    const struct cJSON
-        *added; // a list as tokenizer.json's added_tokens, or NULL: the model's own alone
+    // a list as tokenizer.json's added_tokens, or NULL: the model's own alone
+    const struct cJSON *added;
     const char *const
         *special; // contents of further special tokens, in the order in which new ones get ids
     size_t n_special;

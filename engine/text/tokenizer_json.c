@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// --- added tokens
-// -----------------------------------------------------------------------------------------
+// --- added tokens --------------------------------------------------------------------------------
 
 static int read_added_token(struct tokenizer *t, const cJSON *json, struct err *err) {
     static const char *const keys[] = {"id",     "content", "single_word", "lstrip",
@@ -58,8 +57,7 @@ int tokenizer_read_added(struct tokenizer *t, const cJSON *list, struct err *err
     return 0;
 }
 
-// --- vocabulary and merges
-// --------------------------------------------------------------------------------
+// --- vocabulary and merges -----------------------------------------------------------------------
 
 struct id_range {
     int32_t highest;
@@ -302,8 +300,7 @@ static int read_model(struct tokenizer *t, const cJSON *root, bool byte_level, s
     return tokenizer_read_added(t, added, err);
 }
 
-// --- the other parts
-// --------------------------------------------------------------------------------------
+// --- the other parts -----------------------------------------------------------------------------
 
 // Post-processors add bos and eos and move offsets; encoding here does neither, so knowing their
 // names is enough.

@@ -76,8 +76,7 @@ static void run_tile(void *ctx, int index, int worker) {
     j->cpu->kernels->attention_tile(&j->task, &tile, j->cpu->scratch[worker].data);
 }
 
-// --- a tile's splits in parallel
-// --------------------------------------------------------------------------
+// --- a tile's splits in parallel -----------------------------------------------------------------
 static struct attention_state slot(const struct attention_job *j, int index) {
     int32_t head_dim = j->task.kv->head_dim;
     float *at = (float *)j->cpu->shared.data + (size_t)index * state_floats(head_dim);

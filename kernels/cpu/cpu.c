@@ -13,8 +13,7 @@
 #include <cpuid.h>
 #endif
 
-// --- memory
-// -----------------------------------------------------------------------------------------------
+// --- memory --------------------------------------------------------------------------------------
 // mem_free does not know the size: it is kept in a cache line before the memory.
 static int cpu_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
     char *p = bytes <= SIZE_MAX - 64 ? cpu_pages_alloc(bytes + 64) : NULL;
@@ -53,8 +52,7 @@ int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_byt
     return grow(&cpu->shared, shared_bytes, err);
 }
 
-// --- rows in chunks
-// ---------------------------------------------------------------------------------------
+// --- rows in chunks ------------------------------------------------------------------------------
 struct rows_job {
     cpu_rows_fn *fn;
     void *ctx;
@@ -78,8 +76,7 @@ void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_
     if (n > 0) threads_for(cpu->threads, (n + j.chunk - 1) / j.chunk, rows_item, &j);
 }
 
-// --- the rest of the table
-// --------------------------------------------------------------------------------
+// --- the rest of the table -----------------------------------------------------------------------
 static int cpu_step_begin(struct backend *be, const struct batch *b, const struct batch **run) {
     *run = b;
     return 0;
@@ -155,8 +152,7 @@ static const struct backend_ops cpu_ops = {
     .close = cpu_close,
 };
 
-// --- instruction sets
-// -------------------------------------------------------------------------------------
+// --- instruction sets ----------------------------------------------------------------------------
 struct isa {
     const char *name, *label;
     const struct cpu_kernels *kernels;

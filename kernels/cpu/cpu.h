@@ -10,8 +10,7 @@
 #include "kernels/cpu/threads.h"
 #include "kernels/cpu/weight.h"
 
-// --- arguments of the inner loops that take many
-// ------------------------------------------------------
+// --- arguments of the inner loops that take many -------------------------------------------------
 struct linear_args {
     enum linear_mode mode;
     float *y;       // (n, w->rows)
@@ -71,8 +70,7 @@ struct attention_state {
     float *o; // (ATTENTION_ROWS, head_dim padded to 16)
 };
 
-// --- the inner loops of one instruction set
-// -------------------------------------------------------------
+// --- the inner loops of one instruction set ------------------------------------------------------
 struct cpu_kernels {
     int32_t bf16_layout; // how bf16 weights are packed where memory's rate is the limit
     int32_t row_tile;    // rows of the GEMM's register block

@@ -167,8 +167,7 @@ VEC_INLINE void few_rows(const int parts, const struct linear_args *a,
         linear_finish(a, item->row, item->n_rows, panel + p, sums[p], WEIGHT_PANEL);
 }
 
-// --- many rows
-// -----------------------------------------------------------------------------------------------
+// --- many rows -----------------------------------------------------------------------------------
 // Two tiles of rows by two panels: sums in 0 (first rows, first panel), 1 (first, second), 2 and 3
 // (second rows); x in 4 and 5, weights in 6 and 7. `rows2`, `panels2` are constants: an odd last
 // tile leaves half of it out.

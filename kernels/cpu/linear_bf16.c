@@ -81,8 +81,7 @@ VEC_INLINE __m512i x_pair(const uint8_t *x, int pair) {
     return _mm512_set1_epi32(bits);
 }
 
-// --- few rows
-// ---------------------------------------------------------------------------------------------
+// --- few rows ------------------------------------------------------------------------------------
 // A group of panels is read from end to end, its sums in registers. Lines are asked for AHEAD_BYTES
 // before they are read; where a panel ends before that, those of the panel that takes its place in
 // the next group: the panels of a small model are only a few times as long.
@@ -297,8 +296,7 @@ static void few_rows(const struct linear_args *a, const struct linear_item *item
     }
 }
 
-// --- many rows
-// --------------------------------------------------------------------------------------------
+// --- many rows -----------------------------------------------------------------------------------
 struct block {
     const uint8_t *x;               // row 0 at this block's K
     const uint8_t *w[STRIP_PANELS]; // each panel's pairs of the block

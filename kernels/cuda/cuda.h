@@ -119,8 +119,8 @@ struct cuda_kv {
 
 struct cuda_attention {
     void *out; // (n_rows, n_heads * head_dim)
-    const void
-        *qkv; // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q rotated, k and v in the cache
+    // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q rotated, k and v in the cache
+    const void *qkv;
     enum dtype dtype;
     struct cuda_kv kv;
     struct cuda_batch b;

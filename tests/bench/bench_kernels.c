@@ -51,8 +51,7 @@ static void check(int rc, const struct err *err) {
     exit(1);
 }
 
-// --- ceilings
-// ---------------------------------------------------------------------------------------------
+// --- ceilings ------------------------------------------------------------------------------------
 // A register of the machine this is compiled on.
 #if defined(__AVX512F__)
 enum { VEC_FLOATS = 16 };
@@ -155,8 +154,7 @@ static void print_ceilings(struct backend *be, const struct options *o) {
         be->description, memory, cache, multiply);
 }
 
-// --- a model of random weights
-// --------------------------------------------------------------------------------
+// --- a model of random weights -------------------------------------------------------------------
 struct layer {
     struct weight qkv, out, gate_up, down;
 };

@@ -160,8 +160,7 @@ static void resume(const char *model, int64_t n) {
     engine_close(e);
 }
 
-// --- from a file
-// -------------------------------------------------------------------------------------------------
+// --- from a file ---------------------------------------------------------------------------------
 
 // What the system holds of the folder's files goes, so that the disk itself is
 // read.
@@ -226,8 +225,7 @@ static void resume_file(const char *model, int64_t n) {
     remove_folder(folder);
 }
 
-// --- four times more sessions than there is room for
-// -------------------------------------------------------------
+// --- four times more sessions than there is room for ---------------------------------------------
 
 struct guest {
     int32_t *log;

@@ -22,8 +22,7 @@ static void must(cudaError_t e, const char *what) {
 }
 #define MUST(call) must((call), #call)
 
-// --- data
-// ------------------------------------------------------------------------------------------------
+// --- data ----------------------------------------------------------------------------------------
 static uint64_t rng_state = 88172645463325252ull;
 static float uniform(void) { // -1 .. 1
     rng_state ^= rng_state << 13, rng_state ^= rng_state >> 7, rng_state ^= rng_state << 17;
@@ -94,8 +93,7 @@ static void report(const std::string &what, double error, double most, bool same
            same_bits ? "" : "  BITS DIFFER");
 }
 
-// --- time
-// ------------------------------------------------------------------------------------------------
+// --- time ----------------------------------------------------------------------------------------
 // Median seconds of one replay of what `record` launches.
 static double seconds_of(const std::function<void()> &record, int replays = 7) {
     cudaGraph_t graph;

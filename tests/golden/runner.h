@@ -203,8 +203,7 @@ static inline void release(struct engine *e, uint64_t sequence) {
     }
 }
 
-// --- fixtures
-// ------------------------------------------------------------------------------------------------
+// --- fixtures ------------------------------------------------------------------------------------
 
 static inline int64_t json_ids(const cJSON *array, int32_t *out) {
     int64_t n = 0;

@@ -33,8 +33,7 @@ static struct engine_turn later(struct engine *e, const int32_t *log, int64_t n_
     return t;
 }
 
-// --- what a turn waited for
-// ------------------------------------------------------------------------------------------------
+// --- what a turn waited for ----------------------------------------------------------------------
 
 // A turn's first step stood still, and the turn was over before that was known: the next turn has
 // not waited for it.
@@ -95,8 +94,7 @@ static void test_not_before_it_came(void **state) {
     engine_close(e);
 }
 
-// --- what prompts take
-// ------------------------------------------------------------------------------------------------
+// --- what prompts take ---------------------------------------------------------------------------
 
 // A device that takes its time for each row, and one of the host's to be asked; whoever reads from
 // it waits for all that it has been asked for.

@@ -39,8 +39,7 @@ static void score(struct engine *e, uint64_t sequence, const int32_t *log, int64
     assert_int_equal(o.finish, FINISH_LENGTH);
 }
 
-// --- (a) any split, any company
-// ------------------------------------------------------------------------------
+// --- (a) any split, any company ------------------------------------------------------------------
 
 // Rounds until the sequence's turn is done, with up to three other turns kept going beside it all
 // the time.
@@ -126,8 +125,7 @@ static void test_any_split_and_any_company(void **state) {
     }
 }
 
-// --- (b) ten times memory_len
-// ---------------------------------------------------------------------------------
+// --- (b) ten times memory_len --------------------------------------------------------------------
 
 static void test_ten_windows_long(void **state) {
     enum { M = 40, S = 4, N = 10 * M, CHUNK = 24, BLOCK = 8 };
@@ -163,8 +161,7 @@ static void test_ten_windows_long(void **state) {
     free(got.data);
 }
 
-// --- (c) eviction and resume
-// -----------------------------------------------------------------------------------
+// --- (c) eviction and resume ---------------------------------------------------------------------
 
 enum { TURNS = 12, ROWS = 600 };
 
@@ -277,8 +274,7 @@ static void test_evict_and_resume(void **state) {
     free(got.data);
 }
 
-// --- (d) random operations
-// --------------------------------------------------------------------------------------
+// --- (d) random operations -----------------------------------------------------------------------
 
 enum { SEQUENCES = 24 };
 

@@ -15,8 +15,7 @@ static struct engine *opened(int64_t host_blocks) {
     return e;
 }
 
-// --- what the tests do
-// ------------------------------------------------------------------------------------------------
+// --- what the tests do ---------------------------------------------------------------------------
 
 enum { OLD = 100, NEW = 50, DRAW = 6 };
 
@@ -96,8 +95,7 @@ static void close_both(struct engine *e, struct engine *calm) {
     engine_close(calm);
 }
 
-// --- tests
-// ---------------------------------------------------------------------------------------------------
+// --- tests ---------------------------------------------------------------------------------------
 
 // Again and again, on rings that wrap; each turn comes back beside its own first step.
 static void test_every_turn(void **state) {

@@ -3,8 +3,7 @@
 // test_snapshots_damage.c.)
 #include "tests/golden/snapshots_world.h"
 
-// --- through a file after every turn, on rings that wrap many times
-// ---------------------------------------------------
+// --- through a file after every turn, on rings that wrap many times ------------------------------
 
 enum { TURNS = 10, MOST = 480 };
 enum way { CALM, FILES, RESTARTS };
@@ -90,8 +89,7 @@ static void test_narrow_caches(void **state) {
     runner_kv = RUNNER_KV_AUTO;
 }
 
-// --- the log went another way meanwhile
-// -----------------------------------------------------------------------
+// --- the log went another way meanwhile ----------------------------------------------------------
 
 static void test_another_end(void **state) {
     static struct outcome o;
@@ -191,8 +189,7 @@ static void test_forks_and_shared_beginnings(void **state) {
     empty_folder();
 }
 
-// --- who goes, and when
-// ------------------------------------------------------------------------------------------------
+// --- who goes, and when --------------------------------------------------------------------------
 
 static void test_from_host_memory(void **state) {
     static struct outcome o;
@@ -321,8 +318,7 @@ static void test_one_at_a_time(void **state) {
     empty_folder();
 }
 
-// --- hints
-// ------------------------------------------------------------------------------------------------------------------
+// --- hints ---------------------------------------------------------------------------------------
 
 static void prepare(struct engine *e, uint64_t sequence, const int32_t *log, int64_t n,
                     const char *id) {

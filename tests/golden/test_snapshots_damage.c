@@ -6,8 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-// --- files that are not what they should be
-// ---------------------------------------------------------------------------
+// --- files that are not what they should be ------------------------------------------------------
 
 static unsigned char *file_bytes(const char *path, size_t *n) {
     FILE *f = fopen(path, "rb");
@@ -258,8 +257,7 @@ static void test_swapped(void **state) {
     with_file(swapped, *state);
 }
 
-// --- disks that do not take it
-// --------------------------------------------------------------------------------------------
+// --- disks that do not take it -------------------------------------------------------------------
 
 static void test_disks_that_fail(void **state) {
     static struct outcome o;

@@ -7,8 +7,7 @@
 
 static const char *const models[] = {"tests/fixtures/models/qwen3", "configs/demo-model"};
 
-// --- parked after every turn, on rings that wrap many times
-// ---------------------------------------------------
+// --- parked after every turn, on rings that wrap many times --------------------------------------
 
 enum { TURNS = 14, MOST = 600 };
 
@@ -68,8 +67,7 @@ static void test_parked_after_every_turn(void **state) {
     }
 }
 
-// --- the log went another way meanwhile
-// -----------------------------------------------------------------------
+// --- the log went another way meanwhile ----------------------------------------------------------
 
 static void test_another_end(void **state) {
     static struct outcome o;
@@ -154,8 +152,7 @@ static void test_the_cheapest_way(void **state) {
     engine_close(e);
 }
 
-// --- a hint
-// ----------------------------------------------------------------------------------------------------
+// --- a hint --------------------------------------------------------------------------------------
 
 static void test_a_hint_brings_it_back(void **state) {
     static struct outcome o, calm;
@@ -309,8 +306,7 @@ static void test_a_queued_turn_on_its_way(void **state) {
     engine_close(e);
 }
 
-// --- a turn comes while its cache is copied
-// ------------------------------------------------------------------------------------------------
+// --- a turn comes while its cache is copied ------------------------------------------------------
 
 // The copies under way are of the log as it was; the turn moves the window on, and others take the
 // blocks that it gives back. Coming back to the log as it was must not bring those back.
@@ -354,8 +350,7 @@ static void test_copied_while_it_goes_on(void **state) {
     engine_close(e);
 }
 
-// --- the bound
-// --------------------------------------------------------------------------------------------------
+// --- the bound -----------------------------------------------------------------------------------
 
 // Host memory for two of three: the one used longest ago goes cold, and says so.
 static void test_the_oldest_goes_first(void **state) {

@@ -34,8 +34,7 @@ static void encode(const struct tokenizer *t, const char *text, size_t len,
     assert_int_equal(tokenizer_encode(t, text, len, NULL, out, &err), 0);
 }
 
-// --- the demo model
-// ---------------------------------------------------------------------------------------
+// --- the demo model ------------------------------------------------------------------------------
 
 static size_t read_conversation(const cJSON *item, struct chat_message *m) {
     size_t n = 0;
@@ -155,8 +154,7 @@ static void test_demo_turns_add_up(void **state) {
     chat_template_close(c);
 }
 
-// --- the clock
-// -------------------------------------------------------------------------------------------------
+// --- the clock -----------------------------------------------------------------------------------
 
 static void test_date(void **state) {
     struct tokenizer *t = text_model_open_ends();
@@ -177,8 +175,7 @@ static void test_date(void **state) {
     tokenizer_close(t);
 }
 
-// --- templates of models' own
-// ------------------------------------------------------------------------------------------
+// --- templates of models' own --------------------------------------------------------------------
 
 // Writes the template into a file and opens that.
 static int open_own(struct chat_template **c, const char *text, const struct tokenizer *t,

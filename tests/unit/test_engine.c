@@ -33,8 +33,7 @@ static int refused(struct engine_turn t) {
     return rc;
 }
 
-// --- refusals
-// ------------------------------------------------------------------------------------------------
+// --- refusals ------------------------------------------------------------------------------------
 
 static void test_bad_turns_are_refused(void **state) {
     struct engine_turn t;
@@ -174,8 +173,7 @@ static void test_a_lost_device_ends_everything(void **state) {
     free(t.ids);
 }
 
-// --- how turns end
-// ---------------------------------------------------------------------------------------------
+// --- how turns end -------------------------------------------------------------------------------
 
 static bool next_done(struct engine_event *ev) {
     while (engine_poll(e, ev) == 1) {
@@ -394,8 +392,7 @@ static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
     assert_int_equal(out.source, CACHE_KEPT);
 }
 
-// --- what is said
-// ------------------------------------------------------------------------------------------------
+// --- what is said --------------------------------------------------------------------------------
 
 static void test_logprobs_and_alternatives(void **state) {
     struct engine_event ev;

@@ -73,8 +73,7 @@ static int32_t survivors(void) {
     return n;
 }
 
-// --- the reference
-// ----------------------------------------------------------------------------------------
+// --- the reference -------------------------------------------------------------------------------
 
 static const float *order_logits;
 static int by_probability(const void *x, const void *y) {
@@ -180,8 +179,7 @@ static void test_draw_at_the_edges(void **state) {
     assert_int_equal(nucleus_draw(&nu, 1 - 0x1p-24f), 30);
 }
 
-// --- laws of the draw
-// -------------------------------------------------------------------------------------
+// --- laws of the draw ----------------------------------------------------------------------------
 
 // Chi-square of n_draws against the distribution, over tokens that expect 5 or more.
 static double chi_square(int n_draws, int *freedom) {
@@ -266,8 +264,7 @@ static void test_greedy(void **state) {
     assert_int_equal(draw_at(0).id, 70);
 }
 
-// --- log-probabilities
-// ------------------------------------------------------------------------------------
+// --- log-probabilities ---------------------------------------------------------------------------
 
 static double true_logprob(int32_t id) {
     double max = -INFINITY, sum = 0;
@@ -346,8 +343,7 @@ static void test_alternatives(void **state) {
     assert_int_equal(draw_at(0).n_alternatives, 2); // no others have a probability
 }
 
-// --- each parameter's edge
-// --------------------------------------------------------------------------------
+// --- each parameter's edge -----------------------------------------------------------------------
 
 static void test_filters_at_their_edges(void **state) {
     set_up(300);
@@ -521,8 +517,7 @@ static void test_bad_words(void **state) {
     assert_true(b.probs[5] == 0);
 }
 
-// --- what cannot be drawn from
-// ----------------------------------------------------------------------------
+// --- what cannot be drawn from -------------------------------------------------------------------
 
 static void refuses(int code, const char *says) {
     struct sampled out;

@@ -33,8 +33,7 @@ static const char *encoded(const struct tokenizer *t, const char *text,
     return out;
 }
 
-// --- files
-// ------------------------------------------------------------------------------------------------
+// --- files ---------------------------------------------------------------------------------------
 
 #define SPLIT(pattern, behavior)                                                                   \
     "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":" pattern           \
@@ -271,8 +270,7 @@ static void test_catastrophic_pattern(void **state) {
     tokenizer_close(t);
 }
 
-// --- added tokens
-// -----------------------------------------------------------------------------------------
+// --- added tokens --------------------------------------------------------------------------------
 
 #define TOKEN(id, content, flags) "{\"id\":" id ",\"content\":\"" content "\"" flags "}"
 
@@ -358,8 +356,7 @@ static void test_plain_spans(void **state) {
     tokenizer_close(t);
 }
 
-// --- vocabulary
-// -------------------------------------------------------------------------------------------
+// --- vocabulary ----------------------------------------------------------------------------------
 
 static void test_merges_and_ignore_merges(void **state) {
     struct text_model m = {.more_vocab = ",\"ab\":256,\"abc\":257,\"bc\":258",

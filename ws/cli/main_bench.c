@@ -47,8 +47,7 @@ static const struct config_key keys[] = {
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-// --- the ceiling: how fast all threads together can read memory that no cache holds
-// -----------------------------
+// --- the ceiling: how fast all threads together can read memory that no cache holds --------------
 
 struct reader {
     pthread_t thread;
@@ -105,8 +104,7 @@ static double read_ceiling(int n_threads) {
     return best;
 }
 
-// --- turns
-// ----------------------------------------------------------------------------------------------------
+// --- turns ---------------------------------------------------------------------------------------
 
 struct bench {
     const struct settings *settings;
