@@ -4,8 +4,8 @@
 // A turn is read from the database, whatever memory has of it, so what is shown is what is kept. Of
 // one that runs that may be the state of some milliseconds ago.
 #pragma once
-#include "sessions/record.h"
 #include "sessions/rerun.h"
+#include "sessions/store/record.h"
 
 struct turn_detail { // borrowed during the callback, as all here
     struct turn_view turn;

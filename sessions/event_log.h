@@ -4,7 +4,7 @@
 // session of thousands of tokens needs a few entries per turn. The text of a delta is the turn's;
 // here is only where to find it.
 #pragma once
-#include "sessions/record.h"
+#include "sessions/store/record.h"
 
 struct event_entry {
     struct event_record rec; // kind EVENT_DELTA: rec.n tokens

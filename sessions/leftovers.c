@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
-#include "sessions/store_db.h"
+#include "sessions/store/db.h"
 #include <string.h>
 
 // A database that cannot be asked condemns nothing.

@@ -1,6 +1,6 @@
 // A client's request as data. See request.h.
 #include "sessions/request.h"
-#include "sessions/record.h"
+#include "sessions/store/record.h"
 #include <stdlib.h>
 
 struct request *request_copy(const struct request *r) {

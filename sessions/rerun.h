@@ -16,8 +16,8 @@
 // still) is compared as far as it came.
 #pragma once
 #include "sessions/answer.h"
-#include "sessions/record.h"
 #include "sessions/sampling_json.h"
+#include "sessions/store/record.h"
 
 #define REPLAY_TOP 5
 #define REPLAY_WHY_MAX 300

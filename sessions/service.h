@@ -23,11 +23,11 @@
 // freed. So no handler has to think of what its change makes possible, and none frees a session
 // that its caller still holds.
 #pragma once
-#include "sessions/owner_numbers.h"
 #include "sessions/request.h"
 #include "sessions/session.h"
-#include "sessions/store.h"
-#include "sessions/tail.h"
+#include "sessions/store/owner_numbers.h"
+#include "sessions/store/store.h"
+#include "sessions/store/tail.h"
 
 #define RESERVE_EVENTS                                                                             \
     4096 // numbers kept ready on disk for deltas that are told before they are committed

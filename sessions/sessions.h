@@ -29,7 +29,7 @@ struct metrics;
 enum sessions_durable {
     DURABLE_TURN,  // nothing: what a crash cuts off of a turn is what the last commit interval
                    // brought
-    DURABLE_DELTA, // its tokens have left the process (sessions/tail.h): kill -9 takes none
+    DURABLE_DELTA, // its tokens have left the process (sessions/store/tail.h): kill -9 takes none
     DURABLE_POWER, // its tokens are committed and synced: power loss takes none. Waits for the disk
 };
 

@@ -5,7 +5,7 @@
 #include "sessions/transfer.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "sessions/archive.h"
+#include "sessions/archive/archive.h"
 #include "sessions/service.h"
 #include <string.h>
 

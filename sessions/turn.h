@@ -3,8 +3,8 @@
 // Owned by its session, on the net thread.
 #pragma once
 #include "base/buf.h"
-#include "sessions/record.h"
 #include "sessions/sampling_json.h"
+#include "sessions/store/record.h"
 
 // The turns that follow one turn, or the empty log, by their numbers: a list from the oldest.
 struct turn_children {
@@ -31,7 +31,7 @@ struct turn {
     // The database's side. A turn is saved when `saved_version` has caught up.
     uint32_t version, saved_version;
     size_t n_saved; // tokens on disk
-    size_t n_safe;  // in the tail (sessions/tail.h)
+    size_t n_safe;  // in the tail (sessions/store/tail.h)
     bool on_disk;   // the row exists
     bool failed;    // memory ran out: what the engine still sends is dropped
     bool lost;      // cancelled because its last client is

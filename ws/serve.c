@@ -2,7 +2,7 @@
 #include "ws/serve.h"
 #include "base/log.h"
 #include "base/thread_priority.h"
-#include "ws/server.h"
+#include "ws/net/server.h"
 #include "ws/version.h"
 #include <stdio.h>
 #include <unistd.h>

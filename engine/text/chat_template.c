@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "engine/jinja/jinja.h"
 #include "engine/text/char_class.h"
 #include "engine/text/chat_forms.h"
-#include "engine/text/jinja.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

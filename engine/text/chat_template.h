@@ -15,7 +15,7 @@ struct chat_message {
 // override: NULL takes DIR/chat_template.jinja, then chat_template in DIR/tokenizer_config.json;
 // otherwise the name of a built-in form (chat_template_names) or a file with a template.
 // E_NOTFOUND: the folder has none; E_FORMAT, E_LIMIT, E_UNSUPPORTED: the template is broken, too
-// large, or uses a part of Jinja that is left out (engine/text/jinja.h); the sentence says file,
+// large, or uses a part of Jinja that is left out (engine/jinja/jinja.h); the sentence says file,
 // line and name.
 int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
                        const struct tokenizer *t, struct err *err);

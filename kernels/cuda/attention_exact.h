@@ -9,4 +9,5 @@ enum { CUDA_TILE_COUNTERS = 16 * 1024 }; // int32_t each, at the end of the work
 #ifdef __cplusplus
 extern "C"
 #endif
-int cuda_attention_exact(const struct cuda_attention *a, cudaStream_t stream);
+    int
+    cuda_attention_exact(const struct cuda_attention *a, cudaStream_t stream);

@@ -29,7 +29,7 @@ const taken = new Set(['session.open']);
 const silent = new Set(['session.typing']);
 
 function typesOfTheProtocol() {
-  const source = readFileSync(path.join(root, 'ws/protocol.c'), 'utf8');
+  const source = readFileSync(path.join(root, 'ws/parley/protocol.c'), 'utf8');
   const table = source.slice(source.indexOf('} types[] = {'));
   return [...table.slice(0, table.indexOf('};')).matchAll(/\{"([a-z._]+)",\s*MESSAGE_/g)].map((match) => match[1]);
 }

@@ -2,7 +2,7 @@
 // few here, so that work which costs time and no steps shows as a timeout, and memory is what a
 // short conversation may take.
 #include "base/utf8.h"
-#include "engine/text/jinja.h"
+#include "engine/jinja/jinja.h"
 #include "tests/fuzz/fuzz.h"
 
 #define STEPS 100000

@@ -1,6 +1,6 @@
 // Messages of clients. What is accepted can be let go of; what is not has a code of the wire.
 #include "tests/fuzz/fuzz.h"
-#include "ws/protocol.h"
+#include "ws/parley/protocol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const char *const codes[] = {"bad_json", "bad_message", "unknown_type",

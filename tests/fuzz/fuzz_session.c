@@ -1,6 +1,6 @@
 // A session that somebody exported. What is accepted fits together: it can be held in memory, and
 // exported, read and exported again it is the same bytes.
-#include "sessions/archive.h"
+#include "sessions/archive/archive.h"
 #include "sessions/session.h"
 #include "tests/fuzz/fuzz.h"
 

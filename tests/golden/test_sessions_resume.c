@@ -3,7 +3,7 @@
 // run.
 #include "base/err.h"
 #include "base/log.h"
-#include "sessions/archive.h"
+#include "sessions/archive/archive.h"
 #include "sessions/sessions.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 // Jinja 3.1 in the environment of Hugging Face transformers.
 #pragma once
 #include "base/json.h"
-#include "engine/text/jinja.h"
+#include "engine/jinja/jinja.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

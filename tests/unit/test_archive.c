@@ -1,6 +1,6 @@
 // A database file beside a server and without one: list, load, export, remove.
 #include "base/json.h"
-#include "sessions/archive.h"
+#include "sessions/archive/archive.h"
 #include "tests/unit/sessions_fixture.h"
 
 static int count(void *ctx, const char *owner, const struct session_view *view) {

@@ -1,8 +1,8 @@
 // Exported sessions back in: the same bytes again, beside a server and without one, and files that
 // want to do harm.
 #include "base/json.h"
-#include "sessions/archive.h"
-#include "sessions/store_db.h"
+#include "sessions/archive/archive.h"
+#include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
 

@@ -1,5 +1,5 @@
 // Tokens, sub-protocols, Host and Origin.
-#include "ws/auth.h"
+#include "ws/net/auth.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

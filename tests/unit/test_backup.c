@@ -1,7 +1,7 @@
 // A copy of a database that is in use: one moment of it, whole or not there.
-#include "sessions/archive.h"
-#include "sessions/backup.h"
-#include "sessions/store_db.h"
+#include "sessions/archive/archive.h"
+#include "sessions/archive/backup.h"
+#include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <pthread.h>
 

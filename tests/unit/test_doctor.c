@@ -1,10 +1,10 @@
 // The doctor: a sound database has no faults, every kind of damage is found, what can be repaired
 // goes on, and what can be read is taken out.
 #include "base/json.h"
-#include "sessions/archive.h"
-#include "sessions/doctor.h"
-#include "sessions/store_db.h"
-#include "sessions/stored_check.h"
+#include "sessions/archive/archive.h"
+#include "sessions/archive/check.h"
+#include "sessions/archive/doctor.h"
+#include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <dirent.h>
 

@@ -1,6 +1,6 @@
 // Which request heads are served. Their reading from libwebsockets is tested over sockets
 // (tests/e2e/wire_http.test.mjs).
-#include "ws/http_request.h"
+#include "ws/net/http_request.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 // Connections counted by address.
 #include "base/err.h"
 #include "tests/unit/alloc_faults.h"
-#include "ws/ip_table.h"
+#include "ws/net/ip_table.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 // One number for each owner, and never one for two.
-#include "sessions/owner_numbers.h"
+#include "sessions/store/owner_numbers.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

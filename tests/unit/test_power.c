@@ -1,6 +1,6 @@
 // Power cuts at any moment, and disks that refuse the n-th write, sync or open: the database is
 // whole, nothing that a client was told is missing, and service returns with the disk.
-#include "sessions/store_db.h"
+#include "sessions/store/db.h"
 #include "tests/scale.h"
 #include "tests/unit/power_vfs.h"
 #include "tests/unit/sessions_fixture.h"

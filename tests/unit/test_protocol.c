@@ -1,6 +1,6 @@
 // parley.v1: what is taken as a message, and how events and answers are written.
 #include "sessions/debug.h"
-#include "ws/protocol.h"
+#include "ws/parley/protocol.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

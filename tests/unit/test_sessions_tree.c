@@ -1,7 +1,7 @@
 // The tree of turns: whatever is done to it, the log is the path in use, and clients and the disk
 // agree on it.
-#include "sessions/backup.h"
-#include "sessions/store_db.h"
+#include "sessions/archive/backup.h"
+#include "sessions/store/db.h"
 #include "tests/unit/tree_fixture.h"
 #include <time.h>
 

@@ -1,7 +1,7 @@
 // The tree of turns where things fail: a crash leaves what clients were told, and what the disk
 // refuses has not happened.
-#include "sessions/backup.h"
-#include "sessions/store_db.h"
+#include "sessions/archive/backup.h"
+#include "sessions/store/db.h"
 #include "tests/unit/tree_fixture.h"
 
 // --- crashes -----------------------------------------------------------------

@@ -1,8 +1,8 @@
 // The store: which files it opens and which it refuses, its settings, group commit, and the order
 // of answers.
-#include "sessions/archive.h"
-#include "sessions/store_db.h"
-#include "sessions/stored_check.h"
+#include "sessions/archive/archive.h"
+#include "sessions/archive/check.h"
+#include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
 #include <signal.h>

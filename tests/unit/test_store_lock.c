@@ -1,5 +1,5 @@
 // Which process may have a database: one server, whatever name it knows the file by.
-#include "sessions/store_db.h"
+#include "sessions/store/db.h"
 #include "tests/unit/sessions_fixture.h"
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,8 +1,8 @@
 // Deltas that were told are found again, whatever ended the process: the tail, its records, and
 // what becomes of them at the next start.
 #include "base/json.h"
-#include "sessions/archive.h"
-#include "sessions/tail.c"
+#include "sessions/archive/archive.h"
+#include "sessions/store/tail.c"
 #include "tests/unit/sessions_fixture.h"
 
 #define SAMPLING "{\"top_logprobs\":2,\"logprobs\":true,\"seed\":\"9\"}"

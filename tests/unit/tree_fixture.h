@@ -1,8 +1,8 @@
 // The tree of turns under test: what must always hold of it, and short ways to say things to it.
 #pragma once
 #pragma GCC diagnostic ignored "-Wunused-function" // no test needs all of it
-#include "sessions/archive.h"
-#include "sessions/stored_check.h"
+#include "sessions/archive/archive.h"
+#include "sessions/archive/check.h"
 #include "sessions/tree.h"
 #include "tests/unit/sessions_fixture.h"
 

@@ -1,6 +1,6 @@
 // What `parley sessions doctor` found, on standard output.
 #pragma once
-#include "sessions/doctor.h"
+#include "sessions/archive/doctor.h"
 
 struct buf;
 

@@ -2,7 +2,7 @@
 // taken elsewhere by other sampling parameters. The database is only read, beside a running server
 // as well.
 #include "base/json.h"
-#include "sessions/archive.h"
+#include "sessions/archive/archive.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/replay_report.h"
 #include "ws/version.h"

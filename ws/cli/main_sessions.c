@@ -2,13 +2,13 @@
 // beside a running server; removing needs the database to itself.
 #include "base/clock.h"
 #include "base/json.h"
-#include "sessions/archive.h"
-#include "sessions/backup.h"
-#include "sessions/doctor.h"
+#include "sessions/archive/archive.h"
+#include "sessions/archive/backup.h"
+#include "sessions/archive/doctor.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/doctor_report.h"
 #include "ws/cli/terminal.h"
-#include "ws/protocol.h"
+#include "ws/parley/protocol.h"
 #include <string.h>
 #include <time.h>
 

@@ -1,0 +1,370 @@
+// Statements of chat templates: see jinja_eval.h. Scopes are Jinja's: a loop's body, a macro, a
+// call or filter block, a block that is set, and `with` have their own, a condition has not; an
+// assignment goes to the innermost, and what a loop's body assigns is gone with the next round.
+#include "engine/jinja/eval.h"
+#include <string.h>
+
+// --- names
+
+int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out) {
+    size_t n = 0;
+    for (const struct jinja_scope *s = r->scope; s; s = s->parent, n++)
+        for (const struct jinja_var *v = s->vars; v; v = v->next, n++) {
+            if (!jinja_string_equal(v->name, name)) continue;
+            *out = v->value;
+            return jinja_spend(r, n / 4);
+        }
+    TRY(jinja_spend(r, n / 4));
+    return jinja_undefined(r, out, "'%.*s' is undefined", JINJA_QUOTED(name));
+}
+
+int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
+                 struct jinja_value v) {
+    size_t n = 0;
+    struct jinja_var *var = scope->vars;
+    for (; var && !jinja_string_equal(var->name, name); var = var->next) n++;
+    TRY(jinja_spend(r, n / 4));
+    if (!var) {
+        if (!(var = jinja_arena_get(&r->arena, sizeof *var))) return r->arena.error;
+        var->name = name;
+        var->next = scope->vars;
+        scope->vars = var;
+    }
+    var->value = v;
+    return 0;
+}
+
+int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent) {
+    struct jinja_scope *s = jinja_arena_get(&r->arena, sizeof *s);
+    if (!s) return r->arena.error;
+    s->parent = parent;
+    r->scope = s;
+    return 0;
+}
+
+static int assign_attr(struct jinja_run *r, const struct jinja_node *target,
+                       const struct jinja_value *v) {
+    struct jinja_value ns;
+    TRY(jinja_lookup(r, target->a->name, &ns));
+    if (ns.kind != JINJA_NAMESPACE)
+        return jinja_fail(r, E_INVAL, "cannot assign attribute on non-namespace object");
+    return jinja_dict_set(r, ns.dict, jinja_str(target->name), *v);
+}
+
+// target: a name, ns.name, or a tuple of names.
+static int assign_target(struct jinja_run *r, const struct jinja_node *target,
+                         const struct jinja_value *v) {
+    struct jinja_list *l;
+    size_t want = 0, i = 0;
+    if (target->kind == JINJA_N_NAME) return jinja_assign(r, r->scope, target->name, *v);
+    if (target->kind == JINJA_N_ATTR) return assign_attr(r, target, v);
+    for (const struct jinja_node *t = target->a; t; t = t->next) want++;
+    if (v->kind != JINJA_STRING && v->kind != JINJA_DICT && !jinja_is_sequence(v))
+        return jinja_fail(r, E_INVAL, "cannot unpack non-iterable %s object", jinja_type_name(v));
+    TRY(jinja_items(r, v, &l));
+    if (l->len > want)
+        return jinja_fail(r, E_INVAL, "too many values to unpack (expected %zu)", want);
+    if (l->len < want)
+        return jinja_fail(r, E_INVAL, "not enough values to unpack (expected %zu, got %zu)", want,
+                          l->len);
+    for (const struct jinja_node *t = target->a; t; t = t->next)
+        TRY(jinja_assign(r, r->scope, t->name, l->items[i++]));
+    return 0;
+}
+
+// --- output
+
+static int print(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value v;
+    for (const struct jinja_node *e = n->a; e; e = e->next) {
+        TRY(jinja_eval(r, e, &v));
+        r->line = e->line;
+        TRY(jinja_print(r, &v, false, r->out));
+        if (r->out->len > r->output_max)
+            return jinja_fail(r, E_LIMIT, "the text grows past %zu bytes", r->output_max);
+    }
+    return 0;
+}
+
+// What statements print, in a scope of their own, as a string.
+static int capture(struct jinja_run *r, const struct jinja_node *body, struct jinja_value *out) {
+    struct jinja_text t, *outer = r->out;
+    struct jinja_scope *scope = r->scope;
+    TRY(jinja_scope_enter(r, scope));
+    jinja_text_init(&t, &r->arena);
+    r->out = &t;
+    int rc = jinja_exec(r, body);
+    r->out = outer;
+    r->scope = scope;
+    if (rc != 0) return rc;
+    return jinja_text_take_value(&t, out);
+}
+
+static int exec_set(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value v;
+    TRY(jinja_eval(r, n->b, &v));
+    r->line = n->line;
+    return assign_target(r, n->a, &v);
+}
+
+static int exec_set_block(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value v;
+    int rc = capture(r, n->c, &v);
+    if (rc != 0) return rc;
+    if (n->b) TRY(jinja_apply(r, n->b, &v, &v));
+    return assign_target(r, n->a, &v);
+}
+
+static int exec_apply(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value v;
+    int rc = capture(r, n->c, &v);
+    if (rc != 0) return rc;
+    TRY(jinja_apply(r, n->b, &v, &v));
+    return jinja_print(r, &v, false, r->out);
+}
+
+// The values of `with` are computed outside its scope, so that one does not see another.
+static int exec_with(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_scope *outer = r->scope, *inner;
+    struct jinja_value v;
+    TRY(jinja_scope_enter(r, outer));
+    inner = r->scope;
+    for (const struct jinja_node *set = n->a; set; set = set->next) {
+        r->scope = outer;
+        TRY(jinja_eval(r, set->b, &v));
+        r->scope = inner;
+        TRY(assign_target(r, set->a, &v));
+    }
+    int rc = jinja_exec(r, n->c);
+    r->scope = outer;
+    return rc;
+}
+
+// --- macros
+
+static int define(struct jinja_run *r, const struct jinja_node *n, bool is_caller,
+                  struct jinja_value *out) {
+    struct jinja_macro *m = jinja_arena_get(&r->arena, sizeof *m);
+    if (!m) return r->arena.error;
+    *m = (struct jinja_macro){.node = n, .scope = r->scope, .is_caller = is_caller};
+    *out = (struct jinja_value){.kind = JINJA_MACRO, .macro = m};
+    return 0;
+}
+
+// The argument for a parameter: by position, by name, its default. *n_used counts those taken.
+static int bind(struct jinja_run *r, const struct jinja_node *param, size_t position,
+                const struct jinja_call *c, size_t *n_used, struct jinja_value *out) {
+    TRY(jinja_spend(r, c->n / 4));
+    for (size_t i = 0; i < c->n; i++) {
+        bool here = c->names[i].s ? jinja_string_equal(c->names[i], param->name) : i == position;
+        if (!here) continue;
+        ++*n_used;
+        *out = c->args[i];
+        return 0;
+    }
+    if (param->a) return jinja_eval(r, param->a, out);
+    return jinja_undefined(r, out, "parameter '%.*s' was not provided", JINJA_QUOTED(param->name));
+}
+
+static bool has_param(const struct jinja_node *macro, struct jinja_string name) {
+    const struct jinja_node *p = macro->a;
+    while (p && !jinja_string_equal(p->name, name)) p = p->next;
+    return p;
+}
+
+static int bind_all(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c) {
+    size_t n_used = 0, position = 0;
+    struct jinja_value v;
+    for (const struct jinja_node *p = m->node->a; p; p = p->next) {
+        TRY(bind(r, p, position++, c, &n_used, &v));
+        TRY(jinja_assign(r, r->scope, p->name, v));
+    }
+    if (n_used == c->n) return 0;
+    for (size_t i = 0; i < c->n; i++) {
+        if (!c->names[i].s && i >= position)
+            return jinja_fail(r, E_INVAL, "macro '%.*s' takes not more than %zu argument(s)",
+                              JINJA_QUOTED(m->node->name), position);
+        TRY(jinja_spend(r, position / 4));
+        if (c->names[i].s && !has_param(m->node, c->names[i]))
+            return jinja_fail(r, E_INVAL, "macro '%.*s' takes no keyword argument '%.*s'",
+                              JINJA_QUOTED(m->node->name), JINJA_QUOTED(c->names[i]));
+    }
+    return jinja_fail(r, E_INVAL, "macro '%.*s' got an argument twice",
+                      JINJA_QUOTED(m->node->name));
+}
+
+int jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c,
+                     struct jinja_value *out) {
+    struct jinja_scope *scope = r->scope;
+    int line = r->line;
+    TRY(jinja_enter(r, line));
+    TRY(jinja_scope_enter(r, m->scope));
+    if (m->caller) TRY(jinja_assign(r, r->scope, JINJA_LITERAL("caller"), *m->caller));
+    TRY(bind_all(r, m, c));
+    TRY(capture(r, m->node->c, out));
+    r->scope = scope;
+    r->line = line;
+    r->depth--;
+    return 0;
+}
+
+static int exec_macro(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value v;
+    TRY(define(r, n, false, &v));
+    return jinja_assign(r, r->scope, n->name, v);
+}
+
+static int exec_call_block(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value callee, caller, v;
+    struct jinja_call c;
+    TRY(define(r, n, true, &caller));
+    TRY(jinja_eval(r, n->b->a, &callee));
+    TRY(jinja_eval_args(r, n->b->b, &c));
+    TRY(jinja_call_value(r, &callee, &c, &caller, &v));
+    return jinja_print(r, &v, false, r->out);
+}
+
+// --- loops
+
+struct round { // of a loop
+    const struct jinja_list *items;
+    size_t i;
+    struct jinja_value loop;
+};
+
+static int set_loop(struct jinja_run *r, const struct round *now) {
+    struct jinja_dict *d = now->loop.dict;
+    int64_t i = (int64_t)now->i, n = (int64_t)now->items->len;
+    struct jinja_value before = {.kind = JINJA_UNDEFINED,
+                                 .s = JINJA_LITERAL("there is no previous item")},
+                       after = {.kind = JINJA_UNDEFINED,
+                                .s = JINJA_LITERAL("there is no next item")};
+    if (i > 0) before = now->items->items[i - 1];
+    if (i + 1 < n) after = now->items->items[i + 1];
+    TRY(jinja_dict_setz(r, d, "index0", jinja_int(i)));
+    TRY(jinja_dict_setz(r, d, "index", jinja_int(i + 1)));
+    TRY(jinja_dict_setz(r, d, "first", jinja_bool(i == 0)));
+    TRY(jinja_dict_setz(r, d, "last", jinja_bool(i + 1 == n)));
+    TRY(jinja_dict_setz(r, d, "length", jinja_int(n)));
+    TRY(jinja_dict_setz(r, d, "previtem", before));
+    TRY(jinja_dict_setz(r, d, "nextitem", after));
+    TRY(jinja_dict_setz(r, d, "revindex", jinja_int(n - i)));
+    TRY(jinja_dict_setz(r, d, "revindex0", jinja_int(n - i - 1)));
+    TRY(jinja_dict_setz(r, d, "depth", jinja_int(1)));
+    return jinja_dict_setz(r, d, "depth0", jinja_int(0));
+}
+
+// What a filtered loop goes on with: where it has several names, a tuple of their values.
+static int as_bound(struct jinja_run *r, const struct jinja_node *target, struct jinja_value v,
+                    struct jinja_value *out) {
+    struct jinja_list *l;
+    *out = v;
+    if (target->kind != JINJA_N_TUPLE || v.kind == JINJA_TUPLE) return 0;
+    TRY(jinja_items(r, &v, &l));
+    TRY(jinja_list_new(r, JINJA_TUPLE, out));
+    for (size_t i = 0; i < l->len; i++) TRY(jinja_list_push(r, out->list, l->items[i]));
+    return 0;
+}
+
+// The items for which the loop's own condition holds.
+static int filtered(struct jinja_run *r, const struct jinja_node *n, struct jinja_list **items) {
+    struct jinja_scope *scope = r->scope;
+    struct jinja_value kept, keep, v;
+    TRY(jinja_list_new(r, JINJA_LIST, &kept));
+    for (size_t i = 0; i < (*items)->len; i++) {
+        TRY(jinja_scope_enter(r, scope));
+        TRY(assign_target(r, n->a, &(*items)->items[i]));
+        TRY(jinja_eval(r, n->filter, &keep));
+        if (!jinja_truth(&keep)) continue;
+        TRY(as_bound(r, n->a, (*items)->items[i], &v));
+        TRY(jinja_list_push(r, kept.list, v));
+    }
+    r->scope = scope;
+    *items = kept.list;
+    return 0;
+}
+
+// *whole: some round came to the end of the body.
+static int exec_rounds(struct jinja_run *r, const struct jinja_node *n,
+                       const struct jinja_list *items, bool *whole) {
+    struct jinja_scope *scope = r->scope;
+    struct round now = {.items = items};
+    TRY(jinja_dict_new(r, &now.loop));
+    now.loop.kind = JINJA_LOOP;
+    for (; now.i < items->len; now.i++) {
+        TRY(jinja_scope_enter(r, scope));
+        TRY(set_loop(r, &now));
+        TRY(jinja_assign(r, r->scope, JINJA_LITERAL("loop"), now.loop));
+        TRY(assign_target(r, n->a, &items->items[now.i]));
+        int rc = jinja_exec(r, n->c);
+        r->scope = scope;
+        if (rc < 0) return rc;
+        if (rc == 0) *whole = true;
+        if (rc == JINJA_BREAK) break;
+    }
+    return 0;
+}
+
+static int exec_for(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value v;
+    struct jinja_list *items;
+    TRY(jinja_eval(r, n->b, &v));
+    r->line = n->line;
+    TRY(jinja_items(r, &v, &items));
+    if (n->filter) TRY(filtered(r, n, &items));
+    bool whole = false; // Jinja runs `else` too where each round was left by break or continue
+    if (items->len > 0) TRY(exec_rounds(r, n, items, &whole));
+    if (whole) return 0;
+    struct jinja_scope *scope = r->scope;
+    TRY(jinja_scope_enter(r, scope));
+    int rc = jinja_exec(r, n->d);
+    r->scope = scope;
+    return rc;
+}
+
+static int exec_if(struct jinja_run *r, const struct jinja_node *n) {
+    struct jinja_value test;
+    for (;; n = n->c) {
+        TRY(jinja_eval(r, n->a, &test));
+        if (jinja_truth(&test)) return jinja_exec(r, n->b);
+        if (!n->op) return jinja_exec(r, n->c);
+    }
+}
+
+static int exec_one(struct jinja_run *r, const struct jinja_node *n) {
+    switch (n->kind) {
+    case JINJA_N_PRINT:
+        return print(r, n);
+    case JINJA_N_IF:
+        return exec_if(r, n);
+    case JINJA_N_FOR:
+        return exec_for(r, n);
+    case JINJA_N_SET:
+        return exec_set(r, n);
+    case JINJA_N_SET_BLOCK:
+        return exec_set_block(r, n);
+    case JINJA_N_MACRO:
+        return exec_macro(r, n);
+    case JINJA_N_CALLER:
+        return exec_call_block(r, n);
+    case JINJA_N_APPLY:
+        return exec_apply(r, n);
+    case JINJA_N_WITH:
+        return exec_with(r, n);
+    case JINJA_N_BREAK:
+        return JINJA_BREAK;
+    default:
+        return JINJA_CONTINUE;
+    }
+}
+
+int jinja_exec(struct jinja_run *r, const struct jinja_node *n) {
+    for (; n; n = n->next) {
+        TRY(jinja_enter(r, n->line));
+        int rc = exec_one(r, n);
+        if (rc < 0) return rc;
+        r->depth--;
+        if (rc != 0) return rc;
+    }
+    return 0;
+}

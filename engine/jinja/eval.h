@@ -1,0 +1,30 @@
+// Running a chat template's tree: expressions (jinja_expr.c) and statements (jinja_eval.c).
+#pragma once
+#include "engine/jinja/lex.h"
+#include "engine/jinja/node.h"
+#include "engine/jinja/run.h"
+
+// Statements in order. 0; JINJA_BREAK or JINJA_CONTINUE, to be handed up to the loop; negative.
+enum { JINJA_BREAK = 1, JINJA_CONTINUE = 2 };
+int jinja_exec(struct jinja_run *r, const struct jinja_node *n);
+int jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jinja_value *out);
+
+// A name's value in the innermost scope that has it; JINJA_UNDEFINED.
+int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out);
+int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
+                 struct jinja_value v);
+int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent);
+// Binds a macro's parameters and gives what its body prints.
+int jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c,
+                     struct jinja_value *out);
+// Calls a macro, function or method with arguments at hand. caller: of a call block, or NULL.
+int jinja_call_value(struct jinja_run *r, const struct jinja_value *callee,
+                     const struct jinja_call *c, const struct jinja_value *caller,
+                     struct jinja_value *out);
+int jinja_eval_args(struct jinja_run *r, const struct jinja_node *args, struct jinja_call *out);
+// A filter's node on a value: its own operand is not looked at.
+int jinja_apply(struct jinja_run *r, const struct jinja_node *filters, const struct jinja_value *v,
+                struct jinja_value *out);
+int jinja_enter(struct jinja_run *r, int line); // one level deeper: r->depth-- is the caller's
+int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,
+                 const struct jinja_value *b, struct jinja_value *out);

@@ -1,0 +1,24 @@
+// Chat templates in Jinja, as published with models: a parsed template, and renderings of it in
+// which time, memory, depth and output are bounded whatever the template does. The environment is
+// that of Hugging Face transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks,
+// tojson without ASCII escapes, raise_exception, strftime_now; no autoescape). What is left out is
+// refused by line and name: include, import, extends, block, do, recursive loops, unpacking with *.
+#pragma once
+#include "base/err.h"
+#include "engine/jinja/run.h"
+
+struct jinja_template;
+
+// Copies text, which is valid UTF-8. E_FORMAT, E_UNSUPPORTED, E_LIMIT with "line N: ...".
+int jinja_open(struct jinja_template **out, const char *text, size_t len, struct err *err);
+void jinja_close(struct jinja_template *t);
+
+// One rendering, on one thread: begin, set names (whose values lie in r->arena), render, end.
+// n_input: bytes of the values that will be set; memory is bounded in proportion. On failure too:
+// end. A function may be set anew, strftime_now's clock is r->now.
+int jinja_begin(struct jinja_run *r, size_t n_input, const struct tm *now, struct err *err);
+void jinja_end(struct jinja_run *r);
+int jinja_set(struct jinja_run *r, const char *name, struct jinja_value v);
+// *out lives until the end. E_INVAL: what the template raised, in its own words, or what in Python
+// would be an error ("line N: ..."); E_LIMIT; E_UNSUPPORTED; E_NOMEM.
+int jinja_render(struct jinja_run *r, const struct jinja_template *t, struct jinja_string *out);

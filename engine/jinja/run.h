@@ -1,0 +1,105 @@
+// One rendering of a chat template as it goes on: its bounds, its names, and how built-in
+// functions, filters, tests and methods are called. Internal to the jinja_* files; jinja.h is the
+// door.
+#pragma once
+#include "base/err.h"
+#include "engine/jinja/text.h"
+#include <stddef.h>
+#include <time.h>
+
+struct jinja_var {
+    struct jinja_var *next;
+    struct jinja_string name;
+    struct jinja_value value;
+};
+struct jinja_scope {
+    struct jinja_scope *parent; // where a name is looked for next
+    struct jinja_var *vars;
+};
+
+struct jinja_run {
+    struct jinja_arena arena;
+    struct jinja_scope root;   // what the caller set and the built-in functions
+    struct jinja_scope *scope; // the innermost
+    struct jinja_text *out;    // where output goes: the text, or what a macro or block gathers
+    size_t output_max;
+    int64_t steps_left;
+    int depth;                // of expressions, statements and macros inside one another
+    int line;                 // of what runs now, for sentences
+    struct tm now;            // what strftime_now shows
+    struct err *err, own_err; // err: the caller's, or own_err
+};
+
+// Steps bound the time: one for each node, name and element looked at, one for 64 bytes of text.
+int jinja_spend(struct jinja_run *r, size_t n);
+// "line N: " and the sentence.
+int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+#define JINJA_QUOTED(string) (int)((string).len < 100 ? (string).len : 100), (string).s
+
+// Arguments as written. names[i].s == NULL: by position.
+struct jinja_call {
+    struct jinja_value *args;
+    struct jinja_string *names;
+    size_t n;
+};
+enum { JINJA_MAX_PARAMS = 6 };
+// a: the parameters in the order of the table's row, JINJA_ABSENT where not given; a[0] of filters,
+// tests and methods is what they are applied to. c: the call as written, for those that take any
+// arguments.
+typedef int (*jinja_fn)(struct jinja_run *r, const struct jinja_value *a,
+                        const struct jinja_call *c, struct jinja_value *out);
+struct jinja_builtin {
+    const char *name;
+    jinja_fn fn;
+    const char *params; // "value chars"; the last may be "*": any further arguments
+    size_t n_required;
+};
+
+// The tables; a name of NULL ends one. Find: NULL where there is none.
+extern const struct jinja_builtin jinja_filters[], jinja_list_filters[], jinja_tests[],
+    jinja_functions[], jinja_str_methods[], jinja_list_methods[], jinja_dict_methods[],
+    jinja_loop_methods[];
+const struct jinja_builtin *jinja_builtin_find(const struct jinja_builtin *table,
+                                               struct jinja_string name);
+const struct jinja_builtin *jinja_filter_find(struct jinja_string name);
+// The method `name` of v's kind, or NULL.
+const struct jinja_builtin *jinja_method_find(const struct jinja_value *v,
+                                              struct jinja_string name);
+// Binds the arguments to the parameters and calls. self: NULL for a function.
+int jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b,
+                       const struct jinja_value *self, const struct jinja_call *c,
+                       struct jinja_value *out);
+
+// Attributes and elements: JINJA_UNDEFINED where there is none.
+int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
+                   struct jinja_value *out);
+int jinja_get_item(struct jinja_run *r, const struct jinja_value *v, const struct jinja_value *key,
+                   struct jinja_value *out);
+int jinja_get_slice(struct jinja_run *r, const struct jinja_value *v,
+                    const struct jinja_value bounds[3], struct jinja_value *out);
+int jinja_undefined(struct jinja_run *r, struct jinja_value *out, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Arguments as the kind that a function needs, refused by name otherwise; the default where absent.
+int jinja_want_string(struct jinja_run *r, const struct jinja_value *v, struct jinja_string *out);
+int jinja_want_int(struct jinja_run *r, const struct jinja_value *v, int64_t absent, int64_t *out);
+enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_CAPITALIZE, JINJA_TITLE, JINJA_TITLE_FILTER };
+int jinja_cased(struct jinja_run *r, struct jinja_string s, enum jinja_case how,
+                struct jinja_value *out);
+bool jinja_is_alpha(uint32_t c); // Python's str.isalpha, str.isalnum of one character
+bool jinja_is_alnum(uint32_t c);
+// The line at *at without its end, which *at steps over; false behind the last.
+bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *line);
+// strip(chars): *chars may be absent or none.
+int jinja_strip(struct jinja_run *r, struct jinja_string s, const struct jinja_value *chars,
+                bool front, bool back, struct jinja_value *out);
+int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_string old,
+                  struct jinja_string new, int64_t count, struct jinja_value *out);
+bool jinja_want_bool(const struct jinja_value *v, bool absent);
+int jinja_to_json(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,
+                  struct jinja_value *out); // the filter tojson
+// The head of a built-in.
+#define JINJA_FN(name)                                                                             \
+    static int name(struct jinja_run *r, const struct jinja_value *a, const struct jinja_call *c,  \
+                    struct jinja_value *out)

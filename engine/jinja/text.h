@@ -1,0 +1,42 @@
+// Strings of a chat template: a builder that carries the origin of every byte along, and the ways
+// in which strings are cut, searched and compared. Positions are bytes unless a name says chars.
+#pragma once
+#include "engine/jinja/value.h"
+
+struct jinja_text {
+    struct jinja_arena *arena; // its error is the builder's: many adds, one check
+    char *s;
+    uint8_t *origin; // NULL until a byte with an origin comes
+    size_t len, cap;
+};
+
+void jinja_text_init(struct jinja_text *t, struct jinja_arena *a);
+void jinja_text_add(struct jinja_text *t, struct jinja_string s);
+void jinja_text_addz(struct jinja_text *t, const char *zstring);
+void jinja_text_addf(struct jinja_text *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void jinja_text_add_char(struct jinja_text *t, uint32_t c, uint8_t origin); // as UTF-8
+void jinja_text_repeat(struct jinja_text *t, char c, size_t n);
+int jinja_text_take(struct jinja_text *t, struct jinja_string *out); // 0, E_NOMEM or E_LIMIT
+int jinja_text_take_value(struct jinja_text *t, struct jinja_value *out);
+
+bool jinja_string_is(struct jinja_string s, const char *zstring);
+bool jinja_string_equal(struct jinja_string a, struct jinja_string b);
+int jinja_string_order(struct jinja_string a, struct jinja_string b);
+struct jinja_string jinja_string_sub(struct jinja_string s, size_t from, size_t to);
+// Where needle begins at or behind from; SIZE_MAX: nowhere.
+size_t jinja_string_find(struct jinja_string s, struct jinja_string needle, size_t from);
+// Takes the product of both lengths at worst: spend jinja_search_cost first.
+size_t jinja_string_find_last(struct jinja_string s, struct jinja_string needle);
+static inline size_t jinja_search_cost(struct jinja_string s, struct jinja_string needle) {
+    return s.len / 64 * (1 + needle.len / 64);
+}
+bool jinja_string_starts(struct jinja_string s, struct jinja_string with);
+bool jinja_string_ends(struct jinja_string s, struct jinja_string with);
+size_t jinja_string_n_chars(struct jinja_string s);
+size_t jinja_string_offset(struct jinja_string s, size_t chars); // at most s.len
+uint8_t jinja_string_origin(struct jinja_string s, size_t at);
+bool jinja_is_space(uint32_t c); // Python's str.isspace: U+001C to U+001F too
+// Without the white space, or the characters of *chars, at its ends.
+struct jinja_string jinja_string_strip(struct jinja_string s, const struct jinja_string *chars,
+                                       bool front, bool back);

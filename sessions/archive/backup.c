@@ -1,0 +1,137 @@
+// A consistent copy of a database. See backup.h.
+#include "sessions/archive/backup.h"
+#include "base/err.h"
+#include "sessions/store/db.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STEP_PAGES 1024
+#define STEP_PAUSE_MS 1
+
+static int fail_target(sqlite3 *target, const char *path, struct err *err) {
+    int rc = sqlite3_errcode(target);
+    return err_set(err, rc == SQLITE_FULL ? E_FULL : E_IO, "%s: %s", path, sqlite3_errmsg(target));
+}
+
+// Sees one moment from first to last: the transaction that the source's connection is in.
+static int copy_pages(struct store_db *source, sqlite3 *target, const char *path,
+                      backup_progress progress, void *ctx, struct err *err) {
+    sqlite3_backup *b = sqlite3_backup_init(target, "main", source->sql, "main");
+    if (!b) return fail_target(target, path, err);
+    int rc;
+    do {
+        rc = sqlite3_backup_step(b, STEP_PAGES);
+        int64_t total = sqlite3_backup_pagecount(b);
+        if (progress) progress(ctx, total - sqlite3_backup_remaining(b), total);
+        if (rc == SQLITE_BUSY || rc == SQLITE_LOCKED) sqlite3_sleep(STEP_PAUSE_MS);
+    } while (rc == SQLITE_OK || rc == SQLITE_BUSY || rc == SQLITE_LOCKED);
+    sqlite3_backup_finish(b); // leaves its verdict with the target
+    return rc == SQLITE_DONE ? 0 : fail_target(target, path, err);
+}
+
+// A copy that cannot be read is none.
+static int check_copy(sqlite3 *target, const char *path, struct err *err) {
+    sqlite3_stmt *s;
+    if (sqlite3_prepare_v2(target, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
+        return fail_target(target, path, err);
+    int rc = 0;
+    const char *verdict =
+        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    if (!verdict)
+        rc = fail_target(target, path, err);
+    else if (strcmp(verdict, "ok") != 0)
+        rc = err_set(err, E_CORRUPT,
+                     "the database is damaged (%s): `sessions doctor` says what can be saved",
+                     verdict);
+    sqlite3_finalize(s);
+    return rc;
+}
+
+static int copy_into(struct store_db *source, const char *part, backup_progress progress, void *ctx,
+                     struct err *err) {
+    sqlite3 *target = NULL;
+    int64_t n_objects;
+    int rc;
+    if (sqlite3_open_v2(part, &target, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
+        SQLITE_OK) {
+        rc = fail_target(target, part, err);
+        goto close;
+    }
+    sqlite3_busy_timeout(target, STORE_BUSY_MS);
+    // Nobody reads it before it is whole: it needs no journal.
+    sqlite3_exec(target, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
+    TRY_GOTO(close, store_db_exec(source, "BEGIN", err));
+    rc = store_db_int(source, "SELECT count(*) FROM sqlite_schema", &n_objects, err);
+    if (rc == 0) rc = copy_pages(source, target, part, progress, ctx, err);
+    store_db_exec(source, "COMMIT", NULL);
+    if (rc == 0) rc = check_copy(target, part, err);
+close:
+    sqlite3_close(target);
+    return rc;
+}
+
+static int sync_path(const char *path, int flags, struct err *err) {
+    int fd = open(path, flags | O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return err_errno(err, "%s", path);
+    int rc = fsync(fd) < 0 ? err_errno(err, "%s", path) : 0;
+    close(fd);
+    return rc;
+}
+
+static int sync_folder_of(const char *path, struct err *err) {
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash) return sync_path(".", O_DIRECTORY, err);
+    slash[slash == folder ? 1 : 0] = '\0';
+    return sync_path(folder, O_DIRECTORY, err);
+}
+
+// Only where nobody has the name.
+static int name_it(const char *part, const char *to, struct err *err) {
+    TRY(sync_path(part, 0, err));
+    int rc = renameat2(AT_FDCWD, part, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (rc < 0 && errno == EINVAL) rc = rename(part, to); // a file system that cannot look first
+    if (rc < 0)
+        return errno == EEXIST ? err_set(err, E_EXISTS, "%s: there is such a file already", to)
+                               : err_errno(err, "%s", to);
+    return sync_folder_of(to, err);
+}
+
+static int make_part(const char *part, struct err *err) {
+    int fd = open(part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return err_errno(err, "%s", part);
+    close(fd);
+    return 0;
+}
+
+static void remove_part(const char *part) {
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-journal"};
+    char path[4096 + 16];
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", part, suffixes[i]);
+        unlink(path);
+    }
+}
+
+int backup_database(const char *from, const char *to, backup_progress progress, void *ctx,
+                    struct err *err) {
+    struct store_db source;
+    char part[4096];
+    int rc;
+    if (access(to, F_OK) == 0)
+        return err_set(err, E_EXISTS, "%s: there is such a file already", to);
+    if (snprintf(part, sizeof part, "%s.part", to) >= (int)sizeof part)
+        return err_set(err, E_LIMIT, "the copy's path is too long");
+    TRY(store_db_open_reader(&source, from, err));
+    TRY_GOTO(close, make_part(part, err));
+    rc = copy_into(&source, part, progress, ctx, err);
+    if (rc == 0) rc = name_it(part, to, err);
+    remove_part(part);
+close:
+    store_db_close(&source, false);
+    return rc;
+}

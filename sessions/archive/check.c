@@ -1,0 +1,430 @@
+// Whether a stored session fits together. See stored_check.h.
+#include "sessions/archive/check.h"
+#include "base/err.h"
+#include "base/utf8.h"
+#include "sessions/sampling_json.h"
+#include "sessions/session.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_BYTES 1024 // models, fingerprints, owners, instances, builds
+#define SAMPLING_BYTES 65536
+#define MESSAGE_BYTES 65536 // errors
+#define NO_TIME_MS (INT64_C(1) << 53)
+
+static int misfit(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int misfit(struct err *err, const char *fmt, ...) {
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(err, E_CORRUPT, "%s", text);
+}
+
+static bool is_time(int64_t ms) {
+    return ms >= 0 && ms < NO_TIME_MS;
+}
+
+static bool is_text(const char *s, size_t max) {
+    if (!s) return false;
+    size_t n = strnlen(s, max + 1);
+    return n <= max && utf8_valid(s, n);
+}
+
+// --- turns that have no end --------------------------------------------------
+
+static int add_event(struct stored_session *s, struct event_record e, struct err *err) {
+    struct event_record *grown = realloc(s->events, (s->n_events + 1) * sizeof *grown);
+    if (!grown) return err_set(err, E_NOMEM, "no memory to end a turn");
+    s->events = grown;
+    grown[s->n_events++] = e;
+    return 0;
+}
+
+// A turn that came with a fork: its first number is the opening's, and no event speaks of it.
+static bool is_inherited(const struct stored_session *s, const struct turn_record *r) {
+    return s->rec.forked_from && r->seq_first == 1;
+}
+
+// Every number is a fact's or a token's.
+static int64_t last_number(const struct stored_session *s) {
+    int64_t n = 0;
+    for (size_t i = 0; i < s->n_events; i++) n += s->events[i].n;
+    for (size_t i = 0; i < s->n_turns; i++)
+        if (!is_inherited(s, &s->turns[i].rec)) n += (int64_t)s->turns[i].tokens.n;
+    return n;
+}
+
+static int end_turn(struct stored_session *s, struct turn_record *r, int64_t now_ms,
+                    struct err *err) {
+    snprintf(r->finish_reason, sizeof r->finish_reason, "interrupted");
+    r->ended_ms = now_ms;
+    r->seq_last = ++s->rec.seq;
+    r->numbers.log_tokens =
+        r->log_first >= 0 ? r->log_first + r->n_input + r->n_output : s->rec.n_tokens;
+    return add_event(
+        s,
+        (struct event_record){
+            .seq = r->seq_last, .n = 1, .kind = EVENT_DONE, .turn = r->turn, .at_ms = now_ms},
+        err);
+}
+
+int stored_session_interrupt(struct stored_session *s, int64_t now_ms, struct err *err) {
+    struct turn_record *first = NULL;
+    for (size_t i = 0; i < s->n_turns; i++) {
+        struct turn_record *r = &s->turns[i].rec;
+        if (r->finish_reason[0]) continue;
+        if (!first) first = r;
+        r->n_output = (int64_t)s->turns[i].tokens.n;
+        if (r->log_first >= 0) s->rec.n_tokens = r->log_first + r->n_input + r->n_output;
+    }
+    if (!first) return 0;
+    int64_t seq = last_number(s), n_lost = s->rec.seq_reserved - seq;
+    if (n_lost > 0)
+        TRY(add_event(s,
+                      (struct event_record){.seq = seq + 1,
+                                            .n = n_lost,
+                                            .kind = EVENT_LOST,
+                                            .turn = first->turn,
+                                            .at_ms = now_ms},
+                      err));
+    s->rec.seq = n_lost > 0 ? s->rec.seq_reserved : seq;
+    for (size_t i = 0; i < s->n_turns; i++)
+        if (!s->turns[i].rec.finish_reason[0]) TRY(end_turn(s, &s->turns[i].rec, now_ms, err));
+    s->rec.seq_reserved = s->rec.seq;
+    if (s->rec.updated_ms < now_ms) s->rec.updated_ms = now_ms;
+    return 0;
+}
+
+// --- the session's own row ---------------------------------------------------
+
+static int check_sampling(const char *where, const char *sampling, struct err *err) {
+    static const struct turn_sampling none;
+    struct turn_sampling read = none;
+    struct err reason = {0};
+    if (!is_text(sampling, SAMPLING_BYTES))
+        return misfit(err, "%s is not a text of at most %d bytes", where, SAMPLING_BYTES);
+    // Which ids the model has is for its server to know.
+    if (sampling_json_apply(&read, sampling, INT32_MAX, &reason) < 0)
+        return misfit(err, "%s: %s", where, reason.text);
+    return 0;
+}
+
+static int check_names(const struct session_record *r, struct err *err) {
+    if (!session_id_valid(r->id))
+        return misfit(err, "session.id is not 1 to %d letters, digits, '-' or '_'", SESSION_ID_MAX);
+    if (!is_text(r->owner, NAME_BYTES) || !r->owner[0])
+        return misfit(err, "session.owner is not a name");
+    if (!is_text(r->model, NAME_BYTES)) return misfit(err, "session.model is not a name");
+    if (!is_text(r->fingerprint, NAME_BYTES) || !r->fingerprint[0])
+        return misfit(err, "session.fingerprint is not a name");
+    if (!is_text(r->title, SESSION_TITLE_BYTES))
+        return misfit(err, "session.title is not a text of at most %d bytes", SESSION_TITLE_BYTES);
+    if (r->system && (!is_text(r->system, SESSION_SYSTEM_BYTES) || !r->system[0]))
+        return misfit(err, "session.system is not a text of 1 to %d bytes", SESSION_SYSTEM_BYTES);
+    if (r->forked_from && !session_id_valid(r->forked_from))
+        return misfit(err, "session.forked_from is no session's id");
+    return check_sampling("session.sampling", r->sampling, err);
+}
+
+static int check_row(const struct stored_session *s, struct err *err) {
+    const struct session_record *r = &s->rec;
+    TRY(check_names(r, err));
+    if (r->session_len < 2) return misfit(err, "session.session_len is less than 2");
+    if (r->memory_len < 1) return misfit(err, "session.memory_len is less than 1");
+    if (r->sink_len < 0 || r->sink_len >= r->memory_len)
+        return misfit(err, "session.sink_len is not from 0 to memory_len - 1 (%d)",
+                      r->memory_len - 1);
+    if (!is_time(r->created_ms)) return misfit(err, "session.created_ms is no time");
+    if (!is_time(r->updated_ms)) return misfit(err, "session.updated_ms is no time");
+    if (!is_time(r->closed_ms)) return misfit(err, "session.closed_ms is no time");
+    if (r->cancel_after_ms < 0 || r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+        return misfit(err, "session.cancel_after_ms is %" PRId64, r->cancel_after_ms);
+    if (r->forked_turn < TURN_NONE || r->forked_turn >= NO_TIME_MS)
+        return misfit(err, "session.forked_turn is %" PRId64, r->forked_turn);
+    if (r->head < TURN_NONE || r->head >= (int64_t)s->n_turns)
+        return misfit(err, "session.head is %" PRId64 ", but there are %zu turns", r->head,
+                      s->n_turns);
+    if (r->n_turns != (int64_t)s->n_turns)
+        return misfit(err, "session.n_turns is %" PRId64 ", but there are %zu turns", r->n_turns,
+                      s->n_turns);
+    return 0;
+}
+
+// --- turns -------------------------------------------------------------------
+
+#define TURN "turns[%zu]."
+
+static int check_request(const struct turn_record *r, size_t i, struct err *err) {
+    char where[48];
+    if (r->turn != (int64_t)i) return misfit(err, TURN "turn is %" PRId64, i, r->turn);
+    if (!is_text(r->request_id, SESSION_REQUEST_ID_MAX))
+        return misfit(err, TURN "request_id is not a text of at most %d bytes", i,
+                      SESSION_REQUEST_ID_MAX);
+    if (!r->request || r->request[0] != '{') return misfit(err, TURN "request is no object", i);
+    if (turn_input_has_text(r->kind) != (r->input_text != NULL))
+        return misfit(err, TURN "input_text does not fit input_kind '%s'", i,
+                      turn_input_kind_name(r->kind));
+    if (!is_text(r->instance, NAME_BYTES)) return misfit(err, TURN "instance is not a name", i);
+    if (!is_text(r->build, NAME_BYTES)) return misfit(err, TURN "build is not a name", i);
+    if (r->n_alternatives < 0 || r->n_alternatives > SAMPLING_MAX_TOP_LOGPROBS)
+        return misfit(err, TURN "n_alternatives is not from 0 to %d", i, SAMPLING_MAX_TOP_LOGPROBS);
+    for (size_t k = 0; k < r->n_input_ids; k++)
+        if (r->input_ids[k] < 0)
+            return misfit(err, TURN "input_ids[%zu] is %d", i, k, r->input_ids[k]);
+    snprintf(where, sizeof where, TURN "sampling", i);
+    return check_sampling(where, r->sampling, err);
+}
+
+static int check_numbers(const struct turn_record *r, size_t i, struct err *err) {
+    const struct turn_numbers *n = &r->numbers;
+    const struct {
+        const char *name;
+        int64_t value;
+    } all[] = {{"log_tokens", n->log_tokens},
+               {"kept_tokens", n->kept_tokens},
+               {"computed_tokens", n->computed_tokens},
+               {"queue_us", n->queue_us},
+               {"prefill_us", n->prefill_us},
+               {"first_token_us", n->first_token_us},
+               {"decode_us", n->decode_us},
+               {"resume_us", n->resume_us},
+               {"created_ms", r->created_ms},
+               {"started_ms", r->started_ms},
+               {"ended_ms", r->ended_ms}};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        if (!is_time(all[k].value))
+            return misfit(err, TURN "%s is %" PRId64, i, all[k].name, all[k].value);
+    return 0;
+}
+
+static int check_end(const struct turn_record *r, size_t i, struct err *err) {
+    static const char *const reasons[] = {"eos",      "stop",  "length",     "cancelled",
+                                          "deadline", "error", "interrupted"};
+    bool known = false;
+    for (size_t k = 0; k < sizeof reasons / sizeof *reasons; k++)
+        known |= strcmp(r->finish_reason, reasons[k]) == 0;
+    if (!known) return misfit(err, TURN "finish_reason is none that a turn can have", i);
+    if (r->error_message && !is_text(r->error_message, MESSAGE_BYTES))
+        return misfit(err, TURN "error_message is not a text of at most %d bytes", i,
+                      MESSAGE_BYTES);
+    return check_numbers(r, i, err);
+}
+
+static int check_output(const struct stored_turn *t, size_t i, struct err *err) {
+    const struct token_run *k = &t->tokens;
+    uint32_t last = 0;
+    if ((int64_t)k->n != t->rec.n_output)
+        return misfit(err, TURN "n_output is %" PRId64 ", but there are %zu tokens", i,
+                      t->rec.n_output, k->n);
+    for (size_t j = 0; j < k->n; j++) {
+        uint32_t end = k->text_ends[j];
+        if (k->ids[j] < 0) return misfit(err, TURN "ids[%zu] is %d", i, j, k->ids[j]);
+        if (end < last || end > k->text_len)
+            return misfit(err, TURN "text_ends[%zu] is %u, not from %u to the text's %zu bytes", i,
+                          j, end, last, k->text_len);
+        if (end < k->text_len && (k->text[end] & 0xc0) == 0x80)
+            return misfit(err, TURN "text_ends[%zu] lies inside a character", i, j);
+        last = end;
+    }
+    size_t n_alternatives = (size_t)t->rec.n_alternatives * k->n;
+    if (n_alternatives && !k->alternatives) return misfit(err, TURN "alternatives are missing", i);
+    for (size_t j = 0; j < n_alternatives; j++)
+        if (k->alternatives[j].id < -1)
+            return misfit(err, TURN "alternatives[%zu] has the id %d", i,
+                          j / (size_t)t->rec.n_alternatives, k->alternatives[j].id);
+    return 0;
+}
+
+// Length of the log of a turn's path. Those before it have been checked.
+static int64_t log_end(const struct stored_session *s, int64_t turn) {
+    for (; turn >= 0; turn = s->turns[turn].rec.parent) {
+        const struct turn_record *r = &s->turns[turn].rec;
+        if (r->log_first >= 0) return r->log_first + r->n_input + r->n_output;
+    }
+    return 0;
+}
+
+static int check_place(const struct stored_session *s, size_t i, struct err *err) {
+    const struct stored_turn *t = &s->turns[i];
+    const struct turn_record *r = &t->rec;
+    if (r->parent < TURN_NONE || r->parent >= (int64_t)i)
+        return misfit(err, TURN "parent is %" PRId64 ", no earlier turn", i, r->parent);
+    if (r->log_first < 0) {
+        if (r->log_first != -1) return misfit(err, TURN "log_first is %" PRId64, i, r->log_first);
+        return t->tokens.n == 0 ? 0 : misfit(err, TURN "ids of a turn that never began", i);
+    }
+    int64_t n_log = log_end(s, r->parent);
+    if (r->log_first != n_log)
+        return misfit(err, TURN "log_first is %" PRId64 ", the log has %" PRId64 " tokens there", i,
+                      r->log_first, n_log);
+    if (r->n_input != (int64_t)r->n_input_ids)
+        return misfit(err, TURN "n_input is %" PRId64 ", but there are %zu input_ids", i,
+                      r->n_input, r->n_input_ids);
+    n_log += r->n_input + r->n_output;
+    if (n_log > s->rec.session_len)
+        return misfit(
+            err, "session.session_len is %" PRId64 ", but turn %zu's log has %" PRId64 " tokens",
+            s->rec.session_len, i, n_log);
+    return 0;
+}
+
+static int check_turns(const struct stored_session *s, struct err *err) {
+    for (size_t i = 0; i < s->n_turns; i++) {
+        const struct stored_turn *t = &s->turns[i];
+        TRY(check_request(&t->rec, i, err));
+        TRY(check_output(t, i, err));
+        TRY(check_place(s, i, err));
+        TRY(check_end(&t->rec, i, err));
+    }
+    int64_t n_log = log_end(s, s->rec.head);
+    if (n_log != s->rec.n_tokens)
+        return misfit(err, "session.n_tokens is %" PRId64 ", but the turns have %" PRId64,
+                      s->rec.n_tokens, n_log);
+    return 0;
+}
+
+// --- events ------------------------------------------------------------------
+
+#define EVENT "events[%zu]."
+
+struct numbering {
+    const struct stored_session *s;
+    int64_t seq;     // numbered so far
+    int64_t running; // the turn whose deltas fill the numbers between facts, -1
+    int64_t n_told;  // tokens of it that have a number
+    int64_t head;
+    enum progress { NOT_YET, BEGUN, ENDED } * turns; // (n_turns)
+};
+
+static const struct turn_record *turn_of(const struct stored_session *s, int64_t turn) {
+    return turn >= 0 && turn < (int64_t)s->n_turns ? &s->turns[turn].rec : NULL;
+}
+
+static int check_started(struct numbering *n, const struct turn_record *t, size_t i,
+                         struct err *err) {
+    enum progress *p = &n->turns[t->turn];
+    bool free_now = n->running < 0 || n->turns[n->running] == ENDED;
+    if (*p != NOT_YET || t->log_first < 0 || !free_now)
+        return misfit(err, EVENT "kind: turn %" PRId64 " cannot begin there", i, t->turn);
+    *p = BEGUN;
+    n->running = t->turn;
+    n->n_told = 0;
+    return 0;
+}
+
+static int check_done(struct numbering *n, const struct turn_record *t,
+                      const struct event_record *e, size_t i, struct err *err) {
+    enum progress *p = &n->turns[t->turn];
+    if (*p != (t->log_first < 0 ? NOT_YET : BEGUN))
+        return misfit(err, EVENT "kind: turn %" PRId64 " cannot end there", i, t->turn);
+    if (n->running == t->turn && n->n_told != t->n_output)
+        return misfit(err,
+                      EVENT "kind: turn %" PRId64 " ends after %" PRId64 " of %" PRId64 " tokens",
+                      i, t->turn, n->n_told, t->n_output);
+    if (t->seq_last != e->seq)
+        return misfit(err, TURN "seq_last is not its last event's", (size_t)t->turn);
+    *p = ENDED;
+    return 0;
+}
+
+// What moves the head: going back, and a turn's first event, which puts it behind its parent.
+static int check_head(struct numbering *n, const struct event_record *e, size_t i,
+                      struct err *err) {
+    const struct turn_record *t = turn_of(n->s, e->turn);
+    if (e->kind == EVENT_OPENED || e->kind == EVENT_REWOUND) {
+        n->head = e->turn;
+        return 0;
+    }
+    if (!t || e->kind == EVENT_LOST || t->seq_first != e->seq) return 0;
+    if (t->parent != n->head)
+        return misfit(err, EVENT "kind: turn %" PRId64 " cannot follow turn %" PRId64 " there", i,
+                      e->turn, n->head);
+    n->head = e->turn;
+    return 0;
+}
+
+static int check_opened(struct numbering *n, const struct event_record *e, size_t i,
+                        struct err *err) {
+    int64_t n_inherited = 0;
+    while (n_inherited < (int64_t)n->s->n_turns) {
+        const struct turn_record *t = &n->s->turns[n_inherited].rec;
+        if (!is_inherited(n->s, t) || t->parent != n_inherited - 1) break;
+        if (t->seq_last != 1)
+            return misfit(err, TURN "seq_last is not 1, but seq_first is", (size_t)n_inherited);
+        n->turns[n_inherited++] = ENDED;
+    }
+    if (i == 0 && e->turn == n_inherited - 1) return 0;
+    return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+}
+
+static int check_event(struct numbering *n, const struct event_record *e, size_t i,
+                       struct err *err) {
+    const struct turn_record *t = turn_of(n->s, e->turn);
+    bool of_turn = e->kind == EVENT_QUEUED || e->kind == EVENT_STARTED || e->kind == EVENT_DONE;
+    if (e->kind == EVENT_DELTA) return misfit(err, EVENT "kind is 'delta'", i);
+    if (of_turn && !t) return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+    bool of_head = e->kind == EVENT_OPENED || e->kind == EVENT_REWOUND;
+    if (of_head && e->turn != TURN_NONE && !t)
+        return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+    if (!of_turn && !of_head && e->kind != EVENT_LOST && e->turn != -1)
+        return misfit(err, EVENT "turn is not -1", i);
+    if (e->n < 1 || (e->n != 1 && e->kind != EVENT_LOST) || e->n >= NO_TIME_MS)
+        return misfit(err, EVENT "n is %" PRId64, i, e->n);
+    if (!is_time(e->at_ms)) return misfit(err, EVENT "at_ms is no time", i);
+    if (e->kind == EVENT_OPENED) TRY(check_opened(n, e, i, err));
+    TRY(check_head(n, e, i, err));
+    if (e->kind == EVENT_STARTED) return check_started(n, t, i, err);
+    if (e->kind == EVENT_DONE) return check_done(n, t, e, i, err);
+    if (e->kind == EVENT_QUEUED && (n->turns[e->turn] != NOT_YET || t->seq_first != e->seq))
+        return misfit(err, TURN "seq_first is not its first event's", (size_t)e->turn);
+    return 0;
+}
+
+// What lies between two stored events are deltas of the turn that runs.
+static int number_event(struct numbering *n, const struct event_record *e, size_t i,
+                        struct err *err) {
+    bool running = n->running >= 0 && n->turns[n->running] == BEGUN;
+    int64_t n_left = running ? n->s->turns[n->running].rec.n_output - n->n_told : 0;
+    int64_t n_deltas = e->seq - 1 - n->seq;
+    if (n_deltas < 0 || n_deltas > n_left)
+        return misfit(err, EVENT "seq is %" PRId64 " after %" PRId64, i, e->seq, n->seq);
+    n->n_told += n_deltas;
+    n->seq = e->seq + e->n - 1;
+    return 0;
+}
+
+static int check_events(const struct stored_session *s, struct err *err) {
+    struct numbering n = {.s = s, .running = -1, .head = TURN_NONE};
+    n.turns = calloc(s->n_turns + 1, sizeof *n.turns);
+    if (!n.turns) return err_set(err, E_NOMEM, "no memory to check a session");
+    int rc = s->n_events == 0 || s->events[0].kind != EVENT_OPENED
+                 ? misfit(err, "events do not begin with 'opened'")
+                 : 0;
+    for (size_t i = 0; rc == 0 && i < s->n_events; i++) {
+        rc = number_event(&n, &s->events[i], i, err);
+        if (rc == 0) rc = check_event(&n, &s->events[i], i, err);
+    }
+    for (size_t i = 0; rc == 0 && i < s->n_turns; i++)
+        if (n.turns[i] != ENDED) rc = misfit(err, "events have no 'done' of turn %zu", i);
+    if (rc == 0 && n.head != s->rec.head)
+        rc = misfit(err, "session.head is %" PRId64 ", but the events end at %" PRId64, s->rec.head,
+                    n.head);
+    if (rc == 0 && n.seq != s->rec.seq)
+        rc = misfit(err, "session.seq is %" PRId64 ", but the events end at %" PRId64, s->rec.seq,
+                    n.seq);
+    if (rc == 0 && s->rec.seq_reserved < s->rec.seq)
+        rc = misfit(err, "session.seq_reserved is less than seq");
+    free(n.turns);
+    return rc;
+}
+
+int stored_session_check(const struct stored_session *s, struct err *err) {
+    TRY(check_row(s, err));
+    TRY(check_turns(s, err));
+    return check_events(s, err);
+}

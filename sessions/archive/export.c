@@ -1,0 +1,342 @@
+// A database file as tools see it. See archive.h.
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/utf8.h"
+#include "sessions/archive/archive.h"
+#include "sessions/store/db.h"
+#include "sessions/store/tail.h"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE_ROWS 200
+
+struct archive {
+    struct store_db db;
+};
+
+int archive_open(struct archive **out, const char *path, struct err *err) {
+    struct archive *a = calloc(1, sizeof *a);
+    if (!a) return err_set(err, E_NOMEM, "no memory to open %s", path);
+    int rc = store_db_open_reader(&a->db, path, err);
+    if (rc < 0) {
+        free(a);
+        return rc;
+    }
+    *out = a;
+    return 0;
+}
+
+void archive_close(struct archive *a) {
+    if (!a) return;
+    store_db_close(&a->db, false);
+    free(a);
+}
+
+void archive_session_view(const struct session_record *r, struct session_view *out) {
+    *out = (struct session_view){
+        .id = r->id,
+        .title = r->title,
+        .model = r->model,
+        .system = r->system,
+        .auto_title = r->auto_title,
+        .state = r->closed_ms  ? SESSION_CLOSED
+                 : r->n_tokens ? SESSION_COLD
+                               : SESSION_OPEN,
+        .created_ms = r->created_ms,
+        .updated_ms = r->updated_ms,
+        .n_turns = r->n_turns,
+        .n_tokens = r->n_tokens,
+        .session_len = r->session_len,
+        .seq = r->seq,
+        .memory_len = r->memory_len,
+        .sink_len = r->sink_len,
+        .turn = -1,
+        .sampling = r->sampling,
+        .head = r->head,
+        .below = -1,
+        .forked_from = r->forked_from,
+        .forked_turn = r->forked_turn,
+        .cancel_after_ms = r->cancel_after_ms,
+    };
+}
+
+void archive_turn_view(const struct stored_turn *t, struct turn_view *out) {
+    const struct turn_record *r = &t->rec;
+    bool done = r->finish_reason[0];
+    *out = (struct turn_view){
+        .turn = r->turn,
+        .parent = r->parent,
+        .state = done                ? TURN_DONE
+                 : r->log_first >= 0 ? TURN_RUNNING
+                                     : TURN_QUEUED,
+        .input = {.kind = r->kind,
+                  .text = r->input_text,
+                  .text_len = r->input_text_len,
+                  .n_ids = r->n_input_ids},
+        .text = t->tokens.text ? t->tokens.text : "",
+        .text_len = t->tokens.text_len,
+        .finish_reason = done ? r->finish_reason : NULL,
+        .numbers = r->numbers,
+        .seed = r->seed,
+        .sampling = r->sampling,
+        .created_ms = r->created_ms,
+        .seq_first = r->seq_first,
+        .seq_last = r->seq_last,
+        .error_code = r->error_code[0] ? r->error_code : NULL,
+        .error_message = r->error_message,
+    };
+    out->numbers.input_tokens = r->n_input;
+    out->numbers.output_tokens = r->n_output;
+}
+
+static void release_page(struct store_list *page) {
+    for (size_t i = 0; i < page->n_rows; i++) session_record_release(&page->rows[i]);
+    free(page->rows);
+    page->rows = NULL;
+    page->n_rows = 0;
+}
+
+static int list_page(struct archive *a, struct store_list *page, archive_each each, void *ctx,
+                     struct err *err) {
+    int rc = store_read_list(&a->db, page, err);
+    for (size_t i = 0; rc == 0 && i < page->n_rows; i++) {
+        struct session_view view;
+        archive_session_view(&page->rows[i], &view);
+        rc = each(ctx, page->rows[i].owner, &view);
+    }
+    return rc;
+}
+
+int archive_list(struct archive *a, const char *owner, const char *query, const char *forked_from,
+                 int64_t limit, archive_each each, void *ctx, struct err *err) {
+    struct store_list page = {
+        .owner = (char *)owner, .query = (char *)query, .forked_from = (char *)forked_from};
+    char cursor[sizeof page.next];
+    int64_t left = limit > 0 ? limit : INT64_MAX;
+    int rc;
+    do {
+        page.limit = left < PAGE_ROWS ? left : PAGE_ROWS;
+        page.next[0] = '\0';
+        rc = list_page(a, &page, each, ctx, err);
+        left -= (int64_t)page.n_rows;
+        memcpy(cursor, page.next, sizeof cursor);
+        page.cursor = cursor;
+        release_page(&page);
+    } while (rc == 0 && cursor[0] && left > 0);
+    return rc;
+}
+
+int archive_load(struct archive *a, const char *id, struct stored_session **out, struct err *err) {
+    return store_read_session(&a->db, id, out, err);
+}
+
+// --- export ------------------------------------------------------------------
+
+static void write_ids(struct json_writer *w, const char *key, const int32_t *ids, size_t n) {
+    json_open(w, key, '[');
+    for (size_t i = 0; i < n; i++) json_put_int(w, NULL, ids[i]);
+    json_close(w, ']');
+}
+
+static void write_bits(struct json_writer *w, const char *key, const void *values, size_t n) {
+    json_open(w, key, '[');
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, (const char *)values + i * sizeof bits, sizeof bits);
+        json_put_int(w, NULL, bits);
+    }
+    json_close(w, ']');
+}
+
+static void write_alternatives(struct json_writer *w, const struct token_run *t,
+                               size_t n_alternatives) {
+    if (!t->alternatives) return;
+    json_open(w, "alternatives", '['); // per token: id, bits, id, bits ...
+    for (size_t i = 0; i < t->n; i++)
+        write_bits(w, NULL, t->alternatives + i * n_alternatives, n_alternatives * 2);
+    json_close(w, ']');
+}
+
+// JSON has no NUL that every reader takes, and text must be UTF-8; a model may say what it likes.
+static void write_bytes(struct json_writer *w, const char *key, const char *key_base64,
+                        const char *bytes, size_t len) {
+    struct buf encoded;
+    if (utf8_valid(bytes, len) && !memchr(bytes, '\0', len)) {
+        json_put_text(w, key, bytes, len);
+        return;
+    }
+    buf_init(&encoded, w->buf->max);
+    if (base64_encode(&encoded, bytes, len) < 0)
+        w->buf->error = encoded.error;
+    else
+        json_put_string(w, key_base64, buf_z(&encoded));
+    buf_release(&encoded);
+}
+
+static void write_numbers(struct json_writer *w, const struct turn_numbers *n) {
+    json_put_int(w, "log_tokens", n->log_tokens);
+    json_put_int(w, "kept_tokens", n->kept_tokens);
+    json_put_int(w, "computed_tokens", n->computed_tokens);
+    json_put_int(w, "queue_us", n->queue_us);
+    json_put_int(w, "prefill_us", n->prefill_us);
+    json_put_int(w, "first_token_us", n->first_token_us);
+    json_put_int(w, "decode_us", n->decode_us);
+    json_put_int(w, "resume_us", n->resume_us);
+    json_put_string(w, "cache_source", engine_cache_source_name(n->source));
+}
+
+static void write_input(struct json_writer *w, const struct turn_record *r) {
+    json_put_string(w, "input_kind", turn_input_kind_name(r->kind));
+    if (r->input_text)
+        write_bytes(w, "input_text", "input_text_base64", r->input_text, r->input_text_len);
+    else
+        json_put_null(w, "input_text");
+    write_ids(w, "input_ids", r->input_ids, r->n_input_ids);
+    json_put_int(w, "log_first", r->log_first);
+    json_put_int(w, "n_input", r->n_input);
+}
+
+static void write_turn(struct json_writer *w, const struct stored_turn *t) {
+    const struct turn_record *r = &t->rec;
+    json_open(w, NULL, '{');
+    json_put_int(w, "turn", r->turn);
+    json_put_int(w, "parent", r->parent);
+    json_put_string(w, "request_id", r->request_id);
+    json_put_raw(w, "request", r->request, strlen(r->request));
+    write_input(w, r);
+    json_put_raw(w, "sampling", r->sampling, strlen(r->sampling));
+    json_put_u64_string(w, "seed", r->seed);
+    json_put_bool(w, "logprobs", r->logprobs);
+    json_put_int(w, "n_alternatives", r->n_alternatives);
+    write_bytes(w, "text", "text_base64", t->tokens.text ? t->tokens.text : "", t->tokens.text_len);
+    write_ids(w, "ids", t->tokens.ids, t->tokens.n);
+    write_bits(w, "logprob_bits", t->tokens.logprobs, t->tokens.n);
+    write_bits(w, "text_ends", t->tokens.text_ends, t->tokens.n);
+    write_alternatives(w, &t->tokens, (size_t)r->n_alternatives);
+    json_put_string(w, "finish_reason", r->finish_reason[0] ? r->finish_reason : NULL);
+    json_put_string(w, "error_code", r->error_code[0] ? r->error_code : NULL);
+    json_put_string(w, "error_message", r->error_message);
+    write_numbers(w, &r->numbers);
+    json_put_string(w, "instance", r->instance);
+    json_put_string(w, "build", r->build);
+    json_put_int(w, "seq_first", r->seq_first);
+    json_put_int(w, "seq_last", r->seq_last);
+    json_put_int(w, "created_ms", r->created_ms);
+    json_put_int(w, "started_ms", r->started_ms);
+    json_put_int(w, "ended_ms", r->ended_ms);
+    json_close(w, '}');
+}
+
+static void write_session(struct json_writer *w, const struct session_record *r) {
+    json_open(w, "session", '{');
+    json_put_string(w, "id", r->id);
+    json_put_string(w, "owner", r->owner);
+    json_put_string(w, "model", r->model);
+    json_put_string(w, "fingerprint", r->fingerprint);
+    json_put_string(w, "title", r->title);
+    json_put_bool(w, "auto_title", r->auto_title);
+    json_put_string(w, "system", r->system);
+    json_put_raw(w, "sampling", r->sampling, strlen(r->sampling));
+    json_put_int(w, "session_len", r->session_len);
+    json_put_int(w, "memory_len", r->memory_len);
+    json_put_int(w, "sink_len", r->sink_len);
+    json_put_int(w, "created_ms", r->created_ms);
+    json_put_int(w, "updated_ms", r->updated_ms);
+    json_put_int(w, "closed_ms", r->closed_ms);
+    json_put_int(w, "n_tokens", r->n_tokens);
+    json_put_int(w, "head", r->head);
+    json_put_string(w, "forked_from", r->forked_from);
+    json_put_int(w, "forked_turn", r->forked_turn);
+    json_put_int(w, "cancel_after_ms", r->cancel_after_ms);
+    json_put_int(w, "seq", r->seq);
+    json_put_int(w, "seq_reserved", r->seq_reserved);
+    json_close(w, '}');
+}
+
+static void write_event(struct json_writer *w, const struct event_record *e) {
+    json_open(w, NULL, '{');
+    json_put_int(w, "seq", e->seq);
+    json_put_int(w, "n", e->n);
+    json_put_string(w, "kind", event_kind_name(e->kind));
+    json_put_int(w, "turn", e->turn);
+    if (e->reason[0]) json_put_string(w, "reason", e->reason);
+    json_put_int(w, "at_ms", e->at_ms);
+    json_close(w, '}');
+}
+
+int archive_export(const struct stored_session *s, struct buf *out) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "format", ARCHIVE_FORMAT);
+    json_put_int(&w, "version", ARCHIVE_FORMAT_VERSION);
+    write_session(&w, &s->rec);
+    json_open(&w, "turns", '[');
+    for (size_t i = 0; i < s->n_turns; i++) write_turn(&w, &s->turns[i]);
+    json_close(&w, ']');
+    json_open(&w, "events", '[');
+    for (size_t i = 0; i < s->n_events; i++) write_event(&w, &s->events[i]);
+    json_close(&w, ']');
+    json_close(&w, '}');
+    return out->error;
+}
+
+#define EXPORT_BYTES ((size_t)1 << 31)
+
+static int write_line(int fd, const struct buf *text, const char *path, struct err *err) {
+    FILE *f = fdopen(fd, "w");
+    if (!f) {
+        close(fd);
+        return err_set(err, E_NOMEM, "no memory to write %s", path);
+    }
+    fwrite(text->data, 1, text->len, f);
+    putc('\n', f);
+    int rc = fflush(f) == 0 && !ferror(f) ? 0 : err_errno(err, "%s", path);
+    if (fclose(f) != 0 && rc == 0) rc = err_errno(err, "%s", path);
+    return rc;
+}
+
+int archive_export_file(const struct stored_session *s, const char *path, struct err *err) {
+    struct buf text;
+    buf_init(&text, EXPORT_BYTES);
+    int rc = archive_export(s, &text);
+    if (rc < 0) err_set(err, rc, "session %s is too large to export", s->rec.id);
+    int fd = rc < 0 ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (rc == 0 && fd < 0) rc = err_errno(err, "%s", path);
+    if (rc == 0 && (rc = write_line(fd, &text, path, err)) < 0) unlink(path);
+    buf_release(&text);
+    return rc;
+}
+
+// --- removing ----------------------------------------------------------------
+
+// By its number: the rest of the record may be damaged.
+static int remove_from(struct store_db *db, const char *id, struct err *err) {
+    int64_t key;
+    TRY(store_read_key(db, id, NULL, &key, err));
+    TRY(store_db_write_begin(db, err));
+    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
+    if (rc == 0) rc = store_write_delete(db, key, err);
+    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
+    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
+    store_db_write_end(db);
+    return rc;
+}
+
+int archive_remove(const char *path, const char *id, struct err *err) {
+    struct store_db db;
+    struct err local = {0};
+    if (!err) err = &local;
+    if (access(path, F_OK) < 0)
+        return err_errno(err, "%s", path); // opening to write would make one
+    TRY(store_db_open(&db, path, err));
+    int rc = tail_absorb(&db, err);
+    if (rc == 0) rc = remove_from(&db, id, err);
+    store_db_close(&db, true); // with a full checkpoint: the log holds the words too
+    return rc;
+}

@@ -1,0 +1,154 @@
+// The store's database handle: what the files store_*.c share. Used on one thread at a time: the
+// opener's, then the store's.
+#pragma once
+#include "sessions/store/store.h"
+#include <sqlite3.h>
+
+#define STORE_APPLICATION_ID 0x50524c59 // "PRLY"
+
+enum store_sql {
+    SQL_BEGIN,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_MODEL_ADD,
+    SQL_SESSION_ADD,
+    SQL_SESSION_SET,
+    SQL_TITLE_DROP,
+    SQL_TITLE_ADD,
+    SQL_TURN_ADD,
+    SQL_TURN_SET,
+    SQL_TOKENS_DROP,
+    SQL_TOKENS_ADD,
+    SQL_EVENT_ADD,
+    SQL_WORDS_ADD,
+    SQL_WORDS_SET,
+    SQL_FORK_TURN,
+    SQL_FORK_TOKENS,
+    SQL_FORK_WORDS,
+    SQL_PROBE,
+    SQL_WORDS_DROP,
+    SQL_SESSION_DROP,
+    SQL_WORDS_OPTIMIZE,
+    SQL_WORDS_MERGE,
+    SQL_UNMERGED_SET,
+    SQL_UNMERGED_CLEAR,
+    SQL_SESSION_GET,
+    SQL_ORIGINS_GET,
+    SQL_KEY_GET,
+    SQL_LIVE_GET,
+    SQL_CUT_OFF_GET,
+    SQL_TURNS_GET,
+    SQL_TOKENS_GET,
+    SQL_EVENTS_GET,
+    SQL_ROW_GET,
+    SQL_IMPORTED_GET,
+    SQL_DATA_VERSION,
+    SQL_COUNT
+};
+struct store_db {
+    sqlite3 *sql;
+    char *path;                     // where the file is, whatever link leads there
+    int lock_fd;                    // -1: none (memory, readers)
+    int file_fd;                    // the database itself, for its lock; -1: none
+    int n_writing;                  // nested store_db_write_begin
+    sqlite3_stmt *stmts[SQL_COUNT]; // prepared at first use
+    int wal_frames;                 // since the last full checkpoint
+    bool deleted;                   // the log still holds bytes of something deleted
+    bool unmerged;                  // and so does the index, in its older segments
+    bool merging, again;            // it is being merged; something was deleted meanwhile
+    int64_t data_version; // counts other connections' commits: as of the last look (store_news.c)
+    int64_t *imported;    // (n_imported) keys of imported sessions then, ascending
+    size_t n_imported;
+    bool salvage; // reading takes what it can get of a damaged record
+};
+
+// The server's read-write connection: lock, file mode, settings, checks, migrations.
+int store_db_open(struct store_db *db, const char *path, struct err *err);
+// As the server's, but of a file that may be damaged: no check, no migration.
+int store_db_open_damaged(struct store_db *db, const char *path, struct err *err);
+// A tool's: as the server's where none runs (the file is made where there is none), else, with
+// *served, a guest beside it, for short transactions between write_begin and write_end. It never
+// checkpoints, and the schema must be this program's.
+int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err);
+// mode=ro, query_only: never writes, never checkpoints; the schema must be this program's.
+int store_db_open_reader(struct store_db *db, const char *path, struct err *err);
+// The same of a file that may be damaged, or cut short: for reading what there is.
+int store_db_open_salvage(struct store_db *db, const char *path, struct err *err);
+void store_db_close(struct store_db *db, bool checkpoint);
+
+// store_lock.c: which process may do what, by locks on a file beside the database that go with
+// their process, however it ends.
+// The server's lock: one process at a time. E_BUSY names the one that has it.
+int store_lock_take(struct store_db *db, struct err *err);
+int store_lock_visit(struct store_db *db, struct err *err); // a guest's: only opens the file
+// Whether a server has the database now. Not while this process has it open with SQLite: the look
+// would drop its locks.
+bool store_lock_is_held(const struct store_db *db);
+// No two processes write or checkpoint at the same time. Waits up to 2 s, then E_BUSY. Nests.
+int store_db_write_begin(struct store_db *db, struct err *err);
+void store_db_write_end(struct store_db *db);
+#define STORE_BUSY_MS 2000
+
+enum store_checkpoint {
+    CHECKPOINT_SOME,     // what no reader is in the way of
+    CHECKPOINT_EMPTY,    // and empties the log; not when that means to wait for a reader
+    CHECKPOINT_EMPTY_BY, // waits for readers, for a while
+};
+void store_db_checkpoint(struct store_db *db, enum store_checkpoint how);
+int64_t store_db_wal_bytes(const struct store_db *db);
+// Fills *err from the connection's last failure and returns the E_* that fits (E_FULL, E_DENIED,
+// E_IO, E_CORRUPT, E_BUSY ...).
+int store_db_error(struct store_db *db, struct err *err);
+int store_db_exec(struct store_db *db, const char *sql, struct err *err);
+int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err *err);
+// The prepared statement, reset; NULL and *err on failure.
+sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err);
+int store_db_step_done(struct store_db *db, sqlite3_stmt *s,
+                       struct err *err); // runs one that returns no rows
+
+// store_schema.c
+int store_schema_version(void);
+int store_schema_migrate(struct store_db *db,
+                         struct err *err); // forward, each step in one transaction
+int store_schema_check(struct store_db *db,
+                       struct err *err); // ours, and not newer than this program
+const char *store_schema_sql(enum store_sql which);
+
+// store_write.c: within a transaction
+int store_write_save(struct store_db *db, const struct session_save *save, struct err *err);
+int store_write_delete(struct store_db *db, int64_t key, struct err *err); // and the index merged
+int store_write_delete_rows(struct store_db *db, int64_t key,
+                            struct err *err); // the rest is store_tidy's
+int store_write_probe(struct store_db *db, int64_t now_ms, struct err *err);
+// store_tidy.c: deleted words leave the index in small steps while store_db.unmerged.
+int store_tidy_init(struct store_db *db, struct err *err); // at the start: what was left to do
+int store_tidy_mark(struct store_db *db, struct err *err); // within a deletion's transaction
+int store_tidy_step(struct store_db *db, struct err *err); // a transaction of its own
+// store_news.c: what has been imported beside this connection since the last look: appends rows to
+// *out, also where it fails half-way; then the next look brings them again.
+int store_news_init(struct store_db *db, struct err *err);
+void store_news_release(struct store_db *db);
+int store_news_read(struct store_db *db, struct store_list *out, struct err *err);
+// store_recover.c: ends every turn without an end as "interrupted".
+int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
+
+// store_read.c
+int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
+                       struct err *err);
+// These turns (ascending) with their tokens, of a session whose other parts stay empty.
+int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
+                     struct stored_session **out, struct err *err);
+int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
+                   struct err *err); // E_NOTFOUND
+// owner NULL: everybody's.
+int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
+// Numbers for new sessions: those below STORE_IMPORT_KEYS are counted up by the server, in its
+// memory; those from there on are drawn by imports, which it does not see.
+#define STORE_IMPORT_KEYS (INT64_C(1) << 52)
+int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
+int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);
+// The number of a session, whatever the rest of its record says. E_NOTFOUND. owner NULL: anybody's.
+int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
+                   struct err *err);
+// Whether there is such a session and it has not been closed: 1, 0 or E_*.
+int store_read_live(struct store_db *db, const char *id, struct err *err);

@@ -1,0 +1,124 @@
+// Which process may do what with a database, by locks on the file FILE.lock beside it. See
+// store_db.h.
+//
+// flock() on the whole of it, and on the database, is the server's, from its start to its end. A
+// record lock on its first byte (an open file description lock: independent of the other, and of
+// other descriptors of this process) is held by whoever writes or checkpoints, for as long as that
+// takes.
+#include "base/err.h"
+#include "sessions/store/db.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define N_OF(a) (int)(sizeof(a) / sizeof *(a))
+
+// WAL mode shares memory between processes, and locks are at the mercy of the server: both fail on
+// network file systems.
+static int refuse_network(const char *path, int fd, struct err *err) {
+    static const struct {
+        unsigned long magic;
+        const char *name;
+    } remote[] = {{0x6969, "NFS"},     {0xff534d42, "CIFS"}, {0xfe534d42, "SMB2"}, {0x517b, "SMB"},
+                  {0x5346414f, "AFS"}, {0x00c36400, "Ceph"}, {0x73757245, "Coda"}};
+    struct statfs fs;
+    if (fstatfs(fd, &fs) < 0) return err_errno(err, "%s", path);
+    for (int i = 0; i < N_OF(remote); i++)
+        if (((unsigned long)fs.f_type & 0xffffffff) == remote[i].magic)
+            return err_set(
+                err, E_UNSUPPORTED,
+                "%s: on a network file system (%s); a session database must be on a local disk",
+                path, remote[i].name);
+    return 0;
+}
+
+static void lock_holder(int fd, char out[48]) {
+    char pid[24] = "";
+    ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+    out[0] = '\0';
+    if (n > 0 && strtol(pid, NULL, 10) > 0)
+        snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
+}
+
+// A file beside the database, locked with flock: the lock goes when the process goes, however it
+// ends.
+int store_lock_visit(struct store_db *db, struct err *err) {
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
+        return err_set(err, E_LIMIT, "the database's path is too long");
+    db->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return db->lock_fd < 0 ? err_errno(err, "%s: no lock file can be opened beside it", db->path)
+                           : 0;
+}
+
+// The database itself as well, for those who came to it by another name of the same file, or after
+// somebody had removed FILE.lock: their locks and SQLite's logs would be others. The descriptor
+// outlives SQLite's, for closing it drops SQLite's own locks.
+static int lock_file(struct store_db *db, struct err *err) {
+    db->file_fd = open(db->path, O_RDONLY | O_CLOEXEC);
+    if (db->file_fd < 0) return err_errno(err, "%s", db->path);
+    if (flock(db->file_fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    if (errno != EWOULDBLOCK) return err_errno(err, "%s", db->path);
+    return err_set(err, E_DENIED,
+                   "%s: in use by another Parley, which has another lock: the file has a second "
+                   "name, or its .lock was removed",
+                   db->path);
+}
+
+int store_lock_take(struct store_db *db, struct err *err) {
+    char pid[24], holder[48];
+    TRY(store_lock_visit(db, err));
+    int fd = db->lock_fd;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK) return err_errno(err, "%s.lock", db->path);
+        lock_holder(fd, holder);
+        return err_set(err, E_BUSY, "%s: in use by another Parley%s", db->path, holder);
+    }
+    TRY(refuse_network(db->path, fd, err));
+    TRY(lock_file(db, err));
+    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
+        return 0; // only there to be read by people
+    return 0;
+}
+
+bool store_lock_is_held(const struct store_db *db) {
+    int fd = open(db->path, O_RDONLY | O_CLOEXEC);
+    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    if (fd >= 0) close(fd);
+    return held;
+}
+
+// --- one writer at a time ----------------------------------------------------
+
+static int lock_byte(int fd, short type) {
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    return fcntl(fd, F_OFD_SETLK, &l);
+}
+
+int store_db_write_begin(struct store_db *db, struct err *err) {
+    const struct timespec pause = {.tv_nsec = 1000000};
+    if (db->lock_fd < 0 || db->n_writing > 0) {
+        db->n_writing++;
+        return 0;
+    }
+    for (int ms = 0; lock_byte(db->lock_fd, F_WRLCK) < 0; ms++) {
+        if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+            return err_errno(err, "%s.lock", db->path);
+        if (ms == STORE_BUSY_MS)
+            return err_set(err, E_BUSY, "%s: the database is locked by another process", db->path);
+        nanosleep(&pause, NULL);
+    }
+    db->n_writing = 1;
+    return 0;
+}
+
+void store_db_write_end(struct store_db *db) {
+    if (--db->n_writing > 0 || db->lock_fd < 0) return;
+    lock_byte(db->lock_fd, F_UNLCK); // cannot fail: it only gives back
+}

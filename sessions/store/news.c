@@ -1,0 +1,85 @@
+// What other programs have added while the server runs: sessions that were imported beside it. Its
+// watchers are told of them as of any other.
+//
+// SQLite counts, for each connection, the commits of all others: asking costs a look at shared
+// memory. Only where that count has moved is the database read. A guest's sessions have numbers of
+// their own range (STORE_IMPORT_KEYS), drawn at random; those that were not there the last time are
+// the news. Nothing else is changed by anybody beside the server (store_lock.c).
+#include "base/err.h"
+#include "sessions/store/db.h"
+#include <stdlib.h>
+
+// *keys: (*n) ascending; the caller frees it.
+static int read_keys(struct store_db *db, int64_t **keys, size_t *n, struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_IMPORTED_GET, err);
+    size_t cap = 0;
+    int step;
+    *keys = NULL;
+    *n = 0;
+    if (!s) return err->code;
+    sqlite3_bind_int64(s, 1, STORE_IMPORT_KEYS);
+    while ((step = sqlite3_step(s)) == SQLITE_ROW) {
+        if (*n == cap) {
+            cap = cap ? cap * 2 : 64;
+            int64_t *grown = realloc(*keys, cap * sizeof *grown);
+            if (!grown) break;
+            *keys = grown;
+        }
+        (*keys)[(*n)++] = sqlite3_column_int64(s, 0);
+    }
+    int rc = step == SQLITE_DONE  ? 0
+             : step == SQLITE_ROW ? err_set(err, E_NOMEM, "no memory for the imported sessions")
+                                  : store_db_error(db, err);
+    sqlite3_reset(s);
+    if (rc < 0) {
+        free(*keys);
+        *keys = NULL;
+    }
+    return rc;
+}
+
+int store_news_init(struct store_db *db, struct err *err) {
+    TRY(store_db_int(db, "PRAGMA data_version", &db->data_version, err));
+    return read_keys(db, &db->imported, &db->n_imported, err);
+}
+
+void store_news_release(struct store_db *db) {
+    free(db->imported);
+    db->imported = NULL;
+    db->n_imported = 0;
+}
+
+// Of two ascending lists, what only `now` has, as rows.
+static int read_new(struct store_db *db, const int64_t *now, size_t n, struct store_list *out,
+                    struct err *err) {
+    size_t old = 0;
+    out->rows = calloc(n + 1, sizeof *out->rows);
+    if (!out->rows) return err_set(err, E_NOMEM, "no memory for the imported sessions");
+    for (size_t i = 0; i < n; i++) {
+        while (old < db->n_imported && db->imported[old] < now[i]) old++;
+        if (old < db->n_imported && db->imported[old] == now[i]) continue;
+        TRY(store_read_row(db, now[i], &out->rows[out->n_rows++], err));
+    }
+    return 0;
+}
+
+int store_news_read(struct store_db *db, struct store_list *out, struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_DATA_VERSION, err);
+    if (!s) return err->code;
+    int rc = sqlite3_step(s) == SQLITE_ROW ? 0 : store_db_error(db, err);
+    int64_t version = rc == 0 ? sqlite3_column_int64(s, 0) : 0, *now;
+    size_t n;
+    sqlite3_reset(s);
+    if (rc < 0 || version == db->data_version) return rc;
+    TRY(read_keys(db, &now, &n, err));
+    rc = read_new(db, now, n, out, err);
+    if (rc < 0) { // the next look finds them
+        free(now);
+        return rc;
+    }
+    store_news_release(db);
+    db->imported = now;
+    db->n_imported = n;
+    db->data_version = version;
+    return 0;
+}

@@ -1,0 +1,172 @@
+// Plain data of a conversation: names, copies, release. See record.h.
+#include "sessions/store/record.h"
+#include "base/err.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const event_names[EVENT_KINDS] = {"opened",  "updated", "closed", "queued",
+                                                     "started", "delta",   "done",   "evicted",
+                                                     "rewound", "parked",  "lost"};
+static const char *const input_names[] = {"content", "text", "ids", "continue"};
+
+static int find_name(const char *const *names, int n, const char *name) {
+    for (int i = 0; name && i < n; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return E_CORRUPT;
+}
+
+const char *event_kind_name(int kind) {
+    return event_names[kind];
+}
+
+int event_kind_parse(const char *name, int *out) {
+    int i = find_name(event_names, EVENT_KINDS, name);
+    if (i < 0) return i;
+    *out = i;
+    return 0;
+}
+
+const char *turn_input_kind_name(enum turn_input_kind kind) {
+    return input_names[kind];
+}
+
+bool turn_input_has_text(enum turn_input_kind kind) {
+    return kind == INPUT_CONTENT || kind == INPUT_TEXT;
+}
+
+int turn_input_kind_parse(const char *name, enum turn_input_kind *out) {
+    int i = find_name(input_names, 4, name);
+    if (i < 0) return i;
+    *out = (enum turn_input_kind)i;
+    return 0;
+}
+
+int record_cache_source_parse(const char *name, enum engine_cache_source *out) {
+    for (int i = CACHE_NONE; name && i <= CACHE_SNAPSHOT; i++)
+        if (strcmp(name, engine_cache_source_name((enum engine_cache_source)i)) == 0) {
+            *out = (enum engine_cache_source)i;
+            return 0;
+        }
+    return E_CORRUPT;
+}
+
+void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info) {
+    // A template's file by its name: where it lies is nobody's business, and another machine's.
+    const char *template = info->chat_template ? info->chat_template : "none";
+    const char *slash = strrchr(template, '/');
+    snprintf(out, RECORD_INSTANCE_MAX,
+             "%.200s" RECORD_INSTANCE_SEPARATOR "%.32s weights, %s cache, template %.128s",
+             info->backend, info->weight_dtype ? info->weight_dtype : "unknown",
+             engine_kv_dtype_name(info->kv_dtype), slash ? slash + 1 : template);
+}
+
+const char *record_compute_dtype(const char *instance) {
+    if (!instance || strncmp(instance, "cpu: ", 5)) return NULL;
+    const char *end = strstr(instance, RECORD_INSTANCE_SEPARATOR);
+    const char *bf16 = strstr(instance, ", products of bf16,"); // as the backend describes itself
+    return bf16 && (!end || bf16 < end) ? "bf16" : "f32";
+}
+
+bool session_id_valid(const char *id) {
+    size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
+    return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
+}
+
+char *record_strdup(const char *s, bool *failed) {
+    if (!s) return NULL;
+    char *copy = strdup(s);
+    if (!copy) *failed = true;
+    return copy;
+}
+
+// Always with a NUL behind, so that texts can be copied by their length and read as strings.
+void *record_memdup(const void *p, size_t n, bool *failed) {
+    if (!p) return NULL;
+    char *copy = malloc(n + 1);
+    if (!copy) {
+        *failed = true;
+        return NULL;
+    }
+    memcpy(copy, p, n);
+    copy[n] = '\0';
+    return copy;
+}
+
+void session_record_release(struct session_record *r) {
+    free(r->id);
+    free(r->owner);
+    free(r->model);
+    free(r->fingerprint);
+    free(r->title);
+    free(r->system);
+    free(r->sampling);
+    free(r->forked_from);
+    *r = (struct session_record){0};
+}
+
+int session_record_copy(struct session_record *to, const struct session_record *from) {
+    bool failed = false;
+    *to = *from;
+    to->id = record_strdup(from->id, &failed);
+    to->owner = record_strdup(from->owner, &failed);
+    to->model = record_strdup(from->model, &failed);
+    to->fingerprint = record_strdup(from->fingerprint, &failed);
+    to->title = record_strdup(from->title, &failed);
+    to->system = record_strdup(from->system, &failed);
+    to->sampling = record_strdup(from->sampling, &failed);
+    to->forked_from = record_strdup(from->forked_from, &failed);
+    if (!failed) return 0;
+    session_record_release(to);
+    return E_NOMEM;
+}
+
+void turn_record_release(struct turn_record *r) {
+    free(r->request_id);
+    free(r->request);
+    free(r->input_text);
+    free(r->input_ids);
+    free(r->sampling);
+    free(r->error_message);
+    free(r->instance);
+    free(r->build);
+    *r = (struct turn_record){0};
+}
+
+int turn_record_copy(struct turn_record *to, const struct turn_record *from) {
+    bool failed = false;
+    *to = *from;
+    to->request_id = record_strdup(from->request_id, &failed);
+    to->request = record_strdup(from->request, &failed);
+    to->input_text = record_memdup(from->input_text, from->input_text_len, &failed);
+    to->input_ids = record_memdup(from->input_ids, from->n_input_ids * sizeof(int32_t), &failed);
+    to->sampling = record_strdup(from->sampling, &failed);
+    to->error_message = record_strdup(from->error_message, &failed);
+    to->instance = record_strdup(from->instance, &failed);
+    to->build = record_strdup(from->build, &failed);
+    if (!failed) return 0;
+    turn_record_release(to);
+    return E_NOMEM;
+}
+
+void token_run_release(struct token_run *r) {
+    free(r->ids);
+    free(r->logprobs);
+    free(r->text_ends);
+    free(r->alternatives);
+    free(r->text);
+    *r = (struct token_run){0};
+}
+
+void stored_session_free(struct stored_session *s) {
+    if (!s) return;
+    session_record_release(&s->rec);
+    for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
+    for (size_t i = 0; i < s->n_turns; i++) {
+        turn_record_release(&s->turns[i].rec);
+        token_run_release(&s->turns[i].tokens);
+    }
+    free(s->turns);
+    free(s->events);
+    free(s);
+}

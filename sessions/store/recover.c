@@ -1,0 +1,79 @@
+// After a crash: turns that have no end get one. Their tokens up to the last commit are there and
+// stay.
+//
+// Clients may have been told of deltas that were never committed, but of none beyond
+// sessions.seq_reserved. Numbers up to there are given to one "lost" event, so that no number ever
+// means two different things and there is no gap.
+#include "base/err.h"
+#include "sessions/store/db.h"
+#include <stdio.h>
+
+static const char *const steps[] = {
+    "CREATE TEMP TABLE cut_off AS SELECT session, turn FROM turns WHERE finish_reason IS NULL",
+    // The tokens of a running turn are the newest there is: its row and its session's were last
+    // written at its start.
+    "UPDATE turns SET n_output = coalesce((SELECT sum(length(ids) / 4) FROM tokens p WHERE "
+    "p.session = turns.session"
+    " AND p.turn = turns.turn), 0) WHERE finish_reason IS NULL",
+    // Every number is a fact's or a token's: those of the tail of tokens have none on record. Turns
+    // that came with a fork (seq_first 1) were never told of.
+    "UPDATE sessions SET"
+    " seq = (SELECT coalesce(sum(n), 0) FROM events WHERE session = sessions.key)"
+    "  + (SELECT coalesce(sum(length(p.ids) / 4), 0) FROM tokens p JOIN turns t USING (session, "
+    "turn) WHERE p.session = sessions.key AND t.seq_first > 1),"
+    " seq_reserved = max(seq_reserved, coalesce((SELECT max(p.seq_reserved) FROM tokens p JOIN "
+    "cut_off"
+    "  USING (session, turn) WHERE p.session = sessions.key), 0)),"
+    " n_tokens = max(n_tokens, coalesce((SELECT max(t.log_first + t.n_input + t.n_output) FROM "
+    "turns t"
+    "  WHERE t.session = sessions.key AND t.log_first >= 0 AND t.finish_reason IS NULL), 0))"
+    " WHERE key IN (SELECT session FROM cut_off)",
+    "INSERT INTO events (session, seq, n, kind, turn, reason, at_ms)"
+    " SELECT key, seq + 1, seq_reserved - seq, 'lost', (SELECT min(turn) FROM cut_off WHERE "
+    "session = key), '',"
+    " (SELECT ms FROM now) FROM sessions WHERE seq_reserved > seq AND key IN (SELECT session FROM "
+    "cut_off)",
+    "UPDATE sessions SET seq = max(seq, seq_reserved) WHERE key IN (SELECT session FROM cut_off)",
+    "INSERT INTO events (session, seq, n, kind, turn, reason, at_ms)"
+    " SELECT c.session, s.seq + row_number() OVER (PARTITION BY c.session ORDER BY c.turn), 1, "
+    "'done', c.turn, '',"
+    " (SELECT ms FROM now) FROM cut_off c JOIN sessions s ON s.key = c.session",
+    "UPDATE search SET words = (SELECT coalesce(CAST(t.input_text AS TEXT), '') || char(10) || "
+    "coalesce("
+    "  (SELECT group_concat(CAST(p.text AS TEXT), '') FROM (SELECT text FROM tokens"
+    "   WHERE session = t.session AND turn = t.turn ORDER BY first) p), '') FROM turns t WHERE "
+    "t.key = search.rowid)"
+    " WHERE rowid IN (SELECT key FROM turns WHERE finish_reason IS NULL)",
+    "UPDATE turns SET finish_reason = 'interrupted', ended_ms = (SELECT ms FROM now),"
+    " seq_last = (SELECT e.seq FROM events e WHERE e.session = turns.session AND e.turn = "
+    "turns.turn AND e.kind = 'done'),"
+    " log_tokens = CASE WHEN log_first >= 0 THEN log_first + n_input + n_output"
+    "  ELSE (SELECT n_tokens FROM sessions WHERE key = turns.session) END WHERE finish_reason IS "
+    "NULL",
+    "UPDATE sessions SET updated_ms = (SELECT ms FROM now),"
+    " seq = (SELECT max(e.seq) FROM events e WHERE e.session = key),"
+    " seq_reserved = (SELECT max(e.seq) FROM events e WHERE e.session = key)"
+    " WHERE key IN (SELECT session FROM cut_off)",
+};
+
+static int run(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err) {
+    char now[96];
+    snprintf(now, sizeof now, "CREATE TEMP TABLE now AS SELECT %lld AS ms", (long long)now_ms);
+    TRY(store_db_exec(db, now, err));
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) TRY(store_db_exec(db, steps[i], err));
+    TRY(store_db_int(db, "SELECT count(*) FROM cut_off", n_interrupted, err));
+    return store_db_exec(db, "DROP TABLE cut_off; DROP TABLE now", err);
+}
+
+int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err) {
+    TRY(store_db_int(db, "SELECT count(*) FROM turns WHERE finish_reason IS NULL", n_interrupted,
+                     err));
+    if (*n_interrupted == 0) return 0;
+    TRY(store_db_write_begin(db, err));
+    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
+    if (rc == 0) rc = run(db, now_ms, n_interrupted, err);
+    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
+    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
+    store_db_write_end(db);
+    return rc;
+}

@@ -1,0 +1,395 @@
+// The store's thread: jobs in, group commits, answers out. See store.h.
+#include "sessions/store/store.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/queue.h"
+#include "base/thread_priority.h"
+#include "sessions/archive/archive.h"
+#include "sessions/store/db.h"
+#include "sessions/store/tail.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define QUEUE_JOBS 4096
+#define GROUP_JOBS 256        // committed together at most
+#define IDLE_US 250000        // without a job: time to checkpoint
+#define STEP_IDLE_US 1000     // between two steps of merging when there is nothing else to do
+#define STEP_BUSY_US 100000   // and when there is
+#define EMPTY_BUSY_US 5000000 // the log is emptied of what was deleted even if no moment is quiet
+#define NEWS_US 500000        // between two looks at what other programs have added
+#define RETRY_US 1000000      // a reader or a full disk is in the way: again later
+#define LAST_STEPS_US 500000 // for those that a stop finds undone; the next start goes on with them
+#define BUSY_WAL_FRAMES 4096 // under load, checkpoint when the log has grown by this much (16 MiB)
+
+struct store {
+    struct store_db db; // the store's thread; before and after it lives, the owner's
+    pthread_t thread;
+    int64_t stepped_us;         // when the index was merged a little last
+    int64_t looked_us;          // when it was looked for news last
+    struct queue jobs, answers; // struct store_job *
+    const struct clock *clock;
+    // Owner's side, in order: what is not flushed yet, or the queue had no room for.
+    struct store_job *backlog, **backlog_end;
+    size_t n_waiting;
+    struct metric *m_commit, *m_wal, *m_errors;
+    struct store_job *news; // the store's thread: for what the next look finds
+    bool run_ahead;
+};
+
+struct store_job *store_job_new(enum store_job_kind kind, int64_t key) {
+    struct store_job *job = calloc(1, sizeof *job);
+    if (!job) return NULL;
+    job->kind = kind;
+    job->key = key;
+    return job;
+}
+
+void session_save_free(struct session_save *save) {
+    if (!save) return;
+    session_record_release(&save->rec);
+    for (size_t i = 0; i < save->n_turns; i++) {
+        turn_record_release(&save->turns[i].rec);
+        token_run_release(&save->turns[i].tokens);
+    }
+    free(save->turns);
+    free(save->events);
+    free(save->fork_turns);
+    free(save);
+}
+
+static void list_clear(struct store_list *l) {
+    for (size_t i = 0; i < l->n_rows; i++) session_record_release(&l->rows[i]);
+    free(l->rows);
+    l->rows = NULL;
+    l->n_rows = 0;
+}
+
+static void list_free(struct store_list *l) {
+    if (!l) return;
+    list_clear(l);
+    free(l->owner);
+    free(l->query);
+    free(l->forked_from);
+    free(l->cursor);
+    free(l);
+}
+
+void store_job_free(struct store_job *job) {
+    if (!job) return;
+    session_save_free(job->save);
+    stored_session_free(job->loaded);
+    list_free(job->list);
+    buf_release(&job->archive);
+    free(job->id);
+    free(job->owner);
+    free(job->turns);
+    free(job);
+}
+
+// --- the store's thread ------------------------------------------------------
+
+static bool is_write(const struct store_job *job) {
+    return job->kind == STORE_SAVE || job->kind == STORE_DELETE || job->kind == STORE_IMPORT ||
+           job->kind == STORE_PROBE;
+}
+
+static int write_one(struct store *st, struct store_job *job) {
+    job->err = (struct err){0};
+    switch (job->kind) {
+    case STORE_SAVE:
+        return store_write_save(&st->db, job->save, &job->err);
+    case STORE_DELETE:
+        if (job->id) TRY(store_read_key(&st->db, job->id, job->owner, &job->key, &job->err));
+        return store_write_delete_rows(&st->db, job->key, &job->err);
+    case STORE_IMPORT:
+        return archive_write(&st->db, job->loaded, &job->err);
+    default:
+        return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
+    }
+}
+
+// All of them or none. The failure's sentence is left in *err; *began: it may be one job's fault.
+static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *began,
+                     struct err *err) {
+    int64_t start = clock_mono_us(&clock_system);
+    *began = false;
+    TRY(store_db_write_begin(&st->db, err));
+    int rc = store_db_exec(&st->db, "BEGIN IMMEDIATE", err);
+    *began = rc == 0;
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        rc = write_one(st, jobs[i]);
+        if (rc < 0) *err = jobs[i]->err;
+    }
+    if (rc == 0) rc = store_db_exec(&st->db, "COMMIT", err);
+    // A full disk may have rolled back by itself; then this says so and changes nothing.
+    if (rc < 0) store_db_exec(&st->db, "ROLLBACK", NULL);
+    store_db_write_end(&st->db);
+    if (rc < 0) return rc;
+    metric_observe(st->m_commit, (double)(clock_mono_us(&clock_system) - start) * 1e-6);
+    return 0;
+}
+
+static void write_group(struct store *st, struct store_job **jobs, size_t n) {
+    struct err err = {0};
+    bool began;
+    int rc = try_group(st, jobs, n, &began, &err);
+    if (rc < 0 && began && n > 1) { // find out whose fault it is; the others shall not suffer
+        for (size_t i = 0; i < n; i++) write_group(st, &jobs[i], 1);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        jobs[i]->rc = rc;
+        jobs[i]->err = err;
+    }
+    if (rc < 0 && rc != E_EXISTS && rc != E_NOTFOUND) metric_add(st->m_errors, 1);
+}
+
+// Somebody else's session does not exist.
+static int export_one(struct store *st, struct store_job *job) {
+    int64_t key;
+    TRY(store_read_key(&st->db, job->id, job->owner, &key, &job->err));
+    TRY(store_read_session(&st->db, job->id, &job->loaded, &job->err));
+    int rc = archive_export(job->loaded, &job->archive);
+    return rc == E_LIMIT ? err_set(&job->err, rc,
+                                   "the session is too long for one message; `parley sessions "
+                                   "export` writes it")
+           : rc < 0      ? err_set(&job->err, rc, "no memory to export the session")
+                         : 0;
+}
+
+static void read_one(struct store *st, struct store_job *job) {
+    if (job->kind == STORE_LOAD)
+        job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
+    if (job->kind == STORE_TURNS)
+        job->rc =
+            store_read_turns(&st->db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
+    if (job->kind == STORE_EXPORT) job->rc = export_one(st, job);
+    if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
+}
+
+static void serve(struct store *st, struct store_job **jobs, size_t n) {
+    for (size_t i = 0; i < n;) {
+        size_t end = i;
+        while (end < n && is_write(jobs[end])) end++;
+        if (end > i)
+            write_group(st, &jobs[i], end - i);
+        else
+            read_one(st, jobs[end++]); // after what was sent before it has been committed
+        queue_push_all(&st->answers, &jobs[i], end - i);
+        i = end;
+    }
+}
+
+// One step of what deletions left to do. False when it could not be done now.
+static bool tidy(struct store *st) {
+    int rc = store_tidy_step(&st->db, NULL);
+    st->stepped_us = clock_mono_us(&clock_system);
+    return rc == 0;
+}
+
+// Behind a group: what must not wait for a quiet moment, in small pieces.
+static void tend_busy(struct store *st) {
+    int64_t now = clock_mono_us(&clock_system);
+    if (st->db.unmerged && now - st->stepped_us >= STEP_BUSY_US) tidy(st);
+    if (!st->db.unmerged && st->db.deleted && now - st->stepped_us >= EMPTY_BUSY_US) {
+        store_db_checkpoint(&st->db, CHECKPOINT_EMPTY);
+        st->stepped_us = now;
+    }
+    if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
+    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+}
+
+// While nothing is asked for. Returns when to come again if that lasts: -1 when all is done.
+static int64_t tend_idle(struct store *st) {
+    int64_t again = -1;
+    if (st->db.unmerged) {
+        again = tidy(st) ? STEP_IDLE_US : RETRY_US;
+        if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
+    } else if (st->db.deleted) {
+        store_db_checkpoint(&st->db, CHECKPOINT_EMPTY);
+        if (st->db.deleted) again = RETRY_US;
+    } else if (st->db.wal_frames > 0) {
+        store_db_checkpoint(&st->db, CHECKPOINT_SOME);
+    }
+    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+    return again;
+}
+
+// Tells the owner what other programs have added. What cannot be read now is looked for again.
+static void look_for_news(struct store *st) {
+    int64_t now = clock_mono_us(&clock_system);
+    if (now - st->looked_us < NEWS_US) return;
+    st->looked_us = now;
+    struct store_job *job = st->news ? st->news : store_job_new(STORE_NEWS, 0);
+    st->news = job;
+    if (job && !job->list) job->list = calloc(1, sizeof *job->list);
+    if (!job || !job->list) return;
+    int rc = store_news_read(&st->db, job->list, &job->err);
+    if (rc < 0 || job->list->n_rows == 0) {
+        list_clear(job->list);
+        return;
+    }
+    st->news = NULL;
+    queue_push(&st->answers, &job);
+}
+
+static void tend_last(struct store *st) {
+    int64_t end = clock_mono_us(&clock_system) + LAST_STEPS_US;
+    while (st->db.unmerged && clock_mono_us(&clock_system) < end && tidy(st)) continue;
+}
+
+static void *store_main(void *arg) {
+    struct store *st = arg;
+    struct store_job *jobs[GROUP_JOBS];
+    pthread_setname_np(pthread_self(), "parley-store");
+    if (st->run_ahead) (void)thread_run_ahead(); // where it is denied, commits wait for a core
+    int64_t wait_us = IDLE_US;                   // what the last run left undone is seen to as well
+    for (bool stop = false; !stop;) {
+        int got = queue_pop(&st->jobs, &jobs[0], wait_us);
+        if (got < 0) break;
+        if (got == 0) {
+            look_for_news(st);
+            wait_us = tend_idle(st);
+            if (wait_us < 0 || wait_us > NEWS_US) wait_us = NEWS_US;
+            continue;
+        }
+        size_t n = 1;
+        while (n < GROUP_JOBS && jobs[n - 1]->kind != STORE_STOP &&
+               queue_try_pop(&st->jobs, &jobs[n]) == 1)
+            n++;
+        stop = jobs[n - 1]->kind == STORE_STOP;
+        serve(st, jobs, n);
+        if (stop) {
+            tend_last(st);
+        } else {
+            tend_busy(st);
+            look_for_news(st);
+        }
+        wait_us = IDLE_US;
+    }
+    return NULL;
+}
+
+// --- the owner's side --------------------------------------------------------
+
+static void register_metrics(struct store *st, struct metrics *m) {
+    static const double bounds[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2};
+    if (!m) return;
+    st->m_commit = metrics_histogram(m, "parley_store_commit_seconds", "Time of one group commit.",
+                                     NULL, bounds, (int)(sizeof bounds / sizeof *bounds));
+    st->m_wal =
+        metrics_gauge(m, "parley_store_wal_bytes", "Size of the database's write-ahead log.", NULL);
+    st->m_errors =
+        metrics_counter(m, "parley_store_errors_total", "Writes that the database refused.", NULL);
+}
+
+static int prepare(struct store *st, const struct store_options *o, struct store_start *start,
+                   struct err *err) {
+    int64_t began = clock_mono_us(&clock_system);
+    TRY(store_db_open(&st->db, o->path, err));
+    TRY(tail_recover(&st->db, &start->n_recovered, err));
+    TRY(store_recover(&st->db, clock_wall_us(o->clock) / 1000, &start->n_interrupted, err));
+    TRY(store_read_next_key(&st->db, &start->next_key, err));
+    TRY(store_tidy_init(&st->db, err));
+    TRY(store_news_init(&st->db, err));
+    log_info("store.open", "schema=%d interrupted_turns=%lld recovered_tokens=%lld took_ms=%.1f",
+             store_schema_version(), (long long)start->n_interrupted, (long long)start->n_recovered,
+             (double)(clock_mono_us(&clock_system) - began) * 1e-3);
+    return 0;
+}
+
+int store_open(struct store **out, const struct store_options *o, struct store_start *start,
+               struct err *err) {
+    struct store *st = calloc(1, sizeof *st);
+    if (!st) return err_set(err, E_NOMEM, "no memory for the store");
+    st->clock = o->clock;
+    st->run_ahead = o->run_ahead;
+    st->stepped_us = clock_mono_us(&clock_system);
+    st->backlog_end = &st->backlog;
+    st->db.lock_fd = st->db.file_fd = -1;
+    int rc;
+    TRY_GOTO(free, prepare(st, o, start, err));
+    TRY_GOTO(db, queue_init(&st->jobs, sizeof(struct store_job *), QUEUE_JOBS, NULL, NULL, err));
+    TRY_GOTO(jobs, queue_init(&st->answers, sizeof(struct store_job *), QUEUE_JOBS, o->wake,
+                              o->wake_ctx, err));
+    register_metrics(st, o->metrics);
+    if (pthread_create(&st->thread, NULL, store_main, st) != 0) {
+        rc = err_set(err, E_NOMEM, "cannot start the store's thread");
+        goto answers;
+    }
+    *out = st;
+    return 0;
+answers:
+    queue_release(&st->answers);
+jobs:
+    queue_release(&st->jobs);
+db:
+free:
+    store_db_close(&st->db, false);
+    free(st);
+    return rc;
+}
+
+static void push_backlog(struct store *st) {
+    struct store_job *some[64];
+    while (st->backlog) {
+        struct store_job *rest = st->backlog;
+        size_t n = 0;
+        for (; rest && n < sizeof some / sizeof *some; rest = rest->next) some[n++] = rest;
+        int pushed = queue_try_push_some(&st->jobs, some, n);
+        if (pushed <= 0) return;
+        // Those that went may be gone by now.
+        st->backlog = (size_t)pushed == n ? rest : some[pushed];
+        if (!st->backlog) st->backlog_end = &st->backlog;
+    }
+}
+
+void store_send(struct store *st, struct store_job *job) {
+    job->next = NULL;
+    *st->backlog_end = job;
+    st->backlog_end = &job->next;
+    st->n_waiting++;
+}
+
+void store_flush(struct store *st) {
+    push_backlog(st);
+}
+
+struct store_job *store_receive(struct store *st) {
+    return store_wait(st, 0);
+}
+
+struct store_job *store_wait(struct store *st, int64_t timeout_us) {
+    struct store_job *job = NULL;
+    push_backlog(st);
+    int got = timeout_us == 0 ? queue_try_pop(&st->answers, &job)
+                              : queue_pop(&st->answers, &job, timeout_us);
+    if (got != 1) return NULL;
+    if (job->kind != STORE_NEWS) st->n_waiting--; // nobody sent those
+    push_backlog(st);
+    return job;
+}
+
+size_t store_n_waiting(const struct store *st) {
+    return st->n_waiting;
+}
+
+const char *store_path(const struct store *st) {
+    return st->db.path;
+}
+
+void store_close(struct store *st) {
+    if (!st) return;
+    struct store_job stop = {.kind = STORE_STOP};
+    store_send(st, &stop);
+    for (struct store_job *job = NULL; job != &stop; job = store_wait(st, -1)) store_job_free(job);
+    pthread_join(st->thread, NULL);
+    queue_release(&st->jobs);
+    queue_release(&st->answers);
+    store_job_free(st->news);
+    store_db_close(&st->db, true);
+    free(st);
+}

@@ -1,0 +1,117 @@
+// The store: SQLite on a thread of its own. It owns the only connection of this process that
+// writes.
+//
+// The net thread sends jobs and gets the same jobs back, in the order sent, each with its verdict.
+// Jobs that wait together are committed together (group commit, one fsync); a job that fails takes
+// no other down with it. What one save brings is on disk as a whole or not at all.
+#pragma once
+#include "base/buf.h"
+#include "sessions/store/record.h"
+
+struct clock;
+struct metrics;
+struct store;
+
+enum turn_save_kind {
+    TURN_INSERT,
+    TURN_SET,  // what a start or an end changes
+    TURN_GROW, // nothing of the row: tokens only, a small insert however long the input was
+};
+struct turn_save {
+    enum turn_save_kind kind;
+    struct turn_record rec; // TURN_GROW: only turn, n_alternatives
+    uint32_t version;
+    bool whole; // tokens are all there are: they replace the parts, and the words are indexed
+    struct token_run tokens; // n 0: none
+};
+// One session's difference between memory and disk.
+struct session_save {
+    bool insert;          // E_EXISTS when the id is taken
+    bool session_changed; // write its row
+    bool title_changed;   // index it
+    struct session_record rec;
+    uint32_t version;
+    struct turn_save *turns; // (n_turns)
+    size_t n_turns;
+    struct event_record *events; // (n_events) none of them deltas
+    size_t n_events;
+    int64_t fork_key;    // with insert: its turns 0, 1, ... are copies of these, E_NOTFOUND
+    int64_t *fork_turns; // (n_fork_turns) ended and on disk
+    size_t n_fork_turns;
+};
+
+struct store_list {
+    char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
+    char *forked_from; // only copies of that session; NULL: all
+    int64_t limit;
+    // Answer.
+    struct session_record *rows;
+    size_t n_rows;
+    char next[64]; // cursor, "" at the end
+};
+
+enum store_job_kind {
+    STORE_SAVE,   // save
+    STORE_LOAD,   // id -> loaded; E_NOTFOUND
+    STORE_TURNS,  // key, turns -> the turns of loaded
+    STORE_LIST,   // list
+    STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
+    STORE_EXPORT, // id, owner -> archive; E_NOTFOUND, E_LIMIT from its cap
+    STORE_IMPORT, // loaded, under its number
+    STORE_PROBE,  // writes one row: has a full disk got room again?
+    STORE_NEWS,   // sent by nobody: list has the rows that other programs have added
+    STORE_STOP,   // the last job: checkpoint and end
+};
+struct store_job {
+    enum store_job_kind kind;
+    int64_t key;    // of the session, as the sender wants it back
+    int64_t *turns; // TURNS: (n_turns) ascending
+    size_t n_turns;
+    char *id;    // LOAD, EXPORT, DELETE of one that cannot be loaded
+    char *owner; // DELETE by id, EXPORT
+    struct session_save *save;
+    struct stored_session *loaded;
+    struct store_list *list;
+    struct buf archive; // EXPORT: JSON text
+    int rc;             // verdict
+    struct err err;
+    uint64_t replay; // TURNS: the sequence of the one that wants them; 0: the session itself
+    uint64_t client; // LIST, EXPORT, IMPORT, DELETE by id: for whom
+    char request_id[SESSION_REQUEST_ID_MAX + 1];
+    struct store_job *next; // the sender's backlog
+};
+struct store_job *store_job_new(enum store_job_kind kind, int64_t key);
+void store_job_free(struct store_job *job); // with everything it carries
+void session_save_free(struct session_save *save);
+
+struct store_options {
+    const char *path; // ":memory:" keeps nothing
+    const struct clock *clock;
+    struct metrics *metrics;
+    void (*wake)(void *ctx); // on the store's thread: answers wait
+    void *wake_ctx;
+    bool run_ahead; // as in sessions_options
+};
+struct store_start { // what the service needs to know at its start
+    int64_t next_key;
+    int64_t n_interrupted; // turns that had been cut off
+    int64_t n_recovered;   // tokens of theirs that only the tail had
+};
+// Takes the lock, opens, checks and migrates the file, ends turns that were cut off, starts the
+// thread.
+int store_open(struct store **out, const struct store_options *o, struct store_start *start,
+               struct err *err);
+// Where the database is: of a link that to which it leads. Borrowed.
+const char *store_path(const struct store *st);
+// Waits for every job sent, checkpoints, closes. Answers not received are freed.
+void store_close(struct store *st);
+// Takes the job. Never waits, never fails. It goes out with the next call of flush, receive or
+// wait; what the queue has no room for waits on this side. Jobs that go out together are committed
+// together: the thread is up after the first one, before a second call could bring another.
+void store_send(struct store *st, struct store_job *job);
+void store_flush(struct store *st);
+// The next answer or NULL. The caller frees it.
+struct store_job *store_receive(struct store *st);
+// As store_receive, but waits up to timeout_us (closing).
+struct store_job *store_wait(struct store *st, int64_t timeout_us);
+size_t store_n_waiting(const struct store *st); // jobs sent and not yet answered
