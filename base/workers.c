@@ -1,0 +1,254 @@
+// A thread pool with ordered lanes. See workers.h.
+//
+// A lane exists while it has jobs. It is in the list of ready lanes when it has a job to begin and
+// none that runs; a worker takes the first lane, runs its first job, and puts the lane at the end.
+// The number of lanes is bounded by the number of jobs, so all of them are allocated when the pool
+// is opened.
+#include "base/workers.h"
+#include "base/err.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+struct lane {
+    uint64_t id;
+    struct work *first, **last; // not begun
+    struct work *running;
+    size_t n_jobs;             // not begun, running, or done() not called
+    struct lane *next_ready;   // in the list of ready lanes
+    struct lane *next_in_hash; // in its bucket, or in the list of unused lanes
+};
+
+struct workers {
+    pthread_mutex_t mutex; // of everything below
+    pthread_cond_t ready;
+    pthread_t *threads; // (n_threads)
+    int n_threads;
+    struct lane *lanes;    // (capacity)
+    struct lane **buckets; // (n_buckets)
+    size_t n_buckets, capacity, n_jobs;
+    struct lane *unused;
+    struct lane *first_ready, **last_ready;
+    struct work *first_done, **last_done;
+    bool closing;
+    void (*wake)(void *ctx);
+    void *wake_ctx;
+};
+
+// --- lanes ---
+
+static struct lane **lane_place(struct workers *w, uint64_t id) {
+    uint64_t mixed = (id ^ (id >> 32)) * UINT64_C(0x9e3779b97f4a7c15); // Fibonacci hashing
+    struct lane **at = &w->buckets[(mixed >> 32) & (w->n_buckets - 1)];
+    while (*at && (*at)->id != id) at = &(*at)->next_in_hash;
+    return at;
+}
+
+static struct lane *lane_take(struct workers *w, uint64_t id) {
+    struct lane **at = lane_place(w, id);
+    if (*at) return *at;
+    struct lane *l = w->unused;
+    w->unused = l->next_in_hash;
+    *l = (struct lane){.id = id};
+    l->last = &l->first;
+    return *at = l;
+}
+
+static void lane_drop_job(struct workers *w, uint64_t id) {
+    struct lane **at = lane_place(w, id), *l = *at;
+    if (--l->n_jobs > 0) return;
+    *at = l->next_in_hash;
+    l->next_in_hash = w->unused;
+    w->unused = l;
+}
+
+static void lane_ready(struct workers *w, struct lane *l) {
+    l->next_ready = NULL;
+    *w->last_ready = l;
+    w->last_ready = &l->next_ready;
+    pthread_cond_signal(&w->ready);
+}
+
+// --- the workers' threads ---
+
+static struct lane *next_lane(struct workers *w) {
+    while (!w->first_ready && !w->closing) pthread_cond_wait(&w->ready, &w->mutex);
+    struct lane *l = w->first_ready;
+    if (!l) return NULL;
+    w->first_ready = l->next_ready;
+    if (!w->first_ready) w->last_ready = &w->first_ready;
+    return l;
+}
+
+static struct work *lane_begin(struct lane *l) {
+    struct work *job = l->first;
+    l->first = job->next;
+    if (!l->first) l->last = &l->first;
+    return l->running = job;
+}
+
+// Returns whether the owner must be woken: it has nothing else to take.
+static bool lane_end(struct workers *w, struct lane *l) {
+    struct work *job = l->running;
+    bool wake = !w->first_done;
+    l->running = NULL;
+    job->next = NULL;
+    *w->last_done = job;
+    w->last_done = &job->next;
+    if (l->first) lane_ready(w, l);
+    return wake;
+}
+
+static void *work_on(void *ctx) {
+    struct workers *w = ctx;
+    struct lane *l;
+    pthread_mutex_lock(&w->mutex);
+    while ((l = next_lane(w))) {
+        struct work *job = lane_begin(l);
+        pthread_mutex_unlock(&w->mutex);
+        if (!work_cancelled(job)) job->run(job);
+        pthread_mutex_lock(&w->mutex);
+        if (!lane_end(w, l) || !w->wake) continue;
+        pthread_mutex_unlock(&w->mutex);
+        w->wake(w->wake_ctx);
+        pthread_mutex_lock(&w->mutex);
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return NULL;
+}
+
+// --- the owner's thread ---
+
+static int allocate(struct workers *w, int n_threads, struct err *err) {
+    w->n_buckets = 1;
+    while (w->n_buckets < w->capacity) w->n_buckets *= 2;
+    w->lanes = calloc(w->capacity, sizeof *w->lanes);
+    w->buckets = calloc(w->n_buckets, sizeof *w->buckets);
+    w->threads = calloc((size_t)n_threads, sizeof *w->threads);
+    if (!w->lanes || !w->buckets || !w->threads)
+        return err_set(err, E_NOMEM, "no memory for %zu jobs of worker threads", w->capacity);
+    for (size_t i = 0; i < w->capacity; i++) {
+        w->lanes[i].next_in_hash = w->unused;
+        w->unused = &w->lanes[i];
+    }
+    return 0;
+}
+
+int workers_open(struct workers **out, int n_threads, size_t capacity, void (*wake)(void *ctx),
+                 void *wake_ctx, struct err *err) {
+    struct workers *w = calloc(1, sizeof *w);
+    int rc = 0;
+    if (!w) return err_set(err, E_NOMEM, "no memory for worker threads");
+    *w = (struct workers){.capacity = capacity, .wake = wake, .wake_ctx = wake_ctx};
+    w->last_ready = &w->first_ready;
+    w->last_done = &w->first_done;
+    pthread_mutex_init(&w->mutex, NULL);
+    pthread_cond_init(&w->ready, NULL);
+    rc = allocate(w, n_threads, err);
+    for (; rc == 0 && w->n_threads < n_threads; w->n_threads++) {
+        int failed = pthread_create(&w->threads[w->n_threads], NULL, work_on, w);
+        if (failed) {
+            rc = err_set(err, E_IO, "cannot start worker thread %d of %d", w->n_threads + 1,
+                         n_threads);
+            break;
+        }
+    }
+    if (rc < 0)
+        workers_close(w);
+    else
+        *out = w;
+    return rc;
+}
+
+static void cancel_job(struct work *job) {
+    __atomic_store_n(&job->cancelled, true, __ATOMIC_RELAXED);
+}
+
+static void cancel_lane(struct lane *l) {
+    if (l->running) cancel_job(l->running);
+    for (struct work *job = l->first; job; job = job->next) cancel_job(job);
+}
+
+void workers_close(struct workers *w) {
+    if (!w) return;
+    pthread_mutex_lock(&w->mutex);
+    for (size_t i = 0; w->buckets && i < w->n_buckets; i++)
+        for (struct lane *l = w->buckets[i]; l; l = l->next_in_hash) cancel_lane(l);
+    w->closing = true;
+    pthread_cond_broadcast(&w->ready);
+    pthread_mutex_unlock(&w->mutex);
+    for (int i = 0; i < w->n_threads; i++) pthread_join(w->threads[i], NULL);
+    w->n_threads = 0;
+    workers_poll(w);
+    pthread_cond_destroy(&w->ready);
+    pthread_mutex_destroy(&w->mutex);
+    free(w->threads);
+    free(w->buckets);
+    free(w->lanes);
+    free(w);
+}
+
+int workers_submit(struct workers *w, struct work *job) {
+    int rc = E_FULL;
+    job->next = NULL;
+    job->cancelled = false;
+    pthread_mutex_lock(&w->mutex);
+    if (w->closing) rc = E_CLOSED;
+    if (!w->closing && w->n_jobs < w->capacity) {
+        struct lane *l = lane_take(w, job->lane);
+        bool idle = !l->running && !l->first;
+        *l->last = job;
+        l->last = &job->next;
+        l->n_jobs++;
+        w->n_jobs++;
+        if (idle) lane_ready(w, l);
+        rc = 0;
+    }
+    pthread_mutex_unlock(&w->mutex);
+    return rc;
+}
+
+static struct work *take_done(struct workers *w) {
+    pthread_mutex_lock(&w->mutex);
+    struct work *list = w->first_done;
+    w->first_done = NULL;
+    w->last_done = &w->first_done;
+    pthread_mutex_unlock(&w->mutex);
+    return list;
+}
+
+static void forget(struct workers *w, const struct work *job) {
+    pthread_mutex_lock(&w->mutex);
+    lane_drop_job(w, job->lane);
+    w->n_jobs--;
+    pthread_mutex_unlock(&w->mutex);
+}
+
+int workers_poll(struct workers *w) {
+    struct work *list = take_done(w);
+    int n = 0;
+    for (struct work *next; list; list = next, n++) {
+        next = list->next;
+        forget(w, list);
+        list->done(list);
+    }
+    return n;
+}
+
+void workers_cancel(struct workers *w, uint64_t lane) {
+    pthread_mutex_lock(&w->mutex);
+    struct lane *l = *lane_place(w, lane);
+    if (l) cancel_lane(l);
+    pthread_mutex_unlock(&w->mutex);
+}
+
+size_t workers_outstanding(struct workers *w, uint64_t lane) {
+    pthread_mutex_lock(&w->mutex);
+    struct lane *l = *lane_place(w, lane);
+    size_t n = l ? l->n_jobs : 0;
+    pthread_mutex_unlock(&w->mutex);
+    return n;
+}
+
+bool work_cancelled(const struct work *job) {
+    return __atomic_load_n(&job->cancelled, __ATOMIC_RELAXED);
+}
