@@ -1,6 +1,7 @@
 // Growable byte buffer with a cap and a sticky error. See buf.h.
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -95,6 +96,20 @@ int buf_add_double(struct buf *b, double v) {
     char *comma = strchr(text, ',');
     if (comma) *comma = '.';
     return buf_addz(b, text);
+}
+
+int buf_add_utf8(struct buf *b, const char *s, size_t len) {
+    if (utf8_valid(s, len)) return buf_add(b, s, len);
+    size_t start = 0, n;
+    for (size_t i = 0; i < len; i += n) {
+        bool valid;
+        n = utf8_next(s + i, len - i, &valid);
+        if (valid) continue;
+        buf_add(b, s + start, i - start);
+        TRY(buf_add(b, "\xef\xbf\xbd", 3));
+        start = i + n;
+    }
+    return buf_add(b, s + start, len - start);
 }
 
 void buf_remove_front(struct buf *b, size_t n) {

@@ -28,6 +28,9 @@ int buf_vaddf(struct buf *b, const char *fmt, va_list ap);
 // In the fewest digits that read back as the same double (0.1, not 0.10000000000000001), with a
 // point in every locale; "NaN", "+Inf", "-Inf".
 int buf_add_double(struct buf *b, double v);
+// Replaces each maximal invalid subpart of s by U+FFFD (Unicode chapter 3, table 3-8), as Python's
+// errors="replace" and browsers do.
+int buf_add_utf8(struct buf *b, const char *s, size_t len);
 void buf_remove_front(struct buf *b, size_t n); // drops the first n bytes
 const char *buf_z(const struct buf *b);         // never NULL: "" while empty
 // Gives the bytes (NUL-terminated, free() them) to the caller; the buffer is empty afterwards.

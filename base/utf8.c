@@ -1,7 +1,5 @@
-// UTF-8: what is well formed, what is unfinished, what is replaced. See utf8.h.
+// Finds well-formed, malformed and unfinished UTF-8 sequences. See utf8.h.
 #include "base/utf8.h"
-#include "base/buf.h"
-#include "base/err.h"
 #include <stdint.h>
 #include <string.h>
 
@@ -66,17 +64,4 @@ size_t utf8_complete_len(const char *s, size_t len) {
         return sequence(u + len - back, back, &n) == UNFINISHED ? len - back : len;
     }
     return len;
-}
-
-int utf8_sanitize(struct buf *out, const char *s, size_t len) {
-    const unsigned char *u = (const unsigned char *)s;
-    size_t start = 0, n;
-    for (size_t i = 0; i < len; i += n) {
-        n = ascii_run(u + i, len - i);
-        if (n > 0 || sequence(u + i, len - i, &n) == VALID) continue;
-        buf_add(out, s + start, i - start);
-        TRY(buf_add(out, "\xef\xbf\xbd", 3));
-        start = i + n;
-    }
-    return buf_add(out, s + start, len - start);
 }

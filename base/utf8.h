@@ -11,7 +11,3 @@ size_t utf8_next(const char *s, size_t len, bool *valid);
 // the end (at most 3 bytes). Invalid bytes count as finished: they will be replaced, not waited
 // for.
 size_t utf8_complete_len(const char *s, size_t len);
-// Appends s with each maximal invalid subpart replaced by U+FFFD (Unicode chapter 3, table 3-8;
-// what Python's errors="replace" and browsers do). E_NOMEM or E_LIMIT from the buffer.
-struct buf;
-int utf8_sanitize(struct buf *out, const char *s, size_t len);

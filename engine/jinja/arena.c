@@ -1,4 +1,4 @@
-// See jinja_arena.h.
+// See arena.h.
 #include "engine/jinja/arena.h"
 #include "base/err.h"
 #include <stdlib.h>

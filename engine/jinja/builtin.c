@@ -1,26 +1,6 @@
 // How the built-in functions, filters, tests and methods of chat templates get their arguments.
 #include "engine/jinja/run.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-int jinja_spend(struct jinja_run *r, size_t n) {
-    if (r->steps_left > 0 && n < (size_t)r->steps_left) {
-        r->steps_left -= (int64_t)n;
-        return 0;
-    }
-    r->steps_left = 0;
-    return jinja_fail(r, E_LIMIT, "the chat template takes too many steps");
-}
-
-int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...) {
-    char text[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_set(r->err, code, "line %d: %s", r->line, text);
-}
 
 // --- finding
 

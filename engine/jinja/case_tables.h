@@ -1,4 +1,4 @@
-// See jinja_case_tables.c. Both in ascending order.
+// See case_tables.c. Both in ascending order.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

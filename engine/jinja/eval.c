@@ -1,46 +1,10 @@
-// Statements of chat templates: see jinja_eval.h. Scopes are Jinja's: a loop's body, a macro, a
+// Statements of chat templates: see eval.h. Scopes are Jinja's: a loop's body, a macro, a
 // call or filter block, a block that is set, and `with` have their own, a condition has not; an
 // assignment goes to the innermost, and what a loop's body assigns is gone with the next round.
 #include "engine/jinja/eval.h"
 #include <string.h>
 
-// --- names
-
-int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out) {
-    size_t n = 0;
-    for (const struct jinja_scope *s = r->scope; s; s = s->parent, n++)
-        for (const struct jinja_var *v = s->vars; v; v = v->next, n++) {
-            if (!jinja_string_equal(v->name, name)) continue;
-            *out = v->value;
-            return jinja_spend(r, n / 4);
-        }
-    TRY(jinja_spend(r, n / 4));
-    return jinja_undefined(r, out, "'%.*s' is undefined", JINJA_QUOTED(name));
-}
-
-int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
-                 struct jinja_value v) {
-    size_t n = 0;
-    struct jinja_var *var = scope->vars;
-    for (; var && !jinja_string_equal(var->name, name); var = var->next) n++;
-    TRY(jinja_spend(r, n / 4));
-    if (!var) {
-        if (!(var = jinja_arena_get(&r->arena, sizeof *var))) return r->arena.error;
-        var->name = name;
-        var->next = scope->vars;
-        scope->vars = var;
-    }
-    var->value = v;
-    return 0;
-}
-
-int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent) {
-    struct jinja_scope *s = jinja_arena_get(&r->arena, sizeof *s);
-    if (!s) return r->arena.error;
-    s->parent = parent;
-    r->scope = s;
-    return 0;
-}
+// --- assignment
 
 static int assign_attr(struct jinja_run *r, const struct jinja_node *target,
                        const struct jinja_value *v) {

@@ -1,4 +1,4 @@
-// Running a chat template's tree: expressions (jinja_expr.c) and statements (jinja_eval.c).
+// Running a chat template's tree: expressions (expr.c) and statements (eval.c).
 #pragma once
 #include "engine/jinja/lex.h"
 #include "engine/jinja/node.h"
@@ -9,11 +9,6 @@ enum { JINJA_BREAK = 1, JINJA_CONTINUE = 2 };
 int jinja_exec(struct jinja_run *r, const struct jinja_node *n);
 int jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jinja_value *out);
 
-// A name's value in the innermost scope that has it; JINJA_UNDEFINED.
-int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out);
-int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
-                 struct jinja_value v);
-int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent);
 // Binds a macro's parameters and gives what its body prints.
 int jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c,
                      struct jinja_value *out);
@@ -25,6 +20,5 @@ int jinja_eval_args(struct jinja_run *r, const struct jinja_node *args, struct j
 // A filter's node on a value: its own operand is not looked at.
 int jinja_apply(struct jinja_run *r, const struct jinja_node *filters, const struct jinja_value *v,
                 struct jinja_value *out);
-int jinja_enter(struct jinja_run *r, int line); // one level deeper: r->depth-- is the caller's
 int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,
                  const struct jinja_value *b, struct jinja_value *out);

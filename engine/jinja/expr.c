@@ -1,17 +1,6 @@
-// Expressions of chat templates: see jinja_eval.h.
+// Expressions of chat templates: see eval.h.
 #include "engine/jinja/eval.h"
 #include <string.h>
-
-// The evaluator's own recursion: trees of a parser's depth, chains of operators, macros in macros.
-#define MAX_DEPTH 500
-
-int jinja_enter(struct jinja_run *r, int line) {
-    r->line = line;
-    if (r->depth >= MAX_DEPTH) return jinja_fail(r, E_LIMIT, "nested deeper than %d", MAX_DEPTH);
-    TRY(jinja_spend(r, 1));
-    r->depth++;
-    return 0;
-}
 
 // --- operators
 

@@ -1,4 +1,4 @@
-// Filters on single values of chat templates; those on lists are in jinja_list_filters.c.
+// Filters on single values of chat templates; those on lists are in list_filters.c.
 #include "engine/jinja/eval.h"
 #include "engine/text/char_class.h"
 #include <ctype.h>

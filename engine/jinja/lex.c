@@ -1,4 +1,4 @@
-// See jinja_lex.h. The rules of white space are those of Jinja's own lexer: a `-` takes away all of
+// See lex.h. The rules of white space are those of Jinja's own lexer: a `-` takes away all of
 // it on its side, a `+` keeps it where trim_blocks or lstrip_blocks would not.
 #include "engine/jinja/lex.h"
 #include "engine/text/char_class.h"

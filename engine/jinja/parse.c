@@ -1,69 +1,8 @@
-// Statements of chat templates; see jinja_parse.h.
+// Statements of chat templates; see parse.h.
 #include "engine/jinja/parse.h"
+#include "engine/jinja/parser.h"
 #include "engine/jinja/run.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-// The evaluator recurses along the tree, so this bounds its stack too.
-#define MAX_DEPTH 150
-
-// --- tokens
-
-int jinja_parser_fail(struct jinja_parser *p, int code, const char *fmt, ...) {
-    char text[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_set(p->err, code, "line %d: %s", p->at->line, text);
-}
-
-int jinja_parser_new(struct jinja_parser *p, enum jinja_node_kind kind, struct jinja_node **out) {
-    *out = jinja_arena_get(p->arena, sizeof **out);
-    if (!*out) return jinja_parser_fail(p, p->arena->error, "the template is too large");
-    (*out)->kind = kind;
-    (*out)->line = p->at->line;
-    return 0;
-}
-
-bool jinja_parser_is(const struct jinja_parser *p, const char *what) {
-    return (p->at->kind == JINJA_T_NAME || p->at->kind == JINJA_T_OP) &&
-           jinja_string_is(p->at->s, what);
-}
-
-bool jinja_parser_take(struct jinja_parser *p, const char *what) {
-    if (!jinja_parser_is(p, what)) return false;
-    p->at++;
-    return true;
-}
-
-int jinja_parser_want(struct jinja_parser *p, const char *what) {
-    static const char *const kinds[] = {
-        [JINJA_T_TEXT] = "text",    [JINJA_T_PRINT] = "'{{'",     [JINJA_T_PRINT_END] = "'}}'",
-        [JINJA_T_TAG] = "'{%'",     [JINJA_T_TAG_END] = "'%}'",   [JINJA_T_STRING] = "a string",
-        [JINJA_T_INT] = "a number", [JINJA_T_FLOAT] = "a number", [JINJA_T_END] = "the end"};
-    if (jinja_parser_take(p, what)) return 0;
-    if (kinds[p->at->kind])
-        return jinja_parser_fail(p, E_FORMAT, "%s where %s is expected", kinds[p->at->kind], what);
-    return jinja_parser_fail(p, E_FORMAT, "'%.*s' where %s is expected", JINJA_QUOTED(p->at->s),
-                             what);
-}
-
-int jinja_parser_name(struct jinja_parser *p, struct jinja_string *out) {
-    if (p->at->kind != JINJA_T_NAME) return jinja_parser_want(p, "a name");
-    *out = p->at->s;
-    p->at++;
-    return 0;
-}
-
-int jinja_parser_enter(struct jinja_parser *p) {
-    if (p->depth < MAX_DEPTH) {
-        p->depth++;
-        return 0;
-    }
-    return jinja_parser_fail(p, E_LIMIT, "nested deeper than %d", MAX_DEPTH);
-}
 
 // --- parts of statements
 
@@ -75,7 +14,7 @@ static int want_tag_end(struct jinja_parser *p) {
     return 0;
 }
 
-int jinja_parse_target(struct jinja_parser *p, struct jinja_node **out) {
+static int parse_target(struct jinja_parser *p, struct jinja_node **out) {
     struct jinja_node *first, **to = &first;
     bool brackets = jinja_parser_take(p, "("), tuple = false;
     for (;;) {
@@ -94,7 +33,7 @@ int jinja_parse_target(struct jinja_parser *p, struct jinja_node **out) {
     return 0;
 }
 
-int jinja_parse_params(struct jinja_parser *p, struct jinja_node **out) {
+static int parse_params(struct jinja_parser *p, struct jinja_node **out) {
     bool defaults = false;
     TRY(jinja_parser_want(p, "("));
     while (!jinja_parser_take(p, ")")) {
@@ -145,7 +84,7 @@ static int parse_if(struct jinja_parser *p, struct jinja_node *n) {
 static int parse_for(struct jinja_parser *p, struct jinja_node *n) {
     static const char *const ends[] = {"else", "endfor", NULL};
     n->kind = JINJA_N_FOR;
-    TRY(jinja_parse_target(p, &n->a));
+    TRY(parse_target(p, &n->a));
     TRY(jinja_parser_want(p, "in"));
     TRY(jinja_parse_expr(p, true, false, &n->b));
     if (jinja_parser_take(p, "if")) TRY(jinja_parse_expr(p, false, true, &n->filter));
@@ -168,7 +107,7 @@ static int parse_set(struct jinja_parser *p, struct jinja_node *n) {
         p->at += 2;
         TRY(jinja_parser_name(p, &n->a->name));
     } else {
-        TRY(jinja_parse_target(p, &n->a));
+        TRY(parse_target(p, &n->a));
     }
     if (jinja_parser_take(p, "=")) {
         n->kind = JINJA_N_SET;
@@ -184,7 +123,7 @@ static int parse_macro(struct jinja_parser *p, struct jinja_node *n) {
     int n_loops = p->n_loops;
     n->kind = JINJA_N_MACRO;
     TRY(jinja_parser_name(p, &n->name));
-    TRY(jinja_parse_params(p, &n->a));
+    TRY(parse_params(p, &n->a));
     p->n_loops = 0;
     p->n_macros++;
     TRY(parse_to_end(p, "endmacro", &n->c));
@@ -197,7 +136,7 @@ static int parse_call(struct jinja_parser *p, struct jinja_node *n) {
     int n_loops = p->n_loops;
     n->kind = JINJA_N_CALLER;
     n->name = JINJA_LITERAL("caller");
-    if (jinja_parser_is(p, "(")) TRY(jinja_parse_params(p, &n->a));
+    if (jinja_parser_is(p, "(")) TRY(parse_params(p, &n->a));
     TRY(jinja_parse_expr(p, false, true, &n->b));
     if (n->b->kind != JINJA_N_CALL)
         return jinja_parser_fail(p, E_FORMAT, "a call block needs a call");
@@ -220,7 +159,7 @@ static int parse_with(struct jinja_parser *p, struct jinja_node *n) {
     for (struct jinja_node **to = &n->a; p->at->kind != JINJA_T_TAG_END; to = &(*to)->next) {
         if (to != &n->a) TRY(jinja_parser_want(p, ","));
         TRY(jinja_parser_new(p, JINJA_N_SET, to));
-        TRY(jinja_parse_target(p, &(*to)->a));
+        TRY(parse_target(p, &(*to)->a));
         TRY(jinja_parser_want(p, "="));
         TRY(jinja_parse_expr(p, false, true, &(*to)->b));
     }

@@ -1,6 +1,6 @@
 // Expressions of chat templates, by the precedence of Jinja's own parser: condition, or, and, not,
 // comparison, + -, ~, * / // %, **, sign, then filters and tests behind a value.
-#include "engine/jinja/parse.h"
+#include "engine/jinja/parser.h"
 #include "engine/jinja/run.h"
 #include <errno.h>
 #include <stdlib.h>

@@ -32,10 +32,18 @@ struct jinja_run {
 
 // Steps bound the time: one for each node, name and element looked at, one for 64 bytes of text.
 int jinja_spend(struct jinja_run *r, size_t n);
+// One level deeper: r->depth-- is the caller's.
+int jinja_enter(struct jinja_run *r, int line);
 // "line N: " and the sentence.
 int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 #define JINJA_QUOTED(string) (int)((string).len < 100 ? (string).len : 100), (string).s
+
+// A name's value in the innermost scope that has it; JINJA_UNDEFINED.
+int jinja_lookup(struct jinja_run *r, struct jinja_string name, struct jinja_value *out);
+int jinja_assign(struct jinja_run *r, struct jinja_scope *scope, struct jinja_string name,
+                 struct jinja_value v);
+int jinja_scope_enter(struct jinja_run *r, struct jinja_scope *parent);
 
 // Arguments as written. names[i].s == NULL: by position.
 struct jinja_call {

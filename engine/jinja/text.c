@@ -1,4 +1,4 @@
-// See jinja_text.h.
+// See text.h.
 #include "engine/jinja/text.h"
 #include "base/err.h"
 #include "engine/text/char_class.h"

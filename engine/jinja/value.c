@@ -1,4 +1,4 @@
-// See jinja_value.h. How values compare is Python's; jinja_print.c shows them.
+// See value.h. How values compare is Python's; print.c shows them.
 #include "engine/jinja/run.h"
 #include "engine/text/char_class.h"
 #include <math.h>

@@ -65,7 +65,7 @@ struct jinja_macro {
     const struct jinja_value *caller;
     bool is_caller; // the body of a call block
 };
-struct jinja_builtin; // jinja_run.h
+struct jinja_builtin; // run.h
 
 struct jinja_value {
     enum jinja_kind kind;

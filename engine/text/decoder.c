@@ -22,6 +22,11 @@ bool decoder_is_byte_level(const struct decoder *d) {
     return d->n_steps == 1 && d->steps[0].kind == DECODE_BYTE_LEVEL;
 }
 
+// --- from step to step
+
+// Hands what step i made to the next one, or out. end: the string ends here.
+static int pass(struct decoding *d, int i, const char *s, size_t len, bool end);
+
 // --- bytes that may be parts of characters
 
 // Joins the pending bytes with the first few new ones and adds what that completes. *used: new
@@ -35,7 +40,7 @@ static int finish_pending(struct decode_state *s, const char *bytes, size_t len,
     memcpy(joined + n, bytes, more);
     size_t whole = utf8_complete_len(joined, n + more);
     if (whole < n) whole = 0; // all of it still waits
-    TRY(utf8_sanitize(to, joined, whole));
+    TRY(buf_add_utf8(to, joined, whole));
     *used = whole ? whole - n : more;
     s->n_pending = whole ? 0 : (unsigned)(n + more);
     memcpy(s->pending, joined, s->n_pending);
@@ -43,7 +48,7 @@ static int finish_pending(struct decode_state *s, const char *bytes, size_t len,
 }
 
 // Parts of one string that need not be whole characters: passes on those that are.
-int decoding_pass_bytes(struct decoding *d, int i, const char *bytes, size_t len) {
+static int pass_bytes(struct decoding *d, int i, const char *bytes, size_t len) {
     struct decode_state *s = &d->states[i];
     struct buf *to = i + 1 == d->decoder->n_steps ? d->out : &s->made;
     size_t used = 0;
@@ -53,19 +58,19 @@ int decoding_pass_bytes(struct decoding *d, int i, const char *bytes, size_t len
         bytes += used;
         len -= used;
         size_t whole = utf8_complete_len(bytes, len);
-        TRY(utf8_sanitize(to, bytes, whole));
+        TRY(buf_add_utf8(to, bytes, whole));
         s->n_pending = (unsigned)(len - whole);
         memcpy(s->pending, bytes + whole, s->n_pending);
     }
-    return to == d->out ? 0 : decoding_pass(d, i, buf_z(to), to->len, false);
+    return to == d->out ? 0 : pass(d, i, buf_z(to), to->len, false);
 }
 
 static int end_bytes(struct decoding *d, int i) {
     struct decode_state *s = &d->states[i];
     buf_reset(&s->made);
-    TRY(utf8_sanitize(&s->made, s->pending, s->n_pending));
+    TRY(buf_add_utf8(&s->made, s->pending, s->n_pending));
     s->n_pending = 0;
-    return decoding_pass(d, i, buf_z(&s->made), s->made.len, true);
+    return pass(d, i, buf_z(&s->made), s->made.len, true);
 }
 
 // --- SentencePiece's own
@@ -79,7 +84,7 @@ static int pass_byte_pieces(struct decoding *d, int i, bool last) {
         size_t n = utf8_next(s->pending, s->n_pending, &valid);
         if (!valid) n = 1;
         s->n += n;
-        TRY(decoding_pass(d, i, valid ? s->pending : REPLACEMENT, valid ? n : 3, true));
+        TRY(pass(d, i, valid ? s->pending : REPLACEMENT, valid ? n : 3, true));
         s->n_pending -= (unsigned)n;
         memmove(s->pending, s->pending + n, s->n_pending);
     }
@@ -106,7 +111,114 @@ static int sentencepiece(struct decoding *d, int i, const struct vocab *v,
         if (!step->all) s->flag = true;
     }
     s->n += len;
-    return decoding_pass(d, i, bytes, len, true);
+    return pass(d, i, bytes, len, true);
+}
+
+// --- steps over whole strings
+
+static int pass_made(struct decoding *d, int i) {
+    struct decode_state *s = &d->states[i];
+    TRY(s->made.error);
+    return pass(d, i, buf_z(&s->made), s->made.len, true);
+}
+
+// A run of byte tokens is over.
+static int end_byte_run(struct decoding *d, int i) {
+    struct buf *run = &d->states[i].last;
+    size_t n = run->len;
+    if (n == 0) return 0;
+    run->len = 0; // the bytes stay where they are
+    if (utf8_valid(run->data, n)) return pass(d, i, run->data, n, true);
+    while (n-- > 0) TRY(pass(d, i, REPLACEMENT, 3, true));
+    return 0;
+}
+
+static int byte_fallback(struct decoding *d, int i, const char *s, size_t len) {
+    int byte = decode_byte_token(s, len);
+    if (byte >= 0) return buf_addc(&d->states[i].last, (char)byte);
+    TRY(end_byte_run(d, i));
+    return pass(d, i, s, len, true);
+}
+
+// The last token's suffix becomes nothing, so each waits for the one behind it.
+static int bpe(struct decoding *d, int i, const char *text, size_t len) {
+    struct decode_state *s = &d->states[i];
+    if (s->n++ > 0)
+        TRY(decode_replace(&s->made, buf_z(&s->last), s->last.len, d->decoder->steps[i].content,
+                           " "));
+    buf_reset(&s->last);
+    TRY(buf_add(&s->last, text, len));
+    return s->n > 1 ? pass_made(d, i) : 0;
+}
+
+static int ctc(struct decoding *d, int i, const char *text, size_t len) {
+    const struct decode_step *step = &d->decoder->steps[i];
+    struct decode_state *s = &d->states[i];
+    if (s->n++ > 0 && s->last.len == len && memcmp(buf_z(&s->last), text, len) == 0) return 0;
+    buf_reset(&s->last);
+    TRY(buf_add(&s->last, text, len));
+    TRY(decode_replace(&s->made, text, len, step->content, ""));
+    if (step->flag) {
+        struct buf spaced;
+        TRY(decode_clean_up(&s->made));
+        buf_init(&spaced, SIZE_MAX);
+        int rc = decode_replace(&spaced, buf_z(&s->made), s->made.len, step->delimiter, " ");
+        buf_release(&s->made);
+        s->made = spaced;
+        TRY(rc);
+    }
+    return s->made.len ? pass_made(d, i) : 0;
+}
+
+static int decode_string(struct decoding *d, int i, const char *text, size_t len) {
+    const struct decode_step *step = &d->decoder->steps[i];
+    struct decode_state *s = &d->states[i];
+    buf_reset(&s->made);
+    switch (step->kind) {
+    case DECODE_REPLACE:
+        TRY(decode_replace_pattern(step, text, len, &s->made));
+        return pass_made(d, i);
+    case DECODE_BYTE_LEVEL:
+        buf_reset(&s->last);
+        TRY(decode_byte_level(&s->last, text, len));
+        return pass_bytes(d, i, buf_z(&s->last), s->last.len);
+    case DECODE_BYTE_FALLBACK:
+        return byte_fallback(d, i, text, len);
+    case DECODE_STRIP:
+        decode_strip(step, &text, &len);
+        return pass(d, i, text, len, true);
+    case DECODE_WORD_PIECE:
+        TRY(decode_word_piece(step, s, text, len));
+        return pass_made(d, i);
+    case DECODE_BPE:
+        return bpe(d, i, text, len);
+    case DECODE_CTC:
+        return ctc(d, i, text, len);
+    case DECODE_SPACES:
+        if (s->n++ > 0) buf_addc(&s->made, ' ');
+        TRY(buf_add(&s->made, text, len));
+        return pass_made(d, i);
+    default:
+        return E_INTERNAL; // the others take their strings in parts
+    }
+}
+
+static int decode_end(struct decoding *d, int i) {
+    struct decode_state *s = &d->states[i];
+    switch (d->decoder->steps[i].kind) {
+    case DECODE_FUSE:
+        return pass(d, i, "", 0, true);
+    case DECODE_BYTE_FALLBACK:
+        return end_byte_run(d, i);
+    case DECODE_BPE:
+        if (s->n == 0) return 0;
+        buf_reset(&s->made);
+        TRY(decode_replace(&s->made, buf_z(&s->last), s->last.len, d->decoder->steps[i].content,
+                           ""));
+        return pass_made(d, i);
+    default:
+        return 0;
+    }
 }
 
 // --- the chain
@@ -137,13 +249,13 @@ static int strip_part(struct decoding *d, int i, const char *part, size_t len, b
     }
     if (len > 0) s->n = step->start; // something else has come
     if (end) s->n = 0;
-    return decoding_pass(d, i, part, len, end);
+    return pass(d, i, part, len, end);
 }
 
 static int take_part(struct decoding *d, int i, const char *part, size_t len, bool end) {
     const struct decode_step *step = &d->decoder->steps[i];
     struct decode_state *s = &d->states[i];
-    if (step->kind == DECODE_FUSE) return decoding_pass(d, i, part, len, false);
+    if (step->kind == DECODE_FUSE) return pass(d, i, part, len, false);
     if (step->kind == DECODE_STRIP) return strip_part(d, i, part, len, end);
     const char *with = step->kind == DECODE_REPLACE ? step->content
                        : step->flag && s->n == 0    ? ""
@@ -152,7 +264,7 @@ static int take_part(struct decoding *d, int i, const char *part, size_t len, bo
     TRY(decode_replace(&s->made, part, len,
                        step->kind == DECODE_REPLACE ? step->pattern.literal : step->content, with));
     if (end) s->n++;
-    return decoding_pass(d, i, buf_z(&s->made), s->made.len, end);
+    return pass(d, i, buf_z(&s->made), s->made.len, end);
 }
 
 static int take(struct decoding *d, int i, const char *part, size_t len, bool end) {
@@ -167,7 +279,7 @@ static int take(struct decoding *d, int i, const char *part, size_t len, bool en
     return rc;
 }
 
-int decoding_pass(struct decoding *d, int i, const char *s, size_t len, bool end) {
+static int pass(struct decoding *d, int i, const char *s, size_t len, bool end) {
     return take(d, i + 1, s, len, end);
 }
 
@@ -199,7 +311,7 @@ int decoding_token(struct decoding *d, const struct vocab *v, const struct token
     if (d->decoder->n_steps == 1 && d->decoder->steps[0].kind == DECODE_SENTENCEPIECE)
         return sentencepiece(d, 0, v, token);
     if (decoder_is_byte_level(d->decoder)) // the vocabulary has the bytes at hand
-        return decoding_pass_bytes(d, 0, vocab_bytes(v, token), token->bytes_len);
+        return pass_bytes(d, 0, vocab_bytes(v, token), token->bytes_len);
     return take(d, 0, vocab_content(v, token), token->content_len, true);
 }
 

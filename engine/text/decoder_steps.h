@@ -1,17 +1,19 @@
-// The inside of decoder.h: its steps over whole strings (decoder_steps.c), and how they pass on
-// what they make (decoder.c).
+// The rules of the decoder's steps (decoder.h): what one string becomes, without the chain that the
+// steps stand in (decoder.c).
 #pragma once
 #include "engine/text/decoder.h"
 
-// What step i makes goes on to the next one, or out. end: the string ends here.
-int decoding_pass(struct decoding *d, int i, const char *s, size_t len, bool end);
-// The same for bytes that need not be whole characters, parts of one string: an unfinished one is
-// kept.
-int decoding_pass_bytes(struct decoding *d, int i, const char *bytes, size_t len);
-// One string for step i, whole.
-int decode_string(struct decoding *d, int i, const char *s, size_t len);
-// The strings have ended: what step i has kept.
-int decode_end(struct decoding *d, int i);
 // The byte that "<0x41>" spells, or -1.
 int decode_byte_token(const char *s, size_t len);
+// Each appends to *out what s becomes.
 int decode_replace(struct buf *out, const char *s, size_t len, const char *what, const char *with);
+int decode_replace_pattern(const struct decode_step *step, const char *s, size_t len,
+                           struct buf *out);
+int decode_byte_level(struct buf *out, const char *text, size_t len);
+// Adds one token's text to s->made, and a space in front where the step puts one.
+int decode_word_piece(const struct decode_step *step, struct decode_state *s, const char *text,
+                      size_t len);
+// Removes the spaces that tokenizers of English words put around punctuation.
+int decode_clean_up(struct buf *text);
+// Narrows [*s, *s + *len) by what the step strips.
+void decode_strip(const struct decode_step *step, const char **s, size_t *len);

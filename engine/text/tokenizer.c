@@ -12,65 +12,9 @@
 // Positions inside a word are 32-bit numbers, and normalising may make a text eleven times as long.
 #define ENCODE_MAX_BYTES (128u << 20)
 
-static int new_tokenizer(struct tokenizer **out, struct err *err) {
-    *out = calloc(1, sizeof **out);
-    if (!*out) return err_set(err, E_NOMEM, "no memory for a tokenizer");
-    added_tokens_init(&(*out)->added);
-    added_tokens_init(&(*out)->added_normalized);
-    return 0;
-}
+// --- opening and closing
 
-// Gives the tokenizer out, or frees what a failed reader has left.
-static int finish_opening(struct tokenizer **out, int rc) {
-    if (rc >= 0) return 0;
-    tokenizer_close(*out);
-    *out = NULL;
-    return rc;
-}
-
-int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err) {
-    TRY(new_tokenizer(out, err));
-    return finish_opening(out, tokenizer_read_folder(*out, model_dir, err));
-}
-
-int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err) {
-    struct err local = {0};
-    if (!err) err = &local; // the code of a failed parse comes through it
-    *out = NULL;
-    cJSON *root = json_parse(json, len, &json_limits_file, err);
-    if (!root) return err->code;
-    int rc = new_tokenizer(out, err);
-    if (rc == 0) rc = finish_opening(out, tokenizer_read_json(*out, root, err));
-    cJSON_Delete(root);
-    return rc;
-}
-
-int tokenizer_open_model(struct tokenizer **out, const char *bytes, size_t len, struct err *err) {
-    struct model_options options = {0};
-    TRY(new_tokenizer(out, err));
-    return finish_opening(out, tokenizer_read_model(*out, bytes, len, &options, err));
-}
-
-void tokenizer_close(struct tokenizer *t) {
-    if (!t) return;
-    vocab_release(&t->vocab);
-    bpe_release(&t->bpe);
-    bpe_chars_release(&t->chars);
-    unigram_release(&t->unigram);
-    pieces_release(&t->pieces);
-    bpe_pieces_release(&t->piece_bpe);
-    pre_tokenizer_release(&t->pre);
-    normalizer_release(&t->normalizer);
-    decoder_release(&t->decoder);
-    added_tokens_release(&t->added);
-    added_tokens_release(&t->added_normalized);
-    free(t->bos);
-    free(t->eos);
-    free(t);
-}
-
-// --- what all readers end with
-
+// Fills in the bytes of each token from the vocabulary and the decoder.
 static int set_bytes(struct tokenizer *t, struct err *err) {
     struct buf bytes;
     int rc = 0;
@@ -103,7 +47,7 @@ static const char *kind_name(enum tokenizer_kind kind) {
     return "";
 }
 
-int tokenizer_finish(struct tokenizer *t, struct err *err) {
+static int finish(struct tokenizer *t, struct err *err) {
     int n = t->vocab.n_tokens;
     char count[32];
     if (n < 1000)
@@ -115,6 +59,64 @@ int tokenizer_finish(struct tokenizer *t, struct err *err) {
     snprintf(t->description, sizeof t->description, "%s, %s tokens", kind_name(t->kind), count);
     bool has_bytes = decoder_is_byte_level(&t->decoder) || t->pieces.kinds;
     return has_bytes ? 0 : set_bytes(t, err);
+}
+
+static int new_tokenizer(struct tokenizer **out, struct err *err) {
+    *out = calloc(1, sizeof **out);
+    if (!*out) return err_set(err, E_NOMEM, "no memory for a tokenizer");
+    added_tokens_init(&(*out)->added);
+    added_tokens_init(&(*out)->added_normalized);
+    return 0;
+}
+
+// rc: what the reader returned. A tokenizer that cannot be used is freed.
+static int finish_opening(struct tokenizer **out, int rc, struct err *err) {
+    if (rc >= 0) rc = finish(*out, err);
+    if (rc >= 0) return 0;
+    tokenizer_close(*out);
+    *out = NULL;
+    return rc;
+}
+
+int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err) {
+    TRY(new_tokenizer(out, err));
+    return finish_opening(out, tokenizer_read_folder(*out, model_dir, err), err);
+}
+
+int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err) {
+    struct err local = {0};
+    if (!err) err = &local; // the code of a failed parse comes through it
+    *out = NULL;
+    cJSON *root = json_parse(json, len, &json_limits_file, err);
+    if (!root) return err->code;
+    int rc = new_tokenizer(out, err);
+    if (rc == 0) rc = finish_opening(out, tokenizer_read_json(*out, root, err), err);
+    cJSON_Delete(root);
+    return rc;
+}
+
+int tokenizer_open_model(struct tokenizer **out, const char *bytes, size_t len, struct err *err) {
+    struct model_options options = {0};
+    TRY(new_tokenizer(out, err));
+    return finish_opening(out, tokenizer_read_model(*out, bytes, len, &options, err), err);
+}
+
+void tokenizer_close(struct tokenizer *t) {
+    if (!t) return;
+    vocab_release(&t->vocab);
+    bpe_release(&t->bpe);
+    bpe_chars_release(&t->chars);
+    unigram_release(&t->unigram);
+    pieces_release(&t->pieces);
+    bpe_pieces_release(&t->piece_bpe);
+    pre_tokenizer_release(&t->pre);
+    normalizer_release(&t->normalizer);
+    decoder_release(&t->decoder);
+    added_tokens_release(&t->added);
+    added_tokens_release(&t->added_normalized);
+    free(t->bos);
+    free(t->eos);
+    free(t);
 }
 
 // --- encoding ------------------------------------------------------------------------------------

@@ -52,8 +52,6 @@ struct model_options { // what the files beside a SentencePiece model say of it
 };
 int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,
                          const struct model_options *o, struct err *err);
-// After the vocabulary and the decoder are there: the bytes of each token, and the description.
-int tokenizer_finish(struct tokenizer *t, struct err *err);
 
 // --- parts of a tokenizer.json
 

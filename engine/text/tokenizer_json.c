@@ -341,6 +341,5 @@ int tokenizer_read_json(struct tokenizer *t, const cJSON *root, struct err *err)
     TRY(tokenizer_read_decoder(&t->decoder, cJSON_GetObjectItemCaseSensitive(root, "decoder"),
                                err));
     TRY(read_post_processor(cJSON_GetObjectItemCaseSensitive(root, "post_processor"), 0, err));
-    TRY(read_model(t, root, byte_level, err));
-    return tokenizer_finish(t, err);
+    return read_model(t, root, byte_level, err);
 }

@@ -214,7 +214,7 @@ static int build(struct tokenizer *t, const struct sentencepiece_file *f,
         t->kind = TOKENIZER_PIECE_UNIGRAM;
         TRY(unigram_init_pieces(&t->unigram, &t->vocab, &t->pieces, err));
     }
-    return tokenizer_finish(t, err);
+    return 0;
 }
 
 int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,

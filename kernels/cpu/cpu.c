@@ -36,46 +36,6 @@ static int cpu_mem_copy(struct backend *be, void *dst, const void *src, size_t b
     return 0;
 }
 
-static int grow(struct cpu_buffer *b, size_t bytes, struct err *err) {
-    if (bytes <= b->bytes) return 0;
-    void *p = cpu_pages_alloc(bytes);
-    if (!p) return err_set(err, E_NOMEM, "out of memory for a work buffer of %zu bytes", bytes);
-    cpu_pages_free(b->data, b->bytes);
-    *b = (struct cpu_buffer){p, bytes};
-    return 0;
-}
-
-int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes,
-                struct err *err) {
-    for (int i = 0; i < threads_count(cpu->threads); i++)
-        TRY(grow(&cpu->scratch[i], scratch_bytes, err));
-    return grow(&cpu->shared, shared_bytes, err);
-}
-
-// --- rows in chunks ------------------------------------------------------------------------------
-struct rows_job {
-    cpu_rows_fn *fn;
-    void *ctx;
-    int32_t n, chunk;
-};
-
-static void rows_item(void *ctx, int item, int worker) {
-    const struct rows_job *j = ctx;
-    int32_t row = item * j->chunk;
-    j->fn(j->ctx, row, j->n - row < j->chunk ? j->n - row : j->chunk);
-}
-
-void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn,
-                  void *ctx) {
-    // A hand-over costs about a microsecond: what one core does in a few is not worth one.
-    const int64_t worth_it = 32768;
-    int workers = threads_count(cpu->threads);
-    struct rows_job j = {fn, ctx, n, n};
-    if (workers > 1 && n > 1 && n * work_per_row >= worth_it)
-        j.chunk = (n + 2 * workers - 1) / (2 * workers);
-    if (n > 0) threads_for(cpu->threads, (n + j.chunk - 1) / j.chunk, rows_item, &j);
-}
-
 // --- the rest of the table -----------------------------------------------------------------------
 static int cpu_step_begin(struct backend *be, const struct batch *b, const struct batch **run) {
     *run = b;

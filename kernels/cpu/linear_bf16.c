@@ -44,7 +44,7 @@ size_t bf16_linear_row_bytes(const struct weight *w) {
 }
 
 // Row `row`, counted from split_row, at K tile `tile`.
-VEC_INLINE uint8_t *x_at(const struct linear_args *a, int32_t row, int32_t tile) {
+VEC_INLINE uint8_t *x_tile(const struct linear_args *a, int32_t row, int32_t tile) {
     int32_t rest = a->n - a->split_row, n = rest < LINEAR_BLOCK_ROWS ? rest : LINEAR_BLOCK_ROWS;
     return (uint8_t *)a->split_x + ((int64_t)(tile / BLOCK_TILES) * n + row) * BLOCK_BYTES +
            tile % BLOCK_TILES * TILE_BYTES;
@@ -65,7 +65,7 @@ void bf16_linear_split(const struct linear_args *a, int32_t row, int32_t n_rows)
                 int32_t n = cols - t * WEIGHT_TILE_K - half * VL;
                 v[half] = n >= VL ? v_load(x + half * VL) : v_load_n(x + half * VL, n > 0 ? n : 0);
             }
-            round_tile(x_at(a, r, t), v[0], v[1]);
+            round_tile(x_tile(a, r, t), v[0], v[1]);
         }
     }
 }
@@ -123,7 +123,7 @@ VEC_INLINE void group_plain(const int mr, const int np, const struct linear_args
 #pragma GCC unroll 8
     for (int p = 0; p < np; p++) tile[p] = g->tile[p];
     for (int32_t t = 0; t < n_tiles; t++) {
-        const uint8_t *x = x_at(a, row, t);
+        const uint8_t *x = x_tile(a, row, t);
         const int64_t ahead = panel_ahead(&g->end[0], tile[0], AHEAD_BYTES);
         for (int pair = 0; pair < TILE_PAIRS; pair++) {
             __m512i w[STREAMS];
@@ -154,7 +154,7 @@ VEC_INLINE void group_packed(const int mr, const int np, const struct linear_arg
 #pragma GCC unroll 8
     for (int p = 0; p < np; p++) tile[p] = g->tile[p];
     for (int32_t t = 0; t < n_tiles; t++) {
-        const uint8_t *x = x_at(a, row, t), *ahead[STREAMS];
+        const uint8_t *x = x_tile(a, row, t), *ahead[STREAMS];
         __m512i table[STREAMS];
 #pragma GCC unroll 8
         for (int p = 0; p < np; p++) {
@@ -273,7 +273,7 @@ void bf16_gated_item(const struct linear_args *a, const struct linear_item *item
         gated->activate_row(gated->act, y, y, open + r * width, width);
         for (int32_t k = 0; k < width; k += WEIGHT_TILE_K) {
             int32_t tile = (item->panel * WEIGHT_PANEL + k) / WEIGHT_TILE_K;
-            round_tile(x_at(gated->next, r, tile), v_load(y + k), v_load(y + k + VL));
+            round_tile(x_tile(gated->next, r, tile), v_load(y + k), v_load(y + k + VL));
         }
     }
 }
@@ -348,7 +348,7 @@ static micro_fn *const micro_table[MICRO_ROWS][STRIP_PANELS] = {
 // clang-format on
 
 // All rows, in blocks of a height as even as can be.
-static void multiply(const struct block *b, int32_t n_rows, int n_panels) {
+static void multiply_block(const struct block *b, int32_t n_rows, int n_panels) {
     for (int32_t row = 0, mr; row < n_rows; row += mr) {
         int32_t rest = n_rows - row, n = (rest + MICRO_ROWS - 1) / MICRO_ROWS;
         mr = (rest + n - 1) / n;
@@ -388,12 +388,12 @@ static void many_rows(const struct linear_args *a, const struct linear_item *ite
     for (int32_t t = 0; t < n_tiles; t += BLOCK_TILES) {
         int32_t n = n_tiles - t < BLOCK_TILES ? n_tiles - t : BLOCK_TILES;
         struct block b = {
-            .x = x_at(a, row, t), .sum = sums, .n_pairs = n * TILE_PAIRS, .add = t > 0};
+            .x = x_tile(a, row, t), .sum = sums, .n_pairs = n * TILE_PAIRS, .add = t > 0};
         for (int32_t p = 0, np; p < item->n_panels; p += np) {
             np = item->n_panels - p < STRIP_PANELS ? item->n_panels - p : STRIP_PANELS;
             for (int32_t i = 0; i < np; i++)
                 b.w[i] = next_tiles(&s[p + i], w, n, strip + i * PANEL_BYTES);
-            multiply(&b, item->n_rows, np);
+            multiply_block(&b, item->n_rows, np);
             for (int32_t i = 0; i < np && t + n == n_tiles; i++)
                 linear_finish(a, item->row, item->n_rows, item->panel + p + i,
                               b.sum + i * WEIGHT_PANEL, STRIP_LANES);

@@ -70,7 +70,7 @@ static void one_bad_byte_anywhere_is_found(void **state) {
 static void assert_sanitized(const char *in, size_t len, const char *want) {
     struct buf out;
     buf_init(&out, 1000);
-    assert_int_equal(utf8_sanitize(&out, in, len), 0);
+    assert_int_equal(buf_add_utf8(&out, in, len), 0);
     assert_string_equal(buf_z(&out), want);
     buf_release(&out);
 }
@@ -93,7 +93,7 @@ static void unicode_examples_of_replacement(void **state) {
 static void replacement_respects_the_cap(void **state) {
     struct buf out;
     buf_init(&out, 4);
-    assert_int_equal(utf8_sanitize(&out, "\xff\xff", 2), E_LIMIT);
+    assert_int_equal(buf_add_utf8(&out, "\xff\xff", 2), E_LIMIT);
     buf_release(&out);
 }
 
@@ -141,16 +141,16 @@ static void streaming_equals_the_whole(void **state) {
         buf_init(&whole, 100);
         buf_init(&pieces, 100);
         buf_init(&held, 100);
-        utf8_sanitize(&whole, text, len);
+        buf_add_utf8(&whole, text, len);
         for (size_t i = 0; i < len; i++) {
             buf_addc(&held, text[i]);
             if (random[3] >> i & 1) continue; // pieces of several bytes, too
             size_t n = utf8_complete_len(buf_z(&held), held.len);
             assert_true(held.len - n <= 3);
-            utf8_sanitize(&pieces, buf_z(&held), n);
+            buf_add_utf8(&pieces, buf_z(&held), n);
             buf_remove_front(&held, n);
         }
-        utf8_sanitize(&pieces, buf_z(&held), held.len);
+        buf_add_utf8(&pieces, buf_z(&held), held.len);
         assert_string_equal(buf_z(&pieces), buf_z(&whole));
         assert_true(utf8_valid(buf_z(&whole), whole.len));
         buf_release(&whole);

@@ -1,0 +1,24 @@
+// The state of the parser of chat templates, and what statements (parse.c) and expressions
+// (parse_expr.c) do with its tokens.
+#pragma once
+#include "base/err.h"
+#include "engine/jinja/lex.h"
+#include "engine/jinja/node.h"
+
+struct jinja_parser {
+    const struct jinja_token *at;
+    struct jinja_arena *arena;
+    int depth, n_loops, n_macros; // around this place: break and continue want a loop
+    struct err *err;
+};
+int jinja_parser_fail(struct jinja_parser *p, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int jinja_parser_new(struct jinja_parser *p, enum jinja_node_kind kind, struct jinja_node **out);
+bool jinja_parser_is(const struct jinja_parser *p, const char *name_or_operator);
+bool jinja_parser_take(struct jinja_parser *p, const char *name_or_operator);
+int jinja_parser_want(struct jinja_parser *p, const char *name_or_operator);
+int jinja_parser_name(struct jinja_parser *p, struct jinja_string *out);
+int jinja_parser_enter(struct jinja_parser *p); // one level deeper: p->depth-- is the caller's
+// An expression; a tuple without parentheses where `tuple`; `cond`: with "a if b else c".
+int jinja_parse_expr(struct jinja_parser *p, bool tuple, bool cond, struct jinja_node **out);
+int jinja_parse_filters(struct jinja_parser *p, struct jinja_node **inout, bool first_is_named);
