@@ -16,7 +16,8 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "engine/model/weight_format.h"
-#include "engine/sampling_params.h"
+#include "engine/sampling/json.h"
+#include "engine/sampling/rows.h"
 #include "engine/text/token_list.h"
 #include <stdbool.h>
 #include <stddef.h>

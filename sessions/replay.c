@@ -2,7 +2,7 @@
 #include "sessions/replay.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "sessions/sampling_json.h"
+#include "engine/engine.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +144,7 @@ static int check_keys(const char *changes, struct err *err) {
     int rc = o ? 0 : E_INVAL;
     const cJSON *item;
     cJSON_ArrayForEach(item, o) {
-        if (rc == 0 && !sampling_json_knows(item->string))
+        if (rc == 0 && !sampling_row_find(item->string))
             rc = err_set(err, E_INVAL, "there is no sampling parameter '%.80s'", item->string);
     }
     cJSON_Delete(o);

@@ -16,7 +16,7 @@
 // still) is compared as far as it came.
 #pragma once
 #include "sessions/answer.h"
-#include "sessions/sampling_json.h"
+#include "engine/engine.h"
 #include "sessions/store/record.h"
 
 #define REPLAY_TOP 5

@@ -140,7 +140,7 @@ static int record_sampling(struct turn *t) {
     if (!p->has_seed) p->seed = random_u64();
     p->has_seed = true;
     t->rec.seed = p->seed;
-    t->rec.logprobs = t->sampling->logprobs;
+    t->rec.logprobs = t->sampling->params.logprobs;
     t->rec.n_alternatives = p->top_logprobs;
     buf_init(&out, 65536);
     sampling_json_write(&out, t->sampling, SAMPLING_EVERY_KEY);

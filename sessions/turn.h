@@ -3,7 +3,7 @@
 // Owned by its session, on the net thread.
 #pragma once
 #include "base/buf.h"
-#include "sessions/sampling_json.h"
+#include "engine/engine.h"
 #include "sessions/store/record.h"
 
 // The turns that follow one turn, or the empty log, by their numbers: a list from the oldest.

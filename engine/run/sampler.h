@@ -15,7 +15,7 @@
 #pragma once
 #include "base/err.h"
 #include "engine/engine.h"
-#include "engine/sampling_params.h"
+#include "engine/sampling/params.h"
 #include "kernels/batch.h"
 #include <stdbool.h>
 #include <stdint.h>

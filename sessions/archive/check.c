@@ -2,7 +2,7 @@
 #include "sessions/archive/check.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "sessions/sampling_json.h"
+#include "engine/engine.h"
 #include "sessions/session.h"
 #include <inttypes.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "sessions/archive/check.h"
-#include "sessions/sampling_json.h"
+#include "engine/engine.h"
 #include "sessions/session.h"
 #include <stdio.h>
 #include <stdlib.h>

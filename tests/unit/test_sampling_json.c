@@ -1,6 +1,6 @@
 // Sampling parameters from and to JSON: every key, strict types, ranges, nothing changed by a
 // refusal.
-#include "sessions/sampling_json.h"
+#include "engine/sampling/json.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 // cmocka.h needs the four above.
 #include <cmocka.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define VOCAB 1000
@@ -44,7 +45,7 @@ static void takes_every_key(void **state) {
     assert_int_equal(p->n_bias, 2);
     assert_int_equal(p->bias[0].id, 7);
     assert_true(p->bias[1].bias == 3.5f);
-    assert_true(p->ignore_eos && s.logprobs);
+    assert_true(p->ignore_eos && p->logprobs);
     assert_int_equal(p->top_logprobs, 20);
     assert_int_equal(p->deadline_us, 1500000);
     assert_int_equal(p->n_bad, 2);
@@ -108,6 +109,35 @@ static void a_later_object_goes_over_an_earlier_one(void **state) {
     assert_int_equal(sampling_json_apply(&s, NULL, VOCAB, NULL), 0);
     assert_int_equal(sampling_json_apply(&s, "{\"stop\":[]}", VOCAB, NULL), 0);
     assert_int_equal(s.params.n_stop, 0);
+}
+
+// Layers on their own and the same objects applied one after the other come to the same.
+static void layers_lie_over_each_other(void **state) {
+    static const char *const layers[] = {
+        "{\"temperature\":0.5,\"seed\":7,\"stop\":[\"a\",\"b\"],\"deadline_ms\":9,\"ignore_eos\":"
+        "true}",
+        "{\"temperature\":null,\"top_k\":3,\"stop\":[],\"logit_bias\":{\"1\":2},\"bad_words\":[[4],"
+        "[5,6]]}",
+        "{\"temperature\":1,\"logit_bias\":{\"9\":-1},\"bad_words\":[],\"ignore_eos\":false,"
+        "\"logprobs\":true}",
+    };
+    struct turn_sampling one = fresh(), layered = fresh();
+    for (int i = 0; i < 3; i++) {
+        struct turn_sampling over;
+        turn_sampling_init(&over);
+        assert_int_equal(sampling_json_apply(&over, layers[i], VOCAB, NULL), 0);
+        assert_int_equal(sampling_json_apply(&one, layers[i], VOCAB, NULL), 0);
+        turn_sampling_overlay(&layered, &over);
+    }
+    char *a = sampling_json_text(&one, SAMPLING_EVERY_KEY, NULL);
+    char *b = sampling_json_text(&layered, SAMPLING_EVERY_KEY, NULL);
+    assert_string_equal(a, b);
+    assert_int_equal(one.set, layered.set);
+    assert_true(layered.params.has_seed && layered.params.temperature == 1);
+    assert_int_equal(layered.params.n_stop, 0);
+    assert_int_equal(layered.params.bias[0].id, 9);
+    free(a);
+    free(b);
 }
 
 static void refuses_and_names_the_key(void **state) {
@@ -193,6 +223,7 @@ int main(void) {
         cmocka_unit_test(comes_back_as_it_was),
         cmocka_unit_test(writes_only_what_was_given),
         cmocka_unit_test(a_later_object_goes_over_an_earlier_one),
+        cmocka_unit_test(layers_lie_over_each_other),
         cmocka_unit_test(refuses_and_names_the_key),
         cmocka_unit_test(refuses_what_is_too_long_or_too_many),
     };

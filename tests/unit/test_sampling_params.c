@@ -1,5 +1,5 @@
 // Each field of sampling_params: its edges pass, what lies past them is refused by name.
-#include "engine/sampling_params.h"
+#include "engine/sampling/params.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,14 +75,15 @@ static void test_floats(void **state) {
 static void test_integers(void **state) {
     struct sampling_params p = defaults();
     p.top_k = p.max_tokens = p.min_tokens = INT32_MAX;
-    p.deadline_us = INT64_MAX;
+    p.deadline_us = (int64_t)86400000 * 1000;
     p.top_logprobs = SAMPLING_MAX_TOP_LOGPROBS;
     p.seed = UINT64_MAX;
     accepts(&p);
     p = defaults(), p.top_k = -1, refuses(&p, "top_k");
     p = defaults(), p.max_tokens = -1, refuses(&p, "max_tokens");
     p = defaults(), p.min_tokens = -1, refuses(&p, "min_tokens");
-    p = defaults(), p.deadline_us = -1, refuses(&p, "deadline_us");
+    p = defaults(), p.deadline_us = -1, refuses(&p, "deadline_ms");
+    p = defaults(), p.deadline_us = (int64_t)86400000 * 1000 + 1, refuses(&p, "deadline_ms");
     p = defaults(), p.top_logprobs = -1, refuses(&p, "top_logprobs");
     p = defaults(), p.top_logprobs = SAMPLING_MAX_TOP_LOGPROBS + 1, refuses(&p, "top_logprobs");
 }

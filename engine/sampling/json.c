@@ -1,0 +1,269 @@
+// Sampling parameters from and to JSON, row by row. See json.h.
+#include "engine/sampling/json.h"
+#include "base/json.h"
+#include "engine/sampling/rows.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// --- reading ---
+
+static int read_float(const cJSON *o, const struct sampling_row *r, float *out, struct err *err) {
+    double v = 0;
+    int rc = json_get_double(o, r->name, r->min, r->max, &v, err);
+    if (rc != JSON_PRESENT) return rc;
+    if ((float)v == 0 && v != 0)
+        return err_set(err, E_INVAL, "'%s' is too small for a float", r->name);
+    if (r->above_min && v <= r->min)
+        return err_set(err, E_INVAL, "'%s' must be above %g", r->name, r->min);
+    *out = (float)v;
+    return rc;
+}
+
+static int read_int(const cJSON *o, const struct sampling_row *r, int32_t *out, struct err *err) {
+    int64_t v = 0;
+    int rc = json_get_int(o, r->name, (int64_t)r->min, (int64_t)r->max, &v, err);
+    if (rc == JSON_PRESENT) *out = (int32_t)v;
+    return rc;
+}
+
+static int add_string(struct sampling_params *p, const cJSON *item, struct err *err) {
+    if (!cJSON_IsString(item))
+        return err_set(err, E_INVAL, "stop must be a string or a list of strings");
+    size_t len = strlen(item->valuestring);
+    if (len == 0 || len >= SAMPLING_STOP_BYTES)
+        return err_set(err, E_INVAL, "each string of stop must have 1 to %d bytes",
+                       SAMPLING_STOP_BYTES - 1);
+    if (p->n_stop == SAMPLING_MAX_STOP)
+        return err_set(err, E_INVAL, "stop has more than %d strings", SAMPLING_MAX_STOP);
+    memcpy(p->stop[p->n_stop++], item->valuestring, len + 1);
+    return 0;
+}
+
+static int read_strings(const cJSON *value, struct sampling_params *p, struct err *err) {
+    p->n_stop = 0;
+    memset(p->stop, 0, sizeof p->stop);
+    if (!cJSON_IsArray(value)) {
+        TRY(add_string(p, value, err));
+        return JSON_PRESENT;
+    }
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value) TRY(add_string(p, item, err));
+    return JSON_PRESENT;
+}
+
+// Digits only: strtol alone would take " +7" and "-0".
+static int parse_token_id(const char *s, int32_t n_vocab, int32_t *out) {
+    size_t len = strlen(s);
+    if (len == 0 || len > 9 || strspn(s, "0123456789") != len) return E_INVAL;
+    long v = strtol(s, NULL, 10);
+    if (v >= n_vocab) return E_INVAL;
+    *out = (int32_t)v;
+    return 0;
+}
+
+static int read_biases(const cJSON *value, const struct sampling_row *r, struct sampling_params *p,
+                       int32_t n_vocab, struct err *err) {
+    if (!cJSON_IsObject(value))
+        return err_set(err, E_INVAL, "logit_bias must be an object of token id: bias");
+    p->n_bias = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, value) {
+        int32_t id = 0;
+        if (p->n_bias == SAMPLING_MAX_BIAS)
+            return err_set(err, E_INVAL, "logit_bias has more than %d entries", SAMPLING_MAX_BIAS);
+        if (parse_token_id(item->string, n_vocab, &id) < 0)
+            return err_set(err, E_INVAL, "a key of logit_bias is not a token id below %d", n_vocab);
+        if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble < r->min ||
+            item->valuedouble > r->max)
+            return err_set(err, E_INVAL, "logit_bias of token %d must be a number from %g to %g",
+                           id, r->min, r->max);
+        for (int i = 0; i < p->n_bias; i++)
+            if (p->bias[i].id == id)
+                return err_set(err, E_INVAL, "logit_bias names token %d twice", id);
+        p->bias[p->n_bias++] = (struct logit_bias){id, (float)item->valuedouble};
+    }
+    return JSON_PRESENT;
+}
+
+static int read_word(const cJSON *word, int32_t n_vocab, int32_t *out, struct err *err) {
+    int n = 0;
+    for (int i = 0; i < SAMPLING_BAD_TOKENS; i++) out[i] = -1;
+    const cJSON *id;
+    cJSON_ArrayForEach(id, word) {
+        double v = cJSON_IsNumber(id) ? id->valuedouble : -1;
+        if (n == SAMPLING_BAD_TOKENS || !(v >= 0 && v < n_vocab) || v != floor(v))
+            return err_set(err, E_INVAL, "bad_words must be lists of at most %d token ids below %d",
+                           SAMPLING_BAD_TOKENS, n_vocab);
+        out[n++] = (int32_t)v;
+    }
+    if (n == 0) return err_set(err, E_INVAL, "bad_words has an empty list");
+    return 0;
+}
+
+static int read_words(const cJSON *value, struct sampling_params *p, int32_t n_vocab,
+                      struct err *err) {
+    if (!cJSON_IsArray(value))
+        return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
+    p->n_bad = 0;
+    const cJSON *word;
+    cJSON_ArrayForEach(word, value) {
+        if (p->n_bad == SAMPLING_MAX_BAD)
+            return err_set(err, E_INVAL, "bad_words has more than %d entries", SAMPLING_MAX_BAD);
+        if (!cJSON_IsArray(word))
+            return err_set(err, E_INVAL, "bad_words must be a list of lists of token ids");
+        TRY(read_word(word, n_vocab, p->bad[p->n_bad], err));
+        p->n_bad++;
+    }
+    return JSON_PRESENT;
+}
+
+static int read_ms(const cJSON *o, const struct sampling_row *r, int64_t *us, struct err *err) {
+    int64_t ms = 0;
+    int rc = json_get_int(o, r->name, (int64_t)r->min, (int64_t)r->max, &ms, err);
+    if (rc == JSON_PRESENT) *us = ms * 1000;
+    return rc;
+}
+
+static int read_seed(const cJSON *o, const struct sampling_row *r, struct sampling_params *p,
+                     struct err *err) {
+    int rc = json_get_u64(o, r->name, &p->seed, err);
+    if (rc == JSON_PRESENT) p->has_seed = true;
+    return rc;
+}
+
+static int read_row(const cJSON *o, const struct sampling_row *r, struct sampling_params *p,
+                    int32_t n_vocab, struct err *err) {
+    void *at = (char *)p + r->offset;
+    const cJSON *value = cJSON_GetObjectItemCaseSensitive(o, r->name);
+    if (!value || cJSON_IsNull(value)) return JSON_ABSENT;
+    switch (r->type) {
+    case SAMPLING_FLOAT:
+        return read_float(o, r, at, err);
+    case SAMPLING_INT:
+        return read_int(o, r, at, err);
+    case SAMPLING_BOOL:
+        return json_get_bool(o, r->name, at, err);
+    case SAMPLING_SEED:
+        return read_seed(o, r, p, err);
+    case SAMPLING_MS:
+        return read_ms(o, r, at, err);
+    case SAMPLING_STRINGS:
+        return read_strings(value, p, err);
+    case SAMPLING_BIASES:
+        return read_biases(value, r, p, n_vocab, err);
+    case SAMPLING_WORDS:
+        return read_words(value, p, n_vocab, err);
+    }
+    return JSON_ABSENT;
+}
+
+int sampling_json_read(struct turn_sampling *s, const cJSON *object, int32_t n_vocab,
+                       struct err *err) {
+    struct turn_sampling next = *s;
+    if (!cJSON_IsObject(object)) return err_set(err, E_INVAL, "sampling must be an object");
+    for (int i = 0; i < n_sampling_rows; i++) {
+        int rc = read_row(object, &sampling_rows[i], &next.params, n_vocab, err);
+        if (rc < 0) return rc;
+        if (rc == JSON_PRESENT) next.set |= 1u << i;
+    }
+    *s = next;
+    return 0;
+}
+
+int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
+                        struct err *err) {
+    if (!json) return 0;
+    cJSON *o = json_parse(json, strlen(json), &json_limits_message, err);
+    if (!o) return E_INVAL;
+    int rc = sampling_json_read(s, o, n_vocab, err);
+    cJSON_Delete(o);
+    return rc;
+}
+
+// --- writing ---
+
+static void write_strings(struct json_writer *w, const char *name,
+                          const struct sampling_params *p) {
+    json_open(w, name, '[');
+    for (int i = 0; i < p->n_stop; i++) json_put_string(w, NULL, p->stop[i]);
+    json_close(w, ']');
+}
+
+static void write_biases(struct json_writer *w, const char *name, const struct sampling_params *p) {
+    json_open(w, name, '{');
+    for (int i = 0; i < p->n_bias; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "%d", p->bias[i].id);
+        json_put_float(w, id, p->bias[i].bias);
+    }
+    json_close(w, '}');
+}
+
+static void write_words(struct json_writer *w, const char *name, const struct sampling_params *p) {
+    json_open(w, name, '[');
+    for (int i = 0; i < p->n_bad; i++) {
+        json_open(w, NULL, '[');
+        for (int j = 0; j < SAMPLING_BAD_TOKENS && p->bad[i][j] >= 0; j++)
+            json_put_int(w, NULL, p->bad[i][j]);
+        json_close(w, ']');
+    }
+    json_close(w, ']');
+}
+
+static void write_row(struct json_writer *w, const struct sampling_row *r,
+                      const struct sampling_params *p) {
+    const void *at = (const char *)p + r->offset;
+    switch (r->type) {
+    case SAMPLING_FLOAT:
+        json_put_float(w, r->name, *(const float *)at);
+        break;
+    case SAMPLING_INT:
+        json_put_int(w, r->name, *(const int32_t *)at);
+        break;
+    case SAMPLING_BOOL:
+        json_put_bool(w, r->name, *(const bool *)at);
+        break;
+    case SAMPLING_SEED:
+        if (p->has_seed) json_put_u64_string(w, r->name, p->seed);
+        break;
+    case SAMPLING_MS:
+        json_put_int(w, r->name, *(const int64_t *)at / 1000);
+        break;
+    case SAMPLING_STRINGS:
+        write_strings(w, r->name, p);
+        break;
+    case SAMPLING_BIASES:
+        write_biases(w, r->name, p);
+        break;
+    case SAMPLING_WORDS:
+        write_words(w, r->name, p);
+        break;
+    }
+}
+
+void sampling_json_put(struct json_writer *w, const char *key, const struct turn_sampling *s,
+                       uint32_t keys) {
+    json_open(w, key, '{');
+    for (int i = 0; i < n_sampling_rows; i++)
+        if (keys >> i & 1) write_row(w, &sampling_rows[i], &s->params);
+    json_close(w, '}');
+}
+
+int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t keys) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    sampling_json_put(&w, NULL, s, keys);
+    return out->error;
+}
+
+char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct err *err) {
+    struct buf out;
+    buf_init(&out, 65536);
+    sampling_json_write(&out, s, keys);
+    char *text = buf_take(&out, NULL);
+    if (!text) err_set(err, E_NOMEM, "no memory for sampling parameters");
+    buf_release(&out);
+    return text;
+}

@@ -1,0 +1,26 @@
+// Sampling parameters from and to JSON, under the names of the rows (rows.h). Types are strict,
+// ranges are checked, unknown keys are ignored, null counts as absent.
+#pragma once
+#include "base/buf.h"
+#include "engine/sampling/params.h"
+
+struct cJSON;
+struct json_writer;
+
+// Puts the object's values into *s and marks them as given. On failure *s is unchanged and *err
+// names the key. n_vocab: ids must be below it; INT32_MAX where no model is known yet (then
+// sampling_params_check checks them).
+int sampling_json_read(struct turn_sampling *s, const struct cJSON *object, int32_t n_vocab,
+                       struct err *err);
+// The same from text; NULL changes nothing.
+int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
+                        struct err *err);
+
+// Appends an object of the parameters whose bits are in `keys`: s->set for the given ones,
+// SAMPLING_EVERY_KEY for every value in force (the seed only where there is one). Floats are read
+// back as the same bits.
+int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t keys);
+void sampling_json_put(struct json_writer *w, const char *key, const struct turn_sampling *s,
+                       uint32_t keys);
+// The same as a string of its own: free() it. NULL: E_NOMEM.
+char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct err *err);

@@ -1,0 +1,65 @@
+// The rows themselves. See rows.h.
+#include "engine/sampling/rows.h"
+#include <string.h>
+
+#define AT(field) offsetof(struct sampling_params, field)
+#define EVERYWHERE (SAMPLING_SERVER | SAMPLING_COMMAND | SAMPLING_FORM)
+
+const struct sampling_row sampling_rows[] = {
+    {"temperature", NULL, SAMPLING_FLOAT, AT(temperature), 0, 100, false, 1, 0.1, EVERYWHERE,
+     "Temperature", NULL,
+     "Higher values make answers more varied; 0 always takes the most likely token."},
+    {"top_k", NULL, SAMPLING_INT, AT(top_k), 0, INT32_MAX, false, 0, 1, EVERYWHERE, "Top k", "off",
+     "Sample from this many of the most likely tokens; 0: all."},
+    {"top_p", NULL, SAMPLING_FLOAT, AT(top_p), 0, 1, true, 1, 0.05, EVERYWHERE, "Top p", NULL,
+     "Sample from the most likely tokens whose probabilities add up to this; 1: all."},
+    {"min_p", NULL, SAMPLING_FLOAT, AT(min_p), 0, 1, false, 0, 0.01, EVERYWHERE, "Min p", "off",
+     "Drop tokens less likely than this share of the most likely token's probability; 0: none."},
+    {"repetition_penalty", NULL, SAMPLING_FLOAT, AT(repetition_penalty), 0.01, 100, false, 1, 0.05,
+     EVERYWHERE, "Repetition penalty", NULL,
+     "Above 1, tokens already in the session become less likely; 1: off."},
+    {"presence_penalty", NULL, SAMPLING_FLOAT, AT(presence_penalty), -100, 100, false, 0, 0.1,
+     EVERYWHERE, "Presence penalty", NULL,
+     "Lowers the logit of every token already in this answer, once; 0: off."},
+    {"frequency_penalty", NULL, SAMPLING_FLOAT, AT(frequency_penalty), -100, 100, false, 0, 0.1,
+     EVERYWHERE, "Frequency penalty", NULL,
+     "Lowers a token's logit for each time it is already in this answer; 0: off."},
+    {"seed", NULL, SAMPLING_SEED, AT(seed), 0, 0, false, 0, 1, SAMPLING_COMMAND | SAMPLING_FORM,
+     "Seed", "random", "Same seed and settings, same answer."},
+    {"max_tokens", NULL, SAMPLING_INT, AT(max_tokens), 0, INT32_MAX, false, 0, 1, EVERYWHERE,
+     "Max answer length (tokens)", "no limit",
+     "The answer stops after this many tokens; 0: no limit."},
+    {"min_tokens", NULL, SAMPLING_INT, AT(min_tokens), 0, INT32_MAX, false, 0, 1, SAMPLING_COMMAND,
+     "Min answer length (tokens)", "off",
+     "The model cannot end the answer before this many tokens."},
+    {"stop", NULL, SAMPLING_STRINGS, AT(stop), 0, SAMPLING_MAX_STOP, false, 0, 1,
+     SAMPLING_COMMAND | SAMPLING_FORM, "Stop strings", "none",
+     "The answer stops before this text."},
+    {"logit_bias", NULL, SAMPLING_BIASES, AT(bias), -100, 100, false, 0, 1, 0, "Logit bias", "none",
+     "Added to the logits of tokens: an object of token id and bias."},
+    {"bad_words", NULL, SAMPLING_WORDS, AT(bad), 0, SAMPLING_MAX_BAD, false, 0, 1, 0, "Bad words",
+     "none", "Token sequences that the answer never contains: lists of token ids."},
+    {"ignore_eos", NULL, SAMPLING_BOOL, AT(ignore_eos), 0, 1, false, 0, 1, SAMPLING_COMMAND,
+     "Ignore end of sequence", NULL, "Continue past the end-of-sequence token."},
+    {"logprobs", NULL, SAMPLING_BOOL, AT(logprobs), 0, 1, false, 0, 1, 0, "Log-probabilities", NULL,
+     "Send the log-probability of each token."},
+    {"top_logprobs", NULL, SAMPLING_INT, AT(top_logprobs), 0, SAMPLING_MAX_TOP_LOGPROBS, false, 0,
+     1, 0, "Alternatives", "none", "How many alternatives to send with each token."},
+    {"deadline_ms", NULL, SAMPLING_MS, AT(deadline_us), 0, 86400000, false, 0, 1, 0,
+     "Deadline (ms)", "none", "The turn stops after this many milliseconds; 0: no limit."},
+};
+const int n_sampling_rows = sizeof sampling_rows / sizeof *sampling_rows;
+_Static_assert(sizeof sampling_rows / sizeof *sampling_rows <= 32, "turn_sampling.set has 32 bits");
+
+const struct sampling_row *sampling_row_find(const char *name) {
+    for (int i = 0; i < n_sampling_rows; i++)
+        if (strcmp(sampling_rows[i].name, name) == 0) return &sampling_rows[i];
+    return NULL;
+}
+
+uint32_t sampling_rows_in(unsigned place) {
+    uint32_t keys = 0;
+    for (int i = 0; i < n_sampling_rows; i++)
+        if (sampling_rows[i].places & place) keys |= 1u << i;
+    return keys;
+}

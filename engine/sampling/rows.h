@@ -1,0 +1,45 @@
+// The table of sampling parameters. Everything that names a parameter walks these rows: the JSON of
+// wire, store and archive, range checks, the ini file, the options of commands, the hello message
+// with the page's form. A new parameter is a field of struct sampling_params and a row.
+#pragma once
+#include "engine/sampling/params.h"
+#include <stddef.h>
+
+enum sampling_type {
+    SAMPLING_FLOAT,   // float
+    SAMPLING_INT,     // int32_t
+    SAMPLING_BOOL,    // bool
+    SAMPLING_SEED,    // uint64_t, and has_seed; a string in JSON
+    SAMPLING_MS,      // int64_t in microseconds, written in milliseconds
+    SAMPLING_STRINGS, // stop
+    SAMPLING_BIASES,  // bias
+    SAMPLING_WORDS,   // bad
+};
+
+// Who may set a parameter beside the wire, where every row can be set.
+enum {
+    SAMPLING_SERVER = 1,  // a default of the server: ini file, environment, hello
+    SAMPLING_COMMAND = 2, // an option of the commands that draw tokens
+    SAMPLING_FORM = 4,    // a field of the page's settings
+};
+
+struct sampling_row {
+    // In JSON, the ini file and, with dashes, as an option. alias: the name in other protocols
+    // where it differs; NULL: the same.
+    const char *name, *alias;
+    enum sampling_type type;
+    size_t offset;         // into struct sampling_params
+    double min, max;       // of numbers; of lists: the number of entries
+    bool above_min;        // min itself is refused
+    double fallback, step; // default; what one click in a form changes
+    unsigned places;       // SAMPLING_SERVER | ...
+    const char *label;     // in a form
+    const char *zero;      // what the value 0, or none, means in a form; NULL: nothing special
+    const char *help;      // one or two sentences
+};
+
+extern const struct sampling_row sampling_rows[];
+extern const int n_sampling_rows; // at most 32: turn_sampling.set has a bit for each
+
+const struct sampling_row *sampling_row_find(const char *name); // NULL: no such parameter
+uint32_t sampling_rows_in(unsigned place);                      // their bits in turn_sampling.set
