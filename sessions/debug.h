@@ -5,6 +5,7 @@
 // one that runs that may be the state of some milliseconds ago.
 #pragma once
 #include "sessions/rerun.h"
+#include "sessions/sessions.h"
 #include "sessions/store/record.h"
 
 struct turn_detail { // borrowed during the callback, as all here

@@ -46,6 +46,13 @@ void keep_probe(struct sessions *ss) {
         say(ss, 0, &err, true);
 }
 
+static int put_from(struct sessions *ss, const struct session *s, const struct turn *t,
+                    size_t from) {
+    struct token_run run;
+    turn_borrow_run(t, from, false, &run);
+    return tail_put(ss->tail, s->rec.key, &t->rec, &run);
+}
+
 static size_t n_kept(const struct turn *t) {
     return t->n_safe > t->n_saved ? t->n_safe : t->n_saved;
 }
@@ -54,7 +61,7 @@ static size_t n_kept(const struct turn *t) {
 static int put_tokens(struct sessions *ss, const struct session *s) {
     for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
         const struct turn *t = s->turns[i];
-        if (t->n_out > n_kept(t)) TRY(tail_put(ss->tail, s->rec.key, t, n_kept(t)));
+        if (t->n_out > n_kept(t)) TRY(put_from(ss, s, t, n_kept(t)));
     }
     return 0;
 }
@@ -89,7 +96,7 @@ void keep_trim(struct sessions *ss, bool scrub) {
         for (size_t i = (size_t)s->dirty_from; !s->zombie && i < s->n_turns; i++) {
             const struct turn *t = s->turns[i];
             if (t->n_saved >= t->n_safe) continue;
-            if (tail_put(ss->tail, s->rec.key, t, t->n_saved) < 0) return;
+            if (put_from(ss, s, t, t->n_saved) < 0) return;
         }
     }
     int rc = tail_rewrite_end(ss->tail, scrub, &err);

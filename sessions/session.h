@@ -181,7 +181,5 @@ void session_turn_view(const struct session *s, const struct turn *t,
 // The title that the first words of a message make. At most cap bytes with the NUL, whole
 // characters, one line.
 void session_title_from(const char *text, size_t len, char *out, size_t cap);
-#define SESSION_TITLE_BYTES 200
-#define SESSION_SYSTEM_BYTES 32768
 
 struct attachment *session_attachment(const struct session *s, uint64_t client);

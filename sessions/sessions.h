@@ -12,18 +12,11 @@
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "sessions/store/facts.h"
 
 struct sessions;
 struct session;
 struct metrics;
-
-// Where a turn is named: the empty log before the first one (null on the wire), and the end of the
-// path in use (the key left out).
-#define TURN_NONE INT64_C(-1)
-#define TURN_HEAD INT64_C(-2)
-
-#define SESSION_ID_MAX 64
-#define SESSION_REQUEST_ID_MAX 128
 
 // What must be safe before a delta is told (all other events are told after their commit, synced).
 enum sessions_durable {
@@ -90,20 +83,12 @@ struct session_view { // one session as it is shown; strings borrowed during the
     bool snapshot;           // there is a file of its cache
 };
 
-// CONTINUE goes on with the answer that the log ends with: no text, no ids.
-enum turn_input_kind { INPUT_CONTENT, INPUT_TEXT, INPUT_IDS, INPUT_CONTINUE };
 struct turn_input {
     enum turn_input_kind kind;
     const char *text; // CONTENT, TEXT
     size_t text_len;
     const int32_t *ids; // IDS
     size_t n_ids;
-};
-struct turn_numbers {
-    int64_t input_tokens, output_tokens, log_tokens, kept_tokens, computed_tokens;
-    int64_t queue_us, prefill_us, first_token_us, decode_us;
-    int64_t resume_us; // of prefill_us: to have what an earlier turn had computed
-    enum engine_cache_source source;
 };
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
 struct turn_view {
@@ -124,18 +109,6 @@ struct turn_view {
     const char *error_code, *error_message; // NULL: none
 };
 
-enum session_event_kind {
-    EVENT_OPENED,
-    EVENT_UPDATED,
-    EVENT_CLOSED,
-    EVENT_QUEUED,
-    EVENT_STARTED,
-    EVENT_DELTA,
-    EVENT_DONE,
-    EVENT_EVICTED,
-    EVENT_REWOUND,
-    EVENT_PARKED
-};
 struct session_event { // pointers borrowed until the next call on this session
     enum session_event_kind kind;
     int64_t seq, first_seq;      // first_seq < seq only for joined deltas
@@ -257,7 +230,6 @@ struct session_open {
     // milliseconds later, unless somebody attaches or starts a turn by then. 0: it finishes.
     int64_t cancel_after_ms;
 };
-#define SESSION_CANCEL_AFTER_MAX_MS 86400000
 // Each is answered exactly once: by on_answer, or by the event that the protocol names (the caller
 // is attached first).
 void sessions_open_session(struct sessions *ss, const struct sessions_request *r,

@@ -43,6 +43,7 @@ void sessions_export(struct sessions *ss, const struct sessions_request *r, cons
         job->id = record_strdup(id, &failed);
         job->owner = record_strdup(r->owner, &failed);
         buf_init(&job->archive, TRANSFER_BYTES);
+        job->render = archive_export;
     }
     if (job && !failed) {
         store_send(ss->store, job);

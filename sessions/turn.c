@@ -132,24 +132,24 @@ size_t turn_text_end(const struct turn *t, int64_t n_tokens) {
     return n_tokens > 0 ? t->text_ends[n_tokens - 1] : 0;
 }
 
-int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out) {
-    bool failed = false;
-    size_t n = t->n_out - from, n_alt = (size_t)t->rec.n_alternatives;
+void turn_borrow_run(const struct turn *t, size_t from, bool to_end, struct token_run *out) {
     size_t start = turn_text_end(t, (int64_t)from);
     size_t end = to_end ? t->text.len : turn_text_end(t, (int64_t)t->n_out);
-    *out = (struct token_run){.first = (int64_t)from, .n = n, .text_len = end - start};
-    out->text = record_memdup(buf_z(&t->text) + start, end - start, &failed);
-    if (n) {
-        out->ids = record_memdup(t->ids + from, n * sizeof *t->ids, &failed);
-        out->logprobs = record_memdup(t->logprobs + from, n * sizeof *t->logprobs, &failed);
-        out->text_ends = record_memdup(t->text_ends + from, n * sizeof *t->text_ends, &failed);
-        if (n_alt)
-            out->alternatives = record_memdup(t->alternatives + from * n_alt,
-                                              n * n_alt * sizeof *t->alternatives, &failed);
-    }
-    if (!failed) return 0;
-    token_run_release(out);
-    return E_NOMEM;
+    *out =
+        (struct token_run){.first = (int64_t)from, .n = t->n_out - from, .text_len = end - start};
+    out->text = (char *)buf_z(&t->text) + start; // borrowed: its reader does not write
+    if (out->n == 0) return;
+    out->ids = t->ids + from;
+    out->logprobs = t->logprobs + from;
+    out->text_ends = t->text_ends + from;
+    if (t->rec.n_alternatives)
+        out->alternatives = t->alternatives + from * (size_t)t->rec.n_alternatives;
+}
+
+int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out) {
+    struct token_run run;
+    turn_borrow_run(t, from, to_end, &run);
+    return token_run_copy(out, &run, (size_t)t->rec.n_alternatives);
 }
 
 void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out) {

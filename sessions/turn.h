@@ -4,6 +4,7 @@
 #pragma once
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "sessions/sessions.h"
 #include "sessions/store/record.h"
 
 // The turns that follow one turn, or the empty log, by their numbers: a list from the oldest.
@@ -62,8 +63,9 @@ int turn_add_text(struct turn *t, const char *text, size_t len);
 size_t turn_text_end(const struct turn *t,
                      int64_t n_tokens); // bytes released by the first n tokens
 
-// Copies tokens [from, n_out) for the store. With to_end the run has the text behind the last token
-// too.
+// Tokens [from, n_out). With to_end the run has the text behind the last token too. Borrowed until
+// the turn grows, or copied for the store.
+void turn_borrow_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);
 int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);
 
 // As shown when n_tokens of its output (and, with done, its end) may be told.

@@ -2,6 +2,7 @@
 # Checks that the layers see each other as they should, by their #include lines:
 #     ws -> sessions -> engine -> kvcache -> kernels -> base, never upward.
 # sessions and ws see the engine through engine/engine.h alone, and nothing of kvcache or kernels.
+# sessions/store sees nothing else of sessions; sessions/archive sees the store alone.
 # Programs (main*.c) see all. Includes of ours are rooted in the tree's top, and no file is called
 # common, utils or types: such a file has no subject, so everything ends up in it.
 #
@@ -30,6 +31,13 @@ check() {
         n = split("base kernels kvcache engine sessions ws tests", names, " ")
         for (i = 1; i <= n; i++) is_root[names[i]] = 1
     }
+    # What sessions/store and sessions/archive may include of sessions.
+    function is_below(path) {
+        if (file ~ /^sessions\/store\//) return path ~ /^sessions\/store\//
+        if (file ~ /^sessions\/archive\//)
+            return path ~ /^sessions\/(store|archive)\//
+        return 1
+    }
     function check_include(line, path, quoted,    root) {
         root = path
         sub(/\/.*/, "", root)
@@ -40,6 +48,7 @@ check() {
         }
         if (!quoted) fault(line, "<" path "> is ours: write it in quotes")
         if (path ~ /(^|\/)\.\.?\//) fault(line, "\"" path "\" climbs: name the file from the top")
+        if (root == "sessions" && !is_below(path)) fault(line, "\"" path "\" is above this folder")
         if (layer == "tests") return
         if (root == "tests") {
             fault(line, "\"" path "\" belongs to the tests")
@@ -98,6 +107,11 @@ self_check() {
     plant faulty sessions/x.c '#include "ws/net/server.h"'
     plant faulty sessions/x.c '#include "engine/text/tokenizer.h"'
     plant faulty sessions/x.c '#include "kvcache/ring.h"'
+    plant faulty sessions/store/x.c '#include "sessions/turn.h"'
+    plant faulty sessions/store/x.h '#include "sessions/sessions.h"'
+    plant faulty sessions/store/x.c '#include "sessions/archive/archive.h"'
+    plant faulty sessions/store/x.c '#include "sessions/storehouse.h"'
+    plant faulty sessions/archive/x.c '#include "sessions/session.h"'
     plant faulty ws/api/x.c '#include "kernels/backend.h"'
     plant faulty ws/x.c '#include "engine/model/model.h"'
     plant faulty ws/domain.c '#include "engine/model/model.h"'
@@ -117,6 +131,10 @@ self_check() {
     plant clean kvcache/x.c '#include "kernels/backend.h"'
     plant clean engine/x.c '#include "kvcache/ring.h"'
     plant clean sessions/x.c '#include "engine/engine.h"'
+    plant clean sessions/x.c '#include "sessions/archive/archive.h"'
+    plant clean sessions/store/x.c '#include "sessions/store/record.h"'
+    plant clean sessions/archive/x.c '#include "sessions/store/db.h"'
+    plant clean sessions/archive/x.c '#include "sessions/archive/check.h"'
     plant clean ws/x.c '#include "sessions/session.h"'
     plant clean ws/main.c '#include "engine/model/model.h"'
     plant clean ws/cli/main_bench.c '#include "kernels/backend.h"'

@@ -13,16 +13,13 @@ int archive_open(struct archive **out, const char *path, struct err *err);
 void archive_close(struct archive *a);
 
 // Every session, newest first, of everybody (owner NULL) or of one owner; query as in session.list
-// or NULL; at most limit (0: all). each gets views that live during the call; a value other than 0
-// ends the list and is returned.
-typedef int (*archive_each)(void *ctx, const char *owner, const struct session_view *view);
+// or NULL; at most limit (0: all). each borrows the row during the call; a value other than 0 ends
+// the list and is returned.
+typedef int (*archive_each)(void *ctx, const struct session_record *row);
 int archive_list(struct archive *a, const char *owner, const char *query, const char *forked_from,
                  int64_t limit, archive_each each, void *ctx, struct err *err);
 // One session with all its turns, tokens and events; stored_session_free it. E_NOTFOUND.
 int archive_load(struct archive *a, const char *id, struct stored_session **out, struct err *err);
-// As shown: borrowed from the stored session.
-void archive_session_view(const struct session_record *r, struct session_view *out);
-void archive_turn_view(const struct stored_turn *t, struct turn_view *out);
 // The whole record as one JSON object, with everything that a replay or an import needs: ids, seeds
 // (decimal strings), log-probabilities as the bits of binary32. What a client said comes back byte
 // for byte; text that JSON cannot hold (a NUL, say) is in Base64. E_NOMEM, E_LIMIT from the buffer.
@@ -53,10 +50,6 @@ int archive_rename(struct session_record *r, const struct archive_import *o, str
 // writes for longer than 2 s.
 int archive_import(const char *path, struct stored_session *s, const struct archive_import *o,
                    struct err *err);
-
-// Inserts the session, under its number (rec.key), within the caller's transaction.
-struct store_db;
-int archive_write(struct store_db *db, const struct stored_session *s, struct err *err);
 
 // Removes one session for good: its rows, its words in the index, and their bytes in the file.
 // E_BUSY while a server has the database: it must be asked instead (session.close with delete).

@@ -2,8 +2,6 @@
 #include "sessions/archive/check.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "engine/engine.h"
-#include "sessions/session.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

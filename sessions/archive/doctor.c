@@ -244,7 +244,7 @@ static int repair_session(struct store_db *db, const struct id *id, struct err *
     }
     if (load_salvaged(db, id->id, &s, &reason) < 0) return 0; // stays, and is found again
     int rc = store_write_delete(db, id->key, err);
-    if (rc == 0) rc = archive_write(db, s, err);
+    if (rc == 0) rc = store_write_session(db, s, err);
     stored_session_free(s);
     return rc;
 }

@@ -408,31 +408,12 @@ int archive_rename(struct session_record *r, const struct archive_import *o, str
     return failed ? err_set(err, E_NOMEM, "no memory to import") : 0;
 }
 
-int archive_write(struct store_db *db, const struct stored_session *s, struct err *err) {
-    struct session_save save = {
-        .insert = true, .title_changed = true, .rec = s->rec, .n_turns = s->n_turns};
-    save.turns = calloc(s->n_turns + 1, sizeof *save.turns);
-    if (!save.turns) return err_set(err, E_NOMEM, "no memory to import");
-    for (size_t i = 0; i < s->n_turns; i++) {
-        struct turn_save *t = &save.turns[i];
-        *t = (struct turn_save){.kind = TURN_INSERT, .whole = true};
-        t->rec = s->turns[i].rec;
-        t->tokens = s->turns[i].tokens;
-        t->tokens.seq = t->tokens.seq_reserved = s->rec.seq;
-    }
-    save.events = s->events;
-    save.n_events = s->n_events;
-    int rc = store_write_save(db, &save, err);
-    free(save.turns);
-    return rc;
-}
-
 static int add(struct store_db *db, struct stored_session *s, struct err *err) {
     int rc;
     TRY(store_db_write_begin(db, err));
     TRY_GOTO(end, store_db_exec(db, "BEGIN IMMEDIATE", err));
     rc = store_read_import_key(db, &s->rec.key, err);
-    if (rc == 0) rc = archive_write(db, s, err);
+    if (rc == 0) rc = store_write_session(db, s, err);
     if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
     if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
 end:

@@ -3,8 +3,6 @@
 #include "base/err.h"
 #include "base/utf8.h"
 #include "sessions/archive/check.h"
-#include "engine/engine.h"
-#include "sessions/session.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,40 +1,9 @@
-// Opening the database, and the few calls through which all SQL goes. See store_db.h.
-//
-// SQLite before 3.51.3 can corrupt a database in WAL mode when one connection writes or checkpoints
-// while another checkpoints. So exactly one connection, on one thread, checkpoints, and whoever
-// writes beside it (an import) does so while that one does neither: store_lock.c. Every other
-// connection is a reader.
+// The few calls through which all SQL goes. See db.h.
 #include "sessions/store/db.h"
 #include "base/err.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
-
-static const char *const writer_settings[] = {
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA trusted_schema = OFF",
-    "PRAGMA cell_size_check = ON",
-    "PRAGMA secure_delete = ON",
-    "PRAGMA wal_autocheckpoint = 0", // we say when
-    "PRAGMA journal_size_limit = 67108864",
-    "PRAGMA temp_store = MEMORY",
-};
-static const char *const reader_settings[] = {
-    "PRAGMA query_only = ON",
-    "PRAGMA trusted_schema = OFF",
-    "PRAGMA cell_size_check = ON",
-    "PRAGMA wal_autocheckpoint = 0",
-};
-#define N_OF(a) (int)(sizeof(a) / sizeof *(a))
-
-static bool is_memory(const char *path) {
-    return strcmp(path, ":memory:") == 0;
-}
 
 static int code_of(int sqlite_rc) {
     switch (sqlite_rc & 0xff) {
@@ -99,8 +68,8 @@ int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err 
 
 sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err) {
     sqlite3_stmt **s = &db->stmts[which];
-    if (!*s && sqlite3_prepare_v3(db->sql, store_schema_sql(which), -1, SQLITE_PREPARE_PERSISTENT,
-                                  s, NULL) != SQLITE_OK) {
+    if (!*s && sqlite3_prepare_v3(db->sql, store_sql_text(which), -1, SQLITE_PREPARE_PERSISTENT, s,
+                                  NULL) != SQLITE_OK) {
         store_db_error(db, err);
         return NULL;
     }
@@ -113,233 +82,6 @@ int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
     int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : store_db_error(db, err);
     sqlite3_reset(s); // what is bound may be freed now, and no read stays open
     return rc;
-}
-
-// SQLite gives its log and index the mode of the database: so that only the owner reads words, it
-// starts at 0600. A link to where there is no file yet makes that file.
-static int create_private(const char *path, struct err *err) {
-    if (access(path, F_OK) == 0) return 0;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return err_errno(err, "%s", path);
-    close(fd);
-    return 0;
-}
-
-static int on_wal(void *ctx, sqlite3 *sql, const char *name, int n_frames) {
-    ((struct store_db *)ctx)->wal_frames = n_frames;
-    return SQLITE_OK;
-}
-
-static int apply_settings(struct store_db *db, const char *const *settings, int n,
-                          struct err *err) {
-    sqlite3_busy_timeout(db->sql, STORE_BUSY_MS);
-    for (int i = 0; i < n; i++) TRY(store_db_exec(db, settings[i], err));
-    return 0;
-}
-
-static int switch_to_wal(struct store_db *db, struct err *err) {
-    sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(db->sql, "PRAGMA journal_mode = WAL", -1, &s, NULL) != SQLITE_OK)
-        return store_db_error(db, err);
-    int rc = 0;
-    if (sqlite3_step(s) != SQLITE_ROW)
-        rc = store_db_error(db, err);
-    else if (strcmp((const char *)sqlite3_column_text(s, 0), "wal") != 0 && !is_memory(db->path))
-        rc = err_set(err, E_UNSUPPORTED,
-                     "%s: the file system does not allow SQLite's write-ahead log", db->path);
-    sqlite3_finalize(s);
-    return rc;
-}
-
-static int check(struct store_db *db, const char *pragma, struct err *err) {
-    sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(db->sql, pragma, -1, &s, NULL) != SQLITE_OK)
-        return store_db_error(db, err);
-    int rc = 0;
-    const char *verdict =
-        sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
-    if (!verdict)
-        rc = store_db_error(db, err);
-    else if (strcmp(verdict, "ok") != 0)
-        rc = err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, verdict);
-    sqlite3_finalize(s);
-    return rc;
-}
-
-// All of it where that takes a moment. A check reads the file from end to end, and a start must not
-// take the longer the more has ever been said: of a large one the table of sessions is looked at,
-// and damage elsewhere is found, and said, where it is read (`sessions doctor` looks at all of it).
-#define CHECK_ALL_BYTES (INT64_C(64) << 20)
-static int quick_check(struct store_db *db, struct err *err) {
-    struct stat st;
-    if (is_memory(db->path) || stat(db->path, &st) < 0 || st.st_size <= CHECK_ALL_BYTES)
-        return check(db, "PRAGMA quick_check(1)", err);
-    TRY(check(db, "PRAGMA quick_check('models')", err));
-    return check(db, "PRAGMA quick_check('sessions')", err);
-}
-
-// SQLite opens a file without write permission for reading only, and says so at the first write:
-// say it at the start.
-static int refuse_read_only(struct store_db *db, struct err *err) {
-    if (is_memory(db->path) || sqlite3_db_readonly(db->sql, "main") == 0) return 0;
-    return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
-}
-
-static int open_name(struct store_db *db, const char *name, int flags, struct err *err) {
-    int rc = sqlite3_open_v2(name, &db->sql, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
-                             NULL);
-    if (rc != SQLITE_OK) return store_db_error(db, err);
-    sqlite3_extended_result_codes(db->sql, 1);
-    return 0;
-}
-
-static int open_sql(struct store_db *db, int flags, struct err *err) {
-    // SQLite takes paths that begin with "file:" for URIs only when asked, and here we do not ask.
-    return open_name(db, db->path, flags, err);
-}
-
-// Of a symbolic link that to which it leads: SQLite's log is there, and so the lock and the tail
-// must be, whichever name a process knows.
-static int init(struct store_db *db, const char *path, bool make, struct err *err) {
-    struct stat st;
-    *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
-    if (make && !is_memory(path)) TRY(create_private(path, err));
-    bool link = !is_memory(path) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-    if (link && !(db->path = realpath(path, NULL))) return err_errno(err, "%s", path);
-    if (!link) db->path = strdup(path);
-    return db->path ? 0 : err_set(err, E_NOMEM, "no memory to open %s", path);
-}
-
-static int same_schema(struct store_db *db, struct err *err) {
-    int64_t version = 0;
-    TRY(store_schema_check(db, err));
-    TRY(store_db_int(db, "PRAGMA user_version", &version, err));
-    if (version == store_schema_version()) return 0;
-    if (version == 0)
-        return err_set(err, E_UNSUPPORTED,
-                       "%s: is empty: no server has written to it, or it was copied without the "
-                       "file %s-wal, which holds what was written last",
-                       db->path, db->path);
-    return err_set(
-        err, E_UNSUPPORTED,
-        "%s: has schema %lld, this program reads %d; start the server once to migrate it", db->path,
-        (long long)version, store_schema_version());
-}
-
-static int open_writer(struct store_db *db, const char *path, bool damaged, struct err *err) {
-    int rc;
-    TRY(init(db, path, true, err));
-    if (!is_memory(path)) TRY_GOTO(close, store_lock_take(db, err));
-    TRY_GOTO(close, store_db_write_begin(db, err)); // a guest of the server before may be at it
-    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
-    TRY_GOTO(close,
-             store_schema_check(db, err)); // before anything is written to somebody else's file
-    TRY_GOTO(close, refuse_read_only(db, err));
-    TRY_GOTO(close, switch_to_wal(db, err));
-    TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
-    if (!damaged) TRY_GOTO(close, quick_check(db, err));
-    sqlite3_wal_hook(db->sql, on_wal, db);
-    TRY_GOTO(close, damaged ? same_schema(db, err) : store_schema_migrate(db, err));
-    store_db_write_end(db);
-    return 0;
-close:
-    store_db_close(db, false);
-    return rc;
-}
-
-int store_db_open(struct store_db *db, const char *path, struct err *err) {
-    return open_writer(db, path, false, err);
-}
-
-int store_db_open_damaged(struct store_db *db, const char *path, struct err *err) {
-    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // do not make one
-    return open_writer(db, path, true, err);
-}
-
-static int open_guest(struct store_db *db, const char *path, struct err *err) {
-    int rc;
-    TRY(init(db, path, false, err));
-    TRY_GOTO(close, store_lock_visit(db, err));
-    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE, err));
-    sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
-    TRY_GOTO(close, refuse_read_only(db, err));
-    TRY_GOTO(close, same_schema(db, err));
-    return 0;
-close:
-    store_db_close(db, false);
-    return rc;
-}
-
-int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err) {
-    int rc = store_db_open(db, path, err);
-    *served = rc == E_BUSY;
-    return *served ? open_guest(db, path, err) : rc;
-}
-
-static int begin_reading(struct store_db *db, bool salvage, struct err *err) {
-    TRY(apply_settings(db, reader_settings, N_OF(reader_settings), err));
-    // Else SQLite refuses a file as a whole that has fewer pages than it should have.
-    if (salvage) TRY(store_db_exec(db, "PRAGMA writable_schema = ON", err));
-    return same_schema(db, err);
-}
-
-// As the file lies there: nothing is made beside it, and no lock is taken.
-static int open_untouched(struct store_db *db, struct err *err) {
-    static const char hex[] = "0123456789ABCDEF";
-    char uri[3 * 4096 + 32];
-    size_t n = (size_t)snprintf(uri, sizeof uri, "file:");
-    for (const unsigned char *c = (const unsigned char *)db->path; *c; c++) {
-        if (n + 20 > sizeof uri) return err_set(err, E_LIMIT, "the database's path is too long");
-        bool plain = *c != '?' && *c != '#' && *c != '%';
-        if (plain) uri[n++] = (char)*c;
-        if (!plain) uri[n++] = '%', uri[n++] = hex[*c >> 4], uri[n++] = hex[*c & 15];
-    }
-    snprintf(uri + n, sizeof uri - n, "?immutable=1");
-    return open_name(db, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err);
-}
-
-// SQLite makes the index of the log even to read. In a folder that cannot be written to it need not
-// where there is no log and no server: the file is all there is.
-static int open_alone(struct store_db *db, struct err *err) {
-    sqlite3_close(db->sql);
-    db->sql = NULL;
-    if (store_db_wal_bytes(db) > 0 || store_lock_is_held(db))
-        return err_set(
-            err, E_DENIED,
-            "%s: what was written last is in %s-wal, which can be read only where the "
-            "folder can be written to: copy both files, or make a backup as who serves it",
-            db->path, db->path);
-    return open_untouched(db, err);
-}
-
-static int open_reader(struct store_db *db, const char *path, bool salvage, struct err *err) {
-    int rc;
-    struct err first = {0};
-    TRY(init(db, path, false, err));
-    if (access(path, R_OK) < 0) {
-        rc = err_errno(err, "%s", path);
-        goto close;
-    }
-    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
-    rc = begin_reading(db, salvage, &first);
-    if (rc == E_DENIED) {
-        TRY_GOTO(close, open_alone(db, err));
-        rc = begin_reading(db, salvage, &first);
-    }
-    if (rc == 0) return 0;
-    if (err) *err = first;
-close:
-    store_db_close(db, false);
-    return rc;
-}
-
-int store_db_open_reader(struct store_db *db, const char *path, struct err *err) {
-    return open_reader(db, path, false, err);
-}
-
-int store_db_open_salvage(struct store_db *db, const char *path, struct err *err) {
-    return open_reader(db, path, true, err);
 }
 
 void store_db_checkpoint(struct store_db *db, enum store_checkpoint how) {
@@ -363,19 +105,4 @@ int64_t store_db_wal_bytes(const struct store_db *db) {
     struct stat st;
     if (snprintf(path, sizeof path, "%s-wal", db->path) >= (int)sizeof path) return 0;
     return stat(path, &st) == 0 ? st.st_size : 0;
-}
-
-void store_db_close(struct store_db *db, bool checkpoint) {
-    for (int i = 0; i < SQL_COUNT; i++) sqlite3_finalize(db->stmts[i]);
-    store_news_release(db);
-    // The last connection takes the log in when it closes: not beside a guest's transaction. One
-    // that is not done after 2 s was stopped in the middle of it: then SQLite's own lock holds.
-    bool alone = store_db_write_begin(db, NULL) == 0;
-    if (checkpoint && alone) store_db_checkpoint(db, CHECKPOINT_EMPTY_BY);
-    if (!alone && db->sql) sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    sqlite3_close(db->sql);
-    if (db->file_fd >= 0) close(db->file_fd); // behind SQLite's own, whose locks would go with it
-    if (db->lock_fd >= 0) close(db->lock_fd); // last: until now nobody else may open
-    free(db->path);
-    *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
 }

@@ -112,10 +112,14 @@ int store_schema_migrate(struct store_db *db,
                          struct err *err); // forward, each step in one transaction
 int store_schema_check(struct store_db *db,
                        struct err *err); // ours, and not newer than this program
-const char *store_schema_sql(enum store_sql which);
+
+// statements.c
+const char *store_sql_text(enum store_sql which);
 
 // store_write.c: within a transaction
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err);
+// A whole session, under its number (rec.key).
+int store_write_session(struct store_db *db, const struct stored_session *s, struct err *err);
 int store_write_delete(struct store_db *db, int64_t key, struct err *err); // and the index merged
 int store_write_delete_rows(struct store_db *db, int64_t key,
                             struct err *err); // the rest is store_tidy's

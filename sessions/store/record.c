@@ -149,6 +149,21 @@ int turn_record_copy(struct turn_record *to, const struct turn_record *from) {
     return E_NOMEM;
 }
 
+int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_alternatives) {
+    bool failed = false;
+    size_t n = from->n;
+    *to = *from;
+    to->ids = record_memdup(from->ids, n * sizeof *from->ids, &failed);
+    to->logprobs = record_memdup(from->logprobs, n * sizeof *from->logprobs, &failed);
+    to->text_ends = record_memdup(from->text_ends, n * sizeof *from->text_ends, &failed);
+    to->alternatives =
+        record_memdup(from->alternatives, n * n_alternatives * sizeof *from->alternatives, &failed);
+    to->text = record_memdup(from->text, from->text_len, &failed);
+    if (!failed) return 0;
+    token_run_release(to);
+    return E_NOMEM;
+}
+
 void token_run_release(struct token_run *r) {
     free(r->ids);
     free(r->logprobs);

@@ -2,8 +2,7 @@
 // and gets back. Every pointer is owned by its record; a record crosses threads by being given away
 // whole.
 #pragma once
-#include "engine/engine.h"
-#include "sessions/sessions.h"
+#include "sessions/store/facts.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -124,6 +123,7 @@ void session_record_release(struct session_record *r);
 int session_record_copy(struct session_record *to, const struct session_record *from); // E_NOMEM
 void turn_record_release(struct turn_record *r);
 int turn_record_copy(struct turn_record *to, const struct turn_record *from);
+int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_alternatives);
 void token_run_release(struct token_run *r);
 void stored_session_free(struct stored_session *s);
 

@@ -6,7 +6,6 @@
 #include "base/metrics.h"
 #include "base/queue.h"
 #include "base/thread_priority.h"
-#include "sessions/archive/archive.h"
 #include "sessions/store/db.h"
 #include "sessions/store/tail.h"
 #include <pthread.h>
@@ -105,7 +104,7 @@ static int write_one(struct store *st, struct store_job *job) {
         if (job->id) TRY(store_read_key(&st->db, job->id, job->owner, &job->key, &job->err));
         return store_write_delete_rows(&st->db, job->key, &job->err);
     case STORE_IMPORT:
-        return archive_write(&st->db, job->loaded, &job->err);
+        return store_write_session(&st->db, job->loaded, &job->err);
     default:
         return store_write_probe(&st->db, clock_wall_us(st->clock) / 1000, &job->err);
     }
@@ -152,7 +151,7 @@ static int export_one(struct store *st, struct store_job *job) {
     int64_t key;
     TRY(store_read_key(&st->db, job->id, job->owner, &key, &job->err));
     TRY(store_read_session(&st->db, job->id, &job->loaded, &job->err));
-    int rc = archive_export(job->loaded, &job->archive);
+    int rc = job->render(job->loaded, &job->archive);
     return rc == E_LIMIT ? err_set(&job->err, rc,
                                    "the session is too long for one message; `parley sessions "
                                    "export` writes it")

@@ -56,7 +56,7 @@ enum store_job_kind {
     STORE_TURNS,  // key, turns -> the turns of loaded
     STORE_LIST,   // list
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
-    STORE_EXPORT, // id, owner -> archive; E_NOTFOUND, E_LIMIT from its cap
+    STORE_EXPORT, // id, owner, render -> archive; E_NOTFOUND, E_LIMIT from its cap
     STORE_IMPORT, // loaded, under its number
     STORE_PROBE,  // writes one row: has a full disk got room again?
     STORE_NEWS,   // sent by nobody: list has the rows that other programs have added
@@ -72,8 +72,9 @@ struct store_job {
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
-    struct buf archive; // EXPORT: JSON text
-    int rc;             // verdict
+    struct buf archive; // EXPORT: what render makes of the session, on a thread of the store
+    int (*render)(const struct stored_session *s, struct buf *out);
+    int rc; // verdict
     struct err err;
     uint64_t replay; // TURNS: the sequence of the one that wants them; 0: the session itself
     uint64_t client; // LIST, EXPORT, IMPORT, DELETE by id: for whom

@@ -83,26 +83,24 @@ int64_t tail_bytes(const struct tail *t) {
 
 // --- writing -----------------------------------------------------------------
 
-int tail_put(struct tail *t, int64_t key, const struct turn *turn, size_t from) {
+int tail_put(struct tail *t, int64_t key, const struct turn_record *turn,
+             const struct token_run *run) {
     struct buf *b = &t->pending;
-    size_t n = turn->n_out - from, n_alt = (size_t)turn->rec.n_alternatives, at = b->len;
-    size_t start = turn_text_end(turn, (int64_t)from),
-           end = turn_text_end(turn, (int64_t)turn->n_out);
+    size_t n = run->n, n_alt = (size_t)turn->n_alternatives, at = b->len;
     struct head h = {.key = key,
-                     .turn = turn->rec.turn,
-                     .created_ms = turn->rec.created_ms,
-                     .seed = turn->rec.seed,
-                     .first = (int64_t)from,
+                     .turn = turn->turn,
+                     .created_ms = turn->created_ms,
+                     .seed = turn->seed,
+                     .first = run->first,
                      .n = (uint32_t)n,
                      .n_alternatives = (uint32_t)n_alt,
-                     .text_len = (uint32_t)(end - start)};
+                     .text_len = (uint32_t)run->text_len};
     buf_add(b, &h, sizeof h);
-    buf_add(b, turn->ids + from, n * sizeof *turn->ids);
-    buf_add(b, turn->logprobs + from, n * sizeof *turn->logprobs);
-    buf_add(b, turn->text_ends + from, n * sizeof *turn->text_ends);
-    if (n_alt)
-        buf_add(b, turn->alternatives + from * n_alt, n * n_alt * sizeof *turn->alternatives);
-    buf_add(b, buf_z(&turn->text) + start, end - start);
+    buf_add(b, run->ids, n * sizeof *run->ids);
+    buf_add(b, run->logprobs, n * sizeof *run->logprobs);
+    buf_add(b, run->text_ends, n * sizeof *run->text_ends);
+    if (n_alt) buf_add(b, run->alternatives, n * n_alt * sizeof *run->alternatives);
+    buf_add(b, run->text, run->text_len);
     buf_add(b, "\0\0\0\0\0\0\0", -(b->len - at) % 8);
     if (b->error) { // sticky: without this record, the ones before it still count
         b->error = 0;

@@ -11,7 +11,7 @@
 // Net thread.
 #pragma once
 #include "base/err.h"
-#include "sessions/turn.h"
+#include "sessions/store/record.h"
 
 struct store_db;
 struct tail;
@@ -19,8 +19,9 @@ struct tail;
 // An empty one: recovery has taken what was in it. NULL with *err: E_DENIED, E_IO ...
 int tail_open(struct tail **out, const char *db_path, struct err *err);
 void tail_close(struct tail *t, bool remove); // remove: all of it is in the database
-// The tokens [from, n_out) of a turn. Into a buffer: nothing is kept before tail_flush. E_NOMEM.
-int tail_put(struct tail *t, int64_t key, const struct turn *turn, size_t from);
+// A run of a turn's tokens, of session number `key`. Into a buffer: tail_flush writes. E_NOMEM.
+int tail_put(struct tail *t, int64_t key, const struct turn_record *turn,
+             const struct token_run *run);
 // Writes what was put; all of it or, on failure, nothing.
 int tail_flush(struct tail *t, struct err *err);
 // Would a write be taken? Nothing that counts changes.

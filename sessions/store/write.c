@@ -1,6 +1,7 @@
 // What the store writes, row by row. All of it runs inside a transaction that store.c began.
 #include "base/err.h"
 #include "sessions/store/db.h"
+#include <stdlib.h>
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -250,6 +251,25 @@ int store_write_save(struct store_db *db, const struct session_save *save, struc
     }
     for (size_t i = 0; i < save->n_events; i++) TRY(write_event(db, key, &save->events[i], err));
     return 0;
+}
+
+int store_write_session(struct store_db *db, const struct stored_session *s, struct err *err) {
+    struct session_save save = {
+        .insert = true, .title_changed = true, .rec = s->rec, .n_turns = s->n_turns};
+    save.turns = calloc(s->n_turns + 1, sizeof *save.turns);
+    if (!save.turns) return err_set(err, E_NOMEM, "no memory to write a session");
+    for (size_t i = 0; i < s->n_turns; i++) {
+        struct turn_save *t = &save.turns[i];
+        *t = (struct turn_save){.kind = TURN_INSERT, .whole = true};
+        t->rec = s->turns[i].rec;
+        t->tokens = s->turns[i].tokens;
+        t->tokens.seq = t->tokens.seq_reserved = s->rec.seq;
+    }
+    save.events = s->events;
+    save.n_events = s->n_events;
+    int rc = store_write_save(db, &save, err);
+    free(save.turns);
+    return rc;
 }
 
 static int delete_rows(struct store_db *db, int64_t key, struct err *err) {

@@ -3,9 +3,9 @@
 #include "sessions/archive/archive.h"
 #include "tests/unit/sessions_fixture.h"
 
-static int count(void *ctx, const char *owner, const struct session_view *view) {
+static int count(void *ctx, const struct session_record *row) {
     char *ids = ctx;
-    strcat(strcat(ids, view->id), " ");
+    strcat(strcat(ids, row->id), " ");
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
 #include "sessions/archive/doctor.h"
+#include "sessions/record_view.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/doctor_report.h"
 #include "ws/cli/terminal.h"
@@ -52,17 +53,19 @@ struct listing {
     int64_t n;
 };
 
-static int list_one(void *ctx, const char *owner, const struct session_view *view) {
+static int list_one(void *ctx, const struct session_record *row) {
     struct listing *l = ctx;
     char when[20];
     l->n++;
     if (l->w) {
-        protocol_put_session(l->w, NULL, view);
+        struct session_view view;
+        record_session_view(row, &view);
+        protocol_put_session(l->w, NULL, &view);
     } else {
-        format_time(view->updated_ms, when);
-        printf("%-32s  %s  %5lld turns  %7lld tokens  ", view->id, when, (long long)view->n_turns,
-               (long long)view->n_tokens);
-        terminal_line(stdout, view->title, strlen(view->title));
+        format_time(row->updated_ms, when);
+        printf("%-32s  %s  %5lld turns  %7lld tokens  ", row->id, when, (long long)row->n_turns,
+               (long long)row->n_tokens);
+        terminal_line(stdout, row->title, strlen(row->title));
     }
     return 0;
 }
@@ -91,7 +94,7 @@ static int list(const struct settings *s, struct archive *a, struct err *err) {
 static void show_turn(const struct stored_turn *stored, bool on_path) {
     struct turn_view t;
     char when[20];
-    archive_turn_view(stored, &t);
+    record_turn_view(stored, &t);
     format_time(t.created_ms, when);
     printf("\n-- turn %lld", (long long)t.turn);
     if (t.parent < 0)
@@ -122,7 +125,7 @@ static void show_turn(const struct stored_turn *stored, bool on_path) {
     terminal_line(stdout, t.error_message, strlen(t.error_message));
 }
 
-static int show_copy(void *ctx, const char *owner, const struct session_view *copy) {
+static int show_copy(void *ctx, const struct session_record *copy) {
     if (copy->forked_turn >= 0)
         printf("copied up to turn %lld into %s\n", (long long)copy->forked_turn, copy->id);
     else
@@ -141,7 +144,7 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
     struct stored_session *stored;
     struct session_view view;
     TRY(archive_load(a, id, &stored, err));
-    archive_session_view(&stored->rec, &view);
+    record_session_view(&stored->rec, &view);
     if (s->json) {
         struct buf out;
         struct json_writer w;
@@ -152,7 +155,7 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
         json_open(&w, "turns", '[');
         for (size_t i = 0; i < stored->n_turns; i++) {
             struct turn_view t;
-            archive_turn_view(&stored->turns[i], &t);
+            record_turn_view(&stored->turns[i], &t);
             protocol_put_turn(&w, NULL, &t);
         }
         json_close(&w, ']');
@@ -202,7 +205,7 @@ static void say_imported(const struct settings *s, const struct session_record *
     struct session_view view;
     struct buf out;
     struct json_writer w;
-    archive_session_view(r, &view);
+    record_session_view(r, &view);
     if (!s->json) {
         printf("imported %s of owner %s into %s: %lld turns, %lld tokens\n", r->id, r->owner, s->db,
                (long long)r->n_turns, (long long)r->n_tokens);

@@ -1,0 +1,38 @@
+// Kinds and limits of a conversation that its record, the live service and the protocol share.
+#pragma once
+#include "engine/engine.h"
+#include <stdint.h>
+
+#define SESSION_ID_MAX 64
+#define SESSION_REQUEST_ID_MAX 128
+#define SESSION_TITLE_BYTES 200
+#define SESSION_SYSTEM_BYTES 32768
+#define SESSION_CANCEL_AFTER_MAX_MS 86400000
+
+// In the place of a turn's number: the empty log before the first turn (null on the wire), and the
+// end of the path in use (the key left out).
+#define TURN_NONE INT64_C(-1)
+#define TURN_HEAD INT64_C(-2)
+
+// CONTINUE goes on with the answer at the end of the log: no text, no ids.
+enum turn_input_kind { INPUT_CONTENT, INPUT_TEXT, INPUT_IDS, INPUT_CONTINUE };
+
+struct turn_numbers {
+    int64_t input_tokens, output_tokens, log_tokens, kept_tokens, computed_tokens;
+    int64_t queue_us, prefill_us, first_token_us, decode_us;
+    int64_t resume_us; // part of prefill_us: restoring what an earlier turn computed
+    enum engine_cache_source source;
+};
+
+enum session_event_kind {
+    EVENT_OPENED,
+    EVENT_UPDATED,
+    EVENT_CLOSED,
+    EVENT_QUEUED,
+    EVENT_STARTED,
+    EVENT_DELTA,
+    EVENT_DONE,
+    EVENT_EVICTED,
+    EVENT_REWOUND,
+    EVENT_PARKED
+};
