@@ -170,9 +170,10 @@ void engine_sequence_park(struct engine *e, uint64_t sequence);
 // ENGINE_WARM_US. A hint: nothing follows, and one that is repeated too soon is ignored.
 #define ENGINE_WARM_US 15000000
 void engine_sequence_warm(struct engine *e, uint64_t sequence);
-// The same for one that has no cache here: what its next turn will need of this log is read from
-// its snapshot, or computed while nobody else runs. As engine_turn_submit takes it, without input;
-// ids is taken in any case. ENGINE_RELEASED where nothing came of it.
+// The same for a sequence without a cache in memory: what its snapshot has of this log is read.
+// Without a snapshot nothing happens; nothing is computed ahead of the turn. t as engine_turn_submit
+// takes it, without input; takes t->ids in any case. ENGINE_RELEASED follows where the snapshot could
+// not be used.
 void engine_sequence_prepare(struct engine *e, struct engine_turn *t);
 // Drops the cache of an idle sequence, wherever it is (ENGINE_RELEASED follows); after its turn if
 // one is running. Unknown: ignored.

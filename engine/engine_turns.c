@@ -254,7 +254,7 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
     t->n_input = 0;
     bool file = (t->lasting_id && engine_has_snapshot(e, t->lasting_id)) ||
                 (t->origin_id && engine_has_snapshot(e, t->origin_id));
-    bool can = !e->stopped && !e->keeping && !find(e, t->sequence) && (e->n_active == 0 || file) &&
+    bool can = file && !e->stopped && !e->keeping && !find(e, t->sequence) &&
                HASH_COUNT(e->owned) < (unsigned)e->max_known && check_turn(e, t, &err) == 0;
     struct turn *turn = can ? engine_turn_new(t, clock_mono_us(e->clock)) : NULL;
     struct owned *w = turn ? find_or_add(e, t->sequence) : NULL;

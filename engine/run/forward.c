@@ -442,12 +442,6 @@ int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out) {
     return f->backend->ops->draws_read(f->backend, out, n);
 }
 
-int forward_wait(struct forward *f) {
-    const struct backend_ops *ops = f->backend->ops;
-    if (!ops->logits_read) return 0;
-    return ops->logits_read(f->backend, f->host, f->logits, 0, f->model->config.vocab_size);
-}
-
 int forward_done(struct forward *f) {
     return f->backend->ops->step_end(f->backend);
 }

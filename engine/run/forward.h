@@ -57,6 +57,4 @@ int forward_run(struct forward *f, const struct batch *b);
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
 // What came of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);
-// Until all that was asked for is there, for a step that nothing is read of.
-int forward_wait(struct forward *f);
 int forward_done(struct forward *f);

@@ -118,7 +118,6 @@ struct instance {
     struct instance_load load;
     bool check; // kv_check() after every step
     bool stopping;
-    struct turn *silent; // of a hint: nobody is told of it, and it gives way to all others; NULL
 };
 
 // Allocates everything. On failure *in is zeroed.
@@ -144,18 +143,10 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
                      const struct err *why, bool drop_cache);
 // A turn that waited for its cache, or did not have to, goes on: n_cached and source are known.
 void instance_turn_started(struct instance *in, struct turn *t);
+// The ring that a turn of this shape needs.
+struct sequence_shape instance_turn_shape(const struct instance *in, const struct engine_turn *t);
 // Out of the table, when it has neither a turn nor a cache.
 void instance_forget_if_empty(struct instance *in, struct sequence *s);
-// hint.c: turns of hints
-void instance_prepare(struct instance *in, struct sequence *s, struct turn *t);
-// A turn of s has come: what is computed for a hint makes room.
-void instance_hint_over(struct instance *in, struct sequence *s);
-// Whether nobody waits for it: it has no turn but a hint's.
-bool instance_only_hinted(const struct sequence *s);
-// It has been computed, or what there was of it is to be kept.
-void instance_hint_done(struct instance *in, struct sequence *s, bool whole);
-// How many tokens of it one step may have: others who come must not wait for it.
-int32_t instance_hint_tokens(const struct instance *in);
 // instance.c
 int32_t instance_n_stepping(const struct instance *in); // running turns that do not wait
 // park.c

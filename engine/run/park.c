@@ -95,7 +95,7 @@ static enum room make_room(struct instance *in, const struct sequence *s, bool p
 
 int instance_host_room(struct instance *in, struct sequence *s) {
     // Nobody gives way to a hint.
-    return !instance_only_hinted(s) && make_room(in, s, true) == ROOM_MADE ? 0 : E_NOMEM;
+    return s->turn && make_room(in, s, true) == ROOM_MADE ? 0 : E_NOMEM;
 }
 
 // --- copies --------------------------------------------------------------------------------------

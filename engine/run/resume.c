@@ -19,6 +19,7 @@ enum { TRY_DEAR = 32, ROOM_WAIT_US = 250000 };
 void resume_free(struct resume *r) {
     if (!r) return;
     if (r->stage == RESUME_BLOCKS) snapshot_job_free(r->job); // no thread has it yet
+    free(r->hint_ids);
     free(r->slots);
     free(r);
 }
@@ -141,19 +142,46 @@ struct sequence_shape instance_image_shape(const struct instance *in, const stru
     };
 }
 
-void instance_warm(struct instance *in, struct sequence *s) {
-    const struct sequence_shape shape = instance_image_shape(in, s);
-    struct err err;
+static bool has_room_for_hint(const struct instance *in, int32_t n_blocks) {
     int32_t held = 0;
     for (int32_t i = 0; i < in->sched.n_running; i++)
         held += ((struct turn *)in->sched.running[i])->sequence->ring.n_held;
-    int32_t free_for_all = in->pool.n_free - (in->sched.n_reserved - held);
-    if (!s->parked || s->resume || in->n_warm >= MOST_WARM || s->image.n_held > free_for_all)
-        return;
-    if (sequence_ready(s, &in->pool, &shape, &err) < 0) return;
-    if (!instance_resume_begin(in, s, s->image_ids, s->n_image + 1, 0)) return;
+    return in->n_warm < MOST_WARM && n_blocks <= in->pool.n_free - (in->sched.n_reserved - held);
+}
+
+static void hint_begun(struct instance *in, struct sequence *s) {
     s->warm_until_us = clock_mono_us(in->emit.clock) + ENGINE_WARM_US;
     in->n_warm++;
+}
+
+void instance_warm(struct instance *in, struct sequence *s) {
+    const struct sequence_shape shape = instance_image_shape(in, s);
+    struct err err;
+    if (!s->parked || s->resume || !has_room_for_hint(in, s->image.n_held)) return;
+    if (sequence_ready(s, &in->pool, &shape, &err) < 0) return;
+    if (instance_resume_begin(in, s, s->image_ids, s->n_image + 1, 0)) hint_begun(in, s);
+}
+
+void instance_prepare(struct instance *in, struct sequence *s, struct turn *t) {
+    const struct sequence_shape shape = instance_turn_shape(in, &t->spec);
+    struct err err;
+    if (s && (s->turn || s->ring.n_held > 0 || s->parked || s->resume)) {
+        engine_turn_free(t);
+        return;
+    }
+    if (s) s->names = t->names;
+    if (s && has_room_for_hint(in, t->sched.reserve) &&
+        sequence_ready(s, &in->pool, &shape, &err) == 0 && begin_file(in, s, t->n_log + 1, 0)) {
+        s->resume->hint_ids = t->spec.ids;
+        s->resume->n_hint = t->n_log;
+        t->spec.ids = NULL;
+        hint_begun(in, s);
+    } else {
+        emit_released(&in->emit, t->spec.sequence, RELEASE_ASKED, 0,
+                      snapshots_find(&in->snapshots, t->names.id) != NULL);
+        if (s) instance_forget_if_empty(in, s);
+    }
+    engine_turn_free(t);
 }
 
 void instance_not_warm(struct instance *in, struct sequence *s) {
@@ -285,7 +313,7 @@ static bool comes_with_step(const struct instance *in, const struct resume *r, i
     const struct turn *turn = r->sequence->turn;
     int32_t rest = r->n_slots - r->at;
     if (!t->backend->ops->kv_layer_wait || rest > TIER_STEP_BLOCKS || r->next || in->stepping ||
-        !turn || turn->silent || turn->sched.state != SCHED_WAIT)
+        !turn || turn->sched.state != SCHED_WAIT)
         return false;
     if (instance_n_stepping(in) == 0) return true;
     double cost = rate_cost(t->load_rate, (double)rest * (double)in->store.block_bytes);
@@ -374,7 +402,8 @@ static void opened(struct instance *in, struct snapshot_job *j) {
     r->job = NULL;
     if (!is_usable(in, r, j)) return;
     int64_t n = j->head.n_tokens, n_cached = t ? t->n_cached : 0;
-    if (t) n = sequence_common_prefix(j->ids, n, t->spec.ids, t->n_log - 1);
+    n = t ? sequence_common_prefix(j->ids, n, t->spec.ids, t->n_log - 1)
+          : sequence_common_prefix(j->ids, n, r->hint_ids, r->n_hint);
     if (n == 0) {
         unfit(in, r, j, "tokens", "it stands for another log");
         return;
@@ -477,7 +506,7 @@ void instance_resume_read(struct instance *in, struct snapshot_job *j) {
 static int take_blocks(struct instance *in, struct resume *r) {
     struct sequence *s = r->sequence;
     while (kv_ring_restore(&s->ring, r->n) == E_NOMEM) {
-        if (instance_only_hinted(s)) return E_NOMEM; // nobody gives way to a hint
+        if (!s->turn) return E_NOMEM; // nobody gives way to a hint
         enum evicted e = instance_evict(in);
         if (e == EVICT_WAIT) return 0;
         if (e == EVICT_NONE) return E_NOMEM;

@@ -15,6 +15,7 @@
 
 struct instance;
 struct sequence;
+struct turn;
 struct sequence_names;
 struct sequence_shape;
 struct snapshot_entry;
@@ -26,11 +27,13 @@ struct resume {
     struct sequence *sequence;
     enum resume_stage stage;
     enum engine_cache_source source;
-    bool origins;             // the file is that of the sequence whose log its own began as
-    int64_t n;                // tokens that will be there
-    int32_t *slots;           // (n_slots) of the ring, in the order in which they are copied
-    int32_t n_slots, at;      // copied up to here
-    bool gives_way;           // on a hint, and running turns want its blocks
+    bool origins;        // the file is that of the sequence whose log its own began as
+    int64_t n;           // tokens that will be there
+    int32_t *slots;      // (n_slots) of the ring, in the order in which they are copied
+    int32_t n_slots, at; // copied up to here
+    bool gives_way;      // on a hint, and running turns want its blocks
+    int32_t *hint_ids;   // (n_hint) the log that a hint was about; NULL: no hint of a file
+    int64_t n_hint;
     struct snapshot_job *job; // a thread is reading; NULL: all there is is in host memory
     int64_t began_us;
     struct resume *prev, *next;
@@ -45,6 +48,9 @@ struct sequence_shape instance_image_shape(const struct instance *in, const stru
 // A hint that a turn of this parked sequence will come: what is parked comes back, if there are
 // blocks that are neither held nor promised.
 void instance_warm(struct instance *in, struct sequence *s);
+// A hint that this turn (freed here) of a sequence without a cache will come: what its snapshot has
+// of the log comes back, if there are such blocks; else ENGINE_RELEASED.
+void instance_prepare(struct instance *in, struct sequence *s, struct turn *t);
 void instance_not_warm(struct instance *in, struct sequence *s);
 // A running turn wants blocks and no idle sequence has any: caches that come back on a hint, and
 // are in nobody's list yet, go where they were, in instance_resume. False: there are none.

@@ -18,7 +18,6 @@ enum { TURN_WAITS = 1 };
 static int take_blocks(struct instance *in, struct turn *t, int32_t n) {
     int rc;
     while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
-        if (t->silent) return E_NOMEM; // nobody gives way to a hint
         enum evicted e = instance_evict(in);
         if (e == EVICT_WAIT) return TURN_WAITS;
         if (e == EVICT_NONE) return E_NOMEM;
@@ -49,10 +48,7 @@ static void plan_draws(struct instance *in) {
 }
 
 static void build(struct instance *in) {
-    int32_t budget = in->sched.prefill_tokens;
-    if (in->silent && in->sched.n_running == 1) in->sched.prefill_tokens = instance_hint_tokens(in);
     int32_t n = sched_plan(&in->sched, in->shares);
-    in->sched.prefill_tokens = budget;
     batch_reset(&in->batch);
     for (int32_t i = 0; i < n; i++) {
         struct turn *t = (struct turn *)in->shares[i].turn;
@@ -60,10 +56,6 @@ static void build(struct instance *in) {
         int32_t n_tokens = in->shares[i].n_tokens;
         int rc = take_blocks(in, t, n_tokens);
         if (rc == TURN_WAITS) continue; // until the next step
-        if (rc < 0 && t->silent) {
-            instance_finish(in, t, FINISH_CANCELLED, NULL, false);
-            continue;
-        }
         if (rc < 0) {
             struct err err;
             err_set(&err, E_INTERNAL, "the cache has no block for a turn that was admitted");
@@ -250,7 +242,6 @@ static void report_prefill(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct turn *t = in->in_step[i];
         if (!t) continue;
-        if (t->sched.state == SCHED_PREFILL && t->silent) continue;
         if (t->sched.state == SCHED_PREFILL)
             emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
         else if (t->spec.score_only)
@@ -272,9 +263,8 @@ static void fail_step(struct instance *in, int rc) {
 }
 
 // How fast prompts are computed. A device may still be at a step when the host has asked for it;
-// what has logits, or is a hint's, has been waited for. So a step without counts together with
-// those behind it, up to one that has; unless copies went beside one of them, one failed, or there
-// was a pause.
+// what has logits has been waited for. So a step without counts together with those behind it, up
+// to one that has; unless copies went beside one of them, one failed, or there was a pause.
 static void note_prefill(struct instance *in, int64_t start, int64_t now, bool over, bool failed) {
     const struct batch *b = &in->batch.batch;
     struct asked *a = &in->asked;
@@ -319,11 +309,7 @@ bool instance_step(struct instance *in) {
         rc = use_logits(in);
         atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
     }
-    // Whoever comes would wait for all that a device has been asked for on a hint: a step at a
-    // time.
-    bool hints = b->n_seqs == 1 && in->in_step[0] && in->in_step[0] == in->silent;
-    bool over = b->n_logits > 0 || hints || !in->forward.backend->ops->logits_read;
-    if (rc == 0 && hints) rc = forward_wait(&in->forward);
+    bool over = b->n_logits > 0 || !in->forward.backend->ops->logits_read;
     int done = forward_done(&in->forward);
     if (rc == 0) rc = done;
     if (rc < 0)

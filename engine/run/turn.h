@@ -29,7 +29,6 @@ struct turn {
     enum engine_cache_source source;                      // of the n_cached
     int64_t restore_us;                                   // what it took to get them
     int text_rc;                 // negative: its text cannot go on, and it ends with its next token
-    bool silent;                 // a hint's: no event speaks of it
     struct sequence_names names; // of spec, which only borrows them
 };
 

@@ -9,9 +9,6 @@
 #include <stddef.h>
 #include <string.h>
 
-// A hint whose file was not used computes no more than this beside others.
-enum { MOST_BESIDE_OTHERS = 64 };
-
 static struct sequence *find(struct instance *in, uint64_t id) {
     struct sequence *s;
     HASH_FIND(hh, in->sequences, &id, sizeof id, s);
@@ -59,19 +56,6 @@ static void count_end(struct instance *in, const struct turn *t, enum engine_fin
     metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
 }
 
-// What it has brought back so far, or has begun to, is the next turn's.
-static void finish_silent(struct instance *in, struct turn *t, enum engine_finish finish) {
-    struct sequence *s = t->sequence;
-    bool cancelled = finish == FINISH_CANCELLED;
-    if (!cancelled && finish != FINISH_LENGTH) {
-        instance_resume_abort(in, s);
-        sequence_drop(s);
-    }
-    if (s->ring.n_held > 0 && !s->resume) go_idle(in, s);
-    engine_turn_free(t);
-    instance_hint_done(in, s, !cancelled);
-}
-
 void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache) {
     instance_tell(in);
@@ -95,10 +79,6 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
         t->spec.ids = NULL;
     }
     s->turn = NULL;
-    if (t->silent) {
-        finish_silent(in, t, finish);
-        return;
-    }
     instance_resume_abort(in, s);
     if (drop_cache) sequence_drop(s);
     s->used_us = clock_mono_us(in->emit.clock);
@@ -118,9 +98,6 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
 
 static void submit(struct instance *in, struct turn *t) {
     struct sequence *s = find_or_add(in, t->spec.sequence);
-    if (in->silent) instance_hint_over(in, s);
-    if (s && !find(in, t->spec.sequence))
-        s = find_or_add(in, t->spec.sequence); // it went with that
     if (!s) {
         struct err err;
         err_set(&err, E_NOMEM, "no memory for another sequence");
@@ -263,25 +240,29 @@ static struct turn_slot *free_slot(struct instance *in) {
     return slot;
 }
 
-static int begin(struct instance *in, struct turn *t, struct err *err) {
-    struct sequence *s = t->sequence;
-    struct sequence_shape shape = {
-        .group = t->spec.share_group,
-        .memory_len = t->spec.memory_len,
-        .sink_len = t->spec.sink_len,
+struct sequence_shape instance_turn_shape(const struct instance *in, const struct engine_turn *t) {
+    return (struct sequence_shape){
+        .group = t->share_group,
+        .memory_len = t->memory_len,
+        .sink_len = t->sink_len,
         .chunk_tokens = in->opt.prefill_tokens,
         .block_tokens = in->opt.block_tokens,
         .session_len = in->opt.max_session_len,
     };
+}
+
+static int begin(struct instance *in, struct turn *t, struct err *err) {
+    struct sequence *s = t->sequence;
+    struct sequence_shape shape = instance_turn_shape(in, &t->spec);
     // Blocks that are being copied to host memory stay what they are until they have been: from
     // here on they are written, or given to others, while the image says that they are right.
     if (in->tiers.copying == s && !in->tiers.loading)
         (void)tiers_collect(&in->tiers, true, t->started_us);
     // After a hint its cache may be on its way: that is waited for if it is what this turn needs.
-    // Until it is there the ring holds nothing that could be compared.
+    // Once its blocks are being filled, the ring holds nothing that could be compared.
     if (s->resume && !instance_resume_serves(s, &shape, t->spec.ids, t->n_log))
         instance_resume_abort(in, s);
-    if (!s->resume)
+    if (!s->resume || s->resume->stage == RESUME_OPEN)
         TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
                            err));
     instance_park_ask(in, s, false);
@@ -304,11 +285,6 @@ static int begin(struct instance *in, struct turn *t, struct err *err) {
 void instance_turn_started(struct instance *in, struct turn *t) {
     t->sched.state = SCHED_PREFILL;
     t->sched.n_todo = t->n_log - t->n_cached;
-    if (t->silent) {
-        if (in->sched.n_running > 1 && t->sched.n_todo > MOST_BESIDE_OTHERS)
-            instance_finish(in, t, FINISH_CANCELLED, NULL, false);
-        return;
-    }
     metric_add(in->metrics.cached_tokens, (double)t->n_cached);
     metric_add(in->metrics.shared_tokens, (double)t->n_shared);
     emit_started(&in->emit, t, t->source, t->sched.n_todo, t->sequence->ring.n_held);
@@ -321,9 +297,7 @@ void instance_admit(struct instance *in) {
         struct err err = {0};
         sched_idle_remove(&in->sched, &t->sequence->idle);
         t->started_us = clock_mono_us(in->emit.clock);
-        if (!t->silent)
-            metric_observe(in->metrics.queue_time,
-                           (double)(t->started_us - t->submitted_us) * 1e-6);
+        metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
         int rc = begin(in, t, &err);
         if (t->sched.state != SCHED_WAIT) instance_turn_started(in, t);
         if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);

@@ -210,7 +210,7 @@ test('a fork of a session whose cache is in host memory, or in its file, begins 
   }
 });
 
-test('typing brings a cold session back before its turn: from its file, or by computing', async (t) => {
+test('typing brings a cold session back from its snapshot, and computes nothing', async (t) => {
   const want = await undisturbed(t);
   for (const snapshots of [true, false]) {
     const options = place(t);
@@ -224,16 +224,18 @@ test('typing brings a cold session back before its turn: from its file, or by co
     const client = await server.connect();
     const seen = await stateOf(client, follower.session);
     assert.deepEqual([seen.state, seen.snapshot], ['cold', snapshots]);
-    const computed = async () => await server.metric('parley_engine_prompt_tokens_total');
     client.send({ type: 'session.typing', session: follower.session });
-    const idle = async () => (await server.metric('parley_engine_requests_running')) === 0;
-    await until('the cache to be there', async () => (await computed()) > 0 && await idle());
-    // One token where the file had the others: the last one drawn, which no model has seen yet.
+    if (snapshots)
+      await until('the cache to be there', async () => (await server.metric('parley_engine_snapshots_read_total')) === 1);
+    else
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    assert.equal(await server.metric('parley_engine_prompt_tokens_total'), 0);
+    assert.equal(await server.metric('parley_engine_steps_total'), 0);
+    // The snapshot has all but the last token drawn, which no model has seen yet.
     const { log_tokens } = before.done.usage;
-    assert.equal(await computed(), snapshots ? 1 : log_tokens);
-    const cache = await sayLast(server, follower.session, want, 'kept');
-    assert.equal(cache.kept_tokens, log_tokens);
-    assert.equal(cache.resume_ms, 0);
+    const cache = await sayLast(server, follower.session, want, snapshots ? 'kept' : 'recomputed');
+    assert.equal(cache.kept_tokens, snapshots ? log_tokens - 1 : 0);
+    if (snapshots) assert.equal(cache.resume_ms, 0);
     await server.stop();
   }
 });

@@ -167,26 +167,6 @@ static void test_prompts_in_chunks(void **state) {
     engine_close(e);
 }
 
-// On a hint the device is never asked for more than one step, which is bounded by what it takes:
-// whoever comes would wait for it. And it says how fast prompts are where nothing else has.
-static void test_hints_one_by_one(void **state) {
-    if (on_gpu()) skip();
-    int32_t log[OLD];
-    struct engine *e = opened_ahead();
-    seed = 55;
-    random_log(e, log, OLD);
-    struct engine_turn t = turn_for(e, 1, log, OLD, 0, 4);
-    engine_sequence_prepare(e, &t);
-    assert_null(t.ids);
-    for (int i = 0; i < 3; i++) {
-        assert_true(engine_round(e));
-        assert_non_null(e->instance.silent);
-        assert_true(busy_until > 1000 && busy_until <= time_of.mono);
-        rate_is_the_devices(e);
-    }
-    engine_close(e);
-}
-
 // Nobody knows what a prompt takes whose first chunk had copies beside it.
 static void test_chunks_behind_copies(void **state) {
     if (on_gpu()) skip();
@@ -209,8 +189,9 @@ static void test_chunks_behind_copies(void **state) {
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_not_the_next_turns),   cmocka_unit_test(test_not_before_it_came),
-        cmocka_unit_test(test_prompts_in_chunks),    cmocka_unit_test(test_hints_one_by_one),
+        cmocka_unit_test(test_not_the_next_turns),
+        cmocka_unit_test(test_not_before_it_came),
+        cmocka_unit_test(test_prompts_in_chunks),
         cmocka_unit_test(test_chunks_behind_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -401,42 +401,83 @@ static void test_a_hint_reads(void **state) {
     engine_close(e);
 }
 
-// Without a file it is computed, as long as nobody else has a turn.
-static void test_a_hint_computes(void **state) {
+static int64_t n_steps(const struct engine *e) {
+    return atomic_load(&e->instance.load.steps);
+}
+
+// A hint for a cold session without a snapshot computes nothing, alone or beside a turn.
+static void test_a_hint_computes_nothing(void **state) {
     static struct outcome o;
     int32_t log[200];
     struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
     seed = 9;
     random_log(e, log, 200);
-    for (int n = 0; n < 12; n += 1 + n / 4) {
+    for (int beside = 0; beside < 2; beside++) {
+        struct engine_turn other = turn_for(e, 5, log, 100, 48, 4);
+        other.sampling.max_tokens = 1;
+        if (beside) run_slowly(e, &other, &o);
+        int64_t steps = n_steps(e);
         prepare(e, 3, log, 120, "three");
-        rounds(e, n);
+        rounds(e, 20);
+        assert_int_equal(n_steps(e), steps);
+        assert_int_equal(tokens_of(e, 3), 0);
+        assert_int_equal(e->instance.n_warm, 0);
         then_turn(e, calm, log, 125, &o);
-        assert_true(n == 0 || o.n_cached > 0);
-        (void)leave(e, 3, "three");
+        assert_int_equal(o.n_cached, 0);
+        assert_true(leave(e, 3, "three"));
         engine_snapshot_forget(e, 3, "three");
         rounds(e, 2);
     }
-    // Another's turn ends it: what had been computed stays while there is room.
-    prepare(e, 3, log, 190, "three");
-    rounds(e, 2);
-    assert_non_null(e->instance.silent);
-    struct engine_turn t = turn_for(e, 4, log, 40, 48, 4);
-    t.score_only = true;
-    run_slowly(e, &t, &o);
-    assert_null(e->instance.silent);
-    assert_in_range(tokens_of(e, 3), 1, 189);
-    // And beside one nothing is computed.
-    t = turn_for(e, 5, log, 100, 48, 4);
-    t.sampling.max_tokens = 50;
-    submit(e, &t);
-    assert_true(engine_round(e));
-    prepare(e, 6, log, 50, "six");
-    assert_true(engine_round(e));
-    assert_null(e->instance.silent);
     engine_close(calm);
     engine_close(e);
 }
+
+// A turn that needs the blocks into which a hint reads a snapshot gets them. The hint's session is
+// cold again then, and its own turn reads the snapshot.
+static void test_a_hint_is_preempted(void **state) {
+    static struct outcome o, c;
+    int32_t log[200], other[100];
+    n_blocks = 18;
+    struct engine *e = open_one(*state, true), *calm;
+    n_blocks = 400;
+    calm = open_one(*state, false);
+    seed = 10;
+    random_log(e, log, 200);
+    random_log(e, other, 100);
+    int preempted = 0;
+    for (int n = 0; n < 6; n++) {
+        struct engine_turn t = turn_for(e, 3, log, 120, 48, 4);
+        t.score_only = true;
+        t.lasting_id = "three";
+        run_slowly(e, &t, &o);
+        assert_true(leave(e, 3, "three"));
+        prepare(e, 3, log, 120, "three");
+        rounds(e, n); // asked what is in it, its blocks are taken, they come
+        struct sequence *s = e->instance.sequences;
+        bool holds = s && s->resume && s->ring.n_held > 0;
+        t = turn_for(e, 4, other, 90, 100, 4);
+        t.sampling.max_tokens = 30;
+        struct engine_turn same = turn_for(calm, 4, other, 90, 100, 4);
+        same.sampling.max_tokens = 30;
+        run_slowly(e, &t, &o);
+        run_turn(calm, &same, &c);
+        release(calm, 4);
+        assert_int_equal(o.finish, FINISH_LENGTH);
+        assert_memory_equal(o.ids, c.ids, 30 * sizeof *c.ids);
+        if (holds) preempted += !e->instance.resuming && tokens_of(e, 3) == 0;
+        engine_sequence_release(e, 4);
+        rounds(e, 20);
+        then_turn(e, calm, log, 125, &o);
+        assert_true(leave(e, 3, "three"));
+        assert_int_equal(e->instance.n_warm, 0);
+        assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
+        assert_null(e->owned);
+    }
+    assert_true(preempted > 0);
+    engine_close(calm);
+    engine_close(e);
+}
+
 int main(void) {
     log_set_level(LOG_ERROR);
     const struct CMUnitTest tests[] = {
@@ -461,7 +502,8 @@ int main(void) {
         OF("qwen3", test_forgotten),
         OF("qwen3", test_one_at_a_time),
         OF("qwen3", test_a_hint_reads),
-        OF("qwen3", test_a_hint_computes),
+        OF("qwen3", test_a_hint_computes_nothing),
+        OF("qwen3", test_a_hint_is_preempted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
