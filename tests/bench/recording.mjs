@@ -9,7 +9,7 @@ import { Server, unlimited } from '../e2e/harness.mjs';
 const rounds = Number(process.argv[2] ?? 7), model = process.argv[3];
 const cleanup = [];
 const scope = { after: (f) => cleanup.push(f) };
-const median = (xs) => xs.toSorted((a, b) => a - b)[xs.length >> 1];
+const median = (xs) => [...xs].sort((a, b) => a - b)[xs.length >> 1];
 const long = (max_tokens) => ({ max_tokens, ignore_eos: true, temperature: 0.8, seed: '1' });
 
 /** Microseconds of processor time by thread name: "parley" is the net thread. */

@@ -6,7 +6,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, isWellFormed, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
@@ -161,7 +161,7 @@ test(`an answer cut in the middle of a character goes on, and every text of it i
   assert.deepEqual(turns.slice(0, 3).flatMap((turn) => turn.ids), euro);
   for (const turn of turns) {
     assert.equal(turn.done.finish_reason, 'length');
-    for (const piece of [...turn.deltas.map((delta) => delta.text), turn.done.text ?? '', turn.text]) assert.ok(piece.isWellFormed(), JSON.stringify(piece));
+    for (const piece of [...turn.deltas.map((delta) => delta.text), turn.done.text ?? '', turn.text]) assert.ok(isWellFormed(piece), JSON.stringify(piece));
   }
   // What was streamed is what is kept: in memory, over a restart, for tools, and elsewhere.
   const texts = turns.map((turn) => turn.text);

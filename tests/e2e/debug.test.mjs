@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import test, { after } from 'node:test';
 import { Follower } from './follower.mjs';
-import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, isWellFormed, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const hot = (max_tokens, fields = {}) => ({ max_tokens, ignore_eos: true, temperature: 0.9, top_p: 0.95, ...fields });
 const server = await Server.start({ after }, { args: unlimited });
@@ -24,8 +24,6 @@ async function replay(on, session, turn) {
   assert.equal(frames.length, 2);
   return frames[1];
 }
-
-const isWhole = (text) => typeof text === 'string' && text.isWellFormed();
 
 test('turn.get gives all that is on record of a turn', async () => {
   const session = await client.open({ sampling: { seed: '5' } });
@@ -48,7 +46,7 @@ test('turn.get gives all that is on record of a turn', async () => {
   assert.deepEqual(state.tokens.map((token) => token.id), first.ids);
   assert.deepEqual(state.tokens.map((token) => token.logprob), first.deltas.flatMap((delta) => delta.logprobs));
   assert.deepEqual(state.tokens.map((token) => token.top), first.deltas.flatMap((delta) => delta.top_logprobs));
-  assert.ok(state.tokens.every((token) => isWhole(token.text)));
+  assert.ok(state.tokens.every((token) => isWellFormed(token.text)));
   const raw = await client.request({ type: 'turn.get', session, turn: 1 });
   assert.deepEqual(raw.input_ids, [300, 301, 302]);
   assert.equal(raw.log_first, first.done.usage.log_tokens);

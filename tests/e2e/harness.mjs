@@ -33,17 +33,44 @@ export function freePort() {
   });
 }
 
-/** A folder that goes away with the test. */
+const cleanups = new WeakMap(); // test context -> its cleanup functions
+
+/** Runs fn after the test. Unlike t.after's hooks, which run in the order of their registration, the last one runs first:
+ * a page closes before the server that it talks to stops. */
+export function afterwards(t, fn) {
+  if (!t) return;
+  if (!cleanups.has(t)) {
+    const stack = [];
+    cleanups.set(t, stack);
+    t.after(async () => {
+      const errors = [];
+      while (stack.length > 0) {
+        try {
+          await stack.pop()();
+        } catch (error) {
+          errors.push(error);
+        }
+      }
+      if (errors.length > 0) throw errors[0];
+    });
+  }
+  cleanups.get(t).push(fn);
+}
+
+/** A folder that is removed after the test. */
 export function temporaryFolder(t) {
   const folder = mkdtempSync(path.join(tmpdir(), 'parley-test-'));
-  t?.after(async () => {
-    // What comes after a test comes in the order in which it was asked for: a server that writes here may run still.
+  afterwards(t, async () => {
+    // A server that writes here may have been started before the folder was made.
     const here = [...servers].filter((server) => server.process.spawnargs.some((arg) => arg.startsWith(folder)));
     await Promise.all(here.map((server) => server.stop('SIGKILL')));
     rmSync(folder, { recursive: true, force: true });
   });
   return folder;
 }
+
+/** Whether text is a string without lone surrogates (String.prototype.isWellFormed needs Node 20). */
+export const isWellFormed = (text) => typeof text === 'string' && !/\p{Surrogate}/u.test(text);
 
 /** Waits until check() gives something truthy; says what it waited for when it never does. */
 export async function until(what, check, timeoutMs = patience) {
@@ -90,7 +117,7 @@ export class Server {
       server.status = { code, signal };
       resolve(server.status);
     }));
-    t?.after(() => server.stop('SIGKILL'));
+    afterwards(t, () => server.stop('SIGKILL'));
     if (options.wait !== false) await server.ready();
     return server;
   }

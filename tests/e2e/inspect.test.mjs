@@ -125,7 +125,7 @@ test('a tensor that is missing or has another shape is named', async (t) => {
   assert.ok((await inspect(folder)).weights_error.includes(lost));
   const { header, data } = whole;
   const spoiled = 'model.layers.1.mlp.up_proj.weight';
-  putTogether(file, { ...header, [spoiled]: { ...header[spoiled], shape: header[spoiled].shape.toReversed() } }, data);
+  putTogether(file, { ...header, [spoiled]: { ...header[spoiled], shape: [...header[spoiled].shape].reverse() } }, data);
   assert.ok((await inspect(folder)).weights_error.includes(spoiled));
 });
 

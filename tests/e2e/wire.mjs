@@ -5,7 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import net from 'node:net';
 import path from 'node:path';
 import tls from 'node:tls';
-import { Client, freePort, parley, patience, temporaryFolder, until, withinOnce } from './harness.mjs';
+import { afterwards, Client, freePort, parley, patience, temporaryFolder, until, withinOnce } from './harness.mjs';
 
 export const fakeServer = path.join(path.dirname(parley), 'tests/fake_server');
 const sanitized = /\/build\/(asan|tsan)\//.test(fakeServer); // whose memory is not the program's
@@ -35,7 +35,7 @@ export class Wire {
       wire.status = { code, signal };
       resolve(wire.status);
     }));
-    t?.after(() => wire.stop('SIGKILL'));
+    afterwards(t, () => wire.stop('SIGKILL'));
     if (options.wait !== false)
       await until('the server to be ready', () => {
         if (wire.status) throw new Error(`the server ended: ${JSON.stringify(wire.status)} ${wire.log}`);

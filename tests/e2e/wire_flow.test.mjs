@@ -137,14 +137,15 @@ test('watching: changes of one owner, coalesced, and removals', async (t) => {
   const watcher = await wire.connect();
   const client = await wire.connect();
   assert.equal((await watcher.request({ type: 'sessions.watch' })).type, 'sessions.watching');
+  const begun = Date.now();
   await client.open({ session: 's', title: 'first' });
   await watcher.next((m) => m.type === 'session.changed' && m.session.title === 'first');
-  const begun = Date.now();
-  for (let i = 0; i < 300; i++) await client.request({ type: 'session.update', session: 's', title: `title ${i}` });
+  for (let i = 0; i < 300; i++) client.send({ type: 'session.update', session: 's', title: `title ${i}` });
   await watcher.next((m) => m.type === 'session.changed' && m.session.title === 'title 299');
   const changes = watcher.frames.filter((m) => m.type === 'session.changed').length;
-  const most = Math.floor((Date.now() - begun) / 100) + 3; // one each 100 ms, however long it took
-  assert.ok(changes <= most, `${changes} frames, at most ${most} expected`);
+  // One each 100 ms. On a busy machine a late frame brings the next one closer: twice as many are no fault.
+  const most = 2 * Math.ceil((Date.now() - begun) / 100) + 2;
+  assert.ok(changes <= most && changes < 150, `${changes} frames for 301 changes, at most ${most} expected`);
   const closed = await client.request({ type: 'session.close', session: 's', delete: true });
   assert.deepEqual([closed.type, closed.deleted], ['session.closed', true]);
   assert.equal((await watcher.next((m) => m.type === 'session.removed')).session, 's');

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { chromium } from 'playwright-core';
-import { patience, Server } from '../harness.mjs';
+import { afterwards, patience, Server } from '../harness.mjs';
 import { browserPath } from './browser_path.mjs';
 
 export { Server, until } from '../harness.mjs';
@@ -44,7 +44,7 @@ export async function newContext(t, options = {}) {
   });
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   context.setDefaultTimeout(patience);
-  t.after(() => context.close());
+  afterwards(t, () => context.close());
   return context;
 }
 
@@ -64,7 +64,7 @@ export async function newPage(t, context, { expected = [] } = {}) {
     complain(`dialog: ${dialog.message()}`);
     dialog.dismiss();
   });
-  t.after(() => assert.deepEqual(page.complaints, [], 'the page complained'));
+  afterwards(t, () => assert.deepEqual(page.complaints, [], 'the page complained'));
   return page;
 }
 
@@ -122,7 +122,7 @@ export const ENDLESS = { ignore_eos: true, temperature: 1, max_tokens: 3000 };
 /** A session made over a socket of its own, with sampling of the test's choice; gives { client, id }. */
 export async function prepareSession(t, server, fields = {}) {
   const client = await server.connect();
-  t.after(() => client.terminate());
+  afterwards(t, () => client.terminate());
   const id = await client.open(fields);
   return { client, id };
 }
