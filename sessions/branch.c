@@ -112,14 +112,19 @@ void branch_regenerate(struct session *s, const struct request *r) {
             refuse(s, r, "invalid", "the session has no turn %lld", (long long)r->turn);
         return;
     }
-    char *sampling = layers_again(s, t->rec.request, r->sampling, &err);
-    if (!sampling) {
-        requests_fail_err(s->service, r, &err);
+    struct turn_sampling *sampling = malloc(sizeof *sampling);
+    if (sampling) turn_sampling_init(sampling);
+    if (!sampling || layers_again(s, t->rec.request, r->sampling, sampling, &err) < 0) {
+        if (sampling)
+            requests_fail_err(s->service, r, &err);
+        else
+            requests_fail_memory(s->service, r);
+        free(sampling);
         return;
     }
     struct request again = *r;
     again.kind = REQUEST_START;
-    again.after = t->rec.parent;
+    again.turn = t->rec.parent;
     again.sampling = sampling;
     again.queue = false;
     again.input = (struct turn_input){.kind = t->rec.kind,
@@ -230,12 +235,12 @@ static bool fork_refused(struct session *s, const struct request *r) {
     if (s->service->draining) return !refuse(s, r, "shutting_down", "the server is shutting down");
     if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
         return !refuse(s, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
-    if (!r->new_id) return false;
-    if (!session_id_valid(r->new_id))
+    if (!r->new_session) return false;
+    if (!session_id_valid(r->new_session))
         return !refuse(s, r, "invalid", "new_session must be 1 to %d letters, digits, '-' or '_'",
                        SESSION_ID_MAX);
-    if (service_find(s->service, r->new_id))
-        return !refuse(s, r, "session_exists", "there is a session '%s' already", r->new_id);
+    if (service_find(s->service, r->new_session))
+        return !refuse(s, r, "session_exists", "there is a session '%s' already", r->new_session);
     return false;
 }
 
@@ -245,8 +250,8 @@ void branch_fork(struct session *s, const struct request *r) {
     if (fork_refused(s, r)) return;
     int64_t turn = fork_turn(s, r);
     if (turn == TURN_HEAD) return;
-    if (!r->new_id) random_id(drawn);
-    struct session *copy = session_new(ss, r->new_id ? r->new_id : drawn);
+    if (!r->new_session) random_id(drawn);
+    struct session *copy = session_new(ss, r->new_session ? r->new_session : drawn);
     if (!copy || fill_fork(copy, s, r, turn) < 0) {
         session_free(copy);
         refuse_memory(s, r);
@@ -255,31 +260,4 @@ void branch_fork(struct session *s, const struct request *r) {
     if (!opening_admit(copy, r, copy->head)) return;
     engine_sequence_fork(ss->engine, (uint64_t)s->rec.key, (uint64_t)copy->rec.key,
                          (int64_t)copy->n_log);
-}
-
-// --- the door ----------------------------------------------------------------
-
-void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         int64_t turn, const char *sampling) {
-    struct request q = requests_of(r, REQUEST_REGENERATE, id);
-    q.turn = turn;
-    q.sampling = sampling;
-    requests_submit(ss, &q);
-}
-
-void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn, bool leaf) {
-    struct request q = requests_of(r, REQUEST_REWIND, id);
-    q.turn = turn;
-    q.leaf = leaf;
-    requests_submit(ss, &q);
-}
-
-void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
-                   const struct session_fork *o) {
-    struct request q = requests_of(r, REQUEST_FORK, id);
-    q.turn = o->turn;
-    q.new_id = o->new_id;
-    q.title = o->title;
-    requests_submit(ss, &q);
 }

@@ -156,33 +156,3 @@ void debug_events(struct session *s, const struct request *r) {
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
     free(events);
 }
-
-// --- the door ----------------------------------------------------------------
-
-void sessions_turn_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                       int64_t turn) {
-    struct request q = requests_of(r, REQUEST_TURN, id);
-    q.turn = turn;
-    requests_submit(ss, &q);
-}
-
-void sessions_events(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t before, int64_t last) {
-    struct request q = requests_of(r, REQUEST_EVENTS, id);
-    q.before = before;
-    q.last = last;
-    requests_submit(ss, &q);
-}
-
-void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    struct request q = requests_of(r, REQUEST_CANCEL, id);
-    q.replay = true;
-    requests_submit(ss, &q);
-}
-
-void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn) {
-    struct request q = requests_of(r, REQUEST_REPLAY, id);
-    q.turn = turn;
-    requests_submit(ss, &q);
-}

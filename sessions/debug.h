@@ -32,20 +32,3 @@ struct replay_detail {
     const struct turn_record *rec; // as on record
     const char *build, *instance;  // of this server
 };
-
-// Each is answered once. sessions_turn_get: ANSWER_TURN (detail). sessions_events: ANSWER_EVENTS
-// (events, more): the last `last` (0: 100) of those that have a number below `before` (-1: the
-// newest), deltas left out.
-void sessions_turn_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                       int64_t turn);
-void sessions_events(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t before, int64_t last);
-// Runs a turn that has ended again: from an empty cache, as a turn of a sequence of its own, behind
-// the engine's scheduler like any other. Nothing is recorded. ANSWER_REPLAYING when the engine has
-// taken it; then ANSWER_REPLAYED (replay) or an error under the same request id, unless the client
-// leaves: that ends it. One at a time for each client.
-void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn);
-// Ends this client's replay of a turn of the session: that is answered by the error "cancelled",
-// this by ANSWER_CANCELLING, also where none runs.
-void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *r, const char *id);

@@ -8,9 +8,7 @@
 #define LIST_DEFAULT 50
 #define LIST_MAX 200
 
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   const char *forked_from, int64_t limit, const char *cursor) {
-    service_enter(ss);
+void listing_start(struct sessions *ss, const struct request *r) {
     bool failed = false;
     struct store_job *job = store_job_new(STORE_LIST, 0);
     struct store_list *l = job ? calloc(1, sizeof *l) : NULL;
@@ -19,10 +17,10 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
         job->client = r->client;
         memcpy(job->request_id, r->request_id, sizeof job->request_id);
         l->owner = record_strdup(r->owner, &failed);
-        l->query = record_strdup(query, &failed);
-        l->forked_from = record_strdup(forked_from, &failed);
-        l->cursor = record_strdup(cursor, &failed);
-        l->limit = limit <= 0 ? LIST_DEFAULT : limit > LIST_MAX ? LIST_MAX : limit;
+        l->query = record_strdup(r->query, &failed);
+        l->forked_from = record_strdup(r->forked_from, &failed);
+        l->cursor = record_strdup(r->cursor, &failed);
+        l->limit = r->limit <= 0 ? LIST_DEFAULT : r->limit > LIST_MAX ? LIST_MAX : r->limit;
     }
     if (!l || failed) {
         store_job_free(job);
@@ -31,7 +29,6 @@ void sessions_list(struct sessions *ss, const struct sessions_request *r, const 
     } else {
         store_send(ss->store, job);
     }
-    service_leave(ss);
 }
 
 // What is in memory is newer than what is on disk.

@@ -4,7 +4,7 @@
 #include "sessions/service.h"
 #include <string.h>
 
-static int check_lengths(const struct sessions *ss, const struct session_open *o,
+static int check_lengths(const struct sessions *ss, const struct request *o,
                          struct session_record *r, struct err *err) {
     const struct engine_info *info = ss->info;
     int64_t memory_len = o->memory_len ? o->memory_len : ss->o.default_memory_len;
@@ -27,10 +27,10 @@ static int check_lengths(const struct sessions *ss, const struct session_open *o
     return 0;
 }
 
-static int check_open(const struct sessions *ss, const struct session_open *o, struct err *err) {
+static int check_open(const struct sessions *ss, const struct request *o, struct err *err) {
     if (o->model && strcmp(o->model, ss->info->model_name) != 0)
         return err_set(err, E_INVAL, "model: this server has only '%s'", ss->info->model_name);
-    if (o->cancel_after_ms < 0 || o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+    if (o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
         return err_set(err, E_INVAL, "cancel_after_ms must be from 1 to %d",
                        SESSION_CANCEL_AFTER_MAX_MS);
     if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
@@ -44,19 +44,18 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     struct sessions *ss = s->service;
     struct session_record *rec = &s->rec;
     bool failed = false;
-    const char *title = r->open.title ? r->open.title : "";
-    TRY(check_open(ss, &r->open, err));
-    TRY(check_lengths(ss, &r->open, rec, err));
-    rec->sampling = layers_normal(ss, r->open.sampling, err);
+    const char *title = r->title ? r->title : "";
+    TRY(check_open(ss, r, err));
+    TRY(check_lengths(ss, r, rec, err));
+    rec->sampling = layers_normal(ss, r->sampling, err);
     if (!rec->sampling) return err->code;
     rec->owner = record_strdup(r->owner, &failed);
     rec->model = record_strdup(ss->info->model_name, &failed);
     rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
     rec->title = record_strdup(title, &failed);
     rec->auto_title = title[0] == '\0';
-    rec->cancel_after_ms = r->open.cancel_after_ms;
-    rec->system =
-        record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
+    rec->cancel_after_ms = r->cancel_after_ms > 0 ? r->cancel_after_ms : 0;
+    rec->system = record_strdup(r->system && r->system[0] ? r->system : NULL, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
 }
@@ -65,12 +64,12 @@ void opening_start(struct sessions *ss, const struct request *r) {
     char drawn[RANDOM_ID_LEN + 1];
     struct err err = {0};
     if (ss->draining) {
-        requests_fail(ss, r->client, r->request_id, r->id, "shutting_down", 0,
+        requests_fail(ss, r->client, r->request_id, r->session, "shutting_down", 0,
                       "the server is shutting down");
         return;
     }
-    if (!r->id) random_id(drawn);
-    struct session *s = session_new(ss, r->id ? r->id : drawn);
+    if (!r->session) random_id(drawn);
+    struct session *s = session_new(ss, r->session ? r->session : drawn);
     if (!s) {
         requests_fail_memory(ss, r);
         return;

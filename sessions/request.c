@@ -1,7 +1,30 @@
 // A client's request as data. See request.h.
 #include "sessions/request.h"
 #include "sessions/store/record.h"
+#include <stddef.h>
 #include <stdlib.h>
+
+void request_init(struct request *r, enum request_kind kind) {
+    *r = (struct request){.kind = kind,
+                          .turn = TURN_HEAD,
+                          .sink_len = -1,
+                          .cancel_after_ms = -1,
+                          .after = -1,
+                          .before = -1};
+}
+
+static const size_t strings[] = {
+    offsetof(struct request, owner),  offsetof(struct request, session),
+    offsetof(struct request, model),  offsetof(struct request, system),
+    offsetof(struct request, title),  offsetof(struct request, new_session),
+    offsetof(struct request, query),  offsetof(struct request, forked_from),
+    offsetof(struct request, cursor),
+};
+#define N_STRINGS (sizeof strings / sizeof *strings)
+
+static char **string_at(struct request *r, size_t i) {
+    return (char **)((char *)r + strings[i]);
+}
 
 struct request *request_copy(const struct request *r) {
     bool failed = false;
@@ -9,18 +32,12 @@ struct request *request_copy(const struct request *r) {
     if (!copy) return NULL;
     *copy = *r;
     copy->next = NULL;
-    copy->owner = record_strdup(r->owner, &failed);
-    copy->id = record_strdup(r->id, &failed);
-    copy->title = record_strdup(r->title, &failed);
-    copy->sampling = record_strdup(r->sampling, &failed);
-    copy->new_id = record_strdup(r->new_id, &failed);
-    copy->open.id = copy->id;
-    copy->open.model = record_strdup(r->open.model, &failed);
-    copy->open.system = record_strdup(r->open.system, &failed);
-    copy->open.title = record_strdup(r->open.title, &failed);
-    copy->open.sampling = record_strdup(r->open.sampling, &failed);
+    for (size_t i = 0; i < N_STRINGS; i++)
+        *string_at(copy, i) = record_strdup(*string_at(copy, i), &failed);
     copy->input.text = record_memdup(r->input.text, r->input.text_len, &failed);
     copy->input.ids = record_memdup(r->input.ids, r->input.n_ids * sizeof *r->input.ids, &failed);
+    copy->sampling = record_memdup(r->sampling, sizeof *r->sampling, &failed);
+    copy->archive = record_memdup(r->archive, r->archive_len, &failed);
     if (!failed) return copy;
     request_free(copy);
     return NULL;
@@ -28,16 +45,10 @@ struct request *request_copy(const struct request *r) {
 
 void request_free(struct request *r) {
     if (!r) return;
-    free((char *)r->owner);
-    free((char *)r->id);
-    free((char *)r->title);
-    free((char *)r->sampling);
-    free((char *)r->new_id);
-    free((char *)r->open.model);
-    free((char *)r->open.system);
-    free((char *)r->open.title);
-    free((char *)r->open.sampling);
+    for (size_t i = 0; i < N_STRINGS; i++) free(*string_at(r, i));
     free((char *)r->input.text);
     free((int32_t *)r->input.ids);
+    free((struct turn_sampling *)r->sampling);
+    free((char *)r->archive);
     free(r);
 }

@@ -1,46 +1,90 @@
-// A client's request as data, so that it can wait until its session has been read from the
-// database.
+// A client's request as data: what every protocol hands to the session service.
+//
+// A protocol fills in one struct request from its own format (ws/parley/protocol.c decodes JSON into
+// it) and gives it to sessions_submit() (sessions.h). request_init() sets every field to its
+// default; the comments name the kinds that read a field. The service reads the struct during the
+// call and copies what it needs later. Pointers are borrowed.
+//
+// Each request is answered once: by on_answer with the same client and request_id, or, where the
+// client is attached, by the event named below. TYPING is a hint and has no answer.
 #pragma once
-#include "sessions/sessions.h"
+#include "sessions/store/facts.h"
 
 enum request_kind {
-    REQUEST_OPEN,
-    REQUEST_ATTACH,
-    REQUEST_DETACH,
-    REQUEST_GET,
-    REQUEST_UPDATE,
-    REQUEST_CLOSE,
-    REQUEST_START,
-    REQUEST_CANCEL,
-    REQUEST_TURN, // debug.h
-    REQUEST_EVENTS,
-    REQUEST_REPLAY,
-    REQUEST_REWIND,
-    REQUEST_REGENERATE,
-    REQUEST_FORK,
-};
-struct request {
-    enum request_kind kind;
-    uint64_t client;
-    const char *owner, *id;
-    char request_id[SESSION_REQUEST_ID_MAX + 1];
-    struct session_open open; // OPEN (its id is the one above)
-    int64_t after;            // ATTACH; START: the turn to rewind to, TURN_HEAD
-    int64_t last, before;     // GET, EVENTS
-    bool attach;              // GET
-    int64_t cancel_after_ms;  // UPDATE, -1: keep
-    const char *title;        // UPDATE, FORK
-    const char *sampling;     // UPDATE, START, REGENERATE
-    const char *new_id;       // FORK; NULL: drawn
-    bool leaf;                // REWIND
-    bool delete_it;           // CLOSE
-    struct turn_input input;  // START
-    bool queue;               // START
-    bool replay;              // CANCEL: its client's replay, no turn
-    int64_t turn;             // CANCEL, TURN, REPLAY, REWIND, REGENERATE, FORK
-    struct request *next;
+    REQUEST_OPEN,       // a new session, with the client attached: EVENT_OPENED
+    REQUEST_ATTACH,     // follow its events: ANSWER_ATTACHED
+    REQUEST_DETACH,     // and no longer: ANSWER_DETACHED
+    REQUEST_TYPING,     // a turn is likely: bring a parked cache or a snapshot back
+    REQUEST_GET,        // a page of its turns: ANSWER_STATE
+    REQUEST_LIST,       // the owner's sessions: ANSWER_LIST
+    REQUEST_UPDATE,     // title, sampling, cancel_after_ms: EVENT_UPDATED or ANSWER_UPDATED
+    REQUEST_CLOSE,      // its turns end, it stays readable: EVENT_CLOSED or ANSWER_CLOSED
+    REQUEST_START,      // a turn: ANSWER_ACCEPTED
+    REQUEST_CANCEL,     // its turn, or the client's replay: ANSWER_CANCELLING
+    REQUEST_TURN,       // a turn as it is on record: ANSWER_TURN
+    REQUEST_EVENTS,     // its events without deltas: ANSWER_EVENTS
+    REQUEST_REPLAY,     // runs a turn that ended again: ANSWER_REPLAYING, then ANSWER_REPLAYED
+    REQUEST_REWIND,     // moves the head: EVENT_REWOUND or ANSWER_REWOUND
+    REQUEST_REGENERATE, // another answer to a turn's input: ANSWER_ACCEPTED
+    REQUEST_FORK,       // a new session with a copy of a path: EVENT_OPENED
+    REQUEST_EXPORT,     // the session as a file: ANSWER_EXPORTED
+    REQUEST_IMPORT,     // a new session from a file: ANSWER_IMPORTED
 };
 
-// owns copies of all it points to; NULL: no memory
+struct turn_input {
+    enum turn_input_kind kind;
+    const char *text; // CONTENT, TEXT
+    size_t text_len;
+    const int32_t *ids; // IDS
+    size_t n_ids;
+};
+
+#define CLIENT_GONE 0 // no client: the answer goes nowhere
+
+struct request {
+    enum request_kind kind;
+    uint64_t client;   // the connection's number, never reused; the address of the answer
+    const char *owner; // the authorised name ("local" on loopback without tokens)
+    char request_id[SESSION_REQUEST_ID_MAX + 1]; // "": none
+    const char *session;                         // id. OPEN: NULL: drawn. LIST, IMPORT: not read
+
+    // START: the turn to go on after: another than the head rewinds first, in the same commit.
+    // CANCEL: TURN_HEAD: every turn. REWIND: the new head. REGENERATE: TURN_HEAD: the last of the
+    // path. FORK: the last one copied, TURN_HEAD: the last finished one of the path. TURN, REPLAY.
+    int64_t turn;
+    struct turn_input input; // START
+    // OPEN, UPDATE, START, REGENERATE: the values given. NULL: none; UPDATE keeps the session's.
+    const struct turn_sampling *sampling;
+    bool queue;  // START: waits behind a running turn instead of being refused
+    bool leaf;   // REWIND: the newest turn below `turn`
+    bool replay; // CANCEL: the client's replay of a turn of this session
+
+    // OPEN: the model's name, NULL: the one there is. Lengths: 0: the server's default.
+    const char *model;
+    int64_t session_len, memory_len;
+    int64_t sink_len;   // -1: the default
+    const char *system; // OPEN. NULL: none
+    const char *title;  // OPEN, UPDATE, FORK. NULL: none; kept; the source's
+    // OPEN, UPDATE: when a connection ends and leaves no client, the session's turns are cancelled
+    // after this time, unless a client attaches or starts a turn. 0: they finish. -1: 0; kept.
+    int64_t cancel_after_ms;
+    const char *new_session; // FORK: its id; NULL: drawn
+
+    int64_t after;  // ATTACH: the last event the client has; -1: the newest
+    bool attach;    // GET: attaches as well
+    int64_t last;   // GET, EVENTS: at most so many; 0: 100
+    int64_t before; // GET: turns before this one; EVENTS: events before this number; -1: the newest
+    bool delete_it; // CLOSE
+
+    const char *query, *forked_from, *cursor; // LIST; NULL: all, all, from the newest
+    int64_t limit;                            // LIST; 0: 50
+    const char *archive;                      // IMPORT: (archive_len) JSON text
+    size_t archive_len;
+
+    struct request *next; // the service's own
+};
+
+void request_init(struct request *r, enum request_kind kind);
+// Owns copies of all it points to. NULL: no memory.
 struct request *request_copy(const struct request *r);
-void request_free(struct request *r);
+void request_free(struct request *r); // a copy; NULL is fine

@@ -1,7 +1,7 @@
 // What clients ask for: finding its session, and the requests that are short. See service.h.
 //
-// Every request about one session comes through requests_submit(): a session that is not in memory
-// is read first, and requests for it wait in the order in which they came.
+// Every request comes through sessions_submit(): a session that is not in memory is read first, and
+// requests for it wait in the order in which they came.
 #include "base/err.h"
 #include "sessions/service.h"
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static void fail(struct sessions *ss, const struct request *r, const char *code,
     va_start(ap, fmt);
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
-    requests_fail(ss, r->client, r->request_id, r->id, code, 0, message);
+    requests_fail(ss, r->client, r->request_id, r->session, code, 0, message);
 }
 
 int64_t requests_retry_ms(struct sessions *ss, int err_code) {
@@ -64,7 +64,7 @@ int64_t requests_retry_ms(struct sessions *ss, int err_code) {
 
 void requests_fail_err(struct sessions *ss, const struct request *r, const struct err *err) {
     const char *code = requests_code(err->code);
-    requests_fail(ss, r->client, r->request_id, r->id, code, requests_retry_ms(ss, err->code),
+    requests_fail(ss, r->client, r->request_id, r->session, code, requests_retry_ms(ss, err->code),
                   err->text);
 }
 
@@ -73,7 +73,7 @@ static void fail_not_found(struct sessions *ss, const struct request *r) {
 }
 
 void requests_fail_memory(struct sessions *ss, const struct request *r) {
-    requests_fail(ss, r->client, r->request_id, r->id, "overloaded", RETRY_AFTER_MS,
+    requests_fail(ss, r->client, r->request_id, r->session, "overloaded", RETRY_AFTER_MS,
                   "the server is out of memory");
 }
 
@@ -95,9 +95,9 @@ static void defer(struct session *s, const struct request *r) {
 }
 
 static void load(struct sessions *ss, const struct request *r) {
-    struct session *s = session_new(ss, r->id);
+    struct session *s = session_new(ss, r->session);
     struct store_job *job = s ? store_job_new(STORE_LOAD, 0) : NULL;
-    if (job) job->id = strdup(r->id);
+    if (job) job->id = strdup(r->session);
     if (!job || !job->id) {
         store_job_free(job);
         session_free(s);
@@ -114,10 +114,10 @@ static void load(struct sessions *ss, const struct request *r) {
     store_send(ss->store, job);
 }
 
-void requests_submit(struct sessions *ss, const struct request *r) {
-    service_enter(ss);
-    struct session *s = r->id && session_id_valid(r->id) ? service_find(ss, r->id) : NULL;
-    if (r->id && !session_id_valid(r->id)) {
+static void submit_to_session(struct sessions *ss, const struct request *r) {
+    struct session *s =
+        r->session && session_id_valid(r->session) ? service_find(ss, r->session) : NULL;
+    if (!s && r->session && !session_id_valid(r->session)) {
         if (r->kind == REQUEST_OPEN)
             fail(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
                  SESSION_ID_MAX);
@@ -131,6 +131,34 @@ void requests_submit(struct sessions *ss, const struct request *r) {
         load(ss, r);
     } else {
         requests_run(s, r);
+    }
+}
+
+// Of a session in memory only: reading one from disk is more than a hint is worth.
+static void typing(struct sessions *ss, const struct request *r) {
+    struct session *s = service_find(ss, r->session);
+    if (!s || s->loading || strcmp(s->rec.owner, r->owner) != 0 || session_has_turn(s)) return;
+    if (s->parked) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
+    if (session_state(s) == SESSION_COLD) run_prepare(s);
+}
+
+void sessions_submit(struct sessions *ss, const struct request *r) {
+    service_enter(ss);
+    switch (r->kind) {
+    case REQUEST_TYPING:
+        typing(ss, r);
+        break;
+    case REQUEST_LIST:
+        listing_start(ss, r);
+        break;
+    case REQUEST_EXPORT:
+        transfer_export(ss, r);
+        break;
+    case REQUEST_IMPORT:
+        transfer_import(ss, r);
+        break;
+    default:
+        submit_to_session(ss, r);
     }
     service_leave(ss);
 }
@@ -158,7 +186,7 @@ void requests_run_deferred(struct session *s) {
 // The record cannot be read, but it can be removed: whoever owns it asked for that.
 static void delete_unread(struct sessions *ss, const struct request *r) {
     struct store_job *job = store_job_new(STORE_DELETE, 0);
-    if (job) job->id = strdup(r->id);
+    if (job) job->id = strdup(r->session);
     if (job) job->owner = strdup(r->owner);
     if (!job || !job->id || !job->owner) {
         store_job_free(job);
@@ -194,7 +222,7 @@ void requests_run_orphans(struct session *orphaned, const struct err *err) {
     for (struct request *next; list; list = next) {
         next = list->next;
         list->client = deliver_resume(ss, list->client);
-        struct session *s = service_find(ss, list->id);
+        struct session *s = service_find(ss, list->session);
         if (err && err->code == E_CORRUPT && list->kind == REQUEST_CLOSE && list->delete_it)
             delete_unread(ss, list);
         else if (err && err->code == E_NOMEM)
@@ -356,6 +384,7 @@ static void update(struct session *s, const struct request *r) {
     if (sampling) {
         p->sampling = s->rec.sampling;
         s->rec.sampling = sampling;
+        layers_changed(s);
     }
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
     s->rec.updated_ms = service_now_ms(ss);
@@ -398,7 +427,7 @@ static void cancel(struct session *s, const struct request *r) {
 
 void requests_run(struct session *s, const struct request *r) {
     if (r->kind == REQUEST_OPEN) {
-        fail(s->service, r, "session_exists", "there is a session '%s' already", r->id);
+        fail(s->service, r, "session_exists", "there is a session '%s' already", r->session);
         return;
     }
     if (strcmp(s->rec.owner, r->owner) != 0) {
@@ -448,98 +477,9 @@ void requests_run(struct session *s, const struct request *r) {
     case REQUEST_FORK:
         branch_fork(s, r);
         break;
-    case REQUEST_OPEN:
+    default:
         break;
     }
     service_used(s);
     service_touch(s);
-}
-
-// --- the door ----------------------------------------------------------------
-
-struct request requests_of(const struct sessions_request *r, enum request_kind kind,
-                           const char *id) {
-    struct request q = {.kind = kind,
-                        .client = r->client,
-                        .owner = r->owner,
-                        .id = id,
-                        .turn = -1,
-                        .after = TURN_HEAD};
-    memcpy(q.request_id, r->request_id, sizeof q.request_id);
-    return q;
-}
-
-void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
-                           const struct session_open *o) {
-    struct request q = requests_of(r, REQUEST_OPEN, o->id);
-    q.open = *o;
-    requests_submit(ss, &q);
-}
-
-void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t after) {
-    struct request q = requests_of(r, REQUEST_ATTACH, id);
-    q.after = after;
-    requests_submit(ss, &q);
-}
-
-void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    struct request q = requests_of(r, REQUEST_DETACH, id);
-    requests_submit(ss, &q);
-}
-
-// Of a session in memory only: reading one from disk is more than a hint is worth.
-void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    struct session *s = service_find(ss, id);
-    if (!s || s->loading || strcmp(s->rec.owner, r->owner) != 0 || session_has_turn(s)) return;
-    if (s->parked) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
-    if (session_state(s) == SESSION_COLD) run_prepare(s);
-}
-
-void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                  bool attach_too, int64_t last, int64_t before) {
-    struct request q = requests_of(r, REQUEST_GET, id);
-    q.attach = attach_too;
-    q.last = last;
-    q.before = before;
-    requests_submit(ss, &q);
-}
-
-void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     const char *title, const char *sampling, int64_t cancel_after_ms) {
-    struct request q = requests_of(r, REQUEST_UPDATE, id);
-    q.cancel_after_ms = cancel_after_ms;
-    q.title = title;
-    q.sampling = sampling;
-    requests_submit(ss, &q);
-}
-
-void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
-                            bool delete_it) {
-    struct request q = requests_of(r, REQUEST_CLOSE, id);
-    q.delete_it = delete_it;
-    requests_submit(ss, &q);
-}
-
-void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         const struct turn_input *input, const char *sampling, bool queue) {
-    sessions_start_turn_after(ss, r, id, TURN_HEAD, input, sampling, queue);
-}
-
-void sessions_start_turn_after(struct sessions *ss, const struct sessions_request *r,
-                               const char *id, int64_t after, const struct turn_input *input,
-                               const char *sampling, bool queue) {
-    struct request q = requests_of(r, REQUEST_START, id);
-    q.after = after;
-    q.input = *input;
-    q.sampling = sampling;
-    q.queue = queue;
-    requests_submit(ss, &q);
-}
-
-void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                          int64_t turn) {
-    struct request q = requests_of(r, REQUEST_CANCEL, id);
-    q.turn = turn;
-    requests_submit(ss, &q);
 }

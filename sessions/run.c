@@ -119,33 +119,32 @@ static int start(struct session *s, struct turn *t, struct err *err) {
 
 static int record_request(struct turn_record *rec, const struct request *r) {
     struct buf out;
+    char *sampling = r->sampling ? sampling_json_text(r->sampling, r->sampling->set, NULL) : NULL;
+    if (r->sampling && !sampling) return E_NOMEM;
     struct json_writer w;
     buf_init(&out, REQUEST_JSON_MAX);
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
-    if (r->sampling)
-        json_put_raw(&w, "sampling", r->sampling, strlen(r->sampling));
+    if (sampling)
+        json_put_raw(&w, "sampling", sampling, strlen(sampling));
     else
         json_put_null(&w, "sampling");
     json_put_bool(&w, "queue", r->queue);
     json_close(&w, '}');
     rec->request = buf_take(&out, NULL);
     buf_release(&out);
+    free(sampling);
     return rec->request ? 0 : E_NOMEM;
 }
 
 static int record_sampling(struct turn *t) {
-    struct buf out;
     struct sampling_params *p = &t->sampling->params;
     if (!p->has_seed) p->seed = random_u64();
     p->has_seed = true;
     t->rec.seed = p->seed;
     t->rec.logprobs = t->sampling->params.logprobs;
     t->rec.n_alternatives = p->top_logprobs;
-    buf_init(&out, 65536);
-    sampling_json_write(&out, t->sampling, SAMPLING_EVERY_KEY);
-    t->rec.sampling = buf_take(&out, NULL);
-    buf_release(&out);
+    t->rec.sampling = sampling_json_text(t->sampling, SAMPLING_EVERY_KEY, NULL);
     return t->rec.sampling ? 0 : E_NOMEM;
 }
 
@@ -317,13 +316,13 @@ void run_turn_start(struct session *s, const struct request *r) {
         return;
     }
     if (refused(s, r)) return;
-    bool moves = r->after != TURN_HEAD && r->after != s->head;
-    if (moves && !branch_can_move(s, r, r->after)) return;
+    bool moves = r->turn != TURN_HEAD && r->turn != s->head;
+    if (moves && !branch_can_move(s, r, r->turn)) return;
     struct turn *t = check_input(s, &r->input, &err) == 0 ? make_turn(s, r, &err) : NULL;
     struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
     if (p && deliver_note_author(s, r->client) < 0)
         err_set(&err, E_NOMEM, "the server is out of memory");
-    else if (t && (!p || begin(s, t, moves ? r->after : s->head, p, &err) < 0) && !err.code)
+    else if (t && (!p || begin(s, t, moves ? r->turn : s->head, p, &err) < 0) && !err.code)
         err_set(&err, E_NOMEM, "the server is out of memory");
     if (err.code < 0) {
         if (p) {

@@ -1,45 +1,73 @@
 // Sampling parameters in layers: a turn's values go over its session's, those over the server's.
 // See service.h.
 #include "base/err.h"
-#include "base/json_raw.h"
+#include "base/json.h"
 #include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>
 
-int layers_turn(struct session *s, const char *sampling, struct turn_sampling *out,
-                struct err *err) {
-    struct sessions *ss = s->service;
-    *out = (struct turn_sampling){.params = ss->o.sampling};
-    TRY(sampling_json_apply(out, s->rec.sampling, ss->info->n_vocab, err));
-    return sampling_json_apply(out, sampling, ss->info->n_vocab, err);
+static int no_memory(struct err *err) {
+    return err_set(err, E_NOMEM, "the server is out of memory");
 }
 
-static char *write_sampling(const struct turn_sampling *t, uint32_t keys, struct err *err) {
-    struct buf out;
-    buf_init(&out, 65536);
-    sampling_json_write(&out, t, keys);
-    char *text = buf_take(&out, NULL);
-    if (!text) err_set(err, E_NOMEM, "the server is out of memory");
-    buf_release(&out);
+// What the session sets, parsed once for each change of it.
+static int session_layer(struct session *s, struct err *err) {
+    if (s->sampling) return 0;
+    s->sampling = malloc(sizeof *s->sampling);
+    if (!s->sampling) return no_memory(err);
+    turn_sampling_init(s->sampling);
+    int rc = sampling_json_apply(s->sampling, s->rec.sampling, s->service->info->n_vocab, err);
+    if (rc < 0) layers_changed(s);
+    return rc;
+}
+
+void layers_changed(struct session *s) {
+    free(s->sampling);
+    s->sampling = NULL;
+}
+
+int layers_turn(struct session *s, const struct turn_sampling *given, struct turn_sampling *out,
+                struct err *err) {
+    struct sessions *ss = s->service;
+    TRY(session_layer(s, err));
+    *out = (struct turn_sampling){.params = ss->o.sampling};
+    turn_sampling_overlay(out, s->sampling);
+    if (given) turn_sampling_overlay(out, given);
+    return sampling_params_check(&out->params, ss->info->n_vocab, err);
+}
+
+char *layers_normal(struct sessions *ss, const struct turn_sampling *given, struct err *err) {
+    struct turn_sampling *t = calloc(1, sizeof *t); // large for a stack
+    char *text = NULL;
+    if (!t) {
+        no_memory(err);
+        return NULL;
+    }
+    t->params = ss->o.sampling;
+    if (given) turn_sampling_overlay(t, given);
+    if (sampling_params_check(&t->params, ss->info->n_vocab, err) == 0)
+        text = sampling_json_text(t, t->set, err);
+    free(t);
     return text;
 }
 
-char *layers_normal(struct sessions *ss, const char *sampling, struct err *err) {
-    struct turn_sampling t = {.params = ss->o.sampling};
-    if (sampling_json_apply(&t, sampling, ss->info->n_vocab, err) < 0) return NULL;
-    return write_sampling(&t, t.set, err);
+// The "sampling" of a recorded request: an object, null, or left out.
+static int read_asked(const char *request, int32_t n_vocab, struct turn_sampling *out,
+                      struct err *err) {
+    const cJSON *asked = NULL;
+    if (!request) return 0;
+    cJSON *o = json_parse(request, strlen(request), &json_limits_message, err);
+    if (!o) return E_INVAL;
+    int rc = json_get_object(o, "sampling", &asked, err);
+    if (rc >= 0 && asked) rc = sampling_json_read(out, asked, n_vocab, err);
+    cJSON_Delete(o);
+    return rc < 0 ? rc : 0;
 }
 
-char *layers_again(struct session *s, const char *request, const char *sampling, struct err *err) {
-    struct sessions *ss = s->service;
-    struct turn_sampling t = {.params = ss->o.sampling};
-    size_t len;
-    const char *asked = json_raw_value(request ? request : "{}", "sampling", &len);
-    char *copy = asked && *asked == '{' ? strndup(asked, len) : strdup("{}");
-    int rc = copy ? sampling_json_apply(&t, copy, ss->info->n_vocab, err)
-                  : err_set(err, E_NOMEM, "the server is out of memory");
-    free(copy);
-    t.params.has_seed = false; // another answer is what is wanted
-    if (rc == 0) rc = sampling_json_apply(&t, sampling, ss->info->n_vocab, err);
-    return rc < 0 ? NULL : write_sampling(&t, t.set, err);
+int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
+                 struct turn_sampling *out, struct err *err) {
+    TRY(read_asked(request, s->service->info->n_vocab, out, err));
+    out->set &= ~(1u << (sampling_row_find("seed") - sampling_rows)); // another answer is wanted
+    if (given) turn_sampling_overlay(out, given);
+    return 0;
 }

@@ -241,6 +241,7 @@ static void undo_settings(struct session *s, struct pending *p) {
         free(s->rec.sampling);
         s->rec.sampling = p->sampling;
         p->sampling = NULL;
+        layers_changed(s);
     }
     s->rec.cancel_after_ms = p->cancel_after_ms;
     s->rec.updated_ms = p->updated_ms;

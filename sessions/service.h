@@ -101,11 +101,8 @@ void service_hide(struct session *s);     // deleted: counted no more, never unl
 void service_destroy(struct session *s);  // frees it, out of every table; not while it is touched
 
 // requests.c
-struct request requests_of(const struct sessions_request *r, enum request_kind kind,
-                           const char *id);
-void requests_submit(struct sessions *ss, const struct request *r); // the door of all of them
-void requests_run(struct session *s, const struct request *r);      // its session can be asked
-void requests_run_deferred(struct session *s);                      // it can be asked now
+void requests_run(struct session *s, const struct request *r); // its session can be asked
+void requests_run_deferred(struct session *s);                 // it can be asked now
 // What waits for one that cannot be asked: it is not there (err NULL; one of them may open it),
 // another has its id (E_EXISTS: that one is on disk), or it could not be read.
 void requests_run_orphans(struct session *orphaned, const struct err *err);
@@ -127,6 +124,7 @@ void opening_start(struct sessions *ss, const struct request *r);
 bool opening_admit(struct session *s, const struct request *r, int64_t head);
 
 // listing.c
+void listing_start(struct sessions *ss, const struct request *r);
 void listing_done(struct sessions *ss, struct store_job *job);
 // A row of the database, shown as it is in memory where it is there; its strings are borrowed.
 void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out);
@@ -134,17 +132,27 @@ void listing_view(struct sessions *ss, const struct session_record *row, struct 
 void listing_news(struct sessions *ss, const struct store_list *rows);
 
 // transfer.c
+// Most that a file may have: as a string within one message it takes twice as much at worst.
+#define TRANSFER_BYTES ((size_t)15 << 20)
+// The session as the database has it, with all of its record.
+void transfer_export(struct sessions *ss, const struct request *r);
+// A new session of the caller's, under an id of its own, with all that the archive has on record.
+// Nothing of it is believed before all of it has been checked; it is in the database as a whole or
+// not at all.
+void transfer_import(struct sessions *ss, const struct request *r);
 void transfer_exported(struct sessions *ss, const struct store_job *job);
 void transfer_imported(struct sessions *ss, const struct store_job *job);
 
-// sampling_layers.c: JSON text that a client gave, or NULL, is checked here
-int layers_turn(struct session *s, const char *sampling, struct turn_sampling *out,
-                struct err *err); // every value in force
-// What was given, with the keys that we know only; free it. NULL with *err.
-char *layers_normal(struct sessions *ss, const char *sampling, struct err *err);
-// The sampling that a recorded request asked for, but for its seed, with `sampling` over it; free
-// it. NULL with *err.
-char *layers_again(struct session *s, const char *request, const char *sampling, struct err *err);
+// sampling_layers.c
+// Every value in force: the server's, under the session's, under those given (NULL: none).
+int layers_turn(struct session *s, const struct turn_sampling *given, struct turn_sampling *out,
+                struct err *err);
+// The values given (NULL: none) as a session's record has them; free it. NULL with *err.
+char *layers_normal(struct sessions *ss, const struct turn_sampling *given, struct err *err);
+// What a recorded request asked for, but for its seed, with the values given over it. *out is empty.
+int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
+                 struct turn_sampling *out, struct err *err);
+void layers_changed(struct session *s);                          // rec.sampling is another
 
 // branch.c
 // Whether the head may be moved to `turn` now; else the request has been answered.
@@ -211,7 +219,6 @@ void history_done(struct sessions *ss, struct store_job *job);
 void history_trim(struct session *s); // when it is settled
 
 // deliver.c
-#define CLIENT_GONE 0 // who asked has left: answers go nowhere, nothing is attached
 int deliver_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
 int deliver_defer(struct sessions *ss, uint64_t client); // a request of it waits. E_NOMEM
 uint64_t deliver_resume(struct sessions *ss,

@@ -40,6 +40,7 @@ void session_free(struct session *s) {
     free(s->fork_turns);
     for (size_t i = 0; i < s->n_origins; i++) free(s->origins[i]);
     free(s->log);
+    free(s->sampling);
     event_log_release(&s->events);
     session_record_release(&s->rec);
     free(s);

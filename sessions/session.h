@@ -54,6 +54,7 @@ struct session {
     struct session_record rec; // seq and seq_reserved: as of the last save begun
     struct sessions *service;
     UT_hash_handle by_id, by_key;
+    struct turn_sampling *sampling; // rec.sampling, parsed (sampling_layers.c); NULL: not yet
     struct request *deferred,
         **deferred_end;     // what waits until the session is loaded, inserted or deleted
     struct request *paging; // waits for older turns; nothing else is asked until they are there

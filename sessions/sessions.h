@@ -12,6 +12,7 @@
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "sessions/request.h"
 #include "sessions/store/facts.h"
 
 struct sessions;
@@ -48,14 +49,6 @@ struct sessions_options {
     void *wake_ctx;
 };
 
-// A caller's address: where an answer goes. owner is the authorised name ("local" on loopback
-// without tokens).
-struct sessions_request {
-    uint64_t client;                             // the connection's number; never reused
-    const char *owner;                           // borrowed during the call
-    char request_id[SESSION_REQUEST_ID_MAX + 1]; // "" for none
-};
-
 enum session_state {
     SESSION_OPEN,
     SESSION_ACTIVE,
@@ -83,13 +76,6 @@ struct session_view { // one session as it is shown; strings borrowed during the
     bool snapshot;           // there is a file of its cache
 };
 
-struct turn_input {
-    enum turn_input_kind kind;
-    const char *text; // CONTENT, TEXT
-    size_t text_len;
-    const int32_t *ids; // IDS
-    size_t n_ids;
-};
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
 struct turn_view {
     int64_t turn;
@@ -150,9 +136,8 @@ enum session_answer_kind {
     ANSWER_REPLAYING, // session id, turn
     ANSWER_REPLAYED,  // session id, turn, replay
     ANSWER_REWOUND,   // session: to a caller who was not attached; seq 0: it was there already
-    // sessions/transfer.h:
-    ANSWER_EXPORTED, // session id, archive
-    ANSWER_IMPORTED, // session
+    ANSWER_EXPORTED,  // session id, archive
+    ANSWER_IMPORTED,  // session
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -219,64 +204,8 @@ bool sessions_store_ok(const struct sessions *ss,
 // be written, and deltas wait for their commits; nothing is lost.
 bool sessions_tail_ok(const struct sessions *ss, const char **reason);
 
-struct session_open {
-    const char *id;      // NULL: drawn
-    const char *model;   // NULL or the engine's model name
-    int64_t session_len; // 0: default; likewise below (sink_len -1)
-    int64_t memory_len, sink_len;
-    const char *system, *title; // NULL: none
-    const char *sampling;       // JSON object text or NULL; checked here
-    // When a connection ends and leaves nobody attached, what runs or waits is cancelled so many
-    // milliseconds later, unless somebody attaches or starts a turn by then. 0: it finishes.
-    int64_t cancel_after_ms;
-};
-// Each is answered exactly once: by on_answer, or by the event that the protocol names (the caller
-// is attached first).
-void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
-                           const struct session_open *o);
-void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t after /* -1: now */);
-void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id);
-// The user is typing: a cache that is parked or in a file is brought back now. A hint, never
-// answered.
-void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id);
-// The last turns of the path in use, or those before turn `before` on its own path (-1: the last).
-void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                  bool attach, int64_t last, int64_t before);
-// forked_from: only copies of that session, the caller's own; NULL: all.
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   const char *forked_from, int64_t limit, const char *cursor);
-void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     const char *title /* NULL: keep */, const char *sampling /* NULL: keep */,
-                     int64_t cancel_after_ms /* -1: keep */);
-void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
-                            bool delete_it);
-void sessions_start_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         const struct turn_input *input, const char *sampling /* JSON or NULL */,
-                         bool queue);
-// As if the session had been rewound to turn `after` first: both in one step and one commit, or
-// neither. TURN_HEAD: where it is.
-void sessions_start_turn_after(struct sessions *ss, const struct sessions_request *r,
-                               const char *id, int64_t after, const struct turn_input *input,
-                               const char *sampling, bool queue);
-// The input of a turn (TURN_HEAD: the last of the path) once more behind the same parent, with the
-// sampling that was asked for then but for its seed, and `sampling` over it.
-void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         int64_t turn, const char *sampling /* JSON or NULL */);
-// Makes a finished turn, or TURN_NONE, the end of the path in use; with leaf the newest one below
-// it. Not while a turn runs or waits. Nothing is lost: turns off the path stay in the tree.
-void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn, bool leaf);
-struct session_fork {
-    int64_t turn;       // the last one that is copied; TURN_HEAD: the last finished one of the path
-    const char *new_id; // NULL: drawn
-    const char *title;  // NULL: the source's
-};
-// A new session with its own copy of the path up to a turn, numbered anew from 0.
-void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
-                   const struct session_fork *o);
-void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                          int64_t turn /* -1: any */);
+// The door of every request (request.h says what becomes of each kind).
+void sessions_submit(struct sessions *ss, const struct request *r);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
 
 // The next event of s after the client's cursor; moves the cursor past it. 1 with an event, 0 when

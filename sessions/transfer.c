@@ -1,20 +1,14 @@
-// Exports and imports on a running service. See transfer.h, service.h.
+// Exports and imports on a running service. See service.h.
 //
 // The store reads and writes; an export's text is made on its thread, too, so that a long session
 // holds up no token. An import is read here: a client's message is short beside a file.
-#include "sessions/transfer.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "sessions/archive/archive.h"
 #include "sessions/service.h"
 #include <string.h>
 
-static void fail_memory(struct sessions *ss, const struct sessions_request *r) {
-    requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS,
-                  "the server is out of memory");
-}
-
-static struct store_job *job_for(const struct sessions_request *r, enum store_job_kind kind) {
+static struct store_job *job_for(const struct request *r, enum store_job_kind kind) {
     struct store_job *job = store_job_new(kind, 0);
     if (!job) return NULL;
     job->client = r->client;
@@ -35,12 +29,11 @@ static void fail_job(struct sessions *ss, const struct store_job *job) {
 
 // --- export ------------------------------------------------------------------
 
-void sessions_export(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    service_enter(ss);
+void transfer_export(struct sessions *ss, const struct request *r) {
     bool failed = false;
     struct store_job *job = job_for(r, STORE_EXPORT);
     if (job) {
-        job->id = record_strdup(id, &failed);
+        job->id = record_strdup(r->session, &failed);
         job->owner = record_strdup(r->owner, &failed);
         buf_init(&job->archive, TRANSFER_BYTES);
         job->render = archive_export;
@@ -49,9 +42,8 @@ void sessions_export(struct sessions *ss, const struct sessions_request *r, cons
         store_send(ss->store, job);
     } else {
         store_job_free(job);
-        fail_memory(ss, r);
+        requests_fail_memory(ss, r);
     }
-    service_leave(ss);
 }
 
 void transfer_exported(struct sessions *ss, const struct store_job *job) {
@@ -70,11 +62,10 @@ void transfer_exported(struct sessions *ss, const struct store_job *job) {
 // --- import ------------------------------------------------------------------
 
 // 0, or E_* with a sentence: nothing has been sent.
-static int send_import(struct sessions *ss, const struct sessions_request *r, const char *json,
-                       size_t len, struct err *err) {
+static int send_import(struct sessions *ss, const struct request *r, struct err *err) {
     struct stored_session *s = NULL;
     const struct archive_import as = {.new_id = true, .owner = r->owner};
-    TRY(archive_read(&s, json, len, service_now_ms(ss), err));
+    TRY(archive_read(&s, r->archive, r->archive_len, service_now_ms(ss), err));
     int rc = archive_rename(&s->rec, &as, err);
     struct store_job *job = rc == 0 ? job_for(r, STORE_IMPORT) : NULL;
     if (!job) {
@@ -87,19 +78,15 @@ static int send_import(struct sessions *ss, const struct sessions_request *r, co
     return 0;
 }
 
-void sessions_import(struct sessions *ss, const struct sessions_request *r, const char *json,
-                     size_t len) {
+void transfer_import(struct sessions *ss, const struct request *r) {
     struct err err = {0};
-    service_enter(ss);
     if (ss->draining) {
         requests_fail(ss, r->client, r->request_id, NULL, "shutting_down", 0,
                       "the server is shutting down");
-    } else if (send_import(ss, r, json, len, &err) < 0) {
-        struct request as_request = requests_of(r, REQUEST_OPEN, NULL);
+    } else if (send_import(ss, r, &err) < 0) {
         if (err.code == E_CORRUPT) err.code = E_FORMAT; // the file's fault, not ours
-        requests_fail_err(ss, &as_request, &err);
+        requests_fail_err(ss, r, &err);
     }
-    service_leave(ss);
 }
 
 void transfer_imported(struct sessions *ss, const struct store_job *job) {

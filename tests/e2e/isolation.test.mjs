@@ -30,7 +30,7 @@ const silent = new Set(['session.typing']);
 
 function typesOfTheProtocol() {
   const source = readFileSync(path.join(root, 'ws/parley/protocol.c'), 'utf8');
-  const table = source.slice(source.indexOf('} types[] = {'));
+  const table = source.slice(source.indexOf('} rows[] = {'));
   return [...table.slice(0, table.indexOf('};')).matchAll(/\{"([a-z._]+)",\s*MESSAGE_/g)].map((match) => match[1]);
 }
 

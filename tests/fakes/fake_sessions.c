@@ -6,7 +6,6 @@
 //     is lost anything else      echoes it as one token
 #include "base/clock.h"
 #include "sessions/debug.h"
-#include "sessions/transfer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +23,8 @@ struct fake_event {
     char *text; // DELTA, STARTED's content
     const char *finish;
     bool deleted;
-    struct sessions_request asked; // OPENED, UPDATED, CLOSED: what they answer
+    uint64_t client; // OPENED, UPDATED, CLOSED: whose request they answer
+    char request_id[SESSION_REQUEST_ID_MAX + 1];
 };
 struct attached {
     uint64_t client;
@@ -166,21 +166,25 @@ static void changed(struct session *s, bool removed) {
     fill(s, &v);
     s->service->cb.on_changed(s->service->cb.ctx, s->owner, &v, removed);
 }
-static void answer(struct sessions *ss, const struct sessions_request *r, struct session_answer a) {
+static void answer(struct sessions *ss, const struct request *r, struct session_answer a) {
     a.request_id = r->request_id;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
 }
-static void fail(struct sessions *ss, const struct sessions_request *r, const char *code,
-                 const char *id) {
+static void fail(struct sessions *ss, const struct request *r, const char *code, const char *id) {
     answer(ss, r,
            (struct session_answer){
                .kind = ANSWER_ERROR, .code = code, .message = code, .session_id = id});
 }
-static struct session *find(struct sessions *ss, const struct sessions_request *r, const char *id) {
+static struct session *find(struct sessions *ss, const struct request *r) {
     for (struct session *s = ss->first; s; s = s->next)
-        if (strcmp(s->id, id) == 0 && strcmp(s->owner, r->owner) == 0) return s;
-    fail(ss, r, "session_not_found", id);
+        if (strcmp(s->id, r->session) == 0 && strcmp(s->owner, r->owner) == 0) return s;
+    fail(ss, r, "session_not_found", r->session);
     return NULL;
+}
+static void add_answering(struct session *s, const struct request *r, struct fake_event e) {
+    e.client = r->client;
+    memcpy(e.request_id, r->request_id, sizeof(e.request_id));
+    add_event(s, e);
 }
 
 int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
@@ -247,8 +251,16 @@ bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     return !*reason;
 }
 
-void sessions_open_session(struct sessions *ss, const struct sessions_request *r,
-                           const struct session_open *o) {
+static char *sampling_text(const struct turn_sampling *t) {
+    struct buf b;
+    if (!t) return NULL;
+    buf_init(&b, 1 << 16);
+    sampling_json_write(&b, t, t->set);
+    char *text = buf_take(&b, NULL);
+    buf_release(&b);
+    return text;
+}
+static void open_session(struct sessions *ss, const struct request *r) {
     if (ss->draining) {
         fail(ss, r, "shutting_down", NULL);
         return;
@@ -256,42 +268,28 @@ void sessions_open_session(struct sessions *ss, const struct sessions_request *r
     struct session *s = calloc(1, sizeof(*s));
     s->service = ss;
     s->running = -1;
-    if (o->id)
-        snprintf(s->id, sizeof(s->id), "%s", o->id);
+    if (r->session)
+        snprintf(s->id, sizeof(s->id), "%s", r->session);
     else
         snprintf(s->id, sizeof(s->id), "drawn%d", ++ss->n_drawn);
     snprintf(s->owner, sizeof(s->owner), "%s", r->owner);
-    snprintf(s->title, sizeof(s->title), "%s", o->title ? o->title : "");
-    s->system = o->system ? strdup(o->system) : NULL;
-    s->sampling = o->sampling ? strdup(o->sampling) : NULL;
+    snprintf(s->title, sizeof(s->title), "%s", r->title ? r->title : "");
+    s->system = r->system ? strdup(r->system) : NULL;
+    s->sampling = sampling_text(r->sampling);
     s->next = ss->first;
     ss->first = s;
     attach(s, r->client, 0);
-    add_event(s, (struct fake_event){.kind = EVENT_OPENED, .asked = *r});
+    add_answering(s, r, (struct fake_event){.kind = EVENT_OPENED});
     changed(s, false);
 }
-void sessions_attach(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t after) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
-    bool reset = after > (int64_t)s->n_events;
+static void attach_client(struct session *s, const struct request *r) {
+    bool reset = r->after > (int64_t)s->n_events;
     struct session_answer a = {.kind = ANSWER_ATTACHED, .session_id = s->id, .reset = reset};
     fill(s, &a.session);
-    answer(ss, r, a);
-    attach(s, r->client, after < 0 || reset ? (int64_t)s->n_events : after);
+    answer(s->service, r, a);
+    attach(s, r->client, r->after < 0 || reset ? (int64_t)s->n_events : r->after);
 }
-void sessions_typing(struct sessions *ss, const struct sessions_request *r, const char *id) {}
-
-void sessions_detach(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
-    detach(s, r->client);
-    answer(ss, r, (struct session_answer){.kind = ANSWER_DETACHED, .session_id = s->id});
-}
-void sessions_get(struct sessions *ss, const struct sessions_request *r, const char *id, bool att,
-                  int64_t last, int64_t before) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
+static void get(struct session *s, const struct request *r) {
     size_t n = 0;
     struct turn_view *turns = calloc(s->n_events + 1, sizeof(*turns));
     for (size_t i = 0; i < s->n_events; i++) {
@@ -306,74 +304,52 @@ void sessions_get(struct sessions *ss, const struct sessions_request *r, const c
     }
     struct session_answer a = {.kind = ANSWER_STATE,
                                .session_id = s->id,
-                               .before = before,
+                               .before = r->before,
                                .turns = turns,
                                .n_turns = n,
                                .seq = (int64_t)s->n_events};
     fill(s, &a.session);
-    answer(ss, r, a);
+    answer(s->service, r, a);
     free(turns);
-    if (att) attach(s, r->client, (int64_t)s->n_events);
+    if (r->attach) attach(s, r->client, (int64_t)s->n_events);
 }
-void sessions_list(struct sessions *ss, const struct sessions_request *r, const char *query,
-                   const char *forked_from, int64_t limit, const char *cursor) {
-    struct session_view *v = calloc((size_t)limit + 1, sizeof(*v));
-    size_t n = 0;
-    for (struct session *s = ss->first; s && n < (size_t)limit; s = s->next)
+static void list(struct sessions *ss, const struct request *r) {
+    size_t limit = r->limit ? (size_t)r->limit : 50, n = 0;
+    struct session_view *v = calloc(limit + 1, sizeof(*v));
+    for (struct session *s = ss->first; s && n < limit; s = s->next)
         if (strcmp(s->owner, r->owner) == 0) fill(s, &v[n++]);
     answer(ss, r, (struct session_answer){.kind = ANSWER_LIST, .sessions = v, .n_sessions = n});
     free(v);
 }
-void sessions_update(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     const char *title, const char *sampling, int64_t cancel_after_ms) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
-    if (title) snprintf(s->title, sizeof(s->title), "%s", title);
-    add_event(s, (struct fake_event){.kind = EVENT_UPDATED, .asked = *r});
+static void update(struct session *s, const struct request *r) {
+    if (r->title) snprintf(s->title, sizeof(s->title), "%s", r->title);
+    add_answering(s, r, (struct fake_event){.kind = EVENT_UPDATED});
     changed(s, false);
     struct session_answer a = {.kind = ANSWER_UPDATED, .session_id = s->id};
     fill(s, &a.session);
-    if (!client_of(s, r->client)) answer(ss, r, a);
+    if (!client_of(s, r->client)) answer(s->service, r, a);
 }
-void sessions_close_session(struct sessions *ss, const struct sessions_request *r, const char *id,
-                            bool delete_it) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
+static void close_session(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
     s->closed = true;
     if (s->running >= 0) end_turn(s, "cancelled");
-    add_event(s, (struct fake_event){.kind = EVENT_CLOSED, .deleted = delete_it, .asked = *r});
-    struct session_answer a = {.kind = ANSWER_CLOSED, .session_id = s->id, .deleted = delete_it};
+    add_answering(s, r, (struct fake_event){.kind = EVENT_CLOSED, .deleted = r->delete_it});
+    struct session_answer a = {.kind = ANSWER_CLOSED, .session_id = s->id, .deleted = r->delete_it};
     fill(s, &a.session);
     if (!client_of(s, r->client)) answer(ss, r, a);
-    changed(s, delete_it);
-    if (!delete_it) return;
+    changed(s, r->delete_it);
+    if (!r->delete_it) return;
     for (size_t i = 0; i < s->n_clients; i++) ss->cb.on_gone(ss->cb.ctx, s->clients[i].client, s);
     struct session **p = &ss->first;
     while (*p != s) p = &(*p)->next;
     *p = s->next;
     free_session(s);
 }
-// There is no tree here: what would need one says so.
-void sessions_rewind(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn, bool leaf) {
-    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
-}
-void sessions_regenerate(struct sessions *ss, const struct sessions_request *r, const char *id,
-                         int64_t turn, const char *sampling) {
-    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
-}
-void sessions_fork(struct sessions *ss, const struct sessions_request *r, const char *id,
-                   const struct session_fork *o) {
-    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
-}
-void sessions_start_turn_after(struct sessions *ss, const struct sessions_request *r,
-                               const char *id, int64_t after, const struct turn_input *input,
-                               const char *sampling, bool queue) {
-    struct session *s = find(ss, r, id);
+static void start(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
     long n = 0, bytes = 0;
-    if (!s) return;
     if (ss->draining || s->running >= 0) {
-        fail(ss, r, ss->draining ? "shutting_down" : "session_busy", id);
+        fail(ss, r, ss->draining ? "shutting_down" : "session_busy", s->id);
         return;
     }
     int64_t turn = s->n_turns++;
@@ -381,7 +357,7 @@ void sessions_start_turn_after(struct sessions *ss, const struct sessions_reques
     s->running = turn;
     answer(ss, r,
            (struct session_answer){.kind = ANSWER_ACCEPTED, .session_id = s->id, .turn = turn});
-    const char *text = input->text ? input->text : "ids";
+    const char *text = r->input.text ? r->input.text : "ids";
     add_event(s, (struct fake_event){.kind = EVENT_STARTED, .turn = turn, .text = strdup(text)});
     changed(s, false);
     if (sscanf(text, "count %ld", &n) == 1) {
@@ -408,12 +384,59 @@ void sessions_start_turn_after(struct sessions *ss, const struct sessions_reques
     }
     end_turn(s, "eos");
 }
-void sessions_cancel_turn(struct sessions *ss, const struct sessions_request *r, const char *id,
-                          int64_t turn) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
-    answer(ss, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = s->id});
-    if (s->running >= 0) end_turn(s, "cancelled");
+static void cancel(struct session *s, const struct request *r) {
+    answer(s->service, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = s->id});
+    if (s->running >= 0 && !r->replay) end_turn(s, "cancelled");
+}
+// There is no tree here and no record: a request that needs one is refused.
+static void submit_to_session(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    switch (r->kind) {
+    case REQUEST_ATTACH:
+        attach_client(s, r);
+        break;
+    case REQUEST_DETACH:
+        detach(s, r->client);
+        answer(ss, r, (struct session_answer){.kind = ANSWER_DETACHED, .session_id = s->id});
+        break;
+    case REQUEST_GET:
+        get(s, r);
+        break;
+    case REQUEST_UPDATE:
+        update(s, r);
+        break;
+    case REQUEST_CLOSE:
+        close_session(s, r);
+        break;
+    case REQUEST_START:
+        start(s, r);
+        break;
+    case REQUEST_CANCEL:
+        cancel(s, r);
+        break;
+    case REQUEST_EVENTS:
+        answer(ss, r,
+               (struct session_answer){
+                   .kind = ANSWER_EVENTS, .session_id = s->id, .before = r->before});
+        break;
+    case REQUEST_TURN:
+    case REQUEST_REPLAY:
+        fail(ss, r, "invalid", s->id);
+        break;
+    default:
+        fail(ss, r, "unsupported", s->id);
+    }
+}
+void sessions_submit(struct sessions *ss, const struct request *r) {
+    struct session *s;
+    if (r->kind == REQUEST_OPEN)
+        open_session(ss, r);
+    else if (r->kind == REQUEST_LIST)
+        list(ss, r);
+    else if (r->kind == REQUEST_IMPORT)
+        fail(ss, r, "unsupported", NULL);
+    else if (r->kind != REQUEST_TYPING && (s = find(ss, r)))
+        submit_to_session(s, r);
 }
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
     for (struct session *s = ss->first; s; s = s->next) detach(s, client);
@@ -426,13 +449,12 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     struct attached *a = client_of(s, client);
     if (!a || a->cursor >= (int64_t)s->n_events) return 0;
     const struct fake_event *e = &s->events[a->cursor++];
-    *out =
-        (struct session_event){.kind = e->kind,
-                               .seq = a->cursor,
-                               .first_seq = a->cursor,
-                               .delta_turn = e->turn,
-                               .request_id = e->asked.client == client ? e->asked.request_id : "",
-                               .deleted = e->deleted};
+    *out = (struct session_event){.kind = e->kind,
+                                  .seq = a->cursor,
+                                  .first_seq = a->cursor,
+                                  .delta_turn = e->turn,
+                                  .request_id = e->client == client ? e->request_id : "",
+                                  .deleted = e->deleted};
     fill(s, &out->session);
     out->turn = (struct turn_view){.turn = e->turn,
                                    .state = TURN_DONE,
@@ -459,33 +481,4 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     out->ids = ids;
     out->n_ids = n;
     return 1;
-}
-
-// --- debug: the wire alone, nothing behind it ---
-
-void sessions_turn_get(struct sessions *ss, const struct sessions_request *r, const char *id,
-                       int64_t turn) {
-    if (find(ss, r, id)) fail(ss, r, "invalid", id);
-}
-void sessions_events(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t before, int64_t last) {
-    struct session *s = find(ss, r, id);
-    if (!s) return;
-    answer(ss, r,
-           (struct session_answer){.kind = ANSWER_EVENTS, .session_id = s->id, .before = before});
-}
-void sessions_cancel_replay(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    if (find(ss, r, id))
-        answer(ss, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = id});
-}
-void sessions_replay(struct sessions *ss, const struct sessions_request *r, const char *id,
-                     int64_t turn) {
-    if (find(ss, r, id)) fail(ss, r, "invalid", id);
-}
-void sessions_export(struct sessions *ss, const struct sessions_request *r, const char *id) {
-    if (find(ss, r, id)) fail(ss, r, "unsupported", id);
-}
-void sessions_import(struct sessions *ss, const struct sessions_request *r, const char *json,
-                     size_t len) {
-    fail(ss, r, "unsupported", NULL);
 }

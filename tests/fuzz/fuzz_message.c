@@ -9,14 +9,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct err err = {0};
     const char *code = NULL;
     size_t i = 0;
-    int rc = message_decode(&m, (const char *)data, size, &json_limits_message, &code, &err);
+    int rc = message_decode(&m, (const char *)data, size, &json_limits_message, 1000, &code, &err);
     fuzz_check_err(rc, &err);
     if (rc < 0) {
         FUZZ_CHECK(code);
         while (i < sizeof codes / sizeof *codes && strcmp(codes[i], code) != 0) i++;
         FUZZ_CHECK(i < sizeof codes / sizeof *codes && strcmp(code, "internal") != 0);
     }
-    FUZZ_CHECK(strlen(m.request_id) <= SESSION_REQUEST_ID_MAX);
+    FUZZ_CHECK(strlen(m.request.request_id) <= SESSION_REQUEST_ID_MAX);
     message_release(&m);
     return 0;
 }

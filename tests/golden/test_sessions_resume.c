@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "sessions/archive/archive.h"
 #include "sessions/sessions.h"
+#include "tests/unit/asks.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,13 +76,13 @@ static void wait_for(int *counter, int value) {
     if (*counter < value) fail_msg("no event; last error: %s", world.error);
 }
 
-static struct sessions_request request(void) {
-    return (struct sessions_request){.client = 1, .owner = "local", .request_id = ""};
+static struct request request(void) {
+    return (struct request){.client = 1, .owner = "local", .request_id = ""};
 }
 
 static void attach(void) {
-    struct sessions_request r = request();
-    sessions_attach(world.ss, &r, "s", -1);
+    struct request r = request();
+    ask_attach(world.ss, &r, "s", -1);
 }
 
 static void run_script(bool disturbed) {
@@ -93,18 +94,17 @@ static void run_script(bool disturbed) {
              disturbed);
     world.n_done = world.n_evicted = world.n_recomputed = 0;
     open_world();
-    struct sessions_request r = request();
+    struct request r = request();
     // A short memory: later turns have lost sight of the first ones.
-    struct session_open o = {
-        .id = "s", .system = "You are brief.", .memory_len = 48, .sink_len = 4};
-    sessions_open_session(world.ss, &r, &o);
+    struct ask_open o = {.id = "s", .system = "You are brief.", .memory_len = 48, .sink_len = 4};
+    ask_open(world.ss, &r, &o);
     for (int i = 0; i < N_TURNS; i++) {
         char sampling[96];
         snprintf(sampling, sizeof sampling, "{\"seed\":%d,\"max_tokens\":24,\"temperature\":0.9}",
                  100 + i);
         struct turn_input in = {
             .kind = INPUT_CONTENT, .text = said[i], .text_len = strlen(said[i])};
-        sessions_start_turn(world.ss, &r, "s", &in, sampling, false);
+        ask_start(world.ss, &r, "s", TURN_HEAD, &in, sampling, false);
         wait_for(&world.n_done, i + 1);
         if (disturbed && random() % 2) {
             int before = world.n_evicted;

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
+#include "tests/unit/asks.h"
 #include "tests/unit/tmp_dir.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,18 +106,18 @@ static void settle(void) {
     }
 }
 
-static struct sessions_request request(void) {
+static struct request request(void) {
     static int n;
-    struct sessions_request r = {.client = 1, .owner = "local"};
+    struct request r = {.client = 1, .owner = "local"};
     snprintf(r.request_id, sizeof r.request_id, "q%d", ++n);
     return r;
 }
 
 static void open_session(const char *id) {
-    struct sessions_request r = request();
-    struct session_open o = {
+    struct request r = request();
+    struct ask_open o = {
         .id = id, .system = "Be brief.", .memory_len = MEMORY_LEN, .sink_len = SINK_LEN};
-    sessions_open_session(world.ss, &r, &o);
+    ask_open(world.ss, &r, &o);
     settle();
 }
 
@@ -125,8 +126,8 @@ static const char *const greedy =
     "{\"temperature\":0,\"max_tokens\":5,\"ignore_eos\":true,\"logprobs\":true}";
 
 static void start(const char *id, int64_t after, const struct turn_input *in, const char *how) {
-    struct sessions_request r = request();
-    sessions_start_turn_after(world.ss, &r, id, after, in, how, false);
+    struct request r = request();
+    ask_start(world.ss, &r, id, after, in, how, false);
     settle();
 }
 
@@ -143,8 +144,8 @@ static void say(const char *id, int64_t after) {
 }
 
 static struct session *resident(const char *id) {
-    struct sessions_request r = request();
-    sessions_get(world.ss, &r, id, true, 0, -1); // reads it from the disk, attaches
+    struct request r = request();
+    ask_get(world.ss, &r, id, true, 0, -1); // reads it from the disk, attaches
     settle();
     return service_find(world.ss, id);
 }
@@ -152,7 +153,7 @@ static struct session *resident(const char *id) {
 static void one_step(const char *id) {
     struct session *s = resident(id);
     int64_t turn = s->n_turns ? pick((int)s->n_turns + 1) - 1 : TURN_NONE;
-    struct sessions_request r = request();
+    struct request r = request();
     struct turn_input go_on = {.kind = INPUT_CONTINUE};
     char copy[16];
     switch (pick(9)) {
@@ -167,15 +168,15 @@ static void one_step(const char *id) {
         start(id, pick(2) ? turn : TURN_HEAD, &go_on, sampled); // often refused
         break;
     case 4:
-        if (s->n_turns) sessions_regenerate(world.ss, &r, id, turn < 0 ? TURN_HEAD : turn, NULL);
+        if (s->n_turns) ask_again(world.ss, &r, id, turn < 0 ? TURN_HEAD : turn, NULL);
         break;
     case 5:
-        sessions_rewind(world.ss, &r, id, turn, pick(2));
+        ask_rewind(world.ss, &r, id, turn, pick(2));
         break;
     case 6:
         if (world.n_sessions == SESSIONS_MAX) break;
         snprintf(copy, sizeof copy, "s%d", world.n_sessions);
-        sessions_fork(world.ss, &r, id, &(struct session_fork){.turn = turn, .new_id = copy});
+        ask_fork(world.ss, &r, id, turn, copy, NULL);
         snprintf(world.ids_of[world.n_sessions++], sizeof world.ids_of[0], "%s", copy);
         break;
     case 7:
@@ -216,8 +217,8 @@ static void compare_with_fresh(const char *id, unsigned seed, int step) {
     struct drawn here = draw(id, log + n, 1);
     open_session("fresh");
     struct drawn there = draw("fresh", log, n + 1);
-    struct sessions_request r = request();
-    sessions_close_session(world.ss, &r, "fresh", true);
+    struct request r = request();
+    ask_close(world.ss, &r, "fresh", true);
     settle();
     free(log);
     if (memcmp(&here, &there, sizeof here) != 0)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "sessions/service.h"
+#include "tests/unit/asks.h"
 #include "tests/unit/fake_engine.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -368,75 +369,75 @@ static void fx_advance(int64_t us) {
     fx_settle();
 }
 
-static struct sessions_request fx_request(uint64_t client, const char *request_id) {
-    struct sessions_request r = {.client = client, .owner = "local"};
+static struct request fx_request(uint64_t client, const char *request_id) {
+    struct request r = {.client = client, .owner = "local"};
     snprintf(r.request_id, sizeof r.request_id, "%s", request_id ? request_id : "");
     return r;
 }
 static void fx_open_session(uint64_t client, const char *id) {
-    struct sessions_request r = fx_request(client, "open");
-    struct session_open o = {.id = id, .sink_len = -1};
+    struct request r = fx_request(client, "open");
+    struct ask_open o = {.id = id, .sink_len = -1};
     fx_follower(client, id);
-    sessions_open_session(fx.ss, &r, &o);
+    ask_open(fx.ss, &r, &o);
     fx_settle();
 }
 static void fx_start_with(uint64_t client, const char *id, const char *text, const char *sampling,
                           bool queue, const char *request_id) {
-    struct sessions_request r = fx_request(client, request_id);
+    struct request r = fx_request(client, request_id);
     struct turn_input in = {.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
-    sessions_start_turn(fx.ss, &r, id, &in, sampling, queue);
+    ask_start(fx.ss, &r, id, TURN_HEAD, &in, sampling, queue);
 }
 static void fx_start(uint64_t client, const char *id, const char *text) {
     fx_start_with(client, id, text, NULL, false, NULL);
 }
 // From `after` on, knowing nothing before it.
 static void fx_attach(uint64_t client, const char *id, int64_t after) {
-    struct sessions_request r = fx_request(client, "attach");
+    struct request r = fx_request(client, "attach");
     struct follower *f = fx_follower(client, id);
     if (after >= 0) f->last = after;
-    sessions_attach(fx.ss, &r, id, after);
+    ask_attach(fx.ss, &r, id, after);
     fx_settle();
 }
 static const struct seen_answer *fx_last_answer(void) {
     return fx.n_answers ? &fx.answers[fx.n_answers - 1] : NULL;
 }
 static const struct seen_answer *fx_get(uint64_t client, const char *id) {
-    struct sessions_request r = fx_request(client, "get");
-    sessions_get(fx.ss, &r, id, false, 0, -1);
+    struct request r = fx_request(client, "get");
+    ask_get(fx.ss, &r, id, false, 0, -1);
     fx_settle();
     return fx_last_answer();
 }
 static void fx_update(uint64_t client, const char *id, const char *title, const char *sampling) {
-    struct sessions_request r = fx_request(client, "update");
-    sessions_update(fx.ss, &r, id, title, sampling, -1);
+    struct request r = fx_request(client, "update");
+    ask_update(fx.ss, &r, id, title, sampling, -1);
     fx_settle();
 }
 static void fx_close(uint64_t client, const char *id, bool delete_it) {
-    struct sessions_request r = fx_request(client, "close");
-    sessions_close_session(fx.ss, &r, id, delete_it);
+    struct request r = fx_request(client, "close");
+    ask_close(fx.ss, &r, id, delete_it);
     fx_settle();
 }
 static void fx_cancel(uint64_t client, const char *id, int64_t turn) {
-    struct sessions_request r = fx_request(client, "cancel");
-    sessions_cancel_turn(fx.ss, &r, id, turn);
+    struct request r = fx_request(client, "cancel");
+    ask_for(fx.ss, &r, REQUEST_CANCEL, id, turn);
     fx_settle();
 }
 static const struct seen_answer *fx_list(const char *query, int64_t limit, const char *cursor) {
-    struct sessions_request r = fx_request(1, "list");
-    sessions_list(fx.ss, &r, query, NULL, limit, cursor);
+    struct request r = fx_request(1, "list");
+    ask_list(fx.ss, &r, query, NULL, limit, cursor);
     fx_settle();
     assert_int_equal(fx_last_answer()->kind, ANSWER_LIST);
     return fx_last_answer();
 }
 static void fx_start_ids(uint64_t client, const char *id, const int32_t *ids, size_t n) {
-    struct sessions_request r = fx_request(client, NULL);
+    struct request r = fx_request(client, NULL);
     struct turn_input in = {.kind = INPUT_IDS, .ids = ids, .n_ids = n};
-    sessions_start_turn(fx.ss, &r, id, &in, NULL, false);
+    ask_start(fx.ss, &r, id, TURN_HEAD, &in, NULL, false);
 }
 static void fx_start_text(uint64_t client, const char *id, const char *text) {
-    struct sessions_request r = fx_request(client, NULL);
+    struct request r = fx_request(client, NULL);
     struct turn_input in = {.kind = INPUT_TEXT, .text = text, .text_len = strlen(text)};
-    sessions_start_turn(fx.ss, &r, id, &in, NULL, false);
+    ask_start(fx.ss, &r, id, TURN_HEAD, &in, NULL, false);
 }
 // A turn from its start to its end.
 static void fx_turn(uint64_t client, const char *id, const char *text) {

@@ -85,12 +85,12 @@ static int import_text(const char *path, const char *json, size_t len,
 // client's own spelling, an eviction, a new title, an end.
 static void make_rich(const char *id) {
     static const int32_t ids[] = {11, 12, 999};
-    struct sessions_request r = fx_request(1, "open");
-    struct session_open o = {.id = id,
-                             .sink_len = -1,
-                             .system = "Be \"kind\" </b>\n\xe2\x80\xa8.",
-                             .sampling = "{\"temperature\":0.1,\"stop\":[\"\\u00e9\"]}"};
-    sessions_open_session(fx.ss, &r, &o);
+    struct request r = fx_request(1, "open");
+    struct ask_open o = {.id = id,
+                         .sink_len = -1,
+                         .system = "Be \"kind\" </b>\n\xe2\x80\xa8.",
+                         .sampling = "{\"temperature\":0.1,\"stop\":[\"\\u00e9\"]}"};
+    ask_open(fx.ss, &r, &o);
     fx_settle();
     fx_start_with(1, id, "first \xf0\x9f\x98\x80",
                   "{ \"seed\": \"18446744073709551615\",\n \"top_logprobs\":3, \"x\":\"\\u00e9\"}",
@@ -119,6 +119,9 @@ static void the_same_bytes_come_back(void **state) {
     fx_open_session(1, "empty");
     make_rich("closed");
     fx_close(1, "closed", false);
+    // Versions before recorded what a client asked for in its own spelling.
+    sql(fx.path, "UPDATE turns SET request = '{\"sampling\":{ \"seed\": \"18446744073709551615\",' || char(10) "
+                 "|| ' \"x\":\"\\u00e9\"},\"queue\":false}' WHERE turn = 0");
     // A model may say anything, a NUL too. (Its text is at least that long.)
     sql(fx.path,
         "UPDATE tokens SET text = CAST(x'77003500' || substr(text, 5) AS BLOB) WHERE turn = 0");

@@ -62,20 +62,20 @@ static int teardown(void **state) {
 }
 
 static void ask_turn(uint64_t client, int64_t turn) {
-    struct sessions_request r = fx_request(client, "t");
-    sessions_turn_get(fx.ss, &r, "s", turn);
+    struct request r = fx_request(client, "t");
+    ask_for(fx.ss, &r, REQUEST_TURN, "s", turn);
     fx_settle();
 }
 
 static void ask_events(int64_t before, int64_t last) {
-    struct sessions_request r = fx_request(2, "e");
-    sessions_events(fx.ss, &r, "s", before, last);
+    struct request r = fx_request(2, "e");
+    ask_for_events(fx.ss, &r, "s", before, last);
     fx_settle();
 }
 
 static void ask_replay(uint64_t client, int64_t turn) {
-    struct sessions_request r = fx_request(client, "r");
-    sessions_replay(fx.ss, &r, "s", turn);
+    struct request r = fx_request(client, "r");
+    ask_for(fx.ss, &r, REQUEST_REPLAY, "s", turn);
     fx_settle();
 }
 
@@ -210,8 +210,8 @@ static void on_a_path_of_its_own(void **state) {
     enum { DEEP = 200 };
     for (int i = 0; i < DEEP; i++) fx_turn(1, "s", "deeper");
     int64_t deepest = fx_session("s")->head;
-    struct sessions_request r = fx_request(1, "back");
-    sessions_rewind(fx.ss, &r, "s", 0, false);
+    struct request r = fx_request(1, "back");
+    ask_rewind(fx.ss, &r, "s", 0, false);
     fx_settle();
     for (int i = 0; i < DEEP; i++) fx_turn(1, "s", "elsewhere");
     assert_true(fx_session("s")->turns[deepest]->slim);
@@ -228,13 +228,13 @@ static void on_a_path_of_its_own(void **state) {
 
 static void it_can_be_cancelled(void **state) {
     int64_t seq = event_log_seq(&fx_session("s")->events);
-    struct sessions_request mine = fx_request(2, "stop"), other = fx_request(3, "stop");
+    struct request mine = fx_request(2, "stop"), other = fx_request(3, "stop");
     ask_replay(2, 0);
     fx_step();
-    sessions_cancel_replay(fx.ss, &other, "s"); // nobody else's
+    ask_cancel_replay(fx.ss, &other, "s"); // nobody else's
     fx_settle();
     assert_string_equal(got.code, "");
-    sessions_cancel_replay(fx.ss, &mine, "s");
+    ask_cancel_replay(fx.ss, &mine, "s");
     fx_settle();
     assert_string_equal(got.code, "cancelled"); // and then the canceller's own answer
     ask_replay(2, 0);                           // the next one may begin at once
@@ -242,10 +242,10 @@ static void it_can_be_cancelled(void **state) {
     assert_int_equal(got.n_replayed, 1);
     expect_nothing_left(seq);
     // While its record is read.
-    struct sessions_request r = fx_request(2, "again");
+    struct request r = fx_request(2, "again");
     got.code[0] = '\0';
-    sessions_replay(fx.ss, &r, "s", 1);
-    sessions_cancel_replay(fx.ss, &mine, "s");
+    ask_for(fx.ss, &r, REQUEST_REPLAY, "s", 1);
+    ask_cancel_replay(fx.ss, &mine, "s");
     fx_settle();
     assert_string_equal(got.code, "cancelled"); // and then the canceller's own answer
     finish();
@@ -272,8 +272,8 @@ static void a_client_that_leaves_ends_its_own(void **state) {
     assert_int_equal(got.n_replayed, 0);
     expect_nothing_left(seq);
     // Before the record has been read.
-    struct sessions_request r = fx_request(3, "r");
-    sessions_replay(fx.ss, &r, "s", 1);
+    struct request r = fx_request(3, "r");
+    ask_for(fx.ss, &r, REQUEST_REPLAY, "s", 1);
     sessions_client_gone(fx.ss, 3);
     fx_settle();
     finish();
@@ -290,9 +290,9 @@ static void deleted_and_shut_down_meanwhile(void **state) {
     expect_error("shutting_down");
     fx.ss->draining = false;
     ask_replay(2, 0);
-    struct sessions_request r = fx_request(3, "close");
+    struct request r = fx_request(3, "close");
     got.code[0] = '\0';
-    sessions_close_session(fx.ss, &r, "s", true);
+    ask_close(fx.ss, &r, "s", true);
     fx_settle();
     assert_string_equal(got.code, "session_not_found");
     finish();
@@ -331,14 +331,14 @@ static void what_the_engine_refuses(void **state) {
 }
 
 static void nobody_elses(void **state) {
-    struct sessions_request r = {.client = 4, .owner = "mallory"};
-    sessions_turn_get(fx.ss, &r, "s", 0);
+    struct request r = {.client = 4, .owner = "mallory"};
+    ask_for(fx.ss, &r, REQUEST_TURN, "s", 0);
     fx_settle();
     expect_error("session_not_found");
-    sessions_events(fx.ss, &r, "s", -1, 0);
+    ask_for_events(fx.ss, &r, "s", -1, 0);
     fx_settle();
     expect_error("session_not_found");
-    sessions_replay(fx.ss, &r, "s", 0);
+    ask_for(fx.ss, &r, REQUEST_REPLAY, "s", 0);
     fx_settle();
     expect_error("session_not_found");
     assert_int_equal(got.n, 3);

@@ -209,9 +209,9 @@ static void no_number_means_two_things(void **state) {
     doctor_report_release(&r);
     fx_open();
     fx.by_hand = true;
-    struct sessions_request q = fx_request(1, "attach");
+    struct request q = fx_request(1, "attach");
     for (int64_t after = 1; after <= last; after++) {
-        sessions_attach(fx.ss, &q, "s", after);
+        ask_attach(fx.ss, &q, "s", after);
         fx_settle();
         bool told_so = fx_last_answer()->reset || after == last || after == 1;
         assert_true(told_so);

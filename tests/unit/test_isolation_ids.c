@@ -12,16 +12,16 @@
 static const char *const owners[2] = {"alice", "mallory"};
 static const char *const ids[4] = {"a", "b", "c", "d"};
 
-static struct sessions_request as(int owner, const char *request_id) {
-    struct sessions_request r = fx_request((uint64_t)owner + 1, request_id);
+static struct request as(int owner, const char *request_id) {
+    struct request r = fx_request((uint64_t)owner + 1, request_id);
     r.owner = owners[owner];
     return r;
 }
 
 static void start_as(int owner, const char *id, const char *text) {
-    struct sessions_request r = as(owner, "start");
+    struct request r = as(owner, "start");
     struct turn_input in = {.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
-    sessions_start_turn(fx.ss, &r, id, &in, NULL, false);
+    ask_start(fx.ss, &r, id, TURN_HEAD, &in, NULL, false);
 }
 
 static void expect_not_found(const char *request_id) {
@@ -31,10 +31,10 @@ static void expect_not_found(const char *request_id) {
 }
 
 static void expect_nothing(int owner, const char *id) {
-    struct sessions_request r = as(owner, "attach");
-    sessions_attach(fx.ss, &r, id, 0);
+    struct request r = as(owner, "attach");
+    ask_attach(fx.ss, &r, id, 0);
     r = as(owner, "look");
-    sessions_get(fx.ss, &r, id, true, 0, -1);
+    ask_get(fx.ss, &r, id, true, 0, -1);
     fx_settle();
     expect_not_found("attach");
     expect_not_found("look");
@@ -66,9 +66,9 @@ static void one_round(int round) {
     char text[64];
     fx.n_answers = 0;
     struct follower *f = new_follower((uint64_t)owner + 1, id);
-    struct sessions_request r = as(owner, "open");
-    struct session_open o = {.id = id, .sink_len = -1};
-    sessions_open_session(fx.ss, &r, &o);
+    struct request r = as(owner, "open");
+    struct ask_open o = {.id = id, .sink_len = -1};
+    ask_open(fx.ss, &r, &o);
     fx_settle();
     assert_int_equal(f->last, 1);
     snprintf(text, sizeof text, "%s's round %d", owners[owner], round);
@@ -78,13 +78,13 @@ static void one_round(int round) {
     fx_run();
     check_turn(f, text);
     r = as(owner, "get");
-    sessions_get(fx.ss, &r, id, false, 0, -1);
+    ask_get(fx.ss, &r, id, false, 0, -1);
     fx_settle();
     const struct seen_answer *a = fx_answer_to("get");
     assert_int_equal(a->n_turns, 1);
     assert_string_equal(a->turns[0].input, text);
     r = as(owner, "close");
-    sessions_close_session(fx.ss, &r, id, true);
+    ask_close(fx.ss, &r, id, true);
     fx_settle();
     assert_true(f->closed && f->deleted);
     expect_nothing(owner, id);

@@ -13,10 +13,10 @@ static int teardown(void **state) {
 }
 
 static void open_with(uint64_t client, const char *id, int64_t cancel_after_ms) {
-    struct sessions_request r = fx_request(client, "open");
-    struct session_open o = {.id = id, .sink_len = -1, .cancel_after_ms = cancel_after_ms};
+    struct request r = fx_request(client, "open");
+    struct ask_open o = {.id = id, .sink_len = -1, .cancel_after_ms = cancel_after_ms};
     fx_follower(client, id);
-    sessions_open_session(fx.ss, &r, &o);
+    ask_open(fx.ss, &r, &o);
     fx_settle();
 }
 
@@ -88,8 +88,8 @@ static void who_comes_back_in_time_keeps_it(void **state) {
 static void who_detaches_is_not_lost(void **state) {
     open_with(1, "s", 500);
     talk();
-    struct sessions_request r = fx_request(1, "detach");
-    sessions_detach(fx.ss, &r, "s");
+    struct request r = fx_request(1, "detach");
+    ask_for(fx.ss, &r, REQUEST_DETACH, "s", TURN_HEAD);
     fx_advance(10000000);
     assert_string_equal(finish(0), "");
     fx_attach(1, "s", 0);
@@ -127,7 +127,7 @@ static void a_turn_whose_caller_left_before_it_began(void **state) {
 
 // A turn's author counts as long as its connection lasts, attached or not; whoever else leaves.
 static void an_author_need_not_attach(void **state) {
-    struct sessions_request r = fx_request(2, "detach");
+    struct request r = fx_request(2, "detach");
     open_with(1, "s", 500);
     fx_turn(1, "s", "one");
     sessions_client_gone(fx.ss, 1);
@@ -159,15 +159,15 @@ static void an_author_need_not_attach(void **state) {
     assert_int_equal(fx_session("s")->author, CLIENT_GONE);
     fx_start(2, "s", "four");
     fx_step();
-    sessions_detach(fx.ss, &r, "s");
+    ask_for(fx.ss, &r, REQUEST_DETACH, "s", TURN_HEAD);
     fx_settle();
     sessions_client_gone(fx.ss, 2);
     fx_advance(10000000);
     fx_run();
     assert_string_equal(finish(3), "eos");
     fx_start(2, "s", "five"); // deleted under it
-    struct sessions_request d = fx_request(4, "delete");
-    sessions_close_session(fx.ss, &d, "s", true);
+    struct request d = fx_request(4, "delete");
+    ask_close(fx.ss, &d, "s", true);
     fx_run();
     assert_null(fx_session("s"));
     sessions_client_gone(fx.ss, 2);
@@ -175,15 +175,15 @@ static void an_author_need_not_attach(void **state) {
 }
 
 static void it_is_a_setting_of_the_session(void **state) {
-    struct sessions_request r = fx_request(1, "set");
+    struct request r = fx_request(1, "set");
     open_with(1, "s", 0);
-    sessions_update(fx.ss, &r, "s", NULL, NULL, 700);
+    ask_update(fx.ss, &r, "s", NULL, NULL, 700);
     fx_settle();
     assert_int_equal(fx_session("s")->rec.cancel_after_ms, 700);
-    sessions_update(fx.ss, &r, "s", "Title", NULL, -1);
+    ask_update(fx.ss, &r, "s", "Title", NULL, -1);
     fx_settle();
     assert_int_equal(fx_session("s")->rec.cancel_after_ms, 700);
-    sessions_update(fx.ss, &r, "s", NULL, NULL, SESSION_CANCEL_AFTER_MAX_MS + 1);
+    ask_update(fx.ss, &r, "s", NULL, NULL, SESSION_CANCEL_AFTER_MAX_MS + 1);
     fx_settle();
     fx_expect_error("invalid");
     // Through the database and back.
@@ -194,7 +194,7 @@ static void it_is_a_setting_of_the_session(void **state) {
     assert_null(fx_session("s"));
     fx_attach(2, "s", 0);
     assert_int_equal(fx_session("s")->rec.cancel_after_ms, 700);
-    sessions_update(fx.ss, &r, "s", NULL, NULL, 0);
+    ask_update(fx.ss, &r, "s", NULL, NULL, 0);
     fx_settle();
     assert_int_equal(fx_session("s")->rec.cancel_after_ms, 0);
 }

@@ -18,7 +18,7 @@ static const char *code;
 static int decode(const char *text) {
     message_release(&m);
     memset(&err, 0, sizeof(err));
-    return message_decode(&m, text, strlen(text), &json_limits_message, &code, &err);
+    return message_decode(&m, text, strlen(text), &json_limits_message, 1000, &code, &err);
 }
 
 static void refused(const char *text, const char *expected_code, const char *named) {
@@ -31,12 +31,14 @@ static void refused(const char *text, const char *expected_code, const char *nam
 static void files_in_and_out(void **state) {
     struct buf out;
     assert_int_equal(decode("{\"type\":\"session.export\",\"session\":\"a\"}"), 0);
-    assert_int_equal(m.type, MESSAGE_SESSION_EXPORT);
+    assert_int_equal(m.type, MESSAGE_REQUEST);
+    assert_int_equal(m.request.kind, REQUEST_EXPORT);
     refused("{\"type\":\"session.export\"}", "bad_message", "session");
     assert_int_equal(decode("{\"type\":\"session.import\",\"archive\":\"{\\\"a\\\": 1e5 }\\n\"}"),
                      0);
-    assert_int_equal(m.type, MESSAGE_SESSION_IMPORT);
-    assert_string_equal(m.archive, "{\"a\": 1e5 }\n");
+    assert_int_equal(m.request.kind, REQUEST_IMPORT);
+    assert_string_equal(m.request.archive, "{\"a\": 1e5 }\n");
+    assert_int_equal(m.request.archive_len, 12);
     refused("{\"type\":\"session.import\"}", "bad_message", "archive");
     refused("{\"type\":\"session.import\",\"archive\":{}}", "bad_message", "archive");
     buf_init(&out, 1 << 16);
@@ -58,42 +60,42 @@ static void every_type_with_its_keys(void **state) {
     assert_int_equal(decode("{\"type\":\"hello\"}"), 0);
     assert_null(m.token);
     assert_int_equal(decode("{\"type\":\"session.open\"}"), 0);
-    assert_null(m.open.id);
-    assert_int_equal(m.open.memory_len, 0);
-    assert_int_equal(m.open.sink_len, -1);
+    assert_null(m.request.session);
+    assert_int_equal(m.request.memory_len, 0);
+    assert_int_equal(m.request.sink_len, -1);
     assert_int_equal(
         decode("{\"type\":\"session.open\",\"session\":\"a-B_9\",\"session_len\":100,\"memory_"
                "len\":50,"
                "\"sink_len\":0,\"system\":\"s\",\"title\":\"t\",\"model\":\"m\",\"sampling\":{}}"),
         0);
-    assert_string_equal(m.open.id, "a-B_9");
-    assert_int_equal(m.open.session_len, 100);
-    assert_int_equal(m.open.sink_len, 0);
-    assert_string_equal(m.open.sampling, "{}");
+    assert_string_equal(m.request.session, "a-B_9");
+    assert_int_equal(m.request.session_len, 100);
+    assert_int_equal(m.request.sink_len, 0);
+    assert_int_equal(m.request.sampling->set, 0);
     assert_int_equal(decode("{\"type\":\"session.attach\",\"session\":\"a\"}"), 0);
-    assert_int_equal(m.after, -1);
+    assert_int_equal(m.request.after, -1);
     assert_int_equal(decode("{\"type\":\"session.attach\",\"session\":\"a\",\"after\":0}"), 0);
-    assert_int_equal(m.after, 0);
+    assert_int_equal(m.request.after, 0);
     assert_int_equal(decode("{\"type\":\"session.get\",\"session\":\"a\",\"attach\":true}"), 0);
-    assert_true(m.attach && m.last == 100 && m.before == -1);
+    assert_true(m.request.attach && m.request.last == 0 && m.request.before == -1);
     assert_int_equal(decode("{\"type\":\"session.get\",\"session\":\"a\",\"before\":0}"), 0);
-    assert_true(!m.attach && m.before == 0);
+    assert_true(!m.request.attach && m.request.before == 0);
     assert_int_equal(
         decode("{\"type\":\"session.list\",\"query\":\"q\",\"limit\":200,\"cursor\":\"c\"}"), 0);
-    assert_int_equal(m.limit, 200);
+    assert_int_equal(m.request.limit, 200);
     assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"title\":\"\"}"), 0);
-    assert_string_equal(m.title, "");
-    assert_null(m.sampling);
+    assert_string_equal(m.request.title, "");
+    assert_null(m.request.sampling);
     assert_int_equal(decode("{\"type\":\"session.close\",\"session\":\"a\",\"delete\":true}"), 0);
-    assert_true(m.delete_it);
+    assert_true(m.request.delete_it);
     assert_int_equal(decode("{\"type\":\"session.open\",\"on_disconnect\":\"finish\"}"), 0);
-    assert_int_equal(m.open.cancel_after_ms, 0);
+    assert_int_equal(m.request.cancel_after_ms, 0);
     assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"on_disconnect\":"
                             "{\"cancel_after_ms\":250}}"),
                      0);
-    assert_int_equal(m.cancel_after_ms, 250);
+    assert_int_equal(m.request.cancel_after_ms, 250);
     assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\"}"), 0);
-    assert_int_equal(m.cancel_after_ms, -1);
+    assert_int_equal(m.request.cancel_after_ms, -1);
     refused("{\"type\":\"session.open\",\"on_disconnect\":\"die\"}", "invalid", "on_disconnect");
     refused("{\"type\":\"session.open\",\"on_disconnect\":5}", "bad_message", "on_disconnect");
     refused("{\"type\":\"session.open\",\"on_disconnect\":{}}", "bad_message", "on_disconnect");
@@ -101,16 +103,16 @@ static void every_type_with_its_keys(void **state) {
             "cancel_after_ms");
     assert_int_equal(decode("{\"type\":\"turn.cancel\",\"session\":\"a\"}"), 0);
     assert_int_equal(decode("{\"type\":\"turn.get\",\"session\":\"a\",\"turn\":4}"), 0);
-    assert_int_equal(m.turn, 4);
+    assert_int_equal(m.request.turn, 4);
     assert_int_equal(decode("{\"type\":\"turn.replay\",\"session\":\"a\",\"turn\":0}"), 0);
     refused("{\"type\":\"turn.replay\",\"session\":\"a\"}", "bad_message", "turn");
     refused("{\"type\":\"turn.get\",\"turn\":0}", "bad_message", "session");
     assert_int_equal(decode("{\"type\":\"session.events\",\"session\":\"a\",\"before\":9}"), 0);
-    assert_int_equal(m.before, 9);
+    assert_int_equal(m.request.before, 9);
     refused("{\"type\":\"session.events\",\"session\":\"a\",\"last\":1001}", "invalid", "last");
-    assert_int_equal(m.turn, -1);
+    assert_int_equal(m.request.turn, TURN_HEAD);
     assert_int_equal(decode("{\"type\":\"sessions.watch\",\"request_id\":\"r\"}"), 0);
-    assert_string_equal(m.request_id, "r");
+    assert_string_equal(m.request.request_id, "r");
     message_release(&m);
 }
 
@@ -118,17 +120,17 @@ static void the_three_inputs(void **state) {
     assert_int_equal(decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"content\":"
                             "\"hi\"},\"queue\":true}"),
                      0);
-    assert_int_equal(m.input.kind, INPUT_CONTENT);
-    assert_int_equal(m.input.text_len, 2);
-    assert_true(m.queue);
+    assert_int_equal(m.request.input.kind, INPUT_CONTENT);
+    assert_int_equal(m.request.input.text_len, 2);
+    assert_true(m.request.queue);
     assert_int_equal(
         decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"text\":\"\"}}"), 0);
-    assert_int_equal(m.input.kind, INPUT_TEXT);
+    assert_int_equal(m.request.input.kind, INPUT_TEXT);
     assert_int_equal(
         decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[0,7,2147483647]}}"),
         0);
-    assert_int_equal(m.input.n_ids, 3);
-    assert_int_equal(m.input.ids[2], INT32_MAX);
+    assert_int_equal(m.request.input.n_ids, 3);
+    assert_int_equal(m.request.input.ids[2], INT32_MAX);
     refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[2147483648]}}",
             "invalid", "ids");
     refused("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"ids\":[1.5]}}", "invalid",
@@ -154,23 +156,34 @@ static void wrong_messages_are_named(void **state) {
     refused("{\"type\":\"session.open\",\"session_len\":4294967297}", "invalid", "session_len");
     // The request_id is known even where the rest is wrong.
     refused("{\"request_id\":\"r\",\"type\":1}", "bad_message", "type");
-    assert_string_equal(m.request_id, "r");
+    assert_string_equal(m.request.request_id, "r");
     message_release(&m);
 }
 
-// Not the nested one, not one in a string; as it was written.
-static void sampling_is_passed_on_as_text(void **state) {
+// Once: what comes out is the parameters, and which of them were given.
+static void sampling_is_read_by_the_decoder(void **state) {
+    struct buf out;
+    buf_init(&out, 4096);
     assert_int_equal(
-        decode(
-            "{ \"x\" : {\"sampling\":{\"seed\":1}} , "
-            "\"y\":\"\\\\\",\"z\":\"\\\"sampling\\\":{}\",\"n\":-1.5e3,"
-            "\"sampling\" : {\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}} ,"
-            "\"type\":\"session.open\"}"),
+        decode("{ \"x\" : {\"sampling\":{\"top_k\":1}} , \"y\":\"\\\"sampling\\\":{}\","
+               "\"s\\u0061mpling\" : {\"seed\":\"18446744073709551615\",\"stop\":[\"}\"],"
+               "\"logit_bias\":{\"1\":0.50},\"unknown\":1,\"top_k\":null} ,"
+               "\"type\":\"session.open\"}"),
         0);
-    assert_string_equal(m.sampling,
-                        "{\"seed\":18446744073709551615,\"stop\":[\"}\"],\"l\":{\"1\":0.50}}");
-    refused("{\"type\":\"session.open\",\"s\\u0061mpling\":{}}", "bad_message", "sampling");
+    const struct turn_sampling *given = m.request.sampling;
+    assert_true(given->params.seed == UINT64_MAX && given->params.has_seed);
+    assert_int_equal(sampling_json_write(&out, given, given->set), 0);
+    assert_string_equal(buf_z(&out), "{\"seed\":\"18446744073709551615\",\"stop\":[\"}\"],"
+                                     "\"logit_bias\":{\"1\":0.5}}");
+    refused("{\"type\":\"session.open\",\"sampling\":[]}", "bad_message", "sampling");
+    refused("{\"type\":\"session.open\",\"sampling\":{\"top_k\":-1}}", "invalid", "top_k");
+    refused("{\"type\":\"session.open\",\"sampling\":{\"top_k\":\"x\"}}", "invalid", "top_k");
+    refused("{\"type\":\"session.update\",\"session\":\"s\",\"sampling\":{\"temperature\":-2}}",
+            "invalid", "temperature");
+    refused("{\"type\":\"session.open\",\"sampling\":{\"logit_bias\":{\"1000\":1}}}", "invalid",
+            "1000"); // the model's number of tokens
     message_release(&m);
+    buf_release(&out);
 }
 
 static char *written(struct buf *b) {
@@ -270,10 +283,10 @@ static int64_t decode_turn(const char *text, int64_t after) {
     struct message got;
     struct err why = {0};
     const char *says;
-    if (message_decode(&got, text, strlen(text), &json_limits_message, &says, &why) < 0)
+    if (message_decode(&got, text, strlen(text), &json_limits_message, 1000, &says, &why) < 0)
         fail_msg("%s: %s", text, why.text);
-    int64_t turn = got.type == MESSAGE_TURN_START ? got.after : got.turn;
-    if (after != TURN_HEAD) assert_int_equal(got.input.kind, INPUT_CONTINUE);
+    int64_t turn = got.request.turn;
+    if (after != TURN_HEAD) assert_int_equal(got.request.input.kind, INPUT_CONTINUE);
     message_release(&got);
     return turn;
 }
@@ -310,8 +323,8 @@ static void where_a_message_branches(void **state) {
         struct message got;
         struct err why = {0};
         const char *says;
-        int rc = message_decode(&got, bad[i].text, strlen(bad[i].text), &json_limits_message, &says,
-                                &why);
+        int rc = message_decode(&got, bad[i].text, strlen(bad[i].text), &json_limits_message, 1000,
+                                &says, &why);
         if (rc >= 0 || strcmp(says, bad[i].code)) fail_msg("%s: %d %s", bad[i].text, rc, says);
         message_release(&got);
     }
@@ -456,7 +469,7 @@ int main(void) {
         cmocka_unit_test(files_in_and_out),
         cmocka_unit_test(the_three_inputs),
         cmocka_unit_test(wrong_messages_are_named),
-        cmocka_unit_test(sampling_is_passed_on_as_text),
+        cmocka_unit_test(sampling_is_read_by_the_decoder),
         cmocka_unit_test(errors_and_small_messages),
         cmocka_unit_test(a_dropped_message_is_glanced_at),
         cmocka_unit_test(a_turn_that_waits),

@@ -73,12 +73,12 @@ static void what_jumps_over_an_event_does_not_lose_its_answer(void **state) {
     for (int how = 0; how < 3; how++) {
         fx_setup_memory();
         fx.by_hand = true;
-        struct session_open o = {.id = "s", .sink_len = -1};
-        struct sessions_request r = fx_request(1, "q1"), behind = fx_request(1, "q2");
-        sessions_open_session(fx.ss, &r, &o);
-        if (how == 0) sessions_detach(fx.ss, &behind, "s");
-        if (how == 1) sessions_attach(fx.ss, &behind, "s", -1);
-        if (how == 2) sessions_get(fx.ss, &behind, "s", true, 0, -1);
+        struct ask_open o = {.id = "s", .sink_len = -1};
+        struct request r = fx_request(1, "q1"), behind = fx_request(1, "q2");
+        ask_open(fx.ss, &r, &o);
+        if (how == 0) ask_for(fx.ss, &behind, REQUEST_DETACH, "s", TURN_HEAD);
+        if (how == 1) ask_attach(fx.ss, &behind, "s", -1);
+        if (how == 2) ask_get(fx.ss, &behind, "s", true, 0, -1);
         fx_settle();
         assert_int_equal(fx.answered[1], 1);
         assert_int_equal(fx_answer_to("q1")->kind, ANSWER_OPENED);
@@ -86,12 +86,12 @@ static void what_jumps_over_an_event_does_not_lose_its_answer(void **state) {
         // The same with an update, which is committed and told, and not taken.
         fx_attach(1, "s", -1);
         r = fx_request(1, "q3"), behind = fx_request(1, "q4");
-        sessions_update(fx.ss, &r, "s", "title", NULL, -1);
+        ask_update(fx.ss, &r, "s", "title", NULL, -1);
         fx_settle();
         assert_int_equal(fx.answered[3], 0);
-        if (how == 0) sessions_detach(fx.ss, &behind, "s");
-        if (how == 1) sessions_attach(fx.ss, &behind, "s", -1);
-        if (how == 2) sessions_get(fx.ss, &behind, "s", true, 0, -1);
+        if (how == 0) ask_for(fx.ss, &behind, REQUEST_DETACH, "s", TURN_HEAD);
+        if (how == 1) ask_attach(fx.ss, &behind, "s", -1);
+        if (how == 2) ask_get(fx.ss, &behind, "s", true, 0, -1);
         fx_settle();
         assert_int_equal(fx.answered[3], 1);
         assert_int_equal(fx_answer_to("q3")->kind, ANSWER_UPDATED);
@@ -113,8 +113,8 @@ static void every_close_is_answered(void **state) {
             const char *request_id;
         } closes[] = {{1, "q1"}, {1, "q2"}, {2, "q3"}, {3, "q4"}};
         for (int i = 0; i < 4; i++) {
-            struct sessions_request r = fx_request(closes[i].client, closes[i].request_id);
-            sessions_close_session(fx.ss, &r, "s", delete_it && i > 0);
+            struct request r = fx_request(closes[i].client, closes[i].request_id);
+            ask_close(fx.ss, &r, "s", delete_it && i > 0);
         }
         fx_run();
         for (int i = 1; i <= 4; i++) assert_int_equal(fx.answered[i], 1);
@@ -127,17 +127,17 @@ static void what_comes_while_a_session_is_deleted_waits(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
     fx_turn(1, "s", "old words");
-    struct sessions_request r = fx_request(2, "delete");
-    sessions_close_session(fx.ss, &r, "s", true); // on its way
+    struct request r = fx_request(2, "delete");
+    ask_close(fx.ss, &r, "s", true); // on its way
     fx_start_with(3, "s", "too late", NULL, true, "start");
     r = fx_request(3, "get");
-    sessions_get(fx.ss, &r, "s", false, 0, -1);
+    ask_get(fx.ss, &r, "s", false, 0, -1);
     r = fx_request(4, "open");
-    struct session_open o = {.id = "s", .sink_len = -1};
+    struct ask_open o = {.id = "s", .sink_len = -1};
     fx_follower(4, "s");
-    sessions_open_session(fx.ss, &r, &o);
+    ask_open(fx.ss, &r, &o);
     r = fx_request(5, "get2");
-    sessions_get(fx.ss, &r, "s", false, 0, -1);
+    ask_get(fx.ss, &r, "s", false, 0, -1);
     fx_settle();
     assert_int_equal(fx_answer_to("delete")->kind, ANSWER_CLOSED);
     assert_string_equal(fx_answer_to("start")->code, "session_not_found");

@@ -115,8 +115,8 @@ static void what_is_refused_between_facts_leaves_no_gap(void **state) {
     fx_settle();
     for (int i = 0; i < 5; i++) fx_step();
     fx_disk_full(true);
-    struct sessions_request r = fx_request(1, "u");
-    sessions_update(fx.ss, &r, "s", "Other", NULL, -1); // takes a number; the save is on its way
+    struct request r = fx_request(1, "u");
+    ask_update(fx.ss, &r, "s", "Other", NULL, -1); // takes a number; the save is on its way
     fake_step();
     fx_start_with(1, "s", "queued", NULL, true, "q");
     for (int i = 0; i < 40; i++) fx_step();
@@ -242,9 +242,9 @@ static void check_after_crash(const struct ack *acks, int n) {
             assert_string_equal(f->turns[t].text, a->turns[t].text);
         if (seen > 0 && seen < a->seq) { // whoever was there goes on, or is told to start over
             fx_forget_clients();
-            struct sessions_request r = fx_request(3, "again");
+            struct request r = fx_request(3, "again");
             fx_follower(3, id)->last = seen;
-            sessions_attach(fx.ss, &r, id, seen);
+            ask_attach(fx.ss, &r, id, seen);
             fx_settle();
             if (!fx_answer_to("again")->reset) assert_int_equal(fx_follower(3, id)->last, a->seq);
         }

@@ -11,9 +11,9 @@ static void say(const char *id, int from, int to) {
 }
 
 static const struct seen_answer *page(const char *id, int64_t last, int64_t before) {
-    struct sessions_request r = fx_request(2, "page");
+    struct request r = fx_request(2, "page");
     fx.n_answers = 0;
-    sessions_get(fx.ss, &r, id, false, last, before);
+    ask_get(fx.ss, &r, id, false, last, before);
     fx_settle();
     return fx_last_answer();
 }
@@ -93,10 +93,10 @@ static void who_attaches_with_an_old_number_gets_all_of_it(void **state) {
     fx.by_hand = true;
     fx_attach(2, "s", 0);
     fx_attach(3, "s", fx_session("s")->turns[390]->rec.seq_last);
-    struct sessions_request r = fx_request(2, "again"); // while the first one reads
-    sessions_attach(fx.ss, &r, "s", 1);
+    struct request r = fx_request(2, "again"); // while the first one reads
+    ask_attach(fx.ss, &r, "s", 1);
     r = fx_request(2, "behind");
-    sessions_get(fx.ss, &r, "s", false, 3, 200);
+    ask_get(fx.ss, &r, "s", false, 3, 200);
     fx_start(1, "s", "meanwhile");
     fx_run();
     check_page(fx_answer_to("behind"), 197, 3, true);
@@ -133,8 +133,8 @@ static void what_comes_from_the_disk_is_what_was_said(void **state) {
     }
     free(now);
     // A deletion asked for while older turns are being read.
-    struct sessions_request r = fx_request(2, "page");
-    sessions_get(fx.ss, &r, "s", false, 5, 10);
+    struct request r = fx_request(2, "page");
+    ask_get(fx.ss, &r, "s", false, 5, 10);
     fx_close(3, "s", true);
     fx_settle();
     check_page(fx_answer_to("page"), 5, 5, true);

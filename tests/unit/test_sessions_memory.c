@@ -7,7 +7,7 @@
 static int n_requests;
 static int64_t fault; // the one under test, for messages
 
-static struct sessions_request ask(uint64_t client) {
+static struct request ask(uint64_t client) {
     char id[16];
     snprintf(id, sizeof id, "q%d", n_requests++);
     return fx_request(client, id);
@@ -15,24 +15,24 @@ static struct sessions_request ask(uint64_t client) {
 
 // One of every kind of request, on a session of this process and on one that must be read first.
 static void a_bit_of_everything(void) {
-    struct session_open o = {.id = "new", .sink_len = -1, .system = "Be brief.", .title = "T"};
+    struct ask_open o = {.id = "new", .sink_len = -1, .system = "Be brief.", .title = "T"};
     struct turn_input hello = {.kind = INPUT_CONTENT, .text = "hello", .text_len = 5};
     int32_t ids[] = {5, 6, 7};
     struct turn_input raw = {.kind = INPUT_IDS, .ids = ids, .n_ids = 3};
-    struct sessions_request r = ask(1);
-    sessions_open_session(fx.ss, &r, &o);
+    struct request r = ask(1);
+    ask_open(fx.ss, &r, &o);
     fx_settle();
-    sessions_attach(fx.ss, (r = ask(1), &r), "old", -1);
-    sessions_get(fx.ss, (r = ask(2), &r), "old", true, 0, -1);
+    ask_attach(fx.ss, (r = ask(1), &r), "old", -1);
+    ask_get(fx.ss, (r = ask(2), &r), "old", true, 0, -1);
     fx_settle();
-    sessions_update(fx.ss, (r = ask(1), &r), "old", "Renamed", "{\"top_k\":3}", -1);
-    sessions_start_turn(fx.ss, (r = ask(1), &r), "old", &hello, "{\"logprobs\":true}", false);
-    sessions_start_turn(fx.ss, (r = ask(2), &r), "old", &raw, NULL, true);
-    sessions_list(fx.ss, (r = ask(1), &r), "hel", NULL, 10, NULL);
+    ask_update(fx.ss, (r = ask(1), &r), "old", "Renamed", "{\"top_k\":3}", -1);
+    ask_start(fx.ss, (r = ask(1), &r), "old", TURN_HEAD, &hello, "{\"logprobs\":true}", false);
+    ask_start(fx.ss, (r = ask(2), &r), "old", TURN_HEAD, &raw, NULL, true);
+    ask_list(fx.ss, (r = ask(1), &r), "hel", NULL, 10, NULL);
     fx_run();
-    sessions_cancel_turn(fx.ss, (r = ask(2), &r), "old", -1);
-    sessions_detach(fx.ss, (r = ask(2), &r), "old");
-    sessions_close_session(fx.ss, (r = ask(1), &r), "new", true);
+    ask_for(fx.ss, (r = ask(2), &r), REQUEST_CANCEL, "old", -1);
+    ask_for(fx.ss, (r = ask(2), &r), REQUEST_DETACH, "old", TURN_HEAD);
+    ask_close(fx.ss, (r = ask(1), &r), "new", true);
     fx_run();
 }
 
@@ -114,10 +114,10 @@ static void reading_older_turns_without_memory(void **state) {
             snprintf(id, sizeof id, "q%d", n_asked);
             fx.n_answers = 0;
             fx.answered[n_asked] = 0;
-            struct sessions_request r = fx_request(1, id), after = fx_request(2, "after");
+            struct request r = fx_request(1, id), after = fx_request(2, "after");
             faults_arm(n, 1, others);
-            sessions_get(fx.ss, &r, "s", false, 10, 15);
-            sessions_get(fx.ss, &after, "s", false, 3, -1); // waits, or is refused as well
+            ask_get(fx.ss, &r, "s", false, 10, 15);
+            ask_get(fx.ss, &after, "s", false, 3, -1); // waits, or is refused as well
             fx_settle();
             reached = faults_disarm() > 0;
             assert_int_equal(fx.answered[n_asked++], 1);

@@ -26,7 +26,7 @@ static int pick(int n) {
     return (int)(random() % n);
 }
 
-static struct sessions_request ask(uint64_t client) {
+static struct request ask(uint64_t client) {
     char id[16];
     int n = m.n_requests++ % FX_REQUESTS;
     fx.answered[n] = 0;
@@ -85,8 +85,8 @@ static void open_one(int s) {
     uint64_t client = (uint64_t)(1 + pick(READERS));
     char id[16];
     snprintf(id, sizeof id, "g%d", m.generation++);
-    struct sessions_request r = ask(client);
-    struct session_open o = {
+    struct request r = ask(client);
+    struct ask_open o = {
         .id = id, .sink_len = -1, .session_len = 900, .system = pick(2) ? "Be brief" : NULL};
     for (uint64_t c = 1; c < CLIENTS; c++) { // room for what it is going to know
         struct follower *f = &fx.followers[c][s];
@@ -94,7 +94,7 @@ static void open_one(int s) {
         strcpy(f->id, id);
     }
     fx_follower(client, id)->attached = true;
-    sessions_open_session(fx.ss, &r, &o);
+    ask_open(fx.ss, &r, &o);
     fx_settle();
     if (!fx_session(id)) return; // the disk was full
     strcpy(m.id[s], id);
@@ -107,8 +107,8 @@ static void attach_one(uint64_t client, const char *id) {
     excuse(client);                   // an answer by an event that it now skips or reads again
     if (!fx_session(id)) fx_settle(); // a careful client has one question of this kind at a time
     if (pick(3) == 0) {
-        struct sessions_request r = ask(client);
-        sessions_get(fx.ss, &r, id, true, SEEN_TURNS, -1);
+        struct request r = ask(client);
+        ask_get(fx.ss, &r, id, true, SEEN_TURNS, -1);
         fx_settle();
         return;
     }
@@ -118,16 +118,16 @@ static void attach_one(uint64_t client, const char *id) {
         f->last = 0;
     }
     f->attached = true;
-    struct sessions_request r = ask(client);
-    sessions_attach(fx.ss, &r, id, f->last);
+    struct request r = ask(client);
+    ask_attach(fx.ss, &r, id, f->last);
     fx_settle();
 }
 
 static void leave(uint64_t client, const char *id) {
     excuse(client);
     struct follower *f = fx_follower(client, id);
-    struct sessions_request r = ask(client);
-    sessions_detach(fx.ss, &r, id);
+    struct request r = ask(client);
+    ask_for(fx.ss, &r, REQUEST_DETACH, id, TURN_HEAD);
     f->attached = f->ready = false;
     f->s = NULL;
 }
@@ -147,24 +147,24 @@ static void start_one(uint64_t client, int s) {
                                             "{\"top_logprobs\":2,\"max_tokens\":9}"};
     struct session *open = fx_session(m.id[s]);
     if (open && open->n_turns >= SEEN_TURNS - 6) return;
-    struct sessions_request r = ask(client);
+    struct request r = ask(client);
     const char *text = pick(2) ? "hello" : "what was that?";
     struct turn_input in = {
         .kind = pick(2) ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
-    sessions_start_turn(fx.ss, &r, m.id[s], &in, samplings[pick(4)], pick(3) == 0);
+    ask_start(fx.ss, &r, m.id[s], TURN_HEAD, &in, samplings[pick(4)], pick(3) == 0);
     if (pick(10)) return;
-    struct sessions_request again = r; // said twice, by somebody else
+    struct request again = r; // said twice, by somebody else
     again.client = (uint64_t)(1 + pick(READERS));
     fx.answered[atoi(r.request_id + 1)] = 0;
     m.excused[atoi(r.request_id + 1)] = true;
-    sessions_start_turn(fx.ss, &again, m.id[s], &in, NULL, true);
+    ask_start(fx.ss, &again, m.id[s], TURN_HEAD, &in, NULL, true);
 }
 
 static void close_one(uint64_t client, int s) {
-    struct sessions_request r = ask(client);
+    struct request r = ask(client);
     bool delete_it = m.closed[s] || pick(2);
     fx_settle();
-    sessions_close_session(fx.ss, &r, m.id[s], delete_it);
+    ask_close(fx.ss, &r, m.id[s], delete_it);
     fx_run();
     struct session *left = fx_session(m.id[s]);
     if (!delete_it) m.closed[s] = left && left->rec.closed_ms;
@@ -264,12 +264,12 @@ static void one_operation(void) {
     else if (what < 65)
         vanish(client);
     else if (what < 68) {
-        struct sessions_request r = ask(client);
-        sessions_cancel_turn(fx.ss, &r, m.id[s], pick(2) ? -1 : pick(20));
+        struct request r = ask(client);
+        ask_for(fx.ss, &r, REQUEST_CANCEL, m.id[s], pick(2) ? -1 : pick(20));
     } else if (what < 72) {
-        struct sessions_request r = ask(client);
-        sessions_update(fx.ss, &r, m.id[s], pick(2) ? "Title" : "",
-                        pick(2) ? "{\"top_k\":3}" : NULL, -1);
+        struct request r = ask(client);
+        ask_update(fx.ss, &r, m.id[s], pick(2) ? "Title" : "", pick(2) ? "{\"top_k\":3}" : NULL,
+                   -1);
     } else if (what < 76) {
         fx.by_hand = pick(2);
         fx.max_text = (size_t)(1 + pick(60));

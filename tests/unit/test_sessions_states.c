@@ -73,13 +73,13 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     assert_null(fx_session("s6"));
     assert_non_null(fx_session("s5"));
     // Requests that come while a session is read wait in their order.
-    struct sessions_request r = fx_request(1, "a");
+    struct request r = fx_request(1, "a");
     int n = fx.n_answers;
     fx_follower(1, "s1")->last = 10; // opened, started, six tokens, done, evicted to leave memory
-    sessions_attach(fx.ss, &r, "s1", -1);
+    ask_attach(fx.ss, &r, "s1", -1);
     fx_start_with(1, "s1", "more", NULL, false, "b");
     r = fx_request(1, "c");
-    sessions_get(fx.ss, &r, "s1", false, 0, -1);
+    ask_get(fx.ss, &r, "s1", false, 0, -1);
     fx_settle();
     assert_int_equal(fx.n_answers, n + 3);
     assert_string_equal(fx.answers[n].request_id, "a");
@@ -135,22 +135,22 @@ static void typing_prepares_a_cold_session(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "hello");
     fx_restart();
-    struct sessions_request r = fx_request(1, "");
-    sessions_typing(fx.ss, &r, "s"); // not in memory
+    struct request r = fx_request(1, "");
+    ask_for(fx.ss, &r, REQUEST_TYPING, "s", TURN_HEAD); // not in memory
     assert_int_equal(fake.n_prepared, 0);
     assert_int_equal(fx_get(1, "s")->state, SESSION_COLD);
     for (int i = 0; i < 3; i++) {
-        sessions_typing(fx.ss, &r, "s");
-        sessions_typing(fx.ss, &r, "s");
+        ask_for(fx.ss, &r, REQUEST_TYPING, "s", TURN_HEAD);
+        ask_for(fx.ss, &r, REQUEST_TYPING, "s", TURN_HEAD);
         assert_int_equal(fake.n_prepared, i + 1);
         fx_advance(5000000);
     }
     r.owner = "somebody else";
-    sessions_typing(fx.ss, &r, "s");
+    ask_for(fx.ss, &r, REQUEST_TYPING, "s", TURN_HEAD);
     assert_int_equal(fake.n_prepared, 3);
     fx_turn(1, "s", "more"); // it has its cache now
     r = fx_request(1, "");
-    sessions_typing(fx.ss, &r, "s");
+    ask_for(fx.ss, &r, REQUEST_TYPING, "s", TURN_HEAD);
     assert_int_equal(fake.n_prepared, 3);
     fx_teardown();
 }

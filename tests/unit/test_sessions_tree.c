@@ -72,7 +72,14 @@ static void what_cannot_be_is_refused(void **state) {
     say_after("s", 7, "x", "a7");
     again("s", 7, NULL, "r7");
     fork_at("s", 7, "t", "f7");
-    again("s", 0, "{\"top_k\":-1}", "bad");
+    struct request from = fx_request(1, "bad"), bad = ask_as(&from, REQUEST_REGENERATE, "s");
+    static struct turn_sampling below;
+    turn_sampling_init(&below);
+    below.set = SAMPLING_EVERY_KEY;
+    below.params.top_k = -1;
+    bad.turn = 0;
+    bad.sampling = &below;
+    sessions_submit(fx.ss, &bad);
     fx_settle();
     assert_string_equal(fx_answer_to("c1")->code, "invalid");
     assert_string_equal(fx_answer_to("a7")->code, "invalid");
@@ -147,10 +154,10 @@ static void an_answer_goes_on_where_it_was_cut_off(void **state) {
 
 static void asking_again_keeps_what_was_asked_for(void **state) {
     fx_setup_memory();
-    struct sessions_request r = fx_request(1, NULL);
-    struct session_open o = {.id = "s", .sink_len = -1, .sampling = "{\"top_k\":9}"};
+    struct request r = fx_request(1, NULL);
+    struct ask_open o = {.id = "s", .sink_len = -1, .sampling = "{\"top_k\":9}"};
     fx_follower(1, "s");
-    sessions_open_session(fx.ss, &r, &o);
+    ask_open(fx.ss, &r, &o);
     fx_settle();
     fx_start_with(1, "s", "one", "{\"temperature\":0.5,\"seed\":\"7\",\"max_tokens\":3}", false,
                   "q");
@@ -180,10 +187,10 @@ static void asking_again_keeps_what_was_asked_for(void **state) {
 static void the_system_prompt_comes_once_on_every_path(void **state) {
     static const int32_t ids[] = {50, 51};
     fx_setup_memory();
-    struct sessions_request r = fx_request(1, NULL);
-    struct session_open o = {.id = "s", .sink_len = -1, .system = "S"};
+    struct request r = fx_request(1, NULL);
+    struct ask_open o = {.id = "s", .sink_len = -1, .system = "S"};
     fx_follower(1, "s");
-    sessions_open_session(fx.ss, &r, &o);
+    ask_open(fx.ss, &r, &o);
     fx_settle();
     fx_start_ids(1, "s", ids, 2);
     fx_run();
@@ -246,8 +253,8 @@ static void check_copied_row(int64_t from_turn, const char *to, int64_t to_turn)
 }
 
 static const struct seen_answer *copies_of(const char *id) {
-    struct sessions_request r = fx_request(1, "copies");
-    sessions_list(fx.ss, &r, NULL, id, 0, NULL);
+    struct request r = fx_request(1, "copies");
+    ask_list(fx.ss, &r, NULL, id, 0, NULL);
     fx_settle();
     assert_int_equal(fx_last_answer()->kind, ANSWER_LIST);
     return fx_last_answer();

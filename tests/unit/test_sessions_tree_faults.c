@@ -138,11 +138,11 @@ static void an_uncommitted_move_is_not_shown(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "one");
     fx_turn(1, "s", "two");
-    struct sessions_request r = fx_request(1, "get");
+    struct request r = fx_request(1, "get");
     service_enter(fx.ss); // nothing is saved before it is left
     rewind_to(1, "s", 0, false, "back");
     rewind_to(1, "s", 0, false, "there");
-    sessions_get(fx.ss, &r, "s", false, 0, -1);
+    ask_get(fx.ss, &r, "s", false, 0, -1);
     assert_int_equal(fx_session("s")->head, 0);
     assert_int_equal(fx_answer_to("get")->n_turns, 2);
     assert_int_equal(fx_answer_to("get")->n_tokens, tree_log_end(fx_session("s"), 1));

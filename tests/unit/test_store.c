@@ -331,9 +331,9 @@ static void a_locked_database_is_waited_for_once(void **state) {
     int64_t start = clock_mono_us(&clock_system);
     for (int i = 0; i < 8; i++) {
         snprintf(id, sizeof id, "s%d", i);
-        struct sessions_request r = fx_request(1, "open");
-        struct session_open o = {.id = id, .sink_len = -1};
-        sessions_open_session(fx.ss, &r, &o);
+        struct request r = fx_request(1, "open");
+        struct ask_open o = {.id = id, .sink_len = -1};
+        ask_open(fx.ss, &r, &o);
     }
     fx_settle();
     assert_true(clock_mono_us(&clock_system) - start < 9000000); // two groups, 2 s each; not 16 s
@@ -391,8 +391,8 @@ static void records_that_contradict_themselves_are_refused_alone(void **state) {
         fx_expect_error("store_failed");
         fx_close(1, "s", false); // there is nothing that could be closed ...
         fx_expect_error("store_failed");
-        struct sessions_request stranger = {.client = 2, .owner = "stranger"};
-        sessions_close_session(fx.ss, &stranger, "s", true);
+        struct request stranger = {.client = 2, .owner = "stranger"};
+        ask_close(fx.ss, &stranger, "s", true);
         fx_settle();
         fx_expect_error("session_not_found");
         fx_close(1, "s", true); // ... but it can be removed, by its owner
@@ -459,8 +459,8 @@ static void a_database_of_schema_1_means_the_same(void **state) {
     // And branches, once its model is there.
     free(fx_session("linear")->rec.fingerprint);
     fx_session("linear")->rec.fingerprint = strdup(fake.info.fingerprint);
-    struct sessions_request r = fx_request(1, "back");
-    sessions_rewind(fx.ss, &r, "linear", 0, false);
+    struct request r = fx_request(1, "back");
+    ask_rewind(fx.ss, &r, "linear", 0, false);
     fx_settle();
     fx_turn(1, "linear", "another way");
     assert_int_equal(fx_session("linear")->turns[3]->rec.parent, 0);

@@ -1,25 +1,24 @@
 // transfer: sessions to files and back on a running service.
-#include "sessions/transfer.h"
 #include "tests/unit/sessions_fixture.h"
 
-#define ASKED "{ \"seed\": \"18446744073709551615\" }"
+#define ASKED "{\"seed\":\"18446744073709551615\"}"
 
-static struct sessions_request of_owner(const char *owner) {
-    struct sessions_request r = fx_request(1, "move");
+static struct request of_owner(const char *owner) {
+    struct request r = fx_request(1, "move");
     r.owner = owner;
     return r;
 }
 
 static const struct seen_answer *export(const char *id, const char *owner) {
-    struct sessions_request r = of_owner(owner);
-    sessions_export(fx.ss, &r, id);
+    struct request r = of_owner(owner);
+    ask_for(fx.ss, &r, REQUEST_EXPORT, id, TURN_HEAD);
     fx_settle();
     return fx_answer_to("move");
 }
 
 static const struct seen_answer *import(const char *json, const char *owner) {
-    struct sessions_request r = of_owner(owner);
-    sessions_import(fx.ss, &r, json, strlen(json));
+    struct request r = of_owner(owner);
+    ask_import(fx.ss, &r, json, strlen(json));
     fx_settle();
     return fx_answer_to("move");
 }

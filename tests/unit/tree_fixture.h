@@ -63,26 +63,25 @@ static void remove_database(const char *path) {
 // --- saying things -----------------------------------------------------------
 
 static void rewind_to(uint64_t client, const char *id, int64_t turn, bool leaf, const char *q) {
-    struct sessions_request r = fx_request(client, q);
-    sessions_rewind(fx.ss, &r, id, turn, leaf);
+    struct request r = fx_request(client, q);
+    ask_rewind(fx.ss, &r, id, turn, leaf);
 }
 static void say_after(const char *id, int64_t after, const char *text, const char *q) {
-    struct sessions_request r = fx_request(1, q);
+    struct request r = fx_request(1, q);
     struct turn_input in = {.kind = INPUT_CONTENT, .text = text, .text_len = strlen(text)};
-    sessions_start_turn_after(fx.ss, &r, id, after, &in, NULL, false);
+    ask_start(fx.ss, &r, id, after, &in, NULL, false);
 }
 static void go_on(const char *id, int64_t after, const char *q) {
-    struct sessions_request r = fx_request(1, q);
+    struct request r = fx_request(1, q);
     struct turn_input in = {.kind = INPUT_CONTINUE};
-    sessions_start_turn_after(fx.ss, &r, id, after, &in, NULL, false);
+    ask_start(fx.ss, &r, id, after, &in, NULL, false);
 }
 static void again(const char *id, int64_t turn, const char *sampling, const char *q) {
-    struct sessions_request r = fx_request(1, q);
-    sessions_regenerate(fx.ss, &r, id, turn, sampling);
+    struct request r = fx_request(1, q);
+    ask_again(fx.ss, &r, id, turn, sampling);
 }
 static void fork_at(const char *id, int64_t turn, const char *new_id, const char *q) {
-    struct sessions_request r = fx_request(1, q);
-    struct session_fork o = {.turn = turn, .new_id = new_id};
+    struct request r = fx_request(1, q);
     if (new_id) fx_follower(1, new_id);
-    sessions_fork(fx.ss, &r, id, &o);
+    ask_fork(fx.ss, &r, id, turn, new_id, NULL);
 }

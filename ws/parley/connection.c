@@ -4,7 +4,6 @@
 #include "ws/parley/connection.h"
 #include "base/log.h"
 #include "ws/parley/outbox.h"
-#include "ws/parley/submit.h"
 #include <errno.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -338,30 +337,30 @@ static void handle_hello(struct connection *c, const struct message *m) {
     const char *owner = m->token ? auth_owner(c->server->auth, m->token, strlen(m->token)) : NULL;
     if (!owner || !(c->owner = strdup(owner))) {
         send_error(c, "unauthorized", m->token ? "nobody has this token" : "a token is needed",
-                   m->request_id, NULL, 0);
+                   m->request.request_id, NULL, 0);
         connection_end(c, CLOSE_POLICY, "unauthorized");
         return;
     }
-    send_hello(c, m->request_id);
+    send_hello(c, m->request.request_id);
 }
 
-static void handle_authorised(struct connection *c, const struct message *m) {
-    struct sessions_request r = {.client = c->client, .owner = c->owner};
-    memcpy(r.request_id, m->request_id, sizeof(r.request_id));
+static void handle_authorised(struct connection *c, struct message *m) {
     switch (m->type) {
-    case MESSAGE_SESSIONS_WATCH:
+    case MESSAGE_WATCH:
         c->watching = true;
-        protocol_write_watching(server_tx(c->server), m->request_id);
+        protocol_write_watching(server_tx(c->server), m->request.request_id);
         queue_tx(c);
         break;
     case MESSAGE_PING:
-        protocol_write_pong(server_tx(c->server), m->request_id);
+        protocol_write_pong(server_tx(c->server), m->request.request_id);
         queue_tx(c);
         break;
     case MESSAGE_HELLO:
         break;
-    default:
-        message_submit(m, c->server->sessions, &r);
+    case MESSAGE_REQUEST:
+        m->request.client = c->client;
+        m->request.owner = c->owner;
+        sessions_submit(c->server->sessions, &m->request);
     }
     server_touch_sessions(c->server);
 }
@@ -372,12 +371,14 @@ static void handle_message(struct connection *c) {
     const char *code;
     struct json_limits limits = json_limits_message;
     limits.max_bytes = (size_t)c->server->config->max_message_bytes;
-    int rc = message_decode(&m, buf_z(&c->rx), c->rx.len, &limits, &code, &err);
+    int rc = message_decode(&m, buf_z(&c->rx), c->rx.len, &limits,
+                            engine_info(c->server->engine)->n_vocab, &code, &err);
     if (!c->owner && (rc < 0 || m.type != MESSAGE_HELLO)) {
-        send_error(c, "unauthorized", "say hello with a token first", m.request_id, NULL, 0);
+        send_error(c, "unauthorized", "say hello with a token first", m.request.request_id, NULL,
+                   0);
         connection_end(c, CLOSE_POLICY, "unauthorized");
     } else if (rc < 0) {
-        send_error(c, code, err.text, m.request_id, NULL, 0);
+        send_error(c, code, err.text, m.request.request_id, NULL, 0);
     } else if (m.type == MESSAGE_HELLO) {
         handle_hello(c, &m);
     } else {

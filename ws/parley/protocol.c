@@ -1,41 +1,16 @@
-// Decoding: one JSON text to one struct message. What the wire may say is checked here, by type and
-// by range; what only the session service can know (who owns what, what fits) is its own business.
+// Decoding: one JSON text to one struct message. This file checks each value's type and range. What
+// only the session service knows (owners, room, models) the service checks.
 #include "ws/parley/protocol.h"
-#include "base/json_raw.h"
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    enum message_type type;
-} types[] = {
-    {"hello", MESSAGE_HELLO},
-    {"ping", MESSAGE_PING},
-    {"session.open", MESSAGE_SESSION_OPEN},
-    {"session.attach", MESSAGE_SESSION_ATTACH},
-    {"session.detach", MESSAGE_SESSION_DETACH},
-    {"session.typing", MESSAGE_SESSION_TYPING},
-    {"session.get", MESSAGE_SESSION_GET},
-    {"session.list", MESSAGE_SESSION_LIST},
-    {"session.update", MESSAGE_SESSION_UPDATE},
-    {"session.close", MESSAGE_SESSION_CLOSE},
-    {"sessions.watch", MESSAGE_SESSIONS_WATCH},
-    {"turn.start", MESSAGE_TURN_START},
-    {"turn.cancel", MESSAGE_TURN_CANCEL},
-    {"turn.get", MESSAGE_TURN_GET},
-    {"turn.replay", MESSAGE_TURN_REPLAY},
-    {"session.events", MESSAGE_SESSION_EVENTS},
-    {"session.rewind", MESSAGE_SESSION_REWIND},
-    {"session.fork", MESSAGE_SESSION_FORK},
-    {"turn.regenerate", MESSAGE_TURN_REGENERATE},
-    {"session.export", MESSAGE_SESSION_EXPORT},
-    {"session.import", MESSAGE_SESSION_IMPORT},
-};
+#define NUMBER_MAX ((int64_t)1 << 53) // of turns and events
 
-// What one decoding carries along.
 struct decoder {
     struct message *m;
+    struct request *r; // m's
     const cJSON *json;
+    int32_t n_vocab;
     const char **code;
     struct err *err;
 };
@@ -89,7 +64,7 @@ static int get_turn(struct decoder *d, const char *key, int64_t *out) {
         *out = TURN_NONE;
         return JSON_PRESENT;
     }
-    return get_int(d, key, 0, (int64_t)1 << 53, out);
+    return get_int(d, key, 0, NUMBER_MAX, out);
 }
 
 bool protocol_session_id_valid(const char *id) {
@@ -98,9 +73,9 @@ bool protocol_session_id_valid(const char *id) {
 }
 
 static int get_session(struct decoder *d, bool required) {
-    TRY(get_string(d, "session", &d->m->session));
-    if (!d->m->session) return required ? bad(d, "bad_message", "is missing", "session") : 0;
-    if (!protocol_session_id_valid(d->m->session))
+    TRY(get_string(d, "session", &d->r->session));
+    if (!d->r->session) return required ? bad(d, "bad_message", "is missing", "session") : 0;
+    if (!protocol_session_id_valid(d->r->session))
         return bad(d, "invalid", "must be 1 to 64 of A-Z a-z 0-9 _ -", "session");
     return 0;
 }
@@ -111,7 +86,7 @@ static int get_on_disconnect(struct decoder *d) {
     const char *how = cJSON_GetStringValue(v);
     if (!v || cJSON_IsNull(v)) return 0;
     if (how && strcmp(how, "finish") == 0) {
-        d->m->cancel_after_ms = 0;
+        d->r->cancel_after_ms = 0;
         return 0;
     }
     if (!cJSON_IsObject(v))
@@ -119,45 +94,37 @@ static int get_on_disconnect(struct decoder *d) {
                    "on_disconnect");
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(v, "cancel_after_ms");
     int rc = json_get_int(v, "cancel_after_ms", 1, SESSION_CANCEL_AFTER_MAX_MS,
-                          &d->m->cancel_after_ms, d->err);
+                          &d->r->cancel_after_ms, d->err);
     if (rc < 0) return fail(d, cJSON_IsNumber(ms) ? "invalid" : "bad_message", rc);
     return ms ? 0 : bad(d, "bad_message", "needs cancel_after_ms", "on_disconnect");
 }
 
-// As text: printing what cJSON read would round seeds to 53 bits.
-static int get_sampling(struct decoder *d, const char *text) {
+static int get_sampling(struct decoder *d) {
     const cJSON *object = NULL;
-    size_t len;
     int rc = json_get_object(d->json, "sampling", &object, d->err);
     if (rc < 0) return fail(d, "bad_message", rc);
     if (!object) return 0;
-    const char *raw = json_raw_value(text, "sampling", &len);
-    if (!raw) return bad(d, "bad_message", "must be written without escapes", "sampling");
-    d->m->sampling_text = strndup(raw, len);
-    if (!d->m->sampling_text)
+    d->m->sampling = malloc(sizeof(*d->m->sampling));
+    if (!d->m->sampling)
         return fail(d, "internal", err_set(d->err, E_NOMEM, "no memory for 'sampling'"));
-    d->m->sampling = d->m->sampling_text;
-    return 0;
+    turn_sampling_init(d->m->sampling);
+    d->r->sampling = d->m->sampling;
+    rc = sampling_json_read(d->m->sampling, object, d->n_vocab, d->err);
+    return rc < 0 ? fail(d, "invalid", rc) : 0;
 }
 
-// --- messages ---
+// --- requests ---
 
-static int decode_open(struct decoder *d, const char *text) {
-    struct session_open *o = &d->m->open;
-    *o = (struct session_open){.sink_len = -1};
-    TRY(get_session(d, false));
-    o->id = d->m->session;
-    TRY(get_string(d, "model", &o->model));
-    TRY(get_int(d, "session_len", 1, INT32_MAX, &o->session_len));
-    TRY(get_int(d, "memory_len", 1, INT32_MAX, &o->memory_len));
-    TRY(get_int(d, "sink_len", 0, INT32_MAX, &o->sink_len));
-    TRY(get_text(d, "system", PROTOCOL_SYSTEM_BYTES, &o->system));
-    TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &o->title));
-    TRY(get_sampling(d, text));
-    TRY(get_on_disconnect(d));
-    o->cancel_after_ms = d->m->cancel_after_ms > 0 ? d->m->cancel_after_ms : 0;
-    o->sampling = d->m->sampling;
-    return 0;
+static int decode_open(struct decoder *d) {
+    struct request *r = d->r;
+    TRY(get_string(d, "model", &r->model));
+    TRY(get_int(d, "session_len", 1, INT32_MAX, &r->session_len));
+    TRY(get_int(d, "memory_len", 1, INT32_MAX, &r->memory_len));
+    TRY(get_int(d, "sink_len", 0, INT32_MAX, &r->sink_len));
+    TRY(get_text(d, "system", PROTOCOL_SYSTEM_BYTES, &r->system));
+    TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &r->title));
+    TRY(get_sampling(d));
+    return get_on_disconnect(d);
 }
 
 static int decode_ids(struct decoder *d, const cJSON *array) {
@@ -175,7 +142,7 @@ static int decode_ids(struct decoder *d, const cJSON *array) {
         }
         m->ids[n++] = (int32_t)v;
     }
-    m->input = (struct turn_input){.kind = INPUT_IDS, .ids = m->ids, .n_ids = n};
+    d->r->input = (struct turn_input){.kind = INPUT_IDS, .ids = m->ids, .n_ids = n};
     return 0;
 }
 
@@ -195,153 +162,174 @@ static int decode_input(struct decoder *d) {
         return bad(d, "bad_message", "must hold exactly one of content, text, ids, continue: true",
                    "input");
     if (go_on) {
-        d->m->input = (struct turn_input){.kind = INPUT_CONTINUE};
+        d->r->input = (struct turn_input){.kind = INPUT_CONTINUE};
         return 0;
     }
     if (ids) return decode_ids(d, ids);
     const char *text = content ? content : raw;
-    d->m->input = (struct turn_input){
+    d->r->input = (struct turn_input){
         .kind = content ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
     return 0;
 }
 
+static int decode_attach(struct decoder *d) {
+    return get_int(d, "after", 0, NUMBER_MAX, &d->r->after);
+}
+
 static int decode_get(struct decoder *d) {
-    TRY(get_session(d, true));
-    TRY(get_bool(d, "attach", &d->m->attach));
-    TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &d->m->last));
-    TRY(get_int(d, "before", 0, (int64_t)1 << 53, &d->m->before));
-    // What is attached is told what follows the newest turn: a page of older ones has no such end.
-    if (d->m->before >= 0 && d->m->attach)
+    TRY(get_bool(d, "attach", &d->r->attach));
+    TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &d->r->last));
+    TRY(get_int(d, "before", 0, NUMBER_MAX, &d->r->before));
+    // An attached client gets what follows the newest turn: a page of older ones has no such end.
+    if (d->r->before >= 0 && d->r->attach)
         return bad(d, "bad_message", "does not go together with 'attach'", "before");
     return 0;
 }
 
 static int decode_list(struct decoder *d) {
-    TRY(get_text(d, "query", 1024, &d->m->query));
-    TRY(get_string(d, "forked_from", &d->m->forked_from));
-    TRY(get_text(d, "cursor", 256, &d->m->cursor));
-    return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->m->limit);
+    TRY(get_text(d, "query", 1024, &d->r->query));
+    TRY(get_string(d, "forked_from", &d->r->forked_from));
+    TRY(get_text(d, "cursor", 256, &d->r->cursor));
+    return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->r->limit);
 }
 
-static int decode_update(struct decoder *d, const char *text) {
-    TRY(get_session(d, true));
-    TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->m->title));
+static int decode_update(struct decoder *d) {
+    TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->r->title));
     TRY(get_on_disconnect(d));
-    return get_sampling(d, text);
+    return get_sampling(d);
 }
 
-static int decode_start(struct decoder *d, const char *text) {
-    TRY(get_session(d, true));
+static int decode_close(struct decoder *d) {
+    return get_bool(d, "delete", &d->r->delete_it);
+}
+
+static int decode_start(struct decoder *d) {
     TRY(decode_input(d));
-    TRY(get_turn(d, "after", &d->m->after));
-    TRY(get_sampling(d, text));
-    return get_bool(d, "queue", &d->m->queue);
+    TRY(get_turn(d, "after", &d->r->turn));
+    TRY(get_sampling(d));
+    return get_bool(d, "queue", &d->r->queue);
+}
+
+static int decode_cancel(struct decoder *d) {
+    TRY(get_bool(d, "replay", &d->r->replay));
+    return get_int(d, "turn", 0, NUMBER_MAX, &d->r->turn);
+}
+
+static int decode_turn(struct decoder *d) {
+    TRY(get_int(d, "turn", 0, NUMBER_MAX, &d->r->turn));
+    return d->r->turn < 0 ? bad(d, "bad_message", "is missing", "turn") : 0;
+}
+
+static int decode_events(struct decoder *d) {
+    TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &d->r->last));
+    return get_int(d, "before", 0, NUMBER_MAX, &d->r->before);
 }
 
 static int decode_rewind(struct decoder *d) {
-    TRY(get_session(d, true));
-    TRY(get_turn(d, "turn", &d->m->turn));
-    if (d->m->turn == TURN_HEAD) return bad(d, "bad_message", "is missing", "turn");
-    return get_bool(d, "leaf", &d->m->leaf);
+    TRY(get_turn(d, "turn", &d->r->turn));
+    if (d->r->turn == TURN_HEAD) return bad(d, "bad_message", "is missing", "turn");
+    return get_bool(d, "leaf", &d->r->leaf);
 }
 
-static int decode_regenerate(struct decoder *d, const char *text) {
-    TRY(get_session(d, true));
-    TRY(get_turn(d, "turn", &d->m->turn));
-    if (d->m->turn == TURN_NONE)
+static int decode_regenerate(struct decoder *d) {
+    TRY(get_turn(d, "turn", &d->r->turn));
+    if (d->r->turn == TURN_NONE)
         return bad(d, "bad_message", "must be the number of a turn", "turn");
-    return get_sampling(d, text);
+    return get_sampling(d);
 }
 
 static int decode_fork(struct decoder *d) {
-    TRY(get_session(d, true));
-    TRY(get_turn(d, "turn", &d->m->turn));
-    TRY(get_string(d, "new_session", &d->m->new_session));
-    if (d->m->new_session && !protocol_session_id_valid(d->m->new_session))
+    TRY(get_turn(d, "turn", &d->r->turn));
+    TRY(get_string(d, "new_session", &d->r->new_session));
+    if (d->r->new_session && !protocol_session_id_valid(d->r->new_session))
         return bad(d, "invalid", "must be 1 to 64 of A-Z a-z 0-9 _ -", "new_session");
-    return get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->m->title);
+    return get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->r->title);
 }
 
-static int decode_keys(struct decoder *d, const char *text) {
-    struct message *m = d->m;
-    switch (m->type) {
-    case MESSAGE_HELLO:
-        return get_string(d, "token", &m->token);
-    case MESSAGE_PING:
-    case MESSAGE_SESSIONS_WATCH:
-        return 0;
-    case MESSAGE_SESSION_OPEN:
-        return decode_open(d, text);
-    case MESSAGE_SESSION_ATTACH:
-        TRY(get_session(d, true));
-        return get_int(d, "after", 0, (int64_t)1 << 53, &m->after);
-    case MESSAGE_SESSION_DETACH:
-    case MESSAGE_SESSION_TYPING:
-    case MESSAGE_SESSION_EXPORT:
-        return get_session(d, true);
-    case MESSAGE_SESSION_GET:
-        return decode_get(d);
-    case MESSAGE_SESSION_LIST:
-        return decode_list(d);
-    case MESSAGE_SESSION_UPDATE:
-        return decode_update(d, text);
-    case MESSAGE_SESSION_CLOSE:
-        TRY(get_session(d, true));
-        return get_bool(d, "delete", &m->delete_it);
-    case MESSAGE_TURN_START:
-        return decode_start(d, text);
-    case MESSAGE_TURN_CANCEL:
-        TRY(get_session(d, true));
-        TRY(get_bool(d, "replay", &m->replay));
-        return get_int(d, "turn", 0, (int64_t)1 << 53, &m->turn);
-    case MESSAGE_TURN_GET:
-    case MESSAGE_TURN_REPLAY:
-        TRY(get_session(d, true));
-        TRY(get_int(d, "turn", 0, (int64_t)1 << 53, &m->turn));
-        return m->turn < 0 ? bad(d, "bad_message", "is missing", "turn") : 0;
-    case MESSAGE_SESSION_EVENTS:
-        TRY(get_session(d, true));
-        TRY(get_int(d, "last", 0, PROTOCOL_TURNS_MAX, &m->last));
-        return get_int(d, "before", 0, (int64_t)1 << 53, &m->before);
-    case MESSAGE_SESSION_REWIND:
-        return decode_rewind(d);
-    case MESSAGE_SESSION_FORK:
-        return decode_fork(d);
-    case MESSAGE_TURN_REGENERATE:
-        return decode_regenerate(d, text);
-    case MESSAGE_SESSION_IMPORT:
-        TRY(get_string(d, "archive", &m->archive));
-        return m->archive ? 0 : bad(d, "bad_message", "is missing", "archive");
-    }
+static int decode_import(struct decoder *d) {
+    TRY(get_string(d, "archive", &d->r->archive));
+    if (!d->r->archive) return bad(d, "bad_message", "is missing", "archive");
+    d->r->archive_len = strlen(d->r->archive);
     return 0;
 }
 
-static int decode_envelope(struct decoder *d) {
-    const char *type = NULL, *request_id = NULL;
+static int decode_hello(struct decoder *d) {
+    return get_string(d, "token", &d->m->token);
+}
+
+// --- messages ---
+
+enum names_session { NAMES_NONE, MAY_NAME, MUST_NAME };
+static const struct row {
+    const char *name;
+    enum message_type type;
+    enum request_kind kind;
+    enum names_session session;
+    int (*decode)(struct decoder *d); // NULL: no further keys
+} rows[] = {
+    {"hello", MESSAGE_HELLO, 0, NAMES_NONE, decode_hello},
+    {"ping", MESSAGE_PING, 0, NAMES_NONE, NULL},
+    {"sessions.watch", MESSAGE_WATCH, 0, NAMES_NONE, NULL},
+    {"session.open", MESSAGE_REQUEST, REQUEST_OPEN, MAY_NAME, decode_open},
+    {"session.attach", MESSAGE_REQUEST, REQUEST_ATTACH, MUST_NAME, decode_attach},
+    {"session.detach", MESSAGE_REQUEST, REQUEST_DETACH, MUST_NAME, NULL},
+    {"session.typing", MESSAGE_REQUEST, REQUEST_TYPING, MUST_NAME, NULL},
+    {"session.get", MESSAGE_REQUEST, REQUEST_GET, MUST_NAME, decode_get},
+    {"session.list", MESSAGE_REQUEST, REQUEST_LIST, NAMES_NONE, decode_list},
+    {"session.update", MESSAGE_REQUEST, REQUEST_UPDATE, MUST_NAME, decode_update},
+    {"session.close", MESSAGE_REQUEST, REQUEST_CLOSE, MUST_NAME, decode_close},
+    {"turn.start", MESSAGE_REQUEST, REQUEST_START, MUST_NAME, decode_start},
+    {"turn.cancel", MESSAGE_REQUEST, REQUEST_CANCEL, MUST_NAME, decode_cancel},
+    {"turn.get", MESSAGE_REQUEST, REQUEST_TURN, MUST_NAME, decode_turn},
+    {"turn.replay", MESSAGE_REQUEST, REQUEST_REPLAY, MUST_NAME, decode_turn},
+    {"session.events", MESSAGE_REQUEST, REQUEST_EVENTS, MUST_NAME, decode_events},
+    {"session.rewind", MESSAGE_REQUEST, REQUEST_REWIND, MUST_NAME, decode_rewind},
+    {"session.fork", MESSAGE_REQUEST, REQUEST_FORK, MUST_NAME, decode_fork},
+    {"turn.regenerate", MESSAGE_REQUEST, REQUEST_REGENERATE, MUST_NAME, decode_regenerate},
+    {"session.export", MESSAGE_REQUEST, REQUEST_EXPORT, MUST_NAME, NULL},
+    {"session.import", MESSAGE_REQUEST, REQUEST_IMPORT, NAMES_NONE, decode_import},
+};
+
+static int decode_request_id(struct decoder *d) {
+    const char *request_id = NULL;
     TRY(get_string(d, "request_id", &request_id));
-    if (request_id) {
-        if (strlen(request_id) > SESSION_REQUEST_ID_MAX)
-            return bad(d, "bad_message", "is longer than 128 bytes", "request_id");
-        strcpy(d->m->request_id, request_id);
-    }
+    if (!request_id) return 0;
+    if (strlen(request_id) > SESSION_REQUEST_ID_MAX)
+        return bad(d, "bad_message", "is longer than 128 bytes", "request_id");
+    strcpy(d->r->request_id, request_id);
+    return 0;
+}
+
+static int find_row(struct decoder *d, const struct row **row) {
+    const char *type = NULL;
     TRY(get_string(d, "type", &type));
     if (!type) return bad(d, "bad_message", "is missing", "type");
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (strcmp(types[i].name, type) == 0) {
-            d->m->type = types[i].type;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(rows[i].name, type) == 0) {
+            *row = &rows[i];
             return 0;
         }
     *d->code = "unknown_type";
     return err_set(d->err, E_INVAL, "there is no message of type '%.64s'", type);
 }
 
+static int decode(struct decoder *d) {
+    const struct row *row = NULL;
+    TRY(decode_request_id(d));
+    TRY(find_row(d, &row));
+    d->m->type = row->type;
+    d->r->kind = row->kind;
+    if (row->session != NAMES_NONE) TRY(get_session(d, row->session == MUST_NAME));
+    int rc = row->decode ? row->decode(d) : 0;
+    return rc < 0 ? rc : 0;
+}
+
 int message_decode(struct message *m, const char *text, size_t len,
-                   const struct json_limits *limits, const char **code, struct err *err) {
-    struct decoder d = {m, NULL, code, err};
+                   const struct json_limits *limits, int32_t n_vocab, const char **code,
+                   struct err *err) {
+    struct decoder d = {m, &m->request, NULL, n_vocab, code, err};
     memset(m, 0, sizeof(*m));
-    m->after = m->before = m->turn = m->cancel_after_ms = -1;
-    m->last = 100;
-    m->limit = 50;
+    request_init(&m->request, REQUEST_OPEN);
     *code = "internal";
     m->json = json_parse(text, len, limits, err);
     if (!m->json) {
@@ -353,9 +341,7 @@ int message_decode(struct message *m, const char *text, size_t len,
         *code = "bad_message";
         return err_set(err, E_INVAL, "a message is a JSON object");
     }
-    TRY(decode_envelope(&d));
-    int rc = decode_keys(&d, text);
-    return rc < 0 ? rc : 0;
+    return decode(&d);
 }
 
 void message_glance(const char *text, size_t len, char request_id[SESSION_REQUEST_ID_MAX + 1]) {
@@ -372,9 +358,9 @@ void message_glance(const char *text, size_t len, char request_id[SESSION_REQUES
 
 void message_release(struct message *m) {
     cJSON_Delete(m->json);
-    free(m->sampling_text);
+    free(m->sampling);
     free(m->ids);
     m->json = NULL;
-    m->sampling_text = NULL;
+    m->sampling = NULL;
     m->ids = NULL;
 }

@@ -15,53 +15,27 @@
 enum message_type {
     MESSAGE_HELLO,
     MESSAGE_PING,
-    MESSAGE_SESSION_OPEN,
-    MESSAGE_SESSION_ATTACH,
-    MESSAGE_SESSION_DETACH,
-    MESSAGE_SESSION_TYPING,
-    MESSAGE_SESSION_GET,
-    MESSAGE_SESSION_LIST,
-    MESSAGE_SESSION_UPDATE,
-    MESSAGE_SESSION_CLOSE,
-    MESSAGE_SESSIONS_WATCH,
-    MESSAGE_TURN_START,
-    MESSAGE_TURN_CANCEL,
-    MESSAGE_TURN_GET,
-    MESSAGE_TURN_REPLAY,
-    MESSAGE_SESSION_EVENTS,
-    MESSAGE_SESSION_REWIND,
-    MESSAGE_SESSION_FORK,
-    MESSAGE_TURN_REGENERATE,
-    MESSAGE_SESSION_EXPORT,
-    MESSAGE_SESSION_IMPORT,
+    MESSAGE_WATCH,
+    MESSAGE_REQUEST, // about sessions: request.kind
 };
 
-struct message { // strings are borrowed from json and sampling, and live until message_release
+struct message { // what request points to is borrowed from the members below it
     enum message_type type;
-    char request_id[SESSION_REQUEST_ID_MAX +
-                    1];       // "" for none; filled in as far as the message allows on errors too
-    const char *session;      // id, or NULL
-    const char *token;        // HELLO, or NULL
-    struct session_open open; // SESSION_OPEN (id = session)
-    // -1 when absent; last and limit: their defaults. SESSION_REWIND, SESSION_FORK,
-    // TURN_REGENERATE: turn is TURN_NONE for null, TURN_HEAD when absent, and so is after of
-    // TURN_START.
-    int64_t after, last, before, limit, turn;
-    int64_t cancel_after_ms; // of on_disconnect: 0 "finish", -1 when absent
-    bool attach, delete_it, queue, leaf, replay;
-    const char *query, *forked_from, *cursor, *title, *new_session; // or NULL
-    const char *archive;     // SESSION_IMPORT: the text of a file
-    const char *sampling;    // the object as it was written, or NULL
-    struct turn_input input; // TURN_START
+    const char *token; // HELLO, or NULL
+    // REQUEST: but for client and owner. request_id is filled in with every type, and on errors as
+    // far as the message allows.
+    struct request request;
     cJSON *json;
-    char *sampling_text;
+    struct turn_sampling *sampling;
     int32_t *ids;
 };
 
 // Always followed by message_release. On failure *code is the wire code: bad_json, bad_message,
 // unknown_type, invalid, too_large, internal.
+// n_vocab: the model's, which bounds the token ids of sampling parameters.
 int message_decode(struct message *m, const char *text, size_t len,
-                   const struct json_limits *limits, const char **code, struct err *err);
+                   const struct json_limits *limits, int32_t n_vocab, const char **code,
+                   struct err *err);
 void message_release(struct message *m);
 // The request_id alone, of a message that will not be taken; "" where there is none, or the message
 // has more than PROTOCOL_GLANCE_BYTES: refusing must stay cheap.
