@@ -15,6 +15,10 @@ static void *field(const struct config_key *key, void *settings) {
     return (char *)settings + key->offset;
 }
 
+static bool is_text(const struct config_key *key) {
+    return key->type == CONFIG_STRING || key->type == CONFIG_SWITCH;
+}
+
 static const void *const_field(const struct config_key *key, const void *settings) {
     return (const char *)settings + key->offset;
 }
@@ -37,6 +41,10 @@ const struct config_key *config_find(const struct config_table *t, const char *n
     for (int i = 0; i < t->n_keys; i++)
         if (same_name(t->keys[i].name, name)) return &t->keys[i];
     return NULL;
+}
+
+bool config_is_flag(const struct config_key *key) {
+    return key->type == CONFIG_BOOL || key->type == CONFIG_SWITCH;
 }
 
 bool config_starts_section(const struct config_table *t, int i) {
@@ -160,6 +168,13 @@ static int parse_string(const char *text, char **out) {
     return 0;
 }
 
+static int parse_switch(const char *text, char **out) {
+    bool on;
+    if (!*text) return parse_string("", out);
+    TRY(parse_bool(text, &on));
+    return parse_string(on ? "on" : "off", out);
+}
+
 static bool in_range(const struct config_key *key, double v) {
     return key->min == key->max || (v >= key->min && v <= key->max);
 }
@@ -186,6 +201,8 @@ static int parse_value(const struct config_key *key, void *settings, const char 
         return parse_string(text, out);
     case CONFIG_CHOICE:
         return parse_choice(key->choices, text, out);
+    case CONFIG_SWITCH:
+        return parse_switch(text, out);
     }
     return E_INTERNAL;
 }
@@ -194,7 +211,7 @@ static int bad_value(const struct config_key *key, const char *value, struct err
     static const char *const kinds[] = {
         [CONFIG_BOOL] = "on or off", [CONFIG_INT] = "a whole number",
         [CONFIG_FLOAT] = "a number", [CONFIG_BYTES] = "a size such as 64MiB or 1048576,",
-        [CONFIG_CHOICE] = "one of",
+        [CONFIG_CHOICE] = "one of",  [CONFIG_SWITCH] = "on or off",
     };
     if (key->type == CONFIG_STRING)
         return err_set(err, E_INVAL, "%s: must not hold control characters", key->name);
@@ -219,7 +236,7 @@ int config_set(const struct config_table *t, void *settings, const char *name, c
 
 int config_init(const struct config_table *t, void *settings, struct err *err) {
     for (int i = 0; i < t->n_keys; i++)
-        if (t->keys[i].type == CONFIG_STRING) *(char **)field(&t->keys[i], settings) = NULL;
+        if (is_text(&t->keys[i])) *(char **)field(&t->keys[i], settings) = NULL;
     for (int i = 0; i < t->n_keys; i++) {
         int rc = config_set(t, settings, t->keys[i].name, t->keys[i].fallback, err);
         if (rc < 0) {
@@ -232,7 +249,7 @@ int config_init(const struct config_table *t, void *settings, struct err *err) {
 
 void config_release(const struct config_table *t, void *settings) {
     for (int i = 0; i < t->n_keys; i++) {
-        if (t->keys[i].type != CONFIG_STRING) continue;
+        if (!is_text(&t->keys[i])) continue;
         char **text = field(&t->keys[i], settings);
         free(*text);
         *text = NULL;
@@ -269,6 +286,7 @@ int config_text(const struct config_key *key, const void *settings, struct buf *
     case CONFIG_BYTES:
         return add_bytes(out, *(const int64_t *)v);
     case CONFIG_STRING:
+    case CONFIG_SWITCH:
         return buf_addz(out, *(char *const *)v);
     case CONFIG_CHOICE:
         return add_choice(out, key->choices, *(const int *)v);
@@ -293,8 +311,7 @@ int config_range(const struct config_key *key, struct buf *out) {
         }
         return out->error;
     }
-    bool number = key->type == CONFIG_INT || key->type == CONFIG_FLOAT || key->type == CONFIG_BYTES;
-    if (!number || key->min == key->max) return out->error;
+    if (key->type == CONFIG_BOOL || key->min == key->max) return out->error;
     bool both = isfinite(key->min) && isfinite(key->max);
     if (isfinite(key->min)) {
         buf_addz(out, both ? "from " : "at least ");
@@ -314,7 +331,7 @@ static void write_json_value(const struct config_key *key, const void *settings,
     const void *v = const_field(key, settings);
     if (key->secret) {
         json_open(w, key->name, '{');
-        json_put_bool(w, "set", key->type != CONFIG_STRING || **(char *const *)v);
+        json_put_bool(w, "set", !is_text(key) || **(char *const *)v);
         json_close(w, '}');
         return;
     }
@@ -331,6 +348,7 @@ static void write_json_value(const struct config_key *key, const void *settings,
         json_put_double(w, key->name, *(const double *)v);
         break;
     case CONFIG_STRING:
+    case CONFIG_SWITCH:
     case CONFIG_CHOICE:
         buf_init(&text, TEXT_MAX_BYTES);
         config_text(key, settings, &text);

@@ -18,14 +18,17 @@ enum config_type {
     CONFIG_BYTES,  // int64_t: 64MiB, 2GiB, 1048576; suffixes K M G T (KiB ..., powers of 1024)
     CONFIG_STRING, // char *, owned by the struct; never NULL, "" means unset; no control characters
     CONFIG_CHOICE, // int: index into `choices`
+    CONFIG_SWITCH, // char *: "on" or "off", given as CONFIG_BOOL; "" means unset
 };
 
 struct config_key {
     const char *section; // ini section and heading in --help: "server", "engine", "sessions" ...
     const char *name; // ini: name with underscores; argv: --name with dashes (underscores work too)
     enum config_type type;
-    size_t offset;   // into the settings struct
-    double min, max; // of numbers; equal: any, -INFINITY or INFINITY: no bound on that side
+    size_t offset; // into the settings struct
+    // Of numbers; equal: any, -INFINITY or INFINITY: no bound on that side. Of CONFIG_STRING: shown
+    // in the help, and checked by whoever reads the text.
+    double min, max;
     // CONFIG_CHOICE: "auto|f32|bf16". CONFIG_STRING: what --help calls it, "FILE"; NULL: "TEXT".
     const char *choices;
     const char *fallback; // default, as text
@@ -69,5 +72,6 @@ void config_write_json(const struct config_table *t, const void *settings, struc
 int config_text(const struct config_key *key, const void *settings, struct buf *out);
 // What the value may be, in words: "from 1 to 65535", "auto, f32 or bf16"; nothing when anything.
 int config_range(const struct config_key *key, struct buf *out);
+bool config_is_flag(const struct config_key *key); // --name and --no-name need no value
 // Row i is the first of its section: what prints by section starts from these.
 bool config_starts_section(const struct config_table *t, int i);

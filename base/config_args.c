@@ -53,7 +53,7 @@ static const struct config_key *find_option(const struct config_table *t, const 
     const struct config_key *key = config_find(t, name);
     if (key || strncmp(name, "no", 2) != 0 || (name[2] != '-' && name[2] != '_')) return key;
     key = config_find(t, name + 3);
-    if (!key || key->type != CONFIG_BOOL) return NULL;
+    if (!key || !config_is_flag(key)) return NULL;
     *negated = true;
     return key;
 }
@@ -68,7 +68,7 @@ int config_arg(const struct config_table *t, void *settings, int argc, char **ar
         return err_set(err, E_INVAL, "%.*s takes no value", (int)(value - argv[*i]), argv[*i]);
     if (value) {
         value++;
-    } else if (key->type == CONFIG_BOOL) {
+    } else if (config_is_flag(key)) {
         value = negated ? "off" : "on";
     } else if (*i + 1 < argc) {
         value = argv[++*i];

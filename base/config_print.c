@@ -66,7 +66,7 @@ static void help_option(const struct config_key *key, FILE *out, int width, stru
     memset(indent, ' ', OPTION_COLUMN);
     indent[OPTION_COLUMN] = '\0';
     buf_reset(text);
-    bool flag = key->type == CONFIG_BOOL;
+    bool flag = config_is_flag(key);
     buf_addf(text, "  --%s%s%s%s", flag ? "[no-]" : "", key->name, flag ? "" : " ",
              flag ? "" : metavar(key));
     for (char *p = text->data; p && *p; p++)

@@ -18,6 +18,7 @@
 #include "engine/model/weight_format.h"
 #include "engine/sampling/json.h"
 #include "engine/sampling/rows.h"
+#include "engine/sampling/text.h"
 #include "engine/text/token_list.h"
 #include <stdbool.h>
 #include <stddef.h>

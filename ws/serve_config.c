@@ -2,9 +2,6 @@
 #include "ws/serve_config.h"
 #include "engine/engine.h"
 #include <arpa/inet.h>
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -155,19 +152,20 @@ static const struct config_key keys[] = {
            "is on disk, so that power loss takes nothing either, but every token waits for the "
            "disk; with turn the last commit interval is at stake. The end of a turn is on disk "
            "first in any case."),
-
-    TEXT("sampling", temperature, "", "X", "Temperature where neither turn nor session sets it."),
-    TEXT("sampling", top_k, "", "N", "Draw from the N likeliest tokens only; 0: off."),
-    TEXT("sampling", top_p, "", "X",
-         "Draw from the likeliest tokens that make up this probability."),
-    TEXT("sampling", min_p, "", "X", "Drop tokens less likely than this share of the likeliest."),
-    TEXT("sampling", repetition_penalty, "", "X", "Penalty on every token of the log; 1: off."),
-    TEXT("sampling", presence_penalty, "", "X", "Subtracted once from every token of the turn."),
-    TEXT("sampling", frequency_penalty, "", "X", "Subtracted for each occurrence in the turn."),
-    TEXT("sampling", max_tokens, "", "N", "Most tokens of one answer; 0: until it ends by itself."),
 };
 
-const struct config_table serve_config_table = {keys, sizeof(keys) / sizeof(keys[0])};
+enum { N_KEYS = sizeof keys / sizeof *keys };
+
+// The rows above, then those of the sampling parameters.
+const struct config_table *serve_config_table(void) {
+    static struct config_key all[N_KEYS + SAMPLING_OPTIONS_MAX];
+    static struct config_table table = {.keys = all};
+    if (!table.n_keys) {
+        memcpy(all, keys, sizeof keys);
+        table.n_keys = N_KEYS + sampling_option_keys(all + N_KEYS, SAMPLING_SERVER, AT(sampling));
+    }
+    return &table;
+}
 
 bool serve_config_is_loopback(const char *host) {
     struct in_addr v4;
@@ -178,45 +176,12 @@ bool serve_config_is_loopback(const char *host) {
     return false;
 }
 
-static int parse_number(const char *name, const char *text, bool whole, double *out,
-                        struct err *err) {
-    char *end;
-    errno = 0;
-    double v = strtod(text, &end);
-    if (end == text || *end || errno || !isfinite(v))
-        return err_set(err, E_INVAL, "%s: '%s' is not a number", name, text);
-    if (whole && (v != floor(v) || fabs(v) > INT32_MAX))
-        return err_set(err, E_INVAL, "%s: '%s' is not a whole number", name, text);
-    *out = v;
-    return 0;
-}
-
-static int float_over(const char *name, const char *text, float *field, struct err *err) {
-    double v;
-    if (!*text) return 0;
-    TRY(parse_number(name, text, false, &v, err));
-    *field = (float)v;
-    return 0;
-}
-
-static int int_over(const char *name, const char *text, int32_t *field, struct err *err) {
-    double v;
-    if (!*text) return 0;
-    TRY(parse_number(name, text, true, &v, err));
-    *field = (int32_t)v;
-    return 0;
-}
-
 int serve_config_sampling(const struct serve_config *c, struct sampling_params *p,
                           struct err *err) {
-    TRY(float_over("temperature", c->temperature, &p->temperature, err));
-    TRY(int_over("top_k", c->top_k, &p->top_k, err));
-    TRY(float_over("top_p", c->top_p, &p->top_p, err));
-    TRY(float_over("min_p", c->min_p, &p->min_p, err));
-    TRY(float_over("repetition_penalty", c->repetition_penalty, &p->repetition_penalty, err));
-    TRY(float_over("presence_penalty", c->presence_penalty, &p->presence_penalty, err));
-    TRY(float_over("frequency_penalty", c->frequency_penalty, &p->frequency_penalty, err));
-    return int_over("max_tokens", c->max_tokens, &p->max_tokens, err);
+    struct turn_sampling s = {.params = *p};
+    TRY(sampling_options_apply(&c->sampling, SAMPLING_SERVER, &s, err));
+    *p = s.params;
+    return 0;
 }
 
 int serve_config_check(const struct serve_config *c, struct err *err) {
@@ -243,6 +208,5 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
                        (long long)c->message_burst, (long long)c->messages_per_second);
     struct sampling_params p;
     sampling_params_init(&p);
-    TRY(serve_config_sampling(c, &p, err));
-    return sampling_params_check(&p, INT32_MAX, err);
+    return serve_config_sampling(c, &p, err);
 }

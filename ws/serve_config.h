@@ -3,6 +3,7 @@
 // configuration by name.
 #pragma once
 #include "base/config.h"
+#include "ws/sampling_options.h"
 #include <stdbool.h>
 
 #define SERVE_DURABLE "turn|delta|power"             // the order of enum sessions_durable
@@ -29,12 +30,10 @@ struct serve_config {
     int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,
         max_queued_turns_per_session, max_resident_sessions, commit_interval_us;
     int durable;
-    // sampling: text, so that "not set" differs from every value; "" leaves it to the model
-    char *temperature, *top_k, *top_p, *min_p, *repetition_penalty, *presence_penalty,
-        *frequency_penalty, *max_tokens;
+    struct sampling_options sampling; // the server's defaults; not given: the model's
 };
 
-extern const struct config_table serve_config_table;
+const struct config_table *serve_config_table(void); // the first call on the main thread
 
 // What one row alone cannot say: a model and a database are named, a certificate comes with its
 // key, no address but loopback without a token file, sinks fit the memory, sampling values are
@@ -44,6 +43,5 @@ int serve_config_check(const struct serve_config *c, struct err *err);
 // The address is one that only this machine reaches: 127.0.0.0/8, ::1, localhost.
 bool serve_config_is_loopback(const char *host);
 
-struct sampling_params;
-// Lays the settings' sampling values over *p.
+// Puts the settings' sampling values over *p.
 int serve_config_sampling(const struct serve_config *c, struct sampling_params *p, struct err *err);

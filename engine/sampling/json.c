@@ -267,3 +267,40 @@ char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct er
     buf_release(&out);
     return text;
 }
+
+// --- the rows themselves ---
+
+static const char *type_name(enum sampling_type type) {
+    static const char *const names[] = {
+        [SAMPLING_FLOAT] = "number",     [SAMPLING_INT] = "integer",
+        [SAMPLING_BOOL] = "boolean",     [SAMPLING_SEED] = "seed",
+        [SAMPLING_MS] = "integer",       [SAMPLING_STRINGS] = "strings",
+        [SAMPLING_BIASES] = "token_map", [SAMPLING_WORDS] = "token_lists",
+    };
+    return names[type];
+}
+
+static void put_range(struct json_writer *w, const struct sampling_row *r) {
+    if (r->type == SAMPLING_BOOL || r->type == SAMPLING_SEED) return;
+    json_put_double(w, "min", r->min);
+    json_put_double(w, "max", r->max);
+    if (r->above_min) json_put_bool(w, "above_min", true);
+    json_put_double(w, "step", r->step);
+}
+
+void sampling_json_put_rows(struct json_writer *w, const char *key) {
+    json_open(w, key, '[');
+    for (int i = 0; i < n_sampling_rows; i++) {
+        const struct sampling_row *r = &sampling_rows[i];
+        json_open(w, NULL, '{');
+        json_put_string(w, "name", r->name);
+        json_put_string(w, "type", type_name(r->type));
+        put_range(w, r);
+        json_put_string(w, "label", r->label);
+        if (r->zero) json_put_string(w, "zero", r->zero);
+        json_put_string(w, "help", r->help);
+        json_put_bool(w, "form", r->places & SAMPLING_FORM);
+        json_close(w, '}');
+    }
+    json_close(w, ']');
+}

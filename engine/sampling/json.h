@@ -24,3 +24,7 @@ void sampling_json_put(struct json_writer *w, const char *key, const struct turn
                        uint32_t keys);
 // The same as a string of its own: free() it. NULL: E_NOMEM.
 char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct err *err);
+
+// Writes the rows as an array: name, type, range, step, label, meaning of 0, help, and whether the
+// parameter belongs in a form. A client builds its settings from it.
+void sampling_json_put_rows(struct json_writer *w, const char *key);

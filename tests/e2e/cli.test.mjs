@@ -89,6 +89,37 @@ test('wrong usage: exit status 2, one line of what is wrong and where to look', 
   }
 });
 
+// Without the breaks and indents of a terminal's lines.
+const flat = (text) => text.replaceAll(/\n[; ]*/g, ' ');
+
+test('sampling parameters: help, ini file and hello say the same, from one table', async (t) => {
+  const server = await Server.start(t);
+  const client = await server.connect();
+  const { sampling_parameters: rows, models } = client.hello;
+  const defaults = Object.keys(models[0].sampling);
+  const [generate, chat, serve] = await Promise.all(['generate', 'chat', 'serve'].map(async (name) => flat(await good([name, '--help']))));
+  const ini = flat(readFileSync(path.join(root, 'configs/demo.ini'), 'utf8'));
+  assert.ok(rows.length > 10 && defaults.length > 5);
+  for (const { name, help, form } of rows) {
+    const option = new RegExp(`--(\\[no-\\])?${name.replaceAll('_', '-')} `);
+    for (const text of [generate, chat]) {
+      assert.ok(option.test(text) || !form, name);
+      assert.equal(text.includes(help), option.test(text), name);
+    }
+    for (const text of [serve, ini]) assert.equal(text.includes(help), defaults.includes(name), name);
+    assert.equal(option.test(serve), defaults.includes(name), name);
+    // A value of a wrong type: the refusal names the parameter.
+    const refusal = await client.request({ type: 'session.open', sampling: { [name]: { x: [] } } });
+    assert.deepEqual([refusal.type, refusal.message.includes(name)], ['error', true], name);
+  }
+});
+
+test('configs/demo.ini is what --print-config writes', async () => {
+  const ini = readFileSync(path.join(root, 'configs/demo.ini'), 'utf8');
+  const printed = await good(['serve', '--config', 'configs/demo.ini', '--print-config']);
+  assert.equal(ini.slice(ini.indexOf('; Every key is also')), printed);
+});
+
 // --- tokenize --------------------------------------------------------------------------------------------------------
 
 test('tokenize --json and --decode: the reference\'s ids and texts', async () => {

@@ -23,6 +23,7 @@ struct settings {
     bool deterministic;
     int dtype;
     int64_t any;
+    char *marked;
 };
 
 static const struct config_key keys[] = {
@@ -45,6 +46,8 @@ static const struct config_key keys[] = {
      "off", "The same bits whatever else is in the batch.", 0},
     {"server", "any_number", CONFIG_INT, offsetof(struct settings, any), 0, 0, NULL, "-1",
      "Without a range.", 0},
+    {"server", "marked", CONFIG_SWITCH, offsetof(struct settings, marked), 0, 0, NULL, "",
+     "Not given differs from off.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -313,6 +316,22 @@ static void arguments_in_every_form(void **state) {
     assert_true(s.deterministic);
 }
 
+// Three states: on, off and not given.
+static void a_switch_may_be_unset(void **state) {
+    int n;
+    assert_string_equal(s.marked, "");
+    assert_int_equal(ARGS("--marked"), 0);
+    assert_string_equal(s.marked, "on");
+    assert_int_equal(ARGS("--no-marked"), 0);
+    assert_string_equal(s.marked, "off");
+    assert_int_equal(ARGS("--marked=yes"), 0);
+    assert_string_equal(s.marked, "on");
+    assert_int_equal(set("marked", ""), 0);
+    assert_string_equal(s.marked, "");
+    assert_int_equal(set("marked", "perhaps"), E_INVAL);
+    assert_string_equal(err.text, "marked = perhaps: must be on or off");
+}
+
 static void other_arguments_are_left_alone(void **state) {
     int n;
     assert_int_equal(ARGS("port", "-port", "--", "-", "", "--verbose", "--no-port", "--=3", "--no-",
@@ -385,6 +404,7 @@ static void help_is_laid_out_for_80_columns(void **state) {
         "  --port N                  Port to listen on. (from 1 to 65535; default 8080)\n"
         "  --access-token TEXT       What a client must know.\n"
         "  --any-number N            Without a range. (default -1)\n"
+        "  --[no-]marked             Not given differs from off.\n"
         "\n"
         "Engine:\n"
         "  --dtype NAME              Format of the weights. (auto, f32 or bf16; default\n"
@@ -469,7 +489,7 @@ static void json_has_every_key(void **state) {
     json_writer_init(&w, &json);
     config_write_json(&table, &s, &w);
     assert_string_equal(buf_z(&json), "{\"server\":{\"host\":\"127.0.0.1\",\"port\":8080,\"access_"
-                                      "token\":{\"set\":false},\"any_number\":-1},"
+                                      "token\":{\"set\":false},\"any_number\":-1,\"marked\":\"\"},"
                                       "\"engine\":{\"dtype\":\"auto\",\"kv_cache_bytes\":67108864,"
                                       "\"temperature\":0.7,\"deterministic\":false}}");
     buf_release(&json);
@@ -490,6 +510,7 @@ int main(void) {
         TEST(long_lines_are_whole_or_refused),
         TEST(a_missing_file_says_so),
         TEST(arguments_in_every_form),
+        TEST(a_switch_may_be_unset),
         TEST(other_arguments_are_left_alone),
         TEST(wrong_arguments_say_why),
         TEST(arguments_beat_environment_beats_file_beats_default),

@@ -14,16 +14,16 @@ static struct serve_config c;
 static struct err err;
 
 static int set_up(void **state) {
-    assert_int_equal(config_init(&serve_config_table, &c, &err), 0);
-    assert_int_equal(config_set(&serve_config_table, &c, "model", "m", &err), 0);
+    assert_int_equal(config_init(serve_config_table(), &c, &err), 0);
+    assert_int_equal(config_set(serve_config_table(), &c, "model", "m", &err), 0);
     return 0;
 }
 static int tear_down(void **state) {
-    config_release(&serve_config_table, &c);
+    config_release(serve_config_table(), &c);
     return 0;
 }
 static void set(const char *key, const char *value) {
-    if (config_set(&serve_config_table, &c, key, value, &err) < 0) fail_msg("%s", err.text);
+    if (config_set(serve_config_table(), &c, key, value, &err) < 0) fail_msg("%s", err.text);
 }
 static void refused(int code, const char *named) {
     assert_int_equal(serve_config_check(&c, &err), code);
@@ -36,8 +36,8 @@ static void the_defaults_are_good(void **state) {
     assert_int_equal(c.port, 8080);
     assert_int_equal(c.max_message_bytes, 1 << 20);
     assert_int_equal(c.max_sequence_idle_microseconds, 60000000);
-    for (int i = 0; i < serve_config_table.n_keys; i++)
-        assert_true(strlen(serve_config_table.keys[i].help) > 10);
+    for (int i = 0; i < serve_config_table()->n_keys; i++)
+        assert_true(strlen(serve_config_table()->keys[i].help) > 10);
 }
 
 static void what_is_missing(void **state) {
@@ -114,7 +114,7 @@ static void number_formats_of_the_cache(void **state) {
         assert_int_equal(o.kv_dtype_auto, i == 0);
         if (i > 0) assert_string_equal(engine_kv_dtype_name(o.kv_dtype), known[i]);
     }
-    assert_true(config_set(&serve_config_table, &c, "kv_dtype", "int4", &err) < 0);
+    assert_true(config_set(serve_config_table(), &c, "kv_dtype", "int4", &err) < 0);
     assert_non_null(strstr(err.text, "int4"));
     assert_non_null(strstr(err.text, "kv_dtype"));
     assert_non_null(strstr(err.text, "int8"));

@@ -74,6 +74,7 @@ function opened(hello) {
     message: '',
     server: hello.server,
     models: hello.models,
+    sampling: hello.sampling_parameters,
     limits: hello.limits,
     idleEvictionMs: hello.idle_eviction_ms,
   });

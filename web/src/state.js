@@ -42,6 +42,7 @@ export const state = {
     message: '', // why a token is asked for
     server: /** @type {{name: string, version: string} | null} */ (null),
     models: /** @type {Model[]} */ ([]),
+    sampling: /** @type {import('./view/fields.js').Parameter[]} */ ([]),
     limits: /** @type {Record<string, number>} */ ({}),
     idleEvictionMs: 0,
   },

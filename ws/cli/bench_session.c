@@ -29,10 +29,7 @@ static int say(struct engine *e, const struct cli_model *m, uint64_t sequence, c
     struct engine_turn turn = {
         .sequence = sequence, .turn = sequence, .n_ids = n_ids, .n_input = n_input};
     struct engine_event ev;
-    sampling_params_init(&turn.sampling);
-    turn.sampling.temperature = 0;
-    turn.sampling.ignore_eos = true;
-    turn.sampling.max_tokens = (int32_t)n_draw;
+    cli_greedy(&turn.sampling, n_draw);
     cli_turn_window(m, e, &turn);
     turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
     if (!turn.ids) return err_set(err, E_NOMEM, "no memory for %lld ids", (long long)n_ids);

@@ -9,9 +9,8 @@
 
 struct chat_settings {
     struct cli_model model;
-    struct cli_sampling sampling;
+    struct sampling_options sampling;
     char *url, *session, *system, *token_file;
-    int64_t max_tokens;
 };
 
 struct chat_stats { // of the last answer

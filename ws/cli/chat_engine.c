@@ -1,5 +1,4 @@
 // A chat with an engine of this process: nothing is stored, the conversation ends with the program.
-#include "base/random_id.h"
 #include "ws/cli/chat.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +24,9 @@ static int submit(struct engine_peer *p, size_t n_before, struct err *err) {
     struct engine_turn turn = {.sequence = p->sequence, .turn = ++p->turn};
     struct token_list copy;
     token_list_init(&copy);
-    turn.sampling = engine_info(p->engine)->suggested;
-    turn.sampling.seed = random_u64();
-    turn.sampling.has_seed = true;
-    turn.sampling.max_tokens = (int32_t)p->settings->max_tokens;
-    TRY(cli_sampling_apply(&p->settings->sampling, &turn.sampling, err));
+    struct turn_sampling sampling = {.params = engine_info(p->engine)->suggested};
+    TRY(sampling_options_apply(&p->settings->sampling, SAMPLING_COMMAND, &sampling, err));
+    turn.sampling = sampling.params; // without a seed the engine draws one
     cli_turn_window(&p->settings->model, p->engine, &turn);
     if (token_list_append(&copy, p->log.ids, p->log.len) < 0)
         return err_set(err, E_NOMEM, "no memory for the conversation");

@@ -13,6 +13,7 @@
 struct server_peer {
     struct chat_peer peer;
     const struct chat_settings *settings;
+    struct turn_sampling sampling; // as given by options
     struct ws_client *client;
     char token[1024];
     char session[72];
@@ -77,28 +78,6 @@ static int await(struct server_peer *p, const char *type, cJSON **frame, struct 
         cJSON_Delete(*frame);
         if (is_error) return E_DENIED;
     }
-}
-
-// main_chat has checked that what is given is a number.
-static void put_given(struct json_writer *w, const char *key, const char *text) {
-    if (*text) json_put_double(w, key, atof(text));
-}
-
-static void put_sampling(struct json_writer *w, const struct chat_settings *s) {
-    const struct cli_sampling *g = &s->sampling;
-    json_open(w, "sampling", '{');
-    put_given(w, "temperature", g->temperature);
-    put_given(w, "top_k", g->top_k);
-    put_given(w, "top_p", g->top_p);
-    put_given(w, "min_p", g->min_p);
-    put_given(w, "repetition_penalty", g->repetition_penalty);
-    put_given(w, "presence_penalty", g->presence_penalty);
-    put_given(w, "frequency_penalty", g->frequency_penalty);
-    put_given(w, "min_tokens", g->min_tokens);
-    if (g->seed[0]) json_put_u64_string(w, "seed", strtoull(g->seed, NULL, 0));
-    if (g->stop[0]) json_put_string(w, "stop", g->stop);
-    if (s->max_tokens) json_put_int(w, "max_tokens", s->max_tokens);
-    json_close(w, '}');
 }
 
 static int connect_and_greet(struct server_peer *p, struct err *err) {
@@ -227,7 +206,7 @@ static int send_start(struct server_peer *p, const char *text, enum chat_ask wha
             json_put_bool(&w, "continue", true);
         json_close(&w, '}');
     }
-    put_sampling(&w, p->settings);
+    sampling_json_put(&w, "sampling", &p->sampling, p->sampling.set);
     return finish(p, &w);
 }
 
@@ -375,6 +354,7 @@ int chat_server_open(struct chat_peer **out, const struct chat_settings *s, stru
     if (!p) return err_set(err, E_NOMEM, "no memory to chat");
     *p = (struct server_peer){.peer.ops = &ops, .settings = s};
     buf_init(&p->out, 16 << 20);
+    TRY_GOTO(fail, sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &p->sampling, err));
     if (s->token_file[0]) TRY_GOTO(fail, read_token(p, s->token_file, err));
     TRY_GOTO(fail, connect_and_greet(p, err));
     if (s->session[0]) {

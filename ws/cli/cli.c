@@ -91,53 +91,11 @@ void cli_turn_window(const struct cli_model *m, const struct engine *e, struct e
     turn->sink_len = m->sink_len >= 0 ? (int32_t)m->sink_len : turn->memory_len > 4 ? 4 : 0;
 }
 
-static int take_float(const char *name, const char *text, float *to, struct err *err) {
-    char *end;
-    if (!*text) return 0;
-    *to = strtof(text, &end);
-    if (end != text && !*end) return 0;
-    return err_set(err, E_INVAL, "%s: '%s' is not a number", name, text);
-}
-
-static int take_int(const char *name, const char *text, int32_t *to, struct err *err) {
-    char *end;
-    if (!*text) return 0;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (end == text || *end || errno || value < INT32_MIN || value > INT32_MAX)
-        return err_set(err, E_INVAL, "%s: '%s' is not a whole number of 32 bits", name, text);
-    *to = (int32_t)value;
-    return 0;
-}
-
-static int take_seed(const char *text, struct sampling_params *p, struct err *err) {
-    char *end;
-    if (!*text) return 0;
-    errno = 0;
-    p->seed = strtoull(text, &end, 0);
-    if (*end || errno || *text == '-')
-        return err_set(err, E_INVAL, "seed: '%s' is not a number of at most 64 bits", text);
-    p->has_seed = true;
-    return 0;
-}
-
-int cli_sampling_apply(const struct cli_sampling *s, struct sampling_params *p, struct err *err) {
-    TRY(take_float("temperature", s->temperature, &p->temperature, err));
-    TRY(take_int("top_k", s->top_k, &p->top_k, err));
-    TRY(take_float("top_p", s->top_p, &p->top_p, err));
-    TRY(take_float("min_p", s->min_p, &p->min_p, err));
-    TRY(take_float("repetition_penalty", s->repetition_penalty, &p->repetition_penalty, err));
-    TRY(take_float("presence_penalty", s->presence_penalty, &p->presence_penalty, err));
-    TRY(take_float("frequency_penalty", s->frequency_penalty, &p->frequency_penalty, err));
-    TRY(take_int("min_tokens", s->min_tokens, &p->min_tokens, err));
-    TRY(take_seed(s->seed, p, err));
-    if (strlen(s->stop) >= SAMPLING_STOP_BYTES)
-        return err_set(err, E_INVAL, "stop: at most %d bytes", SAMPLING_STOP_BYTES - 1);
-    if (s->stop[0]) {
-        strcpy(p->stop[0], s->stop);
-        p->n_stop = 1;
-    }
-    return sampling_params_check(p, INT32_MAX, err);
+void cli_greedy(struct sampling_params *p, int64_t max_tokens) {
+    sampling_params_init(p);
+    p->temperature = 0;
+    p->ignore_eos = true;
+    p->max_tokens = (int32_t)max_tokens;
 }
 
 int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err) {

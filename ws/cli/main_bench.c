@@ -43,9 +43,13 @@ static const struct config_key keys[] = {
      "Runs of each part; medians are reported.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
      0},
-    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_AUTO),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static const struct config_table *options(void) {
+    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
+    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_AUTO);
+    return table;
+}
 
 // --- the ceiling: how fast all threads together can read memory that no cache holds --------------
 
@@ -116,10 +120,7 @@ struct bench {
 static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
     const struct engine_info *info = engine_info(b->engine);
     struct engine_turn turn = {.sequence = ++b->next, .turn = b->next};
-    sampling_params_init(&turn.sampling);
-    turn.sampling.temperature = 0;
-    turn.sampling.ignore_eos = true;
-    turn.sampling.max_tokens = (int32_t)n_generate;
+    cli_greedy(&turn.sampling, n_generate);
     turn.n_ids = turn.n_input = n_ids;
     cli_turn_window(&b->settings->model, b->engine, &turn);
     turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
@@ -450,6 +451,7 @@ static int measure_plain(struct bench *b, struct settings *s, unsigned parts, st
 }
 
 int main_bench(int argc, char **argv) {
+    const struct config_table *table = options();
     struct settings s;
     struct bench b = {.settings = &s};
     struct err err = {0};
@@ -457,22 +459,22 @@ int main_bench(int argc, char **argv) {
     struct extras extras = {0};
     int n_words,
         rc = cli_parse(
-            &table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
+            table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
             "Measures prefill, decode and sessions decoding together; medians of --repeat runs.",
             NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0]) {
-        config_release(&table, &s);
+        config_release(table, &s);
         return cli_usage(argv[0], CLI_NO_MODEL);
     }
     if (s.turns && !s.model.memory_len) {
-        config_release(&table, &s);
+        config_release(table, &s);
         return cli_usage(argv[0], "--turns measures a session past its window: it needs "
                                   "--memory-len");
     }
     const unsigned parts = parts_of(s.parts);
     if (!parts) {
-        config_release(&table, &s);
+        config_release(table, &s);
         return cli_usage(argv[0], "--parts lists some of prefill, decode and together");
     }
     b.err = &err;
@@ -501,6 +503,6 @@ int main_bench(int argc, char **argv) {
     report(&s, engine_info(b.engine), results, ceiling, &extras);
 out:
     if (b.engine) engine_close(b.engine);
-    config_release(&table, &s);
+    config_release(table, &s);
     return rc < 0 ? cli_fail(&err) : CLI_OK;
 }

@@ -15,12 +15,14 @@ static const struct config_key keys[] = {
      "File whose first line is the token for the server.", 0},
     {"chat", "system", CONFIG_STRING, offsetof(struct chat_settings, system), 0, 0, 0, "",
      "System prompt of a new session.", 0},
-    {"chat", "max_tokens", CONFIG_INT, offsetof(struct chat_settings, max_tokens), 0, 1e9, 0, "0",
-     "Most tokens of one answer; 0: until it ends.", 0},
-    CLI_SAMPLING_KEYS(struct chat_settings, sampling),
-    CLI_MODEL_KEYS(struct chat_settings, model, CLI_COMPUTE_AUTO),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static const struct config_table *options(void) {
+    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
+    cli_table_sampling(offsetof(struct chat_settings, sampling));
+    cli_table_model(offsetof(struct chat_settings, model), CLI_COMPUTE_AUTO);
+    return table;
+}
 
 #define NEEDS_SERVER "only a server keeps earlier answers: chat with --url"
 
@@ -160,18 +162,18 @@ static int converse(struct chat_peer *peer, struct err *err) {
 }
 
 int main_chat(int argc, char **argv) {
+    const struct config_table *table = options();
     struct chat_settings s;
     struct chat_peer *peer = NULL;
     struct err err = {0};
-    int n_words, rc = cli_parse(&table, &s, argc, argv,
+    int n_words, rc = cli_parse(table, &s, argc, argv,
                                 "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
                                 "Reads lines from a terminal or a pipe and prints the answers.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    struct sampling_params given; // checked before anything is loaded or connected
-    sampling_params_init(&given);
-    if (cli_sampling_apply(&s.sampling, &given, &err) < 0) {
-        config_release(&table, &s);
+    struct turn_sampling given = {0}; // checked before anything is loaded or connected
+    if (sampling_options_apply(&s.sampling, SAMPLING_COMMAND, &given, &err) < 0) {
+        config_release(table, &s);
         return cli_usage(argv[0], "%s", err.text);
     }
     struct sigaction action = {.sa_handler = on_interrupt};
@@ -181,6 +183,6 @@ int main_chat(int argc, char **argv) {
     rc = converse(peer, &err);
     peer->ops->close(peer);
 out:
-    config_release(&table, &s);
+    config_release(table, &s);
     return rc < 0 ? cli_fail(&err) : CLI_OK;
 }

@@ -1,17 +1,17 @@
 // parley generate: continue a prompt once, to standard output as it comes or as one JSON object.
 #include "base/json.h"
-#include "base/random_id.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include <stdlib.h>
 #include <string.h>
 
+enum { DEFAULT_TOKENS = 128 };
+
 struct settings {
     struct cli_model model;
-    struct cli_sampling sampling;
+    struct sampling_options sampling;
     char *ids, *prompt;
-    int64_t max_tokens;
-    bool ignore_eos, json, chat;
+    bool json, chat;
 };
 static const struct config_key keys[] = {
     {"prompt", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
@@ -20,16 +20,16 @@ static const struct config_key keys[] = {
      "Prompt as text, special tokens recognised; - reads standard input.", 0},
     {"prompt", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
      "The prompt is a user's message: put it through the chat template.", 0},
-    {"output", "max_tokens", CONFIG_INT, offsetof(struct settings, max_tokens), 1, 1e9, 0, "128",
-     "Most tokens to generate.", 0},
-    {"output", "ignore_eos", CONFIG_BOOL, offsetof(struct settings, ignore_eos), 0, 0, 0, "off",
-     "Go on past the end of sequence.", 0},
     {"output", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}.", 0},
-    CLI_SAMPLING_KEYS(struct settings, sampling),
-    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_EXACT),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static const struct config_table *options(void) {
+    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
+    cli_table_sampling(offsetof(struct settings, sampling));
+    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_EXACT);
+    return table;
+}
 
 struct result {
     struct token_list ids;
@@ -112,32 +112,41 @@ static void print_result(const struct result *r, enum engine_finish finish) {
     cli_print_json(&out);
 }
 
+// Greedy and DEFAULT_TOKENS long, unless options say otherwise. Without a seed the engine draws one.
+static int take_sampling(const struct settings *s, struct sampling_params *out, struct err *err) {
+    struct turn_sampling t;
+    turn_sampling_init(&t);
+    t.params.temperature = 0;
+    t.params.max_tokens = DEFAULT_TOKENS;
+    TRY(sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &t, err));
+    if (t.params.max_tokens < 1) return err_set(err, E_INVAL, "--max-tokens must be at least 1");
+    *out = t.params;
+    return 0;
+}
+
 int main_generate(int argc, char **argv) {
+    const struct config_table *table = options();
     struct settings s;
     struct engine *e = NULL;
     struct err err = {0};
     struct token_list ids;
     struct result r = {0};
     enum engine_finish finish = FINISH_ERROR;
-    int n_words, rc = cli_parse(&table, &s, argc, argv,
-                                "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
-                                "Continues a prompt once. Without sampling options it is greedy.",
-                                NULL, 0, &n_words);
+    int n_words,
+        rc = cli_parse(
+            table, &s, argc, argv, "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
+            "Continues a prompt once. Without sampling options it is greedy and stops after 128\n"
+            "tokens.",
+            NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0] || !s.ids[0] == !s.prompt[0]) {
         rc = cli_usage(argv[0], s.model.model[0] ? "give either --ids or --prompt" : CLI_NO_MODEL);
-        config_release(&table, &s);
+        config_release(table, &s);
         return rc;
     }
     struct engine_turn turn = {.sequence = 1, .turn = 1, .goes_on = !s.chat};
-    sampling_params_init(&turn.sampling);
-    turn.sampling.temperature = 0;
-    turn.sampling.max_tokens = (int32_t)s.max_tokens;
-    turn.sampling.ignore_eos = s.ignore_eos;
-    turn.sampling.seed = random_u64();
-    turn.sampling.has_seed = true;
-    if (cli_sampling_apply(&s.sampling, &turn.sampling, &err) < 0) {
-        config_release(&table, &s);
+    if (take_sampling(&s, &turn.sampling, &err) < 0) {
+        config_release(table, &s);
         return cli_usage(argv[0], "%s", err.text);
     }
     token_list_init(&ids);
@@ -157,6 +166,6 @@ out:
     token_list_release(&r.ids);
     buf_release(&r.text);
     free(r.logprobs);
-    config_release(&table, &s);
+    config_release(table, &s);
     return rc < 0 ? cli_fail(&err) : CLI_OK;
 }

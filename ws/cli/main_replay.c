@@ -32,41 +32,34 @@ static const struct config_key keys[] = {
      "what-if: the first turn that is changed; -1: the first of the path in use.", 0},
     {"", "other_model", CONFIG_BOOL, offsetof(struct settings, other_model), 0, 0, 0, "off",
      "Go on when the model is not the recorded one.", 0},
-    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_RECORDED),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static const struct config_table *options(void) {
+    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
+    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_RECORDED);
+    return table;
+}
 
 // --- what-if's text ----------------------------------------------------------
 
-static bool is_bare(const char *value) {
-    char *end;
-    if (!strcmp(value, "true") || !strcmp(value, "false")) return true;
-    strtod(value, &end);
-    return *value && !*end && strspn(value, "0123456789+-.eE") == strlen(value);
+static int take_pair(struct turn_sampling *to, char *pair, struct err *err) {
+    char *value = strchr(pair, '=');
+    if (!value || value == pair)
+        return err_set(err, E_INVAL, "--what-if takes KEY=VALUE,..., not '%.60s'", pair);
+    *value++ = '\0';
+    const struct sampling_row *row = sampling_row_find(pair);
+    if (!row) return err_set(err, E_INVAL, "there is no sampling parameter '%.60s'", pair);
+    return sampling_text_apply(to, row, value, err);
 }
 
-// "temperature=0.2,top_p=1" as an object. Seeds are strings there: 64 bits are no JSON number.
-static int changes_json(const char *text, struct buf *out, struct err *err) {
+// "temperature=0.2,top_p=1" as a JSON object, to be freed. NULL: *err.
+static char *changes_json(const char *text, struct err *err) {
+    struct turn_sampling changes = {0};
     char *copy = strdup(text), *rest = copy, *pair;
-    struct json_writer w;
     int rc = copy ? 0 : err_set(err, E_NOMEM, "no memory for --what-if");
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    while (rc == 0 && (pair = strsep(&rest, ","))) {
-        char *value = strchr(pair, '=');
-        if (!value || value == pair) {
-            rc = err_set(err, E_INVAL, "--what-if takes KEY=VALUE,..., not '%.60s'", pair);
-            break;
-        }
-        *value++ = '\0';
-        if (is_bare(value) && strcmp(pair, "seed"))
-            json_put_raw(&w, pair, value, strlen(value));
-        else
-            json_put_string(&w, pair, value);
-    }
-    json_close(&w, '}');
+    while (rc == 0 && (pair = strsep(&rest, ","))) rc = take_pair(&changes, pair, err);
     free(copy);
-    return rc < 0 ? rc : out->error;
+    return rc < 0 ? NULL : sampling_json_text(&changes, changes.set, err);
 }
 
 // --- runs --------------------------------------------------------------------
@@ -254,14 +247,14 @@ static int check_usage(const struct settings *s, const char *command, const char
 }
 
 int main_replay(int argc, char **argv) {
+    const struct config_table *table = options();
     struct settings s;
     struct err err = {0};
-    struct buf changes;
-    char *id = NULL;
+    char *id = NULL, *changes = NULL;
     bool good = false;
     int n_words,
         rc = cli_parse(
-            &table, &s, argc, argv, "replay SESSION --db FILE --model DIR [OPTIONS]",
+            table, &s, argc, argv, "replay SESSION --db FILE --model DIR [OPTIONS]",
             "Runs the recorded turns again from an empty cache, each on the recorded log, with "
             "the\n"
             "recorded window, sampling parameters and seeds, and compares every token and every\n"
@@ -269,20 +262,19 @@ int main_replay(int argc, char **argv) {
             "failed, 2 wrong usage. With --what-if: 0 when it has run. The database is only read.",
             &id, 1, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    buf_init(&changes, 1 << 20);
     rc = check_usage(&s, argv[0], id);
-    bool object = s.what_if[0] == '{';
-    if (rc == CLI_OK && s.what_if[0] &&
-        ((object ? buf_addz(&changes, s.what_if) : changes_json(s.what_if, &changes, &err)) < 0 ||
-         replay_check_changes(buf_z(&changes), INT32_MAX, &err) < 0))
-        rc = cli_usage(argv[0], "%s", err.text);
+    if (rc == CLI_OK && s.what_if[0]) {
+        changes = s.what_if[0] == '{' ? strdup(s.what_if) : changes_json(s.what_if, &err);
+        if (!changes || replay_check_changes(changes, INT32_MAX, &err) < 0)
+            rc = cli_usage(argv[0], "%s", err.text);
+    }
     if (rc == CLI_OK) {
-        if (run(&s, id, s.what_if[0] ? buf_z(&changes) : NULL, &good, &err) < 0)
+        if (run(&s, id, changes, &good, &err) < 0)
             rc = cli_fail(&err);
         else
             rc = good ? CLI_OK : CLI_FAILED;
     }
-    buf_release(&changes);
-    config_release(&table, &s);
+    free(changes);
+    config_release(table, &s);
     return rc;
 }

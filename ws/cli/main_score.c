@@ -44,9 +44,13 @@ static const struct config_key keys[] = {
      0},
     {"score", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print a comparison as JSON; what is printed without one is JSON.", 0},
-    CLI_MODEL_KEYS(struct settings, model, CLI_COMPUTE_EXACT),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
+
+static const struct config_table *options(void) {
+    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
+    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_EXACT);
+    return table;
+}
 
 struct scoring {                       // filled on the engine's thread, read after its last event
     struct safetensors_writer *writer; // NULL: only the sum is wanted
@@ -193,9 +197,10 @@ out:
 }
 
 int main_score(int argc, char **argv) {
+    const struct config_table *table = options();
     struct settings s;
     struct err err = {0};
-    int n_words, rc = cli_parse(&table, &s, argc, argv,
+    int n_words, rc = cli_parse(table, &s, argc, argv,
                                 "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
                                 "--compare-weights|-kv|-compute NAME]",
                                 "Computes a token sequence and writes the logits at each position, "
@@ -205,6 +210,6 @@ int main_score(int argc, char **argv) {
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = check_usage(argv[0], &s);
     if (rc == 0) rc = run(&s, &err) < 0 ? cli_fail(&err) : CLI_OK;
-    config_release(&table, &s);
+    config_release(table, &s);
     return rc;
 }

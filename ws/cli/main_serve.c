@@ -24,7 +24,7 @@ static void help(void) {
          "it too.\n\n"
          "  --config FILE        ini file with any of the keys below\n"
          "  --print-config       write the configuration in force as an ini file and exit\n");
-    config_help(&serve_config_table, stdout);
+    config_help(serve_config_table(), stdout);
 }
 
 int main_serve(int argc, char **argv) {
@@ -32,10 +32,10 @@ int main_serve(int argc, char **argv) {
     struct err err = {0};
     bool print = false;
     const char *path = config_path(argc, argv);
-    int rc = config_init(&serve_config_table, &config, &err);
+    int rc = config_init(serve_config_table(), &config, &err);
     if (rc < 0) return cli_fail(&err);
-    if (path && (rc = config_load(&serve_config_table, &config, path, &err)) < 0) goto out;
-    if ((rc = config_load_env(&serve_config_table, &config, &err)) < 0) goto out;
+    if (path && (rc = config_load(serve_config_table(), &config, path, &err)) < 0) goto out;
+    if ((rc = config_load_env(serve_config_table(), &config, &err)) < 0) goto out;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             help();
@@ -44,24 +44,24 @@ int main_serve(int argc, char **argv) {
             print = true;
         } else if (!strcmp(argv[i], "--config")) {
             if (++i == argc) {
-                config_release(&serve_config_table, &config);
+                config_release(serve_config_table(), &config);
                 return cli_usage(argv[0], "--config takes a file");
             }
         } else if (strncmp(argv[i], "--config=", 9)) {
-            rc = config_arg(&serve_config_table, &config, argc, argv, &i, &err);
+            rc = config_arg(serve_config_table(), &config, argc, argv, &i, &err);
             if (rc == 0) rc = err_set(&err, E_INVAL, "'%s' is not understood", argv[i]);
             if (rc < 0) {
-                config_release(&serve_config_table, &config);
+                config_release(serve_config_table(), &config);
                 return cli_usage(argv[0], "%s", err.text);
             }
         }
     }
     if (print)
-        config_write_ini(&serve_config_table, &config, stdout);
+        config_write_ini(serve_config_table(), &config, stdout);
     else
         rc = serve_run(&config, &err);
 out:
-    config_release(&serve_config_table, &config);
+    config_release(serve_config_table(), &config);
     if (rc ==
         E_DEVICE) { // everything is recorded; the driver's own exit handlers are not waited for
         cli_fail(&err);

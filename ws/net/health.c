@@ -64,7 +64,7 @@ int health_metrics(struct server *s, struct buf *out) {
 int health_config(struct server *s, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
-    config_write_json(&serve_config_table, s->config, &w);
+    config_write_json(serve_config_table(), s->config, &w);
     buf_addc(out, '\n');
     return out->error ? 500 : 200;
 }

@@ -172,7 +172,7 @@ void protocol_put_turn(struct json_writer *w, const char *key, const struct turn
 
 static void put_model(struct json_writer *w, const struct protocol_hello *h) {
     const struct engine_info *e = h->engine;
-    const struct sampling_params *s = &h->sampling;
+    const struct turn_sampling defaults = {.params = h->sampling};
     json_open(w, NULL, '{');
     json_put_string(w, "name", e->model_name);
     json_put_string(w, "family", e->family);
@@ -185,16 +185,7 @@ static void put_model(struct json_writer *w, const struct protocol_hello *h) {
     json_put_int(w, "memory_len", h->memory_len);
     json_put_int(w, "max_memory_len", e->max_memory_len);
     json_put_int(w, "sink_len", h->sink_len);
-    json_open(w, "sampling", '{');
-    json_put_float(w, "temperature", s->temperature);
-    json_put_int(w, "top_k", s->top_k);
-    json_put_float(w, "top_p", s->top_p);
-    json_put_float(w, "min_p", s->min_p);
-    json_put_float(w, "repetition_penalty", s->repetition_penalty);
-    json_put_float(w, "presence_penalty", s->presence_penalty);
-    json_put_float(w, "frequency_penalty", s->frequency_penalty);
-    json_put_int(w, "max_tokens", s->max_tokens);
-    json_close(w, '}');
+    sampling_json_put(w, "sampling", &defaults, sampling_rows_in(SAMPLING_SERVER));
     json_close(w, '}');
 }
 
@@ -209,6 +200,7 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_open(&w, "models", '[');
     put_model(&w, h);
     json_close(&w, ']');
+    sampling_json_put_rows(&w, "sampling_parameters");
     json_open(&w, "limits", '{');
     json_put_int(&w, "message_bytes", h->message_bytes);
     json_put_int(&w, "messages_per_second", h->messages_per_second);

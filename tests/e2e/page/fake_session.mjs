@@ -81,6 +81,7 @@ export class FakeSession {
       case 'hello':
         this.send({
           type: 'hello',
+          sampling_parameters: [],
           protocol: 'parley.v1',
           server: { name: 'fake', version: '0' },
           models: [MODEL],

@@ -65,6 +65,24 @@ test('sampling of a session: defaults are shown, values hold from the next messa
   assert.deepEqual((await sessionState(id)).sampling, { ignore_eos: true });
 });
 
+test('the fields are those that the server names, with its ranges and words', async (t) => {
+  const client = await server.connect();
+  const rows = client.hello.sampling_parameters.filter(({ form }) => form);
+  const page = await openPage(t, server);
+  await open(page);
+  assert.ok(rows.length > 5);
+  for (const { name, label, help, type, min, max, step } of rows) {
+    const field = page.locator(`.field:has(#field-${name})`);
+    assert.equal(await field.locator('label').innerText(), label);
+    assert.ok((await field.locator('.field-hint').innerText()).startsWith(help), name);
+    if (type !== 'number' && type !== 'integer') continue;
+    const input = page.locator(`#field-${name}`);
+    for (const [attribute, value] of Object.entries({ min, max, step }))
+      assert.equal(Number(await input.getAttribute(attribute)), value, `${attribute} of ${name}`);
+  }
+  assert.equal(await page.locator('.field').count(), rows.length + 3, 'and the three of memory');
+});
+
 test('a wrong value is said at its field and nothing is saved', async (t) => {
   const { id } = await prepareSession(t, server);
   const page = await openPage(t, server, { hash: `#s=${id}` });

@@ -1,5 +1,5 @@
 // @ts-check
-// The fields of the settings dialog: one table row per value, so that a new one is a row.
+// The fields of the settings dialog, one row for each value. Those of sampling come from the server.
 import { h, iconButton } from '../dom.js';
 
 /**
@@ -10,94 +10,34 @@ import { h, iconButton } from '../dom.js';
  *   get: () => any, fail: (message: string) => void}} Field
  */
 
-/** @type {Row[]} */
-export const SAMPLING = [
-  {
-    key: 'temperature',
-    label: 'Temperature',
-    hint: 'Higher is more surprising. 0 takes the likeliest token each time.',
-    type: 'number',
-    min: 0,
-    max: 100,
-    step: 0.1,
-  },
-  {
-    key: 'top_p',
-    label: 'Top p',
-    hint: 'Only the likeliest tokens that together have this probability.',
-    type: 'number',
-    min: 0,
-    max: 1,
-    step: 0.05,
-  },
-  {
-    key: 'top_k',
-    label: 'Top k',
-    hint: 'Only this many of the likeliest tokens.',
-    type: 'number',
-    min: 0,
-    max: 1000000,
-    step: 1,
-    whole: true,
-    none: 'off',
-  },
-  {
-    key: 'min_p',
-    label: 'Min p',
-    hint: 'Only tokens this likely, relative to the likeliest.',
-    type: 'number',
-    min: 0,
-    max: 1,
-    step: 0.01,
-    none: 'off',
-  },
-  {
-    key: 'repetition_penalty',
-    label: 'Repetition penalty',
-    hint: 'Above 1: tokens already said become less likely.',
-    type: 'number',
-    min: 0.01,
-    max: 100,
-    step: 0.05,
-  },
-  {
-    key: 'presence_penalty',
-    label: 'Presence penalty',
-    hint: 'Taken off once from every token already said.',
-    type: 'number',
-    min: -100,
-    max: 100,
-    step: 0.1,
-  },
-  {
-    key: 'frequency_penalty',
-    label: 'Frequency penalty',
-    hint: 'Taken off for each time a token was said.',
-    type: 'number',
-    min: -100,
-    max: 100,
-    step: 0.1,
-  },
-  {
-    key: 'max_tokens',
-    label: 'Longest answer',
-    hint: 'In tokens.',
-    type: 'number',
-    min: 0,
-    max: 2147483647,
-    step: 1,
-    whole: true,
-    none: 'no limit',
-  },
-  { key: 'seed', label: 'Seed', hint: 'The same seed, the same draws.', type: 'seed', none: 'random' },
-  {
-    key: 'stop',
-    label: 'Stop words',
-    hint: 'One on a line, at most four. The answer ends before them.',
-    type: 'lines',
-    none: 'none',
-  },
-];
+/**
+ * A sampling parameter as the server's hello describes it.
+ * @typedef {{name: string, type: string, min?: number, max?: number, above_min?: boolean, step?: number, label: string,
+ *   zero?: string, help: string, form: boolean}} Parameter
+ */
+
+const TYPES = /** @type {Record<string, Row['type']>} */ ({
+  number: 'number',
+  integer: 'number',
+  seed: 'seed',
+  strings: 'lines',
+});
+
+/** The rows of the sampling parameters that belong in a form. @param {Parameter[]} parameters @returns {Row[]} */
+export const samplingRows = (parameters) =>
+  parameters
+    .filter((p) => p.form && TYPES[p.type])
+    .map((p) => ({
+      key: p.name,
+      label: p.label,
+      hint: p.type === 'strings' ? `${p.help} One per line, at most ${p.max}.` : p.help,
+      type: TYPES[p.type],
+      min: p.min,
+      max: p.max,
+      step: p.step,
+      whole: p.type === 'integer',
+      none: p.zero,
+    }));
 
 /** @type {Row[]} */
 export const MEMORY = [
@@ -134,7 +74,8 @@ export const MEMORY = [
 function complaint(row, text, max = row.max) {
   if (row.type === 'seed')
     return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'A whole number from 0 on.';
-  if (row.type === 'lines') return text.split('\n').filter(Boolean).length <= 4 ? '' : 'At most four.';
+  if (row.type === 'lines')
+    return text.split('\n').filter(Boolean).length <= (max ?? Infinity) ? '' : `At most ${max} lines.`;
   const value = Number(text);
   if (text.trim() === '' || !Number.isFinite(value)) return 'A number.';
   if (row.whole && !Number.isInteger(value)) return 'A whole number.';

@@ -6,7 +6,7 @@ import { count } from '../format.js';
 import { newSession, setNewSession, setShortcutsOn, setTheme, shortcutsOn, theme } from '../prefs.js';
 import { currentSession, model, state, touch } from '../state.js';
 import { openDialog } from './dialog.js';
-import { makeField, MEMORY, SAMPLING } from './fields.js';
+import { makeField, MEMORY, samplingRows } from './fields.js';
 import { openShortcuts } from './shortcuts.js';
 import { tabbed } from './tabs.js';
 import { toast } from './toasts.js';
@@ -104,7 +104,7 @@ function valuesOf(fields) {
 
 /** @param {Record<string, any>} values @param {Record<string, any>} defaults */
 function samplingFields(values, defaults) {
-  return SAMPLING.map((row) => {
+  return samplingRows(state.connection.sampling).map((row) => {
     const field = makeField(row, { fallback: defaults[row.key] });
     field.set(values[row.key]);
     return field;
@@ -150,7 +150,7 @@ function sessionPanel(session) {
       async save() {
         // Values that have no field here (set by a program, say) stay as they are.
         const others = Object.entries(session.sampling).filter(
-          ([key]) => !SAMPLING.some((row) => row.key === key),
+          ([key]) => !fields.some((field) => field.row.key === key),
         );
         await update(session.id, { sampling: { ...Object.fromEntries(others), ...valuesOf(fields) } });
       },
