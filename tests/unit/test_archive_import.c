@@ -120,7 +120,8 @@ static void the_same_bytes_come_back(void **state) {
     make_rich("closed");
     fx_close(1, "closed", false);
     // Versions before recorded what a client asked for in its own spelling.
-    sql(fx.path, "UPDATE turns SET request = '{\"sampling\":{ \"seed\": \"18446744073709551615\",' || char(10) "
+    sql(fx.path, "UPDATE turns SET request = '{\"sampling\":{ \"seed\": \"18446744073709551615\",' "
+                 "|| char(10) "
                  "|| ' \"x\":\"\\u00e9\"},\"queue\":false}' WHERE turn = 0");
     // A model may say anything, a NUL too. (Its text is at least that long.)
     sql(fx.path,
