@@ -2,7 +2,7 @@
 #include "ws/serve.h"
 #include "base/log.h"
 #include "base/thread_priority.h"
-#include "ws/net/server.h"
+#include "ws/server.h"
 #include "ws/version.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@ struct serving {
     struct server *server;
     struct engine *engine;
     struct sessions *sessions;
-    struct protocol_hello hello;
+    struct service_defaults defaults;
 };
 
 struct bar {
@@ -58,8 +58,8 @@ static int open_engine(struct serving *v, struct err *err) {
     o.max_sequences = (int32_t)c->max_sequences;
     o.max_queued_turns = (int32_t)c->max_queued_turns;
     o.prefill_chunk_tokens = (int32_t)c->prefill_chunk_tokens;
-    o.wake = server_wake;
-    o.wake_ctx = v->server;
+    o.wake = service_wake;
+    o.wake_ctx = server_service(v->server);
     o.metrics = v->metrics;
     if (isatty(STDERR_FILENO)) {
         o.progress = on_progress;
@@ -90,23 +90,18 @@ static int open_sessions(struct serving *v, struct err *err) {
         .run_ahead = c->run_ahead,
         .sampling = info->suggested,
         .metrics = v->metrics,
-        .wake = server_wake,
-        .wake_ctx = v->server,
+        .wake = service_wake,
+        .wake_ctx = server_service(v->server),
     };
     TRY(serve_config_sampling(c, &o.sampling, err));
     TRY(sampling_params_check(&o.sampling, info->n_vocab, err));
-    v->hello = (struct protocol_hello){
-        .engine = info,
+    v->defaults = (struct service_defaults){
         .sampling = o.sampling,
         .session_len = c->session_len ? c->session_len : info->max_session_len,
         .memory_len = c->memory_len ? c->memory_len : info->default_memory_len,
         .sink_len = (int32_t)c->sink_len,
-        .message_bytes = c->max_message_bytes,
-        .messages_per_second = c->messages_per_second,
-        .queued_turns = c->max_queued_turns_per_session,
-        .idle_eviction_ms = c->max_sequence_idle_microseconds / 1000,
     };
-    server_callbacks(v->server, &callbacks);
+    followers_callbacks(&server_service(v->server)->followers, &callbacks);
     return sessions_open(&v->sessions, v->engine, &o, &callbacks, err);
 }
 
@@ -121,7 +116,7 @@ static void say_hello(const struct serving *v) {
 }
 
 static int run(struct serving *v, struct err *err) {
-    TRY(server_listen(v->server, v->engine, v->sessions, &v->hello, err));
+    TRY(server_listen(v->server, v->engine, v->sessions, &v->defaults, err));
     if (v->config->run_ahead && thread_run_ahead() < 0)
         log_debug("server.ordinary_priority", "reason=denied");
     say_hello(v);

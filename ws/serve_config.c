@@ -47,7 +47,8 @@ static const struct config_key keys[] = {
     INT("server", messages_per_second, 1, 100000, "20",
         "Messages a connection may send per second in the long run. A long one counts once more "
         "for each 64 KiB."),
-    INT("server", message_burst, 1, 1000000, "40", "Messages it may send at once after a pause."),
+    INT("server", message_burst, 0, 1000000, "0",
+        "Messages it may send at once after a pause; 0: twice messages_per_second."),
     FLOAT("server", ping_interval, 1, 3600, "20",
           "Seconds of silence after which a connection is pinged; it is closed after the same time "
           "without an answer."),
@@ -167,6 +168,10 @@ const struct config_table *serve_config_table(void) {
     return &table;
 }
 
+int64_t serve_config_burst(const struct serve_config *c) {
+    return c->message_burst ? c->message_burst : 2 * c->messages_per_second;
+}
+
 bool serve_config_is_loopback(const char *host) {
     struct in_addr v4;
     struct in6_addr v6;
@@ -202,7 +207,7 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
     if (c->memory_len && c->sink_len >= c->memory_len)
         return err_set(err, E_INVAL, "sink_len (%lld) must be less than memory_len (%lld)",
                        (long long)c->sink_len, (long long)c->memory_len);
-    if (c->message_burst < c->messages_per_second)
+    if (c->message_burst && c->message_burst < c->messages_per_second)
         return err_set(err, E_INVAL,
                        "message_burst (%lld) must not be less than messages_per_second (%lld)",
                        (long long)c->message_burst, (long long)c->messages_per_second);

@@ -40,6 +40,9 @@ const struct config_table *serve_config_table(void); // the first call on the ma
 // numbers in range.
 int serve_config_check(const struct serve_config *c, struct err *err);
 
+// message_burst, or where it is not set, twice messages_per_second.
+int64_t serve_config_burst(const struct serve_config *c);
+
 // The address is one that only this machine reaches: 127.0.0.0/8, ::1, localhost.
 bool serve_config_is_loopback(const char *host);
 

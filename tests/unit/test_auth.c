@@ -35,24 +35,24 @@ static void bearer_headers(void **state) {
 static void subprotocols(void **state) {
     char token[AUTH_TOKEN_MAX + 1];
     int rc;
-    assert_true(auth_subprotocols("parley.v1", token, &rc));
+    assert_true(auth_subprotocols("parley.v1", "parley.v1", token, &rc));
     assert_string_equal(token, "");
-    assert_true(auth_subprotocols("x,bearer.aGVsbG8, parley.v1", token, &rc));
+    assert_true(auth_subprotocols("x,bearer.aGVsbG8, parley.v1", "parley.v1", token, &rc));
     assert_int_equal(rc, 0);
     assert_string_equal(token, "hello");
-    assert_false(auth_subprotocols("parley.v11, parley, bearer.aGVsbG8", token, &rc));
-    assert_false(auth_subprotocols("", token, &rc));
+    assert_false(auth_subprotocols("parley.v11, parley, bearer.aGVsbG8", "parley.v1", token, &rc));
+    assert_false(auth_subprotocols("", "parley.v1", token, &rc));
     // Padding, another alphabet, bits left over, NUL, a single letter.
     const char *bad[] = {"aGVsbG8=", "aGVs+G8", "aGVsbG9", "AA", "a"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char header[64];
         snprintf(header, sizeof(header), "parley.v1, bearer.%s", bad[i]);
-        assert_true(auth_subprotocols(header, token, &rc));
+        assert_true(auth_subprotocols(header, "parley.v1", token, &rc));
         assert_int_equal(rc, E_FORMAT);
     }
     char long_header[2048] = "bearer.";
     memset(long_header + 7, 'Y', 1600);
-    auth_subprotocols(long_header, token, &rc);
+    auth_subprotocols(long_header, "parley.v1", token, &rc);
     assert_int_equal(rc, E_FORMAT);
 }
 

@@ -1,6 +1,6 @@
 // The page's table, negotiated.
 #include "base/err.h"
-#include "ws/net/page.h"
+#include "ws/page.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

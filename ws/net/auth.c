@@ -198,14 +198,15 @@ static int base64url_decode(char *out, size_t cap, const char *s, size_t len) {
     return 0;
 }
 
-bool auth_subprotocols(const char *header, char token[AUTH_TOKEN_MAX + 1], int *rc) {
+bool auth_subprotocols(const char *header, const char *name, char token[AUTH_TOKEN_MAX + 1],
+                       int *rc) {
     bool offered = false;
     token[0] = '\0';
     *rc = 0;
     for (const char *p = header; *p;) {
         p += strspn(p, ", \t");
         size_t len = strcspn(p, ", \t");
-        if (len == 9 && memcmp(p, "parley.v1", 9) == 0) offered = true;
+        if (len == strlen(name) && memcmp(p, name, len) == 0) offered = true;
         if (len > 7 && memcmp(p, "bearer.", 7) == 0)
             *rc = base64url_decode(token, AUTH_TOKEN_MAX + 1, p + 7, len - 7);
         p += len;

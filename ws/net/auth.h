@@ -28,10 +28,11 @@ bool auth_needs_token(const struct auth *a);
 const char *auth_owner(const struct auth *a, const char *token, size_t len);
 // The token in an Authorization header's value ("Bearer TOKEN"), or NULL; *len is its length.
 const char *auth_bearer(const char *header, size_t *len);
-// Sec-WebSocket-Protocol: true when it offers parley.v1. *token gets the decoded token of a
-// `bearer.BASE64URL` entry,
-// "" when there is none. E_FORMAT in *rc when such an entry does not decode.
-bool auth_subprotocols(const char *header, char token[AUTH_TOKEN_MAX + 1], int *rc);
+// Sec-WebSocket-Protocol: true when it offers the sub-protocol `name`. *token gets the decoded token
+// of a `bearer.BASE64URL` entry, "" when there is none. E_FORMAT in *rc when such an entry does not
+// decode.
+bool auth_subprotocols(const char *header, const char *name, char token[AUTH_TOKEN_MAX + 1],
+                       int *rc);
 
 // Host header ("name:port") against IP literals, localhost and the configured list (names without
 // port match any).

@@ -1,16 +1,64 @@
-// HTTP/1.1 on the same port: the page, health, metrics, configuration; and the gate that a
-// WebSocket upgrade passes. Net thread only. Return values go back to libwebsockets: 0, or -1 to
-// close the connection.
+// HTTP/1.1: requests with bodies, whole replies, replies that come later, and streamed ones. One
+// request of a connection is served at a time; what is pipelined behind it waits unread. Net thread
+// only, but for decode().
+//
+// A route's handle() is called with the whole body. It answers at once (http_reply...), or begins a
+// stream (http_stream), or takes its time (http_wait) and answers later. From http_wait or
+// http_stream on, exactly one of two things ends the exchange: the handler's last call (http_reply,
+// http_stream_end), or client_gone().
 #pragma once
-#include "ws/net/server.h"
+#include "ws/net/http_head.h"
+#include "ws/net/net.h"
 
-int http_on_request(struct peer *p);
-int http_on_writable(struct peer *p);
-int http_on_body_end(struct peer *p); // libwebsockets has read and dropped a refused request's body
-// Decides on an upgrade: 0 lets it happen; p->owner is set when a token came along.
-int http_on_upgrade(struct peer *p);
-// Once per turn-round of the loop. While an answer is under way 4.1.6 reads nothing, so a client's
-// FIN, or one byte too many, would make the loop spin (fixed by 4.3.3): such a connection is ended
-// here.
-void http_sweep(struct server *s);
-void http_forget(struct peer *p); // the socket is gone
+struct http;
+
+#define HTTP_METHOD(m) (1u << (m))
+#define HTTP_ROOM_BYTES 16384 // unsent bytes of a stream up to which it takes more
+
+struct http_route {
+    const char *path; // NULL: all others; the last row
+    unsigned methods; // HTTP_METHOD(HTTP_GET) serves HEAD too
+    bool guarded;     // where tokens are in use, one is needed
+    size_t max_body;  // 0: none is taken
+    void (*handle)(void *user, struct http *h);
+    // For routes with a body: what handle() finds in http_decoded. A long body is decoded on a
+    // worker's thread, so it reads nothing but its arguments. NULL: no memory.
+    void *(*decode)(void *user, const char *body, size_t len);
+    void (*release)(void *decoded);
+    // Writes this route's form of an error; NULL: {"error":{"code","message"}}.
+    void (*write_error)(struct buf *out, int status, const char *code, const char *message);
+};
+
+struct http_waiter { // of a reply that is under way
+    void (*client_gone)(void *ctx);
+    void (*writable)(void *ctx);             // a stream has room again
+    void (*tick)(void *ctx, int64_t now_us); // about every second; NULL: not wanted
+};
+
+void http_open(struct peer *p, int fd); // both are its own; frees p with the socket
+void http_tick(struct http *h, int64_t now_us);
+void http_close(struct http *h);
+
+// --- for handlers ---
+const char *http_path(const struct http *h);
+const char *http_header(const struct http *h, enum http_header name); // "" when absent
+// Whose token came; AUTH_LOCAL where none is needed. NULL on routes that are not guarded.
+const char *http_owner(const struct http *h);
+void *http_decoded(const struct http *h); // the exchange's; released with it
+void *http_take_decoded(struct http *h);  // the caller's from now on
+
+// extra: further header lines, each with CR LF. body is borrowed for good, or (owned) free()d.
+void http_reply(struct http *h, int status, const char *type, const char *extra, const void *body,
+                size_t len, bool owned);
+void http_reply_buf(struct http *h, int status, const char *type, const char *extra,
+                    struct buf *body); // takes body's bytes
+void http_reply_error(struct http *h, int status, const char *code, const char *message,
+                      int64_t retry_after_ms /* 0: none */);
+
+void http_wait(struct http *h, const struct http_waiter *w, void *ctx);
+void http_stream(struct http *h, const char *type, const char *extra, const struct http_waiter *w,
+                 void *ctx);
+bool http_stream_has_room(const struct http *h);
+void http_stream_write(struct http *h, const void *bytes, size_t len);
+void http_stream_end(struct http *h);
+void http_stream_abort(struct http *h); // without the last chunk: the client sees that it is cut

@@ -19,15 +19,39 @@ static int use(SSL_CTX *ctx, const char *cert, const char *key, struct err *err)
     return 0;
 }
 
-int tls_check(const char *cert, const char *key, struct err *err) {
+static int choose_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                       const unsigned char *in, unsigned in_len, void *ctx) {
+    static const unsigned char ours[] = "\x08http/1.1";
+    unsigned char *chosen;
+    int rc = SSL_select_next_proto(&chosen, out_len, ours, sizeof(ours) - 1, in, in_len);
+    if (rc != OPENSSL_NPN_NEGOTIATED) return SSL_TLSEXT_ERR_NOACK;
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+int tls_open(struct ssl_ctx_st **out, const char *cert, const char *key, struct err *err) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx) return err_set(err, E_NOMEM, "no memory for TLS");
+    SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                              SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(ctx, choose_alpn, NULL);
     int rc = use(ctx, cert, key, err);
-    SSL_CTX_free(ctx);
+    if (rc == 0)
+        *out = ctx;
+    else
+        SSL_CTX_free(ctx);
     return rc;
 }
 
 int tls_load(struct ssl_ctx_st *ctx, const char *cert, const char *key, struct err *err) {
-    TRY(tls_check(cert, key, err)); // a half-changed pair would refuse everybody
+    struct ssl_ctx_st *trial;
+    TRY(tls_open(&trial, cert, key, err)); // a half-changed pair would refuse everybody
+    SSL_CTX_free(trial);
     return use(ctx, cert, key, err);
+}
+
+void tls_close(struct ssl_ctx_st *ctx) {
+    SSL_CTX_free(ctx);
 }

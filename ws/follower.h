@@ -1,0 +1,51 @@
+// Who follows sessions: a WebSocket, a streamed HTTP reply. The session service knows a follower by a
+// number that is never given again, so that a late answer finds nobody rather than somebody else.
+// Net thread only.
+#pragma once
+#include "sessions/sessions.h"
+
+struct follower;
+
+// What the service tells a follower (sessions.h), and what the server asks of it. Callbacks come from
+// inside sessions_* calls: they write nothing to sockets and call no sessions_* themselves, but
+// session_next_event. NULL: not wanted.
+struct follower_ops {
+    void (*on_answer)(struct follower *f, const struct session_answer *a);
+    void (*on_ready)(struct follower *f, struct session *s);
+    void (*on_progress)(struct follower *f, struct session *s, int64_t turn, int64_t done,
+                        int64_t total);
+    void (*on_stalled)(struct follower *f, struct session *s, const char *reason);
+    void (*on_gone)(struct follower *f, struct session *s);
+    void (*on_changed)(struct follower *f, const char *owner, const struct session_view *view,
+                       bool removed);
+    void (*push)(struct follower *f);                  // after follower_push_later
+    void (*later)(struct follower *f, int64_t now_us); // after service_later
+    bool (*drained)(const struct follower *f);         // nothing waits to be sent
+    void (*end)(struct follower *f);                   // the server ends: say goodbye
+};
+
+struct follower {
+    const struct follower_ops *ops;
+    uint64_t client; // its number
+    bool fresh;      // push() is due
+};
+
+struct followers {
+    struct follower **slots; // (n_slots) by the low bits of the number
+    size_t n_slots, n;
+    uint64_t last;
+    uint64_t *fresh; // (cap_fresh) numbers of those to push
+    size_t n_fresh, cap_fresh;
+};
+
+int followers_add(struct followers *fs, struct follower *f); // sets f->client. E_NOMEM
+void followers_remove(struct followers *fs, struct follower *f);
+void followers_release(struct followers *fs);
+void followers_callbacks(struct followers *fs, struct sessions_callbacks *out);
+// fn may remove the follower that it is given.
+void followers_each(struct followers *fs, void (*fn)(struct follower *f, int64_t now_us),
+                    int64_t now_us);
+
+// push() is called when sessions_poll has returned, before the loop waits. false: no memory.
+bool follower_push_later(struct followers *fs, struct follower *f);
+bool followers_push(struct followers *fs); // false: none was due

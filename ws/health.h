@@ -1,0 +1,9 @@
+// What probes and operators ask: is it alive, does it take work, what does it count, how is it set
+// up. Routes of http.h; user is the struct service.
+#pragma once
+#include "ws/net/http.h"
+
+void health_live(void *user, struct http *h);  // 503 when the engine stands still while it has work
+void health_ready(void *user, struct http *h); // 503 with the reason: model, store, draining
+void health_metrics(void *user, struct http *h); // Prometheus text
+void health_config(void *user, struct http *h);  // every setting; of secrets, whether they are set

@@ -1,0 +1,205 @@
+// The parser of request heads. See http_head.h.
+#include "ws/net/http_head.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define REFUSE(status, code, message) ((struct http_refusal){status, code, message})
+#define BAD(message) REFUSE(400, "bad_message", message)
+#define OK REFUSE(0, NULL, NULL)
+
+static const char *const methods[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
+
+const char *http_method_name(enum http_method m) {
+    return m < HTTP_UNKNOWN ? methods[m] : "";
+}
+
+// Headers that the server reads. One that is listed by commas (list) may come several times in RFC
+// 9110; none of these needs to, and the first would hide the others.
+static const struct {
+    const char *name;
+    size_t max; // bytes of its value
+} headers[HEADER_COUNT] = {
+    [HEADER_HOST] = {"host", 255},
+    [HEADER_CONTENT_LENGTH] = {"content-length", 31},
+    [HEADER_TRANSFER_ENCODING] = {"transfer-encoding", 255},
+    [HEADER_CONTENT_ENCODING] = {"content-encoding", 255},
+    [HEADER_CONTENT_TYPE] = {"content-type", 255},
+    [HEADER_EXPECT] = {"expect", 255},
+    [HEADER_CONNECTION] = {"connection", 255},
+    [HEADER_AUTHORIZATION] = {"authorization", 575},
+    [HEADER_ORIGIN] = {"origin", 255},
+    [HEADER_ACCEPT_ENCODING] = {"accept-encoding", 1023},
+    [HEADER_IF_NONE_MATCH] = {"if-none-match", 1023},
+    [HEADER_UPGRADE] = {"upgrade", 255},
+    [HEADER_WS_KEY] = {"sec-websocket-key", 255},
+    [HEADER_WS_VERSION] = {"sec-websocket-version", 255},
+    [HEADER_WS_PROTOCOL] = {"sec-websocket-protocol", 1023},
+};
+
+static bool is_token_char(unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+           (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
+// --- lines ---
+
+// Ends in LF, with or without CR; both become NUL. NULL when no line is left.
+static char *next_line(char **text, char *end) {
+    char *line = *text;
+    char *lf = line < end ? memchr(line, '\n', (size_t)(end - line)) : NULL;
+    if (!lf) return NULL;
+    *text = lf + 1;
+    if (lf > line && lf[-1] == '\r') lf[-1] = '\0';
+    *lf = '\0';
+    return line;
+}
+
+size_t http_head_find(const char *text, size_t len) {
+    const char *p = text, *end = text + len;
+    while (p < end && (p = memchr(p, '\n', (size_t)(end - p)))) {
+        p++;
+        if (p < end && *p == '\n') return (size_t)(p - text) + 1;
+        if (p + 1 < end && p[0] == '\r' && p[1] == '\n') return (size_t)(p - text) + 2;
+    }
+    return 0;
+}
+
+// --- request line ---
+
+static int hex(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static struct http_refusal parse_target(struct http_head *h, const char *target) {
+    size_t n = 0;
+    if (*target != '/') return BAD("the request's target must be a path");
+    for (const char *p = target; *p && *p != '?' && *p != '#'; p++) {
+        int c = (unsigned char)*p;
+        if (c == '%') {
+            int high = hex(p[1]), low = high < 0 ? -1 : hex(p[2]);
+            c = high < 0 || low < 0 ? 0 : high << 4 | low;
+            if (!c) return BAD("the path has an invalid escape");
+            p += 2;
+        }
+        if (n + 1 == sizeof(h->path)) return REFUSE(414, "too_large", "the path is too long");
+        h->path[n++] = (char)c;
+    }
+    h->path[n] = '\0';
+    return OK;
+}
+
+static struct http_refusal parse_request_line(struct http_head *h, char *line) {
+    char *target = strchr(line, ' ');
+    char *version = target ? strchr(target + 1, ' ') : NULL;
+    if (!version || strchr(version + 1, ' '))
+        return BAD("the first line must be METHOD PATH HTTP/1.1");
+    *target++ = '\0';
+    *version++ = '\0';
+    for (const char *p = line; *p; p++)
+        if (!is_token_char((unsigned char)*p)) return BAD("the method is malformed");
+    if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
+        return strncmp(version, "HTTP/", 5) == 0
+                   ? REFUSE(505, "unsupported", "only HTTP/1.1 and HTTP/1.0 are served")
+                   : BAD("the first line must be METHOD PATH HTTP/1.1");
+    h->http10 = version[7] == '0';
+    h->keep_alive = !h->http10;
+    h->method = HTTP_GET;
+    while (h->method < HTTP_UNKNOWN && strcmp(line, methods[h->method]) != 0) h->method++;
+    if (h->method == HTTP_UNKNOWN) return REFUSE(405, "unsupported", "this method is not served");
+    return parse_target(h, target);
+}
+
+// --- header lines ---
+
+static struct http_refusal parse_header(struct http_head *h, char *line) {
+    char *colon = line;
+    while (is_token_char((unsigned char)*colon)) colon++;
+    // Folding begins a line with a space; "Transfer-Encoding : chunked" has one before its colon.
+    if (colon == line || *colon != ':') return BAD("a header line is malformed");
+    *colon = '\0';
+    char *value = colon + 1;
+    value += strspn(value, " \t");
+    size_t len = strlen(value);
+    while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t')) value[--len] = '\0';
+    for (const unsigned char *p = (unsigned char *)value; *p; p++)
+        if ((*p < ' ' && *p != '\t') || *p == 0x7f) return BAD("a header has a control character");
+    for (int i = 0; i < HEADER_COUNT; i++) {
+        if (strcasecmp(line, headers[i].name) != 0) continue;
+        if (*h->header[i]) return BAD("a header that must come once came twice");
+        if (len > headers[i].max) return REFUSE(431, "too_large", "a header is too long");
+        h->header[i] = value;
+    }
+    return OK;
+}
+
+static bool is_length(const char *s) {
+    size_t n = strspn(s, "0123456789");
+    return n > 0 && n <= 18 && s[n] == '\0';
+}
+
+// --- meaning ---
+
+static struct http_refusal judge_framing(struct http_head *h) {
+    const char *length = h->header[HEADER_CONTENT_LENGTH];
+    const char *coding = h->header[HEADER_TRANSFER_ENCODING];
+    if (*coding && *length) return BAD("a request has a length or chunks, not both");
+    if (*coding && h->http10) return BAD("HTTP/1.0 has no chunks");
+    if (*coding && strcasecmp(coding, "chunked") != 0)
+        return REFUSE(501, "unsupported", "the only Transfer-Encoding served is chunked");
+    if (*length && !is_length(length)) return BAD("Content-Length is not a number");
+    h->framing = *coding ? HTTP_CHUNKED : *length ? HTTP_LENGTH : HTTP_NO_BODY;
+    h->content_length = *length ? strtoll(length, NULL, 10) : 0;
+    bool takes_body = h->method == HTTP_POST || h->method == HTTP_PUT || h->method == HTTP_PATCH;
+    if (takes_body && h->framing == HTTP_NO_BODY)
+        return REFUSE(411, "bad_message", "Content-Length is missing");
+    return OK;
+}
+
+static struct http_refusal judge(struct http_head *h) {
+    const char *expect = h->header[HEADER_EXPECT], *coding = h->header[HEADER_CONTENT_ENCODING];
+    struct http_refusal r = judge_framing(h);
+    if (r.status) return r;
+    if (!*h->header[HEADER_HOST]) return BAD("Host is missing");
+    h->expects_continue = strcasecmp(expect, "100-continue") == 0;
+    if (*expect && !h->expects_continue)
+        return REFUSE(417, "unsupported", "the only expectation served is 100-continue");
+    h->zipped = strcasecmp(coding, "gzip") == 0 || strcasecmp(coding, "x-gzip") == 0 ||
+                strcasecmp(coding, "deflate") == 0;
+    if (*coding && !h->zipped && strcasecmp(coding, "identity") != 0)
+        return REFUSE(415, "unsupported", "Content-Encoding must be gzip, deflate or identity");
+    if (http_has_token(h->header[HEADER_CONNECTION], "close")) h->keep_alive = false;
+    return OK;
+}
+
+struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len) {
+    char *end = text + len, *line;
+    int n_lines = 0;
+    memset(h, 0, sizeof(*h));
+    for (int i = 0; i < HEADER_COUNT; i++) h->header[i] = "";
+    if (memchr(text, '\0', len)) return BAD("a head has a NUL");
+    line = next_line(&text, end);
+    if (!line) return BAD("the head is empty");
+    struct http_refusal r = parse_request_line(h, line);
+    // A refusal of a header line says more than one of the method: it is about framing.
+    while ((line = next_line(&text, end)) && *line) {
+        if (++n_lines > HTTP_HEAD_LINES)
+            return REFUSE(431, "too_large", "there are too many headers");
+        struct http_refusal bad = parse_header(h, line);
+        if (bad.status) return bad;
+    }
+    return r.status ? r : judge(h);
+}
+
+bool http_has_token(const char *header, const char *token) {
+    size_t len = strlen(token);
+    for (const char *p = header; *p;) {
+        p += strspn(p, ", \t");
+        size_t n = strcspn(p, ", \t");
+        if (n == len && strncasecmp(p, token, n) == 0) return true;
+        p += n;
+    }
+    return false;
+}

@@ -1,0 +1,72 @@
+// Heads of replies. See http_reply.h.
+#include "ws/net/http_reply.h"
+#include "base/json.h"
+#include "ws/version.h"
+
+// Nothing from elsewhere, no inline script or style, no frame around us; images from other hosts
+// would carry chat text away in their addresses. Trusted Types hold the page's one sanitiser to its
+// promise.
+#define SECURITY_HEADERS                                                                           \
+    "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; "           \
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "                 \
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'\r\n"           \
+    "x-content-type-options: nosniff\r\n"                                                          \
+    "referrer-policy: no-referrer\r\n"                                                             \
+    "cross-origin-opener-policy: same-origin\r\n"                                                  \
+    "cross-origin-resource-policy: same-origin\r\n"
+
+static const struct {
+    int status;
+    const char *text;
+} statuses[] = {
+    {200, "OK"},
+    {304, "Not Modified"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {411, "Length Required"},
+    {413, "Content Too Large"},
+    {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
+    {417, "Expectation Failed"},
+    {426, "Upgrade Required"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {503, "Service Unavailable"},
+    {505, "HTTP Version Not Supported"},
+};
+
+static const char *status_text(int status) {
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+        if (statuses[i].status == status) return statuses[i].text;
+    return "Error";
+}
+
+void http_reply_write_head(struct buf *out, const struct http_reply_head *r) {
+    buf_addf(out, "HTTP/1.1 %d %s\r\nserver: parley/%s\r\n", r->status, status_text(r->status),
+             PARLEY_VERSION);
+    if (r->type) buf_addf(out, "content-type: %s\r\n", r->type);
+    if (r->type && !r->chunked) buf_addf(out, "content-length: %zu\r\n", r->len);
+    buf_addz(out, r->chunked ? "transfer-encoding: chunked\r\n" : "");
+    buf_addz(out, r->close ? "connection: close\r\n" : "");
+    buf_addz(out, r->extra ? r->extra : "");
+    buf_addz(out, SECURITY_HEADERS "\r\n");
+}
+
+void http_reply_write_error(struct buf *out, const char *code, const char *message) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_open(&w, NULL, '{');
+    json_open(&w, "error", '{');
+    json_put_string(&w, "code", code);
+    json_put_string(&w, "message", message);
+    json_close(&w, '}');
+    json_close(&w, '}');
+    buf_addc(out, '\n');
+}

@@ -1,0 +1,228 @@
+// The loop, the port and who may connect. See net.h.
+#include "ws/net/net.h"
+#include "base/log.h"
+#include "base/workers.h"
+#include "ws/net/http.h"
+#include "ws/net/listener.h"
+#include "ws/net/peer.h"
+#include "ws/net/tls.h"
+#include "ws/net/tunnel.h"
+#include "ws/net/websocket.h"
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <utlist.h>
+
+// Unsent bytes in the kernel above which a socket is not writable: a slow reader's events wait as a
+// cursor, not as megabytes of socket buffer.
+#define NOTSENT_BYTES 32768
+#define RESERVED_FDS 256 // database, model, pipes
+#define WORKERS_MAX 4
+#define JOBS_MAX 4096
+#define TICK_MS 1000
+#define REQUESTS_PER_MESSAGE 10 // see request_limit's units in http.c
+
+// --- connections ---
+
+// Said in plain text where that can be read, and as far as the socket takes it at once.
+static void turn_away(struct net *n, int fd, struct metric *counter, const char *limit) {
+    char text[256];
+    int len = lws_snprintf(
+        text, sizeof(text),
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
+        "connection: close\r\n\r\n{\"error\":{\"code\":\"overloaded\",\"message\":\"%s\"}}\n",
+        limit);
+    metric_add(counter, 1);
+    if (!n->ssl) (void)!send(fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    close(fd);
+}
+
+static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
+    struct net *n = ctx;
+    struct peer *p;
+    int one = 1, notsent = NOTSENT_BYTES;
+    metric_add(n->metrics.accepted, 1);
+    int rc = peer_new(&p, n, addr);
+    if (rc == E_LIMIT) turn_away(n, fd, n->metrics.refused_total, "too many connections");
+    if (rc < 0 && rc != E_LIMIT)
+        turn_away(n, fd, n->metrics.refused_ip, "too many connections from this address");
+    if (rc < 0) return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &notsent, sizeof(notsent));
+    if (n->ssl && tunnel_open(n, fd, &fd) < 0)
+        peer_free(p);
+    else
+        http_open(p, fd);
+}
+
+static void on_tick(uv_timer_t *handle) {
+    struct net *n = handle->data;
+    int64_t now = net_now_us();
+    struct peer *p, *next;
+    DL_FOREACH_SAFE(n->peers, p, next) {
+        if (p->http)
+            http_tick(p->http, now);
+        else if (p->websocket)
+            n->websocket->tick(p->websocket, now);
+    }
+}
+
+// --- metrics ---
+
+static double n_connections(void *ctx) {
+    return (double)((struct net *)ctx)->n_peers;
+}
+
+static double n_websockets(void *ctx) {
+    return (double)((struct net *)ctx)->n_websockets;
+}
+
+static void register_metrics(struct net *n, struct metrics *m) {
+    static const char refused[] = "Sockets refused at accept, by the limit they met";
+    static const char http[] = "HTTP answers by class of status";
+    struct net_metrics *x = &n->metrics;
+    metrics_gauge_fn(m, "parley_connections", "Open sockets", NULL, n_connections, n);
+    metrics_gauge_fn(m, "parley_websockets", "Open WebSockets", NULL, n_websockets, n);
+    x->accepted = metrics_counter(m, "parley_accepted_total", "Sockets accepted", NULL);
+    x->refused_total =
+        metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections\"");
+    x->refused_ip =
+        metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections_per_ip\"");
+    x->bytes_out = metrics_counter(m, "parley_bytes_out_total", "Payload bytes written", NULL);
+    x->http_2xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"2xx\"");
+    x->http_4xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"4xx\"");
+    x->http_5xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"5xx\"");
+    x->http_limited = metrics_counter(m, "parley_http_rate_limited_total",
+                                      "HTTP requests refused by the rate limit", NULL);
+}
+
+// --- life ---
+
+// libwebsockets makes tables as long as the descriptor limit, which may be a billion in a
+// container. TLS takes two descriptors more for each connection (tunnel.h).
+static void limit_fds(const struct serve_config *c) {
+    struct rlimit r;
+    rlim_t want = (rlim_t)c->max_connections * (*c->tls_cert ? 3 : 1) + RESERVED_FDS;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
+    if (want < 1024) want = 1024;
+    if (r.rlim_max != RLIM_INFINITY && want > r.rlim_max) {
+        log_warn("server.fd_limit", "wanted=%llu allowed=%llu", (unsigned long long)want,
+                 (unsigned long long)r.rlim_max);
+        want = r.rlim_max;
+    }
+    r.rlim_cur = want;
+    setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static void on_workers(void *ctx) {
+    struct net *n = ctx;
+    workers_poll(n->workers);
+}
+
+static int n_threads(void) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN) / 2;
+    return cores < 1 ? 1 : cores > WORKERS_MAX ? WORKERS_MAX : (int)cores;
+}
+
+int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
+             struct err *err) {
+    struct net *n = calloc(1, sizeof(*n));
+    if (!n) return err_set(err, E_NOMEM, "no memory for the network");
+    int rc = uv_loop_init(&n->loop);
+    if (rc != 0) {
+        free(n);
+        return err_set(err, E_IO, "no event loop: %s", uv_strerror(rc));
+    }
+    n->config = config;
+    n->workers_bell.fd = -1;
+    n->request_limit =
+        (struct rate_limit){(double)config->messages_per_second * REQUESTS_PER_MESSAGE,
+                            (double)serve_config_burst(config) * REQUESTS_PER_MESSAGE};
+    limit_fds(config);
+    uv_timer_init(&n->loop, &n->tick);
+    n->tick.data = n;
+    TRY_GOTO(fail, bell_open(&n->workers_bell, &n->loop, on_workers, n, err));
+    TRY_GOTO(fail,
+             workers_open(&n->workers, n_threads(), JOBS_MAX, bell_ring, &n->workers_bell, err));
+    TRY_GOTO(fail, auth_open(&n->auth, config->token_file, err));
+    if (*config->tls_cert)
+        TRY_GOTO(fail, tls_open(&n->ssl, config->tls_cert, config->tls_key, err));
+    TRY_GOTO(fail, listener_open(&n->listener, &n->loop, config->host, (int)config->port, on_accept,
+                                 n, err));
+    register_metrics(n, registry);
+    *out = n;
+    return 0;
+
+fail:
+    net_close(n);
+    return rc;
+}
+
+int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
+               const struct websocket_protocol *websocket, void *user, struct err *err) {
+    n->routes = routes;
+    n->n_routes = n_routes;
+    n->websocket = websocket;
+    n->user = user;
+    signal(SIGPIPE, SIG_IGN);
+    TRY(websocket_open(n, err));
+    TRY(listener_start(n->listener, err));
+    uv_timer_start(&n->tick, on_tick, TICK_MS, TICK_MS);
+    return 0;
+}
+
+const char *net_url(const struct net *n, char *out, size_t cap) {
+    const char *host = n->config->host;
+    bool v6 = strchr(host, ':') != NULL;
+    if (strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1"; // "any address" is none to go to
+    if (strcmp(host, "::") == 0) host = "::1";
+    lws_snprintf(out, cap, "%s://%s%s%s:%d", n->ssl ? "https" : "http", v6 ? "[" : "", host,
+                 v6 ? "]" : "", listener_port(n->listener));
+    return out;
+}
+
+int net_reload(struct net *n, struct err *err) {
+    TRY(auth_reload(n->auth, err));
+    return n->ssl ? tls_load(n->ssl, n->config->tls_cert, n->config->tls_key, err) : 0;
+}
+
+void net_stop_listening(struct net *n) {
+    listener_close(n->listener);
+    n->listener = NULL;
+}
+
+void net_stop(struct net *n) {
+    struct peer *p, *next;
+    uv_timer_stop(&n->tick);
+    net_stop_listening(n);
+    n->closing = true;
+    DL_FOREACH_SAFE(n->peers, p, next)
+    if (p->http) http_close(p->http);
+    websocket_stop(n);
+    tunnel_stop_all(n);
+    workers_close(n->workers); // jobs may use the engine, which is closed next
+    n->workers = NULL;
+}
+
+static void on_closed(uv_handle_t *handle) {}
+static void close_any(uv_handle_t *handle, void *ctx) {
+    if (!uv_is_closing(handle)) uv_close(handle, on_closed);
+}
+
+void net_close(struct net *n) {
+    if (!n) return;
+    net_stop_listening(n);
+    workers_close(n->workers);
+    uv_walk(&n->loop, close_any, NULL);
+    uv_run(&n->loop, UV_RUN_DEFAULT);
+    int rc = uv_loop_close(&n->loop);
+    if (rc != 0) log_warn("server.loop", "error=\"%s\"", uv_strerror(rc));
+    bell_close(&n->workers_bell);
+    auth_close(n->auth);
+    tls_close(n->ssl);
+    buf_release(&n->tx);
+    free(n);
+}

@@ -1,0 +1,92 @@
+// The network: one libuv loop, the port, its sockets, TLS, HTTP, and libwebsockets as a guest for
+// WebSockets. It knows no protocol: routes and the WebSocket protocol are tables that are given to
+// it (http.h, websocket.h). Everything here belongs to the net thread. README.md has the rules.
+#pragma once
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/metrics.h"
+#include "ws/net/auth.h"
+#include "ws/net/bell.h"
+#include "ws/net/gate.h"
+#include "ws/net/ip_table.h"
+#include "ws/net/rate.h"
+#include "ws/serve_config.h"
+#include <libwebsockets.h>
+#include <uv.h>
+
+struct http;
+struct http_route;
+struct listener;
+struct tunnel;
+struct websocket_protocol;
+struct workers;
+
+#define NET_CHUNK_BYTES 32768 // most bytes of one write: libwebsockets copies what is not taken
+
+struct net_metrics {
+    struct metric *connections, *accepted, *refused_total, *refused_ip, *bytes_out;
+    struct metric *http_2xx, *http_4xx, *http_5xx, *http_limited;
+};
+
+struct net {
+    const struct serve_config *config;
+    struct auth *auth;
+    struct workers *workers; // lanes are peers' numbers
+    struct net_metrics metrics;
+    uv_loop_t loop;
+    uv_timer_t tick; // deadlines
+    struct bell workers_bell;
+    struct listener *listener;
+    struct ip_table ips;
+    struct peer *peers;
+    int64_t n_peers, n_websockets;
+    uint64_t last_peer;
+    struct ssl_ctx_st *ssl; // NULL without TLS
+    struct tunnel *tunnels;
+
+    void *user; // given to routes and to the WebSocket protocol
+    const struct http_route *routes;
+    size_t n_routes;
+    struct rate_limit request_limit;
+    const struct websocket_protocol *websocket;
+    struct lws_protocols lws_protocols[3];
+    struct lws_context *context;
+    struct lws_vhost *vhost;
+    lws_retry_bo_t retry;
+    struct peer *adopting; // on its way to libwebsockets
+    struct gate *gate;
+    struct buf tx; // LWS_PRE bytes, then what one write sends
+    bool closing;  // new WebSockets are refused
+};
+
+// One accepted connection: HTTP first, then perhaps a WebSocket.
+struct peer {
+    struct net *net;
+    struct peer *prev, *next; // net->peers
+    uint64_t number;          // never given again
+    struct ip_entry *ip;
+    struct http *http; // until the upgrade
+    struct lws *wsi;   // after it
+    void *websocket;   // the protocol's object
+    char *owner;       // from the upgrade's token, until the protocol takes it; NULL: none
+    struct gate_entry gate;
+    unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
+    bool wants_write;
+};
+
+// Loop, tokens, certificates and the port's address: all that can fail before a model is loaded.
+int net_open(struct net **out, const struct serve_config *config, struct metrics *registry,
+             struct err *err);
+// Opens the port. routes and websocket are borrowed for good.
+int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
+               const struct websocket_protocol *websocket, void *user, struct err *err);
+const char *net_url(const struct net *n, char *out, size_t cap);
+// Reads tokens and certificates again; on an error the old ones stay.
+int net_reload(struct net *n, struct err *err);
+void net_stop_listening(struct net *n);
+void net_stop(struct net *n); // closes every connection
+void net_close(struct net *n);
+
+static inline int64_t net_now_us(void) {
+    return clock_mono_us(&clock_system);
+}

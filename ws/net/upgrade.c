@@ -1,0 +1,62 @@
+// Judging upgrades. See upgrade.h.
+#include "ws/net/upgrade.h"
+#include "ws/net/websocket.h"
+#include <openssl/crypto.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define REFUSE(status, code, message) ((struct http_refusal){status, code, message})
+
+#define KEY_LEN 24 // of 16 bytes in base64
+
+static struct http_refusal judge_headers(const struct net *n, const struct http_head *h) {
+    const char *key = h->header[HEADER_WS_KEY];
+    // CVE-2025-11677 of libwebsockets 4.1.6 is a use after free on an unknown Upgrade.
+    if (strcasecmp(h->header[HEADER_UPGRADE], "websocket") != 0)
+        return REFUSE(400, "unsupported", "the only upgrade served is websocket");
+    if (strcmp(h->path, n->websocket->path) != 0)
+        return REFUSE(404, "not_found", "WebSockets are at /ws");
+    if (h->method != HTTP_GET) return REFUSE(405, "unsupported", "a WebSocket begins with GET");
+    if (!http_has_token(h->header[HEADER_CONNECTION], "upgrade"))
+        return REFUSE(400, "bad_message", "Connection does not say Upgrade");
+    if (strcmp(h->header[HEADER_WS_VERSION], "13") != 0)
+        return REFUSE(426, "unsupported", "Sec-WebSocket-Version must be 13");
+    if (strlen(key) != KEY_LEN ||
+        strspn(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=") != KEY_LEN)
+        return REFUSE(400, "bad_message", "Sec-WebSocket-Key is not 16 bytes in base64");
+    if (h->framing != HTTP_NO_BODY) return REFUSE(400, "bad_message", "an upgrade has no body");
+    return REFUSE(0, NULL, NULL);
+}
+
+static struct http_refusal judge_token(const struct net *n, const struct http_head *h,
+                                       const char *token, char **owner) {
+    size_t len = strlen(token);
+    const char *bearer = auth_bearer(h->header[HEADER_AUTHORIZATION], &len);
+    if (!bearer && *token) bearer = token;
+    if (auth_needs_token(n->auth) && !bearer) return REFUSE(0, NULL, NULL); // it comes in hello
+    const char *name = auth_owner(n->auth, bearer ? bearer : "", bearer ? len : 0);
+    if (!name) return REFUSE(401, "unauthorized", "invalid token");
+    *owner = strdup(name);
+    if (!*owner) return REFUSE(503, "overloaded", "no memory for another connection");
+    return REFUSE(0, NULL, NULL);
+}
+
+struct http_refusal upgrade_judge(const struct net *n, const struct http_head *h, char **owner) {
+    char token[AUTH_TOKEN_MAX + 1];
+    const char *origin = h->header[HEADER_ORIGIN];
+    int rc;
+    struct http_refusal r = judge_headers(n, h);
+    if (r.status) return r;
+    if (!auth_subprotocols(h->header[HEADER_WS_PROTOCOL], n->websocket->name, token, &rc))
+        return REFUSE(400, "unsupported", "the sub-protocol must be parley.v1");
+    if (rc < 0) return REFUSE(401, "unauthorized", "the bearer sub-protocol is not base64url");
+    if (*origin && !auth_origin_allowed(origin, h->header[HEADER_HOST], n->ssl != NULL,
+                                        n->config->allowed_origins))
+        return REFUSE(403, "forbidden",
+                      "pages of this Origin may not connect: see allowed_origins");
+    if (n->closing) return REFUSE(503, "shutting_down", "the server is shutting down");
+    r = judge_token(n, h, token, owner);
+    OPENSSL_cleanse(token, sizeof(token));
+    return r;
+}

@@ -1,0 +1,250 @@
+// libwebsockets: its options, its callbacks on their way to the protocol, and its calls. See
+// websocket.h.
+#include "ws/net/websocket.h"
+#include "base/log.h"
+#include "ws/net/peer.h"
+#include <errno.h>
+#include <string.h>
+
+#define HANDSHAKE_SECONDS 10
+#define RX_BYTES 2048 // per WebSocket, for as long as it lives
+#define TX_KEEP_BYTES 65536
+#define TX_MAX_BYTES (32 << 20)
+
+// Of enum lws_write_protocol, 4.1 to 4.5; the public header leaves its place free and says "handled
+// by lws_close_reason".
+#define WRITE_CLOSE ((enum lws_write_protocol)4)
+
+// --- calls ---
+
+struct buf *websocket_tx(struct net *n) {
+    if (n->tx.cap > TX_KEEP_BYTES + LWS_PRE) buf_release(&n->tx);
+    buf_reset(&n->tx);
+    if (buf_reserve(&n->tx, LWS_PRE) == 0) n->tx.len = LWS_PRE;
+    return &n->tx;
+}
+
+static int write_tx(struct peer *p, size_t len, enum lws_write_protocol how) {
+    metric_add(p->net->metrics.bytes_out, (double)len);
+    return lws_write(p->wsi, (unsigned char *)p->net->tx.data + LWS_PRE, len, how) < 0 ? -1 : 0;
+}
+
+int websocket_write_text(struct peer *p, size_t len, bool first, bool last) {
+    return write_tx(p, len,
+                    (enum lws_write_protocol)lws_write_ws_flags(LWS_WRITE_TEXT, first, last));
+}
+
+int websocket_write_close(struct peer *p, size_t len) {
+    return write_tx(p, len, WRITE_CLOSE);
+}
+
+void websocket_want_write(struct peer *p) {
+    p->wants_write = true;
+    lws_callback_on_writable(p->wsi);
+}
+
+bool websocket_choked(struct peer *p) {
+    return lws_send_pipe_choked(p->wsi);
+}
+
+void websocket_pause(struct peer *p, enum websocket_pause reason, bool on) {
+    unsigned pauses = on ? p->pauses | reason : p->pauses & ~(unsigned)reason;
+    if (!pauses != !p->pauses) lws_rx_flow_control(p->wsi, !pauses);
+    p->pauses = pauses;
+}
+
+void websocket_kill(struct peer *p) {
+    lws_set_timeout(p->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
+    lws_cancel_service(p->net->context); // its timers are looked at when it is rung only
+}
+
+// --- the gate ---
+
+static void on_gate_passed(void *owner, bool masked) {
+    struct peer *p = owner;
+    if (!p->websocket) return;
+    if (!masked) p->net->websocket->unmasked(p->websocket);
+    websocket_pause(p, PAUSE_GATE, false);
+}
+
+static void close_gate(struct peer *p) {
+    p->gate = (struct gate_entry){lws_get_socket_fd(p->wsi), p};
+    websocket_pause(p, PAUSE_GATE, true);
+    if (gate_watch(p->net->gate, &p->gate) == 0) return;
+    log_warn("ws.gate", "error=\"%s\"", strerror(errno));
+    websocket_pause(p, PAUSE_GATE, false);
+}
+
+// --- callbacks ---
+
+static int established(struct peer *p, struct lws *wsi) {
+    char *owner = p->owner;
+    p->owner = NULL;
+    p->wsi = wsi;
+    p->websocket = p->net->websocket->open(p->net->user, p, owner);
+    if (!p->websocket) return -1;
+    p->net->n_websockets++;
+    close_gate(p);
+    return 0;
+}
+
+static void closed(struct peer *p) {
+    if (!p || !p->websocket) return;
+    p->net->websocket->close(p->websocket);
+    p->websocket = NULL;
+    p->net->n_websockets--;
+}
+
+static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t len) {
+    struct websocket_piece piece = {.bytes = bytes,
+                                    .len = len,
+                                    .first = lws_is_first_fragment(wsi),
+                                    .last = lws_is_final_fragment(wsi) &&
+                                            lws_remaining_packet_payload(wsi) == 0,
+                                    .binary = lws_frame_is_binary(wsi)};
+    return p->net->websocket->receive(p->websocket, &piece);
+}
+
+// libwebsockets answers a ping by itself, and calls for more to write when the pong is out.
+static int writable(struct peer *p) {
+    const struct websocket_protocol *protocol = p->net->websocket;
+    if (!p->wants_write) {
+        protocol->control_frame(p->websocket);
+        return 0;
+    }
+    p->wants_write = false;
+    return protocol->writable(p->websocket);
+}
+
+static int on_websocket(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                        size_t len) {
+    struct peer *p = lws_get_opaque_user_data(wsi);
+    switch (reason) {
+    case LWS_CALLBACK_ESTABLISHED:
+        return p ? established(p, wsi) : -1;
+    case LWS_CALLBACK_RECEIVE:
+        return p && p->websocket ? receive(p, wsi, in, len) : -1;
+    case LWS_CALLBACK_RECEIVE_PONG:
+        if (p && p->websocket) p->net->websocket->control_frame(p->websocket);
+        return 0;
+    case LWS_CALLBACK_SERVER_WRITEABLE:
+        return p && p->websocket ? writable(p) : -1;
+    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
+        return p && p->websocket ? p->net->websocket->client_closes(p->websocket) : -1;
+    case LWS_CALLBACK_CLOSED:
+        closed(p);
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static struct peer *take_adopted(struct net *n) {
+    struct peer *p = n->adopting;
+    n->adopting = NULL;
+    return p;
+}
+
+// What is no WebSocket yet, or no longer.
+static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                   size_t len) {
+    struct peer *p;
+    switch (reason) {
+    case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED:
+        p = take_adopted(lws_context_user(lws_get_context(wsi)));
+        if (!p) return -1;
+        p->wsi = wsi;
+        lws_set_opaque_user_data(wsi, p);
+        return 0;
+    case LWS_CALLBACK_WSI_DESTROY:
+        p = lws_get_opaque_user_data(wsi);
+        lws_set_opaque_user_data(wsi, NULL);
+        closed(p);
+        if (p) peer_free(p);
+        return 0;
+    // Only our own head comes here, and it asks for the one sub-protocol that is served.
+    case LWS_CALLBACK_HTTP:
+    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+    case LWS_CALLBACK_ESTABLISHED:
+    case LWS_CALLBACK_RECEIVE:
+    case LWS_CALLBACK_RAW_ADOPT:
+    case LWS_CALLBACK_RAW_CONNECTED:
+    case LWS_CALLBACK_RAW_RX:
+        return -1;
+    default:
+        return 0;
+    }
+}
+
+// --- life ---
+
+// Its messages are for people who work on it: most "errors" are a client's bad frame.
+static void on_lws_log(int level, const char *line) {
+    size_t len = strcspn(line, "\n");
+    char text[512], quoted[1024];
+    lws_snprintf(text, sizeof(text), "%.*s", (int)len, line);
+    log_debug("lws.message", "text=%s", log_quote(quoted, sizeof(quoted), text));
+}
+
+static void fill_info(struct net *n, struct lws_context_creation_info *info, void **loops) {
+    info->port = CONTEXT_PORT_NO_LISTEN_SERVER;
+    info->protocols = n->lws_protocols;
+    info->user = n;
+    info->foreign_loops = loops;
+    info->pcontext = &n->context;
+    info->options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_VALIDATE_UTF8 |
+                    LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+    info->timeout_secs = HANDSHAKE_SECONDS;
+    info->gid = (gid_t)-1;
+    info->uid = (uid_t)-1;
+    n->retry =
+        (lws_retry_bo_t){.secs_since_valid_ping = (uint16_t)n->config->ping_interval,
+                         .secs_since_valid_hangup = (uint16_t)(2 * n->config->ping_interval)};
+    info->retry_and_idle_policy = &n->retry;
+}
+
+int websocket_open(struct net *n, struct err *err) {
+    void *loops[] = {&n->loop};
+    struct lws_context_creation_info info;
+    n->lws_protocols[0] = (struct lws_protocols){"http", on_http, 0, 0, 0, NULL, NET_CHUNK_BYTES};
+    n->lws_protocols[1] = (struct lws_protocols){
+        n->websocket->name, on_websocket, 0, RX_BYTES, 0, NULL, NET_CHUNK_BYTES};
+    memset(&info, 0, sizeof(info));
+    lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
+    fill_info(n, &info, loops);
+    buf_init(&n->tx, TX_MAX_BYTES + LWS_PRE);
+    TRY(gate_open(&n->gate, &n->loop, on_gate_passed, err));
+    n->context = lws_create_context(&info);
+    if (!n->context)
+        return err_set(err, E_UNSUPPORTED,
+                       "libwebsockets does not start on libuv: is its package "
+                       "libwebsockets-evlib-uv installed?");
+    n->vhost = lws_create_vhost(n->context, &info);
+    return n->vhost ? 0 : err_set(err, E_IO, "libwebsockets makes no server");
+}
+
+// libwebsockets closes its handles as the loop turns. On a loop that is not its own 4.1.6 frees its
+// context only when it is told to a second time; newer versions may have done it by then
+// (n->context is NULL).
+void websocket_stop(struct net *n) {
+    for (int round = 0; round < 2 && n->context; round++) {
+        lws_context_destroy(n->context);
+        for (int i = 0; i < 100 && n->context; i++) uv_run(&n->loop, UV_RUN_NOWAIT);
+    }
+    gate_close(n->gate);
+    n->gate = NULL;
+}
+
+void websocket_adopt(struct peer *p, int fd, const char *key) {
+    struct net *n = p->net;
+    char head[512];
+    int len = lws_snprintf(head, sizeof(head),
+                           "GET %s HTTP/1.1\r\nHost: parley\r\nUpgrade: websocket\r\n"
+                           "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                           "Sec-WebSocket-Key: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n",
+                           n->websocket->path, key, n->websocket->name);
+    n->adopting = p;
+    lws_adopt_socket_vhost_readbuf(n->vhost, fd, head, (size_t)len);
+    // Where it fails it closes fd; a peer that it came to know is freed by WSI_DESTROY.
+    if (take_adopted(n)) peer_free(p);
+}

@@ -1,0 +1,42 @@
+// WebSockets by libwebsockets. It is given a socket whose request was read and judged (http.c), and
+// a head of our own words with the client's key in it, so that its HTTP parser sees nothing else.
+// Net thread only.
+#pragma once
+#include "ws/net/net.h"
+
+struct websocket_piece { // of a message, as it arrives
+    const char *bytes;
+    size_t len;
+    bool first, last, binary;
+};
+
+// What a protocol over WebSocket brings. ws: the object that open made. An int return of -1 ends
+// the socket.
+struct websocket_protocol {
+    const char *path, *name; // of the upgrade; the sub-protocol
+    // owner is taken, NULL: no token came. NULL: no memory.
+    void *(*open)(void *user, struct peer *p, char *owner);
+    void (*close)(void *ws); // the socket is gone: frees
+    int (*receive)(void *ws, const struct websocket_piece *piece);
+    void (*control_frame)(void *ws); // a ping or a pong came (pings that arrive together: once)
+    int (*writable)(void *ws);
+    int (*client_closes)(void *ws);         // a close frame came
+    void (*unmasked)(void *ws);             // the first frame has no mask
+    void (*tick)(void *ws, int64_t now_us); // about every second
+};
+
+int websocket_open(struct net *n, struct err *err);
+void websocket_stop(struct net *n); // with every WebSocket; the loop turns meanwhile
+// Hands p's socket over. p is freed with the socket, at once where that fails.
+void websocket_adopt(struct peer *p, int fd, const char *key);
+
+struct buf *websocket_tx(struct net *n); // net's tx, emptied to its LWS_PRE bytes
+// Sends the first len bytes of tx behind LWS_PRE. -1: the socket is broken.
+int websocket_write_text(struct peer *p, size_t len, bool first, bool last);
+int websocket_write_close(struct peer *p, size_t len);
+void websocket_want_write(struct peer *p); // writable() comes when the socket takes more
+bool websocket_choked(struct peer *p);
+// Nothing is read from the client while a reason not to is on.
+enum websocket_pause { PAUSE_GATE = 1, PAUSE_OUTPUT = 2, PAUSE_WORK = 4 };
+void websocket_pause(struct peer *p, enum websocket_pause reason, bool on);
+void websocket_kill(struct peer *p); // ends the socket soon, without a close frame

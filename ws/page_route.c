@@ -1,0 +1,32 @@
+// The page over HTTP. See page.h.
+#include "ws/net/http.h"
+#include "ws/page.h"
+#include <stdio.h>
+
+static void reply_asset(struct http *h, const struct page_asset *a) {
+    char etag[72], extra[256];
+    unsigned char *plain;
+    const char *known = http_header(h, HEADER_IF_NONE_MATCH);
+    bool gzip = page_accepts_gzip(http_header(h, HEADER_ACCEPT_ENCODING));
+    page_etag(a, gzip, etag);
+    // no-cache: kept, but asked for again each time; a new build shows at the next reload.
+    snprintf(extra, sizeof(extra),
+             "etag: %s\r\ncache-control: no-cache\r\nvary: accept-encoding\r\n%s", etag,
+             gzip ? "content-encoding: gzip\r\n" : "");
+    if (*known && page_etag_matches(known, etag))
+        http_reply(h, 304, NULL, extra, NULL, 0, false);
+    else if (gzip)
+        http_reply(h, 200, a->content_type, extra, a->gz, a->gz_len, false);
+    else if (page_inflate(a, &plain) < 0)
+        http_reply_error(h, 500, "internal", "no memory for the page", 0);
+    else
+        http_reply(h, 200, a->content_type, extra, plain, a->raw_len, true);
+}
+
+void page_handle(void *user, struct http *h) {
+    const struct page_asset *asset = page_find(http_path(h));
+    if (asset)
+        reply_asset(h, asset);
+    else
+        http_reply_error(h, 404, "not_found", "there is nothing at this address", 0);
+}

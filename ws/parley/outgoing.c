@@ -1,0 +1,319 @@
+// Sending and ending. See outgoing.h.
+#include "ws/parley/outgoing.h"
+#include "base/log.h"
+#include "ws/net/websocket.h"
+#include "ws/parley/protocol.h"
+#include <stdlib.h>
+#include <string.h>
+
+// Of one joined delta: a slow reader gets few long ones, and none is huge.
+#define EVENT_TEXT_BYTES 4096
+// Unsent answers beyond which nothing more is read from the client.
+#define PAUSE_OUTBOX_BYTES (256 << 10)
+#define CLOSE_GRACE_US 10000000    // for the last frames and the close handshake
+#define CHANGED_INTERVAL_US 100000 // session.changed are coalesced this long
+#define PUSH_MAX 4                 // writes of one connection before others get their turn
+#define MAX_READY 4096             // sessions attached at once, roughly
+
+static void want_write(struct outgoing *o) {
+    if (o->close_sent) return;
+    if (!o->waiting_us) o->waiting_us = net_now_us();
+    websocket_want_write(o->peer);
+}
+
+// Answers pile up only when requests come faster than they are read: then the requests wait.
+static void pace(struct outgoing *o) {
+    if (o->outbox.bytes > PAUSE_OUTBOX_BYTES) websocket_pause(o->peer, PAUSE_OUTPUT, true);
+    if (o->outbox.bytes <= PAUSE_OUTBOX_BYTES / 2) websocket_pause(o->peer, PAUSE_OUTPUT, false);
+}
+
+static void no_memory(struct outgoing *o) { // ends this connection only
+    outgoing_end(o, CLOSE_INTERNAL, "no memory");
+}
+
+static int store_tx(struct outgoing *o, struct outbox *into, const char *key) {
+    struct buf *tx = &o->service->net->tx;
+    return tx->error ? tx->error : outbox_add(into, key, tx->data + LWS_PRE, tx->len - LWS_PRE);
+}
+
+struct buf *outgoing_tx(struct outgoing *o) {
+    return websocket_tx(o->service->net);
+}
+
+void outgoing_queue(struct outgoing *o) {
+    if (store_tx(o, &o->outbox, NULL) < 0) {
+        no_memory(o);
+        return;
+    }
+    want_write(o);
+    pace(o);
+}
+
+void outgoing_error(struct outgoing *o, const char *code, const char *message,
+                    const char *request_id, int64_t retry_after_ms) {
+    if (o->close_code) return;
+    metric_add(o->service->metrics.errors_out, 1);
+    protocol_write_error(outgoing_tx(o), code, message, request_id, NULL, retry_after_ms);
+    outgoing_queue(o);
+}
+
+// --- frames ---
+
+static int write_chunk(struct outgoing *o, size_t len, bool first, bool last) {
+    if (last) metric_add(o->service->metrics.frames_out, 1);
+    return websocket_write_text(o->peer, len, first, last);
+}
+
+// The next piece of the outbox's first frame.
+static int send_queued(struct outgoing *o) {
+    struct buf *tx = outgoing_tx(o);
+    bool first, last;
+    size_t n;
+    const char *bytes = outbox_next(&o->outbox, NET_CHUNK_BYTES, &n, &first, &last);
+    if (buf_add(tx, bytes, n) < 0) return -1;
+    outbox_sent(&o->outbox, n);
+    return write_chunk(o, n, first, last);
+}
+
+static int write_tx(struct outgoing *o) {
+    struct buf *tx = &o->service->net->tx;
+    if (!tx->error && tx->len - LWS_PRE <= NET_CHUNK_BYTES)
+        return write_chunk(o, tx->len - LWS_PRE, true, true);
+    if (store_tx(o, &o->outbox, NULL) == 0) return send_queued(o);
+    no_memory(o);
+    return 0;
+}
+
+static void drop_ready(struct outgoing *o, size_t i) {
+    memmove(o->ready + i, o->ready + i + 1, (--o->n_ready - i) * sizeof(*o->ready));
+}
+
+// Encodes the next event of s into tx. false: none may be told yet.
+static bool next_event(struct outgoing *o, struct session *s, struct session_event *ev) {
+    if (session_next_event(s, o->follower->client, EVENT_TEXT_BYTES, ev) != 1) return false;
+    protocol_write_event(outgoing_tx(o), ev, session_id(s), o->service->engine);
+    return true;
+}
+
+static int send_event(struct outgoing *o) {
+    struct session_event ev;
+    while (o->n_ready > 0) {
+        struct session *s = o->ready[0];
+        drop_ready(o, 0);
+        if (!next_event(o, s, &ev)) continue;
+        o->ready[o->n_ready++] = s; // at the end: sessions take turns
+        int64_t drawn_us = ev.kind == EVENT_DELTA ? ev.drawn_us : 0;
+        if (write_tx(o) < 0) return -1;
+        service_count_token(o->service, drawn_us);
+        return 0;
+    }
+    return 0;
+}
+
+// By hand: where libwebsockets was built with _DEBUG, as Debian's 4.1.6 is, its libuv service
+// closes a connection twice when a callback asks for it, and the second time the close frame is
+// thrown away. The client's own close frame, or outgoing_tick, then ends the socket.
+static int send_close(struct outgoing *o) {
+    struct buf *tx = outgoing_tx(o);
+    unsigned char code[2] = {(unsigned char)(o->close_code >> 8), (unsigned char)o->close_code};
+    buf_add(tx, code, 2);
+    if (buf_addz(tx, o->close_reason) < 0) return -1;
+    o->close_sent = true;
+    return websocket_write_close(o->peer, tx->len - LWS_PRE);
+}
+
+static int send_changed(struct outgoing *o) {
+    o->changed_us = net_now_us();
+    int rc = outbox_move(&o->outbox, &o->changed) ? send_queued(o) : 0;
+    o->changed_due = !outbox_empty(&o->changed);
+    return rc;
+}
+
+static bool pending(const struct outgoing *o) {
+    return o->close_code || !outbox_empty(&o->outbox) ||
+           (o->changed_due && !outbox_empty(&o->changed)) || o->n_ready > 0;
+}
+
+// One frame, or a piece of one. 0, or -1 when the socket is broken.
+static int send_one(struct outgoing *o) {
+    int rc;
+    if (o->close_code && (o->skips || outbox_empty(&o->outbox))) return send_close(o);
+    if (!outbox_empty(&o->outbox))
+        rc = send_queued(o);
+    else if (o->changed_due && !outbox_empty(&o->changed))
+        rc = send_changed(o);
+    else
+        rc = send_event(o);
+    pace(o);
+    return rc;
+}
+
+int outgoing_writable(struct outgoing *o) {
+    if (o->close_sent) return 0;
+    o->waiting_us = 0; // the socket took what it had
+    if (send_one(o) < 0) return -1;
+    if (pending(o)) want_write(o);
+    return 0;
+}
+
+// Asking for a writable callback costs two epoll_ctl and a turn-round of the loop: as much as the
+// write itself. So what has just become ready is written at once while the socket says, before each
+// write, that it takes more.
+void outgoing_push(struct outgoing *o) {
+    for (int i = 0; i < PUSH_MAX && pending(o) && !o->close_sent; i++) {
+        if (o->waiting_us || websocket_choked(o->peer)) break;
+        if (send_one(o) < 0) {
+            websocket_kill(o->peer);
+            return;
+        }
+    }
+    if (pending(o)) want_write(o);
+}
+
+bool outgoing_drained(const struct outgoing *o) {
+    return !o->n_ready && outbox_empty(&o->outbox);
+}
+
+// --- the end ---
+
+static void forget_client(struct outgoing *o) {
+    sessions_client_gone(o->service->sessions, o->follower->client);
+    service_poll_soon(o->service);
+}
+
+void outgoing_end(struct outgoing *o, int code, const char *reason) {
+    if (o->close_code) return;
+    o->close_code = code;
+    o->close_reason = reason;
+    o->closing_us = net_now_us();
+    o->skips = code == CLOSE_SLOW || code == CLOSE_INTERNAL;
+    o->n_ready = 0;
+    outbox_release(&o->changed);
+    forget_client(o);
+    want_write(o);
+    log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)o->follower->client,
+             code, reason);
+}
+
+void outgoing_tick(struct outgoing *o, int64_t now_us) {
+    int64_t patience_us = (int64_t)(o->service->config->slow_reader_timeout * 1e6);
+    if (o->close_code) {
+        if (now_us - o->closing_us > CLOSE_GRACE_US) websocket_kill(o->peer);
+    } else if (o->waiting_us && now_us - o->waiting_us > patience_us) {
+        metric_add(o->service->metrics.slow_readers, 1);
+        outgoing_end(o, CLOSE_SLOW, "reads too slowly: attach again");
+    }
+}
+
+// --- from the session service ---
+
+// Events of s that may be told go into the outbox, joined, as far as it has room.
+static void pull_events(struct outgoing *o, struct session *s) {
+    struct session_event ev;
+    while (!o->close_code && o->outbox.bytes < PAUSE_OUTBOX_BYTES && next_event(o, s, &ev))
+        outgoing_queue(o);
+}
+
+// An answer about a session does not overtake the events that came before it; but for
+// session.attached: what its client has yet to get is what comes behind `after`, and so behind the
+// answer. It is encoded first: what it points to may not outlive another call on its session.
+void outgoing_answer(struct outgoing *o, const struct session_answer *a) {
+    struct outbox held = {0};
+    if (o->close_code) return;
+    if (a->kind == ANSWER_ERROR) metric_add(o->service->metrics.errors_out, 1);
+    protocol_write_answer(outgoing_tx(o), a, o->service->engine);
+    if (store_tx(o, &held, NULL) < 0) {
+        no_memory(o);
+        return;
+    }
+    for (size_t i = o->n_ready; a->session_id && a->kind != ANSWER_ATTACHED && i-- > 0;) {
+        if (strcmp(session_id(o->ready[i]), a->session_id) != 0) continue;
+        pull_events(o, o->ready[i]);
+        // Detached: we do not hear of its end.
+        if (a->kind == ANSWER_DETACHED && i < o->n_ready) drop_ready(o, i);
+    }
+    if (!o->close_code) outbox_move(&o->outbox, &held);
+    outbox_release(&held);
+    want_write(o);
+    pace(o);
+}
+
+static bool make_room(struct outgoing *o) {
+    if (o->n_ready < o->cap_ready) return true;
+    size_t cap = o->cap_ready ? o->cap_ready * 2 : 2;
+    struct session **grown = cap <= MAX_READY ? realloc(o->ready, cap * sizeof(*grown)) : NULL;
+    if (!grown) return false;
+    o->ready = grown;
+    o->cap_ready = cap;
+    return true;
+}
+
+void outgoing_ready(struct outgoing *o, struct session *s) {
+    if (o->close_code) return;
+    for (size_t i = 0; i < o->n_ready; i++)
+        if (o->ready[i] == s) return;
+    if (!make_room(o)) {
+        outgoing_end(o, CLOSE_INTERNAL, "too many sessions at once");
+        return;
+    }
+    o->ready[o->n_ready++] = s;
+    if (!follower_push_later(&o->service->followers, o->follower)) want_write(o);
+}
+
+void outgoing_progress(struct outgoing *o, struct session *s, int64_t turn, int64_t done,
+                       int64_t total) {
+    if (o->close_code || !outbox_empty(&o->outbox)) return; // only the latest is of interest
+    protocol_write_progress(outgoing_tx(o), session_id(s), turn, done, total);
+    outgoing_queue(o);
+}
+
+void outgoing_stalled(struct outgoing *o, struct session *s, const char *reason) {
+    if (o->close_code) return;
+    protocol_write_stalled(outgoing_tx(o), session_id(s), reason);
+    outgoing_queue(o);
+}
+
+// The service's last events of s go out, the pointer to it goes.
+void outgoing_gone(struct outgoing *o, struct session *s) {
+    pull_events(o, s);
+    for (size_t i = o->n_ready; i-- > 0;)
+        if (o->ready[i] == s) drop_ready(o, i);
+}
+
+void outgoing_changed(struct outgoing *o, const struct session_view *view, bool removed) {
+    if (o->close_code) return;
+    protocol_write_changed(outgoing_tx(o), view, removed);
+    if (store_tx(o, &o->changed, view->id) < 0) {
+        outgoing_end(o, CLOSE_SLOW, "too many changes are waiting");
+        return;
+    }
+    if (o->changed_due) return;
+    if (net_now_us() - o->changed_us >= CHANGED_INTERVAL_US) {
+        o->changed_due = true;
+        want_write(o);
+    } else {
+        service_later(o->service, CHANGED_INTERVAL_US / 1000);
+    }
+}
+
+void outgoing_flush_changed(struct outgoing *o) {
+    if (o->close_code || o->changed_due || outbox_empty(&o->changed)) return;
+    o->changed_due = true;
+    want_write(o);
+}
+
+// --- life ---
+
+void outgoing_init(struct outgoing *o, struct service *s, struct peer *p, struct follower *f) {
+    *o = (struct outgoing){.service = s, .peer = p, .follower = f};
+}
+
+void outgoing_release(struct outgoing *o) {
+    if (!o->close_code) {
+        o->close_code = CLOSE_GOING_AWAY;
+        forget_client(o);
+    }
+    outbox_release(&o->outbox);
+    outbox_release(&o->changed);
+    free(o->ready);
+}

@@ -1,0 +1,56 @@
+// What goes out on one WebSocket, and its end. Order: answers, then session.changed, then events;
+// one frame at a time, a long one in fragments. Answers are stored; of a session that has events one
+// pointer is kept, and they are pulled when the socket has room. Net thread only.
+#pragma once
+#include "ws/parley/outbox.h"
+#include "ws/service.h"
+
+#define CLOSE_GOING_AWAY 1001
+#define CLOSE_PROTOCOL 1002
+#define CLOSE_BINARY 1003
+#define CLOSE_POLICY 1008
+#define CLOSE_TOO_BIG 1009
+#define CLOSE_INTERNAL 1011
+#define CLOSE_SLOW 4001
+#define CLOSE_RATE 4002
+
+struct outgoing {
+    struct service *service;
+    struct peer *peer;
+    struct follower *follower;
+    struct outbox outbox;   // answers, and the frame that is half-way out
+    struct outbox changed;  // session.changed, one per session
+    struct session **ready; // sessions with events for us, served in turn
+    size_t n_ready, cap_ready;
+    int64_t waiting_us, changed_us, closing_us;
+    int close_code; // 0: open
+    const char *close_reason;
+    bool changed_due, close_sent, skips;
+};
+
+void outgoing_init(struct outgoing *o, struct service *s, struct peer *p, struct follower *f);
+void outgoing_release(struct outgoing *o);
+
+// A message of the protocol is encoded into outgoing_tx(), then sent with outgoing_queue().
+struct buf *outgoing_tx(struct outgoing *o);
+void outgoing_queue(struct outgoing *o);
+void outgoing_error(struct outgoing *o, const char *code, const char *message,
+                    const char *request_id, int64_t retry_after_ms);
+
+// From the session service (follower.h).
+void outgoing_answer(struct outgoing *o, const struct session_answer *a);
+void outgoing_ready(struct outgoing *o, struct session *s);
+void outgoing_progress(struct outgoing *o, struct session *s, int64_t turn, int64_t done,
+                       int64_t total);
+void outgoing_stalled(struct outgoing *o, struct session *s, const char *reason);
+void outgoing_gone(struct outgoing *o, struct session *s);
+void outgoing_changed(struct outgoing *o, const struct session_view *view, bool removed);
+void outgoing_flush_changed(struct outgoing *o); // coalesced session.changed are due
+
+int outgoing_writable(struct outgoing *o); // 0, or -1 when the socket is broken
+void outgoing_push(struct outgoing *o);    // writes at once what the socket takes
+bool outgoing_drained(const struct outgoing *o);
+// Sends what is queued (except to slow readers), then the close frame; kills the socket when that
+// does not end in time.
+void outgoing_end(struct outgoing *o, int code, const char *reason);
+void outgoing_tick(struct outgoing *o, int64_t now_us);

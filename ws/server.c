@@ -1,0 +1,186 @@
+// Routes, signals and the end. See server.h.
+#include "ws/server.h"
+#include "base/log.h"
+#include "ws/health.h"
+#include "ws/net/http.h"
+#include "ws/page.h"
+#include "ws/parley/connection.h"
+#include <stdlib.h>
+
+#define CLOSE_SECONDS 3 // for close handshakes at the end
+#define WATCH_MS 1000
+#define DRAIN_POLL_MS 50
+
+struct server {
+    struct service service;
+    uv_timer_t watch_timer, drain_timer; // the device; the end
+    uv_signal_t sigterm, sigint, sighup;
+    int64_t drain_until_us, close_until_us;
+    int n_signals;
+    bool forced, device_lost;
+};
+
+static void no_websocket(void *user, struct http *h) {
+    http_reply_error(h, 426, "unsupported",
+                     "this address speaks WebSocket only, sub-protocol parley.v1", 0);
+}
+
+#define GET HTTP_METHOD(HTTP_GET)
+static const struct http_route routes[] = {
+    {.path = "/healthz", .methods = GET, .handle = health_live},
+    {.path = "/readyz", .methods = GET, .handle = health_ready},
+    {.path = "/metrics", .methods = GET, .guarded = true, .handle = health_metrics},
+    {.path = "/config", .methods = GET, .guarded = true, .handle = health_config},
+    {.path = "/ws", .methods = GET, .handle = no_websocket},
+    {.path = NULL, .methods = GET, .handle = page_handle},
+};
+
+// --- the end ---
+
+static void end_drained(struct follower *f, int64_t now_us) {
+    if (f->ops->drained(f)) f->ops->end(f);
+}
+static void end_any(struct follower *f, int64_t now_us) {
+    f->ops->end(f);
+}
+
+// The end in order: turns finish, their last words are sent, connections close, the loop stops.
+static void drain(struct server *srv) {
+    struct service *s = &srv->service;
+    int64_t now = net_now_us();
+    if (s->state == SERVICE_DRAINING) {
+        // A turn that has ended is told of when its record is committed, a little later.
+        if (!sessions_settled(s->sessions) && now < srv->drain_until_us) return;
+        log_info("server.closing", "turns_cut=%d clients=%zu", sessions_n_running(s->sessions),
+                 s->followers.n);
+        s->state = SERVICE_CLOSING;
+        s->net->closing = true;
+        srv->close_until_us = now + CLOSE_SECONDS * 1000000;
+        net_stop_listening(s->net);
+    }
+    if (s->state != SERVICE_CLOSING) return;
+    followers_each(&s->followers, now > srv->close_until_us - 1000000 ? end_any : end_drained, now);
+    if (s->followers.n == 0 || now > srv->close_until_us) uv_stop(&s->net->loop);
+}
+
+static void on_drain_timer(uv_timer_t *handle) {
+    drain(handle->data);
+}
+
+static void begin_drain(struct server *srv) {
+    struct service *s = &srv->service;
+    if (s->state != SERVICE_RUNNING) return;
+    s->state = SERVICE_DRAINING;
+    srv->drain_until_us = net_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
+    sessions_drain(s->sessions);
+    service_poll_soon(s);
+    uv_timer_start(&srv->drain_timer, on_drain_timer, DRAIN_POLL_MS, DRAIN_POLL_MS);
+}
+
+static void on_terminate(uv_signal_t *handle, int number) {
+    struct server *srv = handle->data;
+    struct service *s = &srv->service;
+    if (srv->n_signals++ > 0) {
+        srv->forced = true;
+        uv_stop(&s->net->loop);
+        return;
+    }
+    log_info("server.draining", "signal=%d turns=%d drain_timeout_s=%g", number,
+             sessions_n_running(s->sessions), s->config->drain_timeout);
+    begin_drain(srv);
+}
+
+// Only another process can use a failed GPU again: the sessions are on disk, a supervisor restarts.
+static void on_watch_timer(uv_timer_t *handle) {
+    struct server *srv = handle->data;
+    struct engine_load load;
+    engine_load(srv->service.engine, &load);
+    if (!load.device_lost || srv->device_lost) return;
+    srv->device_lost = true;
+    log_error("server.device_lost", "turns=%d", sessions_n_running(srv->service.sessions));
+    begin_drain(srv);
+}
+
+static void on_reload(uv_signal_t *handle, int number) {
+    struct net *n = ((struct server *)handle->data)->service.net;
+    struct err err = {0};
+    char quoted[1200];
+    if (net_reload(n, &err) < 0)
+        log_error("server.reload", "error=%s", log_quote(quoted, sizeof(quoted), err.text));
+    else
+        log_info("server.reload", "tokens=%d tls=%d", auth_needs_token(n->auth), n->ssl != NULL);
+}
+
+// --- life ---
+
+static void init_handles(struct server *srv) {
+    uv_loop_t *loop = &srv->service.net->loop;
+    uv_timer_init(loop, &srv->watch_timer);
+    uv_timer_init(loop, &srv->drain_timer);
+    uv_signal_init(loop, &srv->sigterm);
+    uv_signal_init(loop, &srv->sigint);
+    uv_signal_init(loop, &srv->sighup);
+    srv->watch_timer.data = srv->drain_timer.data = srv;
+    srv->sigterm.data = srv->sigint.data = srv->sighup.data = srv;
+}
+
+int server_open(struct server **out, const struct serve_config *config, struct metrics *registry,
+                struct err *err) {
+    struct net *net = NULL;
+    struct server *srv = calloc(1, sizeof(*srv));
+    if (!srv) return err_set(err, E_NOMEM, "no memory for the server");
+    srv->service.bell.fd = -1;
+    int rc = net_open(&net, config, registry, err);
+    if (rc == 0) rc = service_init(&srv->service, net, registry, err);
+    if (rc < 0) {
+        net_close(net);
+        free(srv);
+        return rc;
+    }
+    init_handles(srv);
+    *out = srv;
+    return 0;
+}
+
+struct service *server_service(struct server *srv) {
+    return &srv->service;
+}
+
+int server_listen(struct server *srv, struct engine *engine, struct sessions *sessions,
+                  const struct service_defaults *defaults, struct err *err) {
+    struct service *s = &srv->service;
+    service_start(s, engine, sessions, defaults);
+    uv_timer_start(&srv->watch_timer, on_watch_timer, WATCH_MS, WATCH_MS);
+    uv_signal_start(&srv->sigterm, on_terminate, SIGTERM);
+    uv_signal_start(&srv->sigint, on_terminate, SIGINT);
+    uv_signal_start(&srv->sighup, on_reload, SIGHUP);
+    return net_listen(s->net, routes, sizeof(routes) / sizeof(routes[0]), &connection_protocol, s,
+                      err);
+}
+
+const char *server_url(const struct server *srv, char *out, size_t cap) {
+    return net_url(srv->service.net, out, cap);
+}
+
+int server_run(struct server *srv) {
+    uv_run(&srv->service.net->loop, UV_RUN_DEFAULT);
+    if (srv->device_lost) return E_DEVICE;
+    return srv->forced ? E_CANCELLED : 0;
+}
+
+void server_stop(struct server *srv) {
+    struct service *s = &srv->service;
+    uv_timer_stop(&srv->watch_timer);
+    uv_timer_stop(&srv->drain_timer);
+    service_stop(s);
+    s->state = SERVICE_CLOSING;
+    net_stop(s->net);
+    s->sessions = NULL;
+}
+
+void server_close(struct server *srv) {
+    if (!srv) return;
+    net_close(srv->service.net);
+    service_release(&srv->service);
+    free(srv);
+}

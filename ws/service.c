@@ -1,0 +1,141 @@
+// The session service on the loop. See service.h.
+#include "ws/service.h"
+
+#define AWAKE_US 300 // without a token, though the next one is near
+
+void service_wake(void *service) {
+    bell_ring(&((struct service *)service)->bell);
+}
+static void on_wake(void *ctx) {
+    ((struct service *)ctx)->dirty = true;
+}
+static void on_poll_timer(uv_timer_t *handle) {
+    ((struct service *)handle->data)->dirty = true;
+}
+
+void service_poll_soon(struct service *s) {
+    s->dirty = true;
+}
+
+static void poll_sessions(struct service *s) {
+    if (s->dirty && s->sessions) {
+        s->dirty = false;
+        int64_t next_us = sessions_poll(s->sessions);
+        if (s->dirty) next_us = 0; // a callback made new work
+        if (next_us < 0)
+            uv_timer_stop(&s->poll_timer);
+        else
+            uv_timer_start(&s->poll_timer, on_poll_timer, (uint64_t)((next_us + 999) / 1000), 0);
+    }
+    if (followers_push(&s->followers)) s->awake_until_us = net_now_us() + AWAKE_US;
+    if (s->dirty) uv_timer_start(&s->poll_timer, on_poll_timer, 0, 0);
+}
+
+static void on_awake(uv_idle_t *handle) {}
+
+// A step of many sessions draws their tokens one after another. Sleeping between two of them costs
+// two changes of thread each, and worse: the core that was slept on goes to sleep as well, and a
+// virtual one takes up to some milliseconds to come back. So while the next token is near the loop
+// looks round without waiting. Not for long: the engine may have been held up.
+static void stay_awake(struct service *s) {
+    bool active = uv_is_active((uv_handle_t *)&s->awake);
+    bool stay = s->awake_until_us && s->engine && engine_token_is_near(s->engine) &&
+                net_now_us() < s->awake_until_us;
+    if (!stay) s->awake_until_us = 0;
+    if (stay && !active) uv_idle_start(&s->awake, on_awake);
+    if (!stay && active) uv_idle_stop(&s->awake);
+}
+
+static void on_prepare(uv_prepare_t *handle) {
+    poll_sessions(handle->data);
+    stay_awake(handle->data);
+}
+
+static void call_later(struct follower *f, int64_t now_us) {
+    if (f->ops->later) f->ops->later(f, now_us);
+}
+static void on_later(uv_timer_t *handle) {
+    followers_each(&((struct service *)handle->data)->followers, call_later, net_now_us());
+}
+
+void service_later(struct service *s, int64_t ms) {
+    if (!uv_is_active((uv_handle_t *)&s->later_timer))
+        uv_timer_start(&s->later_timer, on_later, (uint64_t)ms, 0);
+}
+
+// --- metrics ---
+
+static double uptime(void *ctx) {
+    return (double)(net_now_us() - ((struct service *)ctx)->start_us) / 1e6;
+}
+static double n_followers(void *ctx) {
+    return (double)((struct service *)ctx)->followers.n;
+}
+static double n_turns(void *ctx) {
+    struct service *s = ctx;
+    return s->sessions ? sessions_n_running(s->sessions) : 0;
+}
+
+static void register_metrics(struct service *s, struct metrics *m) {
+    static const double token_bounds[] = {50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3,
+                                          5e-3,  10e-3,  50e-3,  250e-3, 1};
+    struct service_metrics *x = &s->metrics;
+    metrics_gauge_fn(m, "parley_uptime_seconds", "Time since the start", NULL, uptime, s);
+    metrics_gauge_fn(m, "parley_turns", "Turns running or queued", NULL, n_turns, s);
+    metrics_gauge_fn(m, "parley_followers", "WebSockets and HTTP requests that follow sessions",
+                     NULL, n_followers, s);
+    x->messages_in =
+        metrics_counter(m, "parley_messages_in_total", "WebSocket messages received", NULL);
+    x->frames_out = metrics_counter(m, "parley_frames_out_total", "WebSocket messages sent", NULL);
+    x->errors_out =
+        metrics_counter(m, "parley_error_messages_total", "Error messages sent to clients", NULL);
+    x->slow_readers = metrics_counter(m, "parley_slow_readers_total",
+                                      "Connections cut off for reading too slowly", NULL);
+    x->rate_limited =
+        metrics_counter(m, "parley_rate_limited_total", "Messages refused by the rate limit", NULL);
+    x->token_to_socket =
+        metrics_histogram(m, "parley_token_to_socket_seconds",
+                          "From the draw of a token to the write of the delta that tells it", NULL,
+                          token_bounds, (int)(sizeof(token_bounds) / sizeof(token_bounds[0])));
+}
+
+void service_count_token(struct service *s, int64_t drawn_us) {
+    if (drawn_us)
+        metric_observe(s->metrics.token_to_socket, (double)(net_now_us() - drawn_us) / 1e6);
+}
+
+// --- life ---
+
+int service_init(struct service *s, struct net *net, struct metrics *registry, struct err *err) {
+    s->net = net;
+    s->config = net->config;
+    s->registry = registry;
+    s->start_us = net_now_us();
+    uv_timer_init(&net->loop, &s->poll_timer);
+    uv_timer_init(&net->loop, &s->later_timer);
+    uv_prepare_init(&net->loop, &s->prepare);
+    uv_idle_init(&net->loop, &s->awake);
+    s->poll_timer.data = s->later_timer.data = s->prepare.data = s->awake.data = s;
+    TRY(bell_open(&s->bell, &net->loop, on_wake, s, err));
+    register_metrics(s, registry);
+    return 0;
+}
+
+void service_start(struct service *s, struct engine *engine, struct sessions *sessions,
+                   const struct service_defaults *defaults) {
+    s->engine = engine;
+    s->sessions = sessions;
+    s->defaults = *defaults;
+    s->dirty = true;
+    uv_prepare_start(&s->prepare, on_prepare);
+}
+
+void service_stop(struct service *s) {
+    uv_prepare_stop(&s->prepare);
+    uv_idle_stop(&s->awake);
+}
+
+void service_release(struct service *s) {
+    bell_close(&s->bell);
+    followers_release(&s->followers);
+}
