@@ -115,7 +115,7 @@ $(B)/cuda-$(CUDA):
 	@rm -f $(B)/cuda-0 $(B)/cuda-1
 	@touch $@
 $(B)/engine/device.o $(B)/kernels/cuda/%.o $(B)/tests/%.o: CFLAGS += $(CUDA_FLAGS)
-$(B)/engine/device.o $(B)/tests/golden/test_models.o: $(B)/cuda-$(CUDA)
+$(B)/engine/device.o: $(B)/cuda-$(CUDA)
 $(LIB): $(OBJ) $(B)/cuda-$(CUDA)
 	@rm -f $@
 	ar rcs $@ $(OBJ)

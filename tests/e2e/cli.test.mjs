@@ -157,7 +157,7 @@ test('tokenize --chat: the reference\'s conversations', async () => {
 test('score --logits: every family, plain and under each window', async (t) => {
   const out = path.join(temporaryFolder(t), 'logits.safetensors');
   for (const family of ['llama', 'mistral', 'qwen2', 'qwen3', 'gptj', 'gpt_neox']) {
-    const reference = path.join(root, fixture(family), 'loaded.safetensors'); // as transformers loads the folder
+    const reference = path.join(root, fixture(family), 'golden.safetensors');
     const ids = readTensor(reference, 'input_ids').data;
     for (const [name, window] of [['logits', []], ['logits_m16_s0', ['--memory-len', '16', '--sink-len', '0']],
       ['logits_m32_s4', ['--memory-len', '32', '--sink-len', '4']]]) {
@@ -202,9 +202,10 @@ test('generate: greedy as the reference, as far as its lead is clear', async () 
     let same = 0;
     while (same < ids.length && ids[same] === greedy.output[same]) same++;
     equal += same;
-    assert.ok(same > 0, family);
+    // Where two logits are closer than this, another order of additions may rightly take the second.
+    assert.ok(greedy.min_top2_gap < 1e-3 ? same > 0 : same === ids.length, `${family}: ${same} tokens are equal`);
   }
-  assert.ok(equal >= 48, `${equal} tokens of four times 48 before the first difference`);
+  assert.ok(equal >= 144, `${equal} tokens of four times 48 before the first difference`);
 });
 
 test('generate: text, chat, standard input, stop, seeds, plain output', async () => {

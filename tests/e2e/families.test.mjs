@@ -1,7 +1,7 @@
 // Every family through the server: what a client gets token by token over the wire is what the reference says, for a session
 // of four turns on one cache and under each window.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { root, Server, unlimited } from './harness.mjs';
@@ -10,11 +10,7 @@ const families = ['llama', 'mistral', 'qwen2', 'qwen3', 'gpt2', 'gptj', 'gpt_neo
 const models = path.join(root, 'tests/fixtures/models');
 const closest = 1e-3; // where the best logit leads by less, another order of additions may rightly take the second
 
-/** What the folder as it is loaded comes to (tests/fixtures/README.md). */
-function reference(family) {
-  const loaded = path.join(models, family, 'loaded.json');
-  return JSON.parse(readFileSync(existsSync(loaded) ? loaded : path.join(models, family, 'golden.json'), 'utf8'));
-}
+const reference = (family) => JSON.parse(readFileSync(path.join(models, family, 'golden.json'), 'utf8'));
 
 /** Ids are those wanted; where the reference itself was near a tie, up to a token that was as good. True: all are the same. */
 function compare(what, turn, want, gap) {

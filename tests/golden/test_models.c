@@ -2,21 +2,12 @@
 // 96-token text, plain and under each window, whatever the chunk; greedy text; a session of four
 // turns on one cache; greedy under each window.
 #include "tests/golden/runner.h"
-#ifdef PARLEY_CUDA
-#include "kernels/cuda/step.h"
-#endif
 
-// loaded: has loaded.safetensors. Where weights and positions are f32, both references are one.
-static const struct family {
-    const char *name;
-    bool loaded;
-} families[] = {{"llama", true}, {"mistral", true}, {"qwen2", true},    {"qwen3", true},
-                {"gpt2", false}, {"gptj", true},    {"gpt_neox", true}, {"bloom", false},
-                {"opt", false},  {"xglm", false}};
+static const char *const families[] = {"llama", "mistral",  "qwen2", "qwen3", "gpt2",
+                                       "gptj",  "gpt_neox", "bloom", "opt",   "xglm"};
 enum { N_FAMILIES = sizeof families / sizeof *families, N_TOKENS = 96 };
 
 struct fixture {
-    bool loaded; // logits of loaded.safetensors: as transformers loads the folder
     char dir[128];
     cJSON *golden;
     struct safetensors *tensors;
@@ -30,7 +21,7 @@ static void fixture_open(struct fixture *f, const char *family) {
     snprintf(path, sizeof path, "%s/golden.json", f->dir);
     f->golden = json_parse_file(path, &json_limits_file, &err);
     if (!f->golden) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%s/%s.safetensors", f->dir, f->loaded ? "loaded" : "golden");
+    snprintf(path, sizeof path, "%s/golden.safetensors", f->dir);
     if (safetensors_open(&f->tensors, path, &err) < 0) fail_msg("%s", err.text);
     const struct tensor *t = safetensors_find(f->tensors, "input_ids");
     assert_non_null(t);
@@ -41,54 +32,6 @@ static void fixture_open(struct fixture *f, const char *family) {
 static void fixture_close(struct fixture *f) {
     cJSON_Delete(f->golden);
     safetensors_close(f->tensors);
-}
-
-static float rounded(float x, enum dtype dtype) {
-    if (dtype == DTYPE_BF16) return bf16_to_f32(bf16_from_f32(x));
-    return dtype == DTYPE_F16 ? f16_to_f32(f16_from_f32(x)) : x;
-}
-
-// GPT-J keeps its sines and cosines in a table, which went through f16 as other families'
-// frequencies did.
-static struct backend_ops rounding_ops;
-static int (*exact_angles)(struct backend *be, float *cos_sin, const struct batch *b,
-                           const float *inv_freq, int32_t rot_dim, float scale);
-static int rounded_angles(struct backend *be, float *cos_sin, const struct batch *b,
-                          const float *inv_freq, int32_t rot_dim, float scale) {
-    int rc = exact_angles(be, cos_sin, b, inv_freq, rot_dim, scale);
-    size_t n = (size_t)(b->n_rows * rot_dim);
-    float *host = malloc(n * sizeof *host);
-    assert_non_null(host);
-    assert_int_equal(be->ops->mem_read(be, host, cos_sin, n * sizeof *host), 0);
-    for (size_t i = 0; i < n; i++) host[i] = rounded(host[i], DTYPE_F16);
-    assert_int_equal(be->ops->mem_write(be, cos_sin, host, n * sizeof *host), 0);
-    free(host);
-    return rc;
-}
-
-// The reference was cast to the checkpoint's 16-bit type and back with its rotary frequencies,
-// which are not part of a checkpoint: its angles are those of rounded frequencies, off by up to 0.2
-// % of the position. Parley computes them in f32, as Hugging Face does for a model that it loads.
-// Here the reference's own frequencies are put in, to compare the rest.
-static struct engine *reference_engine(const char *dir, int32_t chunk, int32_t block_tokens) {
-    struct engine *e = engine_for(dir, chunk, block_tokens, 0);
-    const struct model_config *mc = &e->model->config;
-    float freq[MODEL_MAX_ROT / 2];
-    if (mc->positions != POSITION_ROTARY) return e;
-    if (strcmp(mc->family, "gptj") == 0) {
-        rounding_ops = *e->backend->ops;
-        exact_angles = rounding_ops.rope_angles;
-        rounding_ops.rope_angles = rounded_angles;
-        e->backend->ops = &rounding_ops;
-#ifdef PARLEY_CUDA
-        if (e->backend->ops->mem_info) cuda_graphs_set(e->backend, false); // it looks into the step
-#endif
-        return e;
-    }
-    for (int32_t i = 0; i < mc->rot_dim / 2; i++) freq[i] = rounded(mc->inv_freq[i], mc->dtype);
-    size_t bytes = (size_t)mc->rot_dim / 2 * sizeof *freq;
-    assert_int_equal(e->backend->ops->mem_write(e->backend, e->model->inv_freq, freq, bytes), 0);
-    return e;
 }
 
 // The README's measure: a difference counts in units of the logits' spread.
@@ -115,8 +58,7 @@ static void compare_logits(const char *what, const float *got, const float *want
 // One variant of the 96 logits (memory_len 0: plain), in chunks of `chunk`.
 static void check_variant(const struct fixture *f, const struct tensor *t, int32_t memory_len,
                           int32_t sink_len, int32_t chunk, const float *same_bits) {
-    struct engine *e =
-        f->loaded ? engine_for(f->dir, chunk, 8, 0) : reference_engine(f->dir, chunk, 8);
+    struct engine *e = engine_for(f->dir, chunk, 8, 0);
     struct rows rows = rows_new(e->info.n_vocab);
     struct outcome o;
     struct engine_turn turn = turn_for(e, 1, f->ids, N_TOKENS, memory_len, sink_len);
@@ -144,9 +86,9 @@ static void check_variant(const struct fixture *f, const struct tensor *t, int32
     free(rows.data);
 }
 
-static void check_all_variants(const char *family, bool loaded) {
-    struct fixture f = {.loaded = loaded};
-    fixture_open(&f, family);
+static void test_logits(void **state) {
+    struct fixture f = {0};
+    fixture_open(&f, *state);
     int n_variants = 0;
     for (size_t i = 0; i < safetensors_count(f.tensors); i++) {
         const struct tensor *t = safetensors_at(f.tensors, i);
@@ -159,14 +101,6 @@ static void check_all_variants(const char *family, bool loaded) {
     }
     assert_true(n_variants >= 2);
     fixture_close(&f);
-}
-
-static void test_logits(void **state) {
-    check_all_variants(*state, false);
-}
-// The same positions by Hugging Face from the folder as it is published: nothing is put in.
-static void test_logits_as_loaded(void **state) {
-    check_all_variants(*state, true);
 }
 
 // One greedy turn behind log; appends what it draws to the log. Where the fixture says that the
@@ -219,7 +153,7 @@ static void test_greedy(void **state) {
     static int32_t log[MAX_LOG];
     fixture_open(&f, *state);
     const cJSON *g = cJSON_GetObjectItemCaseSensitive(f.golden, "greedy");
-    struct engine *e = reference_engine(f.dir, 32, 8);
+    struct engine *e = engine_for(f.dir, 32, 8, 0);
     int64_t n = json_log(g, "prompt", log);
     check_greedy(f.dir, e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(g, "output"), gap_of(g),
                  0, 0);
@@ -231,7 +165,7 @@ static void test_four_turns_on_one_cache(void **state) {
     struct fixture f = {0};
     static int32_t log[MAX_LOG];
     fixture_open(&f, *state);
-    struct engine *e = reference_engine(f.dir, 8, 16);
+    struct engine *e = engine_for(f.dir, 8, 16, 0);
     int64_t n = 0;
     for (const cJSON *t = cJSON_GetObjectItemCaseSensitive(f.golden, "turns")->child; t;
          t = t->next) {
@@ -254,7 +188,7 @@ static void test_windows(void **state) {
         int64_t memory_len, sink_len, n = json_log(w, "prompt", log);
         assert_int_equal(json_get_int(w, "memory_len", 1, 1000, &memory_len, NULL), JSON_PRESENT);
         assert_int_equal(json_get_int(w, "sink_len", 0, 1000, &sink_len, NULL), JSON_PRESENT);
-        struct engine *e = reference_engine(f.dir, 9, 8);
+        struct engine *e = engine_for(f.dir, 9, 8, 0);
         check_greedy("windows", e, 1, log, n, n, cJSON_GetObjectItemCaseSensitive(w, "greedy"),
                      gap_of(w), (int32_t)memory_len, (int32_t)sink_len);
         engine_close(e);
@@ -263,25 +197,23 @@ static void test_windows(void **state) {
 }
 
 int main(void) {
-    enum { KINDS = 5 };
+    enum { KINDS = 4 };
     struct CMUnitTest tests[KINDS * N_FAMILIES];
     char names[KINDS * N_FAMILIES][64];
     static const struct {
         const char *name;
         CMUnitTestFunction run;
     } kinds[KINDS] = {{"logits", test_logits},
-                      {"logits as loaded", test_logits_as_loaded},
                       {"greedy", test_greedy},
                       {"turns", test_four_turns_on_one_cache},
                       {"windows", test_windows}};
     size_t n = 0;
     for (size_t i = 0; i < KINDS * N_FAMILIES; i++) {
-        const struct family *f = &families[i / KINDS];
-        if (i % KINDS == 1 && !f->loaded) continue;
-        if (i % KINDS > 1 && !test_is_exact()) continue; // which token is best may differ
-        snprintf(names[n], sizeof names[n], "%s: %s", f->name, kinds[i % KINDS].name);
-        tests[n] = (struct CMUnitTest){
-            .name = names[n], .test_func = kinds[i % KINDS].run, .initial_state = (void *)f->name};
+        if (i % KINDS > 0 && !test_is_exact()) continue; // which token is best may differ
+        snprintf(names[n], sizeof names[n], "%s: %s", families[i / KINDS], kinds[i % KINDS].name);
+        tests[n] = (struct CMUnitTest){.name = names[n],
+                                       .test_func = kinds[i % KINDS].run,
+                                       .initial_state = (void *)families[i / KINDS]};
         n++;
     }
     return _cmocka_run_group_tests("families", tests, n, NULL, NULL);
