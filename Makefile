@@ -227,8 +227,8 @@ bench: all ## the figures of the README's table, beside llama.cpp
 bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
-format: ## clang-format on every source file
-	@git ls-files '*.c' '*.h' | xargs clang-format -i
+format: ## clang-format 14 on every source file
+	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
 install: all ## into PREFIX=/usr/local: program, demo model, configuration
 	install -D -m 755 $(PARLEY) $(DESTDIR)$(PREFIX)/bin/parley
 	install -d $(DESTDIR)$(PREFIX)/share/parley/demo-model

@@ -33,6 +33,7 @@ need nodejs node --version
 need npm npm --version
 if [ "$what" = test ]; then
     need libcmocka-dev header cmocka.h
+    need clang-format-14 clang-format-14 --version # each version formats otherwise
     need openssl openssl version
     need sqlite3 sqlite3 --version
     need util-linux setpriv --version

@@ -205,6 +205,7 @@ struct backend_ops {
     void (*kv_block_guard)(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 
     // --- one step --------------------------------------------------------------------------------
+
     // Once, after the weights and the cache, before the first step; NULL: nothing to prepare.
     int (*step_reserve)(struct backend *be, const struct step_limits *l, struct err *err);
     // Once before the ops of a step; a device copies what it needs of *b. b stays valid until
@@ -271,14 +272,18 @@ struct backend_ops {
     // device without such threads.
     void (*host_for)(struct backend *be, int n, void (*fn)(void *ctx, int item), void *ctx);
 
-    // --- optional: NULL where tokens are drawn by the host. draw: the token of each of the first n
-    // wanted rows by b->draws, from logits (n, vocab). draws_read: what came of it, waiting for it.
+    // --- optional: drawing on the device; NULL: the host draws
+
+    // draw: the token of each of the first n wanted rows by b->draws, from logits (n, vocab).
+    // draws_read waits for the results and copies them.
     int (*draw)(struct backend *be, const float *logits, const struct batch *b, int32_t n,
                 int32_t vocab);
     int (*draws_read)(struct backend *be, struct batch_drawn *out, int32_t n);
 
-    // --- optional fusions: NULL = forward composes the ops above; results must be the same bits,
-    // but where a fusion says otherwise
+    // --- optional fusions
+
+    // NULL: forward composes the ops above. A fusion gives the same bits unless it says otherwise.
+
     // qk_norm (if q_weight) + rope (if rot_dim) + kv_write.
     int (*qkv_finish)(struct backend *be, enum rope_style style, void *qkv,
                       const struct kv_store *kv, const struct batch *b, int32_t layer,

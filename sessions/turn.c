@@ -66,12 +66,6 @@ void turn_note_input(struct turn *t) {
         t->said = siphash128(key, r->input_ids, r->n_input_ids * sizeof *r->input_ids).lo;
 }
 
-void turn_forget_words(struct turn_record *r) {
-    r->request_id = r->request = r->input_text = r->sampling = NULL;
-    r->error_message = r->instance = r->build = NULL;
-    r->input_ids = NULL;
-}
-
 void turn_slim(struct turn *t) {
     struct turn_record kept = t->rec;
     turn_forget_words(&kept);

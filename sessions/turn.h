@@ -55,7 +55,6 @@ int turn_restore(struct turn *t, struct stored_turn *stored);
 void turn_note_input(struct turn *t);
 // Frees what a turn that is over and on disk need not keep: all but its numbers.
 void turn_slim(struct turn *t);
-void turn_forget_words(struct turn_record *r); // drops, without freeing, all but the numbers
 
 // One sampled token: the text it released goes behind what a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);

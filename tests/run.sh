@@ -151,7 +151,7 @@ sanitize() { # sanitize TOOL NAME [PART]
 parts() { # parts NAME: an op test's, by its source
     grep -o 'cmocka_unit_test([a-z0-9_]*)' "tests/ops/test_$1.c" | sed 's/.*(\(.*\))/\1/'
 }
-layers_result() { count "$1" "$2" $(($2 == 0)) $(($2 != 0)) "$3" "$4"; }
+check_result() { count "$1" "$2" $(($2 == 0)) $(($2 != 0)) "$3" "$4"; }
 fuzz_result() { # NAME STATUS LOG SECONDS
     local status=$2
     grep -q 'seed corpus: files' "$3" || status=1 # an empty corpus shows nothing
@@ -206,7 +206,13 @@ for suite in "$@"; do
     e2e-threads)
         for name in concurrency streams turns crash; do node_tests talk "e2e/$name" "tests/e2e/$name.test.mjs"; done
         ;;
-    layers) enter compute layers layers "$logs/layers.log" tests/check_layers.sh ;;
+    layers) # what is checked of the sources: includes, circles of calls, format, language features
+        [ -d tests/lint/node_modules ] || (cd tests/lint && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
+        enter compute check layers "$logs/layers.log" tests/check_layers.sh
+        enter compute check cycles "$logs/cycles.log" node tests/check_cycles.mjs
+        enter compute check format "$logs/format.log" node tests/check_format.mjs
+        enter compute check javascript "$logs/javascript.log" node tests/lint/check_javascript.mjs
+        ;;
     fuzz) fuzz ;;
     e2e)
         for file in tests/e2e/*.test.mjs; do node_tests talk "e2e/$(basename "$file" .test.mjs)" "$file"; done

@@ -82,7 +82,7 @@ void health_config(void *user, struct http *h) {
     struct buf out;
     struct json_writer w;
     begin(&w, &out);
-    config_write_json(&serve_config_table, ((struct service *)user)->config, &w);
+    config_write_json(serve_config_table(), ((struct service *)user)->config, &w);
     buf_addc(&out, '\n');
     reply(h, 200, "application/json", &out);
 }

@@ -76,9 +76,10 @@
                     " + '\\n\\n' + (system or '') | trim + '<|eot_id|>' }}"                        \
                     "{% for m in turns %}" LLAMA3_TURNS
 
-// --- Mistral, by generation of its tokenizer: where spaces stand, and which turn has the system's
-// words
+// --- Mistral
 
+// The generations of its tokenizer differ in where spaces stand and in which turn carries the system
+// prompt.
 #define MISTRAL(open, close, answer)                                                               \
     ALTERNATING IF_USER "{{ '" open "' + m.content + '" close "' }}" ELSE "{{ " answer             \
                         " + eos_token }}" END END_TURNS

@@ -13,6 +13,7 @@ void detokenizer_start(struct detokenizer *d, const struct tokenizer *t) {
 }
 
 // --- in the midst of a text
+
 // The decoder is run over the last tokens before. What it gives out then is theirs; so is what it
 // holds back, unless the new tokens make something else of it (of half a character a whole one).
 // What it would hold back is what it gives out at an end: `before`. As far as the new text begins

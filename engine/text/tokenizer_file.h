@@ -42,8 +42,8 @@ int tokenizer_read_json(struct tokenizer *t, const struct cJSON *root, struct er
 struct model_options { // what the files beside a SentencePiece model say of it
     // a list as tokenizer.json's added_tokens, or NULL: the model's own alone
     const struct cJSON *added;
-    const char *const
-        *special; // contents of further special tokens, in the order in which new ones get ids
+    // contents of further special tokens, in the order in which new ones get ids
+    const char *const *special;
     size_t n_special;
     bool known; // there are such files: control pieces are special tokens, found in text
     bool prefix_first_only; // "legacy": false

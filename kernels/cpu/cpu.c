@@ -13,7 +13,8 @@
 #include <cpuid.h>
 #endif
 
-// --- memory --------------------------------------------------------------------------------------
+// --- memory
+
 // mem_free does not know the size: it is kept in a cache line before the memory.
 static int cpu_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
     char *p = bytes <= SIZE_MAX - 64 ? cpu_pages_alloc(bytes + 64) : NULL;

@@ -149,9 +149,11 @@ int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_byt
 // cache; 0 packs all (weight.c).
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
 
-// --- x of a few rows, prepared by each worker for itself. One core that does it for all writes
-// lines that the others have copies of from the last time, and they fetch them one by one; what
-// comes out is the same whoever does it.
+// --- x of a few rows
+
+// Each worker prepares x for itself. If one core prepared it for all, it would write cache lines that
+// the others still hold from the last call, and they would fetch them back one by one. The result is
+// the same either way.
 struct own_job {
     const struct norm_args *norm; // on the way; or NULL
     uint64_t number;

@@ -59,9 +59,9 @@ int cpu_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int3
     return 0;
 }
 
-// --- to host memory and back: the workers share the bytes, since one core does not read memory as
-// fast as it can be read
+// --- to host memory and back
 
+// The workers share the bytes: one core alone does not reach the memory's read rate.
 enum { PIECE_BYTES = 256 << 10 };
 
 struct copies {

@@ -121,9 +121,10 @@ VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight
     return out;
 }
 
-// --- few rows: up to 16, one tile of x
-// ------------------------------------------------------------------------- Sums of four panels in
-// tiles 0 to 3, x's parts in 4, 5 and 7, weights in 6.
+// --- few rows
+
+// Up to 16 rows, one tile of x. Sums of four panels in tiles 0 to 3, x's parts in 4, 5 and 7, weights
+// in 6.
 #define FEW_PANEL(P)                                                                               \
     do {                                                                                           \
         _tile_loadd(6, tile[P], 64);                                                               \
@@ -168,6 +169,7 @@ VEC_INLINE void few_rows(const int parts, const struct linear_args *a,
 }
 
 // --- many rows -----------------------------------------------------------------------------------
+
 // Two tiles of rows by two panels: sums in 0 (first rows, first panel), 1 (first, second), 2 and 3
 // (second rows); x in 4 and 5, weights in 6 and 7. `rows2`, `panels2` are constants: an odd last
 // tile leaves half of it out.

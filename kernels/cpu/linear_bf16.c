@@ -82,6 +82,7 @@ VEC_INLINE __m512i x_pair(const uint8_t *x, int pair) {
 }
 
 // --- few rows ------------------------------------------------------------------------------------
+
 // A group of panels is read from end to end, its sums in registers. Lines are asked for AHEAD_BYTES
 // before they are read; where a panel ends before that, those of the panel that takes its place in
 // the next group: the panels of a small model are only a few times as long.
@@ -225,6 +226,7 @@ TABLE(packed)
 }
 
 // --- few rows of a gated matrix, and what becomes of them
+
 // A group has as many panels of the gate as of what it opens, side by side: gated first, then the
 // same panels half a matrix on. Returns how many of each.
 static int gated_open(struct group *g, const struct weight *w, int32_t panel, int n, int32_t end) {

@@ -230,6 +230,7 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
 }
 
 // --- packed or not
+
 // Unpacking PANEL_BF12 hides behind the memory, which is two to three times slower than the last
 // level's cache. It hides behind that as well where products are of bf16 (AVX512-BF16): all weights
 // are packed then, and more of them stay in the cache. In F32, where a weight is widened besides, a

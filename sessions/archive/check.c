@@ -1,17 +1,12 @@
 // Whether a stored session fits together. See stored_check.h.
 #include "sessions/archive/check.h"
 #include "base/err.h"
-#include "base/utf8.h"
+#include "sessions/archive/rules.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define NAME_BYTES 1024 // models, fingerprints, owners, instances, builds
-#define SAMPLING_BYTES 65536
-#define MESSAGE_BYTES 65536 // errors
-#define NO_TIME_MS (INT64_C(1) << 53)
 
 static int misfit(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static int misfit(struct err *err, const char *fmt, ...) {
@@ -21,16 +16,6 @@ static int misfit(struct err *err, const char *fmt, ...) {
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     return err_set(err, E_CORRUPT, "%s", text);
-}
-
-static bool is_time(int64_t ms) {
-    return ms >= 0 && ms < NO_TIME_MS;
-}
-
-static bool is_text(const char *s, size_t max) {
-    if (!s) return false;
-    size_t n = strnlen(s, max + 1);
-    return n <= max && utf8_valid(s, n);
 }
 
 // --- turns that have no end --------------------------------------------------
@@ -100,51 +85,13 @@ int stored_session_interrupt(struct stored_session *s, int64_t now_ms, struct er
 
 // --- the session's own row ---------------------------------------------------
 
-static int check_sampling(const char *where, const char *sampling, struct err *err) {
-    static const struct turn_sampling none;
-    struct turn_sampling read = none;
-    struct err reason = {0};
-    if (!is_text(sampling, SAMPLING_BYTES))
-        return misfit(err, "%s is not a text of at most %d bytes", where, SAMPLING_BYTES);
-    // Which ids the model has is for its server to know.
-    if (sampling_json_apply(&read, sampling, INT32_MAX, &reason) < 0)
-        return misfit(err, "%s: %s", where, reason.text);
-    return 0;
-}
-
-static int check_names(const struct session_record *r, struct err *err) {
-    if (!session_id_valid(r->id))
-        return misfit(err, "session.id is not 1 to %d letters, digits, '-' or '_'", SESSION_ID_MAX);
-    if (!is_text(r->owner, NAME_BYTES) || !r->owner[0])
-        return misfit(err, "session.owner is not a name");
-    if (!is_text(r->model, NAME_BYTES)) return misfit(err, "session.model is not a name");
-    if (!is_text(r->fingerprint, NAME_BYTES) || !r->fingerprint[0])
-        return misfit(err, "session.fingerprint is not a name");
-    if (!is_text(r->title, SESSION_TITLE_BYTES))
-        return misfit(err, "session.title is not a text of at most %d bytes", SESSION_TITLE_BYTES);
-    if (r->system && (!is_text(r->system, SESSION_SYSTEM_BYTES) || !r->system[0]))
-        return misfit(err, "session.system is not a text of 1 to %d bytes", SESSION_SYSTEM_BYTES);
-    if (r->forked_from && !session_id_valid(r->forked_from))
-        return misfit(err, "session.forked_from is no session's id");
-    return check_sampling("session.sampling", r->sampling, err);
-}
-
 static int check_row(const struct stored_session *s, struct err *err) {
     const struct session_record *r = &s->rec;
-    TRY(check_names(r, err));
-    if (r->session_len < 2) return misfit(err, "session.session_len is less than 2");
-    if (r->memory_len < 1) return misfit(err, "session.memory_len is less than 1");
-    if (r->sink_len < 0 || r->sink_len >= r->memory_len)
+    TRY(rules_check("session.", &record_tables[TABLE_SESSIONS], r, err));
+    if (r->sink_len >= r->memory_len)
         return misfit(err, "session.sink_len is not from 0 to memory_len - 1 (%d)",
                       r->memory_len - 1);
-    if (!is_time(r->created_ms)) return misfit(err, "session.created_ms is no time");
-    if (!is_time(r->updated_ms)) return misfit(err, "session.updated_ms is no time");
-    if (!is_time(r->closed_ms)) return misfit(err, "session.closed_ms is no time");
-    if (r->cancel_after_ms < 0 || r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
-        return misfit(err, "session.cancel_after_ms is %" PRId64, r->cancel_after_ms);
-    if (r->forked_turn < TURN_NONE || r->forked_turn >= NO_TIME_MS)
-        return misfit(err, "session.forked_turn is %" PRId64, r->forked_turn);
-    if (r->head < TURN_NONE || r->head >= (int64_t)s->n_turns)
+    if (r->head >= (int64_t)s->n_turns)
         return misfit(err, "session.head is %" PRId64 ", but there are %zu turns", r->head,
                       s->n_turns);
     if (r->n_turns != (int64_t)s->n_turns)
@@ -158,59 +105,17 @@ static int check_row(const struct stored_session *s, struct err *err) {
 #define TURN "turns[%zu]."
 
 static int check_request(const struct turn_record *r, size_t i, struct err *err) {
-    char where[48];
+    char where[32];
+    snprintf(where, sizeof where, TURN, i);
+    TRY(rules_check(where, &record_tables[TABLE_TURNS], r, err));
     if (r->turn != (int64_t)i) return misfit(err, TURN "turn is %" PRId64, i, r->turn);
-    if (!is_text(r->request_id, SESSION_REQUEST_ID_MAX))
-        return misfit(err, TURN "request_id is not a text of at most %d bytes", i,
-                      SESSION_REQUEST_ID_MAX);
-    if (!r->request || r->request[0] != '{') return misfit(err, TURN "request is no object", i);
     if (turn_input_has_text(r->kind) != (r->input_text != NULL))
         return misfit(err, TURN "input_text does not fit input_kind '%s'", i,
                       turn_input_kind_name(r->kind));
-    if (!is_text(r->instance, NAME_BYTES)) return misfit(err, TURN "instance is not a name", i);
-    if (!is_text(r->build, NAME_BYTES)) return misfit(err, TURN "build is not a name", i);
-    if (r->n_alternatives < 0 || r->n_alternatives > SAMPLING_MAX_TOP_LOGPROBS)
-        return misfit(err, TURN "n_alternatives is not from 0 to %d", i, SAMPLING_MAX_TOP_LOGPROBS);
     for (size_t k = 0; k < r->n_input_ids; k++)
         if (r->input_ids[k] < 0)
             return misfit(err, TURN "input_ids[%zu] is %d", i, k, r->input_ids[k]);
-    snprintf(where, sizeof where, TURN "sampling", i);
-    return check_sampling(where, r->sampling, err);
-}
-
-static int check_numbers(const struct turn_record *r, size_t i, struct err *err) {
-    const struct turn_numbers *n = &r->numbers;
-    const struct {
-        const char *name;
-        int64_t value;
-    } all[] = {{"log_tokens", n->log_tokens},
-               {"kept_tokens", n->kept_tokens},
-               {"computed_tokens", n->computed_tokens},
-               {"queue_us", n->queue_us},
-               {"prefill_us", n->prefill_us},
-               {"first_token_us", n->first_token_us},
-               {"decode_us", n->decode_us},
-               {"resume_us", n->resume_us},
-               {"created_ms", r->created_ms},
-               {"started_ms", r->started_ms},
-               {"ended_ms", r->ended_ms}};
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-        if (!is_time(all[k].value))
-            return misfit(err, TURN "%s is %" PRId64, i, all[k].name, all[k].value);
     return 0;
-}
-
-static int check_end(const struct turn_record *r, size_t i, struct err *err) {
-    static const char *const reasons[] = {"eos",      "stop",  "length",     "cancelled",
-                                          "deadline", "error", "interrupted"};
-    bool known = false;
-    for (size_t k = 0; k < sizeof reasons / sizeof *reasons; k++)
-        known |= strcmp(r->finish_reason, reasons[k]) == 0;
-    if (!known) return misfit(err, TURN "finish_reason is none that a turn can have", i);
-    if (r->error_message && !is_text(r->error_message, MESSAGE_BYTES))
-        return misfit(err, TURN "error_message is not a text of at most %d bytes", i,
-                      MESSAGE_BYTES);
-    return check_numbers(r, i, err);
 }
 
 static int check_output(const struct stored_turn *t, size_t i, struct err *err) {
@@ -250,12 +155,10 @@ static int64_t log_end(const struct stored_session *s, int64_t turn) {
 static int check_place(const struct stored_session *s, size_t i, struct err *err) {
     const struct stored_turn *t = &s->turns[i];
     const struct turn_record *r = &t->rec;
-    if (r->parent < TURN_NONE || r->parent >= (int64_t)i)
+    if (r->parent >= (int64_t)i)
         return misfit(err, TURN "parent is %" PRId64 ", no earlier turn", i, r->parent);
-    if (r->log_first < 0) {
-        if (r->log_first != -1) return misfit(err, TURN "log_first is %" PRId64, i, r->log_first);
+    if (r->log_first < 0)
         return t->tokens.n == 0 ? 0 : misfit(err, TURN "ids of a turn that never began", i);
-    }
     int64_t n_log = log_end(s, r->parent);
     if (r->log_first != n_log)
         return misfit(err, TURN "log_first is %" PRId64 ", the log has %" PRId64 " tokens there", i,
@@ -277,7 +180,6 @@ static int check_turns(const struct stored_session *s, struct err *err) {
         TRY(check_request(&t->rec, i, err));
         TRY(check_output(t, i, err));
         TRY(check_place(s, i, err));
-        TRY(check_end(&t->rec, i, err));
     }
     int64_t n_log = log_end(s, s->rec.head);
     if (n_log != s->rec.n_tokens)
@@ -363,6 +265,9 @@ static int check_opened(struct numbering *n, const struct event_record *e, size_
 static int check_event(struct numbering *n, const struct event_record *e, size_t i,
                        struct err *err) {
     const struct turn_record *t = turn_of(n->s, e->turn);
+    char where[32];
+    snprintf(where, sizeof where, EVENT, i);
+    TRY(rules_check(where, &record_tables[TABLE_EVENTS], e, err));
     bool of_turn = e->kind == EVENT_QUEUED || e->kind == EVENT_STARTED || e->kind == EVENT_DONE;
     if (e->kind == EVENT_DELTA) return misfit(err, EVENT "kind is 'delta'", i);
     if (of_turn && !t) return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
@@ -371,9 +276,7 @@ static int check_event(struct numbering *n, const struct event_record *e, size_t
         return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
     if (!of_turn && !of_head && e->kind != EVENT_LOST && e->turn != -1)
         return misfit(err, EVENT "turn is not -1", i);
-    if (e->n < 1 || (e->n != 1 && e->kind != EVENT_LOST) || e->n >= NO_TIME_MS)
-        return misfit(err, EVENT "n is %" PRId64, i, e->n);
-    if (!is_time(e->at_ms)) return misfit(err, EVENT "at_ms is no time", i);
+    if (e->n != 1 && e->kind != EVENT_LOST) return misfit(err, EVENT "n is %" PRId64, i, e->n);
     if (e->kind == EVENT_OPENED) TRY(check_opened(n, e, i, err));
     TRY(check_head(n, e, i, err));
     if (e->kind == EVENT_STARTED) return check_started(n, t, i, err);

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "sessions/archive/archive.h"
+#include "sessions/store/columns.h"
 #include "sessions/store/db.h"
 #include "sessions/store/tail.h"
 #include <fcntl.h>
@@ -117,94 +118,72 @@ static void write_bytes(struct json_writer *w, const char *key, const char *key_
     buf_release(&encoded);
 }
 
-static void write_numbers(struct json_writer *w, const struct turn_numbers *n) {
-    json_put_int(w, "log_tokens", n->log_tokens);
-    json_put_int(w, "kept_tokens", n->kept_tokens);
-    json_put_int(w, "computed_tokens", n->computed_tokens);
-    json_put_int(w, "queue_us", n->queue_us);
-    json_put_int(w, "prefill_us", n->prefill_us);
-    json_put_int(w, "first_token_us", n->first_token_us);
-    json_put_int(w, "decode_us", n->decode_us);
-    json_put_int(w, "resume_us", n->resume_us);
-    json_put_string(w, "cache_source", engine_cache_source_name(n->source));
+static void write_column(struct json_writer *w, const struct column *c, const void *record) {
+    const char *name = column_name(c);
+    const void *p = column_field(c, record);
+    const char *text = c->type >= COLUMN_TEXT ? column_pointer(c, record) : p;
+    char base64[64];
+    switch (c->type) {
+    case COLUMN_INT:
+        json_put_int(w, name, *(const int64_t *)p);
+        break;
+    case COLUMN_INT32:
+        json_put_int(w, name, *(const int32_t *)p);
+        break;
+    case COLUMN_BOOL:
+        json_put_bool(w, name, *(const bool *)p);
+        break;
+    case COLUMN_U64:
+        json_put_u64_string(w, name, *(const uint64_t *)p);
+        break;
+    case COLUMN_NAME:
+        json_put_string(w, name, c->name_of(*(const int *)p));
+        break;
+    case COLUMN_WORD:
+        if (text[0]) json_put_string(w, name, text);
+        break;
+    case COLUMN_SHORT:
+        json_put_string(w, name, text[0] ? text : NULL);
+        break;
+    case COLUMN_TEXT:
+        json_put_string(w, name, text);
+        break;
+    case COLUMN_OBJECT:
+        json_put_raw(w, name, text, strlen(text));
+        break;
+    case COLUMN_BYTES:
+        snprintf(base64, sizeof base64, "%s_base64", name);
+        if (text)
+            write_bytes(w, name, base64, text, *column_len(c, record));
+        else
+            json_put_null(w, name);
+        break;
+    case COLUMN_ARRAY:
+        write_ids(w, name, column_pointer(c, record), *column_len(c, record));
+        break;
+    default: // in no file
+        break;
+    }
 }
 
-static void write_input(struct json_writer *w, const struct turn_record *r) {
-    json_put_string(w, "input_kind", turn_input_kind_name(r->kind));
-    if (r->input_text)
-        write_bytes(w, "input_text", "input_text_base64", r->input_text, r->input_text_len);
-    else
-        json_put_null(w, "input_text");
-    write_ids(w, "input_ids", r->input_ids, r->n_input_ids);
-    json_put_int(w, "log_first", r->log_first);
-    json_put_int(w, "n_input", r->n_input);
+static void write_output(struct json_writer *w, const struct stored_turn *t) {
+    const struct token_run *k = &t->tokens;
+    write_bytes(w, "text", "text_base64", k->text ? k->text : "", k->text_len);
+    write_ids(w, "ids", k->ids, k->n);
+    write_bits(w, "logprob_bits", k->logprobs, k->n);
+    write_bits(w, "text_ends", k->text_ends, k->n);
+    write_alternatives(w, k, (size_t)t->rec.n_alternatives);
 }
 
-static void write_turn(struct json_writer *w, const struct stored_turn *t) {
-    const struct turn_record *r = &t->rec;
-    json_open(w, NULL, '{');
-    json_put_int(w, "turn", r->turn);
-    json_put_int(w, "parent", r->parent);
-    json_put_string(w, "request_id", r->request_id);
-    json_put_raw(w, "request", r->request, strlen(r->request));
-    write_input(w, r);
-    json_put_raw(w, "sampling", r->sampling, strlen(r->sampling));
-    json_put_u64_string(w, "seed", r->seed);
-    json_put_bool(w, "logprobs", r->logprobs);
-    json_put_int(w, "n_alternatives", r->n_alternatives);
-    write_bytes(w, "text", "text_base64", t->tokens.text ? t->tokens.text : "", t->tokens.text_len);
-    write_ids(w, "ids", t->tokens.ids, t->tokens.n);
-    write_bits(w, "logprob_bits", t->tokens.logprobs, t->tokens.n);
-    write_bits(w, "text_ends", t->tokens.text_ends, t->tokens.n);
-    write_alternatives(w, &t->tokens, (size_t)r->n_alternatives);
-    json_put_string(w, "finish_reason", r->finish_reason[0] ? r->finish_reason : NULL);
-    json_put_string(w, "error_code", r->error_code[0] ? r->error_code : NULL);
-    json_put_string(w, "error_message", r->error_message);
-    write_numbers(w, &r->numbers);
-    json_put_string(w, "instance", r->instance);
-    json_put_string(w, "build", r->build);
-    json_put_int(w, "seq_first", r->seq_first);
-    json_put_int(w, "seq_last", r->seq_last);
-    json_put_int(w, "created_ms", r->created_ms);
-    json_put_int(w, "started_ms", r->started_ms);
-    json_put_int(w, "ended_ms", r->ended_ms);
-    json_close(w, '}');
-}
-
-static void write_session(struct json_writer *w, const struct session_record *r) {
-    json_open(w, "session", '{');
-    json_put_string(w, "id", r->id);
-    json_put_string(w, "owner", r->owner);
-    json_put_string(w, "model", r->model);
-    json_put_string(w, "fingerprint", r->fingerprint);
-    json_put_string(w, "title", r->title);
-    json_put_bool(w, "auto_title", r->auto_title);
-    json_put_string(w, "system", r->system);
-    json_put_raw(w, "sampling", r->sampling, strlen(r->sampling));
-    json_put_int(w, "session_len", r->session_len);
-    json_put_int(w, "memory_len", r->memory_len);
-    json_put_int(w, "sink_len", r->sink_len);
-    json_put_int(w, "created_ms", r->created_ms);
-    json_put_int(w, "updated_ms", r->updated_ms);
-    json_put_int(w, "closed_ms", r->closed_ms);
-    json_put_int(w, "n_tokens", r->n_tokens);
-    json_put_int(w, "head", r->head);
-    json_put_string(w, "forked_from", r->forked_from);
-    json_put_int(w, "forked_turn", r->forked_turn);
-    json_put_int(w, "cancel_after_ms", r->cancel_after_ms);
-    json_put_int(w, "seq", r->seq);
-    json_put_int(w, "seq_reserved", r->seq_reserved);
-    json_close(w, '}');
-}
-
-static void write_event(struct json_writer *w, const struct event_record *e) {
-    json_open(w, NULL, '{');
-    json_put_int(w, "seq", e->seq);
-    json_put_int(w, "n", e->n);
-    json_put_string(w, "kind", event_kind_name(e->kind));
-    json_put_int(w, "turn", e->turn);
-    if (e->reason[0]) json_put_string(w, "reason", e->reason);
-    json_put_int(w, "at_ms", e->at_ms);
+// The turn's tokens are written where the table has its output; other tables have none.
+static void write_record(struct json_writer *w, const char *key, const struct record_table *table,
+                         const void *record, const struct stored_turn *turn) {
+    json_open(w, key, '{');
+    for (size_t i = 0; i < table->n; i++) {
+        const struct column *c = &table->columns[i];
+        if (c->type == COLUMN_OUTPUT) write_output(w, turn);
+        if (!(c->flags & COLUMN_UNSENT)) write_column(w, c, record);
+    }
     json_close(w, '}');
 }
 
@@ -214,12 +193,14 @@ int archive_export(const struct stored_session *s, struct buf *out) {
     json_open(&w, NULL, '{');
     json_put_string(&w, "format", ARCHIVE_FORMAT);
     json_put_int(&w, "version", ARCHIVE_FORMAT_VERSION);
-    write_session(&w, &s->rec);
+    write_record(&w, "session", &record_tables[TABLE_SESSIONS], &s->rec, NULL);
     json_open(&w, "turns", '[');
-    for (size_t i = 0; i < s->n_turns; i++) write_turn(&w, &s->turns[i]);
+    for (size_t i = 0; i < s->n_turns; i++)
+        write_record(&w, NULL, &record_tables[TABLE_TURNS], &s->turns[i].rec, &s->turns[i]);
     json_close(&w, ']');
     json_open(&w, "events", '[');
-    for (size_t i = 0; i < s->n_events; i++) write_event(&w, &s->events[i]);
+    for (size_t i = 0; i < s->n_events; i++)
+        write_record(&w, NULL, &record_tables[TABLE_EVENTS], &s->events[i], NULL);
     json_close(&w, ']');
     json_close(&w, '}');
     return out->error;

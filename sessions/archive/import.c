@@ -9,6 +9,7 @@
 #include "base/random_id.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/check.h"
+#include "sessions/store/columns.h"
 #include "sessions/store/db.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -51,13 +52,6 @@ static int get_int(const struct reader *r, const char *key, int64_t min, int64_t
                    int64_t *out) {
     struct err reason = {0};
     return judge(r, key, json_get_int(r->at, key, min, max, out, &reason), true, &reason);
-}
-
-static int get_int32(const struct reader *r, const char *key, int32_t *out) {
-    int64_t v = 0;
-    TRY(get_int(r, key, INT32_MIN, INT32_MAX, &v));
-    *out = (int32_t)v;
-    return 0;
 }
 
 static int get_bool(const struct reader *r, const char *key, bool *out) {
@@ -186,34 +180,6 @@ static int copy_alternatives(const struct reader *r, size_t n_each, struct token
 
 // --- the parts of a session --------------------------------------------------
 
-static int read_numbers(const struct reader *r, struct turn_numbers *n) {
-    const char *source;
-    TRY(get_int(r, "log_tokens", 0, WHOLE, &n->log_tokens));
-    TRY(get_int(r, "kept_tokens", 0, WHOLE, &n->kept_tokens));
-    TRY(get_int(r, "computed_tokens", 0, WHOLE, &n->computed_tokens));
-    TRY(get_int(r, "queue_us", 0, WHOLE, &n->queue_us));
-    TRY(get_int(r, "prefill_us", 0, WHOLE, &n->prefill_us));
-    TRY(get_int(r, "first_token_us", 0, WHOLE, &n->first_token_us));
-    TRY(get_int(r, "decode_us", 0, WHOLE, &n->decode_us));
-    if (cJSON_GetObjectItemCaseSensitive(r->at, "resume_us")) // files of before have none
-        TRY(get_int(r, "resume_us", 0, WHOLE, &n->resume_us));
-    TRY(get_string(r, "cache_source", true, &source));
-    if (record_cache_source_parse(source, &n->source) < 0)
-        return refuse(r, "'cache_source' is none that a turn can have");
-    return 0;
-}
-
-static int read_input(const struct reader *r, struct turn_record *t) {
-    const char *kind;
-    TRY(get_string(r, "input_kind", true, &kind));
-    if (turn_input_kind_parse(kind, &t->kind) < 0)
-        return refuse(r, "'input_kind' must be content, text, ids or continue");
-    TRY(copy_bytes(r, "input_text", "input_text_base64", &t->input_text, &t->input_text_len));
-    TRY(copy_numbers(r, "input_ids", TOKEN_IDS, SIZE_MAX, &t->input_ids, &t->n_input_ids));
-    TRY(get_int(r, "log_first", -1, WHOLE, &t->log_first));
-    return get_int(r, "n_input", 0, WHOLE, &t->n_input);
-}
-
 static int read_output(const struct reader *r, struct stored_turn *t) {
     struct token_run *k = &t->tokens;
     size_t n;
@@ -226,82 +192,103 @@ static int read_output(const struct reader *r, struct stored_turn *t) {
     return copy_alternatives(r, (size_t)t->rec.n_alternatives, k);
 }
 
-static int read_times(const struct reader *r, struct turn_record *t) {
-    TRY(get_int(r, "seq_first", 0, WHOLE, &t->seq_first));
-    TRY(get_int(r, "seq_last", 0, WHOLE, &t->seq_last));
-    TRY(get_int(r, "created_ms", 0, WHOLE, &t->created_ms));
-    TRY(get_int(r, "started_ms", 0, WHOLE, &t->started_ms));
-    return get_int(r, "ended_ms", 0, WHOLE, &t->ended_ms);
+static int read_name(const struct reader *r, const struct column *c, int *out) {
+    const char *name, *known;
+    char names[200] = "";
+    TRY(get_string(r, column_name(c), true, &name));
+    if (column_parse_name(c, name, out) == 0) return 0;
+    for (int i = 0; (known = c->name_of(i)); i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", known);
+    return refuse(r, "'%s' must be %s", column_name(c), names);
+}
+
+static int read_int(const struct reader *r, const struct column *c, int64_t *out) {
+    return get_int(r, column_name(c), c->min, column_max(c), out);
+}
+
+static int read_column(const struct reader *r, const struct column *c, void *record) {
+    const char *name = column_name(c);
+    void *p = column_field(c, record);
+    struct err reason = {0};
+    char base64[64], *text = NULL;
+    int64_t number = 0;
+    int32_t *numbers = NULL;
+    int rc = 0;
+    switch (c->type) {
+    case COLUMN_INT:
+        return read_int(r, c, p);
+    case COLUMN_INT32:
+        TRY(read_int(r, c, &number));
+        *(int32_t *)p = (int32_t)number;
+        return 0;
+    case COLUMN_BOOL:
+        return get_bool(r, name, p);
+    case COLUMN_U64:
+        return judge(r, name, json_get_u64(r->at, name, p, &reason), true, &reason);
+    case COLUMN_NAME:
+        return read_name(r, c, p);
+    case COLUMN_SHORT:
+    case COLUMN_WORD:
+        return copy_short(r, name, p, c->len);
+    case COLUMN_TEXT:
+        rc = copy_string(r, name, !(c->flags & COLUMN_NULL), &text);
+        break;
+    case COLUMN_OBJECT:
+        rc = copy_raw_object(r, name, &text);
+        break;
+    case COLUMN_BYTES:
+        snprintf(base64, sizeof base64, "%s_base64", name);
+        rc = copy_bytes(r, name, base64, &text, column_len(c, record));
+        break;
+    case COLUMN_ARRAY:
+        rc = copy_numbers(r, name, TOKEN_IDS, SIZE_MAX, &numbers, column_len(c, record));
+        text = (char *)numbers;
+        break;
+    default: // in no file
+        return 0;
+    }
+    column_set_pointer(c, record, text);
+    return rc;
+}
+
+// Files have the columns of their own time: those of schema 2 with the second version, later ones
+// as they came.
+static bool is_absent(const struct reader *r, const struct column *c) {
+    bool late = c->since > 2 || (c->flags & COLUMN_LATE);
+    return (c->since == 2 && r->linear) ||
+           (late && !cJSON_GetObjectItemCaseSensitive(r->at, column_name(c)));
+}
+
+// What the session or the turn has in the place of an absent column. Texts stay NULL.
+static void put_fallback(const struct column *c, void *record) {
+    if (c->type == COLUMN_INT) *(int64_t *)column_field(c, record) = c->fallback;
+    if (c->type == COLUMN_INT32) *(int32_t *)column_field(c, record) = (int32_t)c->fallback;
+}
+
+static int read_record(const struct reader *r, const struct record_table *table, void *record,
+                       struct stored_turn *turn) {
+    for (size_t i = 0; i < table->n; i++) {
+        const struct column *c = &table->columns[i];
+        if (c->type == COLUMN_OUTPUT) TRY(read_output(r, turn));
+        if (c->flags & COLUMN_UNSENT) continue;
+        if (is_absent(r, c))
+            put_fallback(c, record);
+        else
+            TRY(read_column(r, c, record));
+    }
+    return 0;
 }
 
 static int read_turn(const struct reader *r, struct stored_turn *st) {
-    struct turn_record *t = &st->rec;
-    struct err reason = {0};
-    int64_t n_alternatives;
-    TRY(get_int(r, "turn", 0, WHOLE, &t->turn));
-    t->parent = t->turn - 1;
-    if (!r->linear) TRY(get_int(r, "parent", TURN_NONE, WHOLE, &t->parent));
-    TRY(copy_string(r, "request_id", true, &t->request_id));
-    TRY(copy_raw_object(r, "request", &t->request));
-    TRY(read_input(r, t));
-    TRY(copy_raw_object(r, "sampling", &t->sampling));
-    TRY(judge(r, "seed", json_get_u64(r->at, "seed", &t->seed, &reason), true, &reason));
-    TRY(get_bool(r, "logprobs", &t->logprobs));
-    TRY(get_int(r, "n_alternatives", 0, SAMPLING_MAX_TOP_LOGPROBS, &n_alternatives));
-    t->n_alternatives = (int32_t)n_alternatives;
-    TRY(read_output(r, st));
-    TRY(copy_short(r, "finish_reason", t->finish_reason, sizeof t->finish_reason));
-    TRY(copy_short(r, "error_code", t->error_code, sizeof t->error_code));
-    TRY(copy_string(r, "error_message", false, &t->error_message));
-    TRY(read_numbers(r, &t->numbers));
-    TRY(copy_string(r, "instance", true, &t->instance));
-    TRY(copy_string(r, "build", true, &t->build));
-    return read_times(r, t);
-}
-
-// What a tree adds. A file without it: read_turns knows the head.
-static int read_branch(const struct reader *r, struct session_record *s) {
-    s->head = s->forked_turn = TURN_NONE;
-    if (r->linear) return 0;
-    TRY(get_int(r, "head", TURN_NONE, WHOLE, &s->head));
-    TRY(copy_string(r, "forked_from", false, &s->forked_from));
-    return get_int(r, "forked_turn", TURN_NONE, WHOLE, &s->forked_turn);
+    TRY(read_record(r, &record_tables[TABLE_TURNS], &st->rec, st));
+    if (r->linear) st->rec.parent = st->rec.turn - 1;
+    return 0;
 }
 
 static int read_session(const struct reader *r, struct session_record *s) {
-    TRY(copy_string(r, "id", true, &s->id));
-    TRY(copy_string(r, "owner", true, &s->owner));
-    TRY(copy_string(r, "model", true, &s->model));
-    TRY(copy_string(r, "fingerprint", true, &s->fingerprint));
-    TRY(copy_string(r, "title", true, &s->title));
-    TRY(get_bool(r, "auto_title", &s->auto_title));
-    TRY(copy_string(r, "system", false, &s->system));
-    TRY(copy_raw_object(r, "sampling", &s->sampling));
-    TRY(get_int(r, "session_len", 0, WHOLE, &s->session_len));
-    TRY(get_int32(r, "memory_len", &s->memory_len));
-    TRY(get_int32(r, "sink_len", &s->sink_len));
-    TRY(get_int(r, "created_ms", 0, WHOLE, &s->created_ms));
-    TRY(get_int(r, "updated_ms", 0, WHOLE, &s->updated_ms));
-    TRY(get_int(r, "closed_ms", 0, WHOLE, &s->closed_ms));
-    TRY(get_int(r, "n_tokens", 0, WHOLE, &s->n_tokens));
-    TRY(read_branch(r, s));
-    TRY(get_int(r, "seq", 0, WHOLE, &s->seq));
-    if (cJSON_GetObjectItemCaseSensitive(r->at, "cancel_after_ms")) // files of before have none
-        TRY(get_int(r, "cancel_after_ms", 0, WHOLE, &s->cancel_after_ms));
-    s->seq_reserved = s->seq; // files of before it was written
-    if (!cJSON_GetObjectItemCaseSensitive(r->at, "seq_reserved")) return 0;
-    return get_int(r, "seq_reserved", 0, WHOLE, &s->seq_reserved);
-}
-
-static int read_event(const struct reader *r, struct event_record *e) {
-    const char *kind;
-    TRY(get_int(r, "seq", 1, WHOLE, &e->seq));
-    TRY(get_int(r, "n", 1, WHOLE, &e->n));
-    TRY(get_string(r, "kind", true, &kind));
-    if (event_kind_parse(kind, &e->kind) < 0) return refuse(r, "'kind' is no event's");
-    TRY(get_int(r, "turn", -1, WHOLE, &e->turn));
-    TRY(copy_short(r, "reason", e->reason, sizeof e->reason));
-    return get_int(r, "at_ms", 0, WHOLE, &e->at_ms);
+    TRY(read_record(r, &record_tables[TABLE_SESSIONS], s, NULL));
+    if (!cJSON_GetObjectItemCaseSensitive(r->at, "seq_reserved")) s->seq_reserved = s->seq;
+    return 0;
 }
 
 // --- the whole file ----------------------------------------------------------
@@ -337,7 +324,7 @@ static int read_events(const struct reader *top, struct stored_session *s) {
         struct reader r = {.at = item, .err = top->err};
         snprintf(r.where, sizeof r.where, "events[%zu]", s->n_events);
         if (!cJSON_IsObject(item)) return refuse(&r, "must be an object");
-        TRY(read_event(&r, &s->events[s->n_events++]));
+        TRY(read_record(&r, &record_tables[TABLE_EVENTS], &s->events[s->n_events++], NULL));
     }
     return 0;
 }

@@ -1,69 +1,30 @@
 // Cutting a damaged session down to what fits together. See stored_repair.h.
 #include "sessions/archive/repair.h"
 #include "base/err.h"
-#include "base/utf8.h"
 #include "sessions/archive/check.h"
+#include "sessions/archive/rules.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SAMPLING_BYTES 65536
-#define NO_TIME_MS (INT64_C(1) << 53)
-#define MEMORY_LEN 4096 // of a session that does not say
-
-static bool is_text(const char *s, size_t max) {
-    return s && strnlen(s, max + 1) <= max && utf8_valid(s, strlen(s));
-}
-
-static bool is_sampling(const char *s) {
-    struct turn_sampling read = {0};
-    return is_text(s, SAMPLING_BYTES) && sampling_json_apply(&read, s, INT32_MAX, NULL) == 0;
-}
 
 static void replace(char **s, const char *with, bool *failed) {
     free(*s);
     *s = record_strdup(with, failed);
 }
 
-static void fix_number(int64_t *n) {
-    if (*n < 0 || *n >= NO_TIME_MS) *n = 0;
-}
-
 static void repair_row(struct session_record *r, bool *failed) {
-    if (!is_text(r->title, SESSION_TITLE_BYTES)) replace(&r->title, "", failed);
-    if (r->system && !is_text(r->system, SESSION_SYSTEM_BYTES)) replace(&r->system, NULL, failed);
-    if (r->system && !r->system[0]) replace(&r->system, NULL, failed);
-    if (!is_sampling(r->sampling)) replace(&r->sampling, "{}", failed);
-    if (r->memory_len < 1) r->memory_len = MEMORY_LEN;
-    if (r->sink_len < 0 || r->sink_len >= r->memory_len) r->sink_len = 0;
-    fix_number(&r->created_ms);
-    fix_number(&r->updated_ms);
-    fix_number(&r->closed_ms);
+    rules_repair(&record_tables[TABLE_SESSIONS], r, failed);
+    if (r->sink_len >= r->memory_len) r->sink_len = 0;
 }
 
 static void repair_request(struct turn_record *r, bool *failed) {
-    if (!is_text(r->request_id, SESSION_REQUEST_ID_MAX)) replace(&r->request_id, "", failed);
-    if (!r->request || r->request[0] != '{') replace(&r->request, "{}", failed);
-    if (!is_text(r->instance, 1024)) replace(&r->instance, "", failed);
-    if (!is_text(r->build, 1024)) replace(&r->build, "", failed);
-    if (!is_sampling(r->sampling)) replace(&r->sampling, "{}", failed);
-    if (r->error_message && !is_text(r->error_message, 65536))
-        replace(&r->error_message, NULL, failed);
+    rules_repair(&record_tables[TABLE_TURNS], r, failed);
     if (!turn_input_has_text(r->kind) && r->input_text) replace(&r->input_text, NULL, failed);
     if (turn_input_has_text(r->kind) && !r->input_text) r->kind = INPUT_IDS;
     if (!r->input_text) r->input_text_len = 0;
     size_t n = 0;
     while (n < r->n_input_ids && r->input_ids[n] >= 0) n++;
     r->n_input_ids = n;
-}
-
-static void repair_numbers(struct turn_record *r) {
-    struct turn_numbers *n = &r->numbers;
-    int64_t *const all[] = {&n->log_tokens, &n->kept_tokens,    &n->computed_tokens, &n->queue_us,
-                            &n->prefill_us, &n->first_token_us, &n->decode_us,       &r->created_ms,
-                            &r->started_ms, &r->ended_ms,       &r->seq_first,       &r->seq_last,
-                            &n->resume_us};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) fix_number(all[i]);
 }
 
 // How many tokens from the first on can be.
@@ -90,14 +51,6 @@ static void repair_output(struct stored_turn *t, bool *failed) {
     t->rec.n_output = (int64_t)k->n;
 }
 
-static void repair_end(struct turn_record *r) {
-    static const char *const reasons[] = {"eos",      "stop",  "length",     "cancelled",
-                                          "deadline", "error", "interrupted"};
-    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-        if (strcmp(r->finish_reason, reasons[i]) == 0) return;
-    snprintf(r->finish_reason, sizeof r->finish_reason, "interrupted");
-}
-
 static int64_t log_end(const struct stored_session *s, int64_t turn) {
     for (; turn >= 0; turn = s->turns[turn].rec.parent) {
         const struct turn_record *r = &s->turns[turn].rec;
@@ -108,7 +61,7 @@ static int64_t log_end(const struct stored_session *s, int64_t turn) {
 
 // Turns that are gone take the numbers of those behind them along: a parent that cannot be is the
 // turn before.
-static void repair_tree(struct stored_session *s, bool *failed) {
+static void repair_tree(struct stored_session *s) {
     int64_t n_turns = (int64_t)s->n_turns;
     bool holes = false;
     for (int64_t i = 0; i < n_turns; i++) holes |= s->turns[i].rec.turn != i;
@@ -118,24 +71,15 @@ static void repair_tree(struct stored_session *s, bool *failed) {
         r->turn = i;
     }
     if (holes || s->rec.head < TURN_NONE || s->rec.head >= n_turns) s->rec.head = n_turns - 1;
-    if (s->rec.forked_from && !session_id_valid(s->rec.forked_from))
-        replace(&s->rec.forked_from, NULL, failed);
-    if (s->rec.cancel_after_ms < 0 || s->rec.cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
-        s->rec.cancel_after_ms = 0;
-    if (s->rec.forked_turn < TURN_NONE || s->rec.forked_turn >= NO_TIME_MS)
-        s->rec.forked_turn = TURN_NONE;
 }
 
 static void repair_turns(struct stored_session *s, bool *failed) {
     int64_t longest = 0;
-    repair_tree(s, failed);
     for (size_t i = 0; i < s->n_turns; i++) {
         struct stored_turn *t = &s->turns[i];
         struct turn_record *r = &t->rec;
         repair_request(r, failed);
         repair_output(t, failed);
-        repair_numbers(r);
-        repair_end(r);
         if (r->log_first < 0 && r->n_output == 0) {
             r->log_first = -1;
             continue;
@@ -148,7 +92,6 @@ static void repair_turns(struct stored_session *s, bool *failed) {
     s->rec.n_turns = (int64_t)s->n_turns;
     s->rec.n_tokens = log_end(s, s->rec.head);
     if (s->rec.session_len < longest) s->rec.session_len = longest;
-    if (s->rec.session_len < 2) s->rec.session_len = 2;
 }
 
 // --- events ------------------------------------------------------------------
@@ -165,10 +108,10 @@ static int number_anew(struct stored_session *s, struct err *err) {
     int64_t last = s->rec.seq > s->rec.seq_reserved ? s->rec.seq : s->rec.seq_reserved;
     for (size_t i = 0; i < s->n_events; i++) {
         const struct event_record *e = &s->events[i];
-        if (e->n > 0 && e->n < NO_TIME_MS && e->seq < NO_TIME_MS && e->seq + e->n > last)
+        if (e->n > 0 && e->n < COLUMN_WHOLE && e->seq < COLUMN_WHOLE && e->seq + e->n > last)
             last = e->seq + e->n - 1;
     }
-    if (last < 0 || last >= NO_TIME_MS) last = 0;
+    if (last < 0 || last >= COLUMN_WHOLE) last = 0;
     free(s->events);
     s->n_events = 0;
     s->events = calloc(s->n_turns * 3 + 4, sizeof *s->events);
@@ -195,6 +138,7 @@ static int number_anew(struct stored_session *s, struct err *err) {
 int stored_session_repair(struct stored_session *s, int64_t now_ms, struct err *err) {
     bool failed = false;
     TRY(stored_session_interrupt(s, now_ms, err));
+    repair_tree(s); // knows better than a column's fallback
     repair_row(&s->rec, &failed);
     repair_turns(s, &failed);
     if (failed) return err_set(err, E_NOMEM, "no memory to repair a session");

@@ -1,9 +1,12 @@
 // The few calls through which all SQL goes. See db.h.
 #include "sessions/store/db.h"
 #include "base/err.h"
+#include "sessions/store/columns.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#define SQL_BYTES 65536
 
 static int code_of(int sqlite_rc) {
     switch (sqlite_rc & 0xff) {
@@ -66,13 +69,23 @@ int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err 
     return rc;
 }
 
+int store_db_prepare(struct store_db *db, const char *sql, unsigned flags, sqlite3_stmt **out,
+                     struct err *err) {
+    struct buf text;
+    buf_init(&text, SQL_BYTES);
+    int rc = columns_expand(record_tables, N_TABLES, sql, &text);
+    if (rc < 0)
+        err_set(err, rc, "no memory for a statement");
+    else if (sqlite3_prepare_v3(db->sql, buf_z(&text), -1, flags, out, NULL) != SQLITE_OK)
+        rc = store_db_error(db, err);
+    buf_release(&text);
+    return rc;
+}
+
 sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err) {
     sqlite3_stmt **s = &db->stmts[which];
-    if (!*s && sqlite3_prepare_v3(db->sql, store_sql_text(which), -1, SQLITE_PREPARE_PERSISTENT, s,
-                                  NULL) != SQLITE_OK) {
-        store_db_error(db, err);
+    if (!*s && store_db_prepare(db, store_sql_text(which), SQLITE_PREPARE_PERSISTENT, s, err) < 0)
         return NULL;
-    }
     sqlite3_reset(*s);
     sqlite3_clear_bindings(*s);
     return *s;

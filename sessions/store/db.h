@@ -101,6 +101,9 @@ int64_t store_db_wal_bytes(const struct store_db *db);
 int store_db_error(struct store_db *db, struct err *err);
 int store_db_exec(struct store_db *db, const char *sql, struct err *err);
 int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err *err);
+// Expands and prepares a statement. The caller finalizes it.
+int store_db_prepare(struct store_db *db, const char *sql, unsigned flags, sqlite3_stmt **out,
+                     struct err *err);
 // The prepared statement, reset; NULL and *err on failure.
 sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct err *err);
 int store_db_step_done(struct store_db *db, sqlite3_stmt *s,
@@ -113,8 +116,10 @@ int store_schema_migrate(struct store_db *db,
 int store_schema_check(struct store_db *db,
                        struct err *err); // ours, and not newer than this program
 
-// statements.c
+// statements.c: with columns.h's lists, which store_db_prepare expands.
 const char *store_sql_text(enum store_sql which);
+// Rows of {sessions:reads}.
+#define STORE_SESSIONS "SELECT {sessions:reads} FROM sessions s JOIN models m ON m.key = s.model "
 
 // store_write.c: within a transaction
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err);

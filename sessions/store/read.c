@@ -3,151 +3,79 @@
 #include "base/err.h"
 #include "base/random_id.h"
 #include "sessions/store/db.h"
+#include "sessions/store/row.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char *column_text(sqlite3_stmt *s, int i, bool *failed) {
-    const char *text = (const char *)sqlite3_column_text(s, i);
-    if (!text && sqlite3_column_type(s, i) != SQLITE_NULL) *failed = true;
-    return record_strdup(text, failed);
+// Of a part's arrays: bytes of one token.
+static size_t bytes_each(const struct column *c, size_t n_alternatives) {
+    if (c->type == COLUMN_ALTERNATIVES) return n_alternatives * sizeof(struct engine_alternative);
+    return c->type == COLUMN_ARRAY ? 4 : 0;
 }
 
-// Never NULL unless *failed, except that a null stays NULL.
-static void *column_bytes(sqlite3_stmt *s, int i, size_t *len, bool *failed) {
-    *len = 0;
-    if (sqlite3_column_type(s, i) == SQLITE_NULL) return NULL;
-    const void *p = sqlite3_column_blob(s, i);
-    *len = (size_t)sqlite3_column_bytes(s, i);
-    return record_memdup(*len ? p : "", *len, failed);
-}
-
-static void column_short(sqlite3_stmt *s, int i, char *out, size_t cap) {
-    const char *text = (const char *)sqlite3_column_text(s, i);
-    snprintf(out, cap, "%s", text ? text : "");
-}
-
-static int read_session_row(sqlite3_stmt *s, struct session_record *r) {
-    bool failed = false;
-    r->key = sqlite3_column_int64(s, 0);
-    r->id = column_text(s, 1, &failed);
-    r->owner = column_text(s, 2, &failed);
-    r->model = column_text(s, 3, &failed);
-    r->fingerprint = column_text(s, 4, &failed);
-    r->title = column_text(s, 5, &failed);
-    r->auto_title = sqlite3_column_int(s, 6);
-    r->system = column_text(s, 7, &failed);
-    r->sampling = column_text(s, 8, &failed);
-    r->session_len = sqlite3_column_int64(s, 9);
-    r->memory_len = sqlite3_column_int(s, 10);
-    r->sink_len = sqlite3_column_int(s, 11);
-    r->created_ms = sqlite3_column_int64(s, 12);
-    r->updated_ms = sqlite3_column_int64(s, 13);
-    r->closed_ms = sqlite3_column_int64(s, 14);
-    r->n_turns = sqlite3_column_int64(s, 15);
-    r->n_tokens = sqlite3_column_int64(s, 16);
-    r->seq = sqlite3_column_int64(s, 17);
-    r->seq_reserved = sqlite3_column_int64(s, 18);
-    r->head = sqlite3_column_int64(s, 19);
-    r->forked_from = column_text(s, 20, &failed);
-    r->forked_turn = sqlite3_column_int64(s, 21);
-    r->cancel_after_ms = sqlite3_column_int64(s, 22);
-    return failed ? E_NOMEM : 0;
-}
-
-static int read_turn_row(sqlite3_stmt *s, struct turn_record *r, bool salvage) {
-    bool failed = false;
-    size_t n_bytes;
-    r->turn = sqlite3_column_int64(s, 0);
-    r->request_id = column_text(s, 1, &failed);
-    r->request = column_text(s, 2, &failed);
-    int rc = turn_input_kind_parse((const char *)sqlite3_column_text(s, 3), &r->kind);
-    if (rc < 0 && !salvage) return rc;
-    r->input_text = column_bytes(s, 4, &r->input_text_len, &failed);
-    r->input_ids = column_bytes(s, 5, &n_bytes, &failed);
-    r->n_input_ids = n_bytes / sizeof(int32_t);
-    r->log_first = sqlite3_column_int64(s, 6);
-    r->n_input = sqlite3_column_int64(s, 7);
-    r->n_output = sqlite3_column_int64(s, 8);
-    r->sampling = column_text(s, 9, &failed);
-    r->seed = (uint64_t)sqlite3_column_int64(s, 10);
-    r->logprobs = sqlite3_column_int(s, 11);
-    r->n_alternatives = sqlite3_column_int(s, 12);
-    column_short(s, 13, r->finish_reason, sizeof r->finish_reason);
-    column_short(s, 14, r->error_code, sizeof r->error_code);
-    r->error_message = column_text(s, 15, &failed);
-    struct turn_numbers *n = &r->numbers;
-    n->log_tokens = sqlite3_column_int64(s, 16);
-    n->kept_tokens = sqlite3_column_int64(s, 17);
-    n->computed_tokens = sqlite3_column_int64(s, 18);
-    n->queue_us = sqlite3_column_int64(s, 19);
-    n->prefill_us = sqlite3_column_int64(s, 20);
-    n->first_token_us = sqlite3_column_int64(s, 21);
-    n->decode_us = sqlite3_column_int64(s, 22);
-    rc = record_cache_source_parse((const char *)sqlite3_column_text(s, 23), &n->source);
-    if (rc < 0 && !salvage) return rc;
-    r->instance = column_text(s, 24, &failed);
-    r->build = column_text(s, 25, &failed);
-    r->seq_first = sqlite3_column_int64(s, 26);
-    r->seq_last = sqlite3_column_int64(s, 27);
-    r->created_ms = sqlite3_column_int64(s, 28);
-    r->started_ms = sqlite3_column_int64(s, 29);
-    r->ended_ms = sqlite3_column_int64(s, 30);
-    r->parent = sqlite3_column_int64(s, 31);
-    n->resume_us = sqlite3_column_int64(s, 32);
-    if (failed) return E_NOMEM;
-    if (salvage && (r->n_alternatives < 0 || r->n_alternatives > SAMPLING_MAX_TOP_LOGPROBS))
-        r->n_alternatives = 0;
-    if (salvage) return 0;
-    return n_bytes % sizeof(int32_t) == 0 && r->n_alternatives >= 0 ? 0 : E_CORRUPT;
-}
-
-// Appends a column's bytes behind what *array holds.
-static int append_column(sqlite3_stmt *s, int i, void *array, size_t have_bytes,
-                         size_t want_bytes) {
-    char **p = array;
-    char *grown = realloc(*p, have_bytes + want_bytes + 1);
-    if (!grown) return E_NOMEM;
-    if (want_bytes) memcpy(grown + have_bytes, sqlite3_column_blob(s, i), want_bytes);
-    grown[have_bytes + want_bytes] = '\0';
-    *p = grown;
-    return 0;
+// The columns of {tokens:reads}: all that have a field, in order.
+static const struct column *token_column(int i) {
+    const struct record_table *t = &record_tables[TABLE_TOKENS];
+    for (size_t k = 0; k < t->n; k++)
+        if (column_has_field(&t->columns[k]) && i-- == 0) return &t->columns[k];
+    return NULL;
 }
 
 // How many tokens the arrays of a part have, and whether they agree.
 static size_t count_part(sqlite3_stmt *s, size_t n_alt, bool *agree) {
-    const size_t each[] = {sizeof(int32_t), sizeof(float), sizeof(uint32_t),
-                           n_alt * sizeof(struct engine_alternative)};
+    const struct column *c;
     size_t n = SIZE_MAX;
     *agree = true;
-    for (int i = 0; i < 4; i++) {
-        if (each[i] == 0) continue;
-        size_t bytes = (size_t)sqlite3_column_bytes(s, i + 1), have = bytes / each[i];
+    for (int i = 0; (c = token_column(i)); i++) {
+        size_t each = bytes_each(c, n_alt);
+        if (each == 0) continue;
+        size_t bytes = (size_t)sqlite3_column_bytes(s, i), have = bytes / each;
         if (n == SIZE_MAX) n = have;
-        if (have != n || bytes % each[i]) *agree = false;
+        if (have != n || bytes % each) *agree = false;
         if (have < n) n = have;
     }
     return n;
 }
 
-// 1, when salvaging: nothing behind it can be told to belong there.
+// Appends `bytes` of column i behind the `have` of the field.
+static int append_column(sqlite3_stmt *s, int i, const struct column *c, struct token_run *r,
+                         size_t have, size_t bytes) {
+    char *grown = realloc(column_pointer(c, r), have + bytes + 1);
+    if (!grown) return E_NOMEM;
+    if (bytes) memcpy(grown + have, sqlite3_column_blob(s, i), bytes);
+    grown[have + bytes] = '\0';
+    column_set_pointer(c, r, grown);
+    return 0;
+}
+
+static int append_columns(sqlite3_stmt *s, struct token_run *r, size_t n, size_t n_alt) {
+    const struct column *c;
+    for (int i = 0; (c = token_column(i)); i++) {
+        size_t each = bytes_each(c, n_alt);
+        if (each && (n || c->type != COLUMN_ALTERNATIVES))
+            TRY(append_column(s, i, c, r, r->n * each, n * each));
+        if (c->type != COLUMN_BYTES) continue;
+        size_t bytes = (size_t)sqlite3_column_bytes(s, i);
+        TRY(append_column(s, i, c, r, r->text_len, bytes));
+        r->text_len += bytes;
+    }
+    r->n += n;
+    return 0;
+}
+
+// 1, when salvaging: what follows cannot be placed.
 static int append_part(sqlite3_stmt *s, struct token_run *r, size_t n_alt, bool salvage) {
+    struct token_run part = {0};
     bool agree;
     size_t n = count_part(s, n_alt, &agree);
-    size_t text_len = (size_t)sqlite3_column_bytes(s, 5);
-    bool next = sqlite3_column_int64(s, 0) == (int64_t)r->n;
+    row_read_numbers(s, &record_tables[TABLE_TOKENS], &part);
+    bool next = part.first == (int64_t)r->n;
     if (!salvage && (!agree || !next)) return E_CORRUPT;
     if (!next) return 1;
-    if (sqlite3_column_int64(s, 6) > r->seq_reserved) r->seq_reserved = sqlite3_column_int64(s, 6);
-    TRY(append_column(s, 1, &r->ids, r->n * sizeof(int32_t), n * sizeof(int32_t)));
-    TRY(append_column(s, 2, &r->logprobs, r->n * sizeof(float), n * sizeof(float)));
-    TRY(append_column(s, 3, &r->text_ends, r->n * sizeof(uint32_t), n * sizeof(uint32_t)));
-    size_t alt = n_alt * sizeof *r->alternatives;
-    if (alt && n) TRY(append_column(s, 4, &r->alternatives, r->n * alt, n * alt));
-    TRY(append_column(s, 5, &r->text, r->text_len, text_len));
-    r->n += n;
-    r->text_len += text_len;
+    if (part.seq_reserved > r->seq_reserved) r->seq_reserved = part.seq_reserved;
+    TRY(append_columns(s, r, n, n_alt));
     return agree ? 0 : 1;
 }
 
@@ -183,7 +111,7 @@ static int read_turns(struct store_db *db, struct stored_session *out, int64_t f
         out->turns = grown;
         struct stored_turn *t = &grown[out->n_turns++];
         *t = (struct stored_turn){0};
-        rc = read_turn_row(s, &t->rec, db->salvage);
+        rc = row_read(s, &record_tables[TABLE_TURNS], &t->rec, db->salvage);
         if (rc == 0 && !db->salvage && t->rec.turn != first + (int64_t)(out->n_turns - before) - 1)
             rc = E_CORRUPT;
         if (rc == 0) rc = read_tokens(db, out->rec.key, t, err);
@@ -212,12 +140,8 @@ static int read_events(struct store_db *db, struct stored_session *out, struct e
         }
         out->events = grown;
         struct event_record *e = &grown[out->n_events++];
-        *e = (struct event_record){.seq = sqlite3_column_int64(s, 0),
-                                   .n = sqlite3_column_int64(s, 1),
-                                   .turn = sqlite3_column_int64(s, 3),
-                                   .at_ms = sqlite3_column_int64(s, 5)};
-        rc = event_kind_parse((const char *)sqlite3_column_text(s, 2), &e->kind);
-        column_short(s, 4, e->reason, sizeof e->reason);
+        *e = (struct event_record){0};
+        rc = row_read(s, &record_tables[TABLE_EVENTS], e, false);
         if (rc < 0 && db->salvage) out->n_events--, rc = 0;
     }
     if (rc == 0 && step != SQLITE_DONE && !db->salvage) rc = store_db_error(db, err);
@@ -231,7 +155,7 @@ static int find_session(struct store_db *db, const char *id, struct session_reco
     if (!s) return err->code;
     sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
     int step = sqlite3_step(s);
-    int rc = step == SQLITE_ROW    ? read_session_row(s, out)
+    int rc = step == SQLITE_ROW    ? row_read(s, &record_tables[TABLE_SESSIONS], out, db->salvage)
              : step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no session '%s'", id)
                                    : store_db_error(db, err);
     sqlite3_reset(s);
@@ -247,7 +171,7 @@ static int read_origins(struct store_db *db, struct stored_session *out, struct 
     bool failed = false;
     int step = SQLITE_DONE;
     while (!failed && out->n_origins < RECORD_ORIGINS && (step = sqlite3_step(s)) == SQLITE_ROW) {
-        char *id = column_text(s, 0, &failed);
+        char *id = record_strdup((const char *)sqlite3_column_text(s, 0), &failed);
         if (id) out->origins[out->n_origins++] = id;
     }
     int rc = failed                                                      ? E_NOMEM
@@ -262,7 +186,7 @@ int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, key);
     int step = sqlite3_step(s);
-    int rc = step == SQLITE_ROW    ? read_session_row(s, out)
+    int rc = step == SQLITE_ROW    ? row_read(s, &record_tables[TABLE_SESSIONS], out, db->salvage)
              : step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no such session")
                                    : store_db_error(db, err);
     sqlite3_reset(s);
@@ -381,21 +305,12 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
     if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
         return err_set(err, E_INVAL, "cursor is not one of ours");
     char sql[256 + 512 + MAX_WORDS * sizeof PER_WORD];
-    int n = snprintf(
-        sql, sizeof sql,
-        "SELECT s.key, s.id, s.owner, m.name, m.fingerprint, s.title, s.auto_title, s.system, "
-        "s.sampling,"
-        " s.session_len, s.memory_len, s.sink_len, s.created_ms, s.updated_ms, s.closed_ms, "
-        "s.n_turns,"
-        " s.n_tokens, s.seq, s.seq_reserved, s.head, s.forked_from, s.forked_turn, "
-        "s.cancel_after_ms FROM sessions s "
-        "JOIN models m ON m.key = s.model"
-        " WHERE (s.updated_ms, s.key) < (?, ?)%s%s",
-        l->owner ? " AND s.owner = ?" : "", l->forked_from ? " AND s.forked_from = ?" : "");
+    int n = snprintf(sql, sizeof sql, STORE_SESSIONS "WHERE (s.updated_ms, s.key) < (?, ?)%s%s",
+                     l->owner ? " AND s.owner = ?" : "",
+                     l->forked_from ? " AND s.forked_from = ?" : "");
     for (int i = 0; i < n_terms; i++) n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD);
     snprintf(sql + n, sizeof sql - (size_t)n, " ORDER BY s.updated_ms DESC, s.key DESC LIMIT ?");
-    if (sqlite3_prepare_v2(db->sql, sql, -1, out, NULL) != SQLITE_OK)
-        return store_db_error(db, err);
+    TRY(store_db_prepare(db, sql, 0, out, err));
     int at = 1;
     sqlite3_bind_int64(*out, at++, updated_ms);
     sqlite3_bind_int64(*out, at++, key);
@@ -417,7 +332,7 @@ static int collect(struct store_db *db, struct store_list *l, sqlite3_stmt *s, s
             return 0;
         }
         l->rows[l->n_rows] = (struct session_record){0};
-        if (read_session_row(s, &l->rows[l->n_rows++]) < 0)
+        if (row_read(s, &record_tables[TABLE_SESSIONS], &l->rows[l->n_rows++], true) < 0)
             return err_set(err, E_NOMEM, "no memory to list sessions");
     }
     return step == SQLITE_DONE ? 0 : store_db_error(db, err);

@@ -1,6 +1,7 @@
 // Plain data of a conversation: names, copies, release. See record.h.
 #include "sessions/store/record.h"
 #include "base/err.h"
+#include "sessions/store/columns.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +11,8 @@ static const char *const event_names[EVENT_KINDS] = {"opened",  "updated", "clos
                                                      "rewound", "parked",  "lost"};
 static const char *const input_names[] = {"content", "text", "ids", "continue"};
 
-static int find_name(const char *const *names, int n, const char *name) {
-    for (int i = 0; name && i < n; i++)
-        if (strcmp(names[i], name) == 0) return i;
-    return E_CORRUPT;
-}
-
 const char *event_kind_name(int kind) {
     return event_names[kind];
-}
-
-int event_kind_parse(const char *name, int *out) {
-    int i = find_name(event_names, EVENT_KINDS, name);
-    if (i < 0) return i;
-    *out = i;
-    return 0;
 }
 
 const char *turn_input_kind_name(enum turn_input_kind kind) {
@@ -33,22 +21,6 @@ const char *turn_input_kind_name(enum turn_input_kind kind) {
 
 bool turn_input_has_text(enum turn_input_kind kind) {
     return kind == INPUT_CONTENT || kind == INPUT_TEXT;
-}
-
-int turn_input_kind_parse(const char *name, enum turn_input_kind *out) {
-    int i = find_name(input_names, 4, name);
-    if (i < 0) return i;
-    *out = (enum turn_input_kind)i;
-    return 0;
-}
-
-int record_cache_source_parse(const char *name, enum engine_cache_source *out) {
-    for (int i = CACHE_NONE; name && i <= CACHE_SNAPSHOT; i++)
-        if (strcmp(name, engine_cache_source_name((enum engine_cache_source)i)) == 0) {
-            *out = (enum engine_cache_source)i;
-            return 0;
-        }
-    return E_CORRUPT;
 }
 
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info) {
@@ -94,59 +66,31 @@ void *record_memdup(const void *p, size_t n, bool *failed) {
 }
 
 void session_record_release(struct session_record *r) {
-    free(r->id);
-    free(r->owner);
-    free(r->model);
-    free(r->fingerprint);
-    free(r->title);
-    free(r->system);
-    free(r->sampling);
-    free(r->forked_from);
+    columns_release(&record_tables[TABLE_SESSIONS], r);
     *r = (struct session_record){0};
 }
 
 int session_record_copy(struct session_record *to, const struct session_record *from) {
-    bool failed = false;
     *to = *from;
-    to->id = record_strdup(from->id, &failed);
-    to->owner = record_strdup(from->owner, &failed);
-    to->model = record_strdup(from->model, &failed);
-    to->fingerprint = record_strdup(from->fingerprint, &failed);
-    to->title = record_strdup(from->title, &failed);
-    to->system = record_strdup(from->system, &failed);
-    to->sampling = record_strdup(from->sampling, &failed);
-    to->forked_from = record_strdup(from->forked_from, &failed);
-    if (!failed) return 0;
-    session_record_release(to);
-    return E_NOMEM;
+    int rc = columns_own(&record_tables[TABLE_SESSIONS], to);
+    if (rc < 0) session_record_release(to);
+    return rc;
 }
 
 void turn_record_release(struct turn_record *r) {
-    free(r->request_id);
-    free(r->request);
-    free(r->input_text);
-    free(r->input_ids);
-    free(r->sampling);
-    free(r->error_message);
-    free(r->instance);
-    free(r->build);
+    columns_release(&record_tables[TABLE_TURNS], r);
     *r = (struct turn_record){0};
 }
 
 int turn_record_copy(struct turn_record *to, const struct turn_record *from) {
-    bool failed = false;
     *to = *from;
-    to->request_id = record_strdup(from->request_id, &failed);
-    to->request = record_strdup(from->request, &failed);
-    to->input_text = record_memdup(from->input_text, from->input_text_len, &failed);
-    to->input_ids = record_memdup(from->input_ids, from->n_input_ids * sizeof(int32_t), &failed);
-    to->sampling = record_strdup(from->sampling, &failed);
-    to->error_message = record_strdup(from->error_message, &failed);
-    to->instance = record_strdup(from->instance, &failed);
-    to->build = record_strdup(from->build, &failed);
-    if (!failed) return 0;
-    turn_record_release(to);
-    return E_NOMEM;
+    int rc = columns_own(&record_tables[TABLE_TURNS], to);
+    if (rc < 0) turn_record_release(to);
+    return rc;
+}
+
+void turn_forget_words(struct turn_record *r) {
+    columns_forget(&record_tables[TABLE_TURNS], r);
 }
 
 int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_alternatives) {
@@ -165,11 +109,7 @@ int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_
 }
 
 void token_run_release(struct token_run *r) {
-    free(r->ids);
-    free(r->logprobs);
-    free(r->text_ends);
-    free(r->alternatives);
-    free(r->text);
+    columns_release(&record_tables[TABLE_TOKENS], r);
     *r = (struct token_run){0};
 }
 

@@ -83,14 +83,11 @@ struct event_record {
     char reason[EVENT_REASON_MAX]; // EVENT_EVICTED, EVENT_PARKED
     int64_t at_ms;
 };
-const char *event_kind_name(int kind);            // as stored: "opened", "lost" ...
-int event_kind_parse(const char *name, int *out); // E_CORRUPT
+const char *event_kind_name(int kind); // as stored: "opened", "lost" ...
 
 const char *turn_input_kind_name(enum turn_input_kind kind); // "content", "text", "ids", "continue"
 bool turn_input_has_text(enum turn_input_kind kind);
-int turn_input_kind_parse(const char *name, enum turn_input_kind *out);
 
-int record_cache_source_parse(const char *name, enum engine_cache_source *out); // E_CORRUPT
 // What computes: backend, number formats of weights and cache, chat template (it decides what ends
 // a turn), as a turn's `instance` has it. Turns of versions before this one have the backend alone.
 #define RECORD_INSTANCE_MAX 512
@@ -123,6 +120,7 @@ void session_record_release(struct session_record *r);
 int session_record_copy(struct session_record *to, const struct session_record *from); // E_NOMEM
 void turn_record_release(struct turn_record *r);
 int turn_record_copy(struct turn_record *to, const struct turn_record *from);
+void turn_forget_words(struct turn_record *r); // drops, without freeing, all but the numbers
 int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_alternatives);
 void token_run_release(struct token_run *r);
 void stored_session_free(struct stored_session *s);

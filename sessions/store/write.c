@@ -1,35 +1,11 @@
 // What the store writes, row by row. All of it runs inside a transaction that store.c began.
 #include "base/err.h"
 #include "sessions/store/db.h"
+#include "sessions/store/row.h"
 #include <stdlib.h>
 #include <string.h>
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the database's arrays are little-endian: convert them in store_write.c and store_read.c"
-#endif
-
-static void bind_text(sqlite3_stmt *s, int i, const char *text) {
-    if (text)
-        sqlite3_bind_text(s, i, text, -1, SQLITE_STATIC);
-    else
-        sqlite3_bind_null(s, i);
-}
-
-// Empty blobs are blobs: a NULL pointer would make them null.
-static void bind_bytes(sqlite3_stmt *s, int i, const void *p, size_t n) {
-    if (n)
-        sqlite3_bind_blob64(s, i, p, n, SQLITE_STATIC);
-    else
-        sqlite3_bind_zeroblob(s, i, 0);
-}
-
-static int write_model(struct store_db *db, const struct session_record *r, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_MODEL_ADD, err);
-    if (!s) return err->code;
-    bind_text(s, 1, r->fingerprint);
-    bind_text(s, 2, r->model);
-    return store_db_step_done(db, s, err);
-}
+static const struct record_table *const sessions = &record_tables[TABLE_SESSIONS];
 
 // Of a failed insertion: the one constraint that is the client's doing.
 static bool id_is_taken(struct store_db *db) {
@@ -38,32 +14,14 @@ static bool id_is_taken(struct store_db *db) {
 }
 
 static int insert_session(struct store_db *db, const struct session_record *r, struct err *err) {
-    TRY(write_model(db, r, err));
-    sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION_ADD, err);
-    if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, r->key);
-    bind_text(s, 2, r->id);
-    bind_text(s, 3, r->owner);
-    bind_text(s, 4, r->fingerprint);
-    bind_text(s, 5, r->title);
-    sqlite3_bind_int(s, 6, r->auto_title);
-    bind_text(s, 7, r->system);
-    bind_text(s, 8, r->sampling);
-    sqlite3_bind_int64(s, 9, r->session_len);
-    sqlite3_bind_int(s, 10, r->memory_len);
-    sqlite3_bind_int(s, 11, r->sink_len);
-    sqlite3_bind_int64(s, 12, r->created_ms);
-    sqlite3_bind_int64(s, 13, r->updated_ms);
-    sqlite3_bind_int64(s, 14, r->closed_ms);
-    sqlite3_bind_int64(s, 15, r->n_turns);
-    sqlite3_bind_int64(s, 16, r->n_tokens);
-    sqlite3_bind_int64(s, 17, r->seq);
-    sqlite3_bind_int64(s, 18, r->seq_reserved);
-    sqlite3_bind_int64(s, 19, r->head);
-    bind_text(s, 20, r->forked_from);
-    sqlite3_bind_int64(s, 21, r->forked_turn);
-    sqlite3_bind_int64(s, 22, r->cancel_after_ms);
-    int rc = store_db_step_done(db, s, err);
+    static const enum store_sql steps[] = {SQL_MODEL_ADD, SQL_SESSION_ADD};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        sqlite3_stmt *s = store_db_stmt(db, steps[i], err);
+        if (!s) return err->code;
+        row_bind(s, sessions, r);
+        rc = store_db_step_done(db, s, err);
+    }
     if (rc < 0 && id_is_taken(db))
         return err_set(err, E_EXISTS, "the session '%s' exists already", r->id);
     return rc;
@@ -72,18 +30,7 @@ static int insert_session(struct store_db *db, const struct session_record *r, s
 static int update_session(struct store_db *db, const struct session_record *r, struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION_SET, err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, r->key);
-    bind_text(s, 2, r->title);
-    sqlite3_bind_int(s, 3, r->auto_title);
-    bind_text(s, 4, r->sampling);
-    sqlite3_bind_int64(s, 5, r->updated_ms);
-    sqlite3_bind_int64(s, 6, r->closed_ms);
-    sqlite3_bind_int64(s, 7, r->n_turns);
-    sqlite3_bind_int64(s, 8, r->n_tokens);
-    sqlite3_bind_int64(s, 9, r->seq);
-    sqlite3_bind_int64(s, 10, r->seq_reserved);
-    sqlite3_bind_int64(s, 11, r->head);
-    sqlite3_bind_int64(s, 12, r->cancel_after_ms);
+    row_bind(s, sessions, r);
     TRY(store_db_step_done(db, s, err));
     if (sqlite3_changes(db->sql) == 1) return 0;
     return err_set(err, E_NOTFOUND, "the session '%s' is no longer in the database", r->id);
@@ -96,50 +43,8 @@ static int write_title(struct store_db *db, const struct session_record *r, stru
     TRY(store_db_step_done(db, s, err));
     if (!(s = store_db_stmt(db, SQL_TITLE_ADD, err))) return err->code;
     sqlite3_bind_int64(s, 1, r->key);
-    bind_text(s, 2, r->title);
+    sqlite3_bind_text(s, 2, r->title, -1, SQLITE_STATIC);
     return store_db_step_done(db, s, err);
-}
-
-// Columns 1 to 22: those that both statements set.
-static void bind_turn_progress(sqlite3_stmt *s, int64_t key, const struct turn_record *r) {
-    const struct turn_numbers *n = &r->numbers;
-    sqlite3_bind_int64(s, 1, key);
-    sqlite3_bind_int64(s, 2, r->turn);
-    bind_bytes(s, 3, r->input_ids, r->n_input_ids * sizeof(int32_t));
-    sqlite3_bind_int64(s, 4, r->log_first);
-    sqlite3_bind_int64(s, 5, r->n_input);
-    sqlite3_bind_int64(s, 6, r->n_output);
-    bind_text(s, 7, r->finish_reason[0] ? r->finish_reason : NULL);
-    bind_text(s, 8, r->error_code[0] ? r->error_code : NULL);
-    bind_text(s, 9, r->error_message);
-    sqlite3_bind_int64(s, 10, n->log_tokens);
-    sqlite3_bind_int64(s, 11, n->kept_tokens);
-    sqlite3_bind_int64(s, 12, n->computed_tokens);
-    sqlite3_bind_int64(s, 13, n->queue_us);
-    sqlite3_bind_int64(s, 14, n->prefill_us);
-    sqlite3_bind_int64(s, 15, n->first_token_us);
-    sqlite3_bind_int64(s, 16, n->decode_us);
-    bind_text(s, 17, engine_cache_source_name(n->source));
-    sqlite3_bind_int64(s, 18, r->seq_first);
-    sqlite3_bind_int64(s, 19, r->seq_last);
-    sqlite3_bind_int64(s, 20, r->started_ms);
-    sqlite3_bind_int64(s, 21, r->ended_ms);
-    sqlite3_bind_int64(s, 22, n->resume_us);
-}
-
-static void bind_turn_request(sqlite3_stmt *s, const struct turn_record *r) {
-    bind_text(s, 23, r->request_id);
-    bind_text(s, 24, r->request);
-    bind_text(s, 25, turn_input_kind_name(r->kind));
-    if (r->input_text) bind_bytes(s, 26, r->input_text, r->input_text_len);
-    bind_text(s, 27, r->sampling);
-    sqlite3_bind_int64(s, 28, (int64_t)r->seed);
-    sqlite3_bind_int(s, 29, r->logprobs);
-    sqlite3_bind_int(s, 30, r->n_alternatives);
-    bind_text(s, 31, r->instance);
-    bind_text(s, 32, r->build);
-    sqlite3_bind_int64(s, 33, r->created_ms);
-    sqlite3_bind_int64(s, 34, r->parent);
 }
 
 static int write_turn(struct store_db *db, int64_t key, const struct turn_save *t,
@@ -148,8 +53,8 @@ static int write_turn(struct store_db *db, int64_t key, const struct turn_save *
     bool insert = t->kind == TURN_INSERT;
     sqlite3_stmt *s = store_db_stmt(db, insert ? SQL_TURN_ADD : SQL_TURN_SET, err);
     if (!s) return err->code;
-    bind_turn_progress(s, key, &t->rec);
-    if (insert) bind_turn_request(s, &t->rec);
+    row_bind(s, &record_tables[TABLE_TURNS], &t->rec);
+    row_bind_int(s, ":session", key);
     return store_db_step_done(db, s, err);
 }
 
@@ -182,24 +87,18 @@ static int write_tokens(struct store_db *db, int64_t key, const struct turn_save
     sqlite3_stmt *s;
     if (t->whole && t->kind != TURN_INSERT) {
         if (!(s = store_db_stmt(db, SQL_TOKENS_DROP, err))) return err->code;
-        sqlite3_bind_int64(s, 1, key);
-        sqlite3_bind_int64(s, 2, t->rec.turn);
+        row_bind_int(s, ":session", key);
+        row_bind_int(s, ":turn", t->rec.turn);
         TRY(store_db_step_done(db, s, err));
     }
     if (r->n == 0 && r->text_len == 0) return 0;
     if (!(s = store_db_stmt(db, SQL_TOKENS_ADD, err))) return err->code;
-    sqlite3_bind_int64(s, 1, key);
-    sqlite3_bind_int64(s, 2, t->rec.turn);
-    sqlite3_bind_int64(s, 3, r->first);
-    bind_bytes(s, 4, r->ids, r->n * sizeof *r->ids);
-    bind_bytes(s, 5, r->logprobs, r->n * sizeof *r->logprobs);
-    bind_bytes(s, 6, r->text_ends, r->n * sizeof *r->text_ends);
+    row_bind(s, &record_tables[TABLE_TOKENS], r);
+    row_bind_int(s, ":session", key);
+    row_bind_int(s, ":turn", t->rec.turn);
     if (r->alternatives)
-        bind_bytes(s, 7, r->alternatives,
-                   r->n * (size_t)t->rec.n_alternatives * sizeof *r->alternatives);
-    bind_bytes(s, 8, r->text, r->text_len);
-    sqlite3_bind_int64(s, 9, r->seq);
-    sqlite3_bind_int64(s, 10, r->seq_reserved);
+        row_bind_bytes(s, ":alternatives", r->alternatives,
+                       r->n * (size_t)t->rec.n_alternatives * sizeof *r->alternatives);
     return store_db_step_done(db, s, err);
 }
 
@@ -207,13 +106,8 @@ static int write_event(struct store_db *db, int64_t key, const struct event_reco
                        struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_EVENT_ADD, err);
     if (!s) return err->code;
-    sqlite3_bind_int64(s, 1, key);
-    sqlite3_bind_int64(s, 2, e->seq);
-    sqlite3_bind_int64(s, 3, e->n);
-    bind_text(s, 4, event_kind_name(e->kind));
-    sqlite3_bind_int64(s, 5, e->turn);
-    bind_text(s, 6, e->reason);
-    sqlite3_bind_int64(s, 7, e->at_ms);
+    row_bind(s, &record_tables[TABLE_EVENTS], e);
+    row_bind_int(s, ":session", key);
     return store_db_step_done(db, s, err);
 }
 
@@ -224,10 +118,10 @@ static int write_fork(struct store_db *db, const struct session_save *save, stru
         for (int k = 0; k < 3; k++) {
             sqlite3_stmt *s = store_db_stmt(db, steps[k], err);
             if (!s) return err->code;
-            sqlite3_bind_int64(s, 1, save->rec.key);
-            sqlite3_bind_int64(s, 2, (int64_t)i);
-            sqlite3_bind_int64(s, 3, save->fork_key);
-            sqlite3_bind_int64(s, 4, save->fork_turns[i]);
+            row_bind_int(s, ":session", save->rec.key);
+            row_bind_int(s, ":turn", (int64_t)i);
+            row_bind_int(s, ":from", save->fork_key);
+            row_bind_int(s, ":from_turn", save->fork_turns[i]);
             TRY(store_db_step_done(db, s, err));
             if (k == 0 && sqlite3_changes(db->sql) != 1)
                 return err_set(err, E_NOTFOUND, "the session '%s' is no longer in the database",

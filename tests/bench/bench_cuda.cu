@@ -12,6 +12,7 @@
 #include "tests/bench/cuda_linear.cuh"
 
 // --- a decode step -------------------------------------------------------------------------------
+
 // Stands for the step's small kernels (norm; rotation and cache write): as much latency, no sense.
 __global__ void __launch_bounds__(256)
     small_kernel(__nv_bfloat16 *y, const __nv_bfloat16 *x, int width) {

@@ -52,6 +52,7 @@ static void check(int rc, const struct err *err) {
 }
 
 // --- ceilings ------------------------------------------------------------------------------------
+
 // A register of the machine this is compiled on.
 #if defined(__AVX512F__)
 enum { VEC_FLOATS = 16 };

@@ -94,6 +94,7 @@ static void report(const std::string &what, double error, double most, bool same
 }
 
 // --- time ----------------------------------------------------------------------------------------
+
 // Median seconds of one replay of what `record` launches.
 static double seconds_of(const std::function<void()> &record, int replays = 7) {
     cudaGraph_t graph;

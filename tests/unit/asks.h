@@ -126,7 +126,7 @@ static void ask_fork(struct sessions *ss, const struct request *from, const char
     sessions_submit(ss, &r);
 }
 static void ask_for_events(struct sessions *ss, const struct request *from, const char *id,
-                       int64_t before, int64_t last) {
+                           int64_t before, int64_t last) {
     struct request r = ask_as(from, REQUEST_EVENTS, id);
     r.before = before;
     r.last = last;

@@ -120,7 +120,8 @@ static void the_same_bytes_come_back(void **state) {
     make_rich("closed");
     fx_close(1, "closed", false);
     // Versions before recorded what a client asked for in its own spelling.
-    sql(fx.path, "UPDATE turns SET request = '{\"sampling\":{ \"seed\": \"18446744073709551615\",' || char(10) "
+    sql(fx.path, "UPDATE turns SET request = '{\"sampling\":{ \"seed\": \"18446744073709551615\",' "
+                 "|| char(10) "
                  "|| ' \"x\":\"\\u00e9\"},\"queue\":false}' WHERE turn = 0");
     // A model may say anything, a NUL too. (Its text is at least that long.)
     sql(fx.path,
@@ -318,7 +319,7 @@ static const struct {
     {"\"parent\":0,", "", "'parent' is missing"},
     {"\"head\":1", "\"head\":0", "session.n_tokens is"},
     {"\"head\":1", "\"head\":2", "session.head is 2, but there are 2 turns"},
-    {"\"forked_from\":null", "\"forked_from\":\"a b\"", "session.forked_from is no session's id"},
+    {"\"forked_from\":null", "\"forked_from\":\"a b\"", "session.forked_from is not 1 to 64 letters"},
     {"\"kind\":\"opened\",\"turn\":-1", "\"kind\":\"opened\",\"turn\":0", "events[0].turn is 0"},
     {"\"session\":{", "\"session\":7,\"s\":{", "'session' must be an object"},
     {"\"session\":{", "\"sess\\u0069on\":{", "'session' must be written without escapes"},
@@ -327,7 +328,7 @@ static const struct {
     {"\"owner\":\"local\"", "\"owner\":\"\"", "session.owner"},
     {"\"fingerprint\":\"f-1\"", "\"fingerprint\":null", "session: 'fingerprint' is missing"},
     {"\"memory_len\":256", "\"memory_len\":99999999999", "session: 'memory_len' must be"},
-    {"\"memory_len\":256", "\"memory_len\":0", "session.memory_len"},
+    {"\"memory_len\":256", "\"memory_len\":0", "session: 'memory_len' must be"},
     {"\"sink_len\":4", "\"sink_len\":256", "session.sink_len"},
     {"\"session_len\":4096", "\"session_len\":3", "session.session_len"},
     {"\"n_tokens\":", "\"n_tokens\":1", "session.n_tokens"},
@@ -377,7 +378,7 @@ static const struct {
     {"\"created_ms\":", "\"created_ms\":1e300,\"x\":", "session: 'created_ms' must be"},
     {"\"kind\":\"opened\"", "\"kind\":\"delta\"", "events do not begin with 'opened'"},
     {"\"kind\":\"started\"", "\"kind\":\"delta\"", "events[1].kind is 'delta'"},
-    {"\"kind\":\"started\"", "\"kind\":\"nonsense\"", "events[1]: 'kind' is no event's"},
+    {"\"kind\":\"started\"", "\"kind\":\"nonsense\"", "events[1]: 'kind' must be opened, "},
     {"\"kind\":\"started\",\"turn\":0", "\"kind\":\"started\",\"turn\":9", "events[1].turn is 9"},
     {"\"kind\":\"started\",\"turn\":0", "\"kind\":\"started\",\"turn\":1",
      "events[2].kind: turn 0 cannot end there"},

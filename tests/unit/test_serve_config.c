@@ -1,6 +1,5 @@
 // The table of settings: its defaults are good, and what several keys say together is checked.
 #include "engine/engine.h"
-#include "engine/engine.h"
 #include "ws/serve_config.h"
 #include <setjmp.h>
 #include <stdarg.h>
