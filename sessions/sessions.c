@@ -258,6 +258,7 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         probe_done(ss, job);
         break;
     case STORE_NEWS:
+        if (job->rc < 0) service_store_failed(ss, &job->err);
         listing_news(ss, job->list);
         break;
     case STORE_STOP:

@@ -3,6 +3,7 @@
 #pragma once
 #include "sessions/store/store.h"
 #include <sqlite3.h>
+#include <sys/types.h>
 
 #define STORE_APPLICATION_ID 0x50524c59 // "PRLY"
 
@@ -45,6 +46,12 @@ enum store_sql {
     SQL_DATA_VERSION,
     SQL_COUNT
 };
+#define STORE_FILES 3 // the database, its log, the index of that
+struct store_file {   // as it was found first; no ino: not yet
+    dev_t dev;
+    ino_t ino;
+    int64_t size; // the largest
+};
 struct store_db {
     sqlite3 *sql;
     char *path;                     // where the file is, whatever link leads there
@@ -59,6 +66,7 @@ struct store_db {
     int64_t data_version; // counts other connections' commits: as of the last look (store_news.c)
     int64_t *imported;    // (n_imported) keys of imported sessions then, ascending
     size_t n_imported;
+    struct store_file files[STORE_FILES];
     bool salvage; // reading takes what it can get of a damaged record
 };
 
@@ -84,10 +92,15 @@ int store_lock_visit(struct store_db *db, struct err *err); // a guest's: only o
 // Whether a server has the database now. Not while this process has it open with SQLite: the look
 // would drop its locks.
 bool store_lock_is_held(const struct store_db *db);
-// No two processes write or checkpoint at the same time. Waits up to 2 s, then E_BUSY. Nests.
+// No two processes write or checkpoint at the same time. Waits up to 2 s, then E_BUSY. Nests. Fails as
+// store_watch does.
 int store_db_write_begin(struct store_db *db, struct err *err);
 void store_db_write_end(struct store_db *db);
 #define STORE_BUSY_MS 2000
+
+// watch.c: E_IO when the database or its log is no longer the file that was opened. `between`: no
+// transaction of this process is open, so that what can be put right is. The server's connection.
+int store_watch(struct store_db *db, bool between, struct err *err);
 
 enum store_checkpoint {
     CHECKPOINT_SOME,     // what no reader is in the way of

@@ -115,7 +115,9 @@ int store_db_write_begin(struct store_db *db, struct err *err) {
         nanosleep(&pause, NULL);
     }
     db->n_writing = 1;
-    return 0;
+    int rc = store_watch(db, true, err);
+    if (rc < 0) store_db_write_end(db);
+    return rc;
 }
 
 void store_db_write_end(struct store_db *db) {

@@ -159,6 +159,7 @@ static int open_writer(struct store_db *db, const char *path, bool damaged, stru
     if (!damaged) TRY_GOTO(close, quick_check(db, err));
     sqlite3_wal_hook(db->sql, on_wal, db);
     TRY_GOTO(close, damaged ? same_schema(db, err) : store_schema_migrate(db, err));
+    memset(db->files, 0, sizeof db->files); // as SQLite has them now
     store_db_write_end(db);
     return 0;
 close:

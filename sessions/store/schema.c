@@ -36,6 +36,9 @@ int store_schema_check(struct store_db *db, struct err *err) {
     if (n_objects > 0 && id != STORE_APPLICATION_ID)
         return err_set(err, E_FORMAT, "%s: this SQLite database belongs to another program",
                        db->path);
+    if (version < 0)
+        return err_set(err, E_CORRUPT, "%s: the database is damaged (schema %lld)", db->path,
+                       (long long)version);
     if (version > store_schema_version())
         return err_set(err, E_UNSUPPORTED,
                        "%s: written by a newer Parley (schema %lld, this program knows %d)",

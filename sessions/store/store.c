@@ -35,6 +35,7 @@ struct store {
     size_t n_waiting;
     struct metric *m_commit, *m_wal, *m_errors;
     struct store_job *news; // the store's thread: for what the next look finds
+    bool lost;              // the owner knows that the file was replaced or removed
     bool run_ahead;
 };
 
@@ -160,6 +161,8 @@ static int export_one(struct store *st, struct store_job *job) {
 }
 
 static void read_one(struct store *st, struct store_job *job) {
+    job->rc = store_watch(&st->db, true, &job->err);
+    if (job->rc < 0) return;
     if (job->kind == STORE_LOAD)
         job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
     if (job->kind == STORE_TURNS)
@@ -217,7 +220,14 @@ static int64_t tend_idle(struct store *st) {
     return again;
 }
 
-// Tells the owner what other programs have added. What cannot be read now is looked for again.
+static int look(struct store *st, struct store_job *job) {
+    job->err = (struct err){0};
+    TRY(store_db_write_begin(&st->db, &job->err));
+    store_db_write_end(&st->db); // the files are as they were
+    return store_news_read(&st->db, job->list, &job->err);
+}
+
+// Tells the owner what other programs have added, and once when the file is no longer there. What cannot be read now is looked for again.
 static void look_for_news(struct store *st) {
     int64_t now = clock_mono_us(&clock_system);
     if (now - st->looked_us < NEWS_US) return;
@@ -226,8 +236,10 @@ static void look_for_news(struct store *st) {
     st->news = job;
     if (job && !job->list) job->list = calloc(1, sizeof *job->list);
     if (!job || !job->list) return;
-    int rc = store_news_read(&st->db, job->list, &job->err);
-    if (rc < 0 || job->list->n_rows == 0) {
+    job->rc = look(st, job);
+    bool lost = job->rc == E_IO && !st->lost;
+    if (job->rc != E_BUSY) st->lost = job->rc == E_IO;
+    if (!lost && (job->rc < 0 || job->list->n_rows == 0)) {
         list_clear(job->list);
         return;
     }

@@ -59,8 +59,9 @@ enum store_job_kind {
     STORE_EXPORT, // id, owner, render -> archive; E_NOTFOUND, E_LIMIT from its cap
     STORE_IMPORT, // loaded, under its number
     STORE_PROBE,  // writes one row: has a full disk got room again?
-    STORE_NEWS,   // sent by nobody: list has the rows that other programs have added
-    STORE_STOP,   // the last job: checkpoint and end
+    STORE_NEWS, // sent by the store: list has the rows that other programs have added. With rc < 0
+                // the database takes no writes any more
+    STORE_STOP, // the last job: checkpoint and end
 };
 struct store_job {
     enum store_job_kind kind;

@@ -111,6 +111,8 @@ static void foreign_and_newer_databases_are_left_alone(void **state) {
     fx_start_closed();
     with_sql("PRAGMA user_version = 99");
     expect_refused(E_UNSUPPORTED, "written by a newer Parley (schema 99");
+    with_sql("PRAGMA user_version = -10000000");
+    expect_refused(E_CORRUPT, "the database is damaged (schema -10000000)");
     fx_end_closed();
 }
 
@@ -170,6 +172,70 @@ static void a_large_file_is_not_read_through(void **state) {
              "'sessions'");
     expect_refused(E_CORRUPT, "damaged");
     fx_end_closed();
+}
+
+static void beside(char out[300], const char *suffix) {
+    snprintf(out, 300, "%s%s", fx.path, suffix);
+}
+
+static void wait_for_store(bool ok) {
+    const char *reason = NULL;
+    for (int ms = 0; sessions_store_ok(fx.ss, &reason) != ok; ms++) {
+        if (ms == 5000) fail_msg("still %s", ok ? reason : "works");
+        usleep(1000);
+        fx_advance(1000);
+        sessions_poll(fx.ss);
+    }
+    if (!ok && !strstr(reason, "the database file was replaced or removed")) fail_msg("%s", reason);
+}
+
+// What would be written is not where the next start looks: no turn is confirmed, and a server that
+// nobody uses says so too.
+static void a_file_that_was_moved_takes_no_turns(void **state) {
+    static const char *const suffixes[] = {"", "-wal"};
+    for (int i = 0; i < 2; i++) {
+        char path[300], aside[300];
+        fx_setup_file();
+        fx_open_session(1, "s");
+        fx_turn(1, "s", "one");
+        beside(path, suffixes[i]);
+        beside(aside, "-aside");
+        assert_int_equal(rename(path, aside), 0);
+        if (i) close(open(path, O_WRONLY | O_CREAT, 0600)); // another one in its place
+        fx_open_session(1, "t");
+        fx_expect_error("store_failed");
+        wait_for_store(false);
+        assert_int_equal(rename(aside, path), 0);
+        wait_for_store(true);
+        fx_turn(1, "s", "two");
+        assert_true(fx_follower(1, "s")->turns[1].done);
+        assert_int_equal(rename(path, aside), 0);
+        wait_for_store(false); // with no request
+        assert_int_equal(rename(aside, path), 0);
+        wait_for_store(true);
+        fx_teardown();
+    }
+}
+
+// The index of the log is mapped memory: it is made anew instead of SIGBUS.
+static void a_log_index_cut_short_is_rebuilt(void **state) {
+    char shm[300];
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "one");
+    beside(shm, "-shm");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(truncate(shm, i == 1 ? 100 : 0), 0);
+        fx_turn(1, "s", "again");
+        assert_true(fx_follower(1, "s")->turns[1 + i].done);
+    }
+    assert_int_equal(truncate(shm, 0), 0);
+    usleep(1200000); // looks for news
+    assert_int_equal(truncate(shm, 0), 0);
+    assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1);
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 4);
+    fx_teardown();
 }
 
 static void an_empty_file_is_a_new_database(void **state) {
@@ -538,6 +604,8 @@ int main(void) {
         cmocka_unit_test(the_writers_settings_hold),
         cmocka_unit_test(foreign_and_newer_databases_are_left_alone),
         cmocka_unit_test(broken_files_are_named),
+        cmocka_unit_test(a_file_that_was_moved_takes_no_turns),
+        cmocka_unit_test(a_log_index_cut_short_is_rebuilt),
         cmocka_unit_test(an_empty_file_is_a_new_database),
         cmocka_unit_test(a_large_file_is_not_read_through),
         cmocka_unit_test(unreachable_places_are_named),
