@@ -1,5 +1,6 @@
-// Settings by table: finding a row, its value from text and to text. See config.h; the ini file is
-// read in config_ini.c, environment and command line in config_args.c, people in config_print.c.
+// Finds a setting's row and converts its value from and to text. See config.h. config_ini.c reads
+// the ini file, config_args.c the environment and the command line; config_print.c writes --help
+// and the ini file.
 #include "base/config.h"
 #include "base/json.h"
 #include <ctype.h>
@@ -58,8 +59,7 @@ static int min3(int a, int b, int c) {
     return m < c ? m : c;
 }
 
-// Levenshtein's distance, by rows of its table. Names longer than the row are nobody's typing
-// error.
+// Levenshtein distance, row by row. 64 for names too long to be a typing error.
 static int edit_distance(const char *a, const char *b) {
     int row[65], n = (int)strlen(b);
     if (n > 64 || strlen(a) > 64) return 64;
@@ -76,7 +76,8 @@ static int edit_distance(const char *a, const char *b) {
     return row[n];
 }
 
-// The nearest name that is a likely slip: at most a third of its letters differ. NULL when none is.
+// The name that was probably meant: the nearest one, if at most a third of its letters differ. NULL
+// otherwise.
 static const char *nearest(const struct config_table *t, const char *name) {
     const char *best = NULL;
     int best_distance = 64;
@@ -214,7 +215,7 @@ static int bad_value(const struct config_key *key, const char *value, struct err
         [CONFIG_CHOICE] = "one of",  [CONFIG_SWITCH] = "on or off",
     };
     if (key->type == CONFIG_STRING)
-        return err_set(err, E_INVAL, "%s: must not hold control characters", key->name);
+        return err_set(err, E_INVAL, "%s: control characters are not allowed", key->name);
     struct buf range;
     buf_init(&range, sizeof err->text);
     config_range(key, &range);
@@ -230,7 +231,7 @@ int config_set(const struct config_table *t, void *settings, const char *name, c
     if (!key) return unknown_key(t, name, err);
     int rc = parse_value(key, settings, value);
     if (rc == E_INVAL) return bad_value(key, value, err);
-    if (rc < 0) return err_set(err, rc, "%s: no memory for its value", key->name);
+    if (rc < 0) return err_set(err, rc, "out of memory for %s", key->name);
     return 0;
 }
 

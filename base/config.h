@@ -1,8 +1,7 @@
-// Configuration: one table row per key drives the ini file, the command line, --help, the demo.ini
-// that ships, and GET /config. Values land in a plain struct through offsets, so parts read fields,
-// not strings. All of it runs on the main thread, before any other is started.
-//
-// Precedence is the order of the calls: config_init, config_load, config_load_env, config_arg.
+// Configuration: one table row for each key drives the ini file, the environment, the command line,
+// --help, configs/demo.ini and GET /config. Values are stored in a plain struct by offset, so that
+// code reads fields, not strings. Settings are read on the main thread, before other threads start.
+// A later call overrides an earlier one: config_init, config_load, config_load_env, config_arg.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -26,14 +25,15 @@ struct config_key {
     const char *name; // ini: name with underscores; argv: --name with dashes (underscores work too)
     enum config_type type;
     size_t offset; // into the settings struct
-    // Of numbers; equal: any, -INFINITY or INFINITY: no bound on that side. Of CONFIG_STRING: shown
-    // in the help, and checked by whoever reads the text.
+    // Range of a number; equal: any; -INFINITY or INFINITY: no bound on that side. A range of
+    // CONFIG_STRING is only shown in the help.
     double min, max;
-    // CONFIG_CHOICE: "auto|f32|bf16". CONFIG_STRING: what --help calls it, "FILE"; NULL: "TEXT".
+    // CONFIG_CHOICE: "auto|f32|bf16". CONFIG_STRING: the placeholder in --help, "FILE"; NULL:
+    // "TEXT".
     const char *choices;
     const char *fallback; // default, as text
-    const char *help;     // one or two sentences: what it does, why one would change it
-    char secret;          // 1: GET /config shows only whether it is set; never written to a file
+    const char *help;     // one or two sentences: what it does, why to change it
+    char secret;          // 1: GET /config shows only whether it is set; no file contains it
 };
 
 struct config_table {
@@ -52,26 +52,30 @@ int config_set(const struct config_table *t, void *settings, const char *name, c
 // Reads an ini file ([section] key = value ; comment). Unknown sections and keys, keys in the wrong
 // section and duplicates are errors with file and line.
 int config_load(const struct config_table *t, void *settings, const char *path, struct err *err);
-// Environment: PARLEY_NAME=value. A PARLEY_ variable that names no key is warned of in the log.
+// Reads PARLEY_NAME=value from the environment. Logs a warning for a PARLEY_ variable that names no
+// key.
 int config_load_env(const struct config_table *t, void *settings, struct err *err);
 // Takes "--name=value", "--name value" and, for booleans, "--name" and "--no-name" from argv[*i].
-// Returns 1 when consumed (and *i stands on the last argument used), 0 when it is not ours,
-// negative on error. A caller that knows the option neither gets its sentence from config_set.
+// Returns 1 if it used the argument (then *i is the last one used), 0 if the table has no such
+// option, negative on error. For an option that is unknown everywhere, config_set gives the error
+// message.
 int config_arg(const struct config_table *t, void *settings, int argc, char **argv, int *i,
                struct err *err);
-// Options by section, as wide as the terminal that out is, from 60 to 100 columns; 80 elsewhere.
+// Prints the options by section, 60 to 100 columns wide as the terminal allows; 80 if out is no
+// terminal.
 void config_help(const struct config_table *t, FILE *out);
-// A file that config_load takes: every key with its help as a comment and its value. A value that
-// the format cannot hold, and a secret, stays behind a comment that says so.
+// Writes an ini file for config_load: every key with its help as a comment and its value. A secret,
+// or a value that the format cannot represent, is replaced by a comment.
 void config_write_ini(const struct config_table *t, const void *settings, FILE *out);
-// {"section":{"name":value,...},...}; bytes as numbers, a secret as {"set":true|false}.
+// Writes {"section":{"name":value,...},...}: sizes in bytes, a secret as {"set":true|false}.
 struct json_writer;
 void config_write_json(const struct config_table *t, const void *settings, struct json_writer *w);
 
-// The value as config_set takes it.
+// Appends the value in the form that config_set reads.
 int config_text(const struct config_key *key, const void *settings, struct buf *out);
-// What the value may be, in words: "from 1 to 65535", "auto, f32 or bf16"; nothing when anything.
+// Appends the allowed values: "from 1 to 65535", "auto, f32 or bf16"; nothing if every value is
+// allowed.
 int config_range(const struct config_key *key, struct buf *out);
 bool config_is_flag(const struct config_key *key); // --name and --no-name need no value
-// Row i is the first of its section: what prints by section starts from these.
+// Row i is the first of its section.
 bool config_starts_section(const struct config_table *t, int i);

@@ -9,7 +9,7 @@
 
 static const char env_prefix[] = "PARLEY_";
 
-// Copies the name that ends at `end`, in lower case; false when it is too long to be one of ours.
+// Copies the name that ends at `end`, in lower case. False if it is too long for a key.
 static bool copy_name(char out[NAME_MAX_CHARS], const char *name, const char *end) {
     if (end - name >= NAME_MAX_CHARS) return false;
     for (; name < end; name++) *out++ = (char)tolower((unsigned char)*name);
@@ -25,7 +25,7 @@ static int set_from_variable(const struct config_table *t, void *settings, const
     if (!equals) return 0;
     if (!copy_name(name, variable + sizeof env_prefix - 1, equals)) return 0;
     int rc = config_set(t, settings, name, equals + 1, &reason);
-    if (rc == E_NOTFOUND) { // perhaps meant for another program, perhaps a slip
+    if (rc == E_NOTFOUND) { // it may be for another program, or a typing error
         log_warn("config.unknown_variable", "reason=%s",
                  log_quote(quoted, sizeof quoted, reason.text));
         return 0;
@@ -43,7 +43,7 @@ int config_load_env(const struct config_table *t, void *settings, struct err *er
     return 0;
 }
 
-// --name, --name=...: the row, or that of --no-name with *negated.
+// The row of --name or --name=value, or that of --no-name with *negated.
 static const struct config_key *find_option(const struct config_table *t, const char *arg,
                                             bool *negated) {
     char name[NAME_MAX_CHARS];

@@ -1,8 +1,7 @@
-// Reading the ini file, through inih. See config.h.
-//
-// inih goes on after an error, keeps the last of two equal keys, joins indented lines to the value
-// above, and cuts a long line in two. So the lines come from our own reader, which gives it one
-// whole line at a time without its indent, and nothing more after the first failure.
+// Reads the ini file with inih. See config.h.
+// inih continues after an error, keeps the last of two equal keys, joins indented lines to the
+// value above, and splits a long line. So our own reader gives it one whole line at a time, without
+// the indent, and stops after the first error.
 #include "base/config.h"
 #include <ini.h>
 #include <stdlib.h>
@@ -16,9 +15,9 @@ struct ini_file {
     void *settings;
     const char *path;
     const char *p, *end;
-    int line;    // of the line that inih works on, from 1
+    int line;    // number of the current line, from 1
     bool *seen;  // (n_keys)
-    bool failed; // and *err says why
+    bool failed; // *err has the reason
     struct err *err;
 };
 
@@ -38,7 +37,7 @@ static char *read_line(char *out, int cap, void *ctx) {
     while (f->p < next && (*f->p == ' ' || *f->p == '\t')) f->p++;
     size_t len = (size_t)(next - f->p);
     if (len >= (size_t)cap) {
-        fail(f, E_LIMIT, "the line is too long");
+        fail(f, E_LIMIT, "line too long");
         return NULL;
     }
     memcpy(out, f->p, len);
@@ -60,7 +59,7 @@ static int unknown_section(struct ini_file *f, const char *section) {
     if (*section)
         buf_addf(&words, "unknown section [%.60s]; the sections are", section);
     else
-        buf_addz(&words, "a key before the first section; the sections are");
+        buf_addz(&words, "key before the first section; the sections are");
     for (int i = 0; i < f->table->n_keys; i++)
         if (config_starts_section(f->table, i))
             buf_addf(&words, " [%s]", f->table->keys[i].section);
@@ -83,30 +82,30 @@ static int take_key(void *ctx, const char *section, const char *name, const char
         return fail(f, E_FORMAT, text);
     }
     if (key && f->seen[key - f->table->keys]) {
-        snprintf(text, sizeof text, "'%s' is set a second time", key->name);
+        snprintf(text, sizeof text, "'%s' is set twice", key->name);
         return fail(f, E_FORMAT, text);
     }
     if (len >= 2 && value[0] == '"' && value[len - 1] == '"')
-        return fail(f, E_FORMAT, "values are written without quotes");
+        return fail(f, E_FORMAT, "write values without quotes");
     int rc = config_set(f->table, f->settings, name, value, &reason);
     if (rc < 0) return fail(f, rc, reason.text);
     f->seen[key - f->table->keys] = true;
     return 1;
 }
 
-// Debian and Ubuntu build inih with its limits as variables; elsewhere the line limit is fixed at
-// 200, and longer lines are refused by read_line.
+// In Debian and Ubuntu inih's limits are variables. Elsewhere its line limit is 200, and read_line
+// rejects longer lines.
 extern int ini_max_line __attribute__((weak));
 
 static int parse(struct ini_file *f) {
     if (&ini_max_line) ini_max_line = LINE_MAX_BYTES;
     int rc = ini_parse_stream(read_line, f, take_key, f);
-    // rc is the first line that inih or our handler refused. inih reads on after a line of the
-    // wrong form, so that our own failure may be a later one.
+    // rc is the first line that inih or our handler rejected. inih continues after a malformed
+    // line, so our own error may be about a later line.
     if (f->failed && (rc <= 0 || rc == f->line)) return f->err->code;
     if (rc == 0) return 0;
-    if (rc < 0) return err_set(f->err, E_NOMEM, "%s: no memory to read it", f->path);
-    return err_set(f->err, E_FORMAT, "%s:%d: neither '[section]' nor 'key = value'", f->path, rc);
+    if (rc < 0) return err_set(f->err, E_NOMEM, "%s: out of memory", f->path);
+    return err_set(f->err, E_FORMAT, "%s:%d: expected '[section]' or 'key = value'", f->path, rc);
 }
 
 int config_load(const struct config_table *t, void *settings, const char *path, struct err *err) {
@@ -116,12 +115,12 @@ int config_load(const struct config_table *t, void *settings, const char *path, 
     int rc = buf_read_file(&text, path, FILE_MAX_BYTES, err);
     if (rc < 0) goto done;
     if (text.len && memchr(text.data, '\0', text.len)) {
-        rc = err_set(err, E_FORMAT, "%s: holds a NUL byte, so it is no text", path);
+        rc = err_set(err, E_FORMAT, "%s: not a text file: it contains a NUL byte", path);
         goto done;
     }
     seen = calloc((size_t)t->n_keys + 1, sizeof *seen);
     if (!seen) {
-        rc = err_set(err, E_NOMEM, "%s: no memory to read it", path);
+        rc = err_set(err, E_NOMEM, "%s: out of memory", path);
         goto done;
     }
     const char *p = buf_z(&text);

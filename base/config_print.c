@@ -1,14 +1,15 @@
-// Settings for people: --help and the commented ini file. See config.h.
+// Prints --help and the commented ini file. See config.h.
 #include "base/config.h"
 #include <string.h>
 #include <sys/ioctl.h>
 
 #define OPTION_COLUMN 28
 #define TEXT_MAX_BYTES (1 << 20)
-#define VALUE_MAX_BYTES 3900 // with its key, within the longest line that config_load takes
+#define VALUE_MAX_BYTES 3900 // key and value together fit the longest line of config_load
 
-// Writes text in lines of at most width columns. The cursor stands at column `at`; further lines
-// begin with prefix. A word longer than a line stands alone. Help is ASCII: a byte is a column.
+// Writes text in lines of at most `width` columns. The cursor is at column `at`; further lines
+// begin with prefix. A word longer than a line gets its own line. Help is ASCII, so a byte is a
+// column.
 static void wrap(FILE *out, const char *text, int at, int width, const char *prefix) {
     int start = (int)strlen(prefix), column = at;
     for (const char *p = text; *p;) {
@@ -27,7 +28,7 @@ static void wrap(FILE *out, const char *text, int at, int width, const char *pre
     fputc('\n', out);
 }
 
-// The help, and in brackets what the value may be and what it is when nobody says.
+// The help, then the allowed values and the default in parentheses.
 static void describe(const struct config_key *key, struct buf *out) {
     buf_addz(out, key->help);
     size_t start = out->len;
@@ -99,7 +100,7 @@ void config_help(const struct config_table *t, FILE *out) {
 
 // --- the ini file ---
 
-// inih trims values, takes a ';' after white space for a comment, and knows no quotes.
+// inih trims values, reads ';' after white space as a comment, and has no quotes.
 static bool survives(const char *value) {
     size_t n = strlen(value);
     if (n == 0) return true;
@@ -117,9 +118,9 @@ static void write_key(const struct config_key *key, const void *settings, FILE *
     buf_reset(text);
     config_text(key, settings, text);
     if (key->secret && text->len)
-        fprintf(out, "; (set, and secret: not written here)\n;%s =\n", key->name);
+        fprintf(out, "; (a secret is set; it is not written here)\n;%s =\n", key->name);
     else if (!survives(buf_z(text)))
-        fprintf(out, "; (this file cannot hold the value: use --%s)\n;%s =\n", key->name,
+        fprintf(out, "; (an ini file cannot represent the value: use --%s)\n;%s =\n", key->name,
                 key->name);
     else
         fprintf(out, "%s =%s%s\n", key->name, text->len ? " " : "", buf_z(text));
@@ -128,11 +129,10 @@ static void write_key(const struct config_key *key, const void *settings, FILE *
 void config_write_ini(const struct config_table *t, const void *settings, FILE *out) {
     struct buf text;
     buf_init(&text, TEXT_MAX_BYTES);
-    fputs(
-        "; Every key is also an option of the command line (--key VALUE) and a variable of the\n"
-        "; environment (PARLEY_KEY). The command line wins over the environment, the environment\n"
-        "; over this file. A comment begins with ';'.\n",
-        out);
+    fputs("; Every key is also a command-line option (--key VALUE) and an environment variable\n"
+          "; (PARLEY_KEY). The command line overrides the environment, which overrides this file.\n"
+          "; A comment begins with ';'.\n",
+          out);
     for (int i = 0; i < t->n_keys; i++) {
         if (!config_starts_section(t, i)) continue;
         fprintf(out, "\n[%s]\n", t->keys[i].section);

@@ -1,4 +1,4 @@
-// Wiring. See serve.h.
+// Starts and stops the parts of the server. See serve.h.
 #include "ws/serve.h"
 #include "base/log.h"
 #include "base/thread_priority.h"
@@ -108,7 +108,7 @@ static int open_sessions(struct serving *v, struct err *err) {
 static void say_hello(const struct serving *v) {
     char url[256];
     const struct engine_info *info = engine_info(v->engine);
-    printf("Parley serves %s at %s (Ctrl-C ends it)\n", info->model_name,
+    printf("Parley serves %s at %s (Ctrl-C to stop)\n", info->model_name,
            server_url(v->server, url, sizeof(url)));
     fflush(stdout);
     log_info("server.ready", "url=%s model=%s n_params=%lld", url, info->model_name,
@@ -123,10 +123,10 @@ static int run(struct serving *v, struct err *err) {
     int rc = server_run(v->server);
     if (rc == E_DEVICE)
         return err_set(err, rc,
-                       "the GPU failed; sessions and turns are recorded, start Parley again");
+                       "the GPU failed; all sessions and turns are stored; start Parley again");
     if (rc == 0) return 0;
     return err_set(err, E_CANCELLED,
-                   "ended at once by a second signal; %d running turns are recorded as interrupted",
+                   "stopped by a second signal; %d running turns are recorded as interrupted",
                    sessions_n_running(v->sessions));
 }
 
@@ -136,7 +136,7 @@ int serve_run(const struct serve_config *c, struct err *err) {
     TRY(serve_config_check(c, err));
     log_set_level((enum log_level)c->log_level);
     v.metrics = metrics_new();
-    if (!v.metrics) return err_set(err, E_NOMEM, "no memory for metrics");
+    if (!v.metrics) return err_set(err, E_NOMEM, "out of memory for metrics");
     TRY_GOTO(no_server, server_open(&v.server, c, v.metrics, err));
     TRY_GOTO(no_engine, open_engine(&v, err));
     TRY_GOTO(no_sessions, open_sessions(&v, err));
@@ -144,8 +144,7 @@ int serve_run(const struct serve_config *c, struct err *err) {
     server_stop(v.server);
     if (rc == 0) engine_keep(v.engine); // not where somebody wants it to end at once
     sessions_close(v.sessions);
-    // Nothing more is asked of a GPU that failed, not even to give its memory back: in such a
-    // process even that may crash. The caller leaves at once.
+    // Freeing the memory of a failed GPU may crash, so the process exits without it.
     if (rc == E_DEVICE) return rc;
 no_sessions:
     engine_close(v.engine);

@@ -21,138 +21,135 @@
 
 static const struct config_key keys[] = {
     TEXT("server", host, "127.0.0.1", "ADDRESS",
-         "Address to listen on. Any other than loopback needs a token_file."),
-    INT("server", port, 0, 65535, "8080", "Port; 0 takes a free one and says which."),
+         "Address to listen on. Any address but loopback requires token_file."),
+    INT("server", port, 0, 65535, "8080", "Port to listen on; 0 picks a free port and prints it."),
     TEXT("server", db, "parley.db", "FILE",
-         "SQLite database of all sessions, made when it is not there; :memory: keeps nothing."),
+         "SQLite database of all sessions, created if missing; :memory: stores nothing."),
     TEXT("server", token_file, "", "FILE",
-         "Who may come in: one name:token, or a bare token, per line. Sessions belong to the name. "
-         "Read again on SIGHUP."),
+         "File of access tokens, one name:token or bare token per line. Sessions belong to the "
+         "name. Reloaded on SIGHUP."),
     TEXT("server", tls_cert, "", "FILE",
-         "PEM certificate chain; with tls_key the server speaks https and wss only. Read again on "
+         "PEM certificate chain; with tls_key the server accepts https and wss only. Reloaded on "
          "SIGHUP."),
     TEXT("server", tls_key, "", "FILE", "PEM private key of tls_cert."),
     TEXT("server", allowed_origins, "", "LIST",
-         "Further web origins whose pages may connect, separated by commas: https://chat.example. "
-         "The server's own page always may."),
+         "Additional web origins whose pages may connect, separated by commas, such as "
+         "https://chat.example. The server's own page is always allowed."),
     TEXT("server", allowed_hosts, "", "LIST",
-         "Host names by which clients reach this server, separated by commas. IP addresses and "
-         "localhost always work; other names are refused because of DNS rebinding."),
-    INT("server", max_connections, 1, 1000000, "4096", "Most open connections; more are refused."),
+         "Host names that clients may use for this server, separated by commas. IP addresses and "
+         "localhost are always allowed; other names are rejected to prevent DNS rebinding."),
+    INT("server", max_connections, 1, 1000000, "4096",
+        "Maximum number of open connections; more are rejected."),
     INT("server", max_connections_per_ip, 1, 1000000, "64",
-        "Most open connections from one address (one /64 of IPv6). Raise it behind a reverse "
-        "proxy."),
+        "Maximum number of open connections from one address (one /64 of IPv6). Raise it behind a "
+        "reverse proxy."),
     BYTES("server", max_message_bytes, 1024, 16.0 * 1024 * 1024, "1MiB",
-          "Longest WebSocket message from a client; a longer one closes its connection (1009)."),
+          "Maximum size of a WebSocket message from a client; a larger one closes the connection "
+          "(1009)."),
     INT("server", messages_per_second, 1, 100000, "20",
-        "Messages a connection may send per second in the long run. A long one counts once more "
-        "for each 64 KiB."),
+        "Messages that a connection may send per second on average. A large message counts one "
+        "more for each 64 KiB."),
     INT("server", message_burst, 0, 1000000, "0",
-        "Messages it may send at once after a pause; 0: twice messages_per_second."),
+        "Messages that a connection may send at once after a pause; 0 means twice "
+        "messages_per_second."),
     FLOAT("server", ping_interval, 1, 3600, "20",
-          "Seconds of silence after which a connection is pinged; it is closed after the same time "
-          "without an answer."),
+          "Seconds of silence before the server pings a connection; without an answer it closes "
+          "the connection after the same time."),
     FLOAT("server", slow_reader_timeout, 1, 3600, "30",
-          "Seconds a client may take to accept waiting data; then it is cut off (4001) and can "
-          "attach "
-          "again without loss."),
+          "Seconds that a client may leave sent data unread before the server closes its "
+          "connection (4001). The client can attach again without loss."),
     FLOAT("server", hello_timeout, 1, 600, "5",
-          "Seconds a connection without a token in its headers has to send it in hello."),
+          "Seconds for a connection without a token in its headers to send one in hello."),
     FLOAT("server", drain_timeout, 0, 86400, "30",
-          "Seconds that running turns get to finish after SIGTERM; what still runs is recorded as "
+          "Seconds for running turns to finish after SIGTERM; the others are recorded as "
           "interrupted."),
     {"server", "run_ahead", CONFIG_BOOL, AT(run_ahead), 0, 0, NULL, "on",
-     "Let the threads of connections and database run ahead of those that compute, so that a token "
-     "does not wait for a core; where the system allows it (root, CAP_SYS_NICE, an rtprio limit).",
+     "Give the network and database threads priority over compute threads, so that a token does "
+     "not wait for a core. Needs permission: root, CAP_SYS_NICE or an rtprio limit.",
      0},
     CHOICE("server", log_level, SERVE_LOG_LEVELS, "info",
-           "Least severity that is logged. Words of users are never logged at info or above."),
+           "Lowest severity to log. At info and above, the log contains no text of users."),
 
     TEXT("engine", model, "", "DIR", "Model folder."),
     TEXT("engine", chat_template, "", "NAME|FILE",
-         "Built-in chat form or template file to use instead of the model's own."),
+         "Chat template to use instead of the model's own: a built-in name or a file."),
     TEXT("engine", device, "auto", "DEVICE",
-         "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, and the CPU "
-         "where there is none."),
+         "Where the model runs: cpu, cuda:0 (a GPU by number), or auto: the first GPU, or the CPU "
+         "if there is none."),
     TEXT("engine", compute_dtype, "auto", "DTYPE",
-         "What is computed in: f32, bf16, on a GPU f16, or auto: on a GPU the model's own; on the "
-         "CPU bf16 where all matrices are bf16 and the processor has AVX512-BF16 or AMX, else f32. "
-         "bf16 on the CPU rounds the input of each product with bf16 weights, which is twice as "
-         "fast with many rows; `parley score --compare-compute bf16` says what it costs in "
-         "accuracy."),
+         "Number format of the computation: f32, bf16, f16 (GPU only) or auto: on a GPU the "
+         "model's own; on the CPU bf16 if all matrices are bf16 and the processor has AVX512-BF16 "
+         "or AMX, else f32. bf16 on the CPU rounds the input of each product with bf16 weights, "
+         "which is twice as fast with many rows; `parley score --compare-compute bf16` measures "
+         "the loss of accuracy."),
     {"engine", "deterministic", CONFIG_BOOL, AT(deterministic), 0, 0, NULL, "off",
-     "On a GPU: the same bits for the same log and seed, whatever else is in the batch, at a cost "
-     "in "
-     "speed. On the CPU it is always so.",
+     "On a GPU, compute the same bits for the same log and seed regardless of the batch; slower. "
+     "The CPU always does.",
      0},
     FLOAT("engine", gpu_memory_fraction, 0.05, 1, "0.9",
-          "How much of a GPU's memory the weights, the work buffers and the KV cache may take "
-          "together; the cache takes what the others leave."),
+          "Share of GPU memory for weights, work buffers and KV cache together; the cache gets the "
+          "rest of it."),
     TEXT("engine", isa, "auto", "ISA", "CPU instruction set: auto, portable, avx2, avx512 or amx."),
-    INT("engine", threads, 0, 64, "0", "CPU threads; 0 takes every core."),
+    INT("engine", threads, 0, 64, "0", "CPU threads; 0 means one for each core."),
     CHOICE("engine", weight_dtype, WEIGHT_FORMATS, "model",
-           "Number format of the weights: the model's own, or 8 bits with a scale for each output, "
-           "made while loading: integers or, fp8, e4m3 floating point. They take half of bf16's "
-           "memory and decode faster; `parley score --compare-weights int8` says what they cost in "
+           "Number format of the weights: model is the model's own; int8 and fp8 (e4m3) are 8 bits "
+           "with a scale for each output, converted while loading. 8 bits take half the memory of "
+           "bf16 and decode faster; `parley score --compare-weights int8` measures the loss of "
            "accuracy. Activations are not quantised."),
-    CHOICE(
-        "engine", kv_dtype, ENGINE_KV_DTYPES, "auto",
-        "Number format of the KV cache; auto is what the backend computes in, f32 on the CPU. fp8 "
-        "(e4m3) and int8 have a scale for each position and head: about half of bf16's memory, so "
-        "that twice the sessions fit; `parley score --compare-kv int8` says what they cost in "
-        "accuracy."),
+    CHOICE("engine", kv_dtype, ENGINE_KV_DTYPES, "auto",
+           "Number format of the KV cache; auto is the compute dtype, f32 on the CPU. fp8 (e4m3) "
+           "and int8 have a scale for each position and head and take about half the memory of "
+           "bf16, so twice as many sessions fit; `parley score --compare-kv int8` measures the "
+           "loss of accuracy."),
     BYTES("engine", kv_cache_bytes, 0, 4096 * GIB, "0",
-          "Size of the KV cache; 0 takes room for max_sequences full windows, at most half of the "
-          "free memory; on a GPU, what gpu_memory_fraction leaves."),
+          "Size of the KV cache; 0 means enough for max_sequences full windows, at most half of "
+          "free memory; on a GPU, the rest of gpu_memory_fraction."),
     BYTES("engine", host_cache_bytes, 0, 4096 * GIB, "1GiB",
-          "Host memory for the caches of sessions that must leave the KV cache: they are parked "
-          "there, "
-          "the one used longest ago goes first, and come back by a copy instead of a computation. "
-          "Taken as it is needed, on a GPU at the start (pinned); 0: none."),
+          "Host memory for parked caches: a session's cache that must leave the KV cache is copied "
+          "there, least recently used first, and copied back instead of recomputed. Allocated as "
+          "needed, on a GPU at startup (pinned); 0 disables parking."),
     TEXT("engine", snapshot_dir, "", "DIR",
-         "Folder for snapshots of caches, made when it is not there: a cache that leaves host "
-         "memory, or the KV cache where host_cache_bytes is 0, is written there, and everything "
-         "idle or parked at the server's end, for 8 s at most. Read again where that is faster "
-         "than computing, also after a restart by the same build with the same model. Empty: none. "
-         "What is in the files is as private as the database."),
+         "Folder for snapshots of caches, created if missing. A cache that leaves host memory (or "
+         "the KV cache, if host_cache_bytes is 0) is written there; at shutdown all idle and "
+         "parked caches are, for at most 8 s. A snapshot is read if that is faster than "
+         "recomputing, also after a restart of the same build with the same model. Empty disables "
+         "snapshots. The files are as private as the database."),
     BYTES("engine", snapshot_bytes, 0, 65536 * GIB, "8GiB",
-          "Most that all snapshots together may take; the one used longest ago goes first."),
+          "Maximum size of all snapshots together; the least recently used is removed first."),
     INT("engine", block_tokens, 8, 256, "64", "Positions in one cache block; a power of two."),
-    INT("engine", max_sequences, 1, 4096, "16", "Turns that run at once; more wait."),
+    INT("engine", max_sequences, 1, 4096, "16",
+        "Turns that run at the same time; more wait in the queue."),
     INT("engine", max_queued_turns, 0, 65536, "256",
-        "Turns that may wait for a place; more are answered with overloaded."),
+        "Turns that may wait in the queue; more are rejected as overloaded."),
     INT("engine", prefill_chunk_tokens, 0, 8192, "0",
-        "Most prompt tokens of one step: the bound on what a long prompt costs everybody else; 0: "
-        "256 "
-        "on the CPU, 2048 on a GPU."),
+        "Maximum prompt tokens in one step. It bounds how long a long prompt delays other turns; 0 "
+        "means 256 on the CPU and 2048 on a GPU."),
 
     INT("sessions", session_len, 0, 1e9, "0",
-        "Tokens a session may grow to when its opener does not say; 0: what the model can."),
+        "Default maximum tokens of a session; 0 means the model's maximum."),
     INT("sessions", memory_len, 0, 1e9, "0",
-        "Tokens of keys and values a session keeps when its opener does not say; 0: what the model "
-        "was "
-        "trained for."),
+        "Default number of latest tokens that the model attends to; 0 means the context that the "
+        "model was trained with."),
     INT("sessions", sink_len, 0, 1e6, "4",
-        "First tokens that stay visible for ever (attention sinks); 0 is FasterTransformer's "
-        "rule."),
+        "Default number of first tokens that stay visible (attention sinks); 0 as in "
+        "FasterTransformer."),
     INT("sessions", max_sequence_idle_microseconds, 1000, 1e15, "60000000",
-        "Time after the end of a turn at which a session's cache leaves the KV cache: it is parked "
-        "in "
-        "host memory (host_cache_bytes), or given up; its words stay, and the next turn computes "
-        "it "
-        "again."),
+        "Idle time after a turn until the session's cache leaves the KV cache. It is parked in "
+        "host memory (host_cache_bytes) or released; the next turn then recomputes it from the "
+        "stored text."),
     INT("sessions", max_queued_turns_per_session, 0, 64, "4",
-        "Turns that may wait behind the running one of their session."),
+        "Turns of one session that may wait for its running turn."),
     INT("sessions", max_resident_sessions, 16, 10000000, "4096",
-        "Session objects kept in memory with neither a client nor a turn."),
+        "Maximum number of sessions in memory that have neither a client nor a turn."),
     INT("sessions", commit_interval_us, 0, 1e7, "100000",
-        "How long streamed tokens may wait for their commit. The end of a turn never waits."),
+        "How long streamed tokens may wait for a commit to the database. The end of a turn commits "
+        "at once."),
     CHOICE("sessions", durable, SERVE_DURABLE, "delta",
-           "What is safe before a streamed token is told. With delta it has left the process, into "
-           "a file beside the database, so that kill -9 takes nothing that was seen; with power it "
-           "is on disk, so that power loss takes nothing either, but every token waits for the "
-           "disk; with turn the last commit interval is at stake. The end of a turn is on disk "
-           "first in any case."),
+           "When a streamed token may be sent. delta: after it is written to a file beside the "
+           "database, so kill -9 loses nothing that a client saw. power: after it is on disk, so "
+           "power loss loses nothing either, but every token waits for the disk. turn: at once, so "
+           "a crash can lose the last commit interval. The end of a turn is always on disk before "
+           "it is sent."),
 };
 
 enum { N_KEYS = sizeof keys / sizeof *keys };
@@ -190,16 +187,16 @@ int serve_config_sampling(const struct serve_config *c, struct sampling_params *
 }
 
 int serve_config_check(const struct serve_config *c, struct err *err) {
-    if (!*c->host) return err_set(err, E_INVAL, "host is empty: name an address to listen on");
-    if (!*c->model) return err_set(err, E_INVAL, "no model: give its folder with --model DIR");
-    if (!*c->db) return err_set(err, E_INVAL, "no database: give a file with --db FILE");
+    if (!*c->host) return err_set(err, E_INVAL, "host is empty: set an address to listen on");
+    if (!*c->model) return err_set(err, E_INVAL, "no model: set its folder with --model DIR");
+    if (!*c->db) return err_set(err, E_INVAL, "no database: set a file with --db FILE");
     if (!*c->tls_cert != !*c->tls_key)
-        return err_set(err, E_INVAL, "tls_cert and tls_key go together: %s is missing",
+        return err_set(err, E_INVAL, "tls_cert and tls_key must be set together: %s is missing",
                        *c->tls_cert ? "tls_key" : "tls_cert");
     if (!serve_config_is_loopback(c->host) && !*c->token_file)
         return err_set(
             err, E_DENIED,
-            "host %s can be reached from outside: give a --token-file, or listen on 127.0.0.1",
+            "host %s is reachable from other machines: set --token-file, or listen on 127.0.0.1",
             c->host);
     if (c->block_tokens & (c->block_tokens - 1))
         return err_set(err, E_INVAL, "block_tokens must be a power of two, not %lld",

@@ -1,6 +1,6 @@
-// Every setting of `parley serve`: one table (base/config.h) that drives the ini file, the command
-// line, --help, the demo.ini that ships and GET /config. A part gets its own fields; nobody reads
-// configuration by name.
+// Every setting of `parley serve`: one table (base/config.h) drives the ini file, the command line,
+// --help, configs/demo.ini and GET /config. Code reads the fields of struct serve_config, never a
+// setting by name.
 #pragma once
 #include "base/config.h"
 #include "ws/sampling_options.h"
@@ -35,15 +35,14 @@ struct serve_config {
 
 const struct config_table *serve_config_table(void); // the first call on the main thread
 
-// What one row alone cannot say: a model and a database are named, a certificate comes with its
-// key, no address but loopback without a token file, sinks fit the memory, sampling values are
-// numbers in range.
+// Checks that involve several settings: model and database are set, a certificate has its key, an
+// address other than loopback has a token file, sinks fit memory_len, sampling values are in range.
 int serve_config_check(const struct serve_config *c, struct err *err);
 
-// message_burst, or where it is not set, twice messages_per_second.
+// message_burst, or twice messages_per_second if it is 0.
 int64_t serve_config_burst(const struct serve_config *c);
 
-// The address is one that only this machine reaches: 127.0.0.0/8, ::1, localhost.
+// Only this machine can reach the address: 127.0.0.0/8, ::1, localhost.
 bool serve_config_is_loopback(const char *host);
 
 // Puts the settings' sampling values over *p.

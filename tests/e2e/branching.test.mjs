@@ -104,7 +104,7 @@ test('versions of a message, and the way between them', async (t) => {
   const whatIf = JSON.parse(execFileSync(parley, ['replay', id, '--db', server.db, '--model', model, '--what-if', 'top_k=1',
     '--from-turn', '0', '--json']));
   assert.deepEqual(whatIf.turns.map((turn) => turn.turn), [0, 2]);
-  assert.match(String(execFileSync(parley, ['sessions', 'show', id, '--db', server.db])), /turn 2 after 0, not on the path in use/);
+  assert.match(String(execFileSync(parley, ['sessions', 'show', id, '--db', server.db])), /turn 2 after 0, not on the current path/);
   // Taken elsewhere and back it is the same tree.
   const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
   const imported = path.join(server.folder, 'other.db');
@@ -321,7 +321,7 @@ test('from the terminal: another answer, back, on, a copy', async (t) => {
   const lines = ['My name is Zora.', '/regenerate', 'What is my name?', '/rewind 2', '/rewind 9', 'Another start.', '/continue', '/fork', 'In the copy.'];
   const out = execFileSync(parley, ['chat', '--url', `ws://127.0.0.1:${server.port}/ws`, '--session', id, '--max-tokens', '5'],
     { input: `${lines.join('\n')}\n`, stdio: ['pipe', 'pipe', 'ignore'] });
-  assert.match(String(out), /Back before the last messages\.[^]*In a copy of the session\./);
+  assert.match(String(out), /Returned to before the last messages\.[^]*Continuing in a copy of the session\./);
   const now = await state(client, id);
   assert.equal(now.session.n_turns, 5);
   assert.deepEqual(now.turns.map((turn) => turn.turn), [3, 4]);

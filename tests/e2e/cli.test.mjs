@@ -322,7 +322,7 @@ test('bench: a later turn, and a session past its window', async () => {
     assert.ok(report[key] > 0, `${key}: ${report[key]}`);
   assert.deepEqual([report.later_turn_tokens, report.session_turns, report.session_log_tokens], [10, 24, 24 * 8]);
   assert.ok(report.later_turn_engine_ms <= report.later_turn_first_token_ms);
-  assert.match(await good(args), /a later turn of 10 tokens on 100 in the cache[^]*a session of 24 turns, 192 tokens, memory_len 16: /);
+  assert.match(await good(args), /a later turn of 10 tokens on a cache of 100[^]*a session of 24 turns, 192 tokens, memory_len 16: /);
   const { code, stderr } = await run(['bench', '--model', fixture('llama'), '--turns', '3']);
   assert.equal(code, 2);
   assert.match(stderr, /--memory-len/);

@@ -65,7 +65,7 @@ test(`a name is known after ten turns, its cache ${where} and a restart, token f
   assert.deepEqual([page.turns[evictAfter].cache, turn.cache], [back, back]);
   const shown = (...json) => execFileSync(parley, ['sessions', 'show', first.session, '--db', options.db, ...json], { encoding: 'utf8' });
   assert.deepEqual(JSON.parse(shown('--json')).turns.map((one) => one.cache.resume_ms), turns.map((one) => one.done.cache.resume_ms));
-  assert.match(shown(), new RegExp(`cache ${back.source}${parks ? ', brought back' : ''} in ${back.resume_ms.toFixed(1)} ms`));
+  assert.match(shown(), new RegExp(`cache ${back.source}${parks ? ', restored' : ''} in ${back.resume_ms.toFixed(1)} ms`));
   assert.deepEqual([back.source, back.kept_tokens], parks ? ['host', before - 1] : ['recomputed', 0]);
   assert.ok(back.resume_ms > 0 && back.resume_ms < turns[evictAfter].done.timings.prefill_ms);
 });

@@ -91,7 +91,7 @@ test('import beside a running server: listed, found, continued; a taken id needs
   await client.request({ type: 'session.close', session: told.id, delete: true });
   const taken = await run(['sessions', 'import', file, '--db', db]);
   assert.equal(taken.code, 1);
-  assert.equal(taken.stderr, "parley: the session 'zora' exists already; --new-id imports it under another id\n");
+  assert.equal(taken.stderr, "parley: the session 'zora' exists already; --new-id imports it under a new id\n");
   const { session } = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--new-id', '--json']));
   assert.match(session.id, /^[0-9a-f]{32}$/);
   assert.deepEqual(await list(), ['own', 'zora', session.id].sort());
@@ -169,7 +169,7 @@ test('doctor: a sound database, beside its server too; a damaged one is repaired
   assert.match(found.stdout, /^session zora: turns\[1\]\.log_first is 99, the log has \d+ tokens there$/m);
   assert.match(found.stdout, /^1 turns are not in the index of words$/m);
   assert.match(found.stderr, /^parley: .*: 2 faults\n$/);
-  assert.match((await run(['sessions', 'doctor', '--db', db])).stderr, /: 2 faults; --repair puts right what can be, --output FOLDER saves what can be read\n$/);
+  assert.match((await run(['sessions', 'doctor', '--db', db])).stderr, /: 2 faults; --repair repairs, --output FOLDER exports readable sessions\n$/);
   await good(['sessions', 'import', path.join(folder, 'saved/zora.json'), '--db', path.join(folder, 'new.db')]);
   const report = JSON.parse(await good(['sessions', 'doctor', '--db', db, '--repair', '--json']));
   assert.deepEqual([report.sessions, report.faults.length, report.faults.every((fault) => fault.repaired), report.left], [1, 2, true, 0]);

@@ -100,7 +100,7 @@ test('replayed alone, every session is equal; so is any turn by itself, with oth
   assert.deepEqual([one.code, one.turns.map(({ turn }) => turn)], [0, [5]]);
   const text = (await replay('zora', db)).stdout;
   assert.match(text, new RegExp(`\nturn ${turns - 1}: equal, `));
-  assert.match(text, new RegExp(`\n${turns} equal, 0 without an answer, 0 diverged, 0 could not be run\n`));
+  assert.match(text, new RegExp(`\n${turns} equal, 0 without an answer, 0 diverged, 0 could not run\n`));
 });
 
 /** A copy of the session in another database, with its record changed. */
@@ -131,7 +131,7 @@ test('a token of the record that was changed is found', async () => {
   const { code, stdout } = await replay('zora', copy);
   assert.equal(code, 1);
   assert.match(stdout, new RegExp(`\nfirst divergence: turn 2, token 11, position ${first.position}\n`));
-  assert.match(stdout, /nothing on record differs: same model, build, device and settings/);
+  assert.match(stdout, /nothing recorded differs: same model, build, device and settings/);
   assert.equal((await replay('zora', copy, '--turn', '1')).code, 0);
 });
 
@@ -201,9 +201,9 @@ test('another model is refused by its fingerprint, or taken on request', async (
   const refused = await run(other);
   assert.equal(refused.code, 1);
   assert.equal(refused.stdout, '');
-  assert.match(refused.stderr, /^parley: the session was recorded with model 'demo-model' \(fingerprint [0-9a-f]{32}\).*--other-model goes on\n$/);
+  assert.match(refused.stderr, /^parley: the session was recorded with model 'demo-model' \(fingerprint [0-9a-f]{32}\).*--other-model replays it anyway\n$/);
   const int8 = await replay('zora', db, '--weight-dtype', 'int8');
-  assert.match(int8.stderr, /other weights/);
+  assert.match(int8.stderr, /different weights/);
   const taken = await run([...other, '--other-model', '--json']);
   assert.equal(taken.code, 1);
   const found = JSON.parse(taken.stdout);
@@ -232,7 +232,7 @@ test('what if: from a turn on, both answers side by side; the database stays as 
   const text = await good(['replay', 'zora', '--db', db, '--model', model, '--what-if', '{"temperature":0}', '--from-turn', '1']);
   const rows = text.split('\n');
   const at = rows.findIndex((row) => row.startsWith('recorded: '));
-  assert.match(rows[at], /^recorded: \d+ tokens, \w+ +\| now: \d+ tokens, \w+, other from token \d+ on$/);
+  assert.match(rows[at], /^recorded: \d+ tokens, \w+ +\| now: \d+ tokens, \w+, differs at token \d+$/);
   assert.ok(rows[at + 1].indexOf(' |') === rows[at].indexOf(' |'), 'columns');
   assert.ok(rows.every((row) => row.length <= 200));
   assert.equal(sha(db), before);
@@ -252,7 +252,7 @@ test('what if, where the first message was edited: it begins where the path in u
   assert.deepEqual([found.code, found.from_turn, found.turns.map(({ turn }) => turn)], [0, 2, [2, 3]]);
   const { stdout } = await replay('edited', file, '--what-if', 'temperature=1.5');
   assert.match(stdout, /\nwhat if, from turn 2 on: /);
-  assert.match(stdout, /\n-- turn 3, .*\n> \(goes on\)\n/);
+  assert.match(stdout, /\n-- turn 3, .*\n> \(continued\)\n/);
 });
 
 test('--export: one file that goes on elsewhere, with nothing secret in it', async (t) => {

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCE = 1 << 20 }; // numbers above those of the other parts
+enum { SEQUENCE = 1 << 20 }; // above the numbers of other parts
 
-struct told { // what came of one turn
+struct told { // the result of one turn
     int32_t *ids;
     int64_t n;                    // drawn
-    int64_t first_us;             // when the first of them was in the caller's hands
-    int64_t queue_us, prefill_us; // as the engine says
+    int64_t first_us;             // when the caller got the first one
+    int64_t queue_us, prefill_us; // the engine's own times
     int64_t decode_us;
 };
 
@@ -23,7 +23,7 @@ static void fill(int32_t *ids, int64_t n, const struct engine *e) {
     }
 }
 
-// A turn on log (n_ids, of which n_input are new); what it draws goes to t->ids.
+// Runs a turn on log (n_ids, the last n_input of them new). t->ids receives the sampled tokens.
 static int say(struct engine *e, const struct cli_model *m, uint64_t sequence, const int32_t *log,
                int64_t n_ids, int64_t n_input, int64_t n_draw, struct told *t, struct err *err) {
     struct engine_turn turn = {
@@ -32,7 +32,7 @@ static int say(struct engine *e, const struct cli_model *m, uint64_t sequence, c
     cli_greedy(&turn.sampling, n_draw);
     cli_turn_window(m, e, &turn);
     turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
-    if (!turn.ids) return err_set(err, E_NOMEM, "no memory for %lld ids", (long long)n_ids);
+    if (!turn.ids) return err_set(err, E_NOMEM, "out of memory for %lld ids", (long long)n_ids);
     memcpy(turn.ids, log, (size_t)n_ids * sizeof *turn.ids);
     int rc = engine_turn_submit(e, &turn, err);
     if (rc < 0) {
@@ -73,7 +73,7 @@ int bench_later_turn(struct engine *e, const struct cli_model *m, int64_t contex
     int64_t n = context_tokens + 1 + n_new;
     int32_t *log = malloc((size_t)n * sizeof *log);
     double *all = calloc((size_t)repeat * 2, sizeof *all);
-    int rc = log && all ? 0 : err_set(err, E_NOMEM, "no memory for %lld ids", (long long)n);
+    int rc = log && all ? 0 : err_set(err, E_NOMEM, "out of memory for %lld ids", (long long)n);
     for (int64_t i = -1; rc == 0 && i < repeat; i++) { // the first warms up
         uint64_t sequence = SEQUENCE + (uint64_t)(i + 1);
         struct told t = {.ids = log + context_tokens};
@@ -102,7 +102,8 @@ int bench_long_session(struct engine *e, const struct cli_model *m, int64_t turn
     int64_t n = 0, n_1 = 0, n_10 = 0, window = m->memory_len;
     int32_t *log = malloc((size_t)(2 * turns * turn_tokens) * sizeof *log);
     double *us = calloc((size_t)turns * 4, sizeof *us);
-    int rc = log && us ? 0 : err_set(err, E_NOMEM, "no memory for %lld turns", (long long)turns);
+    int rc =
+        log && us ? 0 : err_set(err, E_NOMEM, "out of memory for %lld turns", (long long)turns);
     for (int64_t i = 0; rc == 0 && i < turns; i++) {
         int64_t began_with = n;
         struct told t = {.ids = log + n + turn_tokens};

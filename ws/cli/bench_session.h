@@ -1,20 +1,19 @@
-// What `parley bench` measures of sessions rather than of steps: a later turn on a long cache, and
-// a session that has long outgrown its window.
+// `parley bench` of whole sessions: a later turn on a long cache, and a session far longer than its
+// window.
 #pragma once
 #include "ws/cli/cli.h"
 
-// The first token of a later turn: context_tokens are in the cache, n_new more come. Medians of
-// repeat runs, milliseconds: from the call to the token in the caller's hands, and the engine's own
-// time of it.
+// First-token time of a turn with n_new tokens on a cache of context_tokens. Medians of `repeat`
+// runs in milliseconds: as the caller sees it, and as the engine measures it.
 struct later_turn {
     double first_token_ms, engine_ms;
 };
 int bench_later_turn(struct engine *e, const struct cli_model *m, int64_t context_tokens,
                      int64_t n_new, int64_t repeat, struct later_turn *out, struct err *err);
 
-// One session of so many turns, each with turn_tokens new tokens and as many drawn. Microseconds
-// for each drawn token behind the first of its turn (medians over turns): in turns that began with
-// a log of one to two times memory_len, and in those from ten times on; 0 where no turn did.
+// One session of `turns` turns, each with turn_tokens new and turn_tokens sampled tokens. Medians
+// over turns of the microseconds for each sampled token after the first: for turns that begin with
+// a log of one to two times memory_len, and of ten times and more; 0 if there is no such turn.
 struct long_session {
     double us_at_1, us_at_10;
     double turn_ms_at_1, turn_ms_at_10; // a whole turn's, prefill included

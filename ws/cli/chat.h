@@ -1,5 +1,5 @@
-// Who a terminal chat talks to, as a table: a running server (chat_server.c) or an engine of its
-// own (chat_engine.c).
+// The peer of a terminal chat: a running server (chat_server.c) or an engine in this process
+// (chat_engine.c).
 #pragma once
 #include "base/err.h"
 #include "engine/engine.h"
@@ -23,17 +23,17 @@ enum chat_ask { CHAT_AGAIN, CHAT_CONTINUE };
 
 struct chat_peer;
 struct chat_peer_ops {
-    // Says one message and prints the answer as it comes through print(); returns when the answer
-    // has ended. When *interrupted becomes nonzero the answer is stopped. E_CLOSED: the peer is
-    // gone for good.
+    // Sends one message, streams the answer to print() and returns when it ends. A nonzero
+    // *interrupted stops the answer. E_CLOSED: the connection is lost for good.
     int (*say)(struct chat_peer *p, const char *text, void (*print)(const char *text, size_t len),
                const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
-    // Without a message: the last one once more, or on with an answer that was cut off. As say.
-    // NULL, and back and fork too: this peer keeps no tree of turns.
+    // Like say, without a message: another answer to the last one, or the rest of an answer that
+    // was cut off. ask, back and fork are NULL if the peer stores no turns.
     int (*ask)(struct chat_peer *p, enum chat_ask what, void (*print)(const char *text, size_t len),
                const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
-    int (*back)(struct chat_peer *p, int64_t n, struct err *err); // before the last n messages
-    int (*fork)(struct chat_peer *p, struct err *err);  // goes on in a copy of the session
+    int (*back)(struct chat_peer *p, int64_t n,
+                struct err *err);                       // returns to before the last n messages
+    int (*fork)(struct chat_peer *p, struct err *err);  // continues in a copy of the session
     int (*renew)(struct chat_peer *p, struct err *err); // starts a new session
     const char *(*describe)(struct chat_peer *p);       // "demo-model at ws://..., session 8c6f..."
     void (*close)(struct chat_peer *p);

@@ -1,4 +1,4 @@
-// A chat with an engine of this process: nothing is stored, the conversation ends with the program.
+// A chat with an engine in this process. Nothing is stored.
 #include "ws/cli/chat.h"
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static int submit(struct engine_peer *p, size_t n_before, struct err *err) {
     turn.sampling = sampling.params; // without a seed the engine draws one
     cli_turn_window(&p->settings->model, p->engine, &turn);
     if (token_list_append(&copy, p->log.ids, p->log.len) < 0)
-        return err_set(err, E_NOMEM, "no memory for the conversation");
+        return err_set(err, E_NOMEM, "out of memory for the conversation");
     turn.ids = copy.ids;
     turn.n_ids = (int64_t)copy.len;
     turn.n_input = (int64_t)(copy.len - n_before);
@@ -58,12 +58,12 @@ static int engine_say(struct chat_peer *peer, const char *text, void (*print)(co
     bool cancelled = false;
     int rc;
     if ((rc = render(p, text, err)) < 0 || (rc = submit(p, n_before, err)) < 0) {
-        p->log.len = n_before; // nothing of a refused turn stays
+        p->log.len = n_before; // drop the rejected turn
         return rc;
     }
     do {
         rc = engine_wait(p->engine, &ev, 50000);
-        if (rc < 0) return err_set(err, rc, "the engine ended");
+        if (rc < 0) return err_set(err, rc, "the engine stopped");
         if (*interrupted && !cancelled) {
             engine_turn_cancel(p->engine, p->sequence, p->turn);
             cancelled = true;
@@ -71,7 +71,7 @@ static int engine_say(struct chat_peer *peer, const char *text, void (*print)(co
         if (rc == 0 || (ev.kind != ENGINE_TOKEN && ev.kind != ENGINE_DONE)) continue;
         print(ev.text, ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR ? 0 : ev.text_len);
         if (ev.kind == ENGINE_TOKEN && ev.id >= 0 && token_list_push(&p->log, ev.id) < 0)
-            return err_set(err, E_NOMEM, "no memory for the conversation");
+            return err_set(err, E_NOMEM, "out of memory for the conversation");
     } while (rc == 0 || ev.kind != ENGINE_DONE);
     fill_stats(p, &ev, ev.queue_us + ev.prefill_us, stats);
     if (ev.finish == FINISH_ERROR)
@@ -104,7 +104,7 @@ static const struct chat_peer_ops ops = {.say = engine_say,
 
 int chat_engine_open(struct chat_peer **out, const struct chat_settings *s, struct err *err) {
     struct engine_peer *p = calloc(1, sizeof *p);
-    if (!p) return err_set(err, E_NOMEM, "no memory to chat");
+    if (!p) return err_set(err, E_NOMEM, "out of memory");
     *p = (struct engine_peer){.peer.ops = &ops, .settings = s, .sequence = 1};
     token_list_init(&p->log);
     int rc = cli_engine_open(&p->engine, &s->model, 1, err);

@@ -1,5 +1,5 @@
-// A chat with a running server over parley.v1: the session lives there, and a lost connection is
-// taken up again where it broke (attach with the last seq seen).
+// A chat with a running server over parley.v1. The server stores the session; after a lost
+// connection the chat attaches again from the last seq it saw.
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/random_id.h"
@@ -21,7 +21,7 @@ struct server_peer {
     int64_t seq; // last event seen
     int64_t session_len;
     int64_t turn_started_us;
-    bool stalled;   // and it has been said
+    bool stalled;   // the user has seen the message
     struct buf out; // the frame being written
 };
 
@@ -48,14 +48,14 @@ static double number_of(const cJSON *frame, const char *key) {
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
-// What the server's error says, and when to come again where it says that.
+// The server's error message, with the time to retry if it names one.
 static int fail_as_told(const cJSON *frame, struct err *err) {
     double ms = number_of(frame, "retry_after_ms");
     if (ms <= 0) return err_set(err, E_DENIED, "%s", text_of(frame, "message"));
-    return err_set(err, E_DENIED, "%s; try again in %.1f s", text_of(frame, "message"), ms / 1e3);
+    return err_set(err, E_DENIED, "%s; retry in %.1f s", text_of(frame, "message"), ms / 1e3);
 }
 
-// The next frame, parsed: cJSON_Delete it. 1, 0 after timeout_us, negative.
+// Parses the next frame; the caller calls cJSON_Delete. Returns 1, 0 after timeout_us, or an error.
 static int next_frame(struct server_peer *p, cJSON **frame, int64_t timeout_us, struct err *err) {
     char *text;
     size_t len;
@@ -66,7 +66,7 @@ static int next_frame(struct server_peer *p, cJSON **frame, int64_t timeout_us, 
     return *frame ? 1 : err->code;
 }
 
-// Waits for a frame of the type; what else comes in is passed over, an error ends the wait.
+// Waits for a frame of this type and drops others. An error frame ends the wait.
 static int await(struct server_peer *p, const char *type, cJSON **frame, struct err *err) {
     for (;;) {
         int rc = next_frame(p, frame, 15 * 1000000, err);
@@ -91,7 +91,7 @@ static int connect_and_greet(struct server_peer *p, struct err *err) {
     return 0;
 }
 
-// Takes what a session object says; returns the session's last seq.
+// Reads a session object; returns the session's last seq.
 static int64_t take_session(struct server_peer *p, const cJSON *frame) {
     const cJSON *session = cJSON_GetObjectItemCaseSensitive(frame, "session");
     snprintf(p->session, sizeof p->session, "%s", text_of(session, "id"));
@@ -117,7 +117,7 @@ static int server_renew(struct chat_peer *peer, struct err *err) {
     const struct chat_settings *s = p->settings;
     struct json_writer w;
     cJSON *frame;
-    if (p->session[0]) { // the old session stays on the server; we stop listening to it
+    if (p->session[0]) { // the old session stays on the server
         begin(p, &w, "session.detach");
         TRY(finish(p, &w));
     }
@@ -159,15 +159,15 @@ static void take_done(struct server_peer *p, const cJSON *frame, struct chat_sta
              text_of(cJSON_GetObjectItemCaseSensitive(frame, "cache"), "source"));
 }
 
-// Said once: the server says it at each attempt that fails.
+// Prints it once; the server repeats it at each failed attempt.
 static void say_stalled(struct server_peer *p, const char *reason) {
     if (p->stalled) return;
     p->stalled = true;
-    fputs("\nparley: the server cannot save what is said, so the rest waits: ", stderr);
+    fputs("\nparley: the answer is paused, because the server cannot save it: ", stderr);
     terminal_line(stderr, reason, strlen(reason));
 }
 
-// 1 when the turn has ended, 0 to go on, negative for an error that the server sent.
+// Returns 1 at the end of the turn, 0 to continue, or the server's error.
 static int take_frame(struct server_peer *p, const cJSON *frame,
                       void (*print)(const char *, size_t), struct chat_stats *stats,
                       struct err *err) {
@@ -190,8 +190,8 @@ static int take_frame(struct server_peer *p, const cJSON *frame,
     return 1;
 }
 
-// The id makes it safe to say again: a turn that the server has begun is not begun twice.
-// text NULL: what `what` says.
+// The request_id makes it safe to send again: the server does not start a turn twice. text NULL: do
+// what `what` says.
 static int send_start(struct server_peer *p, const char *text, enum chat_ask what,
                       const char *request_id) {
     struct json_writer w;
@@ -217,15 +217,15 @@ static int run_turn(struct server_peer *p, const char *text, enum chat_ask what,
     char request_id[RANDOM_ID_LEN + 1];
     bool cancelled = false;
     random_id(request_id);
-    // Where the connection has gone meanwhile, the loop finds out.
+    // The loop below notices a lost connection.
     int rc = send_start(p, text, what, request_id);
-    if (rc < 0 && rc != E_CLOSED) return err_set(err, rc, "the message cannot be sent");
+    if (rc < 0 && rc != E_CLOSED) return err_set(err, rc, "cannot send the message");
     for (;;) {
         cJSON *frame = NULL;
         rc = next_frame(p, &frame, 50000, err);
         if (rc == E_CLOSED) {
             TRY(reconnect(p, err));
-            send_start(p, text, what, request_id); // it may have been lost with the connection
+            send_start(p, text, what, request_id); // the first copy may be lost
             cancelled = false;
             continue;
         }
@@ -254,7 +254,7 @@ static int server_ask(struct chat_peer *peer, enum chat_ask what,
     return run_turn((struct server_peer *)peer, NULL, what, print, interrupted, stats, err);
 }
 
-// The turn before the last n of the path, -1: there is none; E_NOTFOUND: nor are there n.
+// The turn before the last n turns of the path. -1: exactly n turns; E_NOTFOUND: fewer than n.
 static int find_before(struct server_peer *p, int64_t n, int64_t *turn, struct err *err) {
     struct json_writer w;
     cJSON *frame;
@@ -269,7 +269,7 @@ static int find_before(struct server_peer *p, int64_t n, int64_t *turn, struct e
     *turn = cJSON_IsNumber(parent) ? (int64_t)parent->valuedouble : -1;
     cJSON_Delete(frame);
     if (n_there == n) return 0;
-    return err_set(err, E_NOTFOUND, "there are %d messages to go back behind", n_there);
+    return err_set(err, E_NOTFOUND, "the session has only %d messages", n_there);
 }
 
 static int server_back(struct chat_peer *peer, int64_t n, struct err *err) {
@@ -298,7 +298,7 @@ static int server_fork(struct chat_peer *peer, struct err *err) {
     begin(p, &w, "session.fork");
     TRY(finish(p, &w));
     TRY(await(p, "session.opened", &frame, err));
-    begin(p, &w, "session.detach"); // the old one stays on the server
+    begin(p, &w, "session.detach"); // the original stays on the server
     int rc = finish(p, &w);
     p->seq = take_session(p, frame);
     cJSON_Delete(frame);
@@ -328,7 +328,7 @@ static const struct chat_peer_ops ops = {.say = server_say,
                                          .describe = server_describe,
                                          .close = server_close};
 
-// The first line of a token file, with or without a name in front.
+// Reads the first line of a token file: a token or name:token.
 static int read_token(struct server_peer *p, const char *path, struct err *err) {
     struct buf b;
     int rc = buf_read_file(&b, path, 65536, err);
@@ -340,7 +340,7 @@ static int read_token(struct server_peer *p, const char *path, struct err *err) 
             line = colon + 1;
         }
         if (len == 0 || len >= sizeof p->token)
-            rc = err_set(err, E_FORMAT, "%s holds no token", path);
+            rc = err_set(err, E_FORMAT, "%s contains no token", path);
         else
             snprintf(p->token, sizeof p->token, "%.*s", (int)len, line);
     }
@@ -351,7 +351,7 @@ static int read_token(struct server_peer *p, const char *path, struct err *err) 
 int chat_server_open(struct chat_peer **out, const struct chat_settings *s, struct err *err) {
     struct server_peer *p = calloc(1, sizeof *p);
     int rc;
-    if (!p) return err_set(err, E_NOMEM, "no memory to chat");
+    if (!p) return err_set(err, E_NOMEM, "out of memory");
     *p = (struct server_peer){.peer.ops = &ops, .settings = s};
     buf_init(&p->out, 16 << 20);
     TRY_GOTO(fail, sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &p->sampling, err));

@@ -1,5 +1,4 @@
-// Shared by the commands: option tables, model options to an engine, standard input, the progress
-// bar.
+// Shared by the commands: parsing options, opening an engine, standard input, the progress bar.
 #include "ws/cli/cli.h"
 #include "base/log.h"
 #include "ws/cli/terminal.h"
@@ -30,7 +29,7 @@ int cli_parse(const struct config_table *t, void *settings, int argc, char **arg
         if (rc > 0) continue;
         config_release(t, settings);
         return rc < 0 ? cli_usage(argv[0], "%s", err.text)
-                      : cli_usage(argv[0], "'%s' is not understood", argv[i]);
+                      : cli_usage(argv[0], "unknown argument '%s'", argv[i]);
     }
     return CLI_PARSED;
 }
@@ -46,7 +45,7 @@ int cli_usage(const char *command, const char *fmt, ...) {
 }
 
 int cli_fail(const struct err *err) {
-    const char *text = err->text[0] ? err->text : err_name(err->code); // may quote a file
+    const char *text = err->text[0] ? err->text : err_name(err->code); // may quote a file's content
     fputs("parley: ", stderr);
     terminal_line(stderr, text, strlen(text));
     return CLI_FAILED;
@@ -56,7 +55,7 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
                     struct err *err) {
     if (!m->model[0]) return err_set(err, E_INVAL, CLI_NO_MODEL);
     struct engine_options o;
-    log_set_level(LOG_WARN); // a tool's stderr is for people: only a server tells its life
+    log_set_level(LOG_WARN); // stderr of a command is for people; only the server logs events
     engine_options_init(&o);
     o.model_dir = m->model;
     o.chat_template = m->chat_template[0] ? m->chat_template : NULL;
@@ -74,12 +73,12 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     o.max_sequences = n_sequences;
     o.max_queued_turns = n_sequences;
     o.max_session_len = m->session_len;
-    // The pool is sized by full windows: without a window of its own, that is the longest log.
+    // The cache is sized for full windows; without memory_len that is the whole session.
     o.default_memory_len = (int32_t)m->memory_len;
     o.progress = cli_progress;
     o.progress_ctx = "loading";
     o.measuring = cli_progress;
-    o.measuring_ctx = "measuring products";
+    o.measuring_ctx = "measuring the processor";
     return engine_open(out, &o, err);
 }
 
@@ -104,8 +103,7 @@ int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err) {
     ssize_t n;
     while ((n = read(STDIN_FILENO, chunk, sizeof chunk)) > 0)
         if (buf_add(out, chunk, (size_t)n) < 0)
-            return err_set(err, out->error, "standard input is larger than %zu MiB",
-                           max_bytes >> 20);
+            return err_set(err, out->error, "standard input exceeds %zu MiB", max_bytes >> 20);
     return n < 0 ? err_errno(err, "reading standard input") : 0;
 }
 
@@ -115,17 +113,17 @@ int cli_parse_ids(const char *text, struct token_list *out, struct err *err) {
         errno = 0;
         long v = strtol(p, &end, 10);
         if (end == p || errno || v < 0 || v > INT32_MAX || (*end && *end != ','))
-            return err_set(err, E_INVAL, "--ids takes token ids with commas between, not '%.40s'",
+            return err_set(err, E_INVAL, "--ids takes token ids separated by commas, not '%.40s'",
                            p);
         if (token_list_push(out, (int32_t)v) < 0)
-            return err_set(err, E_NOMEM, "no memory for the ids");
+            return err_set(err, E_NOMEM, "out of memory for the ids");
         p = *end ? end + 1 : end;
     }
     return 0;
 }
 
 void cli_progress(void *ctx, int64_t done, int64_t total) {
-    static int last = -1; // percent shown, so that a terminal gets at most 101 updates
+    static int last = -1; // percent on the terminal; limits it to 101 updates
     if (!isatty(STDERR_FILENO) || total <= 0) return;
     int percent = (int)(done * 100 / total);
     if (percent == last) return;
@@ -149,7 +147,7 @@ void cli_print_json(struct buf *b) {
 
 int cli_need_folders(const char *command, const char *model, const char *output) {
     if (model[0] && output[0]) return 0;
-    return cli_usage(command, model[0] ? "--output says which folder to write" : CLI_NO_MODEL);
+    return cli_usage(command, model[0] ? "--output is missing: the folder to write" : CLI_NO_MODEL);
 }
 
 static volatile sig_atomic_t stop;

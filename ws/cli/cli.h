@@ -1,6 +1,5 @@
-// What the commands of `parley` share: options from tables, an engine on a model folder, input,
-// progress, exit codes. Only main*.c files of this folder include it; they may see every layer
-// (STYLE: layers).
+// Shared by the commands of `parley`: options, engine, input, progress, exit codes. Only files of
+// this folder include it.
 #pragma once
 #include "base/config.h"
 #include "engine/engine.h"
@@ -15,11 +14,9 @@ struct cli_command {
     int (*run)(int argc, char **argv); // argv[0] is the command's name; returns the exit status
 };
 
-// Parses argv[1..] by the table into settings (initialised here, config_release is the caller's).
-// Words that are no options go to words (at most max_words), *n_words counts them. Returns
-// CLI_PARSED; CLI_HELP_SHOWN after
-// --help; or, after saying why on stderr, an exit status. Except for CLI_PARSED the settings are
-// released.
+// Initialises settings and parses argv[1..] into it. Arguments that are no options go to words
+// (*n_words, at most max_words). Returns CLI_PARSED (then the caller calls config_release);
+// CLI_HELP_SHOWN after --help; or, after an error message on stderr, an exit status.
 enum { CLI_PARSED = 0, CLI_HELP_SHOWN = -1 };
 int cli_parse(const struct config_table *t, void *settings, int argc, char **argv,
               const char *usage, const char *about, char **words, int max_words, int *n_words);
@@ -50,15 +47,14 @@ void cli_table_sampling(size_t offset);
 #define CLI_COMPUTE_EXACT "", CLI_COMPUTE_HELP " If not given: f32 on the CPU, auto on a GPU."
 #define CLI_COMPUTE_RECORDED "", CLI_COMPUTE_HELP " If not given: as each turn was recorded."
 
-#define CLI_NO_MODEL "--model says which model folder to use"
-// Opens the model for n_sequences turns at once; a progress bar on a terminal's stderr.
+#define CLI_NO_MODEL "--model is missing: the model folder"
+// Opens the model for n_sequences turns at once. Shows a progress bar if stderr is a terminal.
 int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequences,
                     struct err *err);
-// memory_len, sink_len and session_len of a turn on that engine: the options, or what they default
-// to.
+// Sets memory_len, sink_len and session_len of a turn from the options or their defaults.
 void cli_turn_window(const struct cli_model *m, const struct engine *e, struct engine_turn *turn);
 
-// Greedy, past the end of sequence, for measurements.
+// Greedy sampling of exactly max_tokens tokens, for measurements.
 void cli_greedy(struct sampling_params *p, int64_t max_tokens);
 
 int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);       // all of it
@@ -66,11 +62,11 @@ int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);       //
 int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
 void cli_progress(void *ctx /* const char *label */, int64_t done,
                   int64_t total); // bar, if stderr is a terminal
-// For a command that writes a folder: 0 when both are named; else, after saying which is not on
-// stderr, an exit status.
+// For a command that writes a folder: 0 if both are given; else an exit status, after an error
+// message on stderr.
 int cli_need_folders(const char *command, const char *model, const char *output);
-// From now on Ctrl-C or SIGTERM sets the flag that this gives, so that work ends in order and what
-// was written goes; a second one ends the process at once.
+// Makes Ctrl-C and SIGTERM set the returned flag, so that a command stops in order and removes
+// partial output. A second signal ends the process at once.
 const volatile sig_atomic_t *cli_stop_on_signal(void);
 void cli_print_json(struct buf *b); // a line on stdout; releases b
 

@@ -1,5 +1,4 @@
-// parley: one program, one command each. This file only finds the command; main_<command>.c does
-// the work.
+// parley: finds the command. main_<command>.c implements it.
 #include "ws/cli/cli.h"
 #include "ws/version.h"
 #include <signal.h>
@@ -7,18 +6,17 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
-    {"serve", "serve a model: the chat page, the WebSocket protocol, metrics", main_serve},
-    {"chat", "talk in the terminal, to a running server or to a model folder", main_chat},
+    {"serve", "serve a model: chat page, WebSocket protocol, metrics", main_serve},
+    {"chat", "chat in the terminal, with a running server or a model folder", main_chat},
     {"generate", "continue a prompt once", main_generate},
-    {"tokenize", "text to token ids and back", main_tokenize},
-    {"score", "write the logits of a token sequence, or compare those of other weights",
-     main_score},
+    {"tokenize", "convert text to token ids and back", main_tokenize},
+    {"score", "write the logits of a token sequence, or compare two number formats", main_score},
     {"sessions", "list, show, move, back up, repair and remove sessions", main_sessions},
-    {"replay", "run a recorded session again and compare every bit, or ask what if", main_replay},
-    {"bench", "measure prefill and decode against this machine's ceiling", main_bench},
-    {"inspect", "show what a model folder holds and needs", main_inspect},
+    {"replay", "recompute a recorded session and compare every bit, or ask what if", main_replay},
+    {"bench", "measure prefill and decode against the machine's memory bandwidth", main_bench},
+    {"inspect", "show a model folder's contents and memory need", main_inspect},
     {"export", "write a model as a FasterTransformer checkpoint", main_export},
-    {"quantize", "write a model folder with its matrices in 8 bits", main_quantize},
+    {"quantize", "write a model folder with 8-bit matrices", main_quantize},
     {"synth", "write a random checkpoint of any shape", main_synth},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
@@ -32,7 +30,7 @@ static void help(FILE *out) {
                  "failed, 2 wrong usage.\n");
 }
 
-// A result that did not reach its file, on a full disk say, is no success.
+// Output that was not written, for example because the disk is full, is a failure.
 static int finish(int status) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return status;
     fputs("parley: cannot write standard output\n", stderr);
@@ -40,7 +38,7 @@ static int finish(int status) {
 }
 
 int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN); // a reader that went away is an error of write(), not our end
+    signal(SIGPIPE, SIG_IGN); // write() reports a closed pipe instead
     if (argc < 2) {
         help(stderr);
         return CLI_USAGE;
@@ -55,6 +53,6 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < N_COMMANDS; i++)
         if (!strcmp(argv[1], commands[i].name)) return finish(commands[i].run(argc - 1, argv + 1));
-    fprintf(stderr, "parley: '%s' is no command; `parley --help` lists them\n", argv[1]);
+    fprintf(stderr, "parley: unknown command '%s'; `parley --help` lists the commands\n", argv[1]);
     return CLI_USAGE;
 }

@@ -1,5 +1,5 @@
-// parley bench: prefill and decode rates of a model on this machine, and how near decode comes to
-// the rate at which the machine can read memory at all, measured in the same run.
+// parley bench: prefill and decode rates of a model on this machine, and decode as a share of the
+// memory bandwidth, which is measured in the same run.
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/run/engine_internal.h"
@@ -22,25 +22,27 @@ struct settings {
 };
 static const struct config_key keys[] = {
     {"bench", "prompt_tokens", CONFIG_INT, offsetof(struct settings, prompt_tokens), 1, 1e7, 0,
-     "512", "Tokens of the prefill measured.", 0},
+     "512", "Prompt tokens in the prefill part.", 0},
     {"bench", "context_tokens", CONFIG_INT, offsetof(struct settings, context_tokens), 1, 1e7, 0,
-     "16", "Tokens of each session before a decode.", 0},
+     "16", "Tokens in each session before the decode part.", 0},
     {"bench", "decode_tokens", CONFIG_INT, offsetof(struct settings, decode_tokens), 2, 1e7, 0,
-     "128", "Tokens generated in each decode measured.", 0},
+     "128", "Tokens to generate in the decode part.", 0},
     {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, MAX_TOGETHER, 0,
-     "8", "Sessions that decode together in the last part.", 0},
+     "8", "Sessions in the together part, which decodes them in one batch.", 0},
     {"bench", "parts", CONFIG_STRING, offsetof(struct settings, parts), 0, 0, "LIST",
-     "prefill,decode,together", "Which of these are measured.", 0},
+     "prefill,decode,together", "Parts to measure.", 0},
     {"bench", "later_turn", CONFIG_INT, offsetof(struct settings, later_turn), 0, 1e6, 0, "0",
-     "Also the first token of a later turn: so many new tokens on a cache of context_tokens.", 0},
+     "Also measure the first token of a later turn with this many new tokens on a cache of "
+     "context_tokens.",
+     0},
     {"bench", "turns", CONFIG_INT, offsetof(struct settings, turns), 0, 1e6, 0, "0",
-     "Also a session of so many turns past its window (memory_len): its time for a token at 10 "
-     "times memory_len over that at 1.",
+     "Also measure a session of this many turns beyond its window (memory_len): time per token at "
+     "10 times memory_len against 1 time.",
      0},
     {"bench", "turn_tokens", CONFIG_INT, offsetof(struct settings, turn_tokens), 2, 1e5, 0, "16",
-     "New tokens of each of these turns, and tokens drawn in each.", 0},
+     "New tokens, and tokens to generate, in each turn of --turns.", 0},
     {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
-     "Runs of each part; medians are reported.", 0},
+     "Runs of each part; the result is the median.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
      0},
 };
@@ -60,15 +62,16 @@ struct reader {
     uint64_t sum;
 };
 
-// A thread reads several stretches side by side, as the kernels do: one stream does not fill what a
-// core can have on its way from memory, and the share of such a ceiling would flatter. For the same
-// reason lines are asked for as far as L2 alone: L1 can wait for half as many.
+// A thread reads several streams at once, as the kernels do: one stream does not use all
+// outstanding loads of a core, so the ceiling would be too low. Lines are prefetched to L2 only,
+// because L1 has half as many outstanding misses.
 enum { STREAMS = 8, LINE_WORDS = 8 /* 64 bytes */, AHEAD_WORDS = 64 * LINE_WORDS };
 
 static void *read_words(void *arg) {
     struct reader *r = arg;
     size_t stretch = r->n / STREAMS / LINE_WORDS * LINE_WORDS;
-    uint64_t sums[STREAMS][LINE_WORDS] = {{0}}; // apart: the loop waits for memory, not for one add
+    uint64_t sums[STREAMS][LINE_WORDS] = {
+        {0}}; // separate sums, so that the loop waits for memory and not for an addition
     for (size_t i = 0; i < stretch; i += LINE_WORDS)
         for (int s = 0; s < STREAMS; s++) {
             const uint64_t *line = r->words + (size_t)s * stretch + i;
@@ -80,7 +83,7 @@ static void *read_words(void *arg) {
     return NULL;
 }
 
-// GB/s, the best of five passes over 1 GiB; 0 when the memory cannot be had.
+// GB/s, the best of five passes over 1 GiB; 0 if there is not enough memory.
 static double read_ceiling(int n_threads) {
     enum { BYTES = 1 << 30 };
     struct reader readers[64];
@@ -137,7 +140,7 @@ static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
 
 struct finished {
     int64_t prefill_us;           // the last turn's, by the engine
-    int64_t started_us;           // when every turn had had its first token, its prefill's work
+    int64_t started_us;           // when every turn had its first token, which belongs to prefill
     int64_t decode_us, n_decoded; // from then until the first of them ended
 };
 
@@ -182,13 +185,13 @@ static const char *const part_names[] = {"prefill", "decode", "together"};
 struct result { // of a part
     bool measured;
     double rate;         // tokens/s
-    double idle_us;      // that the device has nothing to do between two steps; negative: unknown
+    double idle_us;      // how long the device idles between two steps; negative: unknown
     double prefill_rate; // together: tokens/s of all the sessions' prompts, of context_tokens each
 };
 
-// One run of a part in tokens/s. A prefill ends with the first token drawn; a decode begins there,
-// because the tokens drawn from the prompts' last rows are the prefill's work. Several prompts
-// count from the first one's call until each has had its token.
+// One run of a part in tokens/s. Prefill ends and decode begins with the first token, because
+// prefill computes it. With several prompts, prefill lasts from the first call until each has its
+// token.
 static int run(struct bench *b, enum part part, int64_t n_decode, struct result *out) {
     const struct settings *s = b->settings;
     int n = part == TOGETHER ? (int)s->sequences : 1;
@@ -205,8 +208,8 @@ static int run(struct bench *b, enum part part, int64_t n_decode, struct result 
     return 0;
 }
 
-// Warms up; where a device says how long it has nothing to do between steps, by a whole run, since
-// to look costs a little of the steps that count.
+// Warms up. If the device can report its idle time between steps, the warm-up is a whole run that
+// measures it, because measuring slows the steps down.
 static int warm_up(struct bench *b, enum part part, struct result *out) {
     struct backend *be = b->engine->backend;
     const int64_t n = b->settings->decode_tokens;
@@ -237,7 +240,7 @@ static int measure(struct bench *b, enum part part, struct result *out) {
     return 0;
 }
 
-// A line of /proc/self/status, in bytes; 0 where there is none.
+// A line of /proc/self/status in bytes; 0 if there is none.
 static int64_t status_bytes(const char *name) {
     char line[128];
     long long kib = 0;
@@ -249,17 +252,17 @@ static int64_t status_bytes(const char *name) {
     return kib * 1024;
 }
 
-// What else was asked for.
+// Results of the optional parts.
 struct extras {
     struct later_turn later;
     struct long_session session;
     double load_s;
     int64_t peak_bytes, anonymous_bytes;
-    bool compared;              // `deterministic` on a GPU, with what it costs
+    bool compared;              // `deterministic` on a GPU: also measure its cost
     struct result plain[PARTS]; // the same without it
 };
 
-// What the same bits whatever the batch cost, as a share of the time without them.
+// The cost of `deterministic`, as a share of the time without it.
 static double cost_of(const struct result *r, const struct extras *x, enum part part) {
     return x->plain[part].rate / r[part].rate - 1;
 }
@@ -278,20 +281,20 @@ static void print_parts(const struct settings *s, const struct result r[PARTS], 
         printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
                r[PREFILL].rate);
     if (r[DECODE].measured)
-        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the %.1f GB/s "
-               "that memory gives\n",
+        printf("  decode of %lld tokens     %10.1f tokens/s   %.1f GB/s, %.0f%% of the memory "
+               "bandwidth, %.1f GB/s\n",
                (long long)s->decode_tokens, r[DECODE].rate, gbs, 100 * gbs / ceiling, ceiling);
     if (r[TOGETHER].measured)
-        printf("  %lld sessions together     %10.1f tokens/s   their prompts of %lld tokens %.1f "
-               "tokens/s\n",
-               (long long)s->sequences, r[TOGETHER].rate, (long long)s->context_tokens,
-               r[TOGETHER].prefill_rate);
+        printf(
+            "  %lld sessions together     %10.1f tokens/s   prompts of %lld tokens %.1f tokens/s\n",
+            (long long)s->sequences, r[TOGETHER].rate, (long long)s->context_tokens,
+            r[TOGETHER].prefill_rate);
     if (idle_known(&r[DECODE]))
-        printf("  between two steps the device waits %.1f us (%.2f%% of the step)\n",
+        printf("  the device idles %.1f us between two steps (%.2f%% of a step)\n",
                r[DECODE].idle_us, 100 * idle_share(s, r, DECODE));
     if (idle_known(&r[TOGETHER]))
-        printf("  between two steps of %lld sessions it waits %.1f us (%.2f%%)\n",
-               (long long)s->sequences, r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
+        printf("  with %lld sessions it idles %.1f us (%.2f%%)\n", (long long)s->sequences,
+               r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
 }
 
 static void report_text(const struct settings *s, const struct engine_info *info,
@@ -299,10 +302,10 @@ static void report_text(const struct settings *s, const struct engine_info *info
                         const struct extras *x) {
     printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
            (double)info->weight_bytes / 1e9, info->weight_dtype);
-    printf("  loaded in %.2f s         %10.2f GB/s     peak of memory %.2f GB, %.2f GB of it no "
-           "file's\n",
-           x->load_s, (double)info->weight_bytes / 1e9 / x->load_s, (double)x->peak_bytes / 1e9,
-           (double)x->anonymous_bytes / 1e9);
+    printf(
+        "  loaded in %.2f s         %10.2f GB/s     peak memory %.2f GB, %.2f GB of it anonymous\n",
+        x->load_s, (double)info->weight_bytes / 1e9 / x->load_s, (double)x->peak_bytes / 1e9,
+        (double)x->anonymous_bytes / 1e9);
     print_parts(s, r, gbs, ceiling);
     static const char *const whose[] = {"a prefill", "a decode", "sessions together"};
     for (enum part part = PREFILL; x->compared && part < PARTS; part++)
@@ -310,22 +313,21 @@ static void report_text(const struct settings *s, const struct engine_info *info
             printf("  deterministic costs %.1f%% of the time of %s\n", 100 * cost_of(r, x, part),
                    whose[part]);
     if (s->later_turn)
-        printf(
-            "  a later turn of %lld tokens on %lld in the cache: first token after %.2f ms, %.2f "
-            "ms of it in the engine\n",
-            (long long)s->later_turn, (long long)s->context_tokens, x->later.first_token_ms,
-            x->later.engine_ms);
+        printf("  a later turn of %lld tokens on a cache of %lld: first token in %.2f ms, %.2f ms "
+               "of it in the engine\n",
+               (long long)s->later_turn, (long long)s->context_tokens, x->later.first_token_ms,
+               x->later.engine_ms);
     if (s->turns)
-        printf(
-            "  a session of %lld turns, %lld tokens, memory_len %lld: %.1f us for a token at 1 x "
-            "memory_len, %.1f at 10 x and on (%.3f); a whole turn %.2f ms and %.2f ms (%.3f)\n",
-            (long long)s->turns, (long long)x->session.log_tokens, (long long)s->model.memory_len,
-            x->session.us_at_1, x->session.us_at_10, x->session.us_at_10 / x->session.us_at_1,
-            x->session.turn_ms_at_1, x->session.turn_ms_at_10,
-            x->session.turn_ms_at_10 / x->session.turn_ms_at_1);
+        printf("  a session of %lld turns, %lld tokens, memory_len %lld: %.1f us per token at 1 x "
+               "memory_len, %.1f from 10 x on (ratio %.3f); a whole turn %.2f ms and %.2f ms "
+               "(ratio %.3f)\n",
+               (long long)s->turns, (long long)x->session.log_tokens,
+               (long long)s->model.memory_len, x->session.us_at_1, x->session.us_at_10,
+               x->session.us_at_10 / x->session.us_at_1, x->session.turn_ms_at_1,
+               x->session.turn_ms_at_10, x->session.turn_ms_at_10 / x->session.turn_ms_at_1);
 }
 
-// plain: of what was measured without `deterministic`, to compare with.
+// plain: the results without `deterministic`, for comparison.
 static void put_rates(struct json_writer *w, const struct result r[PARTS], bool plain) {
     static const char *const rates[2][PARTS] = {
         {"prefill_tokens_per_second", "decode_tokens_per_second", "together_tokens_per_second"},
@@ -376,8 +378,8 @@ static void put_extras(struct json_writer *w, const struct settings *s,
 
 static void report(const struct settings *s, const struct engine_info *info,
                    const struct result r[PARTS], double ceiling, const struct extras *x) {
-    // One decoded token reads each weight that it multiplies by once, and what the cache holds by
-    // then (half the run on average).
+    // A decoded token reads each of its weights once, and the cache (which grows by half the run on
+    // average).
     double kv = (double)info->block_bytes / info->block_tokens *
                 ((double)s->context_tokens + (double)s->decode_tokens / 2);
     double bytes = (double)info->weight_bytes_read + kv;
@@ -420,7 +422,7 @@ static int measure_all(struct bench *b, unsigned parts, struct result results[PA
     return 0;
 }
 
-// The set of parts that a list of names says; 0: it says something else.
+// The parts in a list of names, as bits; 0: the list is malformed.
 static unsigned parts_of(const char *list) {
     unsigned parts = 0;
     while (*list) {
@@ -432,13 +434,13 @@ static unsigned parts_of(const char *list) {
         if (part == PARTS) return 0;
         parts |= 1u << part;
         list += n;
-        if (*list && !*++list) return 0; // a comma at the end
+        if (*list && !*++list) return 0; // trailing comma
     }
     return parts;
 }
 
-// The parts without `deterministic`, on the same machine in the same minutes; nothing where the
-// device is always so.
+// Measures the parts without `deterministic` right after; nothing if the device is always
+// deterministic.
 static int measure_plain(struct bench *b, struct settings *s, unsigned parts, struct extras *x) {
     s->model.deterministic = false;
     int rc = cli_engine_open(&b->engine, &s->model, (int)s->sequences, b->err);
@@ -457,11 +459,10 @@ int main_bench(int argc, char **argv) {
     struct err err = {0};
     struct result results[PARTS] = {0};
     struct extras extras = {0};
-    int n_words,
-        rc = cli_parse(
-            table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
-            "Measures prefill, decode and sessions decoding together; medians of --repeat runs.",
-            NULL, 0, &n_words);
+    int n_words, rc = cli_parse(table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
+                                "Measures prefill, decode, and decode of several sessions "
+                                "together; medians of --repeat runs.",
+                                NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0]) {
         config_release(table, &s);
@@ -469,13 +470,13 @@ int main_bench(int argc, char **argv) {
     }
     if (s.turns && !s.model.memory_len) {
         config_release(table, &s);
-        return cli_usage(argv[0], "--turns measures a session past its window: it needs "
+        return cli_usage(argv[0], "--turns measures a session beyond its window: it needs "
                                   "--memory-len");
     }
     const unsigned parts = parts_of(s.parts);
     if (!parts) {
         config_release(table, &s);
-        return cli_usage(argv[0], "--parts lists some of prefill, decode and together");
+        return cli_usage(argv[0], "--parts takes a list of prefill, decode and together");
     }
     b.err = &err;
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
@@ -488,7 +489,7 @@ int main_bench(int argc, char **argv) {
     struct backend *be = b.engine->backend;
     double ceiling;
     if (be->ops->read_rate) {
-        TRY_GOTO(out, be->ops->read_rate(be, &ceiling, &err)); // nothing runs yet
+        TRY_GOTO(out, be->ops->read_rate(be, &ceiling, &err)); // no turn runs yet
         ceiling /= 1e9;
     } else {
         ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));

@@ -8,11 +8,11 @@
 
 static const struct config_key keys[] = {
     {"chat", "url", CONFIG_STRING, offsetof(struct chat_settings, url), 0, 0, 0,
-     "ws://127.0.0.1:8080/ws", "Server to talk to.", 0},
+     "ws://127.0.0.1:8080/ws", "WebSocket address of the server.", 0},
     {"chat", "session", CONFIG_STRING, offsetof(struct chat_settings, session), 0, 0, 0, "",
-     "Go on with this session of the server; without it a new one is opened.", 0},
+     "Session on the server to continue; empty opens a new one.", 0},
     {"chat", "token_file", CONFIG_STRING, offsetof(struct chat_settings, token_file), 0, 0, 0, "",
-     "File whose first line is the token for the server.", 0},
+     "File whose first line is the access token for the server.", 0},
     {"chat", "system", CONFIG_STRING, offsetof(struct chat_settings, system), 0, 0, 0, "",
      "System prompt of a new session.", 0},
 };
@@ -24,7 +24,7 @@ static const struct config_table *options(void) {
     return table;
 }
 
-#define NEEDS_SERVER "only a server keeps earlier answers: chat with --url"
+#define NEEDS_SERVER "this command needs a server (--url), which stores earlier answers"
 
 static volatile sig_atomic_t interrupted;
 
@@ -37,8 +37,8 @@ static void print(const char *text, size_t len) {
     fflush(stdout);
 }
 
-// One line without its newline, free() it; NULL at the end of input. A terminal gets editing and
-// history.
+// Reads one line without its newline; the caller frees it. NULL at the end of input. A terminal has
+// editing and history.
 static char *read_line(bool terminal) {
     if (terminal) {
         char *line = readline("> ");
@@ -59,19 +59,19 @@ static char *read_line(bool terminal) {
 static void show_stats(const struct chat_stats *s) {
     printf("\033[2m%lld tokens", (long long)s->n_tokens);
     if (s->tokens_per_second > 0) printf(", %.0f tokens/s", s->tokens_per_second);
-    if (s->first_token_ms > 0) printf(", first after %.0f ms", s->first_token_ms);
+    if (s->first_token_ms > 0) printf(", first token in %.0f ms", s->first_token_ms);
     printf(", session %lld of %lld", (long long)s->log_tokens, (long long)s->session_len);
-    if (strcmp(s->finish, "eos")) printf(", ended by %s", s->finish);
+    if (strcmp(s->finish, "eos")) printf(", finish reason %s", s->finish);
     if (!strcmp(s->cache, "recomputed")) printf(", cache recomputed");
     printf("\033[0m\n\n");
 }
 
 static void describe(struct chat_peer *peer) {
-    const char *text = peer->ops->describe(peer); // has names that a server gave
+    const char *text = peer->ops->describe(peer); // contains names from a server
     terminal_line(stdout, text, strlen(text));
 }
 
-// The commands that need a tree of turns. True: it was one.
+// Runs a command that needs stored turns. False: the line is no such command.
 static bool branch(struct chat_peer *peer, const char *line) {
     struct err err = {0};
     char *end = NULL;
@@ -88,13 +88,13 @@ static bool branch(struct chat_peer *peer, const char *line) {
     if (rc < 0)
         cli_fail(&err);
     else if (back)
-        printf("Back before the last %s.\n\n", n == 1 ? "message" : "messages");
+        printf("Returned to before the last %s.\n\n", n == 1 ? "message" : "messages");
     else
-        puts("In a copy of the session.\n");
+        puts("Continuing in a copy of the session.\n");
     return true;
 }
 
-// 1: it was a command and has been done; 0: it is a message, or asks for an answer; -1: quit.
+// Returns 1 after running a command, 0 for a line that asks for an answer, -1 to quit.
 static int command(struct chat_peer *peer, const char *line) {
     struct err err = {0};
     if (line[0] != '/') return 0;
@@ -103,18 +103,18 @@ static int command(struct chat_peer *peer, const char *line) {
         if (peer->ops->renew(peer, &err) < 0)
             cli_fail(&err);
         else
-            puts("A new session.\n");
+            puts("New session.\n");
     } else if (!strcmp(line, "/info")) {
         describe(peer);
         putchar('\n');
     } else if (!strcmp(line, "/help")) {
         puts("/regenerate  another answer to the last message\n"
-             "/continue    on with an answer that was cut off\n"
-             "/rewind [N]  back before the last message, or the last N\n"
-             "/fork        go on in a copy of the session\n"
+             "/continue    continue an answer that was cut off\n"
+             "/rewind [N]  return to before the last message, or the last N\n"
+             "/fork        continue in a copy of the session\n"
              "/new         start a new session\n"
-             "/info        model and session\n"
-             "/quit        leave (so does Ctrl-D)\n"
+             "/info        show model and session\n"
+             "/quit        quit (also Ctrl-D)\n"
              "Ctrl-C stops an answer.\n");
     } else if (!branch(peer, line)) {
         return 0;
@@ -152,7 +152,8 @@ static int converse(struct chat_peer *peer, struct err *err) {
         }
         free(line);
         if (what < 0) break;
-        if (rc == E_CLOSED || (rc < 0 && !terminal)) return rc; // a pipe has nobody to try again
+        if (rc == E_CLOSED || (rc < 0 && !terminal))
+            return rc; // in a pipe there is no one to retry
         if (rc < 0) cli_fail(err);
         rc = 0;
         err->code = 0;
@@ -168,10 +169,10 @@ int main_chat(int argc, char **argv) {
     struct err err = {0};
     int n_words, rc = cli_parse(table, &s, argc, argv,
                                 "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
-                                "Reads lines from a terminal or a pipe and prints the answers.",
+                                "Sends each line of a terminal or a pipe and prints the answer.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    struct turn_sampling given = {0}; // checked before anything is loaded or connected
+    struct turn_sampling given = {0}; // checked before loading or connecting
     if (sampling_options_apply(&s.sampling, SAMPLING_COMMAND, &given, &err) < 0) {
         config_release(table, &s);
         return cli_usage(argv[0], "%s", err.text);

@@ -1,4 +1,4 @@
-// parley export: a model folder in another format.
+// parley export: writes a model folder in another format.
 #include "base/log.h"
 #include "engine/model/ft_export.h"
 #include "ws/cli/cli.h"
@@ -12,13 +12,17 @@ static const struct config_key keys[] = {
     {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
      "Model folder to export (required).", 0},
     {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, 0, "",
-     "Folder to write N-gpu into (required).", 0},
+     "Folder that receives N-gpu (required).", 0},
     {"", "format", CONFIG_CHOICE, offsetof(struct settings, format), 0, 0, "ft", "ft",
-     "ft: FasterTransformer, config.ini and .bin files.", 0},
+     "ft: FasterTransformer (config.ini and .bin files).", 0},
     {"", "tensor_parallel", CONFIG_INT, offsetof(struct settings, tensor_parallel), 1, 256, 0, "1",
-     "Ranks to cut the weights for; it divides heads and feed-forward.", 0},
+     "Number of ranks to split the weights for; it must divide the heads and the feed-forward "
+     "size.",
+     0},
     {"", "dtype", CONFIG_STRING, offsetof(struct settings, dtype), 0, 0, 0, "",
-     "fp32, fp16 or bf16; without it the model's own, and equal logits.", 0},
+     "Number format of the weights: fp32, fp16 or bf16; empty keeps the model's own, with equal "
+     "logits.",
+     0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -28,9 +32,8 @@ int main_export(int argc, char **argv) {
     char written[PATH_MAX];
     int n_words, rc = cli_parse(&table, &s, argc, argv,
                                 "export --model DIR --format ft --tensor-parallel N --output DIR",
-                                "Writes a GPT-2, OPT, BLOOM or GPT-J model as a FasterTransformer "
-                                "checkpoint,\nDIR/N-gpu, tokenizer included. An existing one is "
-                                "not overwritten.",
+                                "Writes a GPT-2, OPT, BLOOM or GPT-J model with its tokenizer as a "
+                                "FasterTransformer\ncheckpoint in DIR/N-gpu, which must not exist.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = cli_need_folders(argv[0], s.model, s.output);

@@ -1,4 +1,5 @@
-// parley generate: continue a prompt once, to standard output as it comes or as one JSON object.
+// parley generate: continues a prompt once. Streams text to standard output, or prints one JSON
+// object.
 #include "base/json.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
@@ -17,9 +18,9 @@ static const struct config_key keys[] = {
     {"prompt", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
      "Prompt as token ids: 1,2,3.", 0},
     {"prompt", "prompt", CONFIG_STRING, offsetof(struct settings, prompt), 0, 0, 0, "",
-     "Prompt as text, special tokens recognised; - reads standard input.", 0},
+     "Prompt as text, with special tokens; - reads standard input.", 0},
     {"prompt", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
-     "The prompt is a user's message: put it through the chat template.", 0},
+     "Send the prompt as a user message, through the chat template.", 0},
     {"output", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}.", 0},
 };
@@ -75,7 +76,7 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
     turn->n_ids = turn->n_input = (int64_t)ids->len;
     turn->ids = ids->ids;
     TRY(engine_turn_submit(e, turn, err));
-    token_list_init(ids); // the engine has them now
+    token_list_init(ids); // now owned by the engine
     struct engine_event ev;
     do {
         TRY(engine_wait(e, &ev, -1));
@@ -83,7 +84,7 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
         if (ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR)
             return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
         if (ev.kind == ENGINE_TOKEN && take_token(r, &ev) < 0)
-            return err_set(err, E_NOMEM, "no memory for the answer");
+            return err_set(err, E_NOMEM, "out of memory for the answer");
         buf_add(&r->text, ev.text, ev.text_len);
         if (!s->json) {
             terminal_or_pipe(stdout, ev.text, ev.text_len);
@@ -91,7 +92,7 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
         }
     } while (ev.kind != ENGINE_DONE);
     *finish = ev.finish;
-    return r->text.error ? err_set(err, r->text.error, "the answer is too long to hold") : 0;
+    return r->text.error ? err_set(err, r->text.error, "the answer is too long for memory") : 0;
 }
 
 static void print_result(const struct result *r, enum engine_finish finish) {
@@ -140,7 +141,8 @@ int main_generate(int argc, char **argv) {
             NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model.model[0] || !s.ids[0] == !s.prompt[0]) {
-        rc = cli_usage(argv[0], s.model.model[0] ? "give either --ids or --prompt" : CLI_NO_MODEL);
+        rc = cli_usage(argv[0],
+                       s.model.model[0] ? "give exactly one of --ids and --prompt" : CLI_NO_MODEL);
         config_release(table, &s);
         return rc;
     }

@@ -1,4 +1,4 @@
-// parley inspect: what a model folder holds, needs and can do, as text or JSON.
+// parley inspect: shows a model folder's contents and memory need, as text or JSON.
 #include "base/json.h"
 #include "engine/model/inspect.h"
 #include "engine/model/text_files.h"
@@ -13,13 +13,12 @@ static const struct config_key keys[] = {
     {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
      "Model folder (required).", 0},
     {"", "chat_template", CONFIG_STRING, offsetof(struct settings, chat_template), 0, 0, 0, "",
-     "Built-in form or template file instead of the model's own.", 0},
+     "Chat template to use instead of the model's own: a built-in name or a file.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-// A folder without a usable tokenizer or template is still worth inspecting: the reason is part of
-// the answer.
+// If the tokenizer or the template cannot be used, the output says why.
 static void put_text(const struct settings *s, struct json_writer *w) {
     struct tokenizer *t = NULL;
     struct chat_template *c = NULL;
@@ -38,7 +37,7 @@ static void put_text(const struct settings *s, struct json_writer *w) {
     tokenizer_close(t);
 }
 
-// A row of a list of objects, on a line of its own.
+// Prints one row of a list of objects on its own line.
 static void print_row(const cJSON *row) {
     const cJSON *field;
     printf("\n ");
@@ -89,7 +88,7 @@ int main_inspect(int argc, char **argv) {
     if (!s.model[0] && word) config_set(&table, &s, "model", word, &err);
     if (!s.model[0]) {
         config_release(&table, &s);
-        return cli_usage(argv[0], "--model says which model folder to look at");
+        return cli_usage(argv[0], CLI_NO_MODEL);
     }
     buf_init(&out, 1 << 24);
     json_writer_init(&w, &out);

@@ -1,4 +1,4 @@
-// parley quantize: a model folder with its matrices in 8 bits.
+// parley quantize: writes a model folder with 8-bit matrices.
 #include "base/json.h"
 #include "base/log.h"
 #include "engine/model/quantize.h"
@@ -13,9 +13,9 @@ static const struct config_key keys[] = {
     {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, "DIR", "",
      "Model folder to quantise (required).", 0},
     {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, "DIR", "",
-     "Folder to write; it must not exist (required).", 0},
+     "Folder to create (required).", 0},
     {"", "weight_dtype", CONFIG_CHOICE, offsetof(struct settings, weight_dtype), 0, 0, "int8|fp8",
-     "int8", "What matrices become: integers, or e4m3 floating point.", 0},
+     "int8", "Format of the matrices: int8, or fp8 (e4m3).", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
@@ -45,14 +45,13 @@ int main_quantize(int argc, char **argv) {
     struct quantize_result result;
     struct err err = {0};
     int n_words,
-        rc = cli_parse(&table, &s, argc, argv, "quantize --model DIR --output DIR",
-                       "Writes a model folder whose matrices are in 8 bits with a "
-                       "scale for each output,\nas weight_dtype makes them while "
-                       "loading. int8: integers in the layout that the CPU\nuses in place: "
-                       "loading is a map, shared by processes. fp8: e4m3 numbers in the "
-                       "form of\ncompressed-tensors, which other programs read too. `parley "
-                       "score --compare-weights`\nsays what 8 bits cost in accuracy.",
-                       NULL, 0, &n_words);
+        rc = cli_parse(
+            &table, &s, argc, argv, "quantize --model DIR --output DIR",
+            "Writes a model folder whose matrices have 8 bits and a scale for each output, the "
+            "same as\n--weight-dtype produces while loading. int8: in the layout that the CPU maps "
+            "and shares\nbetween processes. fp8: e4m3 in the format of compressed-tensors, which "
+            "other programs\nread. `parley score --compare-weights` measures the loss of accuracy.",
+            NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = cli_need_folders(argv[0], s.model, s.output);
     if (rc != 0) {

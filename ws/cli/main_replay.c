@@ -1,6 +1,5 @@
-// parley replay: a recorded session, computed again from nothing and compared with the record, or
-// taken elsewhere by other sampling parameters. The database is only read, beside a running server
-// as well.
+// parley replay: recomputes a recorded session and compares it with the record, or runs it with
+// other sampling parameters. It only reads the database, which a running server may use.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "ws/cli/cli.h"
@@ -19,19 +18,20 @@ static const struct config_key keys[] = {
     {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
      "Database file.", 0},
     {"", "turn", CONFIG_INT, offsetof(struct settings, turn), -1, 1e9, 0, "-1",
-     "Replay this turn alone (the first is 0); -1: all.", 0},
+     "Replay only this turn (the first is 0); -1 means all.", 0},
     {"", "export", CONFIG_STRING, offsetof(struct settings, export), 0, 0, "FILE", "",
-     "Write the session to this new file instead, for `parley sessions import` elsewhere.", 0},
+     "Write the session to this new file instead of replaying it, for `parley sessions import`.",
+     0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print one JSON object.", 0},
     {"", "what_if", CONFIG_STRING, offsetof(struct settings, what_if), 0, 0, "KEY=VALUE,...", "",
-     "Run the session again with these sampling parameters instead of the recorded ones and show "
-     "both answers; or a JSON object, {\"stop\":[\"a, b\"]}.",
+     "Run the session with these sampling parameters in place of the recorded ones and show both "
+     "answers. Also takes a JSON object: {\"stop\":[\"a, b\"]}.",
      0},
     {"", "from_turn", CONFIG_INT, offsetof(struct settings, from_turn), -1, 1e9, 0, "-1",
-     "what-if: the first turn that is changed; -1: the first of the path in use.", 0},
+     "First turn of --what-if; -1 means the first turn of the current path.", 0},
     {"", "other_model", CONFIG_BOOL, offsetof(struct settings, other_model), 0, 0, 0, "off",
-     "Go on when the model is not the recorded one.", 0},
+     "Continue if the model differs from the recorded one.", 0},
 };
 
 static const struct config_table *options(void) {
@@ -52,11 +52,11 @@ static int take_pair(struct turn_sampling *to, char *pair, struct err *err) {
     return sampling_text_apply(to, row, value, err);
 }
 
-// "temperature=0.2,top_p=1" as a JSON object, to be freed. NULL: *err.
+// "temperature=0.2,top_p=1" as a JSON object, to be freed. NULL on error.
 static char *changes_json(const char *text, struct err *err) {
     struct turn_sampling changes = {0};
     char *copy = strdup(text), *rest = copy, *pair;
-    int rc = copy ? 0 : err_set(err, E_NOMEM, "no memory for --what-if");
+    int rc = copy ? 0 : err_set(err, E_NOMEM, "out of memory for --what-if");
     while (rc == 0 && (pair = strsep(&rest, ","))) rc = take_pair(&changes, pair, err);
     free(copy);
     return rc < 0 ? NULL : sampling_json_text(&changes, changes.set, err);
@@ -67,12 +67,12 @@ static char *changes_json(const char *text, struct err *err) {
 static int check_turn(const struct stored_session *s, const char *option, int64_t turn,
                       struct err *err) {
     if (turn < (int64_t)s->n_turns) return 0;
-    return err_set(err, E_INVAL, "%s %lld: the session has %zu turns, from 0 on", option,
+    return err_set(err, E_INVAL, "%s %lld: the session has %zu turns, numbered from 0", option,
                    (long long)turn, s->n_turns);
 }
 
-// Where the path in use begins; TURN_NONE: the empty log. A damaged record's parents may lead
-// anywhere: never down.
+// The first turn of the current path; TURN_NONE: no turn. In a damaged record a parent may have any
+// number, so only smaller ones are followed.
 static int64_t first_of_path(const struct stored_session *s) {
     int64_t at = s->rec.head;
     while (at >= 0 && at < (int64_t)s->n_turns && s->turns[at].rec.parent >= 0 &&
@@ -84,18 +84,19 @@ static int64_t first_of_path(const struct stored_session *s) {
 static int check_model(const struct settings *s, const struct session_record *r,
                        const struct engine_info *info, struct err *err) {
     if (s->other_model || !strcmp(r->fingerprint, info->fingerprint)) return 0;
-    return err_set(err, E_INVAL,
-                   "the session was recorded with model '%.80s' (fingerprint %.40s), and this is "
-                   "'%.80s' (%s), or the same with other weights; --other-model goes on",
-                   r->model, r->fingerprint, info->model_name, info->fingerprint);
+    return err_set(
+        err, E_INVAL,
+        "the session was recorded with model '%.80s' (fingerprint %.40s); this is '%.80s' (%s), a "
+        "different model or different weights. --other-model replays it anyway",
+        r->model, r->fingerprint, info->model_name, info->fingerprint);
 }
 
-// What runs the turns: an engine that computes as the turn at hand was recorded. A session that was
-// served with one compute_dtype and then with another has turns of both.
+// Runs the turns on an engine with the compute_dtype of the record. One session may have turns of
+// several.
 struct runner {
     struct engine *engine;
     struct replay *replay;
-    const char *compute; // what was asked for; NULL: what the settings say
+    const char *compute; // the record's; NULL: that of the settings
     char instance[RECORD_INSTANCE_MAX];
 };
 
@@ -106,8 +107,8 @@ static void runner_close(struct runner *r) {
     r->engine = NULL;
 }
 
-// compute: as record_compute_dtype. A processor that cannot do it computes in f32, and the report
-// says that the device differs.
+// compute: from record_compute_dtype. A processor without it computes in f32; the report then says
+// that the device differs.
 static int runner_open(struct runner *r, const struct settings *s, const char *compute,
                        const struct stored_session *stored, const struct replay_window *w,
                        struct err *err) {
@@ -126,7 +127,7 @@ static int runner_open(struct runner *r, const struct settings *s, const char *c
     return replay_new(&r->replay, r->engine, stored, w, err);
 }
 
-// What a turn is to be computed in; NULL where the user said it.
+// The compute_dtype of a recorded turn; NULL if the user set one.
 static const char *compute_of(const struct settings *s, const struct stored_session *stored,
                               size_t turn) {
     if (s->model.compute_dtype[0] || turn >= stored->n_turns) return NULL;
@@ -151,8 +152,8 @@ static int verify(const struct settings *s, struct runner *r, struct replay_repo
             TRY(runner_open(r, s, compute, stored, w, err));
             replay_report_now(report, r->engine, r->instance);
         }
-        // What else was likely is looked up for the first divergence: the later ones may follow
-        // from it, and each look costs a prefill.
+        // Alternatives are computed for the first divergence only: later ones may follow from it,
+        // and each costs a prefill.
         TRY(replay_turn(r->replay, i, !report->has_first, &found, err));
         replay_report_turn(report, &stored->turns[i], &found);
         cli_progress("replaying", (int64_t)(i - first + 1), (int64_t)(end - first));
@@ -183,7 +184,7 @@ static int with_engine(struct settings *s, const struct stored_session *stored, 
     const struct engine_info *info = engine_info(r->engine);
     char *model = strdup(info->model_name), *fingerprint = strdup(info->fingerprint);
     int rc = model && fingerprint ? check_model(s, &stored->rec, info, err)
-                                  : err_set(err, E_NOMEM, "no memory for a replay");
+                                  : err_set(err, E_NOMEM, "out of memory");
     version_build(build);
     struct replay_report report = {
         .json = s->json,
@@ -200,7 +201,7 @@ static int with_engine(struct settings *s, const struct stored_session *stored, 
     return rc;
 }
 
-// The window is the record's, and so is what the engine is opened for and computes in.
+// Window and compute_dtype are those of the record.
 static int run(struct settings *s, const char *id, const char *changes, bool *good,
                struct err *err) {
     struct archive *a;
@@ -209,7 +210,7 @@ static int run(struct settings *s, const char *id, const char *changes, bool *go
     struct replay_window w;
     TRY(archive_open(&a, s->db, err));
     int rc = archive_load(a, id, &stored, err);
-    archive_close(a); // one snapshot: what comes after it is another replay's
+    archive_close(a); // later changes of the database do not matter
     TRY(rc);
     if (s->export[0]) {
         rc = archive_export_file(stored, s->export, err);
@@ -233,16 +234,21 @@ out:
 
 static int check_usage(const struct settings *s, const char *command, const char *id) {
     const struct cli_model *m = &s->model;
-    if (!id) return cli_usage(command, "say which session; `parley sessions list` names them");
+    if (!id)
+        return cli_usage(command,
+                         "the session's id is missing; `parley sessions list` shows the ids");
     if (s->export[0] && (s->what_if[0] || s->turn >= 0 || s->from_turn >= 0))
-        return cli_usage(command, "--export takes the whole session as it is on record");
+        return cli_usage(
+            command,
+            "--export writes the whole session; it takes no --turn, --from-turn or --what-if");
     if (!m->model[0] && !s->export[0]) return cli_usage(command, CLI_NO_MODEL);
     if (m->memory_len || m->sink_len != -1 || m->session_len)
-        return cli_usage(command, "memory_len, sink_len and session_len are the record's");
+        return cli_usage(command,
+                         "--memory-len, --sink-len and --session-len come from the record");
     if (s->what_if[0] && s->turn >= 0)
-        return cli_usage(command, "--turn is for comparing; --what-if begins at --from-turn");
+        return cli_usage(command, "use --from-turn with --what-if, not --turn");
     if (!s->what_if[0] && s->from_turn >= 0)
-        return cli_usage(command, "--from-turn goes with --what-if");
+        return cli_usage(command, "--from-turn needs --what-if");
     return CLI_OK;
 }
 
@@ -255,11 +261,11 @@ int main_replay(int argc, char **argv) {
     int n_words,
         rc = cli_parse(
             table, &s, argc, argv, "replay SESSION --db FILE --model DIR [OPTIONS]",
-            "Runs the recorded turns again from an empty cache, each on the recorded log, with "
+            "Recomputes the recorded turns from an empty cache, each on the recorded log, with "
             "the\n"
             "recorded window, sampling parameters and seeds, and compares every token and every\n"
             "bit of every log-probability. Exit status: 0 all equal, 1 something diverged or\n"
-            "failed, 2 wrong usage. With --what-if: 0 when it has run. The database is only read.",
+            "failed, 2 wrong usage. With --what-if: 0 if all turns ran. Only reads the database.",
             &id, 1, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = check_usage(&s, argv[0], id);

@@ -1,5 +1,5 @@
-// parley score: the logits at every position of a token sequence, as a safetensors file; or how far
-// those of other weights, or with another cache, are from them.
+// parley score: writes the logits at every position of a token sequence to a safetensors file, or
+// compares them with those of another number format or model.
 #include "engine/model/model_config.h"
 #include "engine/model/safetensors.h"
 #include "ws/cli/score_compare.h"
@@ -21,29 +21,28 @@ struct settings {
 };
 static const struct config_key keys[] = {
     {"score", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
-     "Token ids: 1,2,3 (these or --text are required).", 0},
+     "Token ids: 1,2,3 (either --ids or --text is required).", 0},
     {"score", "text", CONFIG_STRING, offsetof(struct settings, text), 0, 0, "FILE", "",
-     "A text to score instead of ids; - is standard input. Special tokens in it count as such.", 0},
+     "File with text to score; - reads standard input. Special tokens are recognised.", 0},
     {"score", "logits", CONFIG_STRING, offsetof(struct settings, logits), 0, 0, 0, "",
      "Safetensors file to write: `logits` (n_tokens, vocab) f32.", 0},
     {"score", "compare_weights", CONFIG_CHOICE, offsetof(struct settings, compare_weights), 0, 0,
      COMPARE_WEIGHTS, "off",
-     "Compare with the same model in these weights: top-1 agreement, perplexity of both, KL "
-     "divergence, logits. Longer texts are cut into pieces of --session-len tokens, without it "
-     "1024.",
+     "Compare with the same model in this weight format, by top-1 agreement, perplexity, KL "
+     "divergence and logits. Longer texts are split into pieces of --session-len tokens (default "
+     "1024).",
      0},
     {"score", "compare_kv", CONFIG_CHOICE, offsetof(struct settings, compare_kv), 0, 0, COMPARE_KV,
      "off",
-     "Compare with a KV cache of this number format, in the same way (with --compare-weights: with "
-     "both at once).",
+     "Compare with a KV cache of this number format; together with --compare-weights, with both at "
+     "once.",
      0},
     {"score", "compare_compute", CONFIG_CHOICE, offsetof(struct settings, compare_compute), 0, 0,
-     COMPARE_COMPUTE, "off", "Compare with the same model computed in this, likewise.", 0},
+     COMPARE_COMPUTE, "off", "Compare with the same model in this compute dtype.", 0},
     {"score", "compare_model", CONFIG_STRING, offsetof(struct settings, compare_model), 0, 0, "DIR",
-     "", "Compare with this model folder instead, one that `parley quantize` wrote for example.",
-     0},
+     "", "Compare with this model folder, for example one from `parley quantize`.", 0},
     {"score", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "Print a comparison as JSON; what is printed without one is JSON.", 0},
+     "Print a comparison as JSON. Without a comparison the output is always JSON.", 0},
 };
 
 static const struct config_table *options(void) {
@@ -52,8 +51,8 @@ static const struct config_table *options(void) {
     return table;
 }
 
-struct scoring {                       // filled on the engine's thread, read after its last event
-    struct safetensors_writer *writer; // NULL: only the sum is wanted
+struct scoring {                       // written by the engine's thread, read after its last event
+    struct safetensors_writer *writer; // NULL: compute only the sum
     const int32_t *ids;
     int64_t n_ids, n_vocab;
     double logprob_sum; // of ids[1..] each given what precedes it
@@ -81,7 +80,7 @@ static int score(struct engine *e, const struct cli_model *model, struct token_l
     struct token_list copy;
     token_list_init(&copy);
     if (token_list_append(&copy, ids->ids, ids->len) < 0)
-        return err_set(err, E_NOMEM, "no memory for the ids");
+        return err_set(err, E_NOMEM, "out of memory for the ids");
     turn.ids = copy.ids;
     turn.n_ids = turn.n_input = (int64_t)copy.len;
     int rc = engine_turn_submit(e, &turn, err);
@@ -138,7 +137,7 @@ out:
     return rc;
 }
 
-// Both models with pools for one piece, so that they fit beside each other.
+// Each model gets a cache for one piece, so that both fit in memory.
 static int compare(const struct settings *s, struct engine *e, const struct cli_model *model,
                    const struct token_list *ids, struct err *err) {
     struct engine *other = NULL;
@@ -160,18 +159,18 @@ static bool is_comparing(const struct settings *s) {
     return s->compare_weights || s->compare_kv || s->compare_compute || s->compare_model[0];
 }
 
-// What cannot be asked for; 0 or an exit status.
+// Checks the combination of options. 0 or an exit status.
 static int check_usage(const char *command, const struct settings *s) {
     if (!s->model.model[0]) return cli_usage(command, CLI_NO_MODEL);
     if (!s->ids[0] == !s->text[0])
-        return cli_usage(command, s->ids[0] ? "--ids and --text exclude each other"
-                                            : "--ids gives at least one token id, --text a file");
+        return cli_usage(command, s->ids[0] ? "give exactly one of --ids and --text"
+                                            : "give exactly one of --ids and --text");
     if (is_comparing(s) && s->logits[0])
-        return cli_usage(command, "--logits is of one model: leave out what compares");
+        return cli_usage(command, "--logits cannot be combined with a comparison");
     return 0;
 }
 
-// A piece of 1,024 tokens, or what the model has: the engines' pools are sized by this.
+// A piece has 1,024 tokens, or the model's maximum. It sets the size of the engines' caches.
 static int pick_context(struct cli_model *m, struct err *err) {
     struct model_config c;
     TRY(model_config_load(&c, m->model, err));
@@ -203,9 +202,9 @@ int main_score(int argc, char **argv) {
     int n_words, rc = cli_parse(table, &s, argc, argv,
                                 "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
                                 "--compare-weights|-kv|-compute NAME]",
-                                "Computes a token sequence and writes the logits at each position, "
-                                "or compares them\nwith those that other weights, a cache of "
-                                "another number format, or\nproducts of bf16 give.",
+                                "Computes the logits at each position of a token sequence, and "
+                                "writes them or compares\nthem with those of another weight "
+                                "format, cache format, compute dtype or model.",
                                 NULL, 0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     rc = check_usage(argv[0], &s);

@@ -1,5 +1,5 @@
-// parley serve: the server. Options come from the command line, the environment, a file, and their
-// defaults, in this order.
+// parley serve: the server. The command line overrides the environment, then the file, then the
+// defaults.
 #include "ws/cli/cli.h"
 #include "ws/serve.h"
 #include "ws/serve_config.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// --config must be read before the options that go over it, wherever it stands on the line.
+// --config is read first, wherever it is in argv, because options override it.
 static const char *config_path(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         if (!strncmp(argv[i], "--config=", 9)) return argv[i] + 9;
@@ -20,10 +20,9 @@ static void help(void) {
     puts("usage: parley serve [--config FILE] [OPTIONS]\n\n"
          "Serves a model: the chat page, WebSocket sessions at /ws, /healthz, /readyz, /metrics, "
          "/config.\n"
-         "Every key of the file is an option of the same name; PARLEY_NAME in the environment sets "
-         "it too.\n\n"
-         "  --config FILE        ini file with any of the keys below\n"
-         "  --print-config       write the configuration in force as an ini file and exit\n");
+         "Every key of the ini file is an option of the same name and a variable PARLEY_NAME.\n\n"
+         "  --config FILE        ini file with the keys below\n"
+         "  --print-config       print the current configuration as an ini file and exit\n");
     config_help(serve_config_table(), stdout);
 }
 
@@ -45,11 +44,11 @@ int main_serve(int argc, char **argv) {
         } else if (!strcmp(argv[i], "--config")) {
             if (++i == argc) {
                 config_release(serve_config_table(), &config);
-                return cli_usage(argv[0], "--config takes a file");
+                return cli_usage(argv[0], "--config needs a file");
             }
         } else if (strncmp(argv[i], "--config=", 9)) {
             rc = config_arg(serve_config_table(), &config, argc, argv, &i, &err);
-            if (rc == 0) rc = err_set(&err, E_INVAL, "'%s' is not understood", argv[i]);
+            if (rc == 0) rc = err_set(&err, E_INVAL, "unknown argument '%s'", argv[i]);
             if (rc < 0) {
                 config_release(serve_config_table(), &config);
                 return cli_usage(argv[0], "%s", err.text);
@@ -62,8 +61,7 @@ int main_serve(int argc, char **argv) {
         rc = serve_run(&config, &err);
 out:
     config_release(serve_config_table(), &config);
-    if (rc ==
-        E_DEVICE) { // everything is recorded; the driver's own exit handlers are not waited for
+    if (rc == E_DEVICE) { // all turns are stored; exit handlers of the GPU driver may hang
         cli_fail(&err);
         fflush(NULL);
         _exit(SERVE_EXIT_RESTART);

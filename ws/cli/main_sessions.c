@@ -1,5 +1,5 @@
-// parley sessions: what a database holds, for people and programs. Reading and importing go on
-// beside a running server; removing needs the database to itself.
+// parley sessions: works on the sessions of a database. Reading and importing work while a server
+// runs on it; removing does not.
 #include "base/clock.h"
 #include "base/json.h"
 #include "sessions/archive/archive.h"
@@ -22,23 +22,21 @@ static const struct config_key keys[] = {
     {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
      "Database file.", 0},
     {"", "query", CONFIG_STRING, offsetof(struct settings, query), 0, 0, "WORDS", "",
-     "list: only sessions that hold all of these words.", 0},
+     "list: only sessions that contain all of these words.", 0},
     {"", "forked_from", CONFIG_STRING, offsetof(struct settings, forked_from), 0, 0, "SESSION", "",
      "list: only copies of this session.", 0},
     {"", "limit", CONFIG_INT, offsetof(struct settings, limit), 0, 1e9, 0, "0",
-     "list: at most so many; 0 is all.", 0},
+     "list: maximum number of sessions; 0 means all.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "list, show, import, doctor: print JSON.", 0},
     {"", "new_id", CONFIG_BOOL, offsetof(struct settings, new_id), 0, 0, 0, "off",
-     "import: under a fresh id, where the session's own is taken.", 0},
+     "import: use a new id if the session's own id exists.", 0},
     {"", "owner", CONFIG_STRING, offsetof(struct settings, owner), 0, 0, "NAME", "",
-     "import: whose session it becomes (the name of a token, or local); else as in the file.", 0},
+     "import: new owner (the name of a token, or local); empty keeps the owner in the file.", 0},
     {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, "PATH", "",
-     "backup: the copy, a file that is not there yet. doctor: a folder for every session that can "
-     "be read, as export writes them.",
-     0},
+     "backup: file to create. doctor: folder to export every readable session to.", 0},
     {"", "repair", CONFIG_BOOL, offsetof(struct settings, repair), 0, 0, 0, "off",
-     "doctor: put right what can be (not while a server runs on the database).", 0},
+     "doctor: repair faults (not while a server runs on the database).", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
@@ -82,7 +80,7 @@ static int list(const struct settings *s, struct archive *a, struct err *err) {
                           s->forked_from[0] ? s->forked_from : NULL, s->limit, list_one, &l, err);
     json_close(&w, ']');
     json_close(&w, '}');
-    if (rc == 0 && out.error) rc = err_set(err, out.error, "the list is too long to hold");
+    if (rc == 0 && out.error) rc = err_set(err, out.error, "the list is too long for memory");
     if (rc == 0 && s->json)
         cli_print_json(&out);
     else
@@ -98,23 +96,23 @@ static void show_turn(const struct stored_turn *stored, bool on_path) {
     format_time(t.created_ms, when);
     printf("\n-- turn %lld", (long long)t.turn);
     if (t.parent < 0)
-        fputs(" (a first one)", stdout);
+        fputs(" (first)", stdout);
     else if (t.parent != t.turn - 1)
         printf(" after %lld", (long long)t.parent);
-    if (!on_path) fputs(", not on the path in use", stdout);
+    if (!on_path) fputs(", not on the current path", stdout);
     printf(", %s, seed %llu, %lld + %lld tokens, cache %s", when, (unsigned long long)t.seed,
            (long long)t.numbers.input_tokens, (long long)t.numbers.output_tokens,
            engine_cache_source_name(t.numbers.source));
     if (t.numbers.resume_us > 0)
-        printf("%s in %.1f ms", t.numbers.source == CACHE_RECOMPUTED ? "" : ", brought back",
+        printf("%s in %.1f ms", t.numbers.source == CACHE_RECOMPUTED ? "" : ", restored",
                (double)t.numbers.resume_us / 1e3);
     if (t.numbers.decode_us > 0)
         printf(", first token %.1f ms, %.0f tokens/s", (double)t.numbers.first_token_us / 1e3,
                (double)(t.numbers.output_tokens - 1) * 1e6 / (double)t.numbers.decode_us);
-    printf(", ended by %s\n", t.finish_reason ? t.finish_reason : "nothing yet");
+    printf(", finish reason %s\n", t.finish_reason ? t.finish_reason : "nothing yet");
     fputs("> ", stdout);
     if (t.input.kind == INPUT_CONTINUE)
-        puts("(goes on)");
+        puts("(continued)");
     else if (t.input.kind == INPUT_IDS)
         printf("(%zu token ids)\n", t.input.n_ids);
     else
@@ -134,7 +132,8 @@ static int show_copy(void *ctx, const struct session_record *copy) {
 }
 
 static bool is_on_path(const struct stored_session *s, int64_t turn) {
-    int64_t at = s->rec.head; // a damaged record's parents may lead anywhere: never up
+    int64_t at =
+        s->rec.head; // a damaged record's parent may be any number: follow smaller ones only
     while (at > turn && at < (int64_t)s->n_turns && s->turns[at].rec.parent < at)
         at = s->turns[at].rec.parent;
     return at == turn;
@@ -220,7 +219,8 @@ static void say_imported(const struct settings *s, const struct session_record *
     cli_print_json(&out);
 }
 
-// The file's name goes in front of what is wrong inside it; what a database says names that.
+// An error in the file's content is prefixed with the file's name. Errors of a database name it
+// themselves.
 static int read_import(const char *path, struct stored_session **out, struct err *err) {
     bool standard_input = !strcmp(path, "-");
     size_t max = json_limits_file.max_bytes;
@@ -245,7 +245,7 @@ static int import(const struct settings *s, const char *path, struct err *err) {
     int rc = archive_import(s->db, stored, &o, err);
     if (rc == E_EXISTS && !s->new_id) {
         struct err reason = *err;
-        err_set(err, rc, "%s; --new-id imports it under another id", reason.text);
+        err_set(err, rc, "%s; --new-id imports it under a new id", reason.text);
     }
     if (rc == 0) say_imported(s, &stored->rec);
     stored_session_free(stored);
@@ -253,7 +253,7 @@ static int import(const struct settings *s, const char *path, struct err *err) {
 }
 
 static int backup(const struct settings *s, struct err *err) {
-    if (!s->output[0]) return err_set(err, E_INVAL, "--output says where the copy goes");
+    if (!s->output[0]) return err_set(err, E_INVAL, "--output is missing: the file to create");
     return backup_database(s->db, s->output, cli_progress, "copying", err);
 }
 
@@ -275,9 +275,8 @@ static int doctor(const struct settings *s, struct err *err) {
         rc = err_set(err, E_CORRUPT, "%s: %zu fault%s%s%s", s->db, report.n_left,
                      report.n_left == 1 ? "" : "s", s->repair ? " could not be repaired" : "",
                      s->output[0] ? ""
-                     : s->repair  ? "; --output FOLDER saves what can be read"
-                                  : "; --repair puts right what can be, --output FOLDER saves "
-                                    "what can be read");
+                     : s->repair  ? "; --output FOLDER exports readable sessions"
+                                 : "; --repair repairs, --output FOLDER exports readable sessions");
     buf_release(&out);
     doctor_report_release(&report);
     return rc;
@@ -313,19 +312,21 @@ int main_sessions(int argc, char **argv) {
         rc = cli_parse(
             &table, &s, argc, argv,
             "sessions list | show|export|rm SESSION | import FILE | backup | doctor --db FILE",
-            "list    all sessions, newest first\n"
-            "show    one session's turns\n"
-            "export  one session with everything recorded, as JSON\n"
-            "import  what export wrote, from a file or from - (standard input); a server running\n"
-            "        on the database finds the session when it is asked for it\n"
-            "rm      remove one session for good (not while a server runs on the database)\n"
-            "backup  copy the database as it is at one moment, while a server runs or not\n"
-            "doctor  look for damage, put right what can be (--repair), save what can be read",
+            "list    list all sessions, newest first\n"
+            "show    show one session's turns\n"
+            "export  print one session's complete record as JSON\n"
+            "import  import an exported session from a file or from - (standard input); a server "
+            "that\n"
+            "        runs on the database can open it\n"
+            "rm      delete one session permanently (not while a server runs on the database)\n"
+            "backup  copy the database; a server may run on it\n"
+            "doctor  find damage, repair it (--repair), export readable sessions (--output)",
             words, 2, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     const char *verb = words[0] ? words[0] : "";
     if (!is_verb(verb))
-        rc = cli_usage(argv[0], "say what to do: list, show, export, import, rm, backup or doctor");
+        rc = cli_usage(argv[0],
+                       "the action is missing: list, show, export, import, rm, backup or doctor");
     else if (strcmp(verb, "list") && strcmp(verb, "backup") && strcmp(verb, "doctor") && !words[1])
         rc = cli_usage(argv[0], "%s takes %s", verb,
                        strcmp(verb, "import") ? "a session's id" : "a file");

@@ -1,4 +1,4 @@
-// parley synth: a random checkpoint of any shape, for measuring and for tests.
+// parley synth: writes a random checkpoint of any shape, for benchmarks and tests.
 #include "engine/model/synth.h"
 #include "ws/cli/cli.h"
 #include <stdlib.h>
@@ -10,21 +10,21 @@ struct settings {
 };
 static const struct config_key keys[] = {
     {"", "like", CONFIG_STRING, offsetof(struct settings, like), 0, 0, 0, "",
-     "A named shape (see above).", 0},
+     "Name of a shape (see above).", 0},
     {"", "config", CONFIG_STRING, offsetof(struct settings, config), 0, 0, 0, "",
-     "A config.json whose shape is taken instead.", 0},
+     "config.json with the shape.", 0},
     {"", "out", CONFIG_STRING, offsetof(struct settings, out), 0, 0, 0, "",
      "Folder to write (required).", 0},
     {"", "tokenizer_from", CONFIG_STRING, offsetof(struct settings, tokenizer_from), 0, 0, 0, "",
      "Copy the tokenizer of this folder.", 0},
     {"", "dtype", CONFIG_STRING, offsetof(struct settings, dtype), 0, 0, 0, "",
-     "bf16, f16 or f32; without it the shape's own.", 0},
+     "Number format: bf16, f16 or f32; empty keeps the shape's own.", 0},
     {"", "seed", CONFIG_INT, offsetof(struct settings, seed), 0, 9e15, 0, "1",
      "Same seed, same bytes.", 0},
 };
 static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-// The list of shapes, broken where a line would pass 80 columns.
+// The list of shapes in lines of at most 80 columns.
 static void describe(struct buf *out) {
     size_t column =
         buf_addz(
@@ -55,8 +55,8 @@ int main_synth(int argc, char **argv) {
     buf_release(&about);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.out[0] || !s.like[0] == !s.config[0]) {
-        rc = cli_usage(argv[0], s.out[0] ? "give either --like or --config"
-                                         : "--out says which folder to write");
+        rc = cli_usage(argv[0], s.out[0] ? "give exactly one of --like and --config"
+                                         : "--out is missing: the folder to write");
     } else {
         struct synth_options o = {.like = s.like[0] ? s.like : NULL,
                                   .config_path = s.config[0] ? s.config : NULL,

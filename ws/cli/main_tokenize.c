@@ -1,5 +1,5 @@
-// parley tokenize: text to ids, ids to text, conversations to both. Loads the tokenizer only, not
-// the weights.
+// parley tokenize: converts text to ids, ids to text, and conversations to both. Loads the
+// tokenizer but no weights.
 #include "base/json.h"
 #include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
@@ -16,13 +16,13 @@ static const struct config_key keys[] = {
     {"", "decode", CONFIG_BOOL, offsetof(struct settings, decode), 0, 0, 0, "off",
      "Read {\"ids\":[...]}, print {\"text\":\"...\"}.", 0},
     {"", "special", CONFIG_BOOL, offsetof(struct settings, special), 0, 0, 0, "on",
-     "Recognise special tokens in the text; --no-special takes it as text only.", 0},
+     "Recognise special tokens; --no-special reads them as plain text.", 0},
     {"", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
      "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
      "{\"text\",\"ids\"}.",
      0},
     {"", "chat_template", CONFIG_STRING, offsetof(struct settings, chat_template), 0, 0, 0, "",
-     "With --chat: a built-in form or a template file instead of the model's own.", 0},
+     "With --chat: template to use instead of the model's own, a built-in name or a file.", 0},
     {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
      "Print {\"ids\":[...]}.", 0},
 };
@@ -60,9 +60,9 @@ static int read_ids(const cJSON *root, struct token_list *ids, struct err *err) 
     cJSON_ArrayForEach(item, array) {
         double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v)
-            return err_set(err, E_FORMAT, "\"ids\" takes token ids only");
+            return err_set(err, E_FORMAT, "\"ids\" must be a list of token ids");
         if (token_list_push(ids, (int32_t)v) < 0)
-            return err_set(err, E_NOMEM, "no memory for the ids");
+            return err_set(err, E_NOMEM, "out of memory for the ids");
     }
     return 0;
 }
@@ -95,13 +95,13 @@ static int read_messages(const cJSON *root, struct chat_message **out, size_t *n
     int rc = json_get_array(root, "messages", &array, err);
     if (rc <= 0) return rc < 0 ? rc : err_set(err, E_FORMAT, "standard input has no \"messages\"");
     *out = calloc((size_t)cJSON_GetArraySize(array) + 1, sizeof **out);
-    if (!*out) return err_set(err, E_NOMEM, "no memory for the messages");
+    if (!*out) return err_set(err, E_NOMEM, "out of memory for the messages");
     cJSON_ArrayForEach(item, array) {
         struct chat_message *m = &(*out)[(*n)++];
         if ((rc = json_get_string(item, "role", &m->role, err)) < 0) return rc;
         if ((rc = json_get_string(item, "content", &m->content, err)) < 0) return rc;
         if (!m->role || !m->content)
-            return err_set(err, E_FORMAT, "message %zu lacks \"role\" or \"content\"", *n);
+            return err_set(err, E_FORMAT, "message %zu has no \"role\" or no \"content\"", *n);
     }
     return 0;
 }
@@ -148,13 +148,14 @@ int main_tokenize(int argc, char **argv) {
     struct buf in, out;
     struct err err = {0};
     char dir[PATH_MAX];
-    int n_words, rc = cli_parse(&table, &s, argc, argv, "tokenize --model DIR [--json] < TEXT",
-                                "Reads standard input, prints token ids; or the other way round.",
-                                NULL, 0, &n_words);
+    int n_words,
+        rc = cli_parse(
+            &table, &s, argc, argv, "tokenize --model DIR [--json] < TEXT",
+            "Reads text from standard input and prints token ids; --decode does the reverse.", NULL,
+            0, &n_words);
     if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     if (!s.model[0] || (s.decode && s.chat)) {
-        rc = cli_usage(argv[0], s.model[0] ? "--decode and --chat exclude each other"
-                                           : "--model says which model folder to use");
+        rc = cli_usage(argv[0], s.model[0] ? "give only one of --decode and --chat" : CLI_NO_MODEL);
         config_release(&table, &s);
         return rc;
     }
@@ -165,7 +166,7 @@ int main_tokenize(int argc, char **argv) {
     TRY_GOTO(done, cli_read_stdin(&in, CLI_STDIN_BYTES, &err));
     TRY_GOTO(done, (s.decode ? decode : s.chat ? chat : encode)(&s, t, &in, &out, &err));
     if (out.error)
-        rc = err_set(&err, out.error, "no memory for the result");
+        rc = err_set(&err, out.error, "out of memory for the result");
     else
         cli_print_json(&out);
 done:

@@ -1,4 +1,4 @@
-// What `parley replay` found. See replay_report.h.
+// Prints the result of `parley replay`. See replay_report.h.
 #include "ws/cli/replay_report.h"
 #include "base/json.h"
 #include "base/utf8.h"
@@ -15,11 +15,11 @@
 #define JSON_MAX ((size_t)1 << 30)
 #define PIPE_COLUMNS 100
 
-// Both files of the same words, so that programs and people are told the same.
+// Text and JSON use the same sentences.
 static const char *const not_checked[] = {
-    "how text became ids: the recorded input ids are taken as they are",
-    "the weights beyond the samples that the fingerprint takes of each tensor",
-    "when a turn that was cut short from outside was cut: it is compared as far as it came",
+    "tokenization: the recorded input ids are used",
+    "the weights, except the samples of each tensor in the fingerprint",
+    "when a cancelled turn stopped: it is compared up to its last token",
 };
 
 static const struct turn_record *record_of(const struct replay_report *r, int64_t turn) {
@@ -69,7 +69,7 @@ static void head_json(struct replay_report *r) {
 
 static void word(const char *label, const char *text) {
     fputs(label, stdout);
-    terminal_write(stdout, text, strlen(text)); // a database's words may be anybody's
+    terminal_write(stdout, text, strlen(text)); // the database may contain any text
 }
 
 static void head_text(struct replay_report *r) {
@@ -80,7 +80,7 @@ static void head_text(struct replay_report *r) {
     word("model ", s->model);
     word(", fingerprint ", s->fingerprint);
     if (strcmp(s->fingerprint, r->now.fingerprint)) {
-        word("; replayed on ANOTHER model: ", r->now.model);
+        word("; replayed on A DIFFERENT model: ", r->now.model);
         word(", ", r->now.fingerprint);
     }
     word("\nreplayed by ", r->now.build);
@@ -124,7 +124,7 @@ static void put_token(struct json_writer *w, const struct replay_report *r, cons
     json_close(w, '}');
 }
 
-// What was likely then, of a turn that asked for alternatives. Returns how many.
+// Collects the recorded alternatives of a token, if the turn has them. Returns how many.
 static int32_t recorded_top(const struct stored_turn *t, const struct replay_divergence *d,
                             const struct engine_alternative **out) {
     const struct token_run *tokens = &t->tokens;
@@ -225,9 +225,9 @@ static void say_top(const struct replay_report *r, const char *label,
 static void say_divergence(const struct replay_report *r, const struct stored_turn *t,
                            const struct replay_divergence *d) {
     static const char *const words[] = {
-        [REPLAY_TOKEN] = "another token",
-        [REPLAY_LOGPROB] = "the same token with another log-probability",
-        [REPLAY_END] = "another end",
+        [REPLAY_TOKEN] = "different token",
+        [REPLAY_LOGPROB] = "same token, different log-probability",
+        [REPLAY_END] = "different end",
     };
     printf("  token %" PRId64 " of the answer, position %" PRId64 " of the log: %s\n", d->index,
            d->position, words[d->kind]);
@@ -237,14 +237,14 @@ static void say_divergence(const struct replay_report *r, const struct stored_tu
         printf("    bits       %08" PRIx32 " recorded, %08" PRIx32 " now\n",
                bits_of(d->recorded.logprob), bits_of(d->now.logprob));
     if (d->kind == REPLAY_TOKEN && !isnan(d->recorded_id_logprob))
-        printf("    the recorded token gets %.7f now\n", d->recorded_id_logprob);
+        printf("    log-probability of the recorded token now: %.7f\n", d->recorded_id_logprob);
     const struct engine_alternative *then = NULL;
     int32_t n_then = recorded_top(t, d, &then);
     say_top(r, "    on record  ", then, n_then);
     say_top(r, "    likeliest  ", d->top, d->n_top);
 }
 
-// What on record may be the reason.
+// Prints the recorded conditions that differ.
 static void say_differences(const struct replay_report *r, const struct turn_record *t) {
     const char *what[4] = {0};
     int n = 0, differs = replay_instance_differs(or_unknown(t->instance), r->now.instance);
@@ -253,13 +253,13 @@ static void say_differences(const struct replay_report *r, const struct turn_rec
     if (differs & REPLAY_DEVICE) what[n++] = "the device";
     if (differs & REPLAY_SETTINGS) what[n++] = "settings";
     fputs(n ? "    differs from the record: "
-            : "    nothing on record differs: same model, build, device and settings",
+            : "    nothing recorded differs: same model, build, device and settings",
           stdout);
     for (int i = 0; i < n; i++) printf("%s%s", i ? ", " : "", what[i]);
     putchar('\n');
 }
 
-// Once for all turns in a row that were computed alike.
+// Prints build and instance once for consecutive turns that share them.
 static void say_recorder(struct replay_report *r, const struct turn_record *t) {
     const char *build = or_unknown(t->build), *instance = or_unknown(t->instance);
     if (r->last && !strcmp(or_unknown(r->last->build), build) &&
@@ -282,16 +282,16 @@ static void turn_text(struct replay_report *r, const struct stored_turn *stored,
         return;
     }
     if (f->verdict == REPLAY_EMPTY) {
-        printf(", it has no answer (%s)\n",
-               f->recorded_finish[0] ? f->recorded_finish : "it has not ended");
+        printf(", no answer (%s)\n",
+               f->recorded_finish[0] ? f->recorded_finish : "it has not finished");
         return;
     }
     printf(", %" PRId64 " of %" PRId64 " tokens", f->n_compared, t->n_output);
     if (f->cut_short)
-        printf(", cut short on record (%s)",
+        printf(", stopped early in the record (%s)",
                f->recorded_finish[0] ? f->recorded_finish : "running");
     else if (strcmp(f->recorded_finish, f->finish))
-        printf(", ended by %s on record and by %s now", f->recorded_finish, f->finish);
+        printf(", finish reason %s in the record, %s now", f->recorded_finish, f->finish);
     if (f->n_logprobs_differ)
         printf(", %" PRId64 " log-probabilities differ", f->n_logprobs_differ);
     putchar('\n');
@@ -320,7 +320,7 @@ static void end_json(struct replay_report *r) {
     if (r->has_first) {
         json_open(&w, "first_divergence", '{');
         json_put_int(&w, "turn", r->first.turn);
-        json_put_int(&w, "index", r->first.first.index); // -1: the turn could not be run
+        json_put_int(&w, "index", r->first.first.index); // -1: the turn could not run
         json_put_int(&w, "position", r->first.first.index < 0 ? -1 : r->first.first.position);
         json_close(&w, '}');
     } else {
@@ -336,7 +336,7 @@ static void end_json(struct replay_report *r) {
 
 static void end_text(const struct replay_report *r) {
     printf("%" PRId64 " equal, %" PRId64 " without an answer, %" PRId64 " diverged, %" PRId64
-           " could not be run\n",
+           " could not run\n",
            r->n[REPLAY_EQUAL], r->n[REPLAY_EMPTY], r->n[REPLAY_DIVERGED], r->n[REPLAY_FAILED]);
     if (r->has_first && r->first.verdict == REPLAY_DIVERGED)
         printf("first divergence: turn %" PRId64 ", token %" PRId64 ", position %" PRId64 "\n",
@@ -361,7 +361,7 @@ void what_if_report_begin(struct replay_report *r, const char *changes, int64_t 
         if (from >= 0)
             printf("what if, from turn %" PRId64 " on: ", from);
         else
-            fputs("no turn is on the path in use; what if: ", stdout);
+            fputs("the current path has no turn; what if: ", stdout);
         terminal_line(stdout, changes, strlen(changes));
         return;
     }
@@ -416,8 +416,8 @@ static size_t column_width(void) {
     return (all - 3) / 2;
 }
 
-// The next line of *text that fits: its bytes, and how wide it is on a terminal. Breaks at a space
-// where there is one. *text moves behind it; false at the end.
+// Takes the next line of *text that fits, breaking at a space if possible: its bytes and its width
+// on a terminal. Advances *text; false at the end.
 static bool next_line(const char **text, const char *end, size_t width, struct replay_answer *line,
                       size_t *wide) {
     const char *p = *text, *space = NULL;
@@ -443,7 +443,7 @@ static bool next_line(const char **text, const char *end, size_t width, struct r
     return true;
 }
 
-// Tabs count as one column, so they are shown as one.
+// A tab counts as one column and is printed as one.
 static void write_cell(const struct replay_answer *line, size_t wide, size_t width) {
     for (size_t i = 0, n; i < line->text_len; i += n + 1) {
         const char *tab = memchr(line->text + i, '\t', line->text_len - i);
@@ -473,13 +473,13 @@ static void pair_text(struct replay_report *r, const struct replay_pair *p) {
     const struct turn_record *t = record_of(r, p->turn);
     char left[96], right[96];
     printf("\n-- turn %" PRId64 ", recorded with seed %" PRIu64 ": %s\n> ", p->turn, t->seed,
-           p->failed ? "could not be run"
-           : p->same ? "the same answer"
-                     : "another answer");
+           p->failed ? "could not run"
+           : p->same ? "same answer"
+                     : "different answer");
     if (t->input_text)
         terminal_line(stdout, t->input_text, t->input_text_len);
     else if (t->kind == INPUT_CONTINUE)
-        puts("(goes on)");
+        puts("(continued)");
     else
         printf("(%zu token ids)\n", t->n_input_ids);
     if (p->failed) {
@@ -492,7 +492,7 @@ static void pair_text(struct replay_report *r, const struct replay_pair *p) {
              or_unknown(p->now.finish_reason));
     if (!p->same) {
         size_t used = strlen(right);
-        snprintf(right + used, sizeof right - used, ", other from token %zu on", p->n_same);
+        snprintf(right + used, sizeof right - used, ", differs at token %zu", p->n_same);
     }
     side_by_side(left, strlen(left), right, strlen(right));
     side_by_side(p->recorded.text, p->recorded.text_len, p->now.text, p->now.text_len);
@@ -505,7 +505,7 @@ void what_if_report_pair(struct replay_report *r, const struct replay_pair *p) {
 
 void what_if_report_end(struct replay_report *r) {
     if (!r->json) {
-        printf("\n%" PRId64 " answers the same, %" PRId64 " others\n", r->n[REPLAY_EQUAL],
+        printf("\n%" PRId64 " answers are the same, %" PRId64 " others\n", r->n[REPLAY_EQUAL],
                r->n[REPLAY_DIVERGED]);
         return;
     }

@@ -1,9 +1,9 @@
-// What `parley replay` found, for people and as JSON.
+// Prints the result of `parley replay`, as text or JSON.
 #pragma once
 #include "sessions/replay.h"
 #include <stdbool.h>
 
-// What computes now; the record has its own for each turn.
+// The current model and engine; the record has its own for each turn.
 struct replay_side {
     const char *model, *fingerprint, *build, *instance;
 };
@@ -17,18 +17,18 @@ struct replay_report {
     int64_t n[REPLAY_FAILED + 1]; // turns by verdict
     struct replay_turn first;     // the first diverged or failed one
     bool has_first;
-    const struct turn_record *last; // whose build and instance were printed last
+    const struct turn_record *last; // its build and instance were printed last
 };
 
 void replay_report_begin(struct replay_report *r);
-// From here on another engine computes.
+// Tells the report that another engine runs the next turns.
 void replay_report_now(struct replay_report *r, const struct engine *e, const char *instance);
 void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
                         const struct replay_turn *found);
-// Prints what is left. True when nothing diverged or failed.
+// Prints the summary. True if nothing diverged or failed.
 bool replay_report_end(struct replay_report *r);
 
-// from: the first turn that is changed; TURN_NONE: there is none.
+// from: the first changed turn; TURN_NONE: none.
 void what_if_report_begin(struct replay_report *r, const char *changes, int64_t from);
 void what_if_report_pair(struct replay_report *r, const struct replay_pair *p);
 void what_if_report_end(struct replay_report *r);

@@ -1,7 +1,7 @@
-// Two models over the same tokens. See score_compare.h.
-//
-// The logits of one step of the reference are kept until the other has made its own: as many
-// positions as fit in STEP_BYTES. A step goes on where the last one ended, by each engine's cache.
+// Compares two models on the same tokens. See score_compare.h.
+// Works in steps of as many positions as fit in STEP_BYTES: the reference's logits of a step stay
+// in memory until the other model has computed its own. Each engine's cache continues from step to
+// step.
 #include "ws/cli/score_compare.h"
 #include "base/json.h"
 #include <math.h>
@@ -86,7 +86,7 @@ static void compare_logits(void *ctx, int64_t position, const float *logits) {
     compare_position(c, position, c->kept + (position - c->base) * c->n_vocab, logits);
 }
 
-// The log up to the step's end through an engine.
+// Runs the log up to the step's end through an engine.
 static int read_step(struct comparing *c, struct engine *e, uint64_t number,
                      void (*take)(void *ctx, int64_t position, const float *logits),
                      struct err *err) {
@@ -101,7 +101,7 @@ static int read_step(struct comparing *c, struct engine *e, uint64_t number,
     cli_turn_window(c->model, e, &turn);
     turn.n_input = c->n_step;
     turn.ids = malloc((size_t)turn.n_ids * sizeof *turn.ids);
-    if (!turn.ids) return err_set(err, E_NOMEM, "no memory for the ids");
+    if (!turn.ids) return err_set(err, E_NOMEM, "out of memory for the ids");
     memcpy(turn.ids, c->ids, (size_t)turn.n_ids * sizeof *turn.ids);
     int rc = engine_turn_submit(e, &turn, err);
     if (rc < 0) {
@@ -143,13 +143,14 @@ int score_compare(struct engine *reference, struct engine *compared, const struc
     struct comparing c = {.model = m, .n_vocab = n_vocab, .out = out};
     *out = (struct score_comparison){0};
     if (engine_info(compared)->n_vocab != n_vocab)
-        return err_set(err, E_INVAL, "the models have vocabularies of %lld and %d tokens",
+        return err_set(err, E_INVAL, "the models' vocabularies differ: %lld and %d tokens",
                        (long long)n_vocab, engine_info(compared)->n_vocab);
     int64_t step = STEP_BYTES / (n_vocab * (int64_t)sizeof *c.kept);
     step = step < 1 ? 1 : step > STEP_MAX_TOKENS ? STEP_MAX_TOKENS : step;
     c.kept = malloc((size_t)(step * n_vocab) * sizeof *c.kept);
     if (!c.kept)
-        return err_set(err, E_NOMEM, "no memory for the logits of %lld positions", (long long)step);
+        return err_set(err, E_NOMEM, "out of memory for the logits of %lld positions",
+                       (long long)step);
     uint64_t number = 0;
     int rc = 0;
     for (int64_t at = 0; at < n_ids && rc == 0; at += context_len) {
@@ -208,7 +209,7 @@ static void print_json(const struct score_comparison *c) {
 }
 
 static void print_side(const char *label, const struct score_side *s) {
-    printf("  %-10s %s, %s weights of %.2f GB, %s cache of %.1f kB a token: perplexity %.4f\n",
+    printf("  %-10s %s, %s weights of %.2f GB, %s cache, %.1f kB per token: perplexity %.4f\n",
            label, s->model, s->weight_dtype, (double)s->weight_bytes / 1e9, s->kv_dtype,
            (double)s->kv_bytes_per_token / 1e3, s->perplexity);
 }
@@ -225,7 +226,7 @@ void score_comparison_print(const struct score_comparison *c, bool json) {
     printf("  perplexity          %+.3f %%\n",
            100 * (c->compared.perplexity / c->reference.perplexity - 1));
     printf("  KL divergence       %.3g nats on average, %.3g at most\n", c->mean_kl, c->max_kl);
-    printf("  logits              off by %.3g (root mean square), %.3g at most; they spread by "
-           "%.3g\n",
+    printf("  logits              differ by %.3g (root mean square), %.3g at most; standard "
+           "deviation %.3g\n",
            c->rms_difference, c->max_difference, c->spread);
 }

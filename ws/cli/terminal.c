@@ -1,4 +1,4 @@
-// Text on a terminal. See terminal.h.
+// Writes untrusted text to a terminal. See terminal.h.
 #include "ws/cli/terminal.h"
 #include "base/utf8.h"
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-// The connection's thread owns the libwebsockets context; the caller's side touches only the queues
-// and lws_cancel_service, the one call that other threads may make.
+// The client's thread owns the libwebsockets context. The caller uses only the queues and
+// lws_cancel_service, the one call that other threads may make.
 #include "ws/cli/ws_client.h"
 #include "base/buf.h"
 #include "base/queue.h"
@@ -11,7 +11,7 @@
 enum { QUEUE_FRAMES = 4096, FRAME_MAX = 16 << 20 };
 
 struct frame {
-    char *text; // outgoing frames carry LWS_PRE bytes in front
+    char *text; // outgoing frames begin with LWS_PRE spare bytes
     size_t len;
 };
 enum status { CONNECTING, OPEN, GONE };
@@ -20,7 +20,7 @@ struct ws_client {
     pthread_t thread;
     struct lws_context *context;
     struct lws *wsi;
-    struct queue in, out, opened; // opened: one item, the outcome of connecting
+    struct queue in, out, opened; // opened: one item, the result of connecting
     struct buf receiving;
     struct frame sending;
     char *token;
@@ -116,7 +116,7 @@ static int connect_to(struct ws_client *c, const char *url, struct err *err) {
     char *copy = strdup(url), path[512];
     const char *scheme, *host, *rest;
     int port, rc = 0;
-    if (!copy) return err_set(err, E_NOMEM, "no memory to connect");
+    if (!copy) return err_set(err, E_NOMEM, "out of memory");
     if (lws_parse_uri(copy, &scheme, &host, &port, &rest) ||
         (strcmp(scheme, "ws") && strcmp(scheme, "wss"))) {
         rc = err_set(err, E_INVAL, "'%s' is not a WebSocket address such as ws://127.0.0.1:8080/ws",
@@ -149,10 +149,10 @@ int ws_client_open(struct ws_client **out, const char *url, const char *token, s
     struct ws_client *c = calloc(1, sizeof *c);
     enum status status;
     int rc;
-    if (!c) return err_set(err, E_NOMEM, "no memory to connect");
+    if (!c) return err_set(err, E_NOMEM, "out of memory");
     buf_init(&c->receiving, FRAME_MAX);
     if (token && !(c->token = strdup(token))) {
-        rc = err_set(err, E_NOMEM, "no memory to connect");
+        rc = err_set(err, E_NOMEM, "out of memory");
         goto free_client;
     }
     TRY_GOTO(free_client, queue_init(&c->in, sizeof(struct frame), QUEUE_FRAMES, NULL, NULL, err));
@@ -167,7 +167,7 @@ int ws_client_open(struct ws_client **out, const char *url, const char *token, s
                                              .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT};
     c->context = lws_create_context(&info);
     if (!c->context) {
-        rc = err_set(err, E_INTERNAL, "the WebSocket library did not start");
+        rc = err_set(err, E_INTERNAL, "cannot start the WebSocket library");
         goto free_opened;
     }
     TRY_GOTO(free_context, connect_to(c, url, err));
@@ -206,7 +206,7 @@ static void release_frames(struct queue *q) {
 void ws_client_close(struct ws_client *c) {
     if (!c) return;
     atomic_store(&c->stop, true);
-    queue_close(&c->in); // the thread may be waiting for room there
+    queue_close(&c->in); // the thread may wait for room in it
     lws_cancel_service(c->context);
     pthread_join(c->thread, NULL);
     lws_context_destroy(c->context);
