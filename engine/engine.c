@@ -7,9 +7,9 @@
 #include "base/xxh64.h"
 #include "engine/budget.h"
 #include "engine/device.h"
+#include "engine/engine_internal.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/text_files.h"
-#include "engine/run/engine_internal.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -326,8 +326,8 @@ static void size_snapshots(struct engine *e, const struct engine_options *o,
 }
 
 static void note_found(struct engine *e) {
-    for (const struct snapshot_entry *s = e->instance.snapshots.lru; s; s = s->next)
-        engine_note_kept(e, s->name, s->id);
+    for (const struct snapshot_entry *s = e->instance.caches.snapshots.lru; s; s = s->next)
+        engine_note_snapshot(e, s->name, s->id);
 }
 
 static int open_instance(struct engine *e, const struct engine_options *o,
@@ -360,7 +360,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
                    err));
     TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
                       &e->events, clock, err));
-    run_metrics_init(&e->instance.metrics, o->metrics, e);
+    engine_metrics_init(&e->instance.metrics, o->metrics, e);
     note_found(e);
     return 0;
 }
@@ -483,9 +483,9 @@ static void free_owned(struct engine *e) {
         HASH_DEL(e->owned, w);
         free(w);
     }
-    struct kept *k, *next_kept;
-    HASH_ITER(hh, e->kept, k, next_kept) {
-        HASH_DEL(e->kept, k);
+    struct known_snapshot *k, *next_known;
+    HASH_ITER(hh, e->known, k, next_known) {
+        HASH_DEL(e->known, k);
         free(k);
     }
 }
@@ -500,9 +500,9 @@ void engine_close(struct engine *e) {
         pthread_join(e->thread, NULL);
     }
     struct command c;
-    snapshots_stop(&e->instance.snapshots); // what its threads do comes back as commands
+    snapshots_stop(&e->instance.caches.snapshots); // what its threads do comes back as commands
     while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) {
-        engine_turn_free(c.turn);
+        live_turn_free(c.turn);
         snapshot_job_free(c.job);
     }
     if (e->instance.model) instance_release(&e->instance);

@@ -188,7 +188,7 @@ int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char
                           void *ctx);
 // For an orderly end: when the engine stops, it first writes what is idle or parked to snapshots,
 // the one used last first, for some seconds at most. From now on no cache is released.
-void engine_keep(struct engine *e);
+void engine_save_at_stop(struct engine *e);
 // Sequence `to`, a new one, begins with what the cache of `from` holds of its first n_tokens
 // tokens, on the device or in host memory: there it is parked from the start. Blocks are shared,
 // and copied when one of the two writes to them: O(blocks), whatever their size. Does not wait;

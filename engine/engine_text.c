@@ -2,7 +2,7 @@
 // thread.
 #include "engine/engine.h"
 
-#include "engine/run/engine_internal.h"
+#include "engine/engine_internal.h"
 
 static int need_tokenizer(const struct engine *e, struct err *err) {
     if (e->tokenizer) return 0;

@@ -7,29 +7,11 @@
 #include "engine/engine.h"
 
 #include "base/random_id.h"
-#include "engine/run/engine_internal.h"
+#include "engine/engine_internal.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *engine_finish_name(enum engine_finish f) {
-    static const char *const names[] = {
-        [FINISH_EOS] = "eos",           [FINISH_STOP] = "stop",
-        [FINISH_LENGTH] = "length",     [FINISH_CANCELLED] = "cancelled",
-        [FINISH_DEADLINE] = "deadline", [FINISH_ERROR] = "error",
-        [FINISH_SHUTDOWN] = "shutdown",
-    };
-    return (unsigned)f < sizeof names / sizeof *names ? names[f] : "unknown";
-}
-
-const char *engine_cache_source_name(enum engine_cache_source s) {
-    static const char *const names[] = {
-        [CACHE_NONE] = "none", [CACHE_KEPT] = "kept",         [CACHE_RECOMPUTED] = "recomputed",
-        [CACHE_HOST] = "host", [CACHE_SNAPSHOT] = "snapshot",
-    };
-    return (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown";
-}
 
 // --- what the owner has going on -----------------------------------------------------------------
 
@@ -56,35 +38,35 @@ static void forget(struct engine *e, struct owned *w) {
     free(w);
 }
 
-static struct kept *find_kept(const struct engine *e, struct hash128 name) {
-    struct kept *k;
-    HASH_FIND(hh, e->kept, &name, sizeof name, k);
+static struct known_snapshot *find_known(const struct engine *e, struct hash128 name) {
+    struct known_snapshot *k;
+    HASH_FIND(hh, e->known, &name, sizeof name, k);
     return k;
 }
 
-void engine_note_kept(struct engine *e, struct hash128 name, const char *id) {
-    if (find_kept(e, name)) return;
-    struct kept *k = calloc(1, sizeof *k);
+void engine_note_snapshot(struct engine *e, struct hash128 name, const char *id) {
+    if (find_known(e, name)) return;
+    struct known_snapshot *k = calloc(1, sizeof *k);
     if (!k) return; // it is not shown, and used all the same
     k->name = name;
     snprintf(k->id, sizeof k->id, "%s", id);
-    HASH_ADD(hh, e->kept, name, sizeof k->name, k);
+    HASH_ADD(hh, e->known, name, sizeof k->name, k);
     if (!hash_added(&k->hh)) free(k);
 }
 
-static void drop_kept(struct engine *e, struct kept *k) {
+static void drop_known(struct engine *e, struct known_snapshot *k) {
     e->n_forget -= k->forget;
-    HASH_DEL(e->kept, k);
+    HASH_DEL(e->known, k);
     free(k);
 }
 
 static void note_snapshot(struct engine *e, const struct engine_event *ev) {
     struct hash128 name = {ev->snapshot_name[0], ev->snapshot_name[1]};
-    struct kept *k = find_kept(e, name);
+    struct known_snapshot *k = find_known(e, name);
     if (ev->snapshot)
-        engine_note_kept(e, name, "");
+        engine_note_snapshot(e, name, "");
     else if (k)
-        drop_kept(e, k);
+        drop_known(e, k);
 }
 
 static void note_event(struct engine *e, const struct engine_event *ev) {
@@ -186,7 +168,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     TRY(check_room(e, turn, w, err));
     int32_t reserve =
         kv_ring_max_blocks(turn->memory_len, turn->sink_len, e->instance.opt.prefill_tokens,
-                           e->info.block_tokens, turn_max_log(turn));
+                           e->info.block_tokens, live_turn_max_log(turn));
     if (reserve > e->info.n_blocks) {
         return err_set(err, E_NOMEM,
                        "memory_len %d needs %d cache blocks of %d tokens, and the cache has %d",
@@ -196,10 +178,10 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         turn->sampling.seed = random_u64();
         turn->sampling.has_seed = true;
     }
-    struct turn *t = engine_turn_new(turn, clock_mono_us(e->clock));
+    struct live_turn *t = live_turn_new(turn, clock_mono_us(e->clock));
     w = t ? find_or_add(e, turn->sequence) : NULL;
     if (!w) {
-        free(t); // not engine_turn_free: the log is still the caller's
+        free(t); // not live_turn_free: the log is still the caller's
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = reserve;
@@ -254,9 +236,9 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
     t->n_input = 0;
     bool file = (t->lasting_id && engine_has_snapshot(e, t->lasting_id)) ||
                 (t->origin_id && engine_has_snapshot(e, t->origin_id));
-    bool can = file && !e->stopped && !e->keeping && !find(e, t->sequence) &&
+    bool can = file && !e->stopped && !e->saves_at_stop && !find(e, t->sequence) &&
                HASH_COUNT(e->owned) < (unsigned)e->max_known && check_turn(e, t, &err) == 0;
-    struct turn *turn = can ? engine_turn_new(t, clock_mono_us(e->clock)) : NULL;
+    struct live_turn *turn = can ? live_turn_new(t, clock_mono_us(e->clock)) : NULL;
     struct owned *w = turn ? find_or_add(e, t->sequence) : NULL;
     struct command c = {.kind = COMMAND_PREPARE, .sequence = t->sequence, .turn = turn};
     if (w) {
@@ -269,14 +251,14 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
         }
         forget(e, w);
     }
-    free(turn); // not engine_turn_free: the log is t's
+    free(turn); // not live_turn_free: the log is t's
     free(t->ids);
     t->ids = NULL;
 }
 
 void engine_sequence_release(struct engine *e, uint64_t sequence) {
     struct owned *w = find(e, sequence);
-    if (!w || w->release_sent || e->keeping) return;
+    if (!w || w->release_sent || e->saves_at_stop) return;
     struct command c = {.kind = COMMAND_RELEASE, .sequence = sequence};
     w->release_sent = queue_try_push(&e->commands, &c) == 0;
 }
@@ -302,7 +284,7 @@ static int send_forget(struct engine *e, uint64_t sequence, struct hash128 name)
 }
 
 bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
-    const struct kept *k = e->kept ? find_kept(e, snapshot_name(lasting_id)) : NULL;
+    const struct known_snapshot *k = e->known ? find_known(e, snapshot_name(lasting_id)) : NULL;
     return k && !k->forget;
 }
 
@@ -310,10 +292,10 @@ bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
 void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id) {
     if (!e->has_snapshots) return;
     struct hash128 name = snapshot_name(lasting_id);
-    struct kept *k = find_kept(e, name);
+    struct known_snapshot *k = find_known(e, name);
     if (send_forget(e, sequence, name) == 0 || (k && k->forget)) return;
-    engine_note_kept(e, name, lasting_id);
-    k = find_kept(e, name);
+    engine_note_snapshot(e, name, lasting_id);
+    k = find_known(e, name);
     if (!k) return; // no memory: the next start finds the file, and nobody who wants it
     k->forget = true;
     k->sequence = sequence;
@@ -321,8 +303,8 @@ void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *las
 }
 
 static void forget_again(struct engine *e) {
-    struct kept *k, *next;
-    HASH_ITER(hh, e->kept, k, next) {
+    struct known_snapshot *k, *next;
+    HASH_ITER(hh, e->known, k, next) {
         if (!k->forget || send_forget(e, k->sequence, k->name) < 0) continue;
         k->forget = false; // its event, or the next start, takes it out
         e->n_forget--;
@@ -331,9 +313,9 @@ static void forget_again(struct engine *e) {
 
 int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char *lasting_id),
                           void *ctx) {
-    struct kept *k, *next;
+    struct known_snapshot *k, *next;
     int n = 0;
-    HASH_ITER(hh, e->kept, k, next) {
+    HASH_ITER(hh, e->known, k, next) {
         if (!k->id[0] || wanted(ctx, k->id)) continue;
         engine_snapshot_forget(e, 0, k->id);
         n++;
@@ -341,10 +323,10 @@ int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char
     return n;
 }
 
-void engine_keep(struct engine *e) {
-    struct command c = {.kind = COMMAND_KEEP};
-    if (e->keeping || e->stopped || !e->has_snapshots) return;
-    e->keeping = queue_try_push(&e->commands, &c) == 0;
+void engine_save_at_stop(struct engine *e) {
+    struct command c = {.kind = COMMAND_SAVE};
+    if (e->saves_at_stop || e->stopped || !e->has_snapshots) return;
+    e->saves_at_stop = queue_try_push(&e->commands, &c) == 0;
 }
 
 int engine_poll(struct engine *e, struct engine_event *out) {
@@ -378,7 +360,7 @@ void engine_load(const struct engine *e, struct engine_load *out) {
         .blocks_idle = atomic_load_explicit(&l->blocks_idle, memory_order_relaxed),
         .parked = atomic_load_explicit(&l->parked, memory_order_relaxed),
         .host_blocks_free = atomic_load_explicit(&l->host_blocks_free, memory_order_relaxed),
-        .host_blocks_total = e->instance.tiers.host.n_blocks,
+        .host_blocks_total = e->instance.caches.tiers.host.n_blocks,
         .snapshots = atomic_load_explicit(&l->snapshots, memory_order_relaxed),
         .snapshot_bytes = atomic_load_explicit(&l->snapshot_bytes, memory_order_relaxed),
         .steps = atomic_load_explicit(&l->steps, memory_order_relaxed),

@@ -1,5 +1,5 @@
 // The file of one sequence's cache: what is in it and how it is written down. Pure bytes, no files:
-// engine/run/snapshot_file.h reads and writes them.
+// engine/cache/snapshot_file.h reads and writes them.
 //
 //   0         head       HEAD_BYTES: what the blocks are of, how many there are, its own checksum
 //   HEAD      table      ids (n_tokens) i32, the log that the cache stands for;

@@ -1,55 +1,8 @@
-// Fills struct engine_event and pushes it.
+// See emit.h.
 #include "engine/run/emit.h"
 
 #include "base/utf8.h"
 #include <string.h>
-
-static struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind,
-                                        uint64_t sequence, uint64_t turn) {
-    struct engine_event *ev = &e->events[e->n_held];
-    // The two arrays are only read up to their counts: no need to clear them 1,000 times a second
-    // for each sequence.
-    ev->kind = kind;
-    ev->sequence = sequence;
-    ev->turn = turn;
-    ev->time_us = clock_mono_us(e->clock);
-    ev->id = -1;
-    ev->logprob = 0;
-    ev->n_alternatives = 0;
-    ev->text_len = 0;
-    ev->n_cached = ev->n_shared = ev->n_done = ev->n_total = 0;
-    ev->source = CACHE_NONE;
-    ev->finish = FINISH_EOS;
-    ev->error_code = 0;
-    ev->queue_us = ev->prefill_us = ev->decode_us = 0;
-    ev->n_prefilled = ev->n_generated = 0;
-    ev->why = RELEASE_ASKED;
-    ev->resume_us = 0;
-    ev->parked = ev->snapshot = false;
-    ev->snapshot_name[0] = ev->snapshot_name[1] = 0;
-    ev->blocks = 0;
-    return ev;
-}
-
-// E_CLOSED can only mean that the owner is past listening (engine_close has drained the queue).
-static void push_held(struct emitter *e) {
-    (void)queue_push_all(e->queue, e->events, (size_t)e->n_held);
-    e->n_held = 0;
-}
-
-static void event_push(struct emitter *e) {
-    e->n_held++;
-    if (!e->holds || e->n_held == EMIT_TOGETHER) push_held(e);
-}
-
-void emit_hold(struct emitter *e) {
-    e->holds = true;
-}
-
-void emit_let_go(struct emitter *e) {
-    e->holds = false;
-    push_held(e);
-}
 
 // Puts as many whole characters of the text as fit into the event; returns how many bytes.
 static size_t event_text(struct engine_event *ev, const char *text, size_t len) {
@@ -61,7 +14,7 @@ static size_t event_text(struct engine_event *ev, const char *text, size_t len) 
 
 // The pieces of a long text as continuations (id -1), until what is left fits into one event;
 // returns where that begins.
-static size_t emit_pieces(struct emitter *e, const struct turn *t, const char *text, size_t len) {
+static size_t emit_pieces(struct emitter *e, const struct live_turn *t, const char *text, size_t len) {
     size_t at = 0;
     while (len - at > ENGINE_EVENT_TEXT) {
         struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
@@ -71,7 +24,7 @@ static size_t emit_pieces(struct emitter *e, const struct turn *t, const char *t
     return at;
 }
 
-void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_source source,
+void emit_started(struct emitter *e, const struct live_turn *t, enum engine_cache_source source,
                   int64_t n_total, int32_t blocks) {
     struct engine_event *ev = event_begin(e, ENGINE_STARTED, t->spec.sequence, t->spec.turn);
     ev->n_cached = t->n_cached;
@@ -82,7 +35,7 @@ void emit_started(struct emitter *e, const struct turn *t, enum engine_cache_sou
     event_push(e);
 }
 
-void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int64_t n_total) {
+void emit_progress(struct emitter *e, const struct live_turn *t, int64_t n_done, int64_t n_total) {
     struct engine_event *ev = event_begin(e, ENGINE_PROGRESS, t->spec.sequence, t->spec.turn);
     ev->n_cached = t->n_cached;
     ev->n_shared = t->n_shared;
@@ -91,7 +44,7 @@ void emit_progress(struct emitter *e, const struct turn *t, int64_t n_done, int6
     event_push(e);
 }
 
-void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s, const char *text,
+void emit_token(struct emitter *e, const struct live_turn *t, const struct sampled *s, const char *text,
                 size_t len) {
     struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
     if (t->last_us) ev->time_us = t->last_us; // when it was drawn, which may be a step ago
@@ -108,9 +61,9 @@ void emit_token(struct emitter *e, const struct turn *t, const struct sampled *s
     event_push(e);
 }
 
-// What bringing the cache back cost: the copies, and of the time that computing took the part of
-// the tokens that an earlier turn had computed already. (The pending token is new to the cache.)
-static int64_t resume_time(const struct turn *t, int64_t prefill_us) {
+// What resuming cost: the copies, and of the time that computing took the part of the tokens that an
+// earlier turn had computed already. (The pending token is new to the cache.)
+static int64_t resume_time(const struct live_turn *t, int64_t prefill_us) {
     int64_t old = t->spec.n_ids - t->spec.n_input - 1 - t->n_cached;
     if (old > t->n_prefilled) old = t->n_prefilled;
     if (old <= 0) return t->restore_us;
@@ -118,7 +71,7 @@ static int64_t resume_time(const struct turn *t, int64_t prefill_us) {
     return t->restore_us + (int64_t)(computing * (double)old / (double)t->n_prefilled);
 }
 
-void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finish,
+void emit_done(struct emitter *e, const struct live_turn *t, enum engine_finish finish,
                const struct err *why, const char *text, size_t len, int32_t blocks, bool parked) {
     if (finish == FINISH_ERROR) {
         // The event's text is the sentence; what the model said goes ahead of it.
@@ -148,41 +101,6 @@ void emit_done(struct emitter *e, const struct turn *t, enum engine_finish finis
     ev->prefill_us = t->started_us ? first - started : 0;
     ev->decode_us = t->first_us ? t->last_us - t->first_us : 0;
     ev->resume_us = resume_time(t, ev->prefill_us);
-    ev->refused = t->sequence ? t->sequence->file_refusal : NULL;
-    event_push(e);
-}
-
-void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks,
-                 bool parked) {
-    struct engine_event *ev = event_begin(e, ENGINE_FORKED, sequence, 0);
-    ev->n_cached = n_cached;
-    ev->blocks = blocks;
-    ev->parked = parked;
-    event_push(e);
-}
-
-void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
-                 int32_t host_blocks) {
-    struct engine_event *ev = event_begin(e, ENGINE_PARKED, sequence, 0);
-    ev->why = why;
-    ev->blocks = host_blocks;
-    ev->parked = true;
-    event_push(e);
-}
-
-void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks,
-                   bool filed) {
-    struct engine_event *ev = event_begin(e, ENGINE_RELEASED, sequence, 0);
-    ev->why = why;
-    ev->blocks = blocks;
-    ev->snapshot = filed;
-    event_push(e);
-}
-
-void emit_snapshot(struct emitter *e, struct hash128 name, bool present) {
-    struct engine_event *ev = event_begin(e, ENGINE_SNAPSHOT, 0, 0);
-    ev->snapshot_name[0] = name.lo;
-    ev->snapshot_name[1] = name.hi;
-    ev->snapshot = present;
+    ev->refused = t->sequence ? t->sequence->refused : NULL;
     event_push(e);
 }

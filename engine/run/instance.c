@@ -5,34 +5,16 @@
 
 // One token's text; a longer one would be no token. Allocated once, at init.
 enum { TEXT_RESERVE = 4096, TEXT_MAX = 1 << 20 };
-// How often a file that is being read is looked at for blocks that have come, where nobody steps.
-enum { READ_POLL_US = 1000 };
+enum {
+    READ_POLL_US = 1000,  // between two looks at a snapshot that is being read, where no turn steps
+    SAVE_US = 8000000,    // for writing snapshots at the end: most supervisors kill after 10 s
+    SAVE_POLL_US = 20000, // between two looks at those writes
+};
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { CHECK_EVERY_STEP = 1 };
 #else
 enum { CHECK_EVERY_STEP = 0 };
-#endif
-
-static int store_init(struct instance *in, struct err *err) {
-    struct backend *be = in->model->backend;
-    in->store = (struct kv_store){
-        .dtype = in->opt.kv_dtype,
-        .n_layers = in->model->n_layers,
-        .n_kv_heads = in->model->n_kv_heads,
-        .head_dim = in->model->config.head_dim,
-        .block_tokens = in->opt.block_tokens,
-        .n_blocks = in->opt.n_blocks,
-    };
-    return be->ops->kv_store_init(be, &in->store, err);
-}
-
-#ifdef PARLEY_DEBUG_KV
-static void guard_block(void *ctx, int32_t block, bool is_free) {
-    struct instance *in = ctx;
-    struct backend *be = in->model->backend;
-    if (be->ops->kv_block_guard) be->ops->kv_block_guard(be, &in->store, block, is_free);
-}
 #endif
 
 static int slots_init(struct instance *in, struct err *err) {
@@ -66,18 +48,30 @@ static void job_done(void *ctx, struct snapshot_job *j) {
     (void)queue_push(in->commands, &c);
 }
 
-static void file_changed(void *ctx, struct hash128 name, bool present) {
-    struct instance *in = ctx;
-    emit_snapshot(&in->emit, name, present);
-}
-
-static int folder_init(struct instance *in, struct err *err) {
+static int caches_open(struct instance *in, struct err *err) {
     const struct instance_options *o = &in->opt;
-    TRY(snapshots_open(&in->snapshots, o->snapshot_dir, o->snapshot_bytes, &o->maker, err));
-    TRY(snapshots_start(&in->snapshots, job_done, in, err));
-    in->snapshots.changed = file_changed;
-    in->snapshots.changed_ctx = in;
-    return 0;
+    const struct kv_store shape = {
+        .dtype = o->kv_dtype,
+        .n_layers = in->model->n_layers,
+        .n_kv_heads = in->model->n_kv_heads,
+        .head_dim = in->model->config.head_dim,
+        .block_tokens = o->block_tokens,
+        .n_blocks = o->n_blocks,
+    };
+    const struct cache_options co = {
+        .chunk_tokens = o->prefill_tokens,
+        .max_idle = o->max_idle,
+        .max_session_len = o->max_session_len,
+        .host_bytes = o->host_cache_bytes,
+        .host_transit = o->host_transit,
+        .snapshot_dir = o->snapshot_dir,
+        .snapshot_bytes = o->snapshot_bytes,
+        .maker = o->maker,
+    };
+    in->opt.snapshot_dir = NULL;
+    TRY(caches_init(&in->caches, in->model->backend, &shape, &co, &in->emit, &in->metrics, err));
+    if (!snapshots_on(&in->caches.snapshots)) return 0;
+    return snapshots_start(&in->caches.snapshots, job_done, in, err);
 }
 
 int instance_init(struct instance *in, const struct model *model, const struct tokenizer *tokenizer,
@@ -97,20 +91,11 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     };
     int rc;
     int32_t rows = opt->max_running + opt->prefill_tokens; // the widest step
-    TRY_GOTO(fail, kv_pool_init(&in->pool, opt->n_blocks, err));
-    TRY_GOTO(fail, store_init(in, err));
-#ifdef PARLEY_DEBUG_KV
-    in->pool.guard = guard_block;
-    in->pool.guard_ctx = in;
-#endif
-    TRY_GOTO(fail, tiers_init(&in->tiers, model->backend, &in->store, opt->host_cache_bytes, err));
-    in->tiers.transit = opt->host_transit;
-    if (opt->snapshot_dir) TRY_GOTO(fail, folder_init(in, err));
-    in->opt.snapshot_dir = NULL;
+    TRY_GOTO(fail, caches_open(in, err));
     TRY_GOTO(fail,
              sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
-    TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->store, rows,
+    TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->caches.store, rows,
                                 opt->max_running, opt->measuring, opt->measuring_ctx, err));
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
@@ -125,13 +110,7 @@ fail:
 }
 
 void instance_release(struct instance *in) {
-    struct sequence *s, *next;
-    if (in->tiers.copying) (void)tiers_collect(&in->tiers, true, 0);
-    HASH_ITER(hh, in->sequences, s, next) {
-        HASH_DEL(in->sequences, s);
-        engine_turn_free(s->turn);
-        sequence_free(s);
-    }
+    for (struct sequence *s = in->caches.sequences; s; s = s->hh.next) live_turn_free(s->turn);
     buf_release(&in->text);
     buf_release(&in->scratch);
     for (int32_t i = 0; in->slots && i < in->opt.max_running; i++) {
@@ -148,10 +127,7 @@ void instance_release(struct instance *in) {
     forward_release(&in->forward);
     batch_release(&in->batch);
     sched_release(&in->sched);
-    snapshots_close(&in->snapshots);
-    if (in->tiers.backend) tiers_release(&in->tiers);
-    if (in->store.data) in->model->backend->ops->kv_store_release(in->model->backend, &in->store);
-    kv_pool_release(&in->pool);
+    if (in->caches.backend) caches_release(&in->caches);
     *in = (struct instance){0};
 }
 
@@ -166,9 +142,10 @@ static int64_t wait_time(const struct instance *in, int64_t timeout_us) {
 
 static void take_commands(struct instance *in, int64_t timeout_us) {
     struct command c;
-    bool waits = in->sched.n_running == 0 || (in->reading && instance_n_stepping(in) == 0);
-    if (in->tier_work) timeout_us = 0;
-    if (in->reading && timeout_us > READ_POLL_US) timeout_us = READ_POLL_US;
+    bool reads = in->caches.reads;
+    bool waits = in->sched.n_running == 0 || (reads && instance_n_stepping(in) == 0);
+    if (in->cache_work) timeout_us = 0;
+    if (reads && timeout_us > READ_POLL_US) timeout_us = READ_POLL_US;
     if (waits && queue_pop(in->commands, &c, wait_time(in, timeout_us)) == 1) {
         instance_command(in, &c);
     }
@@ -177,12 +154,12 @@ static void take_commands(struct instance *in, int64_t timeout_us) {
 
 static void end_all(struct instance *in, enum engine_finish finish, const struct err *why) {
     struct sequence *s, *next;
-    HASH_ITER(hh, in->sequences, s, next) {
+    HASH_ITER(hh, in->caches.sequences, s, next) {
         if (s->turn) instance_finish(in, s->turn, finish, why, false);
     }
 }
 
-// A GPU that has failed stays so until its process is another one: whatever waits ends too.
+// A GPU that has failed works again only in a new process: queued turns end too.
 static void end_lost(struct instance *in) {
     struct err err;
     err_set(&err, E_DEVICE,
@@ -194,37 +171,68 @@ static void end_lost(struct instance *in) {
 
 static void publish(struct instance *in) {
     struct instance_load *l = &in->load;
-    int32_t running = 0; // blocks; what two of them share counts once
-    kv_pool_count_begin(&in->pool);
+    struct caches *c = &in->caches;
+    int32_t running = 0; // blocks; those that two of them share count once
+    kv_pool_count_begin(&c->pool);
     for (int32_t i = 0; i < in->sched.n_running; i++) {
-        running += kv_ring_count(&((struct turn *)in->sched.running[i])->sequence->ring);
+        running += kv_ring_count(&((struct live_turn *)in->sched.running[i])->sequence->ring);
     }
     atomic_store_explicit(&l->running, in->sched.n_running, memory_order_relaxed);
     atomic_store_explicit(&l->queued, in->sched.n_queued, memory_order_relaxed);
-    atomic_store_explicit(&l->sequences, (int32_t)HASH_COUNT(in->sequences), memory_order_relaxed);
-    atomic_store_explicit(&l->blocks_free, in->pool.n_free, memory_order_relaxed);
-    atomic_store_explicit(&l->blocks_idle, in->pool.n_blocks - in->pool.n_free - running,
+    atomic_store_explicit(&l->sequences, (int32_t)HASH_COUNT(c->sequences), memory_order_relaxed);
+    atomic_store_explicit(&l->blocks_free, c->pool.n_free, memory_order_relaxed);
+    atomic_store_explicit(&l->blocks_idle, c->pool.n_blocks - c->pool.n_free - running,
                           memory_order_relaxed);
-    atomic_store_explicit(&l->parked, in->tiers.n_parked, memory_order_relaxed);
-    atomic_store_explicit(&l->host_blocks_free, in->tiers.host.n_free, memory_order_relaxed);
-    atomic_store_explicit(&l->snapshots, (int32_t)HASH_COUNT(in->snapshots.by_name),
+    atomic_store_explicit(&l->parked, c->tiers.n_parked, memory_order_relaxed);
+    atomic_store_explicit(&l->host_blocks_free, c->tiers.host.n_free, memory_order_relaxed);
+    atomic_store_explicit(&l->snapshots, (int32_t)HASH_COUNT(c->snapshots.by_name),
                           memory_order_relaxed);
-    atomic_store_explicit(&l->snapshot_bytes, in->snapshots.bytes, memory_order_relaxed);
+    atomic_store_explicit(&l->snapshot_bytes, c->snapshots.bytes, memory_order_relaxed);
     atomic_store_explicit(&l->heartbeat_us, clock_mono_us(in->emit.clock), memory_order_relaxed);
 }
 
-int32_t instance_n_stepping(const struct instance *in) {
-    int32_t n = 0;
-    for (int32_t i = 0; i < in->sched.n_running; i++)
-        n += in->sched.running[i]->state != SCHED_WAIT;
+// The engine stops: snapshots of everything idle or parked are written, as far as there is time.
+static void save_all(struct instance *in) {
+    int64_t until = clock_mono_us(in->emit.clock) + SAVE_US;
+    enum saving how;
+    while ((how = caches_save_all(&in->caches)) != SAVING_DONE &&
+           clock_mono_us(in->emit.clock) <= until) {
+        struct command c;
+        int64_t wait_us = how == SAVING_COPIES ? 0 : SAVE_POLL_US;
+        if (queue_pop(in->commands, &c, wait_us) == 1) instance_command(in, &c);
+    }
+}
+
+// Blocks that running turns will need in their next steps.
+static int64_t blocks_soon(const struct instance *in) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < in->sched.n_running; i++) {
+        const struct live_turn *t = (const struct live_turn *)in->sched.running[i];
+        int64_t left = t->sched.reserve - t->sequence->ring.n_held;
+        int64_t soon = t->sched.n_todo / in->opt.block_tokens + 2;
+        if (left > 0) n += left < soon ? left : soon;
+    }
     return n;
+}
+
+// Caches go on their way after the step. True: there is more to do at once.
+static bool move_caches(struct instance *in, bool stepped, int64_t began_us) {
+    struct caches *c = &in->caches;
+    c->load.n_stepping = instance_n_stepping(in);
+    c->load.step_us = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
+    bool more = caches_resume(c);
+    instance_start_resumed(in);
+    c->load.blocks_soon = blocks_soon(in);
+    more = caches_park(c, stepped, clock_mono_us(in->emit.clock) - began_us) || more;
+    caches_write(c);
+    return more;
 }
 
 bool instance_round(struct instance *in, int64_t timeout_us) {
     take_commands(in, timeout_us);
     if (in->stopping) {
         end_all(in, FINISH_SHUTDOWN, NULL);
-        if (in->keep_asked) instance_keep_all(in);
+        if (in->save_at_stop) save_all(in);
         publish(in);
         return false;
     }
@@ -236,12 +244,12 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
         instance_tell(in);
         in->asked.unclear = in->asked.n_rows > 0;
     }
-    bool resuming = instance_resume(in);
-    int64_t step_us = clock_mono_us(in->emit.clock) - began;
-    in->tier_work = instance_park(in, stepped, step_us) || resuming;
-    instance_persist(in);
-    bool lost = atomic_load_explicit(&in->load.device_lost, memory_order_relaxed);
-    if (lost) end_lost(in);
+    in->cache_work = move_caches(in, stepped, began);
+    bool lost = in->caches.device_lost;
+    if (lost) {
+        atomic_store(&in->load.device_lost, true);
+        end_lost(in);
+    }
     publish(in);
     return !lost;
 }

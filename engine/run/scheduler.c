@@ -14,7 +14,6 @@ int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens,
     *s = (struct scheduler){
         .max_running = max_running, .prefill_tokens = prefill_tokens, .n_blocks = n_blocks};
     s->queue.prev = s->queue.next = &s->queue;
-    s->idle.prev = s->idle.next = &s->idle;
     s->running = calloc((size_t)max_running, sizeof *s->running);
     if (!s->running)
         return err_set(err, E_NOMEM, "no memory to schedule %d sequences", max_running);
@@ -120,24 +119,4 @@ void sched_computed(struct sched_turn *t, int32_t n_tokens) {
     if (t->state != SCHED_PREFILL) return;
     t->n_todo -= n_tokens;
     if (t->n_todo == 0) t->state = SCHED_DECODE;
-}
-
-void sched_idle_add(struct scheduler *s, struct sched_idle *i) {
-    sched_idle_remove(s, i);
-    i->next = &s->idle;
-    i->prev = s->idle.prev;
-    i->prev->next = i->next->prev = i;
-    s->n_idle++;
-}
-
-void sched_idle_remove(struct scheduler *s, struct sched_idle *i) {
-    if (!i->next) return;
-    i->prev->next = i->next;
-    i->next->prev = i->prev;
-    i->prev = i->next = NULL;
-    s->n_idle--;
-}
-
-struct sched_idle *sched_idle_oldest(const struct scheduler *s) {
-    return s->idle.next == &s->idle ? NULL : s->idle.next;
 }

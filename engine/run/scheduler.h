@@ -25,10 +25,6 @@ struct sched_turn { // embedded in the turn it stands for
     struct sched_turn *prev, *next; // while queued
 };
 
-struct sched_idle {                 // embedded in an idle sequence
-    struct sched_idle *prev, *next; // NULL while it is in no list
-};
-
 struct sched_share { // one turn's part of a step
     struct sched_turn *turn;
     int32_t n_tokens;
@@ -39,8 +35,6 @@ struct scheduler {
     int32_t n_running, n_queued, n_reserved;
     struct sched_turn **running; // (max_running) in the order of admission
     struct sched_turn queue;     // list head; .next is the oldest
-    struct sched_idle idle;      // list head; .next was used least recently
-    int32_t n_idle;
     int32_t cursor; // who prefills first in the next step: index into running
 };
 
@@ -61,8 +55,3 @@ void sched_leave(struct scheduler *s, struct sched_turn *t);
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);
 // The tokens of a share have been computed.
 void sched_computed(struct sched_turn *t, int32_t n_tokens);
-
-void sched_idle_add(struct scheduler *s,
-                    struct sched_idle *i); // as the one used last; moves it if it is in
-void sched_idle_remove(struct scheduler *s, struct sched_idle *i); // nothing when it is not in
-struct sched_idle *sched_idle_oldest(const struct scheduler *s);   // NULL when there is none

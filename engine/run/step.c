@@ -9,23 +9,23 @@
 static int copy_block(void *ctx, int32_t dst, int32_t src) {
     struct instance *in = ctx;
     struct backend *be = in->forward.backend;
-    return be->ops->kv_block_copy(be, &in->store, dst, src);
+    return be->ops->kv_block_copy(be, &in->caches.store, dst, src);
 }
 
 // Admission has promised the blocks: whatever idle sequences still hold of them is taken back here,
 // and not earlier. TURN_WAITS: one of them is being copied first (park.c).
 enum { TURN_WAITS = 1 };
-static int take_blocks(struct instance *in, struct turn *t, int32_t n) {
+static int take_blocks(struct instance *in, struct live_turn *t, int32_t n) {
     int rc;
     while ((rc = kv_ring_extend(&t->sequence->ring, n, copy_block, in)) == E_NOMEM) {
-        enum evicted e = instance_evict(in);
+        enum evicted e = cache_evict(&in->caches);
         if (e == EVICT_WAIT) return TURN_WAITS;
         if (e == EVICT_NONE) return E_NOMEM;
     }
     return rc;
 }
 
-static enum batch_logits wanted(const struct turn *t, int32_t n) {
+static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
     if (t->spec.on_logits) return BATCH_LOGITS_ALL;
     bool draws = t->sched.state == SCHED_DECODE || t->sched.n_todo == n;
     return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
@@ -39,7 +39,7 @@ static void plan_draws(struct instance *in) {
     b->draws = NULL;
     if (!in->forward.backend->ops->draw || b->n_logits > b->n_seqs) return;
     for (int32_t i = 0; i < b->n_logits; i++) {
-        const struct turn *t = in->in_step[in->batch.logit_seqs[i]];
+        const struct live_turn *t = in->in_step[in->batch.logit_seqs[i]];
         in->draws[i] = t->spec.on_logits ? (struct batch_draw){.kind = DRAW_NONE}
                                          : sampler_plan(&t->slot->sampler, t->n_log);
         any = any || in->draws[i].kind != DRAW_NONE;
@@ -51,7 +51,7 @@ static void build(struct instance *in) {
     int32_t n = sched_plan(&in->sched, in->shares);
     batch_reset(&in->batch);
     for (int32_t i = 0; i < n; i++) {
-        struct turn *t = (struct turn *)in->shares[i].turn;
+        struct live_turn *t = (struct live_turn *)in->shares[i].turn;
         struct kv_ring *r = &t->sequence->ring;
         int32_t n_tokens = in->shares[i].n_tokens;
         int rc = take_blocks(in, t, n_tokens);
@@ -70,7 +70,8 @@ static void build(struct instance *in) {
             instance_finish(in, t, FINISH_ERROR, &err, true);
             continue;
         }
-        if (t->sequence->resume) instance_resume_load(in, t->sequence);
+        if (t->sequence->state == CACHE_STEPPING)
+            in->batch.batch.load = cache_load_with_step(&in->caches, t->sequence, &t->restore_us);
         in->in_step[in->batch.batch.n_seqs] = t;
         batch_add(&in->batch, t->spec.ids + r->n_tokens, r->n_tokens, n_tokens, wanted(t, n_tokens),
                   r->memory_len, r->sink_len, &r->map);
@@ -80,80 +81,30 @@ static void build(struct instance *in) {
 
 // --- what a step yields --------------------------------------------------------------------------
 
-static bool ends_turn(const struct instance *in, const struct turn *t, int32_t id) {
-    if (t->spec.sampling.ignore_eos) return false;
-    for (int32_t i = 0; i < in->n_eos; i++) {
-        if (in->eos_ids[i] == id) return true;
-    }
-    return false;
-}
-
-// now: when the token was drawn.
-static void mark_token(struct instance *in, struct turn *t, int64_t now) {
-    const struct run_metrics *m = &in->metrics;
-    if (t->first_us) {
-        metric_observe(m->inter_token, (double)(now - t->last_us) * 1e-6);
-    } else {
-        t->first_us = now;
-        metric_observe(m->first_token, (double)(now - t->submitted_us) * 1e-6);
-    }
-    t->last_us = now;
-    metric_add(m->generated_tokens, 1);
-}
-
-static void turn_failed(struct instance *in, struct turn *t, int rc, const char *what,
+static void turn_failed(struct instance *in, struct live_turn *t, int rc, const char *what,
                         struct err *err) {
     if (err->code == 0) err_set(err, rc, "%s", what);
     instance_finish(in, t, FINISH_ERROR, err, false);
 }
 
 // A token has been drawn: say it, and see whether the turn is over. True if it is.
-static bool accept(struct instance *in, struct turn *t, const struct sampled *s, int64_t time_us) {
+static bool accept(struct instance *in, struct live_turn *t, const struct sampled *s, int64_t time_us) {
     struct err err = {0};
-    mark_token(in, t, time_us);
+    instance_mark_token(in, t, time_us);
     buf_reset(&in->text);
-    int rc = turn_append(t, s->id, &in->scratch, &in->text);
+    int rc = live_turn_append(t, s->id, &in->scratch, &in->text);
     emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
     if (rc < 0)
         turn_failed(in, t, rc, "a token's text is too long", &err);
     else if (rc > 0)
         instance_finish(in, t, FINISH_STOP, NULL, false);
-    else if (ends_turn(in, t, s->id))
+    else if (instance_ends_turn(in, t, s->id))
         instance_finish(in, t, FINISH_EOS, NULL, false);
     else if (t->n_log >= t->cap_log)
         instance_finish(in, t, FINISH_LENGTH, NULL, false);
     else
         return false;
     return true;
-}
-
-// --- telling, later ------------------------------------------------------------------------------
-
-// Where the device draws, the next step can be under way before anybody is told of this one's
-// tokens: turning them into text and pushing events takes the host about as long for a few dozen
-// turns as a small model's step takes the device. What must be known at once is whether the turn is
-// over. Its end is said at once then, and so is a token that might complete a stop string.
-static bool tell_later(struct instance *in, struct turn *t, const struct sampled *s) {
-    if (t->spec.sampling.n_stop > 0 || t->text_rc < 0 || ends_turn(in, t, s->id) ||
-        t->n_log + 1 >= t->cap_log)
-        return false;
-    mark_token(in, t, clock_mono_us(in->emit.clock));
-    turn_take(t, s->id);
-    in->untold[in->n_untold++] = (struct untold){t, *s};
-    return true;
-}
-
-// No turn ends here: it may have rows in the step that is under way. One whose text has failed ends
-// with its next token.
-void instance_tell(struct instance *in) {
-    for (int32_t i = 0; i < in->n_untold; i++) {
-        struct turn *t = in->untold[i].turn;
-        const struct sampled *s = &in->untold[i].drawn;
-        buf_reset(&in->text);
-        (void)turn_text(t, s->id, &in->scratch, &in->text);
-        emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
-    }
-    in->n_untold = 0;
 }
 
 // Draws what has been gathered, and says it. Turns that are over leave in_step.
@@ -166,7 +117,7 @@ static void draw(struct instance *in) {
     emit_hold(&in->emit);
     for (int i = 0; i < d->n; i++) {
         struct drawing *one = &d->of[i];
-        struct turn *t = in->in_step[one->seq];
+        struct live_turn *t = in->in_step[one->seq];
         bool over = one->rc < 0 || accept(in, t, &one->drawn, one->time_us);
         if (one->rc < 0) turn_failed(in, t, one->rc, "no token could be drawn", &one->err);
         if (over) in->in_step[one->seq] = NULL;
@@ -186,7 +137,7 @@ static int use_draws(struct instance *in, bool *all) {
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
         if (s.id < 0 || in->draws[i].kind == DRAW_NONE)
             *all = false;
-        else if (!tell_later(in, in->in_step[seq], &s) &&
+        else if (!instance_tell_later(in, in->in_step[seq], &s) &&
                  accept(in, in->in_step[seq], &s, clock_mono_us(in->emit.clock)))
             in->in_step[seq] = NULL;
     }
@@ -211,7 +162,7 @@ static int use_logits(struct instance *in) {
             bool drawn =
                 b->draws && in->draws[first + i].kind != DRAW_NONE && in->drawn[first + i].id >= 0;
             if (drawn) continue; // and the turn may be gone
-            struct turn *t = in->in_step[seq];
+            struct live_turn *t = in->in_step[seq];
             int32_t position = b->positions[b->logit_rows[first + i]];
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
             bool last = position == t->n_log - 1;
@@ -227,7 +178,7 @@ static int use_logits(struct instance *in) {
 // The cache now holds the step's tokens, whatever becomes of the draws.
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        struct turn *t = in->in_step[i];
+        struct live_turn *t = in->in_step[i];
         int32_t n = in->batch.seqs[i].n_rows;
         kv_ring_commit(&t->sequence->ring, n);
         sequence_name(t->sequence, t->spec.ids);
@@ -240,7 +191,7 @@ static void commit(struct instance *in) {
 
 static void report_prefill(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
-        struct turn *t = in->in_step[i];
+        struct live_turn *t = in->in_step[i];
         if (!t) continue;
         if (t->sched.state == SCHED_PREFILL)
             emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
@@ -255,7 +206,10 @@ static void fail_step(struct instance *in, int rc) {
     struct err err;
     err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)",
             in->forward.backend->ops->name, err_name(rc));
-    if (rc == E_DEVICE) atomic_store(&in->load.device_lost, true);
+    if (rc == E_DEVICE) {
+        in->caches.device_lost = true;
+        atomic_store(&in->load.device_lost, true); // before any turn's end is emitted
+    }
     log_error("engine.step_failed", "code=%s sequences=%d", err_name(rc), in->batch.batch.n_seqs);
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         if (in->in_step[i]) instance_finish(in, in->in_step[i], FINISH_ERROR, &err, true);
@@ -274,22 +228,8 @@ static void note_prefill(struct instance *in, int64_t start, int64_t now, bool o
     a->unclear = a->unclear || b->load || failed;
     if (!over) return;
     if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts, and nothing but computing
-        rate_note(&in->tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
+        rate_note(&in->caches.tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
     *a = (struct asked){0};
-}
-
-static void check_cache(const struct instance *in) {
-    struct err err = {0};
-    size_t n = 0;
-    const struct kv_ring **rings = malloc((HASH_COUNT(in->sequences) + 1) * sizeof *rings);
-    if (!rings) return;
-    for (const struct sequence *s = in->sequences; s; s = s->hh.next) {
-        if (s->ring.blocks) rings[n++] = &s->ring;
-    }
-    int rc = kv_check(&in->pool, rings, n, &err);
-    if (rc < 0) log_error("engine.kv_check", "%s", err.text);
-    assert(rc == 0); // where it broke, not where it shows
-    free(rings);
 }
 
 bool instance_step(struct instance *in) {
@@ -304,7 +244,7 @@ bool instance_step(struct instance *in) {
     int rc = forward_run(&in->forward, b);
     instance_tell(in); // of the step before; a device is at this one
     if (rc == 0) {
-        if (b->load) instance_resume_stepped(in);
+        if (b->load) cache_stepped(&in->caches);
         commit(in);
         rc = use_logits(in);
         atomic_store_explicit(&in->load.drawing_on, -1, memory_order_relaxed);
@@ -318,14 +258,13 @@ bool instance_step(struct instance *in) {
         report_prefill(in);
 
     int64_t now = clock_mono_us(in->emit.clock), took = now - start;
-    if (b->load && tiers_collect(&in->tiers, false, now) < 0)
-        atomic_store(&in->load.device_lost, true);
+    if (b->load && tiers_collect(&in->caches.tiers, false, now) < 0) in->caches.device_lost = true;
     metric_observe(in->metrics.step_time, (double)took * 1e-6);
     note_prefill(in, start, now, over, rc < 0);
     int64_t mean = atomic_load_explicit(&in->load.step_us_ewma, memory_order_relaxed);
     atomic_store_explicit(&in->load.step_us_ewma, mean == 0 ? took : mean + (took - mean) / 8,
                           memory_order_relaxed);
     atomic_fetch_add_explicit(&in->load.steps, 1, memory_order_relaxed);
-    if (in->check) check_cache(in);
+    if (in->check) caches_check(&in->caches);
     return true;
 }

@@ -1,76 +1,38 @@
-// How turns begin and end on the engine's thread: commands, admission, deadlines, eviction.
-//
-// Life of a sequence in the table: made by its first turn; while a turn is queued or none is there
-// it is in the scheduler's idle list and may lose its cache at any time; while a turn runs it is
-// not. It leaves the table when it has neither a turn nor a block.
+// How turns begin and end on the engine's thread: commands, admission, deadlines.
 #include "engine/run/instance.h"
 
 #include "base/log.h"
-#include <stddef.h>
-#include <string.h>
-
-static struct sequence *find(struct instance *in, uint64_t id) {
-    struct sequence *s;
-    HASH_FIND(hh, in->sequences, &id, sizeof id, s);
-    return s;
-}
-
-// NULL when memory is out, also where it is the table's own that cannot grow.
-static struct sequence *find_or_add(struct instance *in, uint64_t id) {
-    struct sequence *s = find(in, id);
-    if (s) return s;
-    s = sequence_new(id);
-    if (!s) return NULL;
-    HASH_ADD(hh, in->sequences, id, sizeof s->id, s);
-    if (hash_added(&s->hh)) return s;
-    sequence_free(s);
-    return NULL;
-}
-
-void instance_forget_if_empty(struct instance *in, struct sequence *s) {
-    if (s->turn || s->ring.n_held > 0 || s->parked || s->resume) return;
-    tiers_drop(&in->tiers, s);
-    instance_park_ask(in, s, false);
-    sched_idle_remove(&in->sched, &s->idle);
-    HASH_DEL(in->sequences, s);
-    sequence_free(s);
-}
-
-// Sequences that share their blocks could be more than there are blocks, and the owner's table is
-// bounded: beyond the bound the oldest goes, as for want of room; one that has to be copied first
-// goes when the next comes. Those with a turn in the queue are in the list too and not counted.
-static void go_idle(struct instance *in, struct sequence *s) {
-    sched_idle_add(&in->sched, &s->idle);
-    while (in->opt.max_idle > 0 && in->sched.n_idle > in->opt.max_idle + in->sched.n_queued) {
-        if (instance_evict(in) != EVICT_DONE) break;
-    }
-}
 
 // --- the end of a turn ---------------------------------------------------------------------------
 
-static void count_end(struct instance *in, const struct turn *t, enum engine_finish finish) {
-    const struct run_metrics *m = &in->metrics;
+static void count_end(struct instance *in, const struct live_turn *t, enum engine_finish finish) {
+    const struct engine_metrics *m = &in->metrics;
     metric_add(m->finished[finish], 1);
     if (!t->first_us) return;
     metric_observe(m->prefill_time, (double)(t->first_us - t->started_us) * 1e-6);
     metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
 }
 
-void instance_finish(struct instance *in, struct turn *t, enum engine_finish finish,
+// What its first step stood still for is part of what DONE says. A step that is not over by now is
+// not waited for, and does not count for the next turn.
+static void end_waiting(struct instance *in, struct live_turn *t) {
+    struct tiers *tiers = &in->caches.tiers;
+    if (tiers->waited_us != &t->restore_us) return;
+    if (tiers_collect(tiers, false, clock_mono_us(in->emit.clock)) < 0)
+        in->caches.device_lost = true;
+    tiers->waited_us = NULL;
+}
+
+void instance_finish(struct instance *in, struct live_turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache) {
-    instance_tell(in);
+    struct caches *c = &in->caches;
     struct sequence *s = t->sequence;
-    // What its first step stood still for is part of what is said below. Where that step is not
-    // over, nobody waits for it, and it is not the next turn's.
-    if (in->tiers.step_turn == t) {
-        if (tiers_collect(&in->tiers, false, clock_mono_us(in->emit.clock)) < 0)
-            atomic_store(&in->load.device_lost, true);
-        in->tiers.step_turn = NULL;
-    }
+    instance_tell(in);
+    end_waiting(in, t);
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
     buf_reset(&in->text);
-    if (finish != FINISH_STOP && turn_flush(t, &in->scratch, &in->text) < 0) {
+    if (finish != FINISH_STOP && live_turn_flush(t, &in->scratch, &in->text) < 0) {
         log_warn("engine.text_lost", "turn=%llu", (unsigned long long)t->spec.turn);
     }
     if (t->slot) t->slot->taken = false;
@@ -79,136 +41,137 @@ void instance_finish(struct instance *in, struct turn *t, enum engine_finish fin
         t->spec.ids = NULL;
     }
     s->turn = NULL;
-    instance_resume_abort(in, s);
-    if (drop_cache) sequence_drop(s);
-    s->used_us = clock_mono_us(in->emit.clock);
-    tiers_used(&in->tiers, s);
-    if (s->ring.n_held > 0) go_idle(in, s);
+    cache_turn_over(c, s, drop_cache, in->sched.n_queued);
     count_end(in, t, finish);
-    emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held, s->parked);
-    s->file_refusal = NULL;
-    if (s->release_asked)
-        instance_give_up(in, s, RELEASE_ASKED);
+    emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held,
+              s->state == CACHE_PARKED);
+    s->refused = NULL;
+    if (t->then_release)
+        cache_drop(c, s, RELEASE_ASKED);
     else
-        instance_forget_if_empty(in, s);
-    engine_turn_free(t);
+        cache_forget_if_empty(c, s);
+    live_turn_free(t);
 }
 
 // --- commands ------------------------------------------------------------------------------------
 
-static void submit(struct instance *in, struct turn *t) {
-    struct sequence *s = find_or_add(in, t->spec.sequence);
+static void submit(struct instance *in, struct live_turn *t) {
+    struct sequence *s = caches_find_or_add(&in->caches, t->spec.sequence);
     if (!s) {
         struct err err;
         err_set(&err, E_NOMEM, "no memory for another sequence");
         metric_add(in->metrics.finished[FINISH_ERROR], 1);
         emit_done(&in->emit, t, FINISH_ERROR, &err, "", 0, 0, false);
-        engine_turn_free(t);
+        live_turn_free(t);
         return;
     }
     t->sequence = s;
     s->turn = t;
     s->names = t->names;
-    sched_idle_add(&in->sched, &s->idle); // about to be used: evicted last
+    cache_idle_add(&in->caches, s); // about to be used: evicted last
     if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
     sched_enqueue(&in->sched, &t->sched);
 }
 
-// What the source has in host memory serves the new one too. It is parked from the start, unless it
-// has the blocks on the device: then the copies are there for when it parks. Images that are only
-// on the way to a file are left to that; and one that is being read is not right yet.
-static int fork_image(struct instance *in, struct sequence *to, const struct sequence *from,
-                      int64_t n) {
-    const struct sequence_shape shape = instance_image_shape(in, from);
-    const struct resume *r = from->resume;
-    bool right = from->image.copies && !in->tiers.transit &&
-                 !(r && r->stage == RESUME_COPY && r->source == CACHE_SNAPSHOT);
-    bool parks = to->ring.n_held == 0;
-    struct err err;
-    if (n > from->n_image) n = from->n_image;
-    if (!right || n <= 0) return 0;
-    if (parks) {
-        // A ring says what the window leaves of so many positions.
-        TRY(sequence_ready(to, &in->pool, &shape, &err));
-        bool serves = kv_image_serves(&from->image, &to->ring, n);
-        sequence_drop(to);
-        if (!serves) return 0;
-    }
-    TRY(tiers_fork(&in->tiers, to, from, n));
-    to->used_us = clock_mono_us(in->emit.clock);
-    to->image_state = parks ? IMAGE_WHOLE : IMAGE_STALE;
-    to->parked = parks;
-    in->tiers.n_parked += parks;
-    in->persist_look = true;
-    return 0;
+static void release(struct instance *in, struct sequence *s) {
+    if (s->turn)
+        s->turn->then_release = true;
+    else
+        cache_drop(&in->caches, s, RELEASE_ASKED);
 }
 
 // The new sequence is idle or parked from here on, and may be evicted like any other. Where there
-// was nothing to share it does not come into being; the owner's side is told which.
-static void fork_sequence(struct instance *in, const struct command *c) {
-    struct sequence *from = find(in, c->from), *to = from ? find_or_add(in, c->sequence) : NULL;
-    if (to && to->ring.n_held == 0 && !to->turn && !to->parked) {
-        int rc = sequence_fork(to, from, c->n_tokens);
-        if (rc >= 0) rc = fork_image(in, to, from, c->n_tokens);
-        if (rc < 0) log_warn("engine.fork", "code=%s", err_name(rc));
-        if (to->ring.n_held > 0) go_idle(in, to);
-    }
-    if (to && to->parked)
-        emit_forked(&in->emit, c->sequence, to->n_image, to->image.n_held, true);
+// was nothing to share it is not made.
+static void fork_sequence(struct instance *in, const struct command *cmd) {
+    struct caches *c = &in->caches;
+    struct sequence *from = caches_find(c, cmd->from);
+    struct sequence *to = from ? caches_find_or_add(c, cmd->sequence) : NULL;
+    if (to && to->state == CACHE_EMPTY && !to->turn)
+        cache_fork(c, to, from, cmd->n_tokens, in->sched.n_queued);
+    if (to && to->state == CACHE_PARKED)
+        emit_forked(&in->emit, cmd->sequence, to->n_image, to->image.n_held, true);
     else
-        emit_forked(&in->emit, c->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0,
+        emit_forked(&in->emit, cmd->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0,
                     false);
-    if (to) instance_forget_if_empty(in, to);
+    if (to) cache_forget_if_empty(c, to);
 }
 
-// Where nothing can be parked, and nothing is, it goes.
-static void park(struct instance *in, struct sequence *s) {
-    if (s->parked || s->resume) return;
-    if (tiers_on(&in->tiers) && s->ring.n_held > 0)
-        instance_park_ask(in, s, true);
-    else
-        instance_give_up(in, s, RELEASE_ASKED);
+// The ring that a turn of this shape needs.
+static struct sequence_shape shape_of(const struct instance *in, const struct engine_turn *t) {
+    return (struct sequence_shape){
+        .group = t->share_group,
+        .memory_len = t->memory_len,
+        .sink_len = t->sink_len,
+        .chunk_tokens = in->opt.prefill_tokens,
+        .block_tokens = in->opt.block_tokens,
+        .session_len = in->opt.max_session_len,
+    };
 }
 
-void instance_command(struct instance *in, const struct command *c) {
-    struct sequence *s = find(in, c->sequence);
-    switch (c->kind) {
+// Free blocks that no running turn has been promised.
+static int64_t blocks_to_spare(const struct instance *in) {
+    int64_t held = 0;
+    for (int32_t i = 0; i < in->sched.n_running; i++)
+        held += ((struct live_turn *)in->sched.running[i])->sequence->ring.n_held;
+    return in->caches.pool.n_free - (in->sched.n_reserved - held);
+}
+
+static void prepare(struct instance *in, struct live_turn *t) {
+    struct caches *c = &in->caches;
+    struct sequence *s = caches_find_or_add(c, t->spec.sequence);
+    struct sequence_shape shape = shape_of(in, &t->spec);
+    bool is_new = !s || (s->state == CACHE_EMPTY && !s->turn), begun = false;
+    if (s && is_new) {
+        s->names = t->names;
+        if (t->sched.reserve <= blocks_to_spare(in)) {
+            begun = cache_prepare(c, s, &shape, t->spec.ids, t->n_log);
+            t->spec.ids = NULL;
+        }
+    }
+    if (is_new && !begun) { // the owner's table has an entry for it
+        bool has_snapshot = snapshots_find(&c->snapshots, t->names.id);
+        emit_released(&in->emit, t->spec.sequence, RELEASE_ASKED, 0, has_snapshot);
+        if (s) cache_forget_if_empty(c, s);
+    }
+    live_turn_free(t);
+}
+
+void instance_command(struct instance *in, const struct command *cmd) {
+    struct caches *c = &in->caches;
+    struct sequence *s = caches_find(c, cmd->sequence);
+    bool idle = s && !s->turn;
+    switch (cmd->kind) {
     case COMMAND_SUBMIT:
-        submit(in, c->turn);
+        submit(in, cmd->turn);
         break;
     case COMMAND_CANCEL:
-        if (s && s->turn && s->turn->spec.turn == c->turn_id) {
+        if (s && s->turn && s->turn->spec.turn == cmd->turn_id)
             instance_finish(in, s->turn, FINISH_CANCELLED, NULL, false);
-        }
         break;
     case COMMAND_RELEASE:
-        if (!s) break; // evicted meanwhile: its event is under way
-        if (s->turn)
-            s->release_asked = true;
-        else
-            instance_give_up(in, s, RELEASE_ASKED);
+        if (s) release(in, s); // else it was dropped meanwhile, and its event is under way
         break;
     case COMMAND_PARK:
-        if (s && !s->turn) park(in, s);
+        if (idle) cache_park(c, s);
         break;
     case COMMAND_WARM:
-        if (s && !s->turn) instance_warm(in, s);
+        if (idle) cache_warm(c, s, blocks_to_spare(in));
         break;
     case COMMAND_PREPARE:
-        instance_prepare(in, find_or_add(in, c->sequence), c->turn);
+        prepare(in, cmd->turn);
         break;
     case COMMAND_FORK:
-        fork_sequence(in, c);
+        fork_sequence(in, cmd);
         break;
     case COMMAND_FORGET:
-        snapshots_forget(&in->snapshots, c->name);
-        if (s) s->names.id[0] = '\0'; // nothing of it is written any more
+        cache_forget_snapshot(c, s, cmd->name);
         break;
     case COMMAND_SNAPSHOT:
-        instance_snapshot_done(in, c->job);
+        caches_job_done(c, cmd->job);
+        instance_start_resumed(in); // the snapshot may have been declined
         break;
-    case COMMAND_KEEP:
-        in->keep_asked = true;
+    case COMMAND_SAVE:
+        in->save_at_stop = true;
         break;
     case COMMAND_STOP:
         in->stopping = true;
@@ -222,7 +185,7 @@ void instance_expire(struct instance *in) {
     if (now < in->next_deadline_us) return;
     struct sequence *s, *next;
     in->next_deadline_us = INT64_MAX;
-    HASH_ITER(hh, in->sequences, s, next) {
+    HASH_ITER(hh, in->caches.sequences, s, next) {
         if (!s->turn) continue;
         int64_t deadline = s->turn->deadline_us;
         if (deadline <= now)
@@ -240,49 +203,29 @@ static struct turn_slot *free_slot(struct instance *in) {
     return slot;
 }
 
-struct sequence_shape instance_turn_shape(const struct instance *in, const struct engine_turn *t) {
-    return (struct sequence_shape){
-        .group = t->share_group,
-        .memory_len = t->memory_len,
-        .sink_len = t->sink_len,
-        .chunk_tokens = in->opt.prefill_tokens,
-        .block_tokens = in->opt.block_tokens,
-        .session_len = in->opt.max_session_len,
-    };
-}
-
-static int begin(struct instance *in, struct turn *t, struct err *err) {
-    struct sequence *s = t->sequence;
-    struct sequence_shape shape = instance_turn_shape(in, &t->spec);
-    // Blocks that are being copied to host memory stay what they are until they have been: from
-    // here on they are written, or given to others, while the image says that they are right.
-    if (in->tiers.copying == s && !in->tiers.loading)
-        (void)tiers_collect(&in->tiers, true, t->started_us);
-    // After a hint its cache may be on its way: that is waited for if it is what this turn needs.
-    // Once its blocks are being filled, the ring holds nothing that could be compared.
-    if (s->resume && !instance_resume_serves(s, &shape, t->spec.ids, t->n_log))
-        instance_resume_abort(in, s);
-    if (!s->resume || s->resume->stage == RESUME_OPEN)
-        TRY(sequence_match(s, &in->pool, &shape, t->spec.ids, t->n_log, &t->n_cached, &t->n_shared,
-                           err));
-    instance_park_ask(in, s, false);
-    if (!s->resume) instance_not_warm(in, s);
-    s->park_refused = s->file_refused = false;
-    s->image_state = IMAGE_STALE;
-    // Of the sequence's own cache: what it shares from now on is told beside it.
-    t->source = t->n_cached > t->n_shared         ? CACHE_KEPT
+static void take_cached(struct live_turn *t) {
+    const struct cached *found = &t->sequence->cached;
+    t->n_cached = found->n;
+    t->n_shared = found->n_shared;
+    t->source = found->source != CACHE_NONE       ? found->source
                 : t->spec.n_ids > t->spec.n_input ? CACHE_RECOMPUTED
                                                   : CACHE_NONE;
-    if (instance_resume_begin(in, s, t->spec.ids, t->n_log, t->n_cached))
-        t->sched.state = SCHED_WAIT;
-    else
-        instance_unparked(in, s);
-    t->slot = free_slot(in);
-    t->slot->taken = true;
-    return turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
 }
 
-void instance_turn_started(struct instance *in, struct turn *t) {
+static int begin(struct instance *in, struct live_turn *t, struct err *err) {
+    struct sequence *s = t->sequence;
+    struct sequence_shape shape = shape_of(in, &t->spec);
+    TRY(cache_admit(&in->caches, s, &shape, t->spec.ids, t->n_log, err));
+    take_cached(t);
+    if (cache_is_awaited(s->state)) t->sched.state = SCHED_WAIT;
+    t->slot = free_slot(in);
+    t->slot->taken = true;
+    int rc = live_turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
+    s->turn_ids = t->spec.ids; // it may have moved
+    return rc;
+}
+
+static void start(struct instance *in, struct live_turn *t) {
     t->sched.state = SCHED_PREFILL;
     t->sched.n_todo = t->n_log - t->n_cached;
     metric_add(in->metrics.cached_tokens, (double)t->n_cached);
@@ -293,13 +236,33 @@ void instance_turn_started(struct instance *in, struct turn *t) {
 void instance_admit(struct instance *in) {
     struct sched_turn *next;
     while ((next = sched_admit(&in->sched))) {
-        struct turn *t = (struct turn *)next;
+        struct live_turn *t = (struct live_turn *)next;
         struct err err = {0};
-        sched_idle_remove(&in->sched, &t->sequence->idle);
         t->started_us = clock_mono_us(in->emit.clock);
         metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
         int rc = begin(in, t, &err);
-        if (t->sched.state != SCHED_WAIT) instance_turn_started(in, t);
+        if (t->sched.state != SCHED_WAIT) start(in, t);
         if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
     }
+}
+
+void instance_start_resumed(struct instance *in) {
+    for (int32_t i = 0; i < in->sched.n_running; i++) {
+        struct live_turn *t = (struct live_turn *)in->sched.running[i];
+        const struct sequence *s = t->sequence;
+        if (t->sched.state != SCHED_WAIT || cache_is_awaited(s->state)) continue;
+        // On a hint it began before there was a turn that waited.
+        int64_t began = s->cached.resume_began_us;
+        if (began < t->started_us) began = t->started_us;
+        t->restore_us = clock_mono_us(in->emit.clock) - began;
+        take_cached(t);
+        start(in, t);
+    }
+}
+
+int32_t instance_n_stepping(const struct instance *in) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < in->sched.n_running; i++)
+        n += in->sched.running[i]->state != SCHED_WAIT;
+    return n;
 }

@@ -5,7 +5,7 @@
 // ring: 8,192 tokens in the shape of Llama-1B (128 blocks of 64 tokens, 4 MiB each in F32). The
 // fork alone; and what the first word behind it costs the one that says it: a copy of the last
 // block, where that is not full.
-#include "engine/run/engine_internal.h"
+#include "engine/engine_internal.h"
 #include "kernels/backend.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static int through_engine(const char *dir, struct err *err) {
         rc = engine_sequence_fork(e, 1, to, n);
         engine_round(e);
         us[i] = now_us() - start;
-        if (rc == 0 && HASH_COUNT(e->instance.sequences) != 2)
+        if (rc == 0 && HASH_COUNT(e->instance.caches.sequences) != 2)
             rc = err_set(err, E_INTERNAL, "nothing was forked");
         engine_sequence_release(e, to);
         engine_round(e);
@@ -85,7 +85,7 @@ static int through_engine(const char *dir, struct err *err) {
     }
     char what[128];
     snprintf(what, sizeof what, "engine: %s, %lld tokens, %d blocks", e->info.model_name,
-             (long long)n, e->instance.sequences ? e->instance.sequences->ring.n_held : 0);
+             (long long)n, e->instance.caches.sequences ? e->instance.caches.sequences->ring.n_held : 0);
     if (rc == 0) report(what);
     engine_close(e);
     return rc;

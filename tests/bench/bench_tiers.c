@@ -4,7 +4,7 @@
 //
 //   make bench-tiers ARGS="MODEL [TOKENS [SESSIONS [TURNS]]]"
 #include "base/log.h"
-#include "engine/run/engine_internal.h"
+#include "engine/engine_internal.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

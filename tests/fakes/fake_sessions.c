@@ -81,7 +81,7 @@ void engine_close(struct engine *e) {
 const struct engine_info *engine_info(const struct engine *e) {
     return &e->info;
 }
-void engine_keep(struct engine *e) {}
+void engine_save_at_stop(struct engine *e) {}
 bool engine_token_is_near(const struct engine *e) {
     return true; // who believes it for ever uses all of a core
 }

@@ -9,7 +9,7 @@
 #pragma once
 #include "base/json.h"
 #include "engine/model/safetensors.h"
-#include "engine/run/engine_internal.h"
+#include "engine/engine_internal.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

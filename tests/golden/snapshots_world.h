@@ -40,7 +40,7 @@ static inline struct engine *open_one(const char *dir, bool files) {
 // again before every round: whether a file is worth writing is asked long after the last step has
 // measured.
 static inline void computing_is_dear(struct engine *e) {
-    e->instance.tiers.prefill_rate = 1e-12;
+    e->instance.caches.tiers.prefill_rate = 1e-12;
 }
 
 static inline struct engine_event wait_for(struct engine *e, uint64_t sequence,
@@ -68,7 +68,7 @@ static inline void run_slowly(struct engine *e, struct engine_turn *t, struct ou
         while (engine_poll(e, &ev) == 1) {
             if (ev.sequence == t->sequence && ev.kind != ENGINE_FORKED) outcome_take(o, &ev);
         }
-        if (e->instance.reading) usleep(20);
+        if (e->instance.caches.reads) usleep(20);
     }
     assert_true(o->done);
 }
@@ -77,14 +77,14 @@ static inline void run_slowly(struct engine *e, struct engine_turn *t, struct ou
 static inline bool leave(struct engine *e, uint64_t sequence, const char *id) {
     engine_sequence_park(e, sequence);
     struct engine_event ev = wait_for(e, sequence, ENGINE_RELEASED);
-    assert_int_equal(ev.snapshot, snapshots_find(&e->instance.snapshots, id) != NULL);
+    assert_int_equal(ev.snapshot, snapshots_find(&e->instance.caches.snapshots, id) != NULL);
     assert_int_equal(ev.snapshot, engine_has_snapshot(e, id));
     return ev.snapshot;
 }
 
 static inline void finish_keeping(struct engine *e) {
     struct engine_event ev;
-    engine_keep(e);
+    engine_save_at_stop(e);
     engine_stop(e);
     computing_is_dear(e);
     while (engine_round(e)) continue;

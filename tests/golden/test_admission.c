@@ -136,7 +136,7 @@ static void check_promises(const struct engine *e) {
     const struct scheduler *s = &e->instance.sched;
     int64_t reserved = 0, held = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
-        const struct turn *t = (const struct turn *)s->running[i];
+        const struct live_turn *t = (const struct live_turn *)s->running[i];
         assert_true(t->sequence->ring.n_held <= t->sched.reserve);
         reserved += t->sched.reserve;
         held += t->sequence->ring.n_held;
@@ -190,10 +190,10 @@ static void converse(const char *dir, int64_t blocks, int64_t host_blocks, int64
         assert_true(engine_round(e));
         quiet = engine_poll(e, &ev) == 0 ? quiet + 1 : 0;
     }
-    assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
-    assert_int_equal(e->instance.tiers.host.n_free, e->instance.tiers.host.n_blocks);
+    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
     assert_int_equal(e->instance.sched.n_reserved, 0);
-    assert_null(e->instance.sequences);
+    assert_null(e->instance.caches.sequences);
     assert_null(e->owned);
     engine_close(calm);
     engine_close(e);

@@ -17,10 +17,10 @@ static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_
     a.rows = rows_new(e->info.n_vocab), b.rows = rows_new(e->info.n_vocab);
     random_log(e, a.log, a.n);
     go_on(e, &a, 5, memory_len);
-    int32_t held = e->info.n_blocks - e->instance.pool.n_free;
+    int32_t held = e->info.n_blocks - e->instance.caches.pool.n_free;
     assert_int_equal(engine_sequence_fork(e, 1, 2, n), 0);
     assert_true(engine_round(e));
-    assert_int_equal(e->info.n_blocks - e->instance.pool.n_free, held); // nothing was copied
+    assert_int_equal(e->info.n_blocks - e->instance.caches.pool.n_free, held); // nothing was copied
 
     memcpy(b.log, a.log, (size_t)n * sizeof *b.log);
     b.n = n;
@@ -38,8 +38,8 @@ static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_
     compare_fresh(e, &b, shared ? kept : 0, memory_len);
     release(e, 1);
     release(e, 2);
-    assert_int_equal(e->instance.pool.n_free, e->info.n_blocks);
-    assert_int_equal(e->instance.pool.n_extra, 0);
+    assert_int_equal(e->instance.caches.pool.n_free, e->info.n_blocks);
+    assert_int_equal(e->instance.caches.pool.n_extra, 0);
     assert_null(e->owned);
     free(a.rows.data);
     free(b.rows.data);
@@ -203,7 +203,7 @@ static void test_refusals_and_empty_forks(void **state) {
         }
     }
     assert_null(e->owned);
-    assert_null(e->instance.sequences);
+    assert_null(e->instance.caches.sequences);
     engine_stop(e);
     assert_int_equal(engine_sequence_fork(e, 1, 2, 20), E_CLOSED);
     engine_close(e);

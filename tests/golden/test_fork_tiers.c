@@ -59,7 +59,7 @@ static void park(struct engine *e, uint64_t sequence) {
 }
 
 static int32_t host_used(const struct engine *e) {
-    return e->instance.tiers.host.n_blocks - e->instance.tiers.host.n_free;
+    return e->instance.caches.tiers.host.n_blocks - e->instance.caches.tiers.host.n_free;
 }
 
 static void nothing_is_left(struct engine *e, uint64_t last) {
@@ -68,9 +68,9 @@ static void nothing_is_left(struct engine *e, uint64_t last) {
     for (int i = 0; i < 4; i++) assert_true(engine_round(e));
     while (engine_poll(e, &ev) == 1) continue;
     assert_int_equal(host_used(e), 0);
-    assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
-    assert_int_equal(e->instance.tiers.n_images + e->instance.tiers.n_parked, 0);
-    assert_null(e->instance.sequences);
+    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_int_equal(e->instance.caches.tiers.n_images + e->instance.caches.tiers.n_parked, 0);
+    assert_null(e->instance.caches.sequences);
     assert_null(e->owned);
 }
 
@@ -91,7 +91,7 @@ static void fork_parked(struct engine *e, struct engine *calm, uint64_t group, i
     assert_int_equal(ev.n_cached, shared ? n : 0);
     assert_int_equal(ev.blocks > 0, shared);
     assert_int_equal(host_used(e), used); // shared bytes are there once
-    assert_int_equal(e->instance.tiers.n_parked, 1 + shared);
+    assert_int_equal(e->instance.caches.tiers.n_parked, 1 + shared);
     memcpy(b, a, (size_t)n * sizeof *b);
     random_log(e, b + n, 20);
     int64_t n_a = 155, n_b = n + 5;
@@ -225,7 +225,7 @@ static void test_the_parent_goes(void **state) {
     engine_sequence_warm(e, 2);
     for (int i = 0; i < 20; i++) assert_true(engine_round(e));
     assert_int_equal(engine_poll(e, &ev), 0);
-    assert_int_equal(e->instance.n_warm, 1);
+    assert_int_equal(e->instance.caches.n_warm, 1);
     memcpy(b, a, 100 * sizeof *b);
     turn_is_right(e, calm, &to, b, 105, CACHE_KEPT, 100);
     nothing_is_left(e, 3);

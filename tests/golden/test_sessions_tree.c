@@ -90,7 +90,7 @@ static void open_world(void) {
     if (sessions_open(&world.ss, world.engine, &so, &cb, &err) < 0) fail_msg("%s", err.text);
 }
 static void close_world(void) {
-    engine_keep(world.engine);
+    engine_save_at_stop(world.engine);
     sessions_close(world.ss);
     engine_close(world.engine);
 }

@@ -115,10 +115,10 @@ static void start(struct engine *e, uint64_t id) {
 // Host blocks have as many holders as images and files that are being moved have them.
 static void check_holders(const struct engine *e) {
     const struct instance *in = &e->instance;
-    const struct kv_pool *host = &in->tiers.host;
+    const struct kv_pool *host = &in->caches.tiers.host;
     int32_t *holders = calloc((size_t)host->n_blocks + 1, sizeof *holders);
     assert_non_null(holders);
-    for (const struct sequence *s = in->tiers.images; s; s = s->image_next) {
+    for (const struct sequence *s = in->caches.tiers.images; s; s = s->image_next) {
         int32_t held = 0;
         for (int32_t i = 0; i < s->image.n_slots; i++) {
             if (s->image.copies[i].host < 0) continue;
@@ -127,7 +127,7 @@ static void check_holders(const struct engine *e) {
         }
         assert_int_equal(held, s->image.n_held);
     }
-    bool moved = in->snapshots.n_writing + in->snapshots.n_reading > 0;
+    bool moved = in->caches.snapshots.n_writing + in->caches.snapshots.n_reading > 0;
     int32_t n_free = 0;
     for (int32_t i = 0; i < host->n_blocks; i++) {
         assert_true(moved ? host->refs[i] >= holders[i] : host->refs[i] == holders[i]);
@@ -158,7 +158,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         uint64_t id = 1 + below(SEQUENCES);
         // Any disk is faster; and on a crowded machine a copy that was measured slow must not
         // make all others too dear.
-        if (folder || op % 4) e->instance.tiers.prefill_rate = 1e-12;
+        if (folder || op % 4) e->instance.caches.tiers.prefill_rate = 1e-12;
         if (folder && op % 16 == 0) usleep(100); // it gets a core now and then
         switch (below(8)) {
         case 0:
@@ -190,7 +190,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
     for (int quiet = 0; quiet < 4;) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
         assert_true(engine_round(e));
-        const struct snapshots *files = &e->instance.snapshots;
+        const struct snapshots *files = &e->instance.caches.snapshots;
         quiet = e->n_active + files->n_writing + files->n_reading == 0 ? quiet + 1 : 0;
         while (engine_poll(e, &ev) == 1) note(calm, &ev);
     }
@@ -205,13 +205,13 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         (long long)books.forks_by_source[CACHE_KEPT], (long long)books.forks_by_source[CACHE_HOST],
         (long long)books.forks_by_source[CACHE_SNAPSHOT]);
     assert_true(books.compared > 5 && (books.parked > 10 || folder));
-    assert_int_equal(e->instance.pool.n_free, e->instance.pool.n_blocks);
-    assert_int_equal(e->instance.tiers.host.n_free, e->instance.tiers.host.n_blocks);
-    assert_int_equal(e->instance.tiers.n_images + e->instance.tiers.n_parked, 0);
-    assert_int_equal(e->instance.n_park_asked, 0);
+    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
+    assert_int_equal(e->instance.caches.tiers.n_images + e->instance.caches.tiers.n_parked, 0);
+    assert_int_equal(e->instance.caches.n_in[CACHE_PARKING], 0);
     assert_int_equal(e->instance.sched.n_reserved, 0);
-    assert_null(e->instance.sequences);
-    assert_null(e->instance.resuming);
+    assert_null(e->instance.caches.sequences);
+    assert_null(e->instance.caches.resuming);
     assert_null(e->owned);
     engine_close(calm);
     engine_close(e);

@@ -13,7 +13,7 @@
 static struct queue events;
 static struct clock_fake fake;
 static struct emitter emit;
-static struct turn turn;
+static struct live_turn turn;
 
 static int set_up(void **state) {
     clock_fake_init(&fake, 0);

@@ -199,7 +199,7 @@ static void test_cancel_within_one_step(void **state) {
         assert_int_equal(ev.turn, t.turn);
         release(e, 1);
     }
-    assert_int_equal(e->instance.pool.n_free, e->info.n_blocks);
+    assert_int_equal(e->instance.caches.pool.n_free, e->info.n_blocks);
 }
 
 static void test_cancelled_turn_keeps_what_it_computed(void **state) {
@@ -380,7 +380,7 @@ static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
     assert_int_equal(out.error_code, E_INVAL);
     assert_true(out.text_len > 10);
     assert_int_equal(out.blocks, 0);
-    assert_int_equal(e->info.n_blocks - e->instance.pool.n_free, held);
+    assert_int_equal(e->info.n_blocks - e->instance.caches.pool.n_free, held);
     e->backend->ops = working;
     t = prompt(2, 30);
     t.sampling.max_tokens = 2;

@@ -136,23 +136,6 @@ static void test_two_prompts_get_equal_parts_whatever_is_left_over(void **state)
     sched_release(&s);
 }
 
-static void test_idle_list_is_least_recently_used(void **state) {
-    struct sched_idle a = {0}, b = {0}, c = {0};
-    setup(1, 64, 10);
-    assert_null(sched_idle_oldest(&s));
-    sched_idle_add(&s, &a);
-    sched_idle_add(&s, &b);
-    sched_idle_add(&s, &c);
-    sched_idle_add(&s, &a); // used again
-    assert_int_equal(s.n_idle, 3);
-    assert_ptr_equal(sched_idle_oldest(&s), &b);
-    sched_idle_remove(&s, &b);
-    sched_idle_remove(&s, &b);
-    assert_ptr_equal(sched_idle_oldest(&s), &c);
-    assert_int_equal(s.n_idle, 2);
-    sched_release(&s);
-}
-
 // Random turns come and go. Each step serves every decode, serves prompts to the budget, and the
 // queue always moves.
 static void test_everything_ends(void **state) {
@@ -214,7 +197,6 @@ int main(void) {
         cmocka_unit_test(test_prompts_share_the_budget),
         cmocka_unit_test(test_many_prompts_take_turns),
         cmocka_unit_test(test_two_prompts_get_equal_parts_whatever_is_left_over),
-        cmocka_unit_test(test_idle_list_is_least_recently_used),
         cmocka_unit_test(test_everything_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

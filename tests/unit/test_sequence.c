@@ -1,6 +1,6 @@
 // What a sequence keeps from one turn to the next: the common prefix, no more, and nothing after a
 // change of window.
-#include "engine/run/sequence.h"
+#include "engine/cache/sequence.h"
 #include "kvcache/check.h"
 #include <setjmp.h>
 #include <stdarg.h>

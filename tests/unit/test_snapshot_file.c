@@ -1,7 +1,7 @@
 // A file of many large blocks, as a real model's are: written, read back by several threads at
 // once, and whatever is wrong with it is noticed in the block where it is, before that block or any
 // behind it is said to be there.
-#include "engine/run/snapshot_file.h"
+#include "engine/cache/snapshot_file.h"
 #include "tests/unit/tmp_dir.h"
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // One turn without a model: how long its log may become, and what its tokens say.
-#include "engine/run/turn.h"
+#include "engine/run/live_turn.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@ enum { N_VOCAB = 5000 }; // more than the tokenizer knows
 
 static struct tokenizer *tokenizer;
 static struct turn_slot slot;
-static struct turn *turn;
+static struct live_turn *turn;
 static struct buf scratch, text;
 
 static int open_tokenizer(void **state) {
@@ -38,17 +38,17 @@ static void begin(const char *stop) {
         s.sampling.n_stop = 1;
     }
     s.ids = calloc(3, sizeof *s.ids);
-    turn = engine_turn_new(&s, 1000);
+    turn = live_turn_new(&s, 1000);
     memset(&slot, 0, sizeof slot);
     assert_int_equal(sampler_init(&slot.sampler, N_VOCAB, NULL), 0);
     turn->slot = &slot;
-    assert_int_equal(turn_begin(turn, &slot, tokenizer, NULL, 0, NULL), 0);
+    assert_int_equal(live_turn_begin(turn, &slot, tokenizer, NULL, 0, NULL), 0);
     buf_init(&scratch, 1 << 16);
     buf_init(&text, 1 << 16);
 }
 
 static void end(void) {
-    engine_turn_free(turn);
+    live_turn_free(turn);
     sampler_release(&slot.sampler);
     detokenizer_release(&slot.detokenizer);
     buf_release(&scratch);
@@ -62,7 +62,7 @@ static bool say(const char *words) {
     token_list_init(&ids);
     assert_int_equal(tokenizer_encode(tokenizer, words, strlen(words), NULL, &ids, NULL), 0);
     for (size_t i = 0; i < ids.len && !stopped; i++) {
-        int rc = turn_append(turn, ids.ids[i], &scratch, &text);
+        int rc = live_turn_append(turn, ids.ids[i], &scratch, &text);
         assert_true(rc >= 0);
         stopped = rc == 1;
     }
@@ -72,27 +72,27 @@ static bool say(const char *words) {
 
 static void test_longest_log(void **state) {
     struct engine_turn s = spec();
-    assert_int_equal(turn_max_log(&s), 100); // to the session's bound
+    assert_int_equal(live_turn_max_log(&s), 100); // to the session's bound
     s.sampling.max_tokens = 10;
-    assert_int_equal(turn_max_log(&s), 13);
+    assert_int_equal(live_turn_max_log(&s), 13);
     s.sampling.max_tokens = 1000;
-    assert_int_equal(turn_max_log(&s), 100);
+    assert_int_equal(live_turn_max_log(&s), 100);
     s.score_only = true;
-    assert_int_equal(turn_max_log(&s), 3);
+    assert_int_equal(live_turn_max_log(&s), 3);
 }
 
 static void test_deadline_far_away_does_not_wrap(void **state) {
     struct engine_turn s = spec();
     s.sampling.deadline_us = INT64_MAX - 1;
-    struct turn *t = engine_turn_new(&s, 1000);
+    struct live_turn *t = live_turn_new(&s, 1000);
     assert_int_equal(t->deadline_us, INT64_MAX);
-    engine_turn_free(t);
+    live_turn_free(t);
 }
 
 static void test_text_comes_out_whole(void **state) {
     begin(NULL);
     assert_false(say("A caf\xc3\xa9, and then a story."));
-    assert_int_equal(turn_flush(turn, &scratch, &text), 0);
+    assert_int_equal(live_turn_flush(turn, &scratch, &text), 0);
     assert_string_equal(buf_z(&text), "A caf\xc3\xa9, and then a story.");
     assert_int_equal(turn->n_log, 3 + turn->n_generated);
     end();
@@ -109,14 +109,14 @@ static void test_held_back_tail_is_shown_at_the_end(void **state) {
     begin("and then");
     assert_false(say("A walk, and the"));
     assert_string_equal(buf_z(&text), "A walk, ");
-    assert_int_equal(turn_flush(turn, &scratch, &text), 0);
+    assert_int_equal(live_turn_flush(turn, &scratch, &text), 0);
     assert_string_equal(buf_z(&text), "A walk, and the");
     end();
 }
 
 static void test_token_past_the_tokenizer_says_nothing(void **state) {
     begin(NULL);
-    assert_int_equal(turn_append(turn, N_VOCAB - 1, &scratch, &text), 0);
+    assert_int_equal(live_turn_append(turn, N_VOCAB - 1, &scratch, &text), 0);
     assert_int_equal(text.len, 0);
     assert_int_equal(turn->n_generated, 1);
     end();

@@ -2,7 +2,7 @@
 // memory bandwidth, which is measured in the same run.
 #include "base/clock.h"
 #include "base/json.h"
-#include "engine/run/engine_internal.h"
+#include "engine/engine_internal.h"
 #include "ws/cli/bench_session.h"
 #include "ws/cli/cli.h"
 #include <pthread.h>

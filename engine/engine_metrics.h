@@ -16,7 +16,7 @@ enum { N_FINISHES = FINISH_SHUTDOWN + 1, N_RELEASES = RELEASE_PRESSURE + 1 };
     }
 enum { N_GIVEN_UP = 7, N_REFUSED = 13 };
 
-struct run_metrics {
+struct engine_metrics {
     struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps;
     struct metric *finished[N_FINISHES], *released[N_RELEASES], *parked[N_RELEASES];
     struct metric *restored_bytes, *restored, *restored_overlapped;
@@ -27,4 +27,4 @@ struct run_metrics {
 };
 
 // registry may be NULL. e: whose load the gauges ask for; it outlives the registry's last page.
-void run_metrics_init(struct run_metrics *m, struct metrics *registry, const struct engine *e);
+void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const struct engine *e);

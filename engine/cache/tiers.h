@@ -1,9 +1,6 @@
-// Where caches go when they must leave the device: host memory, in blocks of a bounded arena. This
-// is the mechanism: room, who used it last, batches of copies, and how fast things have turned out
-// to be. Who is parked when is park.c's, who comes back how resume.c's.
-//
-// A copy does not make a sequence parked: one whose image is whole and whose ring still holds its
-// blocks is clean, and gives its blocks up in no time when somebody needs them.
+// Host memory for caches that leave the device, in blocks of a bounded arena. This is the mechanism:
+// room, order of use, batches of copies, and measured rates. park.c decides which cache is parked,
+// load.c which comes back.
 //
 // Engine thread only.
 #pragma once
@@ -23,21 +20,22 @@ struct tiers {
     struct kv_store *store;
     struct kv_pool host;     // host block ids; n_blocks 0: there is no host tier
     char *memory;            // (host.n_blocks, block_bytes)
-    struct sequence *images; // those that have one; the one used longest ago first
+    struct sequence *images; // sequences with an image, the least recently used first
     int32_t n_images, n_parked;
-    bool transit; // caches only come through here on their way to their files
+    bool transit;         // host memory is only the way to the snapshots
+    int32_t n_expensive;  // snapshots that looked slower to read than computing
     // The batch under way: one at a time.
     struct sequence *copying; // NULL: none
     int32_t slots[TIER_BATCH], n_slots;
     bool loading;
     int64_t copy_began_us;
-    bool with_step;         // it comes back with a step (struct batch's load)
-    struct turn *step_turn; // whose step that is; NULL: it has ended
+    bool with_step;      // it comes with a step (struct batch's load)
+    int64_t *waited_us;  // of the turn whose step that is; NULL: the turn has ended
     struct kv_load step_load;
     void *step_host[TIER_STEP_BLOCKS];
     int32_t step_blocks[TIER_STEP_BLOCKS];
-    // Measured, as running means; 0: not yet. Bytes and tokens per microsecond. read: of files, and
-    // open_us what it takes to find out what is in one.
+    // Measured, as running means, in bytes and tokens per microsecond; 0: not yet. read_rate: of
+    // snapshots; open_us: how long it takes to read a snapshot's head and table.
     double save_rate, load_rate, read_rate, prefill_rate, open_us;
 };
 
@@ -50,13 +48,13 @@ static inline bool tiers_on(const struct tiers *t) {
 }
 void *tiers_host(const struct tiers *t, int32_t host_block);
 
-// The sequence's image is there and in the list, as the one used last. E_NOMEM.
+// Makes the sequence's image, if it has none, and lists it as the one used last. E_NOMEM.
 int tiers_image(struct tiers *t, struct sequence *s);
 // `to` has no image and begins with what that of `from` has of its first n positions: nothing is
 // copied. E_NOMEM.
 int tiers_fork(struct tiers *t, struct sequence *to, const struct sequence *from, int64_t n);
-void tiers_used(struct tiers *t, struct sequence *s); // last, if it has an image
-void tiers_drop(struct tiers *t, struct sequence *s); // its image goes; waits for copies of it
+void tiers_used(struct tiers *t, struct sequence *s); // its image, if any, was used last
+void tiers_drop(struct tiers *t, struct sequence *s); // drops its image; waits for copies of it
 
 // Begins a batch, at most `most` blocks. 1: begun; 0: nothing to copy, the image is whole; E_NOMEM:
 // no host block is free; E_DEVICE.
@@ -67,11 +65,17 @@ int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_
                int64_t now_us);
 // The same for all n (n >= 1, <= TIER_STEP_BLOCKS), with the step that gets this load: the next
 // one.
+// *waited_us grows by the time that the step stands still for it.
 const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
-                                           const int32_t *slots, int32_t n);
+                                           const int32_t *slots, int32_t n, int64_t *waited_us);
 // Takes note of a batch that is done: 1, also where none was under way; 0: not yet (wait: never);
-// E_DEVICE. What a step stood still for is added to what its turn has waited.
+// E_DEVICE.
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us);
+
+// Whether reading so much of a snapshot takes longer than computing so many tokens. One in
+// TRY_EXPENSIVE that looks so is read all the same: a rate measured once on a bad day of the disk
+// must not hold for ever.
+bool tiers_read_is_slow(struct tiers *t, double bytes, int64_t tokens);
 
 // Running means: an eighth of what is new.
 static inline void rate_note(double *rate, double amount, int64_t took_us) {

@@ -1,10 +1,10 @@
 // The life of one turn, without its schedule and its events.
-#include "engine/run/turn.h"
+#include "engine/run/live_turn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-int64_t turn_max_log(const struct engine_turn *spec) {
+int64_t live_turn_max_log(const struct engine_turn *spec) {
     int64_t most = spec->session_len;
     if (spec->score_only) return spec->n_ids;
     if (spec->sampling.max_tokens > 0 && spec->n_ids + spec->sampling.max_tokens < most) {
@@ -13,8 +13,8 @@ int64_t turn_max_log(const struct engine_turn *spec) {
     return most;
 }
 
-struct turn *engine_turn_new(const struct engine_turn *spec, int64_t now_us) {
-    struct turn *t = calloc(1, sizeof *t);
+struct live_turn *live_turn_new(const struct engine_turn *spec, int64_t now_us) {
+    struct live_turn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->spec = *spec;
     sequence_names_init(&t->names, spec->lasting_id, spec->origin_id, spec->lasting_owner);
@@ -28,16 +28,16 @@ struct turn *engine_turn_new(const struct engine_turn *spec, int64_t now_us) {
     return t;
 }
 
-void engine_turn_free(struct turn *t) {
+void live_turn_free(struct live_turn *t) {
     if (!t) return;
     free(t->spec.ids);
     free(t);
 }
 
-int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
+int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
                const int32_t *eos_ids, int32_t n_eos, struct err *err) {
     const struct sampling_params *p = &t->spec.sampling;
-    int64_t cap = turn_max_log(&t->spec);
+    int64_t cap = live_turn_max_log(&t->spec);
     int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);
     if (!ids) return err_set(err, E_NOMEM, "no memory for a log of %lld tokens", (long long)cap);
     t->spec.ids = ids;
@@ -61,17 +61,17 @@ int turn_begin(struct turn *t, struct turn_slot *slot, const struct tokenizer *t
 }
 
 // The detokenizer knows its tokenizer exactly where there is one.
-static bool has_text(const struct turn *t) {
+static bool has_text(const struct live_turn *t) {
     return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer;
 }
 
-void turn_take(struct turn *t, int32_t id) {
+void live_turn_take(struct live_turn *t, int32_t id) {
     t->spec.ids[t->n_log++] = id;
     t->n_generated++;
     sampler_accept(&t->slot->sampler, id);
 }
 
-static int next_text(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+static int next_text(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
     // A head that is wider than the vocabulary, as padded ones are, has tokens that stand for
     // nothing.
@@ -82,19 +82,19 @@ static int next_text(struct turn *t, int32_t id, struct buf *scratch, struct buf
     return stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out);
 }
 
-int turn_text(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+int live_turn_text(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {
     if (t->text_rc < 0) return t->text_rc;
     int rc = next_text(t, id, scratch, out);
     if (rc < 0) t->text_rc = rc;
     return rc;
 }
 
-int turn_append(struct turn *t, int32_t id, struct buf *scratch, struct buf *out) {
-    turn_take(t, id);
-    return turn_text(t, id, scratch, out);
+int live_turn_append(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {
+    live_turn_take(t, id);
+    return live_turn_text(t, id, scratch, out);
 }
 
-int turn_flush(struct turn *t, struct buf *scratch, struct buf *out) {
+int live_turn_flush(struct live_turn *t, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
     buf_reset(scratch);
     TRY(detokenizer_flush(&t->slot->detokenizer, scratch));

@@ -1,5 +1,5 @@
 // The folder of snapshots. See snapshots.h.
-#include "engine/run/snapshots.h"
+#include "engine/cache/snapshots.h"
 
 #include "base/log.h"
 #include <ctype.h>
@@ -79,11 +79,17 @@ static struct snapshot_job *being_written(struct snapshots *f, struct hash128 na
     return NULL;
 }
 
+bool snapshots_is_writing(const struct snapshots *f, uint64_t sequence) {
+    for (int32_t i = 0; i < f->n_writing; i++)
+        if (f->writing[i]->sequence == sequence) return true;
+    return false;
+}
+
 static void evict(struct snapshots *f, struct snapshot_entry *e) {
     struct hash128 name = e->name;
     entry_drop(f, e);
     file_remove(f, name);
-    if (f->changed) f->changed(f->changed_ctx, name, false);
+    if (f->emit) emit_snapshot(f->emit, name, false);
 }
 
 void snapshots_forget(struct snapshots *f, struct hash128 name) {
@@ -148,7 +154,7 @@ static int scan(struct snapshots *f, const char *dir, struct err *err) {
         bool temporary;
         if (!is_ours(e->d_name, &temporary)) continue;
         if (temporary)
-            discard(f, e->d_name, "it was not finished");
+            discard(f, e->d_name, "it is half written");
         else
             rc = scan_file(f, e->d_name);
     }
@@ -158,7 +164,7 @@ static int scan(struct snapshots *f, const char *dir, struct err *err) {
     while (f->lru && (f->bytes > f->limit || HASH_COUNT(f->by_name) > SNAPSHOTS_MAX_FILES)) {
         char file[SNAPSHOT_NAME_BYTES];
         snapshot_file_name(f->lru->name, file);
-        discard(f, file, "snapshot_bytes is less than there is");
+        discard(f, file, "over the limit of snapshot_bytes");
         entry_drop(f, f->lru);
     }
     return 0;
@@ -303,13 +309,13 @@ static void written(struct snapshots *f, const struct snapshot_job *j) {
     struct snapshot_entry *old = find_name(f, j->name);
     f->pending -= (int64_t)kv_snapshot_file_bytes(&j->head);
     if (j->rc < 0) return; // what was there before still is
-    bool news = !old;
+    bool is_new = !old;
     if (old) entry_drop(f, old);
     if (j->forgotten || entry_add(f, &j->head, j->name, 0) < 0) {
         file_remove(f, j->name);
-        if (!news && f->changed) f->changed(f->changed_ctx, j->name, false);
-    } else if (news && f->changed) {
-        f->changed(f->changed_ctx, j->name, true);
+        if (!is_new) emit_snapshot(f->emit, j->name, false);
+    } else if (is_new) {
+        emit_snapshot(f->emit, j->name, true);
     }
 }
 

@@ -1,9 +1,8 @@
-// What is kept from one turn to the next.
-#include "engine/run/sequence.h"
+// See sequence.h.
+#include "engine/cache/sequence.h"
 
-#include "engine/run/resume.h"
-#include "engine/run/snapshot_file.h"
-#include "engine/run/turn.h"
+#include "engine/cache/snapshot_file.h"
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,10 +28,10 @@ void sequence_drop(struct sequence *s) {
 }
 
 void sequence_free(struct sequence *s) {
+    assert(!s->resume);
     sequence_drop(s);
     kv_image_release(&s->image);
     free(s->image_ids);
-    resume_free(s->resume);
     free(s);
 }
 
@@ -42,14 +41,26 @@ int64_t sequence_common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, 
     return i;
 }
 
+struct sequence_shape sequence_image_shape(const struct sequence *s,
+                                           const struct sequence_shape *all) {
+    struct sequence_shape shape = *all;
+    shape.group = s->image_group;
+    shape.memory_len = s->image.memory_len;
+    shape.sink_len = s->image.sink_len;
+    return shape;
+}
+
+bool sequence_has_shape(const struct sequence *s, const struct sequence_shape *shape) {
+    return s->ring.memory_len == shape->memory_len && s->ring.sink_len == shape->sink_len &&
+           s->group == shape->group;
+}
+
 int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
                    struct err *err) {
     struct kv_ring *r = &s->ring;
-    // Keys seen through another window are other keys, from the second layer on; and what one group
-    // computed is nobody else's.
-    if (r->blocks && (r->memory_len != shape->memory_len || r->sink_len != shape->sink_len ||
-                      s->group != shape->group))
-        sequence_drop(s);
+    // Keys seen through another window are other keys, from the second layer on. What one group
+    // computed belongs to that group.
+    if (r->blocks && !sequence_has_shape(s, shape)) sequence_drop(s);
     if (r->blocks) return 0;
     TRY(kv_ring_init(r, pool, shape->memory_len, shape->sink_len, shape->chunk_tokens,
                      shape->block_tokens, shape->session_len, err));
@@ -93,16 +104,9 @@ void sequence_name(struct sequence *s, const int32_t *ids) {
     }
 }
 
-// What the cached positions stand for: a running turn's log, or the last one's.
-static const int32_t *cached_log(const struct sequence *s) {
-    bool runs =
-        s->turn && (s->turn->sched.state == SCHED_PREFILL || s->turn->sched.state == SCHED_DECODE);
-    return runs ? s->turn->spec.ids : s->ids;
-}
-
 int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens) {
     int64_t n = n_tokens < from->ring.n_tokens ? n_tokens : from->ring.n_tokens;
-    if (n <= 0 || from->resume) return 0;
+    if (n <= 0 || cache_is_resuming(from->state)) return 0;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
     if (!ids) return E_NOMEM;
     int rc = kv_ring_fork(&to->ring, &from->ring, n, NULL);
@@ -110,7 +114,7 @@ int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_to
         free(ids);
         return rc;
     }
-    memcpy(ids, cached_log(from), (size_t)n * sizeof *ids);
+    memcpy(ids, from->turn_ids ? from->turn_ids : from->ids, (size_t)n * sizeof *ids);
     to->ids = ids;
     to->n_ids = n;
     to->group = from->group;

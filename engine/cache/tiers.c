@@ -1,8 +1,7 @@
 // See tiers.h.
-#include "engine/run/tiers.h"
+#include "engine/cache/tiers.h"
 
-#include "engine/run/sequence.h"
-#include "engine/run/turn.h"
+#include "engine/cache/sequence.h"
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +74,6 @@ int tiers_fork(struct tiers *t, struct sequence *to, const struct sequence *from
     to->image_ids = ids;
     to->n_image = n;
     to->image_group = from->image_group;
-    to->image_version++;
     listed(t, to);
     return 0;
 }
@@ -126,8 +124,8 @@ int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us
         int rc = kv_image_next(&s->image, &s->ring, &slot);
         if (rc == E_NOMEM && t->n_slots == 0) return rc;
         if (rc <= 0) break;
-        // Already said to be right, so that the next one is another; what breaks in between is the
-        // device, and with it everything.
+        // Marked before it is copied, so that the next one is another. A copy fails only with the
+        // device, and with that every cache is lost.
         kv_image_copied(&s->image, &s->ring, slot);
         t->slots[t->n_slots++] = slot;
     }
@@ -144,7 +142,7 @@ int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_
 }
 
 const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
-                                           const int32_t *slots, int32_t n) {
+                                           const int32_t *slots, int32_t n, int64_t *waited_us) {
     assert(!t->copying && n >= 1 && n <= TIER_STEP_BLOCKS);
     for (int32_t i = 0; i < n; i++) {
         t->step_host[i] = tiers_host(t, s->image.copies[slots[i]].host);
@@ -154,7 +152,7 @@ const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
     t->n_slots = n;
     t->copying = s;
     t->loading = t->with_step = true;
-    t->step_turn = s->turn;
+    t->waited_us = waited_us;
     return &t->step_load;
 }
 
@@ -171,11 +169,20 @@ int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
     // beside a step it has seen the step.
     int64_t took = how.took_us > 0 || with_step ? how.took_us : now_us - t->copy_began_us;
     if (rc == 1) rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, took);
-    if (t->step_turn) t->step_turn->restore_us += how.held_us;
-    t->step_turn = NULL;
+    if (t->waited_us) *t->waited_us += how.held_us;
+    t->waited_us = NULL;
     t->copying = NULL;
     t->with_step = false;
-    // Others are on their way to files too, and want the room. (Who comes back again needs it.)
+    // Other caches are on the way to their snapshots and need the room.
     if (with_step && t->transit && !s->resume) tiers_drop(t, s);
     return rc;
+}
+
+enum { TRY_EXPENSIVE = 32 };
+
+bool tiers_read_is_slow(struct tiers *t, double bytes, int64_t tokens) {
+    double compute = rate_cost(t->prefill_rate, (double)tokens);
+    if (t->read_rate == 0 || compute == 0) return false; // not measured yet
+    double read = t->open_us + rate_cost(t->read_rate, bytes) + rate_cost(t->load_rate, bytes);
+    return read > compute && ++t->n_expensive % TRY_EXPENSIVE != 0;
 }

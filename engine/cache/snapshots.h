@@ -1,13 +1,14 @@
 // The folder of snapshots: which sessions have one, how much they take together, and the two
-// threads that write and read them. Bounded: what was used longest ago goes first. One process at a
-// time has the folder, by a lock that goes with it.
+// threads that write and read them. Bounded: the least recently used goes first. A lock file gives
+// the folder to one engine at a time.
 //
-// This is the mechanism; who is written is persist.c's, who is read resume.c's. Engine thread only,
-// once open, but for the threads' own part. Nothing here waits for the disk after opening.
+// This is the mechanism; write.c decides which cache is written, read.c which is read. Engine thread
+// only, once open, but for the threads' own part. After opening nothing here waits for the disk.
 #pragma once
 #include "base/hash.h"
 #include "base/queue.h"
-#include "engine/run/snapshot_file.h"
+#include "engine/events.h"
+#include "engine/cache/snapshot_file.h"
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -15,7 +16,7 @@ struct snapshot_entry {
     struct hash128 name;
     char id[KV_SNAPSHOT_ID_MAX + 1];
     int64_t bytes, n_tokens;
-    int64_t used_ns; // at opening: of the file
+    int64_t used_ns; // at opening: the file's time of modification
     struct snapshot_entry *prev, *next;
     UT_hash_handle hh;
 };
@@ -23,20 +24,18 @@ struct snapshot_entry {
 struct snapshots {
     bool on; // all zero: there is no folder
     int dir_fd, lock_fd;
-    int64_t limit, bytes, pending; // all files may take; they do; what is being written will
+    int64_t limit, bytes, pending; // allowed; taken by all files; by those being written
     struct kv_snapshot_maker maker;
-    struct snapshot_entry *by_name, *lru; // lru: the one used longest ago first
+    struct snapshot_entry *by_name, *lru; // lru: the least recently used first
     struct queue writes, reads;           // of struct snapshot_job *
     pthread_t writer, reader;
     bool running;
     int32_t n_writing, n_reading;
     struct snapshot_job *writing[4]; // (n_writing)
-    // From one of the threads: the job is done. It is the engine's again.
+    // On one of the threads: the job is done, and the engine's again.
     void (*done)(void *ctx, struct snapshot_job *j);
     void *done_ctx;
-    // A session has a file now, or has none any more. May be NULL.
-    void (*changed)(void *ctx, struct hash128 name, bool present);
-    void *changed_ctx;
+    struct emitter *emit; // ENGINE_SNAPSHOT; NULL while the folder is scanned
 };
 
 enum {
@@ -45,15 +44,14 @@ enum {
     SNAPSHOTS_MAX_READS = 64
 };
 
-// Makes the folder where there is none, takes its lock, and looks through it: what is half written,
-// unreadable or too much is removed with a line in the log, files of other names are left alone.
-// E_BUSY: another process has it. On failure *f is zeroed.
+// Makes the folder where there is none, takes its lock, and scans it: half-written and unreadable
+// snapshots, and those beyond the limit, are removed with a line in the log; files of other names
+// stay. E_BUSY: another engine has it. On failure *f is zeroed.
 int snapshots_open(struct snapshots *f, const char *dir, int64_t limit,
                    const struct kv_snapshot_maker *maker, struct err *err);
 int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot_job *j), void *ctx,
                     struct err *err);
-// The threads end: what is being written is broken off, what is being read is read; all of it is
-// given back.
+// Ends the threads: writes are broken off, reads are finished, all jobs come back.
 void snapshots_stop(struct snapshots *f);
 void snapshots_close(struct snapshots *f);
 static inline bool snapshots_on(const struct snapshots *f) {
@@ -61,10 +59,11 @@ static inline bool snapshots_on(const struct snapshots *f) {
 }
 
 struct snapshot_entry *snapshots_find(struct snapshots *f, const char *id); // NULL: none
-// Its file goes, if it has one, also one that is being written.
+bool snapshots_is_writing(const struct snapshots *f, uint64_t sequence);
+// Removes the snapshot, if there is one, also one that is being written.
 void snapshots_forget(struct snapshots *f, struct hash128 name);
-// Begins. E_BUSY: enough is under way; E_FULL: larger than the folder may be. *j is taken on 0.
+// Begins. E_BUSY: enough is under way; E_FULL: larger than the limit. *j is taken on 0.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j);
 int snapshots_read(struct snapshots *f, struct snapshot_job *j); // OPEN, READ. E_BUSY
-// The engine has it back: the books are brought up to date.
+// The engine has the job back: brings the books up to date.
 void snapshots_done(struct snapshots *f, struct snapshot_job *j);

@@ -1,6 +1,6 @@
 // Names follow the table that vLLM's dashboards made common, with parley_engine_ in front; buckets
 // are vLLM's, so that the two can be drawn in one panel.
-#include "engine/run/run_metrics.h"
+#include "engine/engine_metrics.h"
 
 static const double first_token_bounds[] = {.001, .005, .01, .02, .04, .06, .08, .1,
                                             .25,  .5,   .75, 1,   2.5, 5,   7.5, 10,
@@ -103,7 +103,7 @@ static void add_gauges(struct metrics *r, void *e) {
                      "Monotonic time of the engine loop's last round.", NULL, read_heartbeat, e);
 }
 
-static void add_finished(struct run_metrics *m, struct metrics *r) {
+static void add_finished(struct engine_metrics *m, struct metrics *r) {
     static const char *const labels[N_FINISHES] = {
         [FINISH_EOS] = "reason=\"eos\"",           [FINISH_STOP] = "reason=\"stop\"",
         [FINISH_LENGTH] = "reason=\"length\"",     [FINISH_CANCELLED] = "reason=\"cancelled\"",
@@ -135,7 +135,7 @@ static void add_finished(struct run_metrics *m, struct metrics *r) {
                                              NULL);
 }
 
-static void add_snapshots(struct run_metrics *m, struct metrics *r) {
+static void add_snapshots(struct engine_metrics *m, struct metrics *r) {
     static const char *const given_up[N_GIVEN_UP] = {
         "reason=\"full\"",   "reason=\"slow\"",    "reason=\"denied\"", "reason=\"large\"",
         "reason=\"memory\"", "reason=\"pressed\"", "reason=\"io\""};
@@ -164,8 +164,8 @@ static struct metric *seconds(struct metrics *r, const char *name, const char *h
     return metrics_histogram(r, name, help, NULL, bounds, n);
 }
 
-void run_metrics_init(struct run_metrics *m, struct metrics *registry, const struct engine *e) {
-    *m = (struct run_metrics){0};
+void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const struct engine *e) {
+    *m = (struct engine_metrics){0};
     if (!registry) return;
     add_gauges(registry, (void *)e);
     add_finished(m, registry);

@@ -2,7 +2,7 @@
 //
 // A file is written under another name, synced and renamed, so that what has the name is whole
 // whatever happened. Blocks go first and the head last: a file that was cut off has no head either.
-#include "engine/run/snapshot_file.h"
+#include "engine/cache/snapshot_file.h"
 
 #include "base/clock.h"
 #include "base/parallel.h"

@@ -16,7 +16,7 @@ struct owned {
 };
 
 // A snapshot that there is, as the owner's thread knows it.
-struct kept {
+struct known_snapshot {
     struct hash128 name;
     char id[KV_SNAPSHOT_ID_MAX + 1]; // of those that were there at opening
     bool forget;                     // the command had no room yet
@@ -36,11 +36,11 @@ struct engine {
     int32_t n_eos, max_queued, max_known;
 
     // The owner's thread.
-    struct owned *owned; // uthash
-    struct kept *kept;   // uthash
-    int32_t n_forget;    // of them, with forget
-    bool keeping;        // engine_keep has been asked
-    bool has_snapshots;  // constant
+    struct owned *owned;          // uthash
+    struct known_snapshot *known; // uthash
+    int32_t n_forget;             // of them, with forget
+    bool saves_at_stop;           // engine_save_at_stop was called
+    bool has_snapshots;           // constant
     int32_t n_active;
     struct turnover turnover; // of the places of those
     bool stopped;             // told to
@@ -57,7 +57,7 @@ struct engine {
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
 // The owner's thread knows of a file. Of no other use than to the engine's own files.
-void engine_note_kept(struct engine *e, struct hash128 name, const char *id);
+void engine_note_snapshot(struct engine *e, struct hash128 name, const char *id);
 // One round of the loop that the thread would run; does not wait. False once stopped. Between
 // rounds the caller polls.
 bool engine_round(struct engine *e);

@@ -1,0 +1,41 @@
+// Events on their way to the owner. Where the owner lags and the queue is full, the engine's thread
+// waits for room: nothing is dropped. Events of one moment are pushed together, between emit_hold and
+// emit_let_go: a listener that is woken for each token of a step takes a core from the step as often.
+// Engine thread only.
+#pragma once
+#include "base/clock.h"
+#include "base/queue.h"
+#include "base/siphash.h"
+#include "engine/engine.h"
+
+enum { EMIT_TOGETHER = 16 }; // events; more go in several parts
+
+struct emitter {
+    struct queue *queue; // of struct engine_event
+    const struct clock *clock;
+    bool holds;
+    int n_held;
+    // Those held, and behind them the one being made: too large for a step's stack to be zeroed
+    // each time.
+    struct engine_event events[EMIT_TOGETHER];
+};
+
+// Holds events from now on, until emit_let_go or there are EMIT_TOGETHER of them. For no longer than
+// it takes to make them.
+void emit_hold(struct emitter *e);
+void emit_let_go(struct emitter *e);
+
+// The next event, emptied, for the caller to fill; then pushes it.
+struct engine_event *event_begin(struct emitter *e, enum engine_event_kind kind, uint64_t sequence,
+                                 uint64_t turn);
+void event_push(struct emitter *e);
+
+// --- of caches; those of turns are in engine/run/emit.h
+
+void emit_parked(struct emitter *e, uint64_t sequence, enum engine_release why,
+                 int32_t host_blocks);
+void emit_forked(struct emitter *e, uint64_t sequence, int64_t n_cached, int32_t blocks,
+                 bool parked);
+void emit_released(struct emitter *e, uint64_t sequence, enum engine_release why, int32_t blocks,
+                   bool has_snapshot);
+void emit_snapshot(struct emitter *e, struct hash128 name, bool present);

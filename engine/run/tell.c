@@ -1,0 +1,50 @@
+// Tokens that the device drew, emitted while it is at the next step.
+//
+// Turning tokens into text and pushing events takes the host about as long, for a few dozen turns, as
+// a small model's step takes the device. So the next step is queued first. Only whether a turn is
+// over must be known at once: its end is emitted at once, and so is a token that may complete a stop
+// string.
+#include "engine/run/instance.h"
+
+void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_us) {
+    const struct engine_metrics *m = &in->metrics;
+    if (t->first_us) {
+        metric_observe(m->inter_token, (double)(time_us - t->last_us) * 1e-6);
+    } else {
+        t->first_us = time_us;
+        metric_observe(m->first_token, (double)(time_us - t->submitted_us) * 1e-6);
+    }
+    t->last_us = time_us;
+    metric_add(m->generated_tokens, 1);
+}
+
+bool instance_ends_turn(const struct instance *in, const struct live_turn *t, int32_t id) {
+    if (t->spec.sampling.ignore_eos) return false;
+    for (int32_t i = 0; i < in->n_eos; i++) {
+        if (in->eos_ids[i] == id) return true;
+    }
+    return false;
+}
+
+bool instance_tell_later(struct instance *in, struct live_turn *t, const struct sampled *s) {
+    if (t->spec.sampling.n_stop > 0 || t->text_rc < 0 || instance_ends_turn(in, t, s->id) ||
+        t->n_log + 1 >= t->cap_log)
+        return false;
+    instance_mark_token(in, t, clock_mono_us(in->emit.clock));
+    live_turn_take(t, s->id);
+    in->untold[in->n_untold++] = (struct untold){t, *s};
+    return true;
+}
+
+// No turn ends here: it may have rows in the step that is under way. One whose text has failed ends
+// with its next token.
+void instance_tell(struct instance *in) {
+    for (int32_t i = 0; i < in->n_untold; i++) {
+        struct live_turn *t = in->untold[i].turn;
+        const struct sampled *s = &in->untold[i].drawn;
+        buf_reset(&in->text);
+        (void)live_turn_text(t, s->id, &in->scratch, &in->text);
+        emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
+    }
+    in->n_untold = 0;
+}
