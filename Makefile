@@ -219,13 +219,15 @@ check-fuzz: check-fuzz-built ## the fuzz targets over their kept corpus, and a s
 check-fuzz-built:
 	@configs/deps.sh fuzz
 	@$(SUBMAKE) -s VARIANT=fuzz CC='$(FUZZ_CC)' fuzzers
-torture: all ## 1,000 times kill -9 at random moments (KILLS=N)
-	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
+# What the end-to-end tests and the benchmarks import.
+E2E_PACKAGES := tests/e2e/node_modules/.package-lock.json
+$(E2E_PACKAGES): tests/e2e/package-lock.json
+	@cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+torture: all $(E2E_PACKAGES) ## 1,000 times kill -9 at random moments (KILLS=N)
 	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
-bench: all ## the figures of the README's table, beside llama.cpp
+bench: all $(E2E_PACKAGES) ## the figures of the README's table, beside llama.cpp
 	@tests/bench/run.sh $(PARLEY)
-bench-recording: all ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
-	@cd tests/e2e && { [ -d node_modules ] || npm ci --ignore-scripts --no-audit --no-fund >/dev/null; }
+bench-recording: all $(E2E_PACKAGES) ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 format: ## clang-format 14 on every source file
 	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
@@ -240,7 +242,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-19s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo '  variables: CUDA=0|1 (1 where nvcc is found), MPI=0 (one rank only as yet), PREFIX=/usr/local, DESTDIR=,'
 	@echo '             VARIANT=release|asan|tsan|fuzz, CUDA_ARCHS="sm_90 ..."'
-tests: $(UNIT) $(B)/tests/fake_server $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
+tests: $(UNIT) $(B)/tests/fake_server $(E2E_PACKAGES) $(if $(filter 1,$(CUDA)),$(B)/tests/gpu/fault.so $(B)/tests/gpu/trap.fatbin)
 # A GPU that fails (tests/gpu/README.md).
 $(B)/tests/gpu/fault.so: tests/gpu/fault.c
 	@mkdir -p $(@D)

@@ -125,7 +125,7 @@ node_result() { # NAME STATUS LOG SECONDS
 node_tests() { # node_tests LANE NAME FILE...
     local lane=$1 name=$2 threads=()
     shift 2
-    [ -d tests/e2e/node_modules ] || (cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
+    [ tests/e2e/node_modules/.package-lock.json -nt tests/e2e/package-lock.json ] || (cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
     # Where several servers share the processors, one's two threads wait for each other's turn at them most of the
     # time. Threads are what unit, golden and e2e-threads try.
     [ "$suite" = e2e ] && [ "$jobs" -gt 1 ] && threads=("PARLEY_THREADS=${PARLEY_THREADS:-1}")

@@ -280,10 +280,18 @@ static const char *type_name(enum sampling_type type) {
     return names[type];
 }
 
+// Integers exactly: a double is written with nine digits.
+static void put_bound(struct json_writer *w, const char *key, double v) {
+    if (trunc(v) == v)
+        json_put_int(w, key, (int64_t)v);
+    else
+        json_put_double(w, key, v);
+}
+
 static void put_range(struct json_writer *w, const struct sampling_row *r) {
     if (r->type == SAMPLING_BOOL || r->type == SAMPLING_SEED) return;
-    json_put_double(w, "min", r->min);
-    json_put_double(w, "max", r->max);
+    put_bound(w, "min", r->min);
+    put_bound(w, "max", r->max);
     if (r->above_min) json_put_bool(w, "above_min", true);
     json_put_double(w, "step", r->step);
 }

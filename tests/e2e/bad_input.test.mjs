@@ -19,7 +19,7 @@ const sentence = (text) => assert.ok(typeof text === 'string' && text.length > 8
 // --- over the wire ---------------------------------------------------------------------------------------------------
 
 const server = await Server.start({ after }, { args: unlimited });
-const client = await server.connect();
+const client = await server.connect({ malformed: true });
 const beside = { temperature: 0.9, seed: '21', max_tokens: 150, ignore_eos: true, logprobs: true };
 const solo = transcript(await (await Follower.open(client)).say('Tell me a story.', { sampling: beside }));
 
@@ -76,7 +76,7 @@ test('broken JSON, wrong types, unknown messages', () => undisturbed(async () =>
 
 test('a frame of 100 MB, a message over the limit, invalid UTF-8, a binary frame', () => undisturbed(async () => {
   for (const bytes of [100 << 20, (1 << 20) + 1]) {
-    const big = await server.connect();
+    const big = await server.connect({ malformed: true });
     big.socket.on('error', () => {}); // it may be cut off while it sends
     big.send(`{"type":"ping","x":"${'a'.repeat(bytes)}"}`);
     const code = await big.closed;
@@ -151,10 +151,10 @@ test('ten thousand pieces of mutated protocol', () => undisturbed(async () => {
     '{"type":"turn.start","session":"nobody","input":{"ids":[1,2,3]},"sampling":{"seed":"5","max_tokens":2},"queue":true}',
     '{"type":"session.list","query":"zora","limit":5,"cursor":"x"}', '{"type":"session.attach","session":"nobody","after":5}'];
   const alphabet = '{}[]",:0123456789-eE.tfnul\\\u00e9 ';
-  const fuzz = await server.connect();
+  const fuzz = await server.connect({ malformed: true }); // and each answer shows whether schema and server agree
   const pings = [];
   for (let i = 0; i < 10000; i++) {
-    const text = [...seeds[random(seeds.length)]];
+    const text = [...seeds[random(seeds.length)].replace('{', `{"request_id":"m${i}",`)];
     for (let k = random(4); k >= 0; k--) text.splice(random(text.length), random(3), alphabet[random(alphabet.length)]);
     fuzz.send(text.join(''));
     if (i % 1000 === 999) pings.push(fuzz.ask({ type: 'ping', request_id: `alive${i}` }));

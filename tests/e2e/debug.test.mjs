@@ -53,8 +53,10 @@ test('turn.get gives all that is on record of a turn', async () => {
   assert.deepEqual(raw.turn.input, { n_ids: 3 });
   assert.deepEqual(raw.tokens.map((token) => token.id), second.ids);
   assert.ok(raw.tokens.every((token) => token.logprob < 0 && token.top === undefined)); // recorded, asked for or not
+  const careless = await server.connect({ malformed: true });
   for (const [turn, code] of [[2, 'invalid'], [-1, 'invalid'], ['0', 'bad_message'], [undefined, 'bad_message']])
-    assert.equal((await client.request({ type: 'turn.get', session, turn })).code, code, String(turn));
+    assert.equal((await careless.request({ type: 'turn.get', session, turn })).code, code, String(turn));
+  await careless.close();
 });
 
 test('turn.get of a turn that waits and of one that runs', async () => {

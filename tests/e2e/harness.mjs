@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import WebSocket from 'ws';
+import { Conversation } from './schema.mjs';
 
 export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 export const parley = path.resolve(root, process.env.PARLEY ?? 'build/release/parley');
@@ -153,9 +154,10 @@ export class Server {
 }
 
 export class Client {
-  /** { token, protocols, headers, hello: false } */
+  /** { token, protocols, headers, hello: false, malformed: true for a client that breaks the protocol on purpose } */
   static async connect(server, options = {}) {
     const client = new Client();
+    client.conversation = new Conversation(options.malformed);
     client.frames = []; // everything received, in order
     client.taken = 0; // frames before this index were looked at by next()
     client.counter = 0;
@@ -172,6 +174,7 @@ export class Client {
     }));
     client.socket.on('message', (bytes) => {
       const frame = JSON.parse(bytes);
+      client.conversation.received(frame);
       client.frames.push(frame);
       client.listeners.forEach((listener) => listener(frame));
       client.wake();
@@ -186,7 +189,10 @@ export class Client {
   }
 
   wake() { this.waiters.splice(0).forEach((waiter) => waiter()); }
-  send(message) { this.socket.send(typeof message === 'string' ? message : JSON.stringify(message)); }
+  send(message) {
+    this.conversation.sent(message);
+    this.socket.send(typeof message === 'string' ? message : JSON.stringify(message));
+  }
   close() { this.socket.close(); return this.closed; }
   terminate() { this.socket.terminate(); return this.closed; }
 

@@ -286,7 +286,8 @@ test('unicode: deltas are whole characters, whatever the tokens are', async () =
 // --- what is refused -----------------------------------------------------------------------------------------------
 
 test('every sampling value out of its range or type is refused by name, and nothing starts', async () => {
-  const author = await open();
+  const careless = await server.connect({ malformed: true });
+  const author = await Follower.open(careless);
   const bad = [
     ['temperature', [-0.1, 100.5, 'hot', 1e300, [], true]], ['top_k', [-1, 1.5, 3e9, 'x']], ['top_p', [0, -0.1, 1.01, '1']],
     ['min_p', [-0.1, 1.1, {}]], ['repetition_penalty', [0, -1, 101, 'x']], ['presence_penalty', [-101, 101, 'x']],
@@ -302,15 +303,15 @@ test('every sampling value out of its range or type is refused by name, and noth
       const answer = await refusal(author.start({ ids: [5] }, { sampling: { [key]: value } }));
       assert.ok(['invalid', 'bad_message'].includes(answer.code), JSON.stringify(answer));
       assert.ok(answer.message.includes(key), `${key}=${JSON.stringify(value)}: ${answer.message}`);
-      const opened = await client.ask({ type: 'session.open', sampling: { [key]: value } });
+      const opened = await careless.ask({ type: 'session.open', sampling: { [key]: value } });
       assert.ok(opened.type === 'error' && opened.message.includes(key), `open with ${key}: ${JSON.stringify(opened)}`);
     }
   }
   // NaN and infinities have no form in JSON; what comes nearest is refused too.
   for (const raw of ['NaN', '1e999', '-1e999', 'Infinity', '0x10']) {
-    client.taken = client.frames.length;
-    client.send(`{"type":"turn.start","session":"${author.session}","input":{"ids":[5]},"sampling":{"temperature":${raw}},"request_id":"raw${raw}"}`);
-    const answer = await client.next((frame) => frame.type === 'error');
+    careless.taken = careless.frames.length;
+    careless.send(`{"type":"turn.start","session":"${author.session}","input":{"ids":[5]},"sampling":{"temperature":${raw}},"request_id":"raw${raw}"}`);
+    const answer = await careless.next((frame) => frame.type === 'error');
     assert.ok(['bad_json', 'invalid', 'bad_message'].includes(answer.code), JSON.stringify(answer));
   }
   const { session, turns } = await state(author.session);

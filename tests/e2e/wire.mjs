@@ -6,6 +6,7 @@ import net from 'node:net';
 import path from 'node:path';
 import tls from 'node:tls';
 import { afterwards, Client, freePort, parley, patience, temporaryFolder, until, withinOnce } from './harness.mjs';
+import { check } from './schema.mjs';
 
 export const fakeServer = path.join(path.dirname(parley), 'tests/fake_server');
 const sanitized = /\/build\/(asan|tsan)\//.test(fakeServer); // whose memory is not the program's
@@ -175,7 +176,15 @@ export class RawSocket {
     const close = this.frames.find((f) => f.opcode === 8);
     return close && (close.payload.length >= 2 ? close.payload.readUInt16BE(0) : 1005);
   }
-  messages() { return this.frames.filter((f) => f.opcode === 1 && f.fin).map((f) => JSON.parse(f.payload.toString())); }
+  messages() {
+    const whole = this.frames.filter((f) => f.opcode === 1 && f.fin);
+    for (const f of whole) {
+      if (f.message) continue;
+      f.message = JSON.parse(f.payload.toString());
+      check('server', f.message);
+    }
+    return whole.map((f) => f.message);
+  }
   async message(fits, what = 'a message') { return until(what, () => this.messages().find(fits)); }
   /** The close code; answers the close frame. undefined when the socket just went. */
   async close() {

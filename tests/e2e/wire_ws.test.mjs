@@ -117,7 +117,7 @@ test('frames', async (t) => {
 
 test('messages', async (t) => {
   const wire = await Wire.start(t, { args: ['--messages-per-second', '1000', '--message-burst', '1000'] });
-  const client = await wire.connect();
+  const client = await wire.connect({ malformed: true });
   const says = async (text, code, key) => {
     client.send(text);
     const error = await client.next((m) => m.type === 'error');

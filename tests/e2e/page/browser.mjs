@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { chromium } from 'playwright-core';
 import { afterwards, patience, Server } from '../harness.mjs';
+import { Conversation } from '../schema.mjs';
 import { browserPath } from './browser_path.mjs';
 
 export { Server, until } from '../harness.mjs';
@@ -59,6 +60,18 @@ export async function newPage(t, context, { expected = [] } = {}) {
   page.on('console', (message) => {
     if (message.type() === 'error' || /content security policy|trusted ?type/i.test(message.text()))
       complain(`console: ${message.text()}`);
+  });
+  page.on('websocket', (socket) => {
+    const conversation = new Conversation();
+    const checked = (note) => ({ payload }) => {
+      try {
+        note(payload);
+      } catch (error) {
+        complain(error.message);
+      }
+    };
+    socket.on('framesent', checked((text) => conversation.sent(text)));
+    socket.on('framereceived', checked((text) => conversation.received(JSON.parse(text))));
   });
   page.on('dialog', (dialog) => {
     complain(`dialog: ${dialog.message()}`);

@@ -1,5 +1,6 @@
 // One session whose answers the test writes: the page comes from the real server, its WebSocket ends here. For texts
 // that no model would say, and for speeds that no machine here reaches.
+import { check } from '../schema.mjs';
 
 const MODEL = {
   name: 'written',
@@ -34,7 +35,11 @@ export class FakeSession {
     fake.seq = turns.length;
     await page.routeWebSocket(/\/ws$/, (socket) => {
       fake.socket = socket;
-      socket.onMessage((text) => fake.#answer(JSON.parse(text)));
+      socket.onMessage((text) => {
+        const message = JSON.parse(text);
+        check('client', message);
+        fake.#answer(message);
+      });
     });
     return fake;
   }

@@ -85,7 +85,7 @@ test('the fields are those that the server names, with its ranges and words', as
 
 test('a wrong value is said at its field and nothing is saved', async (t) => {
   const { id } = await prepareSession(t, server);
-  const page = await openPage(t, server, { hash: `#s=${id}` });
+  const page = await openPage(t, server, { hash: `#s=${id}`, expected: [/client message 'session.update'\/sampling\/top_p/] });
   await page.waitForSelector('.item.current');
   await open(page);
   await page.fill('#field-top_p', '7');
