@@ -1,4 +1,4 @@
-// A consistent copy of a database. See backup.h.
+// See backup.h.
 #include "sessions/archive/backup.h"
 #include "base/err.h"
 #include "sessions/store/db.h"
@@ -16,7 +16,7 @@ static int fail_target(sqlite3 *target, const char *path, struct err *err) {
     return err_set(err, rc == SQLITE_FULL ? E_FULL : E_IO, "%s: %s", path, sqlite3_errmsg(target));
 }
 
-// Sees one moment from first to last: the transaction that the source's connection is in.
+// The source's transaction makes all pages those of one moment.
 static int copy_pages(struct store_db *source, sqlite3 *target, const char *path,
                       backup_progress progress, void *ctx, struct err *err) {
     sqlite3_backup *b = sqlite3_backup_init(target, "main", source->sql, "main");
@@ -28,11 +28,11 @@ static int copy_pages(struct store_db *source, sqlite3 *target, const char *path
         if (progress) progress(ctx, total - sqlite3_backup_remaining(b), total);
         if (rc == SQLITE_BUSY || rc == SQLITE_LOCKED) sqlite3_sleep(STEP_PAUSE_MS);
     } while (rc == SQLITE_OK || rc == SQLITE_BUSY || rc == SQLITE_LOCKED);
-    sqlite3_backup_finish(b); // leaves its verdict with the target
+    sqlite3_backup_finish(b); // leaves its code in the target
     return rc == SQLITE_DONE ? 0 : fail_target(target, path, err);
 }
 
-// A copy that cannot be read is none.
+// A copy that cannot be read is an error.
 static int check_copy(sqlite3 *target, const char *path, struct err *err) {
     sqlite3_stmt *s;
     if (sqlite3_prepare_v2(target, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
@@ -61,7 +61,7 @@ static int copy_into(struct store_db *source, const char *part, backup_progress 
         goto close;
     }
     sqlite3_busy_timeout(target, STORE_BUSY_MS);
-    // Nobody reads it before it is whole: it needs no journal.
+    // An unfinished copy is removed: it needs no journal.
     sqlite3_exec(target, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", NULL, NULL, NULL);
     TRY_GOTO(close, store_db_exec(source, "BEGIN", err));
     rc = store_db_int(source, "SELECT count(*) FROM sqlite_schema", &n_objects, err);
@@ -90,11 +90,11 @@ static int sync_folder_of(const char *path, struct err *err) {
     return sync_path(folder, O_DIRECTORY, err);
 }
 
-// Only where nobody has the name.
+// Fails when the name is taken.
 static int name_it(const char *part, const char *to, struct err *err) {
     TRY(sync_path(part, 0, err));
     int rc = renameat2(AT_FDCWD, part, AT_FDCWD, to, RENAME_NOREPLACE);
-    if (rc < 0 && errno == EINVAL) rc = rename(part, to); // a file system that cannot look first
+    if (rc < 0 && errno == EINVAL) rc = rename(part, to); // a file system without RENAME_NOREPLACE
     if (rc < 0)
         return errno == EEXIST ? err_set(err, E_EXISTS, "%s: there is such a file already", to)
                                : err_errno(err, "%s", to);

@@ -5,9 +5,8 @@
 struct err;
 
 typedef void (*backup_progress)(void *ctx, int64_t done, int64_t total); // pages
-// Copies the database at `from` as it is at one moment into a new file `to` (0600): page by page
-// within one read transaction, into TO.part, which is checked, synced and then given its name. The
-// server goes on meanwhile; its log is not reset before the copy is done. E_EXISTS when there is
-// such a file already; nothing is left behind on failure.
+// Copies the database `from` within one read transaction into TO.part, checks it, syncs it and
+// renames it to `to` (0600). A server goes on meanwhile, but cannot reset its log before the copy
+// ends. E_EXISTS when `to` exists. A failure leaves no file.
 int backup_database(const char *from, const char *to, backup_progress progress, void *ctx,
                     struct err *err);

@@ -1,4 +1,4 @@
-// Whether a stored session fits together. See stored_check.h.
+// See check.h.
 #include "sessions/archive/check.h"
 #include "base/err.h"
 #include "sessions/archive/rules.h"
@@ -28,12 +28,12 @@ static int add_event(struct stored_session *s, struct event_record e, struct err
     return 0;
 }
 
-// A turn that came with a fork: its first number is the opening's, and no event speaks of it.
+// A turn that came with a fork has the opening's number, and no event speaks of it.
 static bool is_inherited(const struct stored_session *s, const struct turn_record *r) {
     return s->rec.forked_from && r->seq_first == 1;
 }
 
-// Every number is a fact's or a token's.
+// Each number is an event's or a token's.
 static int64_t last_number(const struct stored_session *s) {
     int64_t n = 0;
     for (size_t i = 0; i < s->n_events; i++) n += s->events[i].n;
@@ -143,7 +143,7 @@ static int check_output(const struct stored_turn *t, size_t i, struct err *err) 
     return 0;
 }
 
-// Length of the log of a turn's path. Those before it have been checked.
+// Length of the log of a turn's path. The turns before it are checked.
 static int64_t log_end(const struct stored_session *s, int64_t turn) {
     for (; turn >= 0; turn = s->turns[turn].rec.parent) {
         const struct turn_record *r = &s->turns[turn].rec;
@@ -195,8 +195,8 @@ static int check_turns(const struct stored_session *s, struct err *err) {
 struct numbering {
     const struct stored_session *s;
     int64_t seq;     // numbered so far
-    int64_t running; // the turn whose deltas fill the numbers between facts, -1
-    int64_t n_told;  // tokens of it that have a number
+    int64_t running; // the turn whose deltas fill the numbers between events, -1
+    int64_t n_told;  // its tokens that have a number
     int64_t head;
     enum progress { NOT_YET, BEGUN, ENDED } * turns; // (n_turns)
 };
@@ -232,7 +232,7 @@ static int check_done(struct numbering *n, const struct turn_record *t,
     return 0;
 }
 
-// What moves the head: going back, and a turn's first event, which puts it behind its parent.
+// A rewind moves the head, and so does a turn's first event.
 static int check_head(struct numbering *n, const struct event_record *e, size_t i,
                       struct err *err) {
     const struct turn_record *t = turn_of(n->s, e->turn);
@@ -286,7 +286,7 @@ static int check_event(struct numbering *n, const struct event_record *e, size_t
     return 0;
 }
 
-// What lies between two stored events are deltas of the turn that runs.
+// The numbers between two stored events are deltas of the running turn.
 static int number_event(struct numbering *n, const struct event_record *e, size_t i,
                         struct err *err) {
     bool running = n->running >= 0 && n->turns[n->running] == BEGUN;

@@ -1,16 +1,15 @@
-// Whether a whole stored session fits together: what an import and `sessions doctor` ask before
-// they believe one.
+// Whether a stored session fits together: an import and `sessions doctor` ask.
 #pragma once
 #include "sessions/store/record.h"
 
 struct err;
 
-// Ends turns that have no end as store_recover would: `interrupted`, their tokens kept, numbers
-// that clients may have been told of beyond them given to one lost event. For a record that was
-// taken while its server ran, or that a crash left. E_NOMEM.
+// Ends turns without an end as store_recover does: `interrupted`, with their tokens, and one lost
+// event for numbers that clients may have seen. For a record of a running server or of a crash.
+// E_NOMEM.
 int stored_session_interrupt(struct stored_session *s, int64_t now_ms, struct err *err);
 
-// Every rule that a session in memory rests on: ranges, the log without a hole, text ends inside
-// the text, events numbered from 1 without a gap, counts that add up. E_CORRUPT; *err names the
-// first field that does not fit, as in "turns[3].log_first". All turns must have ended.
+// The rules that a session in memory relies on: columns in range, a log without a hole, text ends
+// inside the text, events numbered from 1 without a gap, correct counts. E_CORRUPT; *err names the
+// first field that breaks one, as in "turns[3].log_first". All turns must have ended.
 int stored_session_check(const struct stored_session *s, struct err *err);

@@ -1,8 +1,8 @@
-// What is wrong with a database, and putting right what can be. See doctor.h.
+// See doctor.h.
 //
-// One examination finds the faults. A repair is followed by a second one: what it no longer finds
-// has been repaired. The file's own structure is SQLite's to check; only its indexes can be made
-// anew. A file with damage beyond that is left as it is, and its sessions go to the folder.
+// An examination finds the faults. After a repair a second one runs; a fault that it does not find
+// is repaired. SQLite checks the structure of the file, of which only indexes can be rebuilt. A
+// file with other damage stays as it is; its sessions can be exported to the folder.
 #include "sessions/archive/doctor.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -92,7 +92,7 @@ static int check_structure(struct examination *x) {
 // Each query counts rows that should not be.
 static const struct rule {
     const char *what, *count;
-    const char *repair; // NULL: the index of words is made anew
+    const char *repair; // NULL: the index of words is rebuilt
 } rules[] = {
     {"sessions name a model that is not there",
      "SELECT count(*) FROM sessions WHERE model NOT IN (SELECT key FROM models)",
@@ -162,7 +162,7 @@ static int list_sessions(struct examination *x, struct err *err) {
         else
             x->ids[x->n_ids++] = (struct id){sqlite3_column_int64(s, 0), copy};
     }
-    sqlite3_finalize(s); // damage on the way has been found by check_structure
+    sqlite3_finalize(s); // check_structure reports damage
     x->report->n_sessions = (int64_t)x->n_ids;
     return rc;
 }
@@ -234,7 +234,7 @@ static void examination_release(struct examination *x) {
 
 // --- repairs -----------------------------------------------------------------
 
-// Taken out and put in again, under its number and id. The words follow with the whole index.
+// Deletes the session and inserts it repaired, under its number and id. The index is rebuilt later.
 static int repair_session(struct store_db *db, const struct id *id, struct err *err) {
     struct stored_session *s;
     struct err reason = {0};
@@ -242,7 +242,7 @@ static int repair_session(struct store_db *db, const struct id *id, struct err *
         stored_session_free(s);
         return 0;
     }
-    if (load_salvaged(db, id->id, &s, &reason) < 0) return 0; // stays, and is found again
+    if (load_salvaged(db, id->id, &s, &reason) < 0) return 0; // stays, and is reported again
     int rc = store_write_delete(db, id->key, err);
     if (rc == 0) rc = store_write_session(db, s, err);
     stored_session_free(s);
@@ -265,7 +265,7 @@ static int make_words_anew(struct store_db *db, struct err *err) {
 }
 
 static int repair_rows(struct examination *x, struct err *err) {
-    // First: an entry of nothing may have the number that a turn is about to get.
+    // First: a stale entry may have the number of a row that is inserted below.
     TRY(store_db_exec(x->db, "DELETE FROM search", err));
     for (size_t i = 0; i < N_RULES; i++)
         if (rules[i].repair) TRY(store_db_exec(x->db, rules[i].repair, err));
@@ -298,7 +298,7 @@ static bool is_sound(struct store_db *db) {
     return sound;
 }
 
-// A failure of the repair itself is a fault more, not the end of the report.
+// A repair that fails is one more fault of the report.
 static int repair(struct examination *x) {
     struct err reason = {0};
     int64_t n;
@@ -317,7 +317,7 @@ static bool same_fault(const struct doctor_fault *a, const struct doctor_fault *
     return a->session ? strcmp(a->session, b->session) == 0 : strcmp(a->what, b->what) == 0;
 }
 
-// Of the first n, those found before the repair.
+// Marks which of the first n faults, found before the repair, are gone.
 static void compare(struct doctor_report *before, size_t n, const struct doctor_report *after) {
     for (size_t i = 0; i < n; i++) {
         bool left = false;

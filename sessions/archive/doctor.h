@@ -1,4 +1,4 @@
-// What is wrong with a database, and putting right what can be.
+// Finds faults of a database, and repairs those that it can.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,18 +19,18 @@ struct doctor_report {
 void doctor_report_release(struct doctor_report *r);
 
 struct doctor_options {
-    // Puts right what can be: indexes, rows of nothing, sessions that contradict themselves (what
-    // does not fit is cut off, and the turn ends as interrupted), the index of words. E_BUSY while
-    // a server has the database. Without it nothing is written: a server may be running.
+    // Rebuilds indexes, deletes orphan rows, and cuts sessions that contradict themselves to what
+    // fits. E_BUSY while a server has the database. Without `repair` nothing is written, and a
+    // server may run.
     bool repair;
-    // Every session that can be read goes into a file of this folder (made when it is not there)
-    // for `sessions import`, put right as above where it must be; NULL: none.
+    // Exports each readable session into this folder, repaired where needed; NULL: none. Makes the
+    // folder.
     const char *folder;
     void (*progress)(void *ctx, int64_t done, int64_t total); // or NULL
     void *progress_ctx;
 };
-// Checks integrity, references, every session's record (stored_check.h) and the index of words.
-// Faults are no failure: those of the file that keep it from being read at all are, and what keeps
-// the folder from being written. Release the report in any case.
+// Checks the file, references, each session's record (check.h) and the index of words. Fails when
+// the file cannot be read at all or the folder cannot be written; other faults go into the report.
+// Release the report in any case.
 int doctor_examine(const char *path, const struct doctor_options *o, struct doctor_report *out,
                    struct err *err);

@@ -1,4 +1,4 @@
-// A database file as tools see it. See archive.h.
+// Reading, exporting and removing. See archive.h.
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/err.h"
@@ -102,7 +102,7 @@ static void write_alternatives(struct json_writer *w, const struct token_run *t,
     json_close(w, ']');
 }
 
-// JSON has no NUL that every reader takes, and text must be UTF-8; a model may say what it likes.
+// A model's text may hold a NUL, which some JSON readers refuse, or bytes that are no UTF-8.
 static void write_bytes(struct json_writer *w, const char *key, const char *key_base64,
                         const char *bytes, size_t len) {
     struct buf encoded;
@@ -175,7 +175,7 @@ static void write_output(struct json_writer *w, const struct stored_turn *t) {
     write_alternatives(w, k, (size_t)t->rec.n_alternatives);
 }
 
-// The turn's tokens are written where the table has its output; other tables have none.
+// `turn` is for tables with an output.
 static void write_record(struct json_writer *w, const char *key, const struct record_table *table,
                          const void *record, const struct stored_turn *turn) {
     json_open(w, key, '{');
@@ -235,7 +235,7 @@ int archive_export_file(const struct stored_session *s, const char *path, struct
 
 // --- removing ----------------------------------------------------------------
 
-// By its number: the rest of the record may be damaged.
+// By number: the rest of the record may be damaged.
 static int remove_from(struct store_db *db, const char *id, struct err *err) {
     int64_t key;
     TRY(store_read_key(db, id, NULL, &key, err));
@@ -252,11 +252,10 @@ int archive_remove(const char *path, const char *id, struct err *err) {
     struct store_db db;
     struct err local = {0};
     if (!err) err = &local;
-    if (access(path, F_OK) < 0)
-        return err_errno(err, "%s", path); // opening to write would make one
+    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // opening would make the file
     TRY(store_db_open(&db, path, err));
     int rc = tail_absorb(&db, err);
     if (rc == 0) rc = remove_from(&db, id, err);
-    store_db_close(&db, true); // with a full checkpoint: the log holds the words too
+    store_db_close(&db, true); // with a checkpoint: the log holds the words too
     return rc;
 }

@@ -1,7 +1,7 @@
-// Exported sessions back in: from JSON to records, from records into a database. See archive.h.
+// From JSON to records, and from records into a database. See archive.h.
 //
-// The file may come from anybody. One pass reads it, with the type and range of every field;
-// stored_session_check then asks whether the fields fit together; only then is a database opened.
+// The file is untrusted. One pass reads it with the type and range of each column.
+// stored_session_check then tests whether the parts fit together. Only then is a database opened.
 #include "base/base64.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -20,11 +20,11 @@
 #define WHOLE ((INT64_C(1) << 53) - 1) // largest whole number that JSON carries everywhere
 #define RAW_BYTES (1 << 20)            // of a request, of sampling parameters
 
-// One object of the file, and its name in sentences.
+// An object of the file, and its name in messages.
 struct reader {
     const cJSON *at;
     const char *raw; // the same, as written
-    bool linear;     // of a version without branches
+    bool linear;     // version 1: no branches
     char where[48];
     struct err *err;
 };
@@ -40,7 +40,7 @@ static int refuse(const struct reader *r, const char *fmt, ...) {
     return err_set(r->err, E_FORMAT, "%s: %s", r->where, text);
 }
 
-// What a getter of base/json.h said; with `required`, absence is a failure too.
+// The result of a getter of base/json.h. With `required`, an absent key is an error.
 static int judge(const struct reader *r, const char *key, int rc, bool required,
                  const struct err *reason) {
     if (rc < 0) return refuse(r, "%s", reason->text);
@@ -94,8 +94,7 @@ static int copy_raw_object(const struct reader *r, const char *key, char **out) 
     return *out ? 0 : err_set(r->err, E_NOMEM, "no memory to import");
 }
 
-// Text, or where JSON cannot hold it its Base64 under another key. *out stays NULL where it is
-// neither.
+// Text, or its Base64 under another key. *out stays NULL without either.
 static int copy_bytes(const struct reader *r, const char *key, const char *key_base64, char **out,
                       size_t *len) {
     const char *text, *encoded;
@@ -251,15 +250,14 @@ static int read_column(const struct reader *r, const struct column *c, void *rec
     return rc;
 }
 
-// Files have the columns of their own time: those of schema 2 with the second version, later ones
-// as they came.
+// Files of version 1 lack the columns of schema 2. Later columns may be absent from any file.
 static bool is_absent(const struct reader *r, const struct column *c) {
     bool late = c->since > 2 || (c->flags & COLUMN_LATE);
     return (c->since == 2 && r->linear) ||
            (late && !cJSON_GetObjectItemCaseSensitive(r->at, column_name(c)));
 }
 
-// What the session or the turn has in the place of an absent column. Texts stay NULL.
+// For an absent column. Texts stay NULL.
 static void put_fallback(const struct column *c, void *record) {
     if (c->type == COLUMN_INT) *(int64_t *)column_field(c, record) = c->fallback;
     if (c->type == COLUMN_INT32) *(int32_t *)column_field(c, record) = (int32_t)c->fallback;
@@ -368,7 +366,7 @@ int archive_read(struct stored_session **out, const char *json, size_t len, int6
     struct reader top = {.at = tree, .raw = json, .where = "the file", .err = err};
     struct stored_session *s = calloc(1, sizeof *s);
     int rc = s ? read_file(&top, s) : err_set(err, E_NOMEM, "no memory to import");
-    cJSON_Delete(tree); // before the check: a large file's tree is many times its size
+    cJSON_Delete(tree); // before the check: the tree is many times the size of the file
     if (rc >= 0) rc = stored_session_interrupt(s, now_ms, err);
     if (rc == 0) rc = stored_session_check(s, err);
     if (rc == 0)

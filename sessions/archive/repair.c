@@ -1,4 +1,4 @@
-// Cutting a damaged session down to what fits together. See stored_repair.h.
+// See repair.h.
 #include "sessions/archive/repair.h"
 #include "base/err.h"
 #include "sessions/archive/check.h"
@@ -27,7 +27,7 @@ static void repair_request(struct turn_record *r, bool *failed) {
     r->n_input_ids = n;
 }
 
-// How many tokens from the first on can be.
+// How many tokens, from the first, are valid.
 static size_t n_sound(const struct token_run *t) {
     uint32_t last = 0;
     for (size_t i = 0; i < t->n; i++) {
@@ -42,7 +42,7 @@ static size_t n_sound(const struct token_run *t) {
 static void repair_output(struct stored_turn *t, bool *failed) {
     struct token_run *k = &t->tokens;
     if (!k->text) k->text = record_strdup("", failed), k->text_len = 0;
-    k->n = n_sound(k); // the words stay, with or without the tokens that brought them
+    k->n = n_sound(k); // the text stays without its tokens
     if ((int64_t)k->n < t->rec.n_output)
         snprintf(t->rec.finish_reason, sizeof t->rec.finish_reason, "interrupted");
     if (k->n && !k->alternatives) t->rec.n_alternatives = 0;
@@ -59,8 +59,7 @@ static int64_t log_end(const struct stored_session *s, int64_t turn) {
     return 0;
 }
 
-// Turns that are gone take the numbers of those behind them along: a parent that cannot be is the
-// turn before.
+// After a missing turn the others are renumbered. An invalid parent becomes the turn before.
 static void repair_tree(struct stored_session *s) {
     int64_t n_turns = (int64_t)s->n_turns;
     bool holes = false;
@@ -96,7 +95,7 @@ static void repair_turns(struct stored_session *s, bool *failed) {
 
 // --- events ------------------------------------------------------------------
 
-// Adds an event behind the last number given.
+// Adds an event after the last number.
 static int64_t add(struct stored_session *s, int kind, int64_t n, int64_t turn, int64_t at_ms) {
     s->events[s->n_events++] = (struct event_record){
         .seq = s->rec.seq + 1, .n = n, .kind = kind, .turn = turn, .at_ms = at_ms};
@@ -138,7 +137,7 @@ static int number_anew(struct stored_session *s, struct err *err) {
 int stored_session_repair(struct stored_session *s, int64_t now_ms, struct err *err) {
     bool failed = false;
     TRY(stored_session_interrupt(s, now_ms, err));
-    repair_tree(s); // knows better than a column's fallback
+    repair_tree(s); // before the columns' fallbacks, which know less
     repair_row(&s->rec, &failed);
     repair_turns(s, &failed);
     if (failed) return err_set(err, E_NOMEM, "no memory to repair a session");

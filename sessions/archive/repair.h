@@ -1,11 +1,11 @@
-// A session whose record contradicts itself, cut down to what fits together.
+// Cuts a session that contradicts itself to what fits together.
 #pragma once
 #include "sessions/store/record.h"
 
 struct err;
 
-// Afterwards stored_session_check is content, or this fails with what it said (an id or owner that
-// is none). Turns keep their words and tokens up to the first that cannot be; the log is counted
-// anew; where events do not fit they are numbered anew, above every number that was ever given, so
-// that none means two things. Turns without an end get one.
+// Afterwards the session passes stored_session_check, or this fails with its error (an invalid id
+// or owner). Turns keep their text, and their tokens up to the first invalid one. The log is
+// counted again. Events that do not fit are replaced, with numbers above all that were ever used,
+// so that no number gets a second meaning. Turns without an end get one.
 int stored_session_repair(struct stored_session *s, int64_t now_ms, struct err *err);

@@ -43,7 +43,7 @@ struct column {
     const char *param; // ":name"
     const char *decl;  // type and constraints in the schema; NULL: in no table of its own
     enum column_type type;
-    int since; // schema version. Files have it from the version of the same number on (column_is_late)
+    int since;  // schema version
     size_t at;  // offset of the field
     size_t len; // BYTES, ARRAY: offset of the size_t. SHORT, WORD: size of the field
     int flags;

@@ -27,7 +27,7 @@ static int code_of(int sqlite_rc) {
         return E_NOMEM;
     case SQLITE_TOOBIG:
         return E_LIMIT;
-    case SQLITE_CONSTRAINT: // not the id's, which store_write.c asks for by name: ours
+    case SQLITE_CONSTRAINT: // a taken id is write.c's; any other is our fault
         return E_INTERNAL;
     default:
         return E_IO;
@@ -93,7 +93,7 @@ sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct er
 
 int store_db_step_done(struct store_db *db, sqlite3_stmt *s, struct err *err) {
     int rc = sqlite3_step(s) == SQLITE_DONE ? 0 : store_db_error(db, err);
-    sqlite3_reset(s); // what is bound may be freed now, and no read stays open
+    sqlite3_reset(s); // ends the read; the bound values may be freed
     return rc;
 }
 
@@ -101,8 +101,7 @@ void store_db_checkpoint(struct store_db *db, enum store_checkpoint how) {
     int n_log = 0, n_done = 0;
     bool truncate = how != CHECKPOINT_SOME;
     int mode = truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
-    // A checkpoint that cannot be done now (a full disk, a reader or a guest in the way) loses
-    // nothing: the log keeps it.
+    // A checkpoint that fails (full disk, a reader, a guest) loses nothing: the log keeps it all.
     if (store_db_write_begin(db, NULL) < 0) return;
     if (how == CHECKPOINT_EMPTY) sqlite3_busy_timeout(db->sql, 0);
     int rc = sqlite3_wal_checkpoint_v2(db->sql, NULL, mode, &n_log, &n_done);

@@ -1,5 +1,5 @@
-// The store's database handle: what the files store_*.c share. Used on one thread at a time: the
-// opener's, then the store's.
+// The database handle that the files of this folder share. One thread at a time: the opener's, then
+// the store's.
 #pragma once
 #include "sessions/store/store.h"
 #include <sqlite3.h>
@@ -47,65 +47,65 @@ enum store_sql {
     SQL_COUNT
 };
 #define STORE_FILES 3 // the database, its log, the index of that
-struct store_file {   // as it was found first; no ino: not yet
+struct store_file {   // as it was first seen; ino 0: not yet
     dev_t dev;
     ino_t ino;
     int64_t size; // the largest
 };
 struct store_db {
     sqlite3 *sql;
-    char *path;                     // where the file is, whatever link leads there
+    char *path;                     // of a symbolic link its target
     int lock_fd;                    // -1: none (memory, readers)
     int file_fd;                    // the database itself, for its lock; -1: none
     int n_writing;                  // nested store_db_write_begin
     sqlite3_stmt *stmts[SQL_COUNT]; // prepared at first use
     int wal_frames;                 // since the last full checkpoint
-    bool deleted;                   // the log still holds bytes of something deleted
-    bool unmerged;                  // and so does the index, in its older segments
-    bool merging, again;            // it is being merged; something was deleted meanwhile
-    int64_t data_version; // counts other connections' commits: as of the last look (store_news.c)
-    int64_t *imported;    // (n_imported) keys of imported sessions then, ascending
+    bool deleted;                   // the log holds bytes of deleted rows
+    bool unmerged;                  // the index of words does too, in older segments
+    bool merging, again;            // the index is being merged; a deletion since then
+    int64_t data_version;           // other connections' commits at the last look (news.c)
+    int64_t *imported; // (n_imported) keys of imported sessions at that look, ascending
     size_t n_imported;
     struct store_file files[STORE_FILES];
-    bool salvage; // reading takes what it can get of a damaged record
+    bool salvage; // a read takes what it can of a damaged record
 };
 
 // The server's read-write connection: lock, file mode, settings, checks, migrations.
 int store_db_open(struct store_db *db, const char *path, struct err *err);
-// As the server's, but of a file that may be damaged: no check, no migration.
+// The same of a file that may be damaged: no check, no migration.
 int store_db_open_damaged(struct store_db *db, const char *path, struct err *err);
-// A tool's: as the server's where none runs (the file is made where there is none), else, with
-// *served, a guest beside it, for short transactions between write_begin and write_end. It never
-// checkpoints, and the schema must be this program's.
+// For tools. Without a server: as store_db_open, which makes the file. Beside a server (*served): a
+// guest, for short transactions between write_begin and write_end. A guest never checkpoints, and
+// needs the schema of this program.
 int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err);
-// mode=ro, query_only: never writes, never checkpoints; the schema must be this program's.
+// Never writes, never checkpoints, needs the schema of this program.
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err);
-// The same of a file that may be damaged, or cut short: for reading what there is.
+// The same of a file that may be damaged or cut short.
 int store_db_open_salvage(struct store_db *db, const char *path, struct err *err);
 void store_db_close(struct store_db *db, bool checkpoint);
 
-// store_lock.c: which process may do what, by locks on a file beside the database that go with
-// their process, however it ends.
-// The server's lock: one process at a time. E_BUSY names the one that has it.
+// lock.c: locks on a file beside the database. They end with their process.
+// The server's: one process at a time. E_BUSY names the process that holds it.
 int store_lock_take(struct store_db *db, struct err *err);
-int store_lock_visit(struct store_db *db, struct err *err); // a guest's: only opens the file
-// Whether a server has the database now. Not while this process has it open with SQLite: the look
-// would drop its locks.
+int store_lock_visit(struct store_db *db, struct err *err); // a guest's: opens the file alone
+// A server has the database. Not while this process has it open with SQLite: closing the descriptor
+// would drop SQLite's locks.
 bool store_lock_is_held(const struct store_db *db);
-// No two processes write or checkpoint at the same time. Waits up to 2 s, then E_BUSY. Nests. Fails as
+// One process at a time writes or checkpoints. Waits up to 2 s, then E_BUSY. Nests. Fails as
 // store_watch does.
 int store_db_write_begin(struct store_db *db, struct err *err);
 void store_db_write_end(struct store_db *db);
 #define STORE_BUSY_MS 2000
 
-// watch.c: E_IO when the database or its log is no longer the file that was opened. `between`: no
-// transaction of this process is open, so that what can be put right is. The server's connection.
+// watch.c: E_IO when the database or its log is no longer the file that was opened. With `between`
+// no transaction of this process is open, and an index that was cut short is repaired; without it
+// that is E_BUSY. For the server's connection.
 int store_watch(struct store_db *db, bool between, struct err *err);
 
 enum store_checkpoint {
-    CHECKPOINT_SOME,     // what no reader is in the way of
-    CHECKPOINT_EMPTY,    // and empties the log; not when that means to wait for a reader
-    CHECKPOINT_EMPTY_BY, // waits for readers, for a while
+    CHECKPOINT_SOME,     // what no reader needs
+    CHECKPOINT_EMPTY,    // empties the log, but does not wait for readers
+    CHECKPOINT_EMPTY_BY, // empties the log, waits for readers up to STORE_BUSY_MS
 };
 void store_db_checkpoint(struct store_db *db, enum store_checkpoint how);
 int64_t store_db_wal_bytes(const struct store_db *db);
@@ -122,55 +122,56 @@ sqlite3_stmt *store_db_stmt(struct store_db *db, enum store_sql which, struct er
 int store_db_step_done(struct store_db *db, sqlite3_stmt *s,
                        struct err *err); // runs one that returns no rows
 
-// store_schema.c
+// schema.c
 int store_schema_version(void);
 int store_schema_migrate(struct store_db *db,
-                         struct err *err); // forward, each step in one transaction
+                         struct err *err); // each version in one transaction
 int store_schema_check(struct store_db *db,
-                       struct err *err); // ours, and not newer than this program
+                       struct err *err); // E_FORMAT: another program's; E_UNSUPPORTED: newer
 
 // statements.c: with columns.h's lists, which store_db_prepare expands.
 const char *store_sql_text(enum store_sql which);
 // Rows of {sessions:reads}.
 #define STORE_SESSIONS "SELECT {sessions:reads} FROM sessions s JOIN models m ON m.key = s.model "
 
-// store_write.c: within a transaction
+// write.c: within a transaction
 int store_write_save(struct store_db *db, const struct session_save *save, struct err *err);
 // A whole session, under its number (rec.key).
 int store_write_session(struct store_db *db, const struct stored_session *s, struct err *err);
-int store_write_delete(struct store_db *db, int64_t key, struct err *err); // and the index merged
+int store_write_delete(struct store_db *db, int64_t key, struct err *err); // and merges the index
 int store_write_delete_rows(struct store_db *db, int64_t key,
-                            struct err *err); // the rest is store_tidy's
+                            struct err *err); // tidy.c does the rest
 int store_write_probe(struct store_db *db, int64_t now_ms, struct err *err);
-// store_tidy.c: deleted words leave the index in small steps while store_db.unmerged.
-int store_tidy_init(struct store_db *db, struct err *err); // at the start: what was left to do
+// tidy.c: deleted words leave the index in small steps while store_db.unmerged.
+int store_tidy_init(struct store_db *db,
+                    struct err *err); // at the start: what the last run left undone
 int store_tidy_mark(struct store_db *db, struct err *err); // within a deletion's transaction
 int store_tidy_step(struct store_db *db, struct err *err); // a transaction of its own
-// store_news.c: what has been imported beside this connection since the last look: appends rows to
-// *out, also where it fails half-way; then the next look brings them again.
+// news.c: appends the sessions imported since the last look to *out. After a failure, which may
+// leave some rows in *out, the next look returns all of them again.
 int store_news_init(struct store_db *db, struct err *err);
 void store_news_release(struct store_db *db);
 int store_news_read(struct store_db *db, struct store_list *out, struct err *err);
-// store_recover.c: ends every turn without an end as "interrupted".
+// recover.c: ends every turn without an end as "interrupted".
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
-// store_read.c
+// read.c
 int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
                        struct err *err);
-// These turns (ascending) with their tokens, of a session whose other parts stay empty.
+// These turns (ascending) with their tokens. The other parts of *out stay empty.
 int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err);
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
                    struct err *err); // E_NOTFOUND
-// owner NULL: everybody's.
+// owner NULL: all owners.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
-// Numbers for new sessions: those below STORE_IMPORT_KEYS are counted up by the server, in its
-// memory; those from there on are drawn by imports, which it does not see.
+// Numbers of new sessions. The server counts up in memory, below STORE_IMPORT_KEYS; imports, which
+// it does not see, draw random ones from there on.
 #define STORE_IMPORT_KEYS (INT64_C(1) << 52)
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
 int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);
-// The number of a session, whatever the rest of its record says. E_NOTFOUND. owner NULL: anybody's.
+// A session's number, even where the rest of its record is damaged. E_NOTFOUND. owner NULL: any.
 int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
                    struct err *err);
-// Whether there is such a session and it has not been closed: 1, 0 or E_*.
+// 1: there is such a session and it is not closed; 0; E_*.
 int store_read_live(struct store_db *db, const char *id, struct err *err);

@@ -1,10 +1,8 @@
-// Which process may do what with a database, by locks on the file FILE.lock beside it. See
-// store_db.h.
+// Locks between processes, on the file FILE.lock beside the database. See db.h.
 //
-// flock() on the whole of it, and on the database, is the server's, from its start to its end. A
-// record lock on its first byte (an open file description lock: independent of the other, and of
-// other descriptors of this process) is held by whoever writes or checkpoints, for as long as that
-// takes.
+// The server holds flock() on FILE.lock and on the database from its start to its end. The process
+// that writes or checkpoints holds a record lock on the first byte of FILE.lock meanwhile. That is
+// an open file description lock: independent of flock() and of other descriptors of this process.
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <errno.h>
@@ -18,8 +16,7 @@
 
 #define N_OF(a) (int)(sizeof(a) / sizeof *(a))
 
-// WAL mode shares memory between processes, and locks are at the mercy of the server: both fail on
-// network file systems.
+// WAL mode needs shared memory and reliable locks. Network file systems have neither.
 static int refuse_network(const char *path, int fd, struct err *err) {
     static const struct {
         unsigned long magic;
@@ -45,8 +42,7 @@ static void lock_holder(int fd, char out[48]) {
         snprintf(out, 48, " (process %ld)", strtol(pid, NULL, 10));
 }
 
-// A file beside the database, locked with flock: the lock goes when the process goes, however it
-// ends.
+// The kernel drops the lock with the process, however that ends.
 int store_lock_visit(struct store_db *db, struct err *err) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
@@ -56,9 +52,9 @@ int store_lock_visit(struct store_db *db, struct err *err) {
                            : 0;
 }
 
-// The database itself as well, for those who came to it by another name of the same file, or after
-// somebody had removed FILE.lock: their locks and SQLite's logs would be others. The descriptor
-// outlives SQLite's, for closing it drops SQLite's own locks.
+// Locks the database too: a process that opened it by another name of the file, or after FILE.lock
+// was removed, has another lock file and another log. This descriptor is closed after SQLite's,
+// because closing it drops SQLite's locks.
 static int lock_file(struct store_db *db, struct err *err) {
     db->file_fd = open(db->path, O_RDONLY | O_CLOEXEC);
     if (db->file_fd < 0) return err_errno(err, "%s", db->path);
@@ -83,7 +79,7 @@ int store_lock_take(struct store_db *db, struct err *err) {
     TRY(lock_file(db, err));
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     if (ftruncate(fd, 0) < 0 || pwrite(fd, pid, (size_t)n, 0) != n)
-        return 0; // only there to be read by people
+        return 0; // the number is only for people
     return 0;
 }
 
@@ -122,5 +118,5 @@ int store_db_write_begin(struct store_db *db, struct err *err) {
 
 void store_db_write_end(struct store_db *db) {
     if (--db->n_writing > 0 || db->lock_fd < 0) return;
-    lock_byte(db->lock_fd, F_UNLCK); // cannot fail: it only gives back
+    lock_byte(db->lock_fd, F_UNLCK); // an unlock cannot fail
 }

@@ -1,10 +1,8 @@
-// What other programs have added while the server runs: sessions that were imported beside it. Its
-// watchers are told of them as of any other.
+// Sessions that other programs imported beside the server, for the clients that watch the list.
 //
-// SQLite counts, for each connection, the commits of all others: asking costs a look at shared
-// memory. Only where that count has moved is the database read. A guest's sessions have numbers of
-// their own range (STORE_IMPORT_KEYS), drawn at random; those that were not there the last time are
-// the news. Nothing else is changed by anybody beside the server (store_lock.c).
+// SQLite counts the commits of other connections; the query reads shared memory alone. When that
+// count has moved, the keys of imported sessions (from STORE_IMPORT_KEYS on) are compared with
+// those of the last look. Imports are the only writes beside the server (lock.c).
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <stdlib.h>
@@ -49,7 +47,7 @@ void store_news_release(struct store_db *db) {
     db->n_imported = 0;
 }
 
-// Of two ascending lists, what only `now` has, as rows.
+// Both lists are ascending: appends the rows that only `now` has.
 static int read_new(struct store_db *db, const int64_t *now, size_t n, struct store_list *out,
                     struct err *err) {
     size_t old = 0;
@@ -73,7 +71,7 @@ int store_news_read(struct store_db *db, struct store_list *out, struct err *err
     if (rc < 0 || version == db->data_version) return rc;
     TRY(read_keys(db, &now, &n, err));
     rc = read_new(db, now, n, out, err);
-    if (rc < 0) { // the next look finds them
+    if (rc < 0) { // the next look returns them
         free(now);
         return rc;
     }

@@ -18,7 +18,7 @@ static const char *const writer_settings[] = {
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA secure_delete = ON",
-    "PRAGMA wal_autocheckpoint = 0", // we say when
+    "PRAGMA wal_autocheckpoint = 0", // the store checkpoints
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA temp_store = MEMORY",
 };
@@ -34,8 +34,8 @@ static bool is_memory(const char *path) {
     return strcmp(path, ":memory:") == 0;
 }
 
-// SQLite gives its log and index the mode of the database: so that only the owner reads words, it
-// starts at 0600. A link to where there is no file yet makes that file.
+// The database starts at 0600, and SQLite gives its log and index the same mode: only the owner
+// reads conversations. A symbolic link without a target makes the target.
 static int create_private(const char *path, struct err *err) {
     if (access(path, F_OK) == 0) return 0;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -85,9 +85,9 @@ static int check(struct store_db *db, const char *pragma, struct err *err) {
     return rc;
 }
 
-// All of it where that takes a moment. A check reads the file from end to end, and a start must not
-// take the longer the more has ever been said: of a large one the table of sessions is looked at,
-// and damage elsewhere is found, and said, where it is read (`sessions doctor` looks at all of it).
+// A check reads the whole file, and the time of a start must not grow with the file. Of a large
+// file only the tables of models and sessions are checked. Damage elsewhere is found when it is
+// read; `sessions doctor` checks all.
 #define CHECK_ALL_BYTES (INT64_C(64) << 20)
 static int quick_check(struct store_db *db, struct err *err) {
     struct stat st;
@@ -97,8 +97,8 @@ static int quick_check(struct store_db *db, struct err *err) {
     return check(db, "PRAGMA quick_check('sessions')", err);
 }
 
-// SQLite opens a file without write permission for reading only, and says so at the first write:
-// say it at the start.
+// SQLite opens a file without write permission read-only, and fails at the first write. Fail at the
+// start instead.
 static int refuse_read_only(struct store_db *db, struct err *err) {
     if (is_memory(db->path) || sqlite3_db_readonly(db->sql, "main") == 0) return 0;
     return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
@@ -113,12 +113,12 @@ static int open_name(struct store_db *db, const char *name, int flags, struct er
 }
 
 static int open_sql(struct store_db *db, int flags, struct err *err) {
-    // SQLite takes paths that begin with "file:" for URIs only when asked, and here we do not ask.
+    // Without SQLITE_OPEN_URI a path that begins with "file:" is a path.
     return open_name(db, db->path, flags, err);
 }
 
-// Of a symbolic link that to which it leads: SQLite's log is there, and so the lock and the tail
-// must be, whichever name a process knows.
+// A symbolic link is resolved: SQLite's log lies beside its target, and the lock and the tail must
+// lie there too, by whatever name a process opens the database.
 static int init(struct store_db *db, const char *path, bool make, struct err *err) {
     struct stat st;
     *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
@@ -149,10 +149,10 @@ static int open_writer(struct store_db *db, const char *path, bool damaged, stru
     int rc;
     TRY(init(db, path, true, err));
     if (!is_memory(path)) TRY_GOTO(close, store_lock_take(db, err));
-    TRY_GOTO(close, store_db_write_begin(db, err)); // a guest of the server before may be at it
-    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
     TRY_GOTO(close,
-             store_schema_check(db, err)); // before anything is written to somebody else's file
+             store_db_write_begin(db, err)); // a guest of the previous server may still write
+    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
+    TRY_GOTO(close, store_schema_check(db, err)); // before a write to another program's file
     TRY_GOTO(close, refuse_read_only(db, err));
     TRY_GOTO(close, switch_to_wal(db, err));
     TRY_GOTO(close, apply_settings(db, writer_settings, N_OF(writer_settings), err));
@@ -172,7 +172,7 @@ int store_db_open(struct store_db *db, const char *path, struct err *err) {
 }
 
 int store_db_open_damaged(struct store_db *db, const char *path, struct err *err) {
-    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // do not make one
+    if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // a repair makes no file
     return open_writer(db, path, true, err);
 }
 
@@ -199,12 +199,12 @@ int store_db_open_any(struct store_db *db, const char *path, bool *served, struc
 
 static int begin_reading(struct store_db *db, bool salvage, struct err *err) {
     TRY(apply_settings(db, reader_settings, N_OF(reader_settings), err));
-    // Else SQLite refuses a file as a whole that has fewer pages than it should have.
+    // Without it SQLite refuses to read a file that lacks pages.
     if (salvage) TRY(store_db_exec(db, "PRAGMA writable_schema = ON", err));
     return same_schema(db, err);
 }
 
-// As the file lies there: nothing is made beside it, and no lock is taken.
+// Makes no file beside the database and takes no lock.
 static int open_untouched(struct store_db *db, struct err *err) {
     static const char hex[] = "0123456789ABCDEF";
     char uri[3 * 4096 + 32];
@@ -219,8 +219,8 @@ static int open_untouched(struct store_db *db, struct err *err) {
     return open_name(db, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, err);
 }
 
-// SQLite makes the index of the log even to read. In a folder that cannot be written to it need not
-// where there is no log and no server: the file is all there is.
+// To read, SQLite makes the index of the log. In a read-only folder it cannot. Without a log and
+// without a server the file is complete, and can be read alone.
 static int open_alone(struct store_db *db, struct err *err) {
     sqlite3_close(db->sql);
     db->sql = NULL;
@@ -265,14 +265,14 @@ int store_db_open_salvage(struct store_db *db, const char *path, struct err *err
 void store_db_close(struct store_db *db, bool checkpoint) {
     for (int i = 0; i < SQL_COUNT; i++) sqlite3_finalize(db->stmts[i]);
     store_news_release(db);
-    // The last connection takes the log in when it closes: not beside a guest's transaction. One
-    // that is not done after 2 s was stopped in the middle of it: then SQLite's own lock holds.
+    // SQLite's last connection checkpoints when it closes, which must not meet a guest's
+    // transaction. A guest that holds the lock for 2 s is stuck: leave the log to the next start.
     bool alone = store_db_write_begin(db, NULL) == 0;
     if (checkpoint && alone) store_db_checkpoint(db, CHECKPOINT_EMPTY_BY);
     if (!alone && db->sql) sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     sqlite3_close(db->sql);
-    if (db->file_fd >= 0) close(db->file_fd); // behind SQLite's own, whose locks would go with it
-    if (db->lock_fd >= 0) close(db->lock_fd); // last: until now nobody else may open
+    if (db->file_fd >= 0) close(db->file_fd); // after SQLite: closing it drops SQLite's locks
+    if (db->lock_fd >= 0) close(db->lock_fd); // last: now the next server may open
     free(db->path);
     *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
 }

@@ -1,4 +1,4 @@
-// As many entries as there are owners, which the server's configuration names: nothing to bound.
+// See owner_numbers.h. The configuration names all owners, so the table needs no bound.
 #include "sessions/store/owner_numbers.h"
 
 #include "base/hash.h"

@@ -1,6 +1,5 @@
-// A number for each owner, from 1 on, the same as long as the service runs:
-// engine_turn.share_group. Numbers are given out in order, so two owners never have one. Net thread
-// only.
+// A number for each owner, from 1, fixed while the service runs: engine_turn.share_group. Net
+// thread only.
 #pragma once
 #include <stdint.h>
 
@@ -10,6 +9,6 @@ struct owner_numbers {            // zeroed: empty
     uint64_t last;
 };
 
-// 0, the group that shares with nobody, when memory is out.
+// 0, the group that shares with no other, when memory is out.
 uint64_t owner_number(struct owner_numbers *n, const char *owner);
 void owner_numbers_release(struct owner_numbers *n);

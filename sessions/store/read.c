@@ -1,5 +1,4 @@
-// What the store reads: whole sessions and lists of them. What does not fit together is E_CORRUPT
-// with the session's name.
+// Whole sessions and lists of them. A record that contradicts itself is E_CORRUPT with its id.
 #include "base/err.h"
 #include "base/random_id.h"
 #include "sessions/store/db.h"
@@ -115,7 +114,7 @@ static int read_turns(struct store_db *db, struct stored_session *out, int64_t f
         if (rc == 0 && !db->salvage && t->rec.turn != first + (int64_t)(out->n_turns - before) - 1)
             rc = E_CORRUPT;
         if (rc == 0) rc = read_tokens(db, out->rec.key, t, err);
-        // While it runs, only its tokens are kept up to date.
+        // A running turn's tokens are newer than its row.
         if (rc == 0 && !t->rec.finish_reason[0]) {
             t->rec.n_output = (int64_t)t->tokens.n;
             if (t->tokens.seq_reserved > out->rec.seq_reserved)
@@ -196,11 +195,11 @@ int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
 int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
                        struct err *err) {
     struct err local = {0};
-    if (!err) err = &local; // the helpers hand codes on through it
+    if (!err) err = &local; // the helpers return codes through it
     struct stored_session *stored = calloc(1, sizeof *stored);
     if (!stored) return err_set(err, E_NOMEM, "no memory to read a session");
     err->code = 0;
-    // One snapshot for all queries: a reader beside a server must not see a turn without its
+    // One transaction for all queries: a reader beside a server must not see a turn without its
     // tokens.
     bool own = sqlite3_get_autocommit(db->sql);
     int rc;
@@ -252,8 +251,8 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// A word without a letter or a digit (anything above ASCII may be one) matches nothing and would
-// empty every search.
+// A word without a letter or digit (any byte above ASCII counts) matches nothing and would empty
+// the search.
 static bool is_searchable(const char *word, size_t len) {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)word[i];
@@ -263,7 +262,7 @@ static bool is_searchable(const char *word, size_t len) {
     return false;
 }
 
-// "word" as FTS5 quotes it, so that nothing in it is an operator; the last one as a prefix.
+// Quoted for FTS5, so that no character is an operator. The last word is a prefix.
 static int add_term(struct buf *out, const char *word, size_t len, bool prefix) {
     buf_addc(out, '"');
     for (size_t i = 0; i < len; i++) {
@@ -319,7 +318,7 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
     const char *term = buf_z(terms);
     for (int i = 0; i < n_terms; i++, term += strlen(term) + 1)
         sqlite3_bind_text(*out, at++, term, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(*out, at, l->limit + 1); // one more tells whether there are more
+    sqlite3_bind_int64(*out, at, l->limit + 1); // one more row means another page
     return 0;
 }
 

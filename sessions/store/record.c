@@ -24,7 +24,7 @@ bool turn_input_has_text(enum turn_input_kind kind) {
 }
 
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info) {
-    // A template's file by its name: where it lies is nobody's business, and another machine's.
+    // A template's file without its folder, which is private and differs between machines.
     const char *template = info->chat_template ? info->chat_template : "none";
     const char *slash = strrchr(template, '/');
     snprintf(out, RECORD_INSTANCE_MAX,
@@ -52,7 +52,7 @@ char *record_strdup(const char *s, bool *failed) {
     return copy;
 }
 
-// Always with a NUL behind, so that texts can be copied by their length and read as strings.
+// With a NUL at the end: the copy of a text is a string.
 void *record_memdup(const void *p, size_t n, bool *failed) {
     if (!p) return NULL;
     char *copy = malloc(n + 1);

@@ -1,6 +1,6 @@
-// What is kept of a conversation, as plain data: the rows that the net thread hands to the store
-// and gets back. Every pointer is owned by its record; a record crosses threads by being given away
-// whole.
+// The record of a conversation as plain data: rows that the net thread gives to the store and gets
+// back. A record owns its pointers, and crosses threads as a whole. columns.c has a row for each
+// stored field.
 #pragma once
 #include "sessions/store/facts.h"
 #include <stdbool.h>
@@ -20,9 +20,9 @@ struct session_record {
     int64_t n_turns;         // of the tree
     int64_t n_tokens;        // of the log: the path from a first turn to the head
     int64_t head;            // last turn of that path, TURN_NONE
-    char *forked_from;       // id of the session that its first turns are copies from, or NULL
-    int64_t forked_turn;     // the last one of them, as it is numbered there
-    int64_t cancel_after_ms; // without a client for so long, its turns are cancelled; 0: never
+    char *forked_from;       // id of the session that its first turns are copied from, or NULL
+    int64_t forked_turn;     // the last copied turn, by its number there
+    int64_t cancel_after_ms; // its turns are cancelled after so long without a client; 0: never
     int64_t seq;             // last event that is on disk
     int64_t seq_reserved;    // clients may have been told of deltas up to here (>= seq)
 };
@@ -33,7 +33,7 @@ struct turn_record {
     int64_t turn;     // index within the session, from 0, in the order of creation
     int64_t parent;   // the turn it follows, always an earlier one; TURN_NONE
     char *request_id; // "" for none
-    char *request; // JSON: what was asked beside the input: {"sampling":{...}|null,"queue":false}
+    char *request;    // JSON: the request without its input: {"sampling":{...}|null,"queue":false}
     enum turn_input_kind kind;
     char *input_text; // CONTENT, TEXT; else NULL
     size_t input_text_len;
@@ -53,7 +53,7 @@ struct turn_record {
     struct turn_numbers numbers;           // log_tokens as of its end
     char *instance, *build;                // what computed it: record_instance(), the program
     int64_t seq_first,
-        seq_last; // of a turn that came with a fork both are 1: no event speaks of it
+        seq_last; // both 1 in a fork's copied turn: no event speaks of it
     int64_t created_ms, started_ms, ended_ms; // 0: not yet
 };
 

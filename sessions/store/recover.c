@@ -1,22 +1,19 @@
-// After a crash: turns that have no end get one. Their tokens up to the last commit are there and
-// stay.
+// After a crash: gives an end to each turn without one. Its committed tokens stay.
 //
-// Clients may have been told of deltas that were never committed, but of none beyond
-// sessions.seq_reserved. Numbers up to there are given to one "lost" event, so that no number ever
-// means two different things and there is no gap.
+// Deltas may have been sent that were never committed, but none beyond sessions.seq_reserved. One
+// "lost" event takes the numbers up to there, so that no number gets a second meaning and there is
+// no gap.
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <stdio.h>
 
 static const char *const steps[] = {
     "CREATE TEMP TABLE cut_off AS SELECT session, turn FROM turns WHERE finish_reason IS NULL",
-    // The tokens of a running turn are the newest there is: its row and its session's were last
-    // written at its start.
+    // A running turn's tokens are newer than its row and its session's, which its start wrote.
     "UPDATE turns SET n_output = coalesce((SELECT sum(length(ids) / 4) FROM tokens p WHERE "
     "p.session = turns.session"
     " AND p.turn = turns.turn), 0) WHERE finish_reason IS NULL",
-    // Every number is a fact's or a token's: those of the tail of tokens have none on record. Turns
-    // that came with a fork (seq_first 1) were never told of.
+    // Each number is an event's or a token's. Turns that came with a fork (seq_first 1) have none.
     "UPDATE sessions SET"
     " seq = (SELECT coalesce(sum(n), 0) FROM events WHERE session = sessions.key)"
     "  + (SELECT coalesce(sum(length(p.ids) / 4), 0) FROM tokens p JOIN turns t USING (session, "

@@ -1,5 +1,5 @@
-// The database's schema, its migrations, and every fixed statement. user_version counts the
-// migrations applied; a file with more of them than this program knows is refused.
+// The schema and its migrations. user_version is the number of migrations applied; a file with more
+// than this program knows is refused.
 #include "base/err.h"
 #include "sessions/store/columns.h"
 #include "sessions/store/db.h"
@@ -9,15 +9,15 @@
 // log-probabilities the bits of binary32, text ends uint32, alternatives (int32 id, binary32
 // logprob) pairs, all little-endian.
 
-// What a version has beside columns.
+// What a version adds besides columns.
 static const char *const more[] = {
     [1] =
         "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
         // A title's row is minus its session's key, a turn's is the turn's key.
         "CREATE VIRTUAL TABLE search USING fts5(words, session UNINDEXED, tokenize = 'unicode61 "
         "remove_diacritics 2');",
-    // A tree of turns. A null parent, as every turn from before has, is the turn before it: no row
-    // of words is rewritten, so this takes no time in a large file.
+    // A tree of turns. Older turns have a null parent, which means the turn before: the migration
+    // rewrites no turn, so a large file takes no longer.
     [2] = "UPDATE sessions SET head = n_turns - 1;",
 };
 #define SCHEMA_BYTES 65536
@@ -27,7 +27,7 @@ int store_schema_version(void) {
     return columns_version() >= N_MORE ? columns_version() : N_MORE - 1;
 }
 
-// A file without a single table is a new one, whoever made it; anything else must carry our mark.
+// A file without a table is new. Any other must carry our application id.
 int store_schema_check(struct store_db *db, struct err *err) {
     int64_t id = 0, version = 0, n_objects = 0;
     TRY(store_db_int(db, "PRAGMA application_id", &id, err));

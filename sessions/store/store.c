@@ -227,7 +227,8 @@ static int look(struct store *st, struct store_job *job) {
     return store_news_read(&st->db, job->list, &job->err);
 }
 
-// Tells the owner what other programs have added, and once when the file is no longer there. What cannot be read now is looked for again.
+// Tells the owner what other programs have added, and once when the file is no longer there. What
+// cannot be read now is looked for again.
 static void look_for_news(struct store *st) {
     int64_t now = clock_mono_us(&clock_system);
     if (now - st->looked_us < NEWS_US) return;

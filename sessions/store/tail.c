@@ -1,4 +1,4 @@
-// The tail of told tokens. See tail.h.
+// See tail.h.
 #include "sessions/store/tail.h"
 #include "sessions/store/db.h"
 #include <errno.h>
@@ -162,7 +162,7 @@ void tail_rewrite_begin(struct tail *t) {
     buf_reset(&t->pending);
 }
 
-// Whatever was in it is gone: a new file in the place of the old one.
+// A new file replaces the old one, with all bytes of it.
 static int replace_file(struct tail *t, struct err *err) {
     int fd = open_file(t->fresh_path, err);
     if (fd < 0) return fd;
@@ -255,11 +255,11 @@ static int take_record(struct store_db *db, const struct head *h, struct token_r
                        int64_t *n_tokens, struct err *err) {
     int64_t have, text_len;
     TRY(have_tokens(db, h, &have, &text_len, err));
-    // Of a turn that has its end, of one behind a gap (a power loss), or all there already.
+    // The turn has its end, a power loss left a gap before the run, or the database has it all.
     if (have < run->first || have >= run->first + (int64_t)run->n) return 0;
     size_t n_skip = (size_t)(have - run->first);
     int64_t begins = (int64_t)run->text_ends[run->n - 1] - (int64_t)run->text_len;
-    int64_t start = text_len - begins; // of the run's text, what the database has
+    int64_t start = text_len - begins; // bytes of the run's text that the database has
     if (start < 0 || start > (int64_t)run->text_len) return 0;
     skip_tokens(run, n_skip, h->n_alternatives, (uint32_t)start);
     struct turn_save turn = {.kind = TURN_GROW, .tokens = *run};

@@ -1,14 +1,13 @@
-// The tail: tokens that clients are told of before SQLite has them, in a file beside the database
-// (FILE.tail) that survives the process.
+// The tail: a file beside the database (FILE.tail) with tokens whose deltas are sent before SQLite
+// has them.
 //
-// A token must be out of this process before its delta is told, and must not wait for an fsync or
-// another thread: one write() for all tokens of a step, into the system's page cache, which kill -9
-// does not touch. Commits follow within the commit interval; at the next start what the database
-// does not have yet is taken from here. Power loss may take the tail with it, and only that: what
-// it tells is deltas, never the end of a turn.
+// A delta is sent after its token has left this process, and must not wait for an fsync or another
+// thread. So all tokens of a step are one write() into the page cache, which survives kill -9.
+// Commits follow within the commit interval. The next start takes from the tail what the database
+// lacks. A power loss may lose the tail: deltas of a running turn, never the end of one.
 //
-// Each record is a run of one turn's tokens with a checksum; one that was cut off ends what counts.
-// Net thread.
+// A record is a run of one turn's tokens with a checksum. The first incomplete record ends the
+// tail. Net thread.
 #pragma once
 #include "base/err.h"
 #include "sessions/store/record.h"
@@ -16,24 +15,24 @@
 struct store_db;
 struct tail;
 
-// An empty one: recovery has taken what was in it. NULL with *err: E_DENIED, E_IO ...
+// Makes it empty: recovery has read it. E_DENIED, E_IO ...
 int tail_open(struct tail **out, const char *db_path, struct err *err);
-void tail_close(struct tail *t, bool remove); // remove: all of it is in the database
+void tail_close(struct tail *t, bool remove); // remove: the database has all of it
 // A run of a turn's tokens, of session number `key`. Into a buffer: tail_flush writes. E_NOMEM.
 int tail_put(struct tail *t, int64_t key, const struct turn_record *turn,
              const struct token_run *run);
-// Writes what was put; all of it or, on failure, nothing.
+// Writes all that was put or, on failure, nothing.
 int tail_flush(struct tail *t, struct err *err);
-// Would a write be taken? Nothing that counts changes.
+// Tests whether the disk takes a write. The records stay.
 int tail_try(struct tail *t, struct err *err);
 int64_t tail_bytes(const struct tail *t);
-// Between begin and end what was put replaces all that counts. With `scrub`, and where nothing was
-// put, none of the old bytes stay in the file. On failure the old records stay.
+// What is put between begin and end replaces all records. With `scrub`, and when nothing was put,
+// no old byte stays in the file. On failure the old records stay.
 void tail_rewrite_begin(struct tail *t);
 int tail_rewrite_end(struct tail *t, bool scrub, struct err *err);
 
-// At the start, before turns without an end are ended: gives them the tokens that they told. One
-// transaction; *n_tokens counts. Unreadable rests are of records that nobody was told of.
+// At the start, before recovery ends turns: gives them the tokens whose deltas were sent, in one
+// transaction. Deltas of an unreadable record were not sent.
 int tail_recover(struct store_db *db, int64_t *n_tokens, struct err *err);
-// Takes what is in it and removes it: before a tool deletes words, which it may hold too.
+// Recovers and removes it, before a tool deletes words that it may hold.
 int tail_absorb(struct store_db *db, struct err *err);

@@ -1,8 +1,7 @@
-// What a deletion leaves behind. Its rows are gone with its transaction (secure_delete), and with
-// them the words from every search; but FTS5 keeps the words of deleted rows in its older segments
-// until these are merged, and the write-ahead log keeps pages as they were. Merging the whole index
-// takes time in proportion to all that was ever said, so it is done in steps of a few pages,
-// between other jobs. A row in `state` says that it is due: it goes on after a restart.
+// The bytes that a deletion leaves. Its transaction removes the rows (secure_delete) and takes the
+// words out of searches. But FTS5 keeps deleted words in older segments until it merges them, and
+// the write-ahead log keeps old pages. Merging takes time in proportion to the whole index, so the
+// store merges a few pages between other jobs. A row in `state` makes a restart go on with it.
 #include "base/err.h"
 #include "sessions/store/db.h"
 
@@ -12,7 +11,7 @@ int store_tidy_init(struct store_db *db, struct err *err) {
     int64_t due = 0;
     TRY(store_db_int(db, "SELECT count(*) FROM state WHERE name = 'unmerged'", &due, err));
     db->unmerged = due > 0;
-    db->deleted = store_db_wal_bytes(db) > 0; // of what, nobody knows any more
+    db->deleted = store_db_wal_bytes(db) > 0; // the log may hold deleted rows
     return 0;
 }
 
@@ -20,13 +19,13 @@ int store_tidy_mark(struct store_db *db, struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_UNMERGED_SET, err);
     if (!s) return err->code;
     TRY(store_db_step_done(db, s, err));
-    db->again = db->merging; // what is being merged may have had these words before
+    db->again = db->merging; // merged segments may hold these words
     db->unmerged = db->deleted = true;
     return 0;
 }
 
-// FTS5: a negative number begins to merge everything into one segment, positive ones go on. When
-// there was nothing left to do it changes less than two rows.
+// FTS5: a negative number begins a merge into one segment, a positive one continues it. A step that
+// changes fewer than two rows found nothing left to merge.
 static int merge(struct store_db *db, bool *done, struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_WORDS_MERGE, err);
     if (!s) return err->code;

@@ -1,4 +1,4 @@
-// What the store writes, row by row. All of it runs inside a transaction that store.c began.
+// Rows into the database, within the caller's transaction.
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include "sessions/store/row.h"
@@ -7,7 +7,7 @@
 
 static const struct record_table *const sessions = &record_tables[TABLE_SESSIONS];
 
-// Of a failed insertion: the one constraint that is the client's doing.
+// The constraint that a client's request can violate.
 static bool id_is_taken(struct store_db *db) {
     return sqlite3_extended_errcode(db->sql) == SQLITE_CONSTRAINT_UNIQUE &&
            strstr(sqlite3_errmsg(db->sql), "sessions.id") != NULL;
@@ -111,7 +111,7 @@ static int write_event(struct store_db *db, int64_t key, const struct event_reco
     return store_db_step_done(db, s, err);
 }
 
-// The path that a new session begins with, row by row from the session that it is a copy of.
+// A fork: copies the rows of a path into the new session.
 static int write_fork(struct store_db *db, const struct session_save *save, struct err *err) {
     static const enum store_sql steps[] = {SQL_FORK_TURN, SQL_FORK_TOKENS, SQL_FORK_WORDS};
     for (size_t i = 0; i < save->n_fork_turns; i++) {
