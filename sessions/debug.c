@@ -4,6 +4,7 @@
 // comes behind it for its session, and finds what was read in debug_read().
 #include "sessions/debug.h"
 #include "base/err.h"
+#include "sessions/answers.h"
 #include "sessions/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,12 +57,12 @@ bool debug_needs(const struct session *s, const struct request *r, int64_t *list
 // True when it has been answered.
 static bool refused(struct session *s, const struct request *r) {
     const char *message = "", *code = refusal(s, r, &message);
-    if (code) requests_fail(s->service, r->client, r->request_id, s->rec.id, code, 0, message);
+    if (code) refuse(s->service, r, code, "%s", message);
     return code;
 }
 
 void debug_turn(struct session *s, const struct request *r) {
-    if (!refused(s, r)) requests_fail_memory(s->service, r);
+    if (!refused(s, r)) refuse_memory(s->service, r);
 }
 
 void debug_replay(struct session *s, const struct request *r) {
@@ -95,17 +96,17 @@ static void show_stored(struct session *s, const struct request *r, struct store
         if (!t->rec.finish_reason[0]) t->state = t->rec.log_first < 0 ? TURN_QUEUED : TURN_RUNNING;
         show(s, r, t, t->ids);
     } else {
-        requests_fail(s->service, r->client, r->request_id, s->rec.id,
-                      rc == E_NOMEM ? "overloaded" : "store_failed",
-                      rc == E_NOMEM ? RETRY_AFTER_MS : 0,
-                      rc == E_NOMEM ? "the server is out of memory"
-                                    : "the record of this turn contradicts itself");
+        struct asker to = asker_of(r);
+        answer_error(s->service, &to, "store_failed", rc,
+                     "the record of this turn contradicts itself");
     }
     turn_free(t);
 }
 
-void debug_read(struct session *s, const struct request *r, struct stored_session *turns) {
+bool debug_read(struct session *s, const struct request *r, struct stored_session *turns) {
+    if (r->kind != REQUEST_TURN) return false;
     show_stored(s, r, &turns->turns[turns->n_turns - 1]);
+    return true;
 }
 
 // --- events ------------------------------------------------------------------
@@ -137,8 +138,7 @@ void debug_events(struct session *s, const struct request *r) {
     }
     struct listed_event *events = calloc(n + 1, sizeof *events);
     if (!events) {
-        requests_fail(ss, r->client, r->request_id, s->rec.id, "overloaded", RETRY_AFTER_MS,
-                      "the server is out of memory");
+        refuse_memory(ss, r);
         return;
     }
     n = 0;

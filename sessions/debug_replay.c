@@ -7,6 +7,7 @@
 // which no session's has. It ends when it has been answered or cancelled, when its client leaves,
 // when its session is deleted, or with the service.
 #include "base/err.h"
+#include "sessions/answers.h"
 #include "sessions/debug.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
@@ -47,12 +48,13 @@ static void drop(struct sessions *ss, struct replaying *p) {
 }
 
 static void fail(struct sessions *ss, struct replaying *p, const char *code, const char *message) {
-    requests_fail(ss, p->client, p->request_id, p->session, code, 0, message);
+    struct asker to = {p->client, p->request_id, p->session};
+    answer_fail(ss, &to, code, "%s", message);
 }
 
 static void fail_code(struct sessions *ss, struct replaying *p, int rc, const char *message) {
-    requests_fail(ss, p->client, p->request_id, p->session, requests_code(rc),
-                  requests_retry_ms(ss, rc), message);
+    struct asker to = {p->client, p->request_id, p->session};
+    answer_error(ss, &to, NULL, rc, message);
 }
 
 static void answer(struct sessions *ss, const struct replaying *p, enum session_answer_kind kind,
@@ -165,7 +167,7 @@ void replays_start(struct session *s, const struct request *r) {
     if (r->client == CLIENT_GONE) return;
     struct replaying *p = calloc(1, sizeof *p);
     if (!p) {
-        requests_fail_memory(ss, r);
+        refuse_memory(ss, r);
         return;
     }
     DL_APPEND(ss->replays, p);

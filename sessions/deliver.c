@@ -1,4 +1,4 @@
-// Attaching, and events on their way to clients. See service.h.
+// Events and answers on their way to clients. See service.h.
 //
 // Events are not queued for a client: it has a cursor, and what follows the cursor is read out of
 // the session when the client has room for it. A client that took everything is called once when
@@ -14,48 +14,6 @@
 #define DELTA_TOKENS 1024
 #define DELTA_TOKENS_ALTERNATIVES 64
 
-static struct client *find_client(struct sessions *ss, uint64_t number) {
-    struct client *c;
-    HASH_FIND(hh, ss->clients, &number, sizeof number, c);
-    return c;
-}
-
-static struct client *client_of(struct sessions *ss, uint64_t number) {
-    struct client *c = find_client(ss, number);
-    if (c) return c;
-    c = calloc(1, sizeof *c);
-    if (!c) return NULL;
-    c->number = number;
-    HASH_ADD(hh, ss->clients, number, sizeof c->number, c);
-    if (hash_added(&c->hh)) return c;
-    free(c);
-    return NULL;
-}
-
-// It keeps nothing that we would have to know of it.
-static bool client_is_idle(const struct client *c) {
-    return !c->attachments && !c->authored && c->n_deferred == 0;
-}
-
-static void client_forget(struct sessions *ss, struct client *c) {
-    HASH_DEL(ss->clients, c);
-    free(c);
-}
-
-int deliver_defer(struct sessions *ss, uint64_t client) {
-    struct client *c = client == CLIENT_GONE ? NULL : client_of(ss, client);
-    if (c) c->n_deferred++;
-    return c || client == CLIENT_GONE ? 0 : E_NOMEM;
-}
-
-uint64_t deliver_resume(struct sessions *ss, uint64_t client) {
-    struct client *c = find_client(ss, client);
-    if (!c) return CLIENT_GONE;
-    c->n_deferred--;
-    if (client_is_idle(c)) client_forget(ss, c);
-    return client;
-}
-
 // As an answer of its own, where no event says it.
 static void answer(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
@@ -65,7 +23,7 @@ static void answer(struct session *s, const struct pending *p) {
                                                                    : ANSWER_UPDATED,
                                .request_id = p->request_id,
                                .session_id = s->rec.id,
-                               .deleted = s->zombie};
+                               .deleted = s->life == LIFE_GONE};
     session_view_fill(s, &a.session);
     a.seq = p->kind == PENDING_REWIND && p->repeated ? 0 : a.session.seq;
     ss->cb.on_answer(ss->cb.ctx, p->client, &a);
@@ -84,85 +42,13 @@ void deliver_answer_told(struct session *s, uint64_t client, int64_t upto) {
     } while (true);
 }
 
-int deliver_attach(struct session *s, uint64_t client, int64_t cursor) {
-    if (client == CLIENT_GONE) return 0;
-    deliver_answer_told(s, client, cursor);
-    struct attachment *a = session_attachment(s, client);
-    if (!a) {
-        struct client *c = client_of(s->service, client);
-        a = c ? calloc(1, sizeof *a) : NULL;
-        if (!a) return E_NOMEM;
-        a->client = client;
-        a->session = s;
-        DL_APPEND(s->attachments, a);
-        DL_APPEND2(c->attachments, a, client_prev, client_next);
-    }
-    if (s->author == client) deliver_forget_author(s);
-    lost_end(s);
-    a->cursor = cursor;
-    a->since_us = service_now(s->service);
-    a->waiting = true;
-    service_touch(s);
-    return 0;
-}
-
-static void forget_told(struct session *s, uint64_t client, int64_t upto) {
+void deliver_forget_told(struct session *s, uint64_t client, int64_t upto) {
     struct pending *p, *next;
     DL_FOREACH_SAFE(s->told, p, next) {
         if (p->client != client || p->seq > upto) continue;
         DL_DELETE(s->told, p);
         pending_free(p);
     }
-}
-
-void deliver_detach(struct attachment *a) {
-    struct session *s = a->session;
-    struct sessions *ss = s->service;
-    struct client *c = find_client(ss, a->client);
-    forget_told(s, a->client, INT64_MAX);
-    DL_DELETE(s->attachments, a);
-    DL_DELETE2(c->attachments, a, client_prev, client_next);
-    if (client_is_idle(c)) client_forget(ss, c);
-    free(a);
-    service_touch(s);
-}
-
-void deliver_forget_author(struct session *s) {
-    struct sessions *ss = s->service;
-    struct client *c = find_client(ss, s->author);
-    if (s->author == CLIENT_GONE) return;
-    DL_DELETE2(c->authored, s, author_prev, author_next);
-    s->author = CLIENT_GONE;
-    if (client_is_idle(c)) client_forget(ss, c);
-}
-
-int deliver_note_author(struct session *s, uint64_t client) {
-    struct client *c = client == CLIENT_GONE ? NULL : client_of(s->service, client);
-    if (!c && client != CLIENT_GONE) return E_NOMEM;
-    if (s->author != client) deliver_forget_author(s);
-    if (!c || s->author == client) return 0;
-    if (session_attachment(s, client)) return 0;
-    s->author = client;
-    DL_APPEND2(c->authored, s, author_prev, author_next);
-    return 0;
-}
-
-void sessions_client_gone(struct sessions *ss, uint64_t client) {
-    struct client *c;
-    service_enter(ss);
-    replays_client_gone(ss, client);
-    while ((c = find_client(ss, client)) && c->attachments) {
-        struct session *s = c->attachments->session;
-        deliver_detach(c->attachments);
-        lost_begin(s);
-    }
-    while ((c = find_client(ss, client)) && c->authored) {
-        struct session *s = c->authored;
-        deliver_forget_author(s);
-        lost_begin(s);
-    }
-    if (c) client_forget(ss, c); // requests of it still wait: they will find it gone
-    service_leave(ss);
 }
 
 void deliver_ready(struct session *s) {
@@ -289,7 +175,7 @@ static void fill_event(const struct session *s, const struct event_record *e,
     case EVENT_CLOSED:
         session_view_fill(s, &out->session);
         out->session.seq = e->seq;
-        out->deleted = s->zombie;
+        out->deleted = s->life == LIFE_GONE;
         break;
     case EVENT_REWOUND: // as of then: a later one may have moved on
         session_view_fill(s, &out->session);
@@ -320,7 +206,7 @@ static void take_request_id(struct session *s, struct attachment *a, struct sess
         if (p->client == a->client && p->seq == out->seq)
             memcpy(a->request_id, p->request_id, sizeof a->request_id);
     }
-    if (s->told) forget_told(s, a->client, out->seq);
+    if (s->told) deliver_forget_told(s, a->client, out->seq);
     out->request_id = a->request_id;
 }
 
@@ -332,7 +218,7 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     const struct event_entry *e = from <= limit ? event_log_find(&s->events, from) : NULL;
     if (!e) {
         a->waiting = true;
-        if (s->zombie) service_touch(s); // it has all there will ever be
+        if (s->life == LIFE_GONE) service_touch(s); // it has all there will ever be
         return 0;
     }
     *out = (struct session_event){.first_seq = from};

@@ -8,18 +8,11 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/service.h"
+#include "sessions/title.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
-
-// The first words of a conversation are its automatic title: the last that were said as such.
-static void keep_first_words(struct session *s, const struct turn_record *r) {
-    bool first = !s->first_words[0] || (r->parent == TURN_NONE && r->turn > s->first_words_turn);
-    if (!first || !r->input_text) return;
-    session_title_from(r->input_text, r->input_text_len, s->first_words, sizeof s->first_words);
-    s->first_words_turn = r->turn;
-}
 
 void history_trim(struct session *s) {
     size_t limit = s->n_turns > HISTORY_TURNS ? s->n_turns - HISTORY_TURNS : 0;
@@ -33,7 +26,7 @@ void history_trim(struct session *s) {
     while (s->full_from < limit && s->turns[s->full_from]->rec.seq_last <= told) {
         struct turn *t = s->turns[s->full_from++];
         if (t->slim) continue;
-        keep_first_words(s, &t->rec);
+        title_keep(s, &t->rec);
         turn_slim(t);
     }
 }
@@ -115,7 +108,7 @@ int history_need(struct session *s, const struct request *r) {
     qsort(list, n, sizeof *list, by_number);
     struct request *copy = request_copy(r);
     if (copy) job = store_job_new(STORE_TURNS, s->rec.key);
-    if (!job || deliver_defer(ss, r->client) < 0) {
+    if (!job || clients_defer(ss, r->client) < 0) {
         free(list);
         store_job_free(job);
         request_free(copy);
@@ -129,7 +122,7 @@ int history_need(struct session *s, const struct request *r) {
 }
 
 // What came takes the slim ones' places.
-static int fill(struct session *s, const struct stored_session *got) {
+int history_fill(struct session *s, const struct stored_session *got) {
     for (size_t i = 0; i < got->n_turns; i++) {
         struct turn *old = session_turn(s, got->turns[i].rec.turn);
         if (!old || !old->slim) continue;
@@ -150,34 +143,4 @@ static int fill(struct session *s, const struct stored_session *got) {
         turn_free(old);
     }
     return 0;
-}
-
-void history_done(struct sessions *ss, struct store_job *job) {
-    struct session *s = service_find_key(ss, job->key);
-    if (!s || !s->paging) return;
-    struct request *r = s->paging;
-    s->paging = NULL;
-    r->client = deliver_resume(ss, r->client);
-    size_t n;
-    bool shown = debug_needs(s, r, NULL, &n); // as it is, not to be kept
-    int rc = job->rc;
-    if (rc == 0 && job->loaded->n_turns != job->n_turns) rc = E_CORRUPT;
-    if (rc == 0 && !shown) rc = fill(s, job->loaded);
-    if (rc < 0) {
-        if (rc == E_NOMEM)
-            err_set(&job->err, rc, "the server is out of memory");
-        else if (rc == E_CORRUPT)
-            err_set(&job->err, rc, "the record of this session is damaged");
-        log_error("session.history", "session=%s error=%s", s->rec.id, err_name(rc));
-        requests_fail(ss, r->client, r->request_id, s->rec.id,
-                      rc == E_NOMEM ? "overloaded" : "store_failed",
-                      rc == E_NOMEM ? RETRY_AFTER_MS : 0, job->err.text);
-    } else if (shown) {
-        debug_read(s, r, job->loaded);
-    } else {
-        requests_run(s, r);
-    }
-    request_free(r);
-    requests_run_deferred(s);
-    service_touch(s);
 }

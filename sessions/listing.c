@@ -1,6 +1,7 @@
 // Lists and searches: rows of the database, shown as they are in memory where they are. See
 // service.h.
 #include "base/err.h"
+#include "sessions/answers.h"
 #include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,7 @@ void listing_start(struct sessions *ss, const struct request *r) {
     }
     if (!l || failed) {
         store_job_free(job);
-        requests_fail(ss, r->client, r->request_id, NULL, "overloaded", RETRY_AFTER_MS,
-                      "the server is out of memory");
+        refuse_memory(ss, r);
     } else {
         store_send(ss->store, job);
     }
@@ -34,7 +34,7 @@ void listing_start(struct sessions *ss, const struct request *r) {
 // What is in memory is newer than what is on disk.
 void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out) {
     const struct session *s = service_find(ss, row->id);
-    if (s && !s->loading && s->on_disk) {
+    if (s && session_is_known(s)) {
         session_view_fill(s, out);
         return;
     }
@@ -51,16 +51,11 @@ void listing_view(struct sessions *ss, const struct session_record *row, struct 
 
 void listing_done(struct sessions *ss, struct store_job *job) {
     struct store_list *l = job->list;
-    if (job->rc < 0) {
-        const char *code =
-            job->rc == E_INVAL || job->rc == E_NOMEM ? requests_code(job->rc) : "store_failed";
-        requests_fail(ss, job->client, job->request_id, NULL, code, 0, job->err.text);
-        return;
-    }
-    struct session_view *views = calloc(l->n_rows + 1, sizeof *views);
+    struct asker to = {job->client, job->request_id, NULL};
+    struct session_view *views = job->rc < 0 ? NULL : calloc(l->n_rows + 1, sizeof *views);
     if (!views) {
-        requests_fail(ss, job->client, job->request_id, NULL, "overloaded", RETRY_AFTER_MS,
-                      "the server is out of memory");
+        int rc = job->rc < 0 ? job->rc : E_NOMEM;
+        answer_error(ss, &to, rc == E_INVAL ? NULL : "store_failed", rc, job->err.text);
         return;
     }
     for (size_t i = 0; i < l->n_rows; i++) listing_view(ss, &l->rows[i], &views[i]);

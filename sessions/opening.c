@@ -1,6 +1,7 @@
 // New sessions: what may be asked of one, and how it comes into being. See service.h.
 #include "base/err.h"
 #include "base/random_id.h"
+#include "sessions/answers.h"
 #include "sessions/service.h"
 #include <string.h>
 
@@ -64,18 +65,17 @@ void opening_start(struct sessions *ss, const struct request *r) {
     char drawn[RANDOM_ID_LEN + 1];
     struct err err = {0};
     if (ss->draining) {
-        requests_fail(ss, r->client, r->request_id, r->session, "shutting_down", 0,
-                      "the server is shutting down");
+        refuse(ss, r, "shutting_down", "the server is shutting down");
         return;
     }
     if (!r->session) random_id(drawn);
-    struct session *s = session_new(ss, r->session ? r->session : drawn);
+    struct session *s = session_new(ss, r->session ? r->session : drawn, LIFE_OPENING);
     if (!s) {
-        requests_fail_memory(ss, r);
+        refuse_memory(ss, r);
         return;
     }
     if (fill_record(s, r, &err) < 0) {
-        requests_fail_err(ss, r, &err);
+        refuse_err(ss, r, &err);
         session_free(s);
         return;
     }
@@ -86,18 +86,18 @@ bool opening_admit(struct session *s, const struct request *r, int64_t head) {
     struct sessions *ss = s->service;
     int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
     if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) || service_add(ss, s, ss->next_key) < 0) {
-        requests_fail_memory(ss, r);
+        refuse_memory(ss, r);
         session_free(s);
         return false;
     }
     ss->next_key++;
-    if (deliver_attach(s, r->client, 0) < 0) { // then nobody would be told of the opening
-        requests_fail_memory(ss, r);
-        service_drop(s);
+    if (clients_attach(s, r->client, 0) < 0) { // then nobody would be told of the opening
+        refuse_memory(ss, r);
+        clients_drop(s);
         return false;
     }
     s->version = 1;
-    s->title_dirty = true;
+    s->marks |= MARK_TITLE;
     save_now(s);
     return true;
 }

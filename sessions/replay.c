@@ -113,8 +113,8 @@ static bool out_of_means(int rc) {
 
 // --- one turn ----------------------------------------------------------------
 
-int replay_turn(struct replay *r, size_t turn, bool probe, struct replay_turn *out,
-                struct err *err) {
+int replay_one(struct replay *r, size_t turn, bool probe, struct replay_turn *out,
+               struct err *err) {
     struct rerun *again = &r->rerun;
     struct engine_turn t;
     struct engine_event e;

@@ -27,8 +27,7 @@ void replay_free(struct replay *r); // NULL is fine
 // Runs turn `turn` (an index of the record) again. probe: fill in what else was likely where it
 // diverged; costs a prefill of up to the whole log. Negative only when memory is out or the engine
 // is gone.
-int replay_turn(struct replay *r, size_t turn, bool probe, struct replay_turn *out,
-                struct err *err);
+int replay_one(struct replay *r, size_t turn, bool probe, struct replay_turn *out, struct err *err);
 
 // --- what if ---
 

@@ -15,8 +15,8 @@
 // A turn that was cut short from outside (cancelled, interrupted, deadline, error, or running
 // still) is compared as far as it came.
 #pragma once
-#include "sessions/answer.h"
 #include "engine/engine.h"
+#include "sessions/answer.h"
 #include "sessions/store/record.h"
 
 #define REPLAY_TOP 5

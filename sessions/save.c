@@ -7,7 +7,9 @@
 // once when somebody asks for something.
 #include "base/err.h"
 #include "base/log.h"
+#include "sessions/answers.h"
 #include "sessions/service.h"
+#include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -38,7 +40,7 @@ void save_tokens(struct session *s) {
     if (ss->o.durable == DURABLE_POWER)
         save_now(s); // what comes while a save is under way is in the next one
     else
-        save_within(s, s->deltas_wait && ss->tail_error[0] && us > NO_TAIL_US ? NO_TAIL_US : us);
+        save_within(s, ss->tail_error[0] && us > NO_TAIL_US ? NO_TAIL_US : us);
 }
 
 static bool turn_wants_save(const struct turn *t) {
@@ -47,6 +49,11 @@ static bool turn_wants_save(const struct turn *t) {
 
 bool save_wanted(const struct session *s) {
     return s->version != s->saved_version || s->saved_seq < event_log_seq(&s->events);
+}
+
+bool save_is_due(const struct session *s) {
+    return s->save_due_us && s->save_due_us <= service_now(s->service) && s->save != SAVE_SENT &&
+           s->life != LIFE_DELETING;
 }
 
 // While a turn runs clients are told of deltas that are not on disk yet; of nothing else.
@@ -120,8 +127,8 @@ static struct session_save *make_save(struct session *s) {
     s->rec.n_turns = (int64_t)s->n_turns;
     s->rec.n_tokens = (int64_t)s->n_log;
     s->rec.head = s->head;
-    save->insert = !s->on_disk;
-    save->title_changed = s->title_dirty;
+    save->insert = s->life == LIFE_OPENING;
+    save->title_changed = s->marks & MARK_TITLE;
     save->version = s->version;
     if (fill_events(s, save) < 0 || fill_session(s, save) < 0 || fill_turns(s, save) < 0) goto fail;
     save->fork_key = s->fork_key;
@@ -142,6 +149,7 @@ static int64_t backoff(int64_t n_failures) {
 }
 
 static void retry_later(struct session *s) {
+    s->save = SAVE_REFUSED;
     s->n_failures++;
     s->save_due_us = save_wanted(s) ? service_now(s->service) + backoff(s->n_failures) : 0;
     service_timers_changed(s);
@@ -159,8 +167,8 @@ void save_begin(struct session *s) {
         retry_later(s);
         return;
     }
-    s->saving = true;
-    s->title_dirty = false;
+    s->save = SAVE_SENT;
+    s->marks &= ~(unsigned)MARK_TITLE;
     store_send(s->service->store, job);
 }
 
@@ -183,7 +191,7 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
 // --- verdicts ----------------------------------------------------------------
 
 static void mark_saved(struct session *s, const struct session_save *save) {
-    s->on_disk = true;
+    s->save = SAVE_IDLE;
     s->n_failures = 0;
     s->saved_seq = save->rec.seq;
     s->saved_reserved = save->rec.seq_reserved;
@@ -202,7 +210,7 @@ static void mark_saved(struct session *s, const struct session_save *save) {
 }
 
 static void saved(struct session *s, const struct session_save *save) {
-    bool opened = !s->on_disk;
+    if (s->life == LIFE_OPENING) life_set(&s->life, LIFE_LIVE);
     mark_saved(s, save);
     service_store_works(s->service);
     struct pending *p, *next;
@@ -212,9 +220,8 @@ static void saved(struct session *s, const struct session_save *save) {
         if (p->kind == PENDING_CLOSE) service_forget_cache(s);
         deliver_committed(s, p);
     }
-    if (save->session_changed) s->changed = true;
-    if (opened) requests_run_deferred(s);
-    if (sessions_settled(s->service)) keep_trim(s->service, false); // once, behind the last
+    if (save->session_changed) s->marks |= MARK_WATCHERS;
+    if (service_is_settled(s->service)) tail_writer_trim(s->service, false); // once, after the last
     if (save_wanted(s) && !s->save_due_us) save_tokens(s);
 }
 
@@ -225,7 +232,7 @@ static void undo_turn(struct session *s, struct pending *p) {
         engine_turn_cancel(ss->engine, (uint64_t)s->rec.key,
                            t->number); // its end will find no turn: no matter
     if (t->state != TURN_DONE) ss->n_active--;
-    session_pop_turn(s);
+    tree_pop_turn(s);
     if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
 }
 
@@ -234,7 +241,7 @@ static void undo_settings(struct session *s, struct pending *p) {
         free(s->rec.title);
         s->rec.title = p->title;
         s->rec.auto_title = p->auto_title;
-        s->title_dirty = true;
+        s->marks |= MARK_TITLE;
         p->title = NULL;
     }
     if (p->sampling) {
@@ -254,12 +261,12 @@ static void undo(struct session *s, struct pending *p) {
     case PENDING_TURN:
         if (!p->repeated) {
             undo_turn(s, p);
-            branch_move_back(s, p);
+            head_move_back(s, p);
             undo_settings(s, p);
         }
         break;
     case PENDING_REWIND:
-        branch_move_back(s, p);
+        head_move_back(s, p);
         break;
     case PENDING_UPDATE:
         session_remove_event(s, p->seq);
@@ -289,21 +296,22 @@ static void take_back(struct session *s, const struct store_job *job) {
                                                : "store_failed";
     while ((p = answers)) {
         DL_DELETE(answers, p);
-        requests_fail(s->service, p->client, p->request_id, s->rec.id, code, 0, job->err.text);
+        struct asker to = {p->client, p->request_id, s->rec.id};
+        answer_fail(s->service, &to, code, "%s", job->err.text);
         pending_free(p);
     }
 }
 
 static void refused(struct session *s, const struct store_job *job) {
     struct sessions *ss = s->service;
-    s->title_dirty |= job->save->title_changed;
+    if (job->save->title_changed) s->marks |= MARK_TITLE;
     if (job->rc != E_EXISTS && job->rc != E_NOTFOUND) service_store_failed(ss, &job->err);
     bool had_pending = s->pending;
     take_back(s, job);
-    if (!s->on_disk) {
+    if (s->life == LIFE_OPENING) {
         if (s->rec.forked_from) engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
-        service_drop(s);
-        requests_run_orphans(s, job->rc == E_EXISTS ? &job->err : NULL);
+        s->save = SAVE_IDLE;
+        clients_drop(s);
         return;
     }
     log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,
@@ -312,11 +320,7 @@ static void refused(struct session *s, const struct store_job *job) {
     retry_later(s);
 }
 
-void save_done(struct sessions *ss, struct store_job *job) {
-    struct session *s;
-    HASH_FIND(by_key, ss->by_key, &job->key, sizeof job->key, s);
-    if (!s) return;
-    s->saving = false;
+void save_done(struct session *s, const struct store_job *job) {
     service_touch(s);
     if (job->rc == 0)
         saved(s, job->save);

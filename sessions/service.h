@@ -1,27 +1,14 @@
 // The service behind sessions.h: what its files share. Net thread only.
 //
-//   sessions.c  opening, closing, poll, the tables
-//   settle.c    settling what has been touched; leaving memory
-//   requests.c  what clients ask for: finding its session, and the short requests themselves
-//   opening.c   new sessions
-//   listing.c   lists and searches
-//   transfer.c  exports and imports (transfer.h)
-//   sampling_layers.c  which sampling parameters are in force
-//   run.c       turns: from a request to the engine, and what the engine says
-//   input.c     a turn's input: ids that continue the log
-//   save.c      what memory has and the disk has not: saves, their verdicts, taking back
-//   deliver.c   attaching, and events on their way out
-//   branch.c    moving the head, asking again, forking
-//   history.c   older turns: off memory, and back when somebody asks
-//   lost.c      turns whose last client is lost
-//   leftovers.c snapshots that nobody wants any more
-//   keep.c      tokens into the tail before they are told
-//   debug.c, debug_replay.c  what is on record, shown and run again (debug.h)
+//   requests.c  the door: finding the session of a request, waiting for the store
+//   handlers.c, turns.c, branch.c, fork.c, opening.c, closing.c, listing.c, transfer.c, debug.c
+//               what each kind of request does
+//   engine_events.c, save.c (store)   what comes back
+//   settle.c    saving, delivering, starting queued turns, leaving memory
+//   sessions.c  opening and closing the service, poll
 //
-// Handlers change sessions and touch them. When the outermost call is about to return, every
-// touched session is settled: what is due is saved, the next turn started, clients told, memory
-// freed. So no handler has to think of what its change makes possible, and none frees a session
-// that its caller still holds.
+// Calls run one way: sessions -> requests -> settle and the handlers -> turns -> save -> deliver ->
+// service. README.md has the picture.
 #pragma once
 #include "sessions/request.h"
 #include "sessions/session.h"
@@ -31,7 +18,9 @@
 
 #define RESERVE_EVENTS                                                                             \
     4096 // numbers kept ready on disk for deltas that are told before they are committed
-#define RETRY_AFTER_MS 500 // where memory is short: nobody knows until when
+
+#define N_FINISH 7
+extern const char *const service_finish_names[N_FINISH]; // of turns, as on record
 
 struct client {
     uint64_t number;
@@ -61,7 +50,7 @@ struct sessions {
     struct session *lru; // may be unloaded; n_lru of them
     int64_t n_lru;
     struct session *timed;
-    struct session *touched, **touched_end;
+    struct session *touched; // to be settled
     struct replaying *replays;
     uint64_t next_replay;
     int depth; // of nested calls
@@ -70,52 +59,106 @@ struct sessions {
     int64_t probe_us;      // when to ask it and the tail again; 0: no need
     bool probing;
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
-        *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1], *m_finished[8],
+        *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1], *m_finished[N_FINISH],
         *m_tail_ok, *m_tail_errors;
 };
 
-// sessions.c
-void service_enter(struct sessions *ss);
-void service_leave(struct sessions *ss);
-void service_touch(struct session *s);
+// --- below all others --------------------------------------------------------
+
+// service.c
 int64_t service_now(const struct sessions *ss);    // monotonic, us
 int64_t service_now_ms(const struct sessions *ss); // since 1970
 struct session *service_find(struct sessions *ss, const char *id);
 struct session *service_find_key(struct sessions *ss, int64_t key);
 int service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables. E_NOMEM
-int service_add_loading(struct sessions *ss,
-                        struct session *s);     // under its id alone, until it is read. E_NOMEM
+int service_add_loading(struct sessions *ss, struct session *s);      // under its id alone. E_NOMEM
+void service_loaded(struct sessions *ss, struct session *s);          // and out again
+void service_remove(struct sessions *ss, struct session *s);          // out of all tables
+void service_gone(struct session *s); // GONE: out of the table of ids; settling frees it
+void service_removed(struct sessions *ss, const char *owner, const char *id); // tells watchers
+void service_touch(struct session *s);
+struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
 void service_forget_cache(struct session *s);   // wherever it is: it is closed or deleted
-void service_forget_id(struct session *s);      // out of the table of ids
 void service_timers_changed(struct session *s); // save_due_us, retry_us or lost_us did
-void service_store_failed(struct sessions *ss, const struct err *err); // what readyz says
+void service_store_failed(struct sessions *ss, const struct err *err); // readyz says so
 void service_store_works(struct sessions *ss);
 void service_probe_later(struct sessions *ss); // unless that is due already
+bool service_is_settled(const struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
 
-// settle.c
-void service_settle(struct sessions *ss); // all that were touched, and what is too much in memory
-void service_used(struct session *s);     // the last to be unloaded
-void service_drop(struct session *s);     // one that never came to be: nobody has been told of it
-void service_hide(struct session *s);     // deleted: counted no more, never unloaded
-void service_destroy(struct session *s);  // frees it, out of every table; not while it is touched
+// deliver.c
+// Requests whose event the client is not going to take, up to this number, are answered.
+void deliver_answer_told(struct session *s, uint64_t client, int64_t upto);
+void deliver_forget_told(struct session *s, uint64_t client, int64_t upto);
+void deliver_ready(struct session *s); // on_ready to the clients that wait
+// A save was refused: on_stalled, if an event waits for it.
+void deliver_stalled(struct session *s, const char *reason);
+// Takes p: answers it, or leaves that to its event.
+void deliver_committed(struct session *s, struct pending *p);
 
-// requests.c
-void requests_run(struct session *s, const struct request *r); // its session can be asked
-void requests_run_deferred(struct session *s);                 // it can be asked now
-// What waits for one that cannot be asked: it is not there (err NULL; one of them may open it),
-// another has its id (E_EXISTS: that one is on disk), or it could not be read.
-void requests_run_orphans(struct session *orphaned, const struct err *err);
-void requests_delete_done(struct sessions *ss, struct store_job *job); // of one that was not loaded
-void requests_fail(struct sessions *ss, uint64_t client, const char *request_id,
-                   const char *session_id, const char *code, int64_t retry_after_ms,
-                   const char *message);
-void requests_fail_err(struct sessions *ss, const struct request *r,
-                       const struct err *err); // code by err->code
-void requests_fail_memory(struct sessions *ss, const struct request *r);
-const char *requests_code(int err_code);
-int64_t requests_retry_ms(struct sessions *ss, int err_code); // of what is "overloaded"; 0: never
-char *requests_first_words(const struct session *s); // its automatic title. NULL: no memory
+// clients.c
+int clients_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
+void clients_detach(struct attachment *a);
+void clients_drop(struct session *s); // detaches all: its opening was refused, it is GONE
+void clients_gone(struct sessions *ss, uint64_t client);
+int clients_defer(struct sessions *ss, uint64_t client);       // a request of it waits. E_NOMEM
+uint64_t clients_resume(struct sessions *ss, uint64_t client); // the client, or CLIENT_GONE
+// A client that starts a turn counts as following it until the turn ends. E_NOMEM.
+int clients_note_author(struct session *s, uint64_t client);
+void clients_forget_author(struct session *s);
+void clients_lost_begin(struct session *s); // a client has gone: is one left?
+void clients_lost_end(struct session *s);   // one is
+bool clients_lost_is_due(const struct session *s);
+
+// tail_writer.c
+int tail_writer_open(struct sessions *ss, const char *db_path, struct err *err);
+void tail_writer_close(struct sessions *ss, bool all_saved);
+void tail_writer_tokens(struct sessions *ss); // of touched sessions: from here on they may be told
+void tail_writer_probe(struct sessions *ss);  // has a disk that refused the tail room again?
+// Drops what the database has; with `scrub` its bytes too: words of deleted sessions.
+void tail_writer_trim(struct sessions *ss, bool scrub);
+
+// save.c
+void save_soon(struct session *s);         // within the commit interval
+void save_tokens(struct session *s);       // as soon as `durable` wants
+void save_now(struct session *s);          // facts that a client waits for
+bool save_wanted(const struct session *s); // there is something to save
+bool save_is_due(const struct session *s);
+void save_begin(struct session *s);
+void save_done(struct session *s, const struct store_job *job); // GONE: its opening was refused
+struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
+                             int64_t seq);
+
+// head.c
+// Whether the head may be moved to `turn` now; else the request has been answered.
+bool head_can_move(struct session *s, const struct request *r, int64_t turn);
+// Moves it, with its event, in memory; p takes it back. E_NOMEM: nothing has changed.
+int head_move(struct session *s, int64_t turn, struct pending *p);
+void head_move_back(struct session *s, struct pending *p); // an undelivered one
+
+// --- handlers ----------------------------------------------------------------
+
+// requests.c: the store's answers
+void requests_saved(struct sessions *ss, struct store_job *job);
+void requests_deleted(struct sessions *ss, struct store_job *job);
+void requests_loaded(struct sessions *ss, struct store_job *job);
+void requests_paged(struct sessions *ss, struct store_job *job);
+
+// handlers.c
+void handle_attach(struct session *s, const struct request *r);
+void handle_detach(struct session *s, const struct request *r);
+void handle_get(struct session *s, const struct request *r);
+void handle_update(struct session *s, const struct request *r);
+void handle_cancel(struct session *s, const struct request *r);
+void handle_typing(struct sessions *ss, const struct request *r);
+
+// closing.c
+void closing_start(struct session *s, const struct request *r);
+void closing_settle(struct session *s); // when its turns have ended
+// DELETING: now GONE, or LIVE with an error for those that asked.
+void closing_delete_done(struct session *s, const struct store_job *job);
+void closing_delete_unread(struct sessions *ss, const struct request *r); // its record is damaged
+void closing_unread_done(struct sessions *ss, const struct store_job *job);
 
 // opening.c
 void opening_start(struct sessions *ss, const struct request *r);
@@ -152,26 +195,24 @@ char *layers_normal(struct sessions *ss, const struct turn_sampling *given, stru
 // What a recorded request asked for, but for its seed, with the values given over it. *out is empty.
 int layers_again(const struct session *s, const char *request, const struct turn_sampling *given,
                  struct turn_sampling *out, struct err *err);
-void layers_changed(struct session *s);                          // rec.sampling is another
+void layers_changed(struct session *s); // rec.sampling is another
 
-// branch.c
-// Whether the head may be moved to `turn` now; else the request has been answered.
-bool branch_can_move(struct session *s, const struct request *r, int64_t turn);
-// Moves it, with its event, in memory; p takes it back. E_NOMEM: nothing has changed.
-int branch_move(struct session *s, int64_t turn, struct pending *p);
-void branch_move_back(struct session *s, struct pending *p); // one that nobody has seen
+// branch.c, fork.c
 void branch_rewind(struct session *s, const struct request *r);
 void branch_regenerate(struct session *s, const struct request *r);
-void branch_fork(struct session *s, const struct request *r);
+void fork_start(struct session *s, const struct request *r);
 
-// run.c
-void run_turn_start(struct session *s, const struct request *r);
-void run_turn_cancel(struct session *s, int64_t turn);
-void run_prepare(struct session *s); // a turn of this cold session is likely to come
-void run_next(struct session *s);    // starts the next queued turn if it can
-// at the service's end: whatever runs or waits ends as interrupted
-void run_interrupt(struct session *s);
-void run_engine_event(struct sessions *ss, const struct engine_event *e);
+// turns.c
+void turns_start(struct session *s, const struct request *r);
+void turns_cancel(struct session *s, int64_t turn); // TURN_HEAD: all
+void turns_hint(struct session *s);                 // a turn of this cold session is likely to come
+void turns_start_next(struct session *s);           // the next queued one, if it can start
+void turns_interrupt(struct session *s);            // at the service's end
+void turns_finish(struct session *s, struct turn *t, const char *reason, const char *code,
+                  const char *message);
+
+// engine_events.c
+void engine_event_take(struct sessions *ss, const struct engine_event *e);
 
 // input.c: all return 0, or E_* with a sentence for the client.
 int input_check_ids(const struct sessions *ss, const int32_t *ids, size_t n, struct err *err);
@@ -183,30 +224,6 @@ int input_check_room(const struct session *s, const struct turn *t, size_t n, st
 // Whether the log that the turn would follow ends with an answer that can be gone on with.
 int input_check_continue(const struct session *s, const struct turn *t, struct err *err);
 
-// lost.c
-void lost_begin(struct session *s); // a client has gone: is anybody left?
-void lost_end(struct session *s);   // somebody is
-bool lost_is_due(const struct session *s);
-void lost_settle(struct session *s);
-
-// save.c
-void save_soon(struct session *s);         // within the commit interval
-void save_tokens(struct session *s);       // as soon as `durable` wants
-void save_now(struct session *s);          // facts that somebody waits for
-bool save_wanted(const struct session *s); // there is something to save
-void save_begin(struct session *s);
-void save_done(struct sessions *ss, struct store_job *job);
-struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
-                             int64_t seq);
-
-// keep.c
-int keep_open(struct sessions *ss, const char *db_path, struct err *err);
-void keep_close(struct sessions *ss, bool all_saved);
-void keep_tokens(struct sessions *ss); // of all touched sessions: from here on they may be told
-void keep_probe(struct sessions *ss);  // has a disk that refused the tail got room again?
-// What the database has goes; with `scrub` its bytes, too: words of deleted sessions.
-void keep_trim(struct sessions *ss, bool scrub);
-
 // leftovers.c
 // Snapshots of sessions that were closed or deleted while no server could remove them.
 void leftovers_remove(struct sessions *ss, const char *db_path);
@@ -215,26 +232,9 @@ void leftovers_remove(struct sessions *ss, const char *db_path);
 #define HISTORY_TURNS 128 // in full; more than SESSION_IDEMPOTENT_TURNS
 #define HISTORY_WAITS 1   // the request has been put aside until what it needs has been read
 int history_need(struct session *s, const struct request *r); // 0, HISTORY_WAITS, E_NOMEM
-void history_done(struct sessions *ss, struct store_job *job);
+// What was read takes the slim turns' places.
+int history_fill(struct session *s, const struct stored_session *got);
 void history_trim(struct session *s); // when it is settled
-
-// deliver.c
-int deliver_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
-int deliver_defer(struct sessions *ss, uint64_t client); // a request of it waits. E_NOMEM
-uint64_t deliver_resume(struct sessions *ss,
-                        uint64_t client); // and goes on: the client, or CLIENT_GONE
-void deliver_detach(struct attachment *a);
-// A client that starts a turn follows it as far as lost.c is concerned. E_NOMEM.
-int deliver_note_author(struct session *s, uint64_t client);
-void deliver_forget_author(struct session *s);
-// Requests that events up to there would have answered, which the client is not going to take.
-void deliver_answer_told(struct session *s, uint64_t client, int64_t upto);
-void deliver_ready(struct session *s);                       // on_ready to whom it concerns
-void deliver_stalled(struct session *s, const char *reason); // a save was refused: is there any
-                                                             // event that waits for it?
-void deliver_accepted(struct session *s, const struct pending *p);
-void deliver_committed(struct session *s,
-                       struct pending *p); // takes p: its answer, or the event that answers
 
 // debug.c
 // The turn that the request wants from the record, into *list (or NULL). False: none, or it will be
@@ -243,7 +243,8 @@ bool debug_needs(const struct session *s, const struct request *r, int64_t *list
 void debug_turn(struct session *s, const struct request *r); // what debug_needs() did not want
 void debug_replay(struct session *s, const struct request *r);
 void debug_events(struct session *s, const struct request *r);
-void debug_read(struct session *s, const struct request *r, struct stored_session *turns);
+// The turn was read. False: this request did not ask for one.
+bool debug_read(struct session *s, const struct request *r, struct stored_session *turns);
 
 // debug_replay.c
 bool replays_has(const struct sessions *ss, uint64_t client);
@@ -255,3 +256,10 @@ void replays_client_gone(struct sessions *ss, uint64_t client);
 void replays_session_gone(struct sessions *ss, const char *id);
 void replays_drain(struct sessions *ss); // all end, with an error
 void replays_free(struct sessions *ss);
+
+// settle.c
+void service_enter(struct sessions *ss);
+void service_leave(struct sessions *ss);
+void service_settle(struct sessions *ss); // all that were touched, and those too many in memory
+void service_used(struct session *s);     // the last to leave memory
+void service_destroy(struct session *s);  // frees it; not while it is touched

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "sessions/event_log.h"
 #include "sessions/evict.h"
+#include "sessions/life.h"
 #include "sessions/turn.h"
 
 struct request;
@@ -50,7 +51,15 @@ struct pending {
     struct pending *prev, *next;
 };
 
+// Where the engine has something of the session's cache.
+enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST };
+// What became of the last save. While one is sent, what happens is the next one's.
+enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
+// What settling has to see to beside the session's turns and requests.
+enum { MARK_TITLE = 1, MARK_WATCHERS = 2 }; // the title's index row; watchers of the list
+
 struct session {
+    enum session_life life;
     struct session_record rec; // seq and seq_reserved: as of the last save begun
     struct sessions *service;
     UT_hash_handle by_id, by_key;
@@ -74,12 +83,11 @@ struct session {
 
     // the engine works on this turn of ours (perhaps one taken back), 0: on none
     uint64_t engine_turn;
-    int64_t cached_tokens; // on the device
-    int64_t prepared_us;   // when the engine was last told that a turn may come; 0: never
-    bool parked;           // what there is of the cache is in host memory
-    const char *evicting;  // asked the engine to let go, and why: "idle"
-    bool unload;           // leaves memory as soon as its cache is gone
-    int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: no such thing
+    enum cache_place cache;
+    int64_t cached_tokens; // with PLACE_DEVICE
+    int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none
+    const char *evicting;  // why the engine was asked to park or release it: "idle"
+    int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: not
     // Who started a turn that has not ended, without being attached: it counts as a client until
     // then (lost.c). CLIENT_GONE: nobody. Listed by the client.
     uint64_t author;
@@ -87,64 +95,58 @@ struct session {
     int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
     struct evict_node idle; // the idle clock
 
-    bool on_disk;            // the database has it; until then everything else waits
-    bool loading;            // the store is reading it: only the id is known
-    bool zombie;             // deleted: out of the table of ids, only its clients still hold it
-    bool closing, delete_it; // close asked for; waits for the turn's end
-    bool deleting;           // the store is at it
-    bool saving;             // one save at a time
-    int64_t save_due_us;     // 0: nothing to save
-    int64_t n_failures;      // saves refused in a row
-    int64_t fork_key;        // before its first save: its turns are copies of these turns of that
-    int64_t *fork_turns;     // session (store.h)
+    enum save_state save;
+    int64_t save_due_us; // 0: nothing to save
+    int64_t n_failures;  // saves refused in a row
+    unsigned marks;      // MARK_*
+    int64_t fork_key;    // before its first save: its turns are copies of these turns of that
+    int64_t *fork_turns; // session (store.h)
     size_t n_fork_turns;
     char *origins[RECORD_ORIGINS]; // those it was forked from, in turn (record.h)
     size_t n_origins;
     int64_t saved_seq, saved_reserved;
     int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
     int64_t drawn_turn;
-    bool deltas_wait; // until they are safe: those up to safe_seq are, without their commit
-    int64_t safe_seq;
+    int64_t safe_seq;                // deltas up to this number may be told before their commit
     uint32_t version, saved_version; // of rec
-    bool title_dirty;
-    int64_t dirty_from;      // turns before this one need no save
-    struct pending *pending; // uncommitted requests, in order
+    int64_t dirty_from;              // turns before this one need no save
+    struct pending *pending;         // uncommitted requests, in order
     // committed ones whose answer is the event that their client has yet to take
     struct pending *told;
 
     struct attachment *attachments;
-    bool touched,
-        changed; // is in the service's list of sessions to settle; watchers are to be told
-    struct session *touched_next;
-    struct session *timed_prev,
-        *timed_next; // in the service's list of sessions with one of these times
-    bool in_timed;
-    struct session *lru_prev, *lru_next; // unloadable ones, the one used longest ago first
-    bool in_lru;
-    int shown_state; // in the metrics
+    // Places in the service's lists; prev is NULL outside a list.
+    struct session *touched_prev, *touched_next; // to be settled
+    struct session *timed_prev, *timed_next;     // with save_due_us, retry_us or lost_us
+    struct session *lru_prev, *lru_next;         // may leave memory, the one used longest ago first
+    int shown_state;                             // in the metrics
 };
 
-struct session *session_new(struct sessions *service, const char *id); // NULL: no memory
+// LOADING or OPENING. NULL: no memory.
+struct session *session_new(struct sessions *service, const char *id, enum session_life life);
 void session_free(struct session *s);
-// From the database. E_CORRUPT when the record contradicts itself. Takes what it needs out of
-// *stored.
-int session_restore(struct session *s, struct stored_session *stored);
 
-// Takes an event nobody has been told of back; what comes after it moves up.
+// Removes an undelivered event; later ones move up.
 void session_remove_event(struct session *s, int64_t seq);
-// Takes back the last turn with its events and what it put into the log.
-void session_pop_turn(struct session *s);
-void session_drop_turn(struct session *s); // the same of one that never began; the caller's again
+void session_shift_numbers(struct session *s, int64_t seq, int64_t n); // those above seq, n down
 void pending_free(struct pending *p);
+void tree_cut_release(struct tree_cut *cut);
 
 int session_log_reserve(struct session *s, size_t more);
-int session_add_turn(struct session *s, struct turn *t);           // takes it, as the head's next
+int session_push_turn(struct session *s, struct turn *t); // takes it, unlinked (tree.h). E_NOMEM
 struct turn *session_turn(const struct session *s, int64_t index); // NULL: none
 struct turn *session_next_queued(const struct session *s);
 // A turn of the last SESSION_IDEMPOTENT_TURNS that was started under this request id, or NULL.
 #define SESSION_IDEMPOTENT_TURNS 64
 struct turn *session_find_request(const struct session *s, const char *request_id);
 bool session_has_turn(const struct session *s); // running or queued
+bool session_is_busy(const struct session *s);  // a turn, or what the engine has of an undone one
+// A close is under way, as far as it is not committed.
+bool session_is_closing(const struct session *s);
+// Requests must wait for the store: it reads, inserts or deletes the session, or reads its turns.
+bool session_must_wait(const struct session *s);
+bool session_is_saved(const struct session *s); // no save is under way or due
+bool session_is_known(const struct session *s); // on disk and not deleted: clients may know of it
 
 // How far clients may look: an event other than a delta when it is committed, a delta when every
 // event before it may be told and its number has been reserved on disk (after a crash it will mean
@@ -172,15 +174,10 @@ size_t session_siblings(const struct session *s, const struct turn *t, int64_t *
 // Which of them say the same: a number for each of the list, from 0 in their order. E_NOMEM.
 int session_sibling_inputs(const struct session *s, const int64_t *list, size_t n, int32_t *inputs);
 
-bool session_has_cache(const struct session *s); // anywhere: the engine has something to release
 enum session_state session_state(const struct session *s);
 void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable
 bool session_turn_visible(const struct session *s, const struct turn *t);
 void session_turn_view(const struct session *s, const struct turn *t,
                        struct turn_view *out); // as of session_tellable
-
-// The title that the first words of a message make. At most cap bytes with the NUL, whole
-// characters, one line.
-void session_title_from(const char *text, size_t len, char *out, size_t cap);
 
 struct attachment *session_attachment(const struct session *s, uint64_t client);

@@ -9,204 +9,22 @@
 #include <string.h>
 #include <utlist.h>
 
-#define PROBE_US 2000000      // how often a database that refused is asked again
 #define CLOSE_WAIT_US 5000000 // how long the last saves may take
 #define ANSWERS_AT_ONCE 8     // of the store, before tokens are looked for again
 #define CLOSE_ATTEMPTS 3
 
 static const char *const state_names[] = {"open", "active", "idle", "parked", "cold", "closed"};
-static const char *const finish_names[] = {"eos",      "stop",  "length",     "cancelled",
-                                           "deadline", "error", "interrupted"};
-#define N_FINISH (int)(sizeof finish_names / sizeof *finish_names)
 
 const char *session_state_name(enum session_state s) {
     return state_names[s];
 }
 
-// --- tables ------------------------------------------------------------------
-
-int64_t service_now(const struct sessions *ss) {
-    return clock_mono_us(ss->clock);
-}
-
-int64_t service_now_ms(const struct sessions *ss) {
-    return clock_wall_us(ss->clock) / 1000;
-}
-
-struct session *service_find(struct sessions *ss, const char *id) {
-    struct session *s;
-    HASH_FIND(by_id, ss->by_id, id, strlen(id), s);
-    return s;
-}
-
-struct session *service_find_key(struct sessions *ss, int64_t key) {
-    struct session *s;
-    HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
-    return s;
-}
-
-int service_add(struct sessions *ss, struct session *s, int64_t key) {
-    s->rec.key = key;
-    HASH_ADD(by_key, ss->by_key, rec.key, sizeof s->rec.key, s);
-    if (!hash_added(&s->by_key)) return E_NOMEM;
-    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
-    if (hash_added(&s->by_id)) return 0;
-    HASH_DELETE(by_key, ss->by_key, s);
-    return E_NOMEM;
-}
-
-int service_add_loading(struct sessions *ss, struct session *s) {
-    s->loading = true;
-    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
-    return hash_added(&s->by_id) ? 0 : E_NOMEM;
-}
-
-void service_forget_id(struct session *s) {
-    if (s->zombie) return;
-    HASH_DELETE(by_id, s->service->by_id, s);
-    s->zombie = true;
-}
-
-// Also where no turn has told of a cache: a fork has one that nobody told of.
-void service_forget_cache(struct session *s) {
-    struct engine *e = s->service->engine;
-    engine_sequence_release(e, (uint64_t)s->rec.key);
-    engine_snapshot_forget(e, (uint64_t)s->rec.key, s->rec.id);
-}
-
-void service_touch(struct session *s) {
-    struct sessions *ss = s->service;
-    if (s->touched || ss->closing) return; // at the end nothing is settled any more
-    s->touched = true;
-    s->touched_next = NULL;
-    *ss->touched_end = s;
-    ss->touched_end = &s->touched_next;
-}
-
-void service_timers_changed(struct session *s) {
-    struct sessions *ss = s->service;
-    bool wanted = s->save_due_us || s->retry_us || s->lost_us;
-    if (wanted && !s->in_timed) DL_APPEND2(ss->timed, s, timed_prev, timed_next);
-    if (!wanted && s->in_timed) DL_DELETE2(ss->timed, s, timed_prev, timed_next);
-    s->in_timed = wanted;
-}
-
-void service_count_finish(struct sessions *ss, const char *reason) {
-    for (int i = 0; i < N_FINISH; i++)
-        if (strcmp(reason, finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
-}
-
-void service_enter(struct sessions *ss) {
-    ss->depth++;
-}
-
-void service_leave(struct sessions *ss) {
-    // Callbacks may call in again: only the outermost call settles, and what they touched is
-    // settled by it.
-    if (ss->depth == 1) {
-        service_settle(ss);
-        store_flush(ss->store);
-    }
-    ss->depth--;
-}
-
 // --- poll --------------------------------------------------------------------
-
-static void load_done(struct sessions *ss, struct store_job *job) {
-    struct session *s = service_find(ss, job->id);
-    if (!s || !s->loading) return;
-    HASH_DELETE(by_id, ss->by_id, s); // it had been there under its id alone
-    s->loading = false;
-    int rc = job->rc;
-    if (rc == 0) rc = session_restore(s, job->loaded);
-    if (rc == 0) rc = service_add(ss, s, s->rec.key);
-    if (rc < 0 && rc != E_NOTFOUND) {
-        if (rc == E_NOMEM)
-            err_set(&job->err, rc, "the server is out of memory");
-        else if (job->rc == 0)
-            err_set(&job->err, rc, "the record of this session is damaged");
-        log_error("session.load", "session=%s error=%s", job->id, err_name(rc));
-    }
-    if (rc == 0) {
-        requests_run_deferred(s);
-        service_touch(s);
-        return;
-    }
-    requests_run_orphans(s, rc == E_NOTFOUND ? NULL : &job->err);
-    session_free(s);
-}
-
-static void delete_done(struct sessions *ss, struct store_job *job) {
-    struct session *s = service_find_key(ss, job->key);
-    if (!s) return;
-    s->deleting = s->closing = false;
-    struct pending *p, *next;
-    if (job->rc < 0) {
-        service_store_failed(ss, &job->err);
-        DL_FOREACH_SAFE(s->pending, p, next) {
-            if (p->kind != PENDING_CLOSE) continue;
-            DL_DELETE(s->pending, p);
-            requests_fail(ss, p->client, p->request_id, s->rec.id, "store_failed", 0,
-                          job->err.text);
-            pending_free(p);
-        }
-        s->delete_it = false;
-        requests_run_deferred(s);
-        service_touch(s);
-        return;
-    }
-    service_store_works(ss);
-    replays_session_gone(ss, s->rec.id);
-    event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(ss));
-    s->rec.closed_ms = service_now_ms(ss);
-    s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
-    evict_stop(&ss->idle, &s->idle);
-    service_forget_cache(s);
-    s->save_due_us = s->retry_us = s->lost_us = 0;
-    service_timers_changed(s);
-    service_hide(s);
-    service_forget_id(s);
-    DL_FOREACH_SAFE(s->pending, p, next) {
-        DL_DELETE(s->pending, p);
-        p->seq = event_log_seq(&s->events);
-        deliver_committed(s, p);
-    }
-    struct session_view gone = {.id = s->rec.id};
-    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &gone, true);
-    requests_run_orphans(s, NULL);
-    keep_trim(ss, true);
-    service_touch(s);
-}
-
-void service_store_failed(struct sessions *ss, const struct err *err) {
-    if (!ss->store_error[0]) log_error("store.failed", "error=%s", err_name(err->code));
-    snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
-    ss->probe_us = service_now(ss) + PROBE_US;
-}
-
-// Who waits for the disk need not wait for the next of the attempts, which come ever further apart.
-static void save_what_waits(struct sessions *ss) {
-    struct session *s;
-    DL_FOREACH2(ss->timed, s, timed_next) {
-        if (s->n_failures && s->save_due_us) save_now(s);
-    }
-}
-
-void service_store_works(struct sessions *ss) {
-    if (!ss->store_error[0]) return;
-    log_info("store.works", "%s", "");
-    ss->store_error[0] = '\0';
-    save_what_waits(ss);
-}
-
-void service_probe_later(struct sessions *ss) {
-    if (!ss->probe_us) ss->probe_us = service_now(ss) + PROBE_US;
-}
 
 static void probe(struct sessions *ss) {
     if (!ss->probe_us || ss->probing || service_now(ss) < ss->probe_us) return;
     ss->probe_us = 0;
-    keep_probe(ss);
+    tail_writer_probe(ss);
     if (!ss->store_error[0]) return;
     struct store_job *job = store_job_new(STORE_PROBE, 0);
     if (!job) {
@@ -228,25 +46,22 @@ static void probe_done(struct sessions *ss, const struct store_job *job) {
 static void store_answer(struct sessions *ss, struct store_job *job) {
     switch (job->kind) {
     case STORE_SAVE:
-        save_done(ss, job);
+        requests_saved(ss, job);
         break;
     case STORE_LOAD:
-        load_done(ss, job);
+        requests_loaded(ss, job);
         break;
     case STORE_TURNS:
-        if (job->replay)
-            replays_read(ss, job);
-        else
-            history_done(ss, job);
+        (job->replay ? replays_read : requests_paged)(ss, job);
         break;
     case STORE_LIST:
         listing_done(ss, job);
         break;
     case STORE_DELETE:
         if (job->id)
-            requests_delete_done(ss, job);
+            closing_unread_done(ss, job);
         else
-            delete_done(ss, job);
+            requests_deleted(ss, job);
         break;
     case STORE_EXPORT:
         transfer_exported(ss, job);
@@ -283,15 +98,15 @@ static int64_t run_timers(struct sessions *ss) {
     int64_t now = service_now(ss), next = INT64_MAX;
     struct session *s;
     DL_FOREACH2(ss->timed, s, timed_next) {
-        if (s->save_due_us && s->save_due_us <= now && !s->saving && !s->deleting) service_touch(s);
-        if ((s->retry_us && s->retry_us <= now) || lost_is_due(s)) service_touch(s);
+        bool retry = s->retry_us && s->retry_us <= now;
+        if (retry || save_is_due(s) || clients_lost_is_due(s)) service_touch(s);
     }
     evict_idle(ss);
     probe(ss);
     service_settle(ss);
     DL_FOREACH2(ss->timed, s, timed_next) {
-        if (s->save_due_us && !s->saving && !s->deleting && s->save_due_us < next)
-            next = s->save_due_us;
+        bool waits = s->save == SAVE_SENT || s->life == LIFE_DELETING; // for the store
+        if (s->save_due_us && !waits && s->save_due_us < next) next = s->save_due_us;
         if (s->retry_us && s->retry_us < next) next = s->retry_us;
         if (s->lost_us && s->lost_us < next) next = s->lost_us;
     }
@@ -300,14 +115,19 @@ static int64_t run_timers(struct sessions *ss) {
     return next;
 }
 
-// Tokens first: their clients wait. A group commit of many sessions has as many answers, which
-// together take longer than a token may, and nobody waits for most of them; so they come in pieces.
+static void take_engine_events(struct sessions *ss) {
+    struct engine_event e;
+    while (engine_poll(ss->engine, &e) == 1)
+        if (!replays_engine_event(ss, &e)) engine_event_take(ss, &e);
+}
+
+// Tokens first: their clients wait. The answers of a large group commit together take longer than a
+// token may, so they are taken in pieces.
 int64_t sessions_poll(struct sessions *ss) {
     struct store_job *job;
-    struct engine_event e;
     int n_answers = 0;
     service_enter(ss);
-    while (engine_poll(ss->engine, &e) == 1) run_engine_event(ss, &e);
+    take_engine_events(ss);
     while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
         store_answer(ss, job);
         n_answers++;
@@ -318,6 +138,13 @@ int64_t sessions_poll(struct sessions *ss) {
     if (next == INT64_MAX) return -1;
     int64_t now = service_now(ss);
     return next > now ? next - now : 0;
+}
+
+void sessions_client_gone(struct sessions *ss, uint64_t client) {
+    service_enter(ss);
+    replays_client_gone(ss, client);
+    clients_gone(ss, client);
+    service_leave(ss);
 }
 
 void sessions_drain(struct sessions *ss) {
@@ -332,7 +159,7 @@ int sessions_n_running(const struct sessions *ss) {
 }
 
 bool sessions_settled(const struct sessions *ss) {
-    return ss->n_active == 0 && store_n_waiting(ss->store) == 0;
+    return service_is_settled(ss);
 }
 
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
@@ -426,7 +253,6 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     ss->cb = *cb;
     ss->clock = o->clock ? o->clock : &clock_system;
     ss->next_turn = 1;
-    ss->touched_end = &ss->touched;
     evict_list_init(&ss->idle, o->max_sequence_idle_microseconds);
     struct store_options so = {.path = o->db_path,
                                .clock = ss->clock,
@@ -439,7 +265,7 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     TRY_GOTO(free, check_options(o, ss->info, err));
     TRY_GOTO(free, copy_options(ss, o, err));
     TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
-    TRY_GOTO(store, keep_open(ss, store_path(ss->store), err));
+    TRY_GOTO(store, tail_writer_open(ss, store_path(ss->store), err));
     leftovers_remove(ss, store_path(ss->store));
     ss->next_key = start.next_key;
     register_metrics(ss, o->metrics);
@@ -460,7 +286,7 @@ static void save_everything(struct sessions *ss) {
         struct session *s, *next;
         bool missing = false;
         HASH_ITER(by_key, ss->by_key, s, next) {
-            if (s->saving || s->deleting || !save_wanted(s)) continue;
+            if (s->save == SAVE_SENT || s->life == LIFE_DELETING || !save_wanted(s)) continue;
             missing = true;
             save_begin(s);
         }
@@ -476,12 +302,11 @@ static void save_everything(struct sessions *ss) {
 
 void sessions_close(struct sessions *ss) {
     if (!ss) return;
-    struct engine_event e;
     struct session *s, *next;
     service_enter(ss); // never left: nothing is settled any more
-    while (engine_poll(ss->engine, &e) == 1) run_engine_event(ss, &e);
+    take_engine_events(ss);
     ss->closing = ss->draining = true;
-    HASH_ITER(by_key, ss->by_key, s, next) run_interrupt(s);
+    HASH_ITER(by_key, ss->by_key, s, next) turns_interrupt(s);
     save_everything(ss);
     replays_free(ss);
     bool all_saved = true;
@@ -490,7 +315,7 @@ void sessions_close(struct sessions *ss) {
         if (save_wanted(s))
             log_error("session.lost", "session=%s unsaved_events=%lld", s->rec.id,
                       (long long)(event_log_seq(&s->events) - s->saved_seq));
-        if (session_has_cache(s) || s->engine_turn)
+        if (s->cache != PLACE_NONE || s->engine_turn)
             engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
         service_destroy(s);
     }
@@ -501,7 +326,7 @@ void sessions_close(struct sessions *ss) {
         free(c);
     }
     store_close(ss->store);
-    keep_close(ss, all_saved); // what could not be saved is taken from it at the next start
+    tail_writer_close(ss, all_saved); // what could not be saved is taken from it at the next start
     owner_numbers_release(&ss->owners);
     free(ss->build);
     free(ss);

@@ -4,6 +4,7 @@
 // holds up no token. An import is read here: a client's message is short beside a file.
 #include "base/buf.h"
 #include "base/err.h"
+#include "sessions/answers.h"
 #include "sessions/archive/archive.h"
 #include "sessions/service.h"
 #include <string.h>
@@ -18,13 +19,13 @@ static struct store_job *job_for(const struct request *r, enum store_job_kind ki
 
 // What the store refused, in the words of the wire.
 static void fail_job(struct sessions *ss, const struct store_job *job) {
-    const char *code = requests_code(job->rc);
+    const char *code = answer_code(job->rc);
     if (job->rc == E_LIMIT) code = "too_large";
     if (!strcmp(code, "internal")) code = "store_failed";
     // As of a session that is not there: nobody learns from the words that it is somebody else's.
     const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
-    requests_fail(ss, job->client, job->request_id, job->id, code, requests_retry_ms(ss, job->rc),
-                  message);
+    struct asker to = {job->client, job->request_id, job->id};
+    answer_error(ss, &to, code, job->rc, message);
 }
 
 // --- export ------------------------------------------------------------------
@@ -42,7 +43,7 @@ void transfer_export(struct sessions *ss, const struct request *r) {
         store_send(ss->store, job);
     } else {
         store_job_free(job);
-        requests_fail_memory(ss, r);
+        refuse_memory(ss, r);
     }
 }
 
@@ -81,11 +82,10 @@ static int send_import(struct sessions *ss, const struct request *r, struct err 
 void transfer_import(struct sessions *ss, const struct request *r) {
     struct err err = {0};
     if (ss->draining) {
-        requests_fail(ss, r->client, r->request_id, NULL, "shutting_down", 0,
-                      "the server is shutting down");
+        refuse(ss, r, "shutting_down", "the server is shutting down");
     } else if (send_import(ss, r, &err) < 0) {
         if (err.code == E_CORRUPT) err.code = E_FORMAT; // the file's fault, not ours
-        requests_fail_err(ss, r, &err);
+        refuse_err(ss, r, &err);
     }
 }
 

@@ -9,7 +9,7 @@ static struct turn_children *children_of(struct session *s, int64_t turn) {
     return t ? &t->children : &s->roots;
 }
 
-void tree_add(struct session *s, struct turn *t) {
+void tree_link(struct session *s, struct turn *t) {
     struct turn_children *c = children_of(s, t->rec.parent);
     struct turn *before = session_turn(s, c->last);
     t->newer = TURN_NONE;
@@ -23,7 +23,7 @@ void tree_add(struct session *s, struct turn *t) {
     t->children = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
 }
 
-void tree_remove(struct session *s, struct turn *t) {
+static void unlink_turn(struct session *s, struct turn *t) {
     struct turn_children *c = children_of(s, t->rec.parent);
     struct turn *before = session_turn(s, t->older);
     if (before)
@@ -140,7 +140,37 @@ void tree_move_back(struct session *s, struct tree_cut *cut) {
     tree_cut_release(cut);
 }
 
-void tree_cut_release(struct tree_cut *cut) {
-    free(cut->ids);
-    *cut = (struct tree_cut){.head = TURN_NONE};
+// --- the newest turn ---
+
+int tree_add_turn(struct session *s, struct turn *t) {
+    t->rec.turn = (int64_t)s->n_turns;
+    t->rec.parent = s->head;
+    TRY(session_push_turn(s, t));
+    tree_link(s, t);
+    t->on_path = true;
+    s->head = t->rec.turn;
+    return 0;
+}
+
+void tree_drop_turn(struct session *s) {
+    struct turn *t = s->turns[s->n_turns - 1];
+    unlink_turn(s, t);
+    s->head = t->rec.parent;
+    s->n_turns--;
+}
+
+void tree_pop_turn(struct session *s) {
+    struct turn *t = s->turns[s->n_turns - 1];
+    for (size_t i = s->events.n; i-- > 0;) {
+        struct event_record r = s->events.entries[i].rec;
+        if (r.turn != t->rec.turn) continue;
+        event_log_remove_entry(&s->events, i);
+        session_shift_numbers(s, r.seq, r.n);
+        if (i > s->events.n) i = s->events.n; // two runs around it may have become one
+    }
+    if (t->rec.log_first >= 0) s->n_log = (size_t)t->rec.log_first;
+    if (t->state == TURN_QUEUED) s->n_queued--;
+    if (s->running == t->rec.turn) s->running = -1;
+    tree_drop_turn(s);
+    turn_free(t);
 }

@@ -7,9 +7,14 @@
 #pragma once
 #include "sessions/session.h"
 
-// Links the session's newest turn behind its parent's other children, or takes it out again.
-void tree_add(struct session *s, struct turn *t);
-void tree_remove(struct session *s, struct turn *t);
+// Takes a turn as the head's next. E_NOMEM.
+int tree_add_turn(struct session *s, struct turn *t);
+// Links the session's newest turn, wherever the head is, behind its parent's other children.
+void tree_link(struct session *s, struct turn *t);
+// Removes the newest turn, which never began: it is the caller's again.
+void tree_drop_turn(struct session *s);
+// Removes and frees the newest turn with its undelivered events and its part of the log.
+void tree_pop_turn(struct session *s);
 
 // Length of the log of this turn's path, or of TURN_NONE's. Of a turn that runs: as far as it is.
 int64_t tree_log_end(const struct session *s, int64_t turn);
@@ -28,4 +33,3 @@ int32_t *tree_copy_log(const struct session *s, int64_t turn, size_t *n);
 int tree_move(struct session *s, int64_t to, struct tree_cut *cut);
 // Back, when all that came after it has been taken back. Cannot fail; empties *cut.
 void tree_move_back(struct session *s, struct tree_cut *cut);
-void tree_cut_release(struct tree_cut *cut);

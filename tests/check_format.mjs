@@ -19,7 +19,7 @@ const FOLDERS = ['base', 'kernels', 'kvcache', 'engine', 'sessions', 'ws', 'web'
 const MOST_LINES = 600;
 const CLANG_FORMAT = 'clang-format-14'; // another version formats otherwise
 // Folders whose faults are being mended.
-const TOLERATED = ['engine/run', 'kernels/cuda', 'sessions', 'ws/net'];
+const TOLERATED = ['engine/run', 'kernels/cuda', 'sessions/archive', 'sessions/store', 'ws/net'];
 
 function filesOf(top) {
   const found = [];

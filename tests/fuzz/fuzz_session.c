@@ -1,7 +1,7 @@
 // A session that somebody exported. What is accepted fits together: it can be held in memory, and
 // exported, read and exported again it is the same bytes.
 #include "sessions/archive/archive.h"
-#include "sessions/session.h"
+#include "sessions/restore.h"
 #include "tests/fuzz/fuzz.h"
 
 #define NOW_MS 1800000000000
@@ -35,7 +35,7 @@ static void check_session(struct stored_session *s) {
     FUZZ_CHECK(first.len == second.len && memcmp(first.data, second.data, first.len) == 0);
     stored_session_free(again);
     buf_release(&first), buf_release(&second);
-    struct session *held = session_new(NULL, s->rec.id);
+    struct session *held = session_new(NULL, s->rec.id, LIFE_LOADING);
     FUZZ_CHECK(held && session_restore(held, s) == 0);
     session_free(held);
 }

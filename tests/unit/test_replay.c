@@ -110,7 +110,7 @@ static void begin(bool what_if) {
 static struct replay_turn run(size_t turn) {
     struct replay_turn found;
     struct err err = {0};
-    if (replay_turn(world.r, turn, true, &found, &err) < 0) fail_msg("%s", err.text);
+    if (replay_one(world.r, turn, true, &found, &err) < 0) fail_msg("%s", err.text);
     assert_int_equal(found.turn, turn);
     return found;
 }

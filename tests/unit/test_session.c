@@ -1,5 +1,7 @@
 // One conversation by itself: the numbering of its events, titles, what may be told, and taking
 // back.
+#include "sessions/title.h"
+#include "sessions/tree.h"
 #include "tests/unit/sessions_fixture.h"
 
 static void numbers_have_no_gap_and_runs_are_joined(void **state) {
@@ -83,7 +85,7 @@ static void the_numbering_against_a_plain_list(void **state) {
 
 static void expect_title(const char *text, const char *title) {
     char out[SESSION_AUTO_TITLE_BYTES];
-    session_title_from(text, strlen(text), out, sizeof out);
+    title_from(text, strlen(text), out, sizeof out);
     assert_string_equal(out, title);
 }
 static void titles(void **state) {
@@ -109,7 +111,7 @@ static void titles(void **state) {
 }
 
 static struct session *with_events(int n_deltas) {
-    struct session *s = session_new(NULL, "s");
+    struct session *s = session_new(NULL, "s", LIFE_OPENING);
     event_log_add(&s->events, EVENT_OPENED, -1, NULL, 0);
     event_log_add(&s->events, EVENT_STARTED, 0, NULL, 0);
     for (int i = 0; i < n_deltas; i++) event_log_add_token(&s->events, 0, i);
@@ -118,6 +120,7 @@ static struct session *with_events(int n_deltas) {
 
 static void facts_wait_for_their_commit_and_deltas_for_their_numbers(void **state) {
     struct session *s = with_events(5);
+    s->safe_seq = INT64_MAX; // a delta waits for its number alone
     assert_int_equal(session_tellable(s), 0);
     s->saved_seq = s->saved_reserved = 1;
     assert_int_equal(session_tellable(s), 1);
@@ -140,24 +143,50 @@ static void taking_back_moves_later_numbers_up(void **state) {
     b->rec.turn = 1, b->state = TURN_QUEUED;
     session_log_reserve(s, 4);
     s->n_log = 4;
-    session_add_turn(s, a);
-    session_add_turn(s, b);
+    tree_add_turn(s, a);
+    tree_add_turn(s, b);
     s->n_queued = 1;
     s->running = 0;
     b->rec.seq_first = event_log_add(&s->events, EVENT_QUEUED, 1, NULL, 0);
     event_log_add_token(&s->events, 0, 2);
     a->rec.seq_last = event_log_add(&s->events, EVENT_DONE, 0, NULL, 0);
-    session_pop_turn(s);
+    tree_pop_turn(s);
     assert_int_equal(s->n_queued, 0);
     assert_int_equal(a->rec.seq_last, 6);
     assert_int_equal(event_log_seq(&s->events), 6);
     assert_int_equal(event_log_find(&s->events, 5)->rec.n, 3); // one run again
     assert_int_equal(s->n_log, 4);
-    session_pop_turn(s); // with its tokens
+    tree_pop_turn(s); // with its tokens
     assert_int_equal(event_log_seq(&s->events), 1);
     assert_int_equal(s->n_log, 0);
     assert_int_equal(s->running, -1);
     session_free(s);
+}
+
+// README.md has the table of life.c: state by state, with what it leads to.
+static void the_readme_shows_the_states(void **state) {
+    char line[512], row[512];
+    FILE *f = fopen("sessions/README.md", "r");
+    int n = 0, leads = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        for (int from = 0; from < N_LIVES; from++) {
+            snprintf(row, sizeof row, "| `%s` |", life_name(from));
+            if (strncmp(line, row, strlen(row)) != 0) continue;
+            const char *next = strrchr(line, '|'); // the last cell
+            while (next > line && next[-1] != '|') next--;
+            for (int to = 0; to < N_LIVES; to++) {
+                snprintf(row, sizeof row, "`%s`", life_name(to));
+                if (!strstr(next, row) != !life_leads_to(from, to))
+                    fail_msg("%s -> %s: %s", life_name(from), life_name(to), line);
+                leads += life_leads_to(from, to);
+            }
+            n++;
+        }
+    }
+    fclose(f);
+    assert_int_equal(n, N_LIVES);
+    assert_true(leads >= N_LIVES);
 }
 
 int main(void) {
@@ -166,6 +195,7 @@ int main(void) {
         cmocka_unit_test(lost_numbers_are_known_as_lost),
         cmocka_unit_test(the_numbering_against_a_plain_list),
         cmocka_unit_test(titles),
+        cmocka_unit_test(the_readme_shows_the_states),
         cmocka_unit_test(facts_wait_for_their_commit_and_deltas_for_their_numbers),
         cmocka_unit_test(taking_back_moves_later_numbers_up),
     };

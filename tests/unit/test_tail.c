@@ -214,7 +214,7 @@ static void many_sessions_and_a_tail_that_is_rewritten(void **state) {
             }
             fx_settle();
         }
-        if (i == 600) keep_trim(fx.ss, true);
+        if (i == 600) tail_writer_trim(fx.ss, true);
         if (tail_bytes(fx.ss->tail) > largest) largest = tail_bytes(fx.ss->tail);
     }
     for (int i = 0; i < 3; i++) {
@@ -258,7 +258,7 @@ static void cross(int rounds, bool torn) {
         int64_t bytes = tail_bytes(fx.ss->tail), base = fx.ss->tail->base;
         buf_release(&before);
         before = bytes_of(".tail");
-        keep_trim(fx.ss, false);
+        tail_writer_trim(fx.ss, false);
         assert_int_equal(fx.ss->tail->base, base ? 0 : HALF_BYTES);
         assert_int_equal(fx.ss->tail->fd, fd); // no new file
         assert_in_range(tail_bytes(fx.ss->tail), 1, bytes - 1);

@@ -154,7 +154,7 @@ static int verify(const struct settings *s, struct runner *r, struct replay_repo
         }
         // Alternatives are computed for the first divergence only: later ones may follow from it,
         // and each costs a prefill.
-        TRY(replay_turn(r->replay, i, !report->has_first, &found, err));
+        TRY(replay_one(r->replay, i, !report->has_first, &found, err));
         replay_report_turn(report, &stored->turns[i], &found);
         cli_progress("replaying", (int64_t)(i - first + 1), (int64_t)(end - first));
     }

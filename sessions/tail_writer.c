@@ -13,12 +13,12 @@
 // Rewritten at this size: what is read at a start stays short, and so is the write.
 #define TAIL_BYTES (1 << 20)
 
-int keep_open(struct sessions *ss, const char *db_path, struct err *err) {
+int tail_writer_open(struct sessions *ss, const char *db_path, struct err *err) {
     if (ss->o.durable != DURABLE_DELTA || strcmp(db_path, ":memory:") == 0) return 0;
     return tail_open(&ss->tail, db_path, err);
 }
 
-void keep_close(struct sessions *ss, bool all_saved) {
+void tail_writer_close(struct sessions *ss, bool all_saved) {
     tail_close(ss->tail, all_saved);
     ss->tail = NULL;
 }
@@ -37,7 +37,7 @@ static void say(struct sessions *ss, int rc, const struct err *err, bool wrote) 
     metric_set(ss->m_tail_ok, !ss->tail_error[0]);
 }
 
-void keep_probe(struct sessions *ss) {
+void tail_writer_probe(struct sessions *ss) {
     struct err err = {0};
     if (!ss->tail || !ss->tail_error[0]) return;
     if (tail_try(ss->tail, &err) < 0)
@@ -53,7 +53,7 @@ static int put_from(struct sessions *ss, const struct session *s, const struct t
     return tail_put(ss->tail, s->rec.key, &t->rec, &run);
 }
 
-static size_t n_kept(const struct turn *t) {
+static size_t n_safe_or_saved(const struct turn *t) {
     return t->n_safe > t->n_saved ? t->n_safe : t->n_saved;
 }
 
@@ -61,7 +61,7 @@ static size_t n_kept(const struct turn *t) {
 static int put_tokens(struct sessions *ss, const struct session *s) {
     for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
         const struct turn *t = s->turns[i];
-        if (t->n_out > n_kept(t)) TRY(put_from(ss, s, t, n_kept(t)));
+        if (t->n_out > n_safe_or_saved(t)) TRY(put_from(ss, s, t, n_safe_or_saved(t)));
     }
     return 0;
 }
@@ -73,7 +73,7 @@ static int put_touched(struct sessions *ss, struct err *err) {
     return tail_flush(ss->tail, err);
 }
 
-void keep_tokens(struct sessions *ss) {
+void tail_writer_tokens(struct sessions *ss) {
     struct err err = {0};
     if (!ss->tail || !ss->touched) return;
     int64_t before = tail_bytes(ss->tail);
@@ -84,16 +84,16 @@ void keep_tokens(struct sessions *ss) {
             s->turns[i]->n_safe = s->turns[i]->n_out;
         s->safe_seq = event_log_seq(&s->events);
     }
-    if (tail_bytes(ss->tail) > TAIL_BYTES) keep_trim(ss, false);
+    if (tail_bytes(ss->tail) > TAIL_BYTES) tail_writer_trim(ss, false);
 }
 
-void keep_trim(struct sessions *ss, bool scrub) {
+void tail_writer_trim(struct sessions *ss, bool scrub) {
     struct err err = {0};
     struct session *s, *next;
     if (!ss->tail || tail_bytes(ss->tail) == 0) return;
     tail_rewrite_begin(ss->tail);
     HASH_ITER(by_key, ss->by_key, s, next) {
-        for (size_t i = (size_t)s->dirty_from; !s->zombie && i < s->n_turns; i++) {
+        for (size_t i = (size_t)s->dirty_from; s->life != LIFE_GONE && i < s->n_turns; i++) {
             const struct turn *t = s->turns[i];
             if (t->n_saved >= t->n_safe) continue;
             if (put_from(ss, s, t, t->n_saved) < 0) return;

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/random_id.h"
+#include "sessions/answers.h"
 #include "sessions/service.h"
+#include "sessions/title.h"
 #include "sessions/tree.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -68,11 +70,11 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
 
 #define PREPARE_AGAIN_US 5000000 // bounds what a client can cause by typing
 
-void run_prepare(struct session *s) {
+void turns_hint(struct session *s) {
     struct sessions *ss = s->service;
     int64_t now = service_now(ss);
-    if (ss->draining || !s->on_disk || s->zombie || s->closing || s->rec.closed_ms ||
-        s->engine_turn || strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
+    if (ss->draining || s->life != LIFE_LIVE || s->rec.closed_ms || s->engine_turn ||
+        strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
         return;
     if (s->prepared_us && now - s->prepared_us < PREPARE_AGAIN_US) return;
     s->prepared_us = now;
@@ -186,34 +188,22 @@ no_memory:
 
 // --- requests ----------------------------------------------------------------
 
-static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt,
-                   ...) __attribute__((format(printf, 4, 5)));
-static void refuse(struct session *s, const struct request *r, const char *code, const char *fmt,
-                   ...) {
-    char message[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
-    va_end(ap);
-    requests_fail(s->service, r->client, r->request_id, s->rec.id, code, 0, message);
-}
-
 // True when it has been answered: the turn cannot be taken whatever its input is.
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    bool busy = session_has_turn(s) || s->engine_turn;
-    if (s->rec.closed_ms || s->closing)
-        refuse(s, r, "session_closed", "the session is closed: it can be read, not continued");
+    bool busy = session_is_busy(s);
+    if (s->rec.closed_ms || session_is_closing(s))
+        refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");
     else if (ss->draining)
-        refuse(s, r, "shutting_down", "the server is shutting down");
+        refuse(ss, r, "shutting_down", "the server is shutting down");
     else if (strcmp(s->rec.fingerprint, ss->info->fingerprint) != 0)
-        refuse(s, r, "unsupported",
+        refuse(ss, r, "unsupported",
                "the session was made with another model ('%s'); this server has '%s'", s->rec.model,
                ss->info->model_name);
     else if (busy && !r->queue)
-        refuse(s, r, "session_busy", "a turn of this session is running");
+        refuse(ss, r, "session_busy", "a turn of this session is running");
     else if (busy && s->n_queued >= ss->o.max_queued_turns)
-        refuse(s, r, "session_busy", "a turn of this session is running and %lld wait already",
+        refuse(ss, r, "session_busy", "a turn of this session is running and %lld wait already",
                (long long)s->n_queued);
     else
         return false;
@@ -253,26 +243,11 @@ static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     return 0;
 }
 
-// The first words said name a session that its user has not named, and so do those that are put in
-// their place.
-static void title_from_first(struct session *s, const struct turn *t, struct pending *p) {
-    char title[SESSION_AUTO_TITLE_BYTES];
-    bool first = t->rec.parent == TURN_NONE || !s->rec.title[0];
-    if (!s->rec.auto_title || !first || !t->rec.input_text) return;
-    session_title_from(t->rec.input_text, t->rec.input_text_len, title, sizeof title);
-    if (strcmp(title, s->rec.title) == 0) return;
-    char *copy = strdup(title);
-    if (!copy) return; // the next message will do
-    p->title = s->rec.title;
-    s->rec.title = copy;
-    s->title_dirty = true;
-}
-
 // Said by who started a turn, or says so again: it keeps the turn going, while it is there.
 static int note_author(struct session *s, const struct request *r) {
-    TRY(deliver_note_author(s, r->client));
-    lost_end(s);
-    if (r->client == CLIENT_GONE) lost_begin(s); // it left before its turn began
+    TRY(clients_note_author(s, r->client));
+    clients_lost_end(s);
+    if (r->client == CLIENT_GONE) clients_lost_begin(s); // it left before its turn began
     return 0;
 }
 
@@ -283,7 +258,7 @@ static void answer_again(struct session *s, const struct request *r, const struc
             DL_DELETE(s->pending, p);
             pending_free(p);
         }
-        requests_fail_memory(s->service, r);
+        refuse_memory(s->service, r);
         return;
     }
     p->turn = t->rec.turn;
@@ -296,18 +271,18 @@ static void answer_again(struct session *s, const struct request *r, const struc
 // Moves the head, puts the turn behind it and starts it, or lets it wait; or nothing happens.
 static int begin(struct session *s, struct turn *t, int64_t after, struct pending *p,
                  struct err *err) {
-    bool busy = session_has_turn(s) || s->engine_turn;
-    if (after != s->head) TRY(branch_move(s, after, p));
-    int rc = session_add_turn(s, t);
+    bool busy = session_is_busy(s);
+    if (after != s->head) TRY(head_move(s, after, p));
+    int rc = tree_add_turn(s, t);
     if (rc == 0) {
         rc = (busy ? queue_turn : start)(s, t, err);
-        if (rc < 0) session_drop_turn(s);
+        if (rc < 0) tree_drop_turn(s);
     }
-    if (rc < 0) branch_move_back(s, p);
+    if (rc < 0) head_move_back(s, p);
     return rc;
 }
 
-void run_turn_start(struct session *s, const struct request *r) {
+void turns_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
     const struct turn *same = session_find_request(s, r->request_id);
@@ -317,10 +292,10 @@ void run_turn_start(struct session *s, const struct request *r) {
     }
     if (refused(s, r)) return;
     bool moves = r->turn != TURN_HEAD && r->turn != s->head;
-    if (moves && !branch_can_move(s, r, r->turn)) return;
+    if (moves && !head_can_move(s, r, r->turn)) return;
     struct turn *t = check_input(s, &r->input, &err) == 0 ? make_turn(s, r, &err) : NULL;
     struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
-    if (p && deliver_note_author(s, r->client) < 0)
+    if (p && clients_note_author(s, r->client) < 0)
         err_set(&err, E_NOMEM, "the server is out of memory");
     else if (t && (!p || begin(s, t, moves ? r->turn : s->head, p, &err) < 0) && !err.code)
         err_set(&err, E_NOMEM, "the server is out of memory");
@@ -330,22 +305,22 @@ void run_turn_start(struct session *s, const struct request *r) {
             pending_free(p);
         }
         turn_free(t);
-        requests_fail_err(ss, r, &err);
+        refuse_err(ss, r, &err);
         return;
     }
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
     (void)note_author(s, r); // which it is already
-    title_from_first(s, t, p);
+    title_set(s, t, p);
     ss->n_active++;
-    s->changed = true;
+    s->marks |= MARK_WATCHERS;
     save_now(s);
 }
 
 // --- ends --------------------------------------------------------------------
 
-static void finish(struct session *s, struct turn *t, const char *reason, const char *code,
-                   const char *message) {
+void turns_finish(struct session *s, struct turn *t, const char *reason, const char *code,
+                  const char *message) {
     struct sessions *ss = s->service;
     struct turn_record *r = &t->rec;
     bool failed = false;
@@ -373,224 +348,51 @@ static void finish(struct session *s, struct turn *t, const char *reason, const 
     t->version++;
     s->version++;
     ss->n_active--;
-    s->changed = true;
+    s->marks |= MARK_WATCHERS;
     service_count_finish(ss, reason);
     save_now(s);
 }
 
-void run_turn_cancel(struct session *s, int64_t turn) {
+void turns_cancel(struct session *s, int64_t turn) {
     struct sessions *ss = s->service;
     for (size_t i = 0; s->n_queued > 0 && i < s->n_turns; i++) {
         struct turn *t = s->turns[i];
         if (t->state == TURN_QUEUED && (turn < 0 || turn == t->rec.turn))
-            finish(s, t, "cancelled", NULL, NULL);
+            turns_finish(s, t, "cancelled", NULL, NULL);
     }
     const struct turn *running = session_turn(s, s->running);
     if (running && (turn < 0 || turn == running->rec.turn))
         engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, running->number);
 }
 
-void run_next(struct session *s) {
+void turns_start_next(struct session *s) {
     struct sessions *ss = s->service;
     struct err err = {0};
     struct turn *t;
     s->retry_us = 0;
-    while (s->running < 0 && !s->engine_turn && !s->closing && (t = session_next_queued(s))) {
+    while (s->running < 0 && !s->engine_turn && !session_is_closing(s) &&
+           (t = session_next_queued(s))) {
         int rc = start(s, t, &err);
         if (rc == E_BUSY) {
             s->retry_us = service_now(ss) + QUEUE_RETRY_US;
             break;
         }
         if (rc < 0) {
-            finish(s, t, "error", requests_code(err.code), err.text);
+            turns_finish(s, t, "error", answer_code(err.code), err.text);
             continue;
         }
         s->n_queued--;
-        s->changed = true;
+        s->marks |= MARK_WATCHERS;
         save_now(s);
     }
     service_timers_changed(s);
 }
 
-void run_interrupt(struct session *s) {
+void turns_interrupt(struct session *s) {
     struct turn *t;
-    if (!s->on_disk || s->zombie) return;
+    if (!session_is_known(s)) return;
     if (s->engine_turn)
         engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, s->engine_turn);
-    if ((t = session_turn(s, s->running))) finish(s, t, "interrupted", NULL, NULL);
-    while ((t = session_next_queued(s))) finish(s, t, "interrupted", NULL, NULL);
-}
-
-// --- what the engine says ----------------------------------------------------
-
-static void on_started(struct session *s, struct turn *t, const struct engine_event *e) {
-    struct sessions *ss = s->service;
-    t->engine_started_us = e->time_us;
-    t->rec.numbers.source = e->source;
-    t->rec.numbers.kept_tokens = e->n_cached;
-    // Recomputing is what a turn that was never interrupted does too: only a log that had been
-    // there is a resume.
-    if (t->rec.log_first > 0 && e->source != CACHE_NONE) metric_add(ss->m_resumed[e->source], 1);
-}
-
-static void on_progress(struct session *s, const struct turn *t, const struct engine_event *e) {
-    struct sessions *ss = s->service;
-    struct attachment *a, *next;
-    if (!ss->cb.on_progress || !session_turn_visible(s, t)) return;
-    DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
-        ss->cb.on_progress(ss->cb.ctx, a->client, s, t->rec.turn, e->n_done, e->n_total);
-    }
-}
-
-static int take_token(struct session *s, struct turn *t, const struct engine_event *e) {
-    TRY(session_log_reserve(s, 1));
-    TRY(event_log_reserve(&s->events, 2)); // one for the end
-    TRY(turn_add_token(t, e));
-    s->log[s->n_log++] = e->id;
-    s->drawn_turn = t->rec.turn;
-    s->drawn_us[(t->n_out - 1) % SESSION_DRAWN] = e->time_us;
-    event_log_add_token(&s->events, t->rec.turn, (int64_t)t->n_out - 1);
-    return 0;
-}
-
-static void on_token(struct session *s, struct turn *t, const struct engine_event *e) {
-    if (t->failed) return;
-    int rc = e->id < 0 ? turn_add_text(t, e->text, e->text_len) : take_token(s, t, e);
-    if (rc < 0) { // out of memory: this turn ends with what it has
-        t->failed = true;
-        engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, t->number);
-        return;
-    }
-    if (t->n_out == 1 && e->id >= 0)
-        t->rec.numbers.first_token_us = e->time_us - t->engine_started_us;
-    s->deltas_wait = s->service->tail || s->service->o.durable == DURABLE_POWER;
-    save_tokens(s);
-}
-
-static void note_cache(struct session *s, int64_t tokens) {
-    struct sessions *ss = s->service;
-    s->cached_tokens = tokens < s->rec.memory_len ? tokens : s->rec.memory_len;
-    s->parked = false;
-    s->changed = true;
-    if (s->cached_tokens > 0)
-        evict_start(&ss->idle, &s->idle, service_now(ss));
-    else
-        evict_stop(&ss->idle, &s->idle);
-}
-
-// A turn that ended before it began has left the cache as it was.
-static int64_t cached_after(const struct session *s, const struct turn *t,
-                            const struct engine_event *e) {
-    if (e->blocks == 0) return 0;
-    int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
-    int64_t tokens =
-        t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
-    return tokens > 0 ? tokens : 1; // there is something to let go
-}
-
-static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
-    struct turn_numbers *n = &t->rec.numbers;
-    char why[ENGINE_EVENT_TEXT +
-             1]; // an event's text has no NUL; what lies behind it is another event's
-    snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
-    n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
-    if (t->n_out) n->first_token_us += n->queue_us;
-    n->prefill_us = e->prefill_us;
-    n->decode_us = e->decode_us;
-    n->computed_tokens = e->n_prefilled;
-    n->input_tokens = t->rec.n_input;
-    n->output_tokens = (int64_t)t->n_out;
-    n->resume_us = e->resume_us;
-    t->file_refused = e->refused;
-    if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)
-        metric_observe(s->service->m_resume_time[n->source], (double)n->resume_us * 1e-6);
-    note_cache(s, cached_after(s, t, e));
-    if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
-        finish(s, t, "error", "internal", "the server ran out of memory during this turn");
-    else if (e->finish == FINISH_ERROR)
-        finish(s, t, "error", requests_code(e->error_code), why);
-    else if (e->finish == FINISH_SHUTDOWN)
-        finish(s, t, "interrupted", NULL, NULL);
-    else
-        finish(s, t, engine_finish_name(e->finish), NULL, NULL);
-}
-
-// The cache has left the device. What a hint had brought back goes again without a word.
-static void on_parked(struct session *s, const struct engine_event *e) {
-    struct sessions *ss = s->service;
-    const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
-    if (!reason) reason = "idle"; // what a hint had brought back, and nobody came for
-    bool news = !s->parked;
-    s->cached_tokens = 0;
-    s->parked = true;
-    s->evicting = NULL;
-    s->changed = true;
-    evict_stop(&ss->idle, &s->idle);
-    if (!news || s->rec.closed_ms || s->deleting || s->zombie) return;
-    metric_add(ss->m_parked[strcmp(reason, "idle") != 0], 1);
-    log_info("session.parked", "session=%s reason=%s", s->rec.id, reason);
-    if (event_log_add(&s->events, EVENT_PARKED, -1, reason, service_now_ms(ss)) > 0) save_now(s);
-}
-
-static void on_released(struct session *s, const struct engine_event *e) {
-    struct sessions *ss = s->service;
-    const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
-    if (!session_has_cache(s) && !s->evicting) reason = NULL; // what a hint had brought back
-    s->cached_tokens = 0;
-    s->parked = false;
-    s->evicting = NULL;
-    s->changed = true;
-    evict_stop(&ss->idle, &s->idle);
-    if (!reason || s->rec.closed_ms || s->deleting || s->zombie)
-        return; // asked for by a close: no news
-    metric_add(ss->m_evicted[strcmp(reason, "idle") != 0], 1);
-    log_info("session.evicted", "session=%s reason=%s", s->rec.id, reason);
-    if (event_log_add(&s->events, EVENT_EVICTED, -1, reason, service_now_ms(ss)) > 0) save_now(s);
-}
-
-void run_engine_event(struct sessions *ss, const struct engine_event *e) {
-    struct session *s;
-    int64_t key = (int64_t)e->sequence;
-    if (replays_engine_event(ss, e)) return;
-    HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
-    if (!s) return; // gone, with everything that could be said of it
-    service_touch(s);
-    if (e->kind == ENGINE_RELEASED) {
-        on_released(s, e);
-        return;
-    }
-    if (e->kind == ENGINE_PARKED) {
-        on_parked(s, e);
-        return;
-    }
-    if (e->turn != s->engine_turn) return;
-    struct turn *t = session_turn(s, s->running);
-    if (t && t->number != e->turn) t = NULL; // one that has been taken back
-    switch (e->kind) {
-    case ENGINE_STARTED:
-        if (t) on_started(s, t, e);
-        break;
-    case ENGINE_PROGRESS:
-        if (t) on_progress(s, t, e);
-        break;
-    case ENGINE_TOKEN:
-        if (t) on_token(s, t, e);
-        break;
-    case ENGINE_DONE:
-        s->engine_turn = 0;
-        if (t)
-            on_done(s, t, e);
-        else
-            note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
-        s->parked = e->parked;
-        break;
-    case ENGINE_FORKED: // of one that has a turn by now, its end says it
-        if (e->blocks > 0) note_cache(s, e->parked ? 0 : e->n_cached);
-        s->parked = e->parked;
-        break;
-    case ENGINE_RELEASED:
-    case ENGINE_PARKED:
-    case ENGINE_SNAPSHOT:
-        break;
-    }
+    if ((t = session_turn(s, s->running))) turns_finish(s, t, "interrupted", NULL, NULL);
+    while ((t = session_next_queued(s))) turns_finish(s, t, "interrupted", NULL, NULL);
 }

@@ -1,0 +1,90 @@
+// Refusals. See answers.h.
+#include "sessions/answers.h"
+#include "base/err.h"
+#include "sessions/service.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+#define RETRY_AFTER_MS 500 // where memory is short
+
+const char *answer_code(int err_code) {
+    switch (err_code) {
+    case E_INVAL:
+    case E_FORMAT:
+    case E_LIMIT:
+        return "invalid";
+    case E_FULL:
+        return "session_full";
+    case E_BUSY:
+    case E_NOMEM:
+        return "overloaded";
+    case E_UNSUPPORTED:
+        return "unsupported";
+    case E_EXISTS:
+        return "session_exists";
+    case E_NOTFOUND:
+        return "session_not_found";
+    default:
+        return "internal";
+    }
+}
+
+static void fail(struct sessions *ss, const struct asker *to, const char *code,
+                 int64_t retry_after_ms, const char *message) {
+    struct session_answer a = {.kind = ANSWER_ERROR,
+                               .request_id = to->request_id,
+                               .code = code,
+                               .message = message,
+                               .session_id = to->session,
+                               .retry_after_ms = retry_after_ms};
+    ss->cb.on_answer(ss->cb.ctx, to->client, &a);
+}
+
+struct asker asker_of(const struct request *r) {
+    return (struct asker){r->client, r->request_id, r->session};
+}
+
+void answer_fail(struct sessions *ss, const struct asker *to, const char *code, const char *fmt,
+                 ...) {
+    char message[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    fail(ss, to, code, 0, message);
+}
+
+void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
+                  const char *message) {
+    int64_t retry_ms = 0;
+    if (err_code == E_BUSY) retry_ms = (engine_retry_us(ss->engine) + 999) / 1000;
+    if (err_code == E_NOMEM) {
+        retry_ms = RETRY_AFTER_MS;
+        message = "the server is out of memory";
+    }
+    fail(ss, to, err_code == E_NOMEM || !code ? answer_code(err_code) : code, retry_ms, message);
+}
+
+void refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...) {
+    char message[512];
+    struct asker to = asker_of(r);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    fail(ss, &to, code, 0, message);
+}
+
+void refuse_err(struct sessions *ss, const struct request *r, const struct err *err) {
+    struct asker to = asker_of(r);
+    answer_error(ss, &to, NULL, err->code, err->text);
+}
+
+void refuse_memory(struct sessions *ss, const struct request *r) {
+    struct asker to = asker_of(r);
+    answer_error(ss, &to, NULL, E_NOMEM, NULL);
+}
+
+void refuse_not_found(struct sessions *ss, const struct request *r) {
+    refuse(ss, r, "session_not_found", "there is no such session");
+}

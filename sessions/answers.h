@@ -1,0 +1,24 @@
+// Refusals: an error with a code of the wire, for one request. Below all handlers.
+#pragma once
+#include "sessions/sessions.h"
+
+// Whom an answer goes to, where no struct request is left.
+struct asker {
+    uint64_t client;
+    const char *request_id, *session; // session: NULL: none
+};
+struct asker asker_of(const struct request *r);
+
+const char *answer_code(int err_code);
+void answer_fail(struct sessions *ss, const struct asker *to, const char *code, const char *fmt,
+                 ...) __attribute__((format(printf, 4, 5)));
+// The same for an E_*; code NULL: the one that belongs to it. Says when to try again where the
+// engine or memory is full.
+void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
+                  const char *message);
+
+void refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void refuse_err(struct sessions *ss, const struct request *r, const struct err *err);
+void refuse_memory(struct sessions *ss, const struct request *r);
+void refuse_not_found(struct sessions *ss, const struct request *r);

@@ -1,0 +1,143 @@
+// Closing and deleting. See service.h, life.h.
+//
+// A close waits until the session's turns have ended: CLOSING, or DROPPING where it is to be
+// deleted. Settling then adds the event, or sends the deletion to the store (DELETING).
+#include "base/err.h"
+#include "sessions/answers.h"
+#include "sessions/service.h"
+#include <string.h>
+#include <utlist.h>
+
+#define AGAIN_US 100000
+
+void closing_start(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    enum session_life to = r->delete_it || s->life == LIFE_DROPPING ? LIFE_DROPPING : LIFE_CLOSING;
+    if (s->rec.closed_ms && !r->delete_it) {
+        refuse(ss, r, "session_closed", "the session is closed already");
+        return;
+    }
+    if (ss->store_error[0]) { // before its turn is ended for nothing
+        refuse(ss, r, "store_failed", "%s", ss->store_error);
+        return;
+    }
+    if (!save_pending(s, PENDING_CLOSE, r, INT64_MAX)) {
+        refuse_memory(ss, r);
+        return;
+    }
+    if (s->life != to) life_set(&s->life, to);
+    turns_cancel(s, TURN_HEAD);
+}
+
+// Out of memory: settled again later. Touching it would not let settling end.
+static void settle_later(struct session *s) {
+    if (!s->save_due_us) s->save_due_us = service_now(s->service) + AGAIN_US;
+    service_timers_changed(s);
+}
+
+static void send_delete(struct session *s) {
+    struct store_job *job = store_job_new(STORE_DELETE, s->rec.key);
+    if (!job) {
+        settle_later(s);
+        return;
+    }
+    life_set(&s->life, LIFE_DELETING);
+    store_send(s->service->store, job);
+}
+
+static void add_closed(struct session *s) {
+    int64_t seq = event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(s->service));
+    struct pending *p;
+    if (seq < 0) {
+        settle_later(s);
+        return;
+    }
+    life_set(&s->life, LIFE_LIVE);
+    s->rec.closed_ms = s->rec.updated_ms = service_now_ms(s->service);
+    s->version++;
+    DL_FOREACH(s->pending, p) {
+        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX) p->seq = seq;
+    }
+    save_now(s);
+}
+
+void closing_settle(struct session *s) {
+    if (session_is_busy(s)) return;
+    if (s->life == LIFE_CLOSING) add_closed(s);
+    if (s->life == LIFE_DROPPING && s->save != SAVE_SENT) send_delete(s);
+}
+
+// --- the store's verdict -----------------------------------------------------
+
+static void not_deleted(struct session *s, const struct err *err) {
+    struct pending *p, *next;
+    service_store_failed(s->service, err);
+    life_set(&s->life, LIFE_LIVE);
+    DL_FOREACH_SAFE(s->pending, p, next) {
+        struct asker to = {p->client, p->request_id, s->rec.id};
+        if (p->kind != PENDING_CLOSE) continue;
+        DL_DELETE(s->pending, p);
+        answer_fail(s->service, &to, "store_failed", "%s", err->text);
+        pending_free(p);
+    }
+}
+
+void closing_delete_done(struct session *s, const struct store_job *job) {
+    struct sessions *ss = s->service;
+    struct pending *p, *next;
+    service_touch(s);
+    if (job->rc < 0) {
+        not_deleted(s, &job->err);
+        return;
+    }
+    service_store_works(ss);
+    replays_session_gone(ss, s->rec.id);
+    event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(ss));
+    s->rec.closed_ms = service_now_ms(ss);
+    s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
+    service_forget_cache(s);
+    service_gone(s);
+    DL_FOREACH_SAFE(s->pending, p, next) {
+        DL_DELETE(s->pending, p);
+        p->seq = event_log_seq(&s->events);
+        deliver_committed(s, p);
+    }
+    service_removed(ss, s->rec.owner, s->rec.id);
+    tail_writer_trim(ss, true);
+}
+
+// --- of a session that cannot be read ----------------------------------------
+
+void closing_delete_unread(struct sessions *ss, const struct request *r) {
+    bool failed = false;
+    struct store_job *job = store_job_new(STORE_DELETE, 0);
+    if (job) {
+        job->id = record_strdup(r->session, &failed);
+        job->owner = record_strdup(r->owner, &failed);
+        job->client = r->client;
+        memcpy(job->request_id, r->request_id, sizeof job->request_id);
+    }
+    if (job && !failed) {
+        store_send(ss->store, job);
+    } else {
+        store_job_free(job);
+        refuse_memory(ss, r);
+    }
+}
+
+void closing_unread_done(struct sessions *ss, const struct store_job *job) {
+    struct session_answer a = {.kind = ANSWER_CLOSED,
+                               .request_id = job->request_id,
+                               .session_id = job->id,
+                               .deleted = true};
+    if (job->rc < 0) {
+        struct asker to = {job->client, job->request_id, job->id};
+        answer_fail(ss, &to, job->rc == E_NOTFOUND ? "session_not_found" : "store_failed", "%s",
+                    job->err.text);
+        return;
+    }
+    replays_session_gone(ss, job->id);
+    engine_snapshot_forget(ss->engine, 0, job->id);
+    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+    service_removed(ss, job->owner, job->id);
+}

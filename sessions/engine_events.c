@@ -1,0 +1,170 @@
+// What the engine says about a session: its turn's tokens and end, and where its cache is. See
+// service.h.
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "sessions/answers.h"
+#include "sessions/service.h"
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+static void on_started(struct session *s, struct turn *t, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    t->engine_started_us = e->time_us;
+    t->rec.numbers.source = e->source;
+    t->rec.numbers.kept_tokens = e->n_cached;
+    // Recomputing is what a turn that was never interrupted does too: only a log that had been
+    // there is a resume.
+    if (t->rec.log_first > 0 && e->source != CACHE_NONE) metric_add(ss->m_resumed[e->source], 1);
+}
+
+static void on_progress(struct session *s, const struct turn *t, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    struct attachment *a, *next;
+    if (!ss->cb.on_progress || !session_turn_visible(s, t)) return;
+    DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
+        ss->cb.on_progress(ss->cb.ctx, a->client, s, t->rec.turn, e->n_done, e->n_total);
+    }
+}
+
+static int take_token(struct session *s, struct turn *t, const struct engine_event *e) {
+    TRY(session_log_reserve(s, 1));
+    TRY(event_log_reserve(&s->events, 2)); // one for the end
+    TRY(turn_add_token(t, e));
+    s->log[s->n_log++] = e->id;
+    s->drawn_turn = t->rec.turn;
+    s->drawn_us[(t->n_out - 1) % SESSION_DRAWN] = e->time_us;
+    event_log_add_token(&s->events, t->rec.turn, (int64_t)t->n_out - 1);
+    return 0;
+}
+
+static void on_token(struct session *s, struct turn *t, const struct engine_event *e) {
+    if (t->failed) return;
+    int rc = e->id < 0 ? turn_add_text(t, e->text, e->text_len) : take_token(s, t, e);
+    if (rc < 0) { // out of memory: this turn ends with what it has
+        t->failed = true;
+        engine_turn_cancel(s->service->engine, (uint64_t)s->rec.key, t->number);
+        return;
+    }
+    if (t->n_out == 1 && e->id >= 0)
+        t->rec.numbers.first_token_us = e->time_us - t->engine_started_us;
+    bool wait = s->service->tail || s->service->o.durable == DURABLE_POWER;
+    if (!wait) s->safe_seq = event_log_seq(&s->events);
+    save_tokens(s);
+}
+
+static void note_cache(struct session *s, int64_t tokens) {
+    struct sessions *ss = s->service;
+    s->cached_tokens = tokens < s->rec.memory_len ? tokens : s->rec.memory_len;
+    s->cache = tokens > 0 ? PLACE_DEVICE : PLACE_NONE;
+    s->marks |= MARK_WATCHERS;
+    if (s->cache == PLACE_DEVICE)
+        evict_start(&ss->idle, &s->idle, service_now(ss));
+    else
+        evict_stop(&ss->idle, &s->idle);
+}
+
+// A turn that ended before it began has left the cache as it was.
+static int64_t cached_after(const struct session *s, const struct turn *t,
+                            const struct engine_event *e) {
+    if (e->blocks == 0) return 0;
+    int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
+    int64_t tokens =
+        t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
+    return tokens > 0 ? tokens : 1; // there is something to let go
+}
+
+static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
+    struct turn_numbers *n = &t->rec.numbers;
+    char why[ENGINE_EVENT_TEXT +
+             1]; // an event's text has no NUL; what lies behind it is another event's
+    snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
+    n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
+    if (t->n_out) n->first_token_us += n->queue_us;
+    n->prefill_us = e->prefill_us;
+    n->decode_us = e->decode_us;
+    n->computed_tokens = e->n_prefilled;
+    n->input_tokens = t->rec.n_input;
+    n->output_tokens = (int64_t)t->n_out;
+    n->resume_us = e->resume_us;
+    t->file_refused = e->refused;
+    if (t->engine_started_us && t->rec.log_first > 0 && n->source >= CACHE_RECOMPUTED)
+        metric_observe(s->service->m_resume_time[n->source], (double)n->resume_us * 1e-6);
+    note_cache(s, cached_after(s, t, e));
+    if (t->failed || (e->finish != FINISH_ERROR && turn_add_text(t, e->text, e->text_len) < 0))
+        turns_finish(s, t, "error", "internal", "the server ran out of memory during this turn");
+    else if (e->finish == FINISH_ERROR)
+        turns_finish(s, t, "error", answer_code(e->error_code), why);
+    else if (e->finish == FINISH_SHUTDOWN)
+        turns_finish(s, t, "interrupted", NULL, NULL);
+    else
+        turns_finish(s, t, engine_finish_name(e->finish), NULL, NULL);
+}
+
+// The end of a turn and a fork say whether what there is of the cache is in host memory.
+static void note_host(struct session *s, bool parked) {
+    if (s->cache != PLACE_DEVICE) s->cache = parked ? PLACE_HOST : PLACE_NONE;
+}
+
+// The cache went to host memory, or from wherever it was. What a hint had brought back goes without
+// an event.
+static void on_left(struct session *s, const struct engine_event *e) {
+    struct sessions *ss = s->service;
+    bool parked = e->kind == ENGINE_PARKED;
+    const char *reason = e->why == RELEASE_PRESSURE ? "pressure" : s->evicting;
+    bool news = parked ? s->cache != PLACE_HOST : reason && (s->cache != PLACE_NONE || s->evicting);
+    if (!reason) reason = "idle";
+    s->cached_tokens = 0;
+    s->cache = parked ? PLACE_HOST : PLACE_NONE;
+    s->evicting = NULL;
+    s->marks |= MARK_WATCHERS;
+    evict_stop(&ss->idle, &s->idle);
+    // A close asked for it: its own event says so.
+    if (!news || s->rec.closed_ms || s->life == LIFE_DELETING || s->life == LIFE_GONE) return;
+    metric_add((parked ? ss->m_parked : ss->m_evicted)[strcmp(reason, "idle") != 0], 1);
+    log_info(parked ? "session.parked" : "session.evicted", "session=%s reason=%s", s->rec.id,
+             reason);
+    int kind = parked ? EVENT_PARKED : EVENT_EVICTED;
+    if (event_log_add(&s->events, kind, -1, reason, service_now_ms(ss)) > 0) save_now(s);
+}
+
+void engine_event_take(struct sessions *ss, const struct engine_event *e) {
+    struct session *s = service_find_key(ss, (int64_t)e->sequence);
+    if (!s) return; // it has left memory
+    service_touch(s);
+    if (e->kind == ENGINE_RELEASED || e->kind == ENGINE_PARKED) {
+        on_left(s, e);
+        return;
+    }
+    if (e->turn != s->engine_turn) return;
+    struct turn *t = session_turn(s, s->running);
+    if (t && t->number != e->turn) t = NULL; // one that has been taken back
+    switch (e->kind) {
+    case ENGINE_STARTED:
+        if (t) on_started(s, t, e);
+        break;
+    case ENGINE_PROGRESS:
+        if (t) on_progress(s, t, e);
+        break;
+    case ENGINE_TOKEN:
+        if (t) on_token(s, t, e);
+        break;
+    case ENGINE_DONE:
+        s->engine_turn = 0;
+        if (t)
+            on_done(s, t, e);
+        else
+            note_cache(s, e->blocks == 0 ? 0 : s->n_log ? (int64_t)s->n_log : 1);
+        note_host(s, e->parked);
+        break;
+    case ENGINE_FORKED: // of one that has a turn by now, its end says it
+        if (e->blocks > 0) note_cache(s, e->parked ? 0 : e->n_cached);
+        note_host(s, e->parked);
+        break;
+    case ENGINE_RELEASED:
+    case ENGINE_PARKED:
+    case ENGINE_SNAPSHOT:
+        break;
+    }
+}

@@ -1,0 +1,159 @@
+// The short requests of one session. See service.h.
+#include "base/err.h"
+#include "sessions/answers.h"
+#include "sessions/service.h"
+#include "sessions/title.h"
+#include <stdlib.h>
+#include <string.h>
+
+void handle_attach(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    int64_t now = session_tellable(s);
+    bool reset = r->after > now || (r->after > 0 && event_log_is_lost(&s->events, r->after));
+    int64_t cursor = r->after < 0 || reset ? now : r->after;
+    if (clients_attach(s, r->client, cursor) < 0) {
+        refuse_memory(ss, r);
+        return;
+    }
+    struct session_answer a = {.kind = ANSWER_ATTACHED,
+                               .request_id = r->request_id,
+                               .session_id = s->rec.id,
+                               .reset = reset};
+    session_view_fill(s, &a.session);
+    a.seq = a.session.seq;
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+
+void handle_detach(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    deliver_answer_told(s, r->client, INT64_MAX);
+    struct attachment *at = session_attachment(s, r->client);
+    if (at) clients_detach(at);
+    if (s->author == r->client) clients_forget_author(s);
+    struct session_answer a = {
+        .kind = ANSWER_DETACHED, .request_id = r->request_id, .session_id = s->rec.id};
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+
+// The siblings of all turns of a page, and which of them say the same: one list behind the other.
+struct page_siblings {
+    int64_t *list;
+    int32_t *inputs;
+};
+
+static int list_siblings(const struct session *s, const struct session_page *page,
+                         struct turn_view *views, struct page_siblings *out) {
+    size_t total = 0, n, at = 0;
+    for (size_t i = 0; i < page->n; i++)
+        total += session_siblings(s, s->turns[page->turns[i]], NULL);
+    out->list = malloc((total + 1) * sizeof *out->list);
+    out->inputs = malloc((total + 1) * sizeof *out->inputs);
+    if (!out->list || !out->inputs) return E_NOMEM;
+    for (size_t i = 0; i < page->n; i++, at += n) {
+        n = session_siblings(s, s->turns[page->turns[i]], out->list + at);
+        TRY(session_sibling_inputs(s, out->list + at, n, out->inputs + at));
+        views[i].siblings = out->list + at;
+        views[i].inputs = out->inputs + at;
+        views[i].n_siblings = n > 1 ? n : 0;
+    }
+    return 0;
+}
+
+void handle_get(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct session_page page = {0};
+    struct turn_view *views = NULL;
+    struct page_siblings siblings = {0};
+    int rc = E_NOMEM;
+    if (session_page(s, r->last, r->before, &page) == 0) views = calloc(page.n + 1, sizeof *views);
+    for (size_t i = 0; views && i < page.n; i++)
+        session_turn_view(s, s->turns[page.turns[i]], &views[i]);
+    if (views) rc = list_siblings(s, &page, views, &siblings);
+    if (rc < 0 || (r->attach && clients_attach(s, r->client, session_tellable(s)) < 0)) {
+        refuse_memory(ss, r);
+        goto free;
+    }
+    struct session_answer a = {.kind = ANSWER_STATE,
+                               .request_id = r->request_id,
+                               .session_id = s->rec.id,
+                               .more = page.more,
+                               .before = r->before,
+                               .turns = views,
+                               .n_turns = page.n};
+    session_view_fill(s, &a.session);
+    a.seq = a.session.seq;
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+free:
+    free(siblings.list);
+    free(siblings.inputs);
+    free(views);
+    free(page.turns);
+}
+
+// Swaps the new settings in; the old ones go into the pending request, for taking back.
+void handle_update(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct err err = {0};
+    char *title = NULL, *sampling = NULL;
+    if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS) {
+        refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
+               SESSION_CANCEL_AFTER_MAX_MS);
+        return;
+    }
+    if (r->title && strlen(r->title) > SESSION_TITLE_BYTES) {
+        refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
+        return;
+    }
+    if (r->sampling && !(sampling = layers_normal(ss, r->sampling, &err))) {
+        refuse_err(ss, r, &err);
+        return;
+    }
+    if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
+    bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
+    struct pending *p =
+        ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
+    if (!p) {
+        free(title);
+        free(sampling);
+        refuse_memory(ss, r);
+        return;
+    }
+    event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
+    if (title) {
+        p->title = s->rec.title;
+        s->rec.title = title;
+        s->rec.auto_title = r->title[0] == '\0';
+        s->marks |= MARK_TITLE;
+    }
+    if (sampling) {
+        p->sampling = s->rec.sampling;
+        s->rec.sampling = sampling;
+        layers_changed(s);
+    }
+    if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
+    s->rec.updated_ms = service_now_ms(ss);
+    s->version++;
+    save_now(s);
+}
+
+void handle_cancel(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    if (r->replay)
+        replays_cancel(ss, r->client, s->rec.id);
+    else
+        turns_cancel(s, r->turn);
+    struct session_answer a = {.kind = ANSWER_CANCELLING,
+                               .request_id = r->request_id,
+                               .session_id = s->rec.id,
+                               .turn = r->turn};
+    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+}
+
+// Of a session in memory only: reading one from disk is more than a hint is worth.
+void handle_typing(struct sessions *ss, const struct request *r) {
+    struct session *s = service_find(ss, r->session);
+    if (!s || s->life == LIFE_LOADING || strcmp(s->rec.owner, r->owner) != 0) return;
+    if (session_has_turn(s)) return;
+    if (s->cache == PLACE_HOST) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
+    if (session_state(s) == SESSION_COLD) turns_hint(s);
+}

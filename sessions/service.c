@@ -1,0 +1,130 @@
+// Tables, lists and clocks of the service: what every other file of it may call. See service.h.
+#include "sessions/service.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include <stdio.h>
+#include <string.h>
+#include <utlist.h>
+
+#define PROBE_US 2000000 // how often a database that refused is asked again
+
+const char *const service_finish_names[N_FINISH] = {"eos",      "stop",  "length",     "cancelled",
+                                                    "deadline", "error", "interrupted"};
+
+int64_t service_now(const struct sessions *ss) {
+    return clock_mono_us(ss->clock);
+}
+
+int64_t service_now_ms(const struct sessions *ss) {
+    return clock_wall_us(ss->clock) / 1000;
+}
+
+struct session *service_find(struct sessions *ss, const char *id) {
+    struct session *s;
+    HASH_FIND(by_id, ss->by_id, id, strlen(id), s);
+    return s;
+}
+
+struct session *service_find_key(struct sessions *ss, int64_t key) {
+    struct session *s;
+    HASH_FIND(by_key, ss->by_key, &key, sizeof key, s);
+    return s;
+}
+
+int service_add(struct sessions *ss, struct session *s, int64_t key) {
+    s->rec.key = key;
+    HASH_ADD(by_key, ss->by_key, rec.key, sizeof s->rec.key, s);
+    if (!hash_added(&s->by_key)) return E_NOMEM;
+    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
+    if (hash_added(&s->by_id)) return 0;
+    HASH_DELETE(by_key, ss->by_key, s);
+    return E_NOMEM;
+}
+
+int service_add_loading(struct sessions *ss, struct session *s) {
+    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
+    return hash_added(&s->by_id) ? 0 : E_NOMEM;
+}
+
+void service_loaded(struct sessions *ss, struct session *s) {
+    HASH_DELETE(by_id, ss->by_id, s);
+}
+
+void service_remove(struct sessions *ss, struct session *s) {
+    if (s->life != LIFE_GONE) HASH_DELETE(by_id, ss->by_id, s);
+    if (s->life != LIFE_LOADING) HASH_DELETE(by_key, ss->by_key, s);
+}
+
+void service_gone(struct session *s) {
+    life_set(&s->life, LIFE_GONE);
+    HASH_DELETE(by_id, s->service->by_id, s);
+    service_touch(s);
+}
+
+// Also where no turn has told of a cache: a fork has one that nobody told of.
+void service_forget_cache(struct session *s) {
+    struct engine *e = s->service->engine;
+    engine_sequence_release(e, (uint64_t)s->rec.key);
+    engine_snapshot_forget(e, (uint64_t)s->rec.key, s->rec.id);
+}
+
+void service_touch(struct session *s) {
+    struct sessions *ss = s->service;
+    if (s->touched_prev || ss->closing) return; // at the end nothing is settled any more
+    DL_APPEND2(ss->touched, s, touched_prev, touched_next);
+}
+
+struct session *service_next_touched(struct sessions *ss) {
+    struct session *s = ss->touched;
+    if (!s) return NULL;
+    DL_DELETE2(ss->touched, s, touched_prev, touched_next);
+    s->touched_prev = NULL;
+    return s;
+}
+
+void service_timers_changed(struct session *s) {
+    struct sessions *ss = s->service;
+    bool wanted = s->save_due_us || s->retry_us || s->lost_us;
+    if (wanted && !s->timed_prev) DL_APPEND2(ss->timed, s, timed_prev, timed_next);
+    if (wanted || !s->timed_prev) return;
+    DL_DELETE2(ss->timed, s, timed_prev, timed_next);
+    s->timed_prev = NULL;
+}
+
+void service_removed(struct sessions *ss, const char *owner, const char *id) {
+    struct session_view gone = {.id = id};
+    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, owner, &gone, true);
+}
+
+void service_probe_later(struct sessions *ss) {
+    if (!ss->probe_us) ss->probe_us = service_now(ss) + PROBE_US;
+}
+
+void service_store_failed(struct sessions *ss, const struct err *err) {
+    if (!ss->store_error[0]) log_error("store.failed", "error=%s", err_name(err->code));
+    snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
+    ss->probe_us = service_now(ss) + PROBE_US;
+}
+
+// A refused save is tried again ever more rarely; now its clients need not wait for that.
+void service_store_works(struct sessions *ss) {
+    struct session *s;
+    if (!ss->store_error[0]) return;
+    log_info("store.works", "%s", "");
+    ss->store_error[0] = '\0';
+    DL_FOREACH2(ss->timed, s, timed_next) {
+        if (s->save != SAVE_REFUSED || !s->save_due_us) continue;
+        s->save_due_us = INT64_MIN;
+        service_touch(s);
+    }
+}
+
+bool service_is_settled(const struct sessions *ss) {
+    return ss->n_active == 0 && store_n_waiting(ss->store) == 0;
+}
+
+void service_count_finish(struct sessions *ss, const char *reason) {
+    for (int i = 0; i < N_FINISH; i++)
+        if (strcmp(reason, service_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
+}
