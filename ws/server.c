@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "ws/health.h"
 #include "ws/net/http.h"
+#include "ws/openai/openai.h"
 #include "ws/page.h"
 #include "ws/parley/connection.h"
 #include <stdlib.h>
@@ -32,6 +33,7 @@ static const struct http_route routes[] = {
     {.path = "/metrics", .methods = GET, .guarded = true, .handle = health_metrics},
     {.path = "/config", .methods = GET, .guarded = true, .handle = health_config},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
+    OPENAI_ROUTES,
     {.path = NULL, .methods = GET, .handle = page_handle},
 };
 

@@ -244,7 +244,7 @@ test('a device that is lost: turns end with an error, connections with 1001, the
   assert.equal(await client.closed, 1001);
   assert.deepEqual(await wire.exited, { code: 75, signal: null });
   assert.match(wire.log, /server\.device_lost/);
-  assert.match(wire.log, /the GPU failed; sessions and turns are recorded, start Parley again/);
+  assert.match(wire.log, /the GPU failed; all sessions and turns are stored; start Parley again/);
 });
 
 test('idle connections: small, and no work', async (t) => {

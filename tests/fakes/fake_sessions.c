@@ -2,6 +2,7 @@
 // wire alone. Sessions live in memory; a turn's content says what it answers:
 //     "count N"          N tokens "w0 ", "w1 ", ... one each FAKE_TOKEN_US (environment; 1000)
 //     "flood N BYTES"    N tokens of BYTES bytes at once
+//     "silence"          runs, and says nothing
 //     "lose the device"  every running turn ends with "error", and the engine says that its device
 //     is lost anything else      echoes it as one token
 #include "base/clock.h"
@@ -39,7 +40,7 @@ struct session {
     size_t n_events, cap_events;
     struct attached *clients;
     size_t n_clients;
-    int64_t n_turns, running, left, next_us, emitted;
+    int64_t n_turns, running, left, next_us, emitted, cancel_after_ms;
 };
 struct sessions {
     struct session *first;
@@ -98,6 +99,13 @@ void engine_load(const struct engine *e, struct engine_load *out) {
 const char *engine_token_bytes(const struct engine *e, int32_t id, size_t *len) {
     *len = 2;
     return "\xc3(";
+}
+// One id for each message.
+int engine_render_turn(const struct engine *e, const struct engine_message *messages, size_t n,
+                       int32_t last_id, struct token_list *out, struct err *err) {
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++) rc = token_list_push(out, (int32_t)i);
+    return rc;
 }
 const char *engine_cache_source_name(enum engine_cache_source s) {
     return s == CACHE_NONE ? "none" : "kept";
@@ -229,7 +237,8 @@ int64_t sessions_poll(struct sessions *ss) {
             s->next_us += ss->token_us;
             if (--s->left <= 0) end_turn(s, "eos");
         }
-        if (s->running >= 0 && (next < 0 || s->next_us - now < next)) next = s->next_us - now;
+        if (s->running >= 0 && s->next_us < INT64_MAX && (next < 0 || s->next_us - now < next))
+            next = s->next_us - now;
     }
     return next;
 }
@@ -276,6 +285,7 @@ static void open_session(struct sessions *ss, const struct request *r) {
     snprintf(s->title, sizeof(s->title), "%s", r->title ? r->title : "");
     s->system = r->system ? strdup(r->system) : NULL;
     s->sampling = sampling_text(r->sampling);
+    s->cancel_after_ms = r->cancel_after_ms;
     s->next = ss->first;
     ss->first = s;
     attach(s, r->client, 0);
@@ -366,6 +376,11 @@ static void start(struct session *s, const struct request *r) {
         s->next_us = clock_mono_us(&clock_system) + ss->token_us;
         return;
     }
+    if (strcmp(text, "silence") == 0) {
+        s->left = 1;
+        s->next_us = INT64_MAX;
+        return;
+    }
     if (strcmp(text, "lose the device") == 0) {
         device_lost = true;
         for (struct session *other = ss->first; other; other = other->next)
@@ -439,7 +454,12 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
         submit_to_session(s, r);
 }
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
-    for (struct session *s = ss->first; s; s = s->next) detach(s, client);
+    for (struct session *s = ss->first; s; s = s->next) {
+        bool was = client_of(s, client) != NULL;
+        detach(s, client);
+        if (was && s->n_clients == 0 && s->cancel_after_ms > 0 && s->running >= 0)
+            end_turn(s, "cancelled");
+    }
 }
 
 int session_next_event(struct session *s, uint64_t client, size_t max_text,

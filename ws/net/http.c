@@ -170,9 +170,10 @@ static int flush(struct http *h) {
     int more = h->n_sent < h->n_bytes ? MSG_MORE : 0;
     int rc = send_some(h, h->out.data, h->out.len, &h->out_sent, &budget, more);
     if (rc == 1) rc = send_some(h, h->bytes, h->n_bytes, &h->n_sent, &budget, 0);
-    if (rc == 1 || h->out_sent + h->n_sent > before)
+    bool progress = h->out_sent + h->n_sent > before;
+    if (rc == 1)
         h->blocked_us = 0;
-    else if (!h->blocked_us)
+    else if (progress || !h->blocked_us)
         h->blocked_us = net_now_us();
     if (h->out_sent == h->out.len) {
         h->out_sent = 0;
@@ -455,7 +456,9 @@ static struct http_refusal judge_route(struct http *h) {
     if (h->head.framing != HTTP_NO_BODY && r->max_body == 0 &&
         (h->head.framing == HTTP_CHUNKED || h->head.content_length > 0))
         return (struct http_refusal){413, "too_large", "no request here takes a body"};
-    if (http_body_begin(&h->body, &h->head, r->max_body) < 0)
+    size_t max = r->max_body == HTTP_BODY_AS_MESSAGES ? (size_t)h->net->config->max_message_bytes
+                                                      : r->max_body;
+    if (http_body_begin(&h->body, &h->head, max) < 0)
         return (struct http_refusal){413, "too_large", "the body is too long"};
     return (struct http_refusal){0, NULL, NULL};
 }

@@ -13,6 +13,8 @@
 struct http;
 
 #define HTTP_METHOD(m) (1u << (m))
+#define HTTP_BODY_AS_MESSAGES                                                                      \
+    SIZE_MAX                  // max_body: as long as a WebSocket message (max_message_bytes)
 #define HTTP_ROOM_BYTES 16384 // unsent bytes of a stream up to which it takes more
 
 struct http_route {

@@ -1,0 +1,162 @@
+// POST /v1/chat/completions by OpenAI's own client: on the demo model, and on fake sessions for what the wire must do.
+import assert from 'node:assert/strict';
+import { chmodSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import OpenAI from 'openai';
+import { Server, unlimited } from './harness.mjs';
+import { Wire, sleep, temporaryFolder, until } from './wire.mjs';
+
+const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0, timeout: 60000 });
+const user = (content) => [{ role: 'user', content }];
+
+test('the demo model answers, whole and streamed, with the same words for the same seed', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const parley = await server.connect();
+  const ask = { model: parley.hello.models[0].name, messages: [{ role: 'system', content: 'You tell stories.' }, ...user('Tell me a story.')],
+    seed: 7, temperature: 0.8, top_p: 0.9, max_tokens: 24 };
+  const whole = await openai.chat.completions.create(ask);
+  assert.match(whole.id, /^chatcmpl-[0-9a-f]{32}$/);
+  assert.equal(whole.object, 'chat.completion');
+  assert.equal(whole.choices.length, 1);
+  assert.equal(whole.choices[0].message.role, 'assistant');
+  assert.equal(whole.choices[0].message.refusal, null);
+  assert.ok(['stop', 'length'].includes(whole.choices[0].finish_reason));
+  assert.ok(whole.usage.prompt_tokens > 5 && whole.usage.completion_tokens > 0 && whole.usage.completion_tokens <= 24);
+  assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens);
+
+  const chunks = [];
+  for await (const chunk of await openai.chat.completions.create({ ...ask, stream: true, stream_options: { include_usage: true } })) chunks.push(chunk);
+  assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
+  assert.equal(chunks[0].choices[0].delta.role, 'assistant');
+  assert.equal(chunks.map((c) => c.choices[0]?.delta.content ?? '').join(''), whole.choices[0].message.content);
+  assert.equal(chunks.at(-2).choices[0].finish_reason, whole.choices[0].finish_reason);
+  assert.deepEqual(chunks.at(-1).choices, []);
+  assert.deepEqual({ ...chunks.at(-1).usage, prompt_tokens_details: 0 }, { ...whole.usage, prompt_tokens_details: 0 });
+
+  await t.test('the session is in the store, under the id of the completion', async () => {
+    const state = await parley.request({ type: 'session.get', session: whole.id });
+    assert.equal(state.session.system, 'You tell stories.');
+    assert.equal(state.turns.length, 1);
+    assert.equal(state.turns[0].text, whole.choices[0].message.content);
+    assert.equal(state.turns[0].sampling.seed, '7');
+  });
+  await t.test('a conversation goes on', async () => {
+    const longer = await openai.chat.completions.create({ ...ask, messages: [...ask.messages, whole.choices[0].message, ...user('And then?')] });
+    assert.ok(longer.usage.prompt_tokens > whole.usage.prompt_tokens + whole.usage.completion_tokens);
+  });
+  await t.test('stop, and max_completion_tokens over max_tokens', async () => {
+    const text = whole.choices[0].message.content;
+    const stop = text.slice(4, 7);
+    const stopped = await openai.chat.completions.create({ ...ask, stop });
+    assert.equal(stopped.choices[0].message.content, text.slice(0, text.indexOf(stop)));
+    assert.equal(stopped.choices[0].finish_reason, 'stop');
+    const short = await openai.chat.completions.create({ ...ask, max_completion_tokens: 3 });
+    assert.deepEqual([short.usage.completion_tokens, short.choices[0].finish_reason], [3, 'length']);
+  });
+  await t.test('a client that leaves cancels its turn', async () => {
+    const stream = await openai.chat.completions.create({ ...ask, max_tokens: 3000, logit_bias: {}, stream: true });
+    let id;
+    for await (const chunk of stream) {
+      id = chunk.id;
+      if (chunk.choices[0].delta.content) break;
+    }
+    stream.controller.abort();
+    const turn = await until('the end of the turn', async () => (await parley.request({ type: 'session.get', session: id })).turns[0]?.finish_reason);
+    assert.ok(['cancelled', 'eos'].includes(turn), turn);
+  });
+  await t.test('what does not fit says so', async () => {
+    await assert.rejects(openai.chat.completions.create({ ...ask, messages: user('word '.repeat(100000)) }),
+      (e) => e.status === 400 && e.code === 'context_length_exceeded' && e.type === 'invalid_request_error');
+  });
+});
+
+test('errors have OpenAI\'s form', async (t) => {
+  const wire = await Wire.start(t);
+  const openai = clientOf(wire);
+  const refused = async (body, status, code, param) => {
+    await assert.rejects(openai.chat.completions.create({ model: 'fake', messages: user('x'), ...body }), (e) => {
+      assert.deepEqual([e.status, e.code, e.param], [status, code, param], `${JSON.stringify(body)}: ${e.message}`);
+      assert.equal(e.type, status >= 500 ? 'server_error' : 'invalid_request_error');
+      return true;
+    });
+  };
+  await refused({ model: 'gpt-9' }, 404, 'model_not_found', 'model');
+  await refused({ model: undefined }, 400, 'invalid_value', 'model');
+  await refused({ messages: [] }, 400, 'invalid_value', 'messages');
+  await refused({ messages: 'x' }, 400, 'invalid_value', 'messages');
+  await refused({ messages: [{ role: 'tool', content: 'x' }] }, 400, 'invalid_value', 'messages');
+  await refused({ messages: [{ role: 'assistant', content: 'x' }] }, 400, 'invalid_value', 'messages');
+  await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'invalid_value', 'messages');
+  await refused({ temperature: -1 }, 400, 'invalid_value', null);
+  await refused({ top_p: 'x' }, 400, 'invalid_value', null);
+  await refused({ stop: ['a', 'b', 'c', 'd', 'e'] }, 400, 'invalid_value', null);
+  await refused({ stream: 'yes' }, 400, 'invalid_value', 'stream');
+  await refused({ n: 2 }, 400, 'invalid_value', 'n');
+  await refused({ logprobs: true }, 400, 'invalid_value', 'logprobs');
+  await refused({ tools: [{ type: 'function' }] }, 400, 'invalid_value', 'tools');
+  await refused({ response_format: { type: 'json_object' } }, 400, 'invalid_value', 'response_format');
+  const parts = await openai.chat.completions.create({ model: 'fake', metadata: { a: 'b' }, user: 'me', store: true, n: 1, response_format: { type: 'text' },
+    messages: user([{ type: 'text', text: 'two ' }, { type: 'text', text: 'parts' }]) });
+  assert.equal(parts.choices[0].message.content, 'two parts');
+  const raw = await wire.raw('POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n{"a":');
+  assert.equal(JSON.parse(raw.text.split('\r\n\r\n')[1]).error.code, 'invalid_json');
+  const get = await wire.get('/v1/chat/completions');
+  assert.equal(get.status, 405);
+  assert.match(get.text, /allow: POST\r\n/);
+  assert.deepEqual(Object.keys(JSON.parse(get.text.split('\r\n\r\n')[1]).error), ['message', 'type', 'param', 'code']);
+});
+
+test('tokens', async (t) => {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, 'alice:alice-token-0123456789\n');
+  chmodSync(file, 0o600);
+  const wire = await Wire.start(t, { args: ['--token-file', file] });
+  const ask = { model: 'fake', messages: user('hello') };
+  assert.equal((await clientOf(wire, 'alice-token-0123456789').chat.completions.create(ask)).choices[0].message.content, 'hello');
+  for (const key of ['wrong', 'alice-token-012345678', ''])
+    await assert.rejects(clientOf(wire, key).chat.completions.create(ask), (e) => e.status === 401 && e.code === 'invalid_api_key');
+  const alice = await wire.connect({ token: 'alice-token-0123456789' });
+  assert.equal((await alice.request({ type: 'session.list' })).sessions.length, 1);
+});
+
+test('a streamed answer as it is on the wire', async (t) => {
+  const wire = await Wire.start(t);
+  const body = JSON.stringify({ model: 'fake', messages: user('count 3'), stream: true });
+  const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  const next = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n';
+  const { text } = await wire.raw(request + next); // the connection goes on behind the stream
+  const head = text.slice(0, text.indexOf('\r\n\r\n'));
+  assert.match(head, /200 OK/);
+  for (const line of ['content-type: text/event-stream', 'transfer-encoding: chunked', 'cache-control: no-cache', 'x-accel-buffering: no', 'x-content-type-options: nosniff'])
+    assert.ok(head.includes(line), line);
+  const [stream, rest] = text.slice(head.length + 4).split('0\r\n\r\n');
+  assert.match(rest, /^HTTP\/1\.1 200 OK/);
+  const events = stream.split(/\r\n[0-9a-f]+\r\n|^[0-9a-f]+\r\n|\r\n$/).join('').split('\n\n').filter(Boolean);
+  assert.equal(events.at(-1), 'data: [DONE]');
+  assert.equal(events.slice(0, -1).map((e) => JSON.parse(e.slice(6)).choices[0].delta.content ?? '').join(''), 'w0 w1 w2 ');
+  const old = await wire.raw(request.replace('HTTP/1.1', 'HTTP/1.0')); // without chunks, to the end of the connection
+  assert.ok(old.closed && !/transfer-encoding/.test(old.text) && old.text.endsWith('data: [DONE]\n\n'), old.text);
+});
+
+test('a slow reader of a stream costs no memory, delays nothing, and gets all or a cut', async (t) => {
+  const wire = await Wire.start(t, { args: ['--slow-reader-timeout', '2'] });
+  const { readFileSync } = await import('node:fs');
+  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]) / 1024;
+  const body = JSON.stringify({ model: 'fake', messages: user('flood 20000 1000'), stream: true });
+  const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`;
+  const all = await wire.raw(request);
+  assert.ok(all.text.length > 20000 * 1000 && all.text.endsWith('data: [DONE]\n\n\r\n0\r\n\r\n'), all.text.slice(-100));
+  const before = memory();
+  const slow = wire.socket();
+  slow.pause();
+  slow.write(request);
+  await sleep(500);
+  const neighbour = await wire.connect();
+  assert.equal((await neighbour.request({ type: 'ping' })).type, 'pong');
+  // The fake's session keeps the 20 MB of the answer; a copy for the reader would be as much again.
+  assert.ok(wire.sanitized || memory() - before < 32, `${memory() - before} MiB for one slow reader`);
+  await until('the cut', async () => (await wire.metric('parley_followers')) === 1);
+  slow.destroy();
+});
