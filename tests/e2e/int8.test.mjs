@@ -131,7 +131,7 @@ test('what cannot be is said: twice, over another folder, another method, wrong 
   await refused(['quantize', '--model', demo], /--output/, 2);
   await refused(['quantize', '--model', path.join(folder, 'none'), '--output', path.join(folder, 'x')], /none/);
   await refused(['score', '--model', demo, '--compare-weights', 'int8'], /--ids/, 2);
-  await refused(['score', '--model', demo, '--ids', '1', '--text', 'x'], /exclude/, 2);
+  await refused(['score', '--model', demo, '--ids', '1', '--text', 'x'], /exactly one of --ids and --text/, 2);
   await refused(['score', '--model', demo, '--ids', '1', '--compare-weights', 'int4'], /compare-weights|compare_weights/, 2);
   const other = path.join(folder, 'gptq');
   cpSync(out, other, { recursive: true });
