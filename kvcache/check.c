@@ -1,6 +1,5 @@
-// kv_check(): recomputes from scratch what the pool and the rings claim about each other. Written
-// against the window rule itself, not against ring.c's arithmetic, so that it can find ring.c
-// wrong.
+// kv_check(): recomputes what the pool and the rings claim about each other. It is written against
+// the window rule, not against ring.c's arithmetic, so that it can find errors in ring.c.
 #include "kvcache/check.h"
 
 #include <stdbool.h>
@@ -12,8 +11,8 @@ struct check {
     bool *is_free;    // (n_blocks)
 };
 
-// The window rule for the next token, at t = n_tokens, which sees itself and is about to be
-// written: whatever it does not need, no later token needs.
+// The window rule for the next token, at t = n_tokens, which sees itself too. What it does not need,
+// no later token needs.
 static bool position_needed(const struct kv_ring *r, int64_t p) {
     int64_t t = r->n_tokens;
     return p <= t && (p < r->sink_len || p > t - ((int64_t)r->memory_len - r->sink_len));
@@ -21,7 +20,7 @@ static bool position_needed(const struct kv_ring *r, int64_t p) {
 
 static bool block_needed(const struct kv_ring *r, int64_t logical) {
     int64_t b = r->map.block_tokens;
-    // Sink blocks stay whole: they hold a sink position for good.
+    // Sink blocks stay whole: each holds a sink position for good.
     if (logical < r->map.n_sink_blocks) return true;
     for (int64_t p = logical * b; p < (logical + 1) * b; p++) {
         if (position_needed(r, p)) return true;

@@ -54,11 +54,10 @@ void kv_image_cut(struct kv_image *m, int64_t n, int32_t block_tokens) {
     }
 }
 
-// The ring's blocks: fn for each, with its slot and logical number.
+// The logical number of the block in the ring's slot.
 static int64_t logical_of(const struct kv_ring *r, int32_t slot) {
     if (slot < r->map.n_sink_blocks) return slot;
-    // The window's blocks are fewer than the ring's slots: the youngest logical block of this slot
-    // that has been written is the one that is held.
+    // The window has fewer blocks than the ring has slots: the slot holds its youngest block.
     int64_t last = (r->n_tokens - 1) / r->map.block_tokens - r->map.n_sink_blocks;
     int64_t at = slot - r->map.n_sink_blocks;
     return r->map.n_sink_blocks + last - (last - at) % r->map.n_ring_blocks;
@@ -93,8 +92,8 @@ int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r) {
     return n;
 }
 
-// A host block that somebody else still reads is left to him; one that is written again is not what
-// its name says.
+// A host block with another holder is left to that one. A block that is written again no longer is
+// what its name says.
 static int copy_take(struct kv_image *m, struct kv_copy *c) {
     if (c->host >= 0 && m->host->refs[c->host] == 1) {
         kv_names_drop(&m->host->names, c->host);
@@ -113,8 +112,8 @@ static void drop_passed(struct kv_image *m, const struct kv_ring *r) {
     }
 }
 
-// Full blocks have the ring pool's name here too, from when they are copied: whoever holds an equal
-// one need not copy it.
+// A copied full block gets the name that it has in the ring's pool; an equal block of another ring is
+// then not copied again.
 static bool take_equal(struct kv_image *m, const struct kv_ring *r, int32_t slot) {
     const struct kv_names *names = &r->pool->names;
     struct kv_copy *c = &m->copies[slot];

@@ -1,52 +1,49 @@
-// Copies of a ring's blocks in host memory: which of a sequence's blocks have one, and of how many
-// positions. Bookkeeping like the ring's; the bytes are the caller's, at host block ids taken from
-// a pool of their own (struct kv_pool again: a host block may have other holders, such as a file
-// that is being written, or images of other sequences: forks', and those of equal beginnings).
-// Engine thread only.
+// An image: the copy of a ring's blocks in host memory. It knows which blocks have a copy, and up to
+// which position each copy is right. Bookkeeping like the ring's: the bytes are the caller's, at host
+// block ids from a pool of their own. Such a block may have other holders: a snapshot that is being
+// written, and images of forks and of equal beginnings. Engine thread only.
 //
-// Blocks are written once but for the last one, so an image is brought up to date, not made anew: a
-// turn that adds a hundred tokens to ten thousand costs the copies of the blocks it wrote.
+// All blocks but the last are written once, so an image is updated, not made anew: after a turn only
+// the blocks that the turn wrote are copied.
 //
-//   sequence idle -> kv_image_next, copy, kv_image_copied ... 0: the image is whole -> the ring's
-//   blocks may go -> kv_ring_restore, copies back: a ring that is as it was
+//   idle: kv_image_next, copy, kv_image_copied, ... until 0: the image is complete, and the ring may
+//   be released. Back: kv_ring_restore, then copies to the ring's new blocks.
 #pragma once
 #include "kvcache/ring.h"
 
 struct kv_copy {     // of one block
     int32_t host;    // host block id, -1: no copy
-    int64_t logical; // the sequence's block: positions [logical, logical + 1) * block_tokens
-    int64_t upto;    // the copy is right for positions below
+    int64_t logical; // the block's positions are [logical, logical + 1) * block_tokens
+    int64_t upto;    // the copy is right for positions below this one
 };
 
 struct kv_image {
     struct kv_pool *host;   // borrowed
-    struct kv_copy *copies; // (n_slots) where the ring has the block; NULL: no image
+    struct kv_copy *copies; // (n_slots) by the ring's slot; NULL: no image
     int32_t n_slots, n_held;
-    int32_t memory_len, sink_len; // of the ring it is of
+    int32_t memory_len, sink_len; // of the ring that was copied
 };
 
 // An empty image for rings of this shape. E_NOMEM leaves it zeroed.
 int kv_image_init(struct kv_image *m, struct kv_pool *host, const struct kv_ring *shape);
-// A zeroed image begins with what another has of the first n positions, its host blocks shared:
-// O(slots), and no byte moves. Whoever of the two goes on later copies to blocks of its own.
-// E_NOMEM leaves it zeroed.
+// A zeroed image takes over what another has of the first n positions, host blocks shared. O(slots),
+// and no byte moves; either of the two copies to blocks of its own later. E_NOMEM leaves it zeroed.
 int kv_image_fork(struct kv_image *to, const struct kv_image *from, int64_t n,
                   int32_t block_tokens);
-// Whether there are right copies of all that a ring of this shape and n positions holds.
+// Whether it has right copies of all blocks that a ring of this shape and n positions holds.
 bool kv_image_serves(const struct kv_image *m, const struct kv_ring *shape, int64_t n);
 void kv_image_release(struct kv_image *m); // gives every host block back; of a zeroed one: nothing
-// From position n on the log is another: what stands for that is not right any more.
+// The log has changed from position n on: copies of later positions are no longer right.
 void kv_image_cut(struct kv_image *m, int64_t n, int32_t block_tokens);
 
-// How many of the ring's blocks have no copy that is right up to n_tokens. 0: the image is whole.
+// How many of the ring's blocks have no copy that is right up to n_tokens. 0: the image is complete.
 int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r);
-// The next block to copy, with a host block to copy it to: 1 with *slot (host id in
-// copies[*slot].host, ring block in r->blocks[*slot]), then the bytes, then kv_image_copied, in any
-// number of batches; 0: none is missing, and copies of blocks that the window has passed have been
-// given back; E_NOMEM: no host block is free. A full block of a group (kv_names) whose copy another
-// image has is shared with that one on the way: nothing is to be copied.
+// The next block to copy. 1: *slot, with its host block in copies[*slot].host and the ring's in
+// r->blocks[*slot]; the caller copies the bytes and calls kv_image_copied. 0: none is missing, and
+// copies of blocks that the window has passed have been given back. E_NOMEM: no host block is free.
+// A full block of a group whose copy another image has is shared with that image instead.
 int kv_image_next(struct kv_image *m, const struct kv_ring *r, int32_t *slot);
 void kv_image_copied(struct kv_image *m, const struct kv_ring *r, int32_t slot);
-// Takes host blocks for all that a ring of this shape and n_tokens holds, to be filled from
-// elsewhere, and says that they are right. All or nothing: E_NOMEM.
+// Takes host blocks for all blocks of the ring and marks them right; the caller fills them from
+// elsewhere. All or nothing: E_NOMEM.
 int kv_image_fill(struct kv_image *m, const struct kv_ring *r);

@@ -1,4 +1,4 @@
-// A hash table whose entries are the blocks themselves: chained, as long as the pool.
+// A chained hash table whose entries are the blocks themselves.
 #include "kvcache/name.h"
 
 #include "base/random_id.h"
@@ -37,7 +37,7 @@ struct hash128 kv_name_begin(const struct kv_names *k, uint64_t tag, int32_t mem
 
 struct hash128 kv_name_next(const struct kv_names *k, struct hash128 before, const int32_t *ids,
                             int32_t n) {
-    // The name before takes part as the key: each link of the chain is a hash under its own.
+    // The name before is part of the key: each link of the chain is a hash under a key of its own.
     uint64_t key[2] = {k->key[0] ^ before.lo, k->key[1] ^ before.hi};
     return siphash128(key, ids, (size_t)n * sizeof *ids);
 }

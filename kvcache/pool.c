@@ -24,7 +24,7 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
         return rc;
     }
     p->n_blocks = p->n_free = n_blocks;
-    // Block 0 on top, so that a small load stays in the first pages of the arena.
+    // Block 0 on top: a small load stays in the first pages of the arena.
     for (int32_t i = 0; i < n_blocks; i++) p->free_list[i] = n_blocks - 1 - i;
     return 0;
 }

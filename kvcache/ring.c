@@ -1,10 +1,10 @@
 // The ring of one sequence.
 //
-// Which blocks a sequence holds is a pure function of its shape and n_tokens: the sink blocks that
-// have been written, and every block with a position that the next token, at t = n_tokens, may see:
-// p > t - (memory_len - sink_len), p < t. extend() adds the blocks of the step to come, commit()
-// moves n_tokens and gives back what the window has passed. The ring has as many slots as the
-// widest step can touch: the window of the step's first token up to its last token.
+// Its blocks are a function of its shape and n_tokens: the sink blocks that have been written, and
+// every block with a position that the next token, at t = n_tokens, may see:
+// p > t - (memory_len - sink_len), p < t. extend() adds the blocks of the next step, commit() moves
+// n_tokens and gives back what the window has passed. The ring has as many slots as the widest step
+// can touch: from the window of the step's first token up to the step's last token.
 #include "kvcache/ring.h"
 
 #include <assert.h>
@@ -20,8 +20,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// Slots for the sinks and for the ring; the latter is at least one, so that arithmetic modulo it
-// holds.
+// The number of slots for the sinks and for the ring.
 static void ring_shape(int32_t memory_len, int32_t sink_len, int32_t chunk_tokens,
                        int32_t block_tokens, int64_t n_tokens, int64_t *n_sink, int64_t *n_ring) {
     int64_t total = ceil_div(max_i64(n_tokens, 1), block_tokens);
@@ -64,7 +63,7 @@ int kv_ring_init(struct kv_ring *r, struct kv_pool *pool, int32_t memory_len, in
                              .block_tokens = block_tokens};
     r->memory_len = memory_len;
     r->sink_len = sink_len;
-    r->first_lost = n_sink * block_tokens;
+    r->first_held = n_sink * block_tokens;
     return 0;
 }
 
@@ -78,7 +77,7 @@ static void slot_drop(struct kv_ring *r, int32_t slot) {
 static void ring_clear(struct kv_ring *r) {
     for (int32_t i = 0; i < r->map.n_sink_blocks + r->map.n_ring_blocks; i++) slot_drop(r, i);
     r->n_tokens = 0;
-    r->first_lost = (int64_t)r->map.n_sink_blocks * r->map.block_tokens;
+    r->first_held = (int64_t)r->map.n_sink_blocks * r->map.block_tokens;
 }
 
 void kv_ring_release(struct kv_ring *r) {
@@ -123,8 +122,7 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
     assert(last - max_i64(first_needed(r, r->n_tokens) / block, r->map.n_sink_blocks) <
            r->map.n_ring_blocks);
 
-    // Only the first block can hold written positions already, so only it can be shared and still
-    // be written.
+    // Only the first block can have written positions already, so only that one can be shared.
     int32_t slot = kv_map_slot(&r->map, r->n_tokens);
     bool shared = r->blocks[slot] >= 0 && r->pool->refs[r->blocks[slot]] > 1;
     int32_t need = shared;
@@ -143,7 +141,7 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
         kv_pool_unref(r->pool, theirs);
         r->blocks[slot] = own;
     }
-    // A block that was full, until a cut, and is written again, is no longer what its name says.
+    // A block that was cut and is written again no longer is what its name says.
     if (r->blocks[slot] >= 0) kv_names_drop(&r->pool->names, r->blocks[slot]);
     for (int64_t l = first; l <= last; l++) {
         int32_t at = kv_map_slot(&r->map, l * block);
@@ -156,21 +154,19 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
 
 void kv_ring_commit(struct kv_ring *r, int32_t n) {
     r->n_tokens += n;
-    int64_t keep = first_needed(r, r->n_tokens);
-    // A block that no token has been written to is not passed by the window either: stop at
-    // n_tokens.
-    for (int64_t p = r->first_lost; p < min_i64(keep, r->n_tokens); p += r->map.block_tokens) {
+    int64_t needed = first_needed(r, r->n_tokens);
+    // Blocks past n_tokens have not been taken.
+    for (int64_t p = r->first_held; p < min_i64(needed, r->n_tokens); p += r->map.block_tokens) {
         slot_drop(r, kv_map_slot(&r->map, p));
     }
-    r->first_lost = keep;
+    r->first_held = needed;
 }
 
 int kv_ring_truncate(struct kv_ring *r, int64_t n) {
     assert(n >= 0);
-    // To 0 also after an extend() without its commit(), where blocks are held that n_tokens does
-    // not tell of.
+    // Also after an extend() without its commit(): then n_tokens does not cover all blocks.
     if (n > 0 && n >= r->n_tokens) return 0;
-    if (n == 0 || first_needed(r, n) < r->first_lost) {
+    if (n == 0 || first_needed(r, n) < r->first_held) {
         ring_clear(r);
         return n == 0 ? 0 : KV_GONE;
     }
@@ -195,7 +191,7 @@ int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, stru
     assert(n >= 0 && n <= from->n_tokens);
     *to = (struct kv_ring){0};
     int64_t block = from->map.block_tokens, window = first_needed(from, n);
-    if (window < from->first_lost) return KV_GONE;
+    if (window < from->first_held) return KV_GONE;
     size_t n_slots = (size_t)from->map.n_sink_blocks + (size_t)from->map.n_ring_blocks;
     int32_t *blocks = malloc(n_slots * sizeof *blocks);
     if (!blocks) return err_set(err, E_NOMEM, "no memory for a ring of %zu blocks", n_slots);
@@ -205,7 +201,7 @@ int kv_ring_fork(struct kv_ring *to, const struct kv_ring *from, int64_t n, stru
     to->map.blocks = blocks;
     to->n_held = 0;
     to->n_tokens = n;
-    to->first_lost = window;
+    to->first_held = window;
     for (int64_t l = 0; l < from->map.n_sink_blocks && l * block < n; l++)
         slot_share(to, from, l * block);
     for (int64_t p = window; p < n; p += block) slot_share(to, from, p);
@@ -229,13 +225,13 @@ int kv_ring_restore(struct kv_ring *r, int64_t n) {
         r->blocks[kv_map_slot(&r->map, kv_ring_holds(r, n, i) * block)] = block_take(r);
     r->n_held = (int32_t)held;
     r->n_tokens = n;
-    r->first_lost = first_needed(r, n);
+    r->first_held = first_needed(r, n);
     return 0;
 }
 
 bool kv_ring_sound(const struct kv_ring *r) {
     int32_t n = r->map.n_sink_blocks + r->map.n_ring_blocks, left = r->n_held;
-    // Every step asks: a short log in a ring for a long one costs what it holds.
+    // Every step asks, so a short log in a long ring must cost only what it holds.
     for (int32_t i = 0; i < n && left > 0; i++) {
         int32_t block = r->blocks[i];
         if (block < 0) continue;
@@ -249,14 +245,14 @@ bool kv_ring_sound(const struct kv_ring *r) {
 
 static int32_t find_equal(const struct kv_ring *r, struct hash128 name) {
     int32_t block = kv_names_find(&r->pool->names, name);
-    // The tag is in the name; it is asked for itself nonetheless.
+    // The name contains the tag; it is compared nonetheless.
     return block >= 0 && r->pool->tags[block] == r->tag ? block : -1;
 }
 
 void kv_ring_name(struct kv_ring *r, int64_t p, struct hash128 name) {
     int64_t sinks_end = (int64_t)r->map.n_sink_blocks * r->map.block_tokens;
     assert(p % r->map.block_tokens == 0 && p + r->map.block_tokens <= r->n_tokens);
-    if (p >= sinks_end && p < r->first_lost) return;
+    if (p >= sinks_end && p < r->first_held) return;
     int32_t slot = kv_map_slot(&r->map, p), own = r->blocks[slot];
     if (kv_names_has(&r->pool->names, own)) return; // adopted, or named in an earlier turn
     int32_t equal = find_equal(r, name);
@@ -269,14 +265,14 @@ void kv_ring_name(struct kv_ring *r, int64_t p, struct hash128 name) {
     r->blocks[slot] = equal;
 }
 
-// Looks for the blocks of logical numbers [from, from + n) into found, -1 where there is none.
-// Returns the block count of the longest log all of whose blocks are there that a ring needs: the
-// sinks', and those that the window has not passed.
+// Looks up the blocks of logical numbers [from, from + n) into found, -1 for none. Returns the block
+// count of the longest log whose needed blocks (sinks and window) all exist.
 static int64_t find_run(const struct kv_ring *r, struct hash128 name, const int32_t *ids,
                         int64_t from, int64_t n, int32_t *found) {
     int64_t b = r->map.block_tokens, best = from;
-    int64_t run = 0; // first block of those that are there without a gap; r's own are, as far as
-                     // anybody needs them: what a longer log needs of them is less
+    // First block of the run without a gap that ends here. r's own blocks count as present: a longer
+    // log needs no more of them than r holds.
+    int64_t run = 0;
     int64_t last_window = first_needed(r, (from + n) * b) / b;
     for (int64_t l = from; l < from + n; l++) {
         name = kv_name_next(&r->pool->names, name, ids + l * b, (int32_t)b);
@@ -299,12 +295,12 @@ int64_t kv_ring_adopt(struct kv_ring *r, struct hash128 name, const int32_t *ids
     int64_t best = find_run(r, name, ids, from, n, found);
     if (best > from) {
         int64_t window = first_needed(r, best * b), sinks = r->map.n_sink_blocks;
-        // Holders first: what r gives up may be what it finds.
+        // Holders first: r may give up the block that it takes.
         for (int64_t l = from; l < best; l++) {
             if (l < sinks || l * b >= window) kv_pool_ref(r->pool, found[l - from]);
         }
         if (had % b != 0) slot_drop(r, kv_map_slot(&r->map, had));
-        for (int64_t p = r->first_lost; p < min_i64(window, from * b); p += b)
+        for (int64_t p = r->first_held; p < min_i64(window, from * b); p += b)
             slot_drop(r, kv_map_slot(&r->map, p));
         for (int64_t l = from; l < best; l++) {
             if (l >= sinks && l * b < window) continue;
@@ -314,7 +310,7 @@ int64_t kv_ring_adopt(struct kv_ring *r, struct hash128 name, const int32_t *ids
             r->n_held++;
         }
         r->n_tokens = best * b;
-        r->first_lost = window;
+        r->first_held = window;
     }
     free(found);
     return r->n_tokens - had;

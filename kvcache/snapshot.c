@@ -1,4 +1,4 @@
-// Writing and reading numbers one after another. See snapshot.h.
+// See snapshot.h.
 #include "kvcache/snapshot.h"
 
 #include "base/xxh64.h"
@@ -17,7 +17,7 @@ struct cursor {
     unsigned char *out;      // writing
     const unsigned char *in; // reading
     size_t at;
-    bool bad; // a text without an end, or something behind it
+    bool bad; // a text is not terminated, or not padded with NULs
 };
 
 static void field_u64(struct cursor *c, uint64_t *v) {
@@ -95,7 +95,7 @@ uint64_t kv_snapshot_file_bytes(const struct kv_snapshot_head *h) {
     return kv_snapshot_data_at(h) + (uint64_t)h->n_blocks * h->maker.block_bytes;
 }
 
-// None of them can be of a cache, or would overflow what is computed from them.
+// Whether a cache can have these sizes, and nothing computed from them overflows.
 static bool sizes_can_be(const struct kv_snapshot_head *h) {
     const struct kv_snapshot_maker *m = &h->maker;
     if (m->n_layers < 1 || m->n_kv_heads < 1 || m->head_dim < 1) return false;

@@ -1,15 +1,16 @@
-// The file of one sequence's cache: what is in it and how it is written down. Pure bytes, no files:
-// engine/cache/snapshot_file.h reads and writes them.
+// The format of a snapshot: one sequence's cache in a file. Pure bytes; engine/cache/snapshot_file.h
+// reads and writes files.
 //
 //   0         head       HEAD_BYTES: what the blocks are of, how many there are, its own checksum
-//   HEAD      table      ids (n_tokens) i32, the log that the cache stands for;
+//   HEAD      table      ids (n_tokens) i32, the log of the cache;
 //                        n_blocks times { logical u64, checksum u64 }; its checksum is in the head
 //   data_at   blocks     (n_blocks, block_bytes), ascending by logical number
 //
 // All numbers are little endian. The blocks are those that a ring of n_tokens positions holds: the
-// sinks', and those that the window has not passed. Their bytes mean something only to what wrote
-// them, so the head names all that decides what they mean (made_by); who reads compares that first.
-// A head that decodes is consistent in itself: its sizes cannot overflow, and are the file's.
+// sinks', and those that the window has not passed. Their bytes are only valid where they were
+// written, so the head names all that they depend on (struct kv_snapshot_maker), and a reader
+// compares that first. A head that decodes is consistent: its sizes cannot overflow and match the
+// file's.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -22,8 +23,8 @@
 #define KV_SNAPSHOT_MAKER_MAX 64
 #define KV_SNAPSHOT_MAX_TOKENS (1 << 28)
 
-// What must be equal for the bytes to be usable, in the order in which it is compared. Texts end in
-// a NUL, with nothing behind it.
+// What must be equal for the bytes to be usable, in the order of comparison. Texts end in a NUL and
+// are padded with NULs.
 struct kv_snapshot_maker {
     char model[KV_SNAPSHOT_MAKER_MAX];   // the model's fingerprint, with its weights' format
     char backend[KV_SNAPSHOT_MAKER_MAX]; // what computed: device, instruction set, number format
@@ -35,12 +36,12 @@ struct kv_snapshot_maker {
 };
 
 struct kv_snapshot_head {
-    char id[KV_SNAPSHOT_ID_MAX + 1]; // whose it is: the name that lasts
-    uint64_t owner[2];               // and whose that one is, as a hash of the owner's name
+    char id[KV_SNAPSHOT_ID_MAX + 1]; // the sequence's lasting id
+    uint64_t owner[2];               // a hash of the name of the sequence's user
     struct kv_snapshot_maker maker;
     int32_t memory_len, sink_len; // of the ring
-    int64_t n_tokens;             // positions [0, n_tokens) of the log have been through the model
-    int32_t n_blocks;             // with keys and values here
+    int64_t n_tokens;             // length of the log
+    int32_t n_blocks;             // in this file
     uint64_t table_sum;
 };
 
@@ -55,8 +56,8 @@ uint64_t kv_snapshot_file_bytes(const struct kv_snapshot_head *h);
 // The head as bytes, its checksum included.
 void kv_snapshot_write_head(const struct kv_snapshot_head *h,
                             unsigned char out[KV_SNAPSHOT_HEAD_BYTES]);
-// file_bytes: how long the file is. E_FORMAT: no such file; E_UNSUPPORTED: of another version;
-// E_CORRUPT: damaged, cut off, or sizes that cannot be. *err says which.
+// file_bytes: the file's length. E_FORMAT: not a snapshot; E_UNSUPPORTED: another version;
+// E_CORRUPT: damaged, cut off, or impossible sizes. *err says which.
 int kv_snapshot_read_head(struct kv_snapshot_head *h,
                           const unsigned char in[KV_SNAPSHOT_HEAD_BYTES], uint64_t file_bytes,
                           struct err *err);
@@ -67,7 +68,7 @@ void kv_snapshot_write_table(struct kv_snapshot_head *h, const int32_t *ids,
 int kv_snapshot_read_table(const struct kv_snapshot_head *h, const unsigned char *in, int32_t *ids,
                            struct kv_snapshot_block *blocks, struct err *err);
 
-// The first thing in which two makers differ, as a word for logs and metrics ("model", "backend",
-// "build", "dtype", "tokenizer", "layout"), or NULL: none.
+// The first difference of two makers as a word for logs and metrics ("model", "backend", "build",
+// "dtype", "tokenizer", "layout"); NULL: none.
 const char *kv_snapshot_difference(const struct kv_snapshot_maker *a,
                                    const struct kv_snapshot_maker *b);
