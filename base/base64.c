@@ -21,7 +21,7 @@ int base64_encode(struct buf *out, const void *bytes, size_t len) {
     return out->error;
 }
 
-// -1: no digit.
+// Returns -1 for a character that is not a digit.
 static int value_of(char c) {
     const char *at = c ? strchr(digits, c) : NULL;
     return at ? (int)(at - digits) : -1;

@@ -81,7 +81,7 @@ int buf_vaddf(struct buf *b, const char *fmt, va_list ap) {
         if ((size_t)n >= room) vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
         b->len += (size_t)n;
     } else {
-        b->data[b->len] = '\0'; // take back what the first attempt wrote
+        b->data[b->len] = '\0'; // remove what the first attempt wrote
     }
     va_end(again);
     return rc;
@@ -138,8 +138,8 @@ static int too_large(struct err *err, const char *path, size_t max) {
     return err_set(err, E_LIMIT, "%s: larger than the limit of %zu bytes", path, max);
 }
 
-// Reads to the end rather than to fstat's size: the file may be a pipe, or grow meanwhile. A full
-// buffer is followed by a probe of one byte, so that a file of the size foretold never makes it
+// Reads to the end rather than to fstat's size: the file may be a pipe, or may grow. When the
+// buffer is full, one byte is read aside, so that a file of exactly fstat's size never makes it
 // grow.
 static int read_all(struct buf *out, int fd, const char *path, struct err *err) {
     for (;;) {

@@ -1,9 +1,9 @@
-// Growable byte buffer with a cap, after curl's dynbuf: what is fed from a network or a file says
-// at init how large it may ever become.
+// Growable byte buffer with a cap, after curl's dynbuf: the owner of a buffer that a network or a
+// file fills sets its maximum size in buf_init.
 //
-// The error is sticky: after the first failed add nothing changes and buf.error keeps E_NOMEM or
-// E_LIMIT, so a writer may make many adds and check once. data is always NUL-terminated when
-// non-NULL.
+// The error is sticky: after the first failed add the buffer no longer changes and buf.error keeps
+// E_NOMEM or E_LIMIT. A writer may therefore make many adds and check once. data is always
+// NUL-terminated when non-NULL.
 #pragma once
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ int buf_addz(struct buf *b, const char *zstring);
 int buf_addc(struct buf *b, char c);
 int buf_addf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int buf_vaddf(struct buf *b, const char *fmt, va_list ap);
-// In the fewest digits that read back as the same double (0.1, not 0.10000000000000001), with a
+// Writes the fewest digits that read back as the same double (0.1, not 0.10000000000000001), with a
 // point in every locale; "NaN", "+Inf", "-Inf".
 int buf_add_double(struct buf *b, double v);
 // Replaces each maximal invalid subpart of s by U+FFFD (Unicode chapter 3, table 3-8), as Python's
@@ -37,6 +37,6 @@ const char *buf_z(const struct buf *b);         // never NULL: "" while empty
 // NULL when the buffer is in error or memory is out.
 char *buf_take(struct buf *b, size_t *len);
 
-// Reads a whole file of at most max bytes. *out is initialised here in every case.
+// Reads a whole file of at most max bytes. Initialises *out, also on failure.
 struct err;
 int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err);

@@ -1,4 +1,4 @@
-// The build id from the running program's own notes, as the loader has mapped them.
+// Reads the build id from the running program's ELF notes, as mapped by the loader.
 #include "base/build_id.h"
 #include <elf.h>
 #include <link.h>
@@ -10,7 +10,8 @@ static size_t padded(size_t n) {
     return (n + 3) & ~(size_t)3;
 }
 
-// One segment of notes: each is a header, a name and a description, both padded to 4 bytes.
+// One segment of notes: each note is a header, a name and a description, the last two padded to 4
+// bytes.
 static int read_notes(const char *p, size_t n, char *out) {
     while (n >= sizeof(ElfW(Nhdr))) {
         ElfW(Nhdr) h;
@@ -30,7 +31,7 @@ static int read_notes(const char *p, size_t n, char *out) {
     return 0;
 }
 
-// The first object is the program itself; libraries have ids of their own.
+// The first object is the program itself; the others are libraries.
 static int first_object(struct dl_phdr_info *info, size_t size, void *out) {
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *s = &info->dlpi_phdr[i];

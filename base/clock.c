@@ -1,4 +1,4 @@
-// The system's clocks, and one that stands still. See clock.h.
+// The system clocks and the fake clock. See clock.h.
 #include "base/clock.h"
 #include <time.h>
 
@@ -18,8 +18,7 @@ static int64_t system_wall(const struct clock *self) {
 
 const struct clock clock_system = {system_mono, system_wall};
 
-// A test turns the fake clock on its own thread while the tested threads read it: hence the
-// atomics.
+// Atomic, because a test advances the fake clock while the tested threads read it.
 static int64_t fake_mono(const struct clock *self) {
     return __atomic_load_n(&((const struct clock_fake *)self)->mono, __ATOMIC_RELAXED);
 }

@@ -1,10 +1,10 @@
-// Clocks as a table, so that tests can turn time by hand.
+// Clocks as a table of functions, so that tests can control time.
 #pragma once
 #include <stdint.h>
 
 struct clock {
     int64_t (*mono_us)(const struct clock *self); // monotonic: timers, durations
-    int64_t (*wall_us)(const struct clock *self); // since 1970: what is stored and shown
+    int64_t (*wall_us)(const struct clock *self); // since 1970: for records and display
 };
 
 extern const struct clock clock_system;
@@ -16,7 +16,7 @@ static inline int64_t clock_wall_us(const struct clock *c) {
     return c->wall_us(c);
 }
 
-// A clock that stands still until it is told to move.
+// A clock that moves only in clock_fake_advance.
 struct clock_fake {
     struct clock clock; // first member: pass &fake.clock
     int64_t mono, wall;

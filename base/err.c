@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-// The text is built aside, so that a caller may put more words around the sentence it received:
+// The text is built in another buffer, so that a caller may wrap the sentence that it received:
 //     return err_set(err, rc, "%s: %s", path, err->text);
 static void err_fill(struct err *err, int code, const char *text, size_t len) {
     if (len >= sizeof err->text) len = utf8_complete_len(text, sizeof err->text - 1);
     memcpy(err->text, text, len);
     err->text[len] = '\0';
-    // File names and messages may hold line breaks; a sentence has none.
+    // File names and messages may contain line breaks; a sentence must not.
     for (char *p = err->text; *p; p++)
         if ((unsigned char)*p < 0x20) *p = ' ';
     err->code = code;
@@ -60,7 +60,7 @@ int err_errno(struct err *err, const char *fmt, ...) {
 }
 
 const char *err_name(int code) {
-    // By -code; a code that err.h gains without a word here is "unknown" and fails test_err.
+    // Indexed by -code. A code of err.h without a word here is "unknown" and fails test_err.
     static const char *const names[] = {
         "ok",      "no_memory", "invalid", "io",        "not_found",   "exists",
         "busy",    "full",      "limit",   "format",    "unsupported", "closed",

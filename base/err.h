@@ -1,8 +1,8 @@
-// Errors: a negative code for programs, one sentence for people.
+// Errors: a negative code for programs and one sentence for people.
 //
-// Every function that can fail returns 0 or a negative E_*. Where a human will read the reason, the
-// last parameter is a struct err *, set once, at the point of failure. Callers pass it on
-// untouched.
+// Every function that can fail returns 0 or a negative E_*. If a person may read the reason, the
+// last parameter is a struct err *, which is set once, at the point of failure. Callers pass it on
+// unchanged.
 #pragma once
 
 enum err_code {
@@ -11,18 +11,18 @@ enum err_code {
     E_IO = -3,           // the operating system refused: text carries strerror
     E_NOTFOUND = -4,     // a named thing (file, tensor, session, key) does not exist
     E_EXISTS = -5,       // the name is taken
-    E_BUSY = -6,         // try again after what is running has ended
+    E_BUSY = -6,         // try again after the running operation has ended
     E_FULL = -7,         // a bounded container (queue, session, disk) has no room
     E_LIMIT = -8,        // larger than a configured cap
     E_FORMAT = -9,       // a file or message is malformed
-    E_UNSUPPORTED = -10, // well formed, but asks for something that this build does not do
-    E_CLOSED = -11,      // the other end is gone or going
+    E_UNSUPPORTED = -10, // well formed, but this build does not support it
+    E_CLOSED = -11,      // the other end has closed or is closing
     E_TIMEOUT = -12,
     E_DENIED = -13,  // not allowed
     E_CORRUPT = -14, // stored data contradicts itself
     E_CANCELLED = -15,
     E_DEVICE = -16,   // an accelerator failed
-    E_INTERNAL = -17, // an invariant of ours does not hold
+    E_INTERNAL = -17, // one of our own invariants does not hold
 };
 
 struct err {
@@ -30,11 +30,11 @@ struct err {
     char text[512]; // one sentence without a trailing full stop or newline; "" when code is 0
 };
 
-// Fills *err (which may be NULL) and returns code, so that failing is one statement:
+// Fills *err (which may be NULL) and returns code, so that a failure is one statement:
 //     return err_set(err, E_NOTFOUND, "%s: no tensor named '%s'", path, name);
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-// As err_set with ": " and strerror(errno) behind the text. Returns E_NOMEM for ENOMEM, E_FULL for
+// As err_set, with ": " and strerror(errno) after the text. Returns E_NOMEM for ENOMEM, E_FULL for
 // ENOSPC and EDQUOT, E_NOTFOUND for ENOENT, E_DENIED for EACCES and EPERM, E_IO otherwise.
 int err_errno(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -47,7 +47,7 @@ const char *err_name(int code);
         if (try_rc_ < 0) return try_rc_;                                                           \
     } while (0)
 
-// Needs `int rc` in scope; leaves the code there and jumps to the cleanup ladder.
+// Needs `int rc` in scope; stores the code there and jumps to the cleanup ladder.
 #define TRY_GOTO(label, call)                                                                      \
     do {                                                                                           \
         rc = (call);                                                                               \

@@ -1,8 +1,7 @@
-// uthash, told that memory may run out: a table that cannot take an entry is an error to handle,
-// not a reason to end the process (which is what uthash does by itself). Everyone includes it from
-// here.
+// uthash, configured so that running out of memory is an error that the caller handles; by default
+// uthash ends the process. Include it only through this header.
 //
-// After HASH_ADD the entry's handle has a table, or the entry was not added:
+// If HASH_ADD could not add the entry, the entry's handle has no table:
 //     HASH_ADD(hh, table, key, sizeof e->key, e);
 //     if (!hash_added(&e->hh)) { free(e); return E_NOMEM; }
 #pragma once

@@ -1,10 +1,9 @@
-// Reading JSON: the guard before cJSON, the parse, the getters. The writer is json_writer.c. See
-// json.h.
+// Reading JSON: the check before cJSON, the parse, the getters. json_writer.c writes. See json.h.
 //
-// cJSON takes more than JSON (white space of any kind, control characters, numbers such as 01
-// or 1.), loses what it cannot hold (\u0000 and \u12xy end a string, 1e400 becomes infinity) and
-// spends 64 bytes and an allocation on each value. So one pass over the text, allocating nothing,
-// first refuses all that; what remains for cJSON to refuse is the order of the tokens.
+// cJSON takes more than JSON (white space of any kind, control characters, numbers such as 01 or
+// 1.), loses what it cannot hold (\u0000 and \u12xy end a string, 1e400 becomes infinity) and
+// spends 64 bytes and an allocation on each value. One pass over the text, which allocates nothing,
+// therefore refuses all that first; cJSON then refuses only a wrong order of tokens.
 #include "base/json.h"
 #include "base/utf8.h"
 #include <ctype.h>
@@ -13,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// cJSON copies a number into a buffer of 64 bytes and would cut a longer one in two.
+// cJSON copies a number into a buffer of 64 bytes and would split a longer one in two.
 #define NUMBER_MAX_CHARS 62
-// Integers up to here have a double of their own; 2^53 itself is also what 2^53 + 1 rounds to.
+// Each integer below this is one double; 2^53 + 1 rounds to 2^53.
 #define INTEGER_MAX 9007199254740991
 
 const struct json_limits json_limits_message = {1 << 20, 32, 200000};
@@ -44,7 +43,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-// At a backslash. cJSON reads \uXYZW as \u0000 where the digits are none.
+// At a backslash. cJSON reads \uXYZW as \u0000 if the digits are invalid.
 static int scan_escape(struct scan *s) {
     const char *p = s->text + s->at + 1;
     size_t left = s->len - s->at - 1;
@@ -82,8 +81,7 @@ static size_t digits(const struct scan *s, size_t at) {
     return n;
 }
 
-// The exponent is large enough that the number may not fit a double: ask strtod. Shorter ones fit,
-// for want of digits.
+// With this exponent the number may not fit a double: strtod decides. Shorter numbers always fit.
 static bool overflows(const char *number, size_t len) {
     char copy[NUMBER_MAX_CHARS + 1];
     memcpy(copy, number, len);
@@ -189,7 +187,7 @@ static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// By sorting, which stays at n log n whatever keys a stranger picks; a vocabulary has 150,000.
+// Sorts, which takes n log n for any keys that a client chooses; a vocabulary has 150,000.
 static int refuse_duplicate_keys(const cJSON *object, struct err *err) {
     size_t n = 0;
     const cJSON *item;
@@ -250,7 +248,7 @@ cJSON *json_parse_file(const char *path, const struct json_limits *limits, struc
 
 // --- getters ---
 
-// JSON_PRESENT with *item, JSON_ABSENT, or E_INVAL where obj is no object at all.
+// JSON_PRESENT with *item, JSON_ABSENT, or E_INVAL if obj is not an object.
 static int find(const cJSON *obj, const char *key, const cJSON **item, struct err *err) {
     *item = NULL;
     if (!obj) return JSON_ABSENT;

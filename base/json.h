@@ -1,7 +1,6 @@
-// JSON in and out. cJSON parses, behind a guard that closes its traps: length cap, valid UTF-8, no
-// NUL (raw or \u0000), bounded depth and node count before it allocates anything, nothing but white
-// space after the value, keys compared with their case. Writing is our own: exact integers, finite
-// floats.
+// Reading and writing JSON. cJSON parses, after a check of the text: length cap, valid UTF-8, no
+// NUL (raw or \u0000), bounded depth and node count before anything is allocated, only white space
+// after the value. Keys are case-sensitive. The writer is our own: exact integers, finite floats.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -17,19 +16,19 @@ struct json_limits {
 // From the network: 1 MiB, depth 32, 200,000 values. From disk: 256 MiB, depth 64, 20,000,000.
 extern const struct json_limits json_limits_message, json_limits_file;
 
-// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. An object with
-// the same key twice is refused at the top level (it is how two readers of one message come to
-// disagree).
+// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. At the top level
+// an object with the same key twice is refused, because two readers could disagree about such a
+// message.
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err);
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err);
 
-// Getters. JSON_ABSENT (0): no such key, or null; *out is untouched, so it may hold the default.
+// Getters. JSON_ABSENT (0): no such key, or null; *out is unchanged, so it may hold the default.
 // JSON_PRESENT (1): *out is set. Negative: wrong type or out of range, *err names the key.
 enum { JSON_ABSENT = 0, JSON_PRESENT = 1 };
 // *out is borrowed from the parsed tree, here and in json_get_object and json_get_array.
 int json_get_string(const cJSON *obj, const char *key, const char **out, struct err *err);
 int json_get_bool(const cJSON *obj, const char *key, bool *out, struct err *err);
-// A whole number of magnitude below 2^53: 2^53 is also what 2^53 + 1 reads as.
+// An integer of magnitude below 2^53: from there on two integers may read as the same double.
 int json_get_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out,
                  struct err *err);
 // Also takes the number as a decimal string, for 64-bit values that JSON numbers cannot carry.
@@ -39,12 +38,12 @@ int json_get_double(const cJSON *obj, const char *key, double min, double max, d
 int json_get_object(const cJSON *obj, const char *key, const cJSON **out, struct err *err);
 int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct err *err);
 
-// Writer: appends to a buf, places the commas, keeps no stack. key is NULL inside arrays and at the
-// top. Strings are escaped (", \, control characters, U+2028, U+2029, and `</` as `<\/`); invalid
-// UTF-8 is replaced. Non-finite doubles become null. Errors are the buf's sticky ones.
+// Writer: appends to a buf and places the commas; it keeps no stack. key is NULL inside arrays and
+// at the top. Strings are escaped (", \, control characters, U+2028, U+2029, and `</` as `<\/`);
+// invalid UTF-8 is replaced. Non-finite doubles become null. Errors are the buf's sticky error.
 struct json_writer {
     struct buf *buf;
-    bool comma; // a value precedes at this level
+    bool comma; // a value precedes the next one at this level
 };
 void json_writer_init(struct json_writer *w, struct buf *buf);
 void json_open(struct json_writer *w, const char *key, char bracket);        // '{' or '['
@@ -52,13 +51,13 @@ void json_close(struct json_writer *w, char bracket);                        // 
 void json_put_string(struct json_writer *w, const char *key, const char *s); // NULL writes null
 void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len);
 void json_put_int(struct json_writer *w, const char *key, int64_t v);
-// "123": exact for readers that keep numbers as doubles.
+// As a string, "123", which is exact for readers that store numbers as doubles.
 void json_put_u64_string(struct json_writer *w, const char *key, uint64_t v);
-// The shortest decimal that reads back as the same float: 0.7, where json_put_double shows
+// The shortest decimal that reads back as the same float: 0.7 where json_put_double writes
 // 0.699999988.
 void json_put_float(struct json_writer *w, const char *key, float v);
 void json_put_double(struct json_writer *w, const char *key, double v); // nine digits, as %.9g
 void json_put_bool(struct json_writer *w, const char *key, bool v);
 void json_put_null(struct json_writer *w, const char *key);
-// Bytes that are JSON already.
+// Text that is already JSON.
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);

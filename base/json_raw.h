@@ -1,14 +1,13 @@
-// JSON values as they were written: what must come back byte for byte (seeds above 2^53, a client's
-// own spelling) cannot go through a tree of doubles.
+// JSON values as they were written. Values that must come back byte for byte (seeds above 2^53, a
+// client's own spelling) cannot go through cJSON's tree of doubles.
 //
-// The text must have been through json_parse: these walks do not doubt its grammar. What they
-// return points into it.
+// json_parse must have accepted the text: these functions do not check its grammar. The results
+// point into the text.
 #pragma once
 #include <stddef.h>
 
-// The value under key of the object that text begins with, or NULL when no key is spelled exactly
-// so.
+// The value of key in the object that text begins with; NULL if no key is spelled exactly so.
 const char *json_raw_value(const char *text, const char *key, size_t *len);
-// The first item of the array that text begins with, and the one behind an item; NULL at the end.
+// The first item of the array that text begins with, and the item after another; NULL at the end.
 const char *json_raw_first(const char *text);
 const char *json_raw_next(const char *item);

@@ -1,8 +1,8 @@
-// Writing JSON straight into a buf: every streamed word of every session passes here. See json.h.
+// Writes JSON directly into a buf; every streamed token passes through here. See json.h.
 //
-// Text is copied in spans: the loop looks for the next byte that needs an escape and copies
-// everything before it at once. Numbers are written by hand; printf would cost more than all the
-// rest.
+// Text is copied in spans: the loop finds the next byte that needs an escape and copies everything
+// before it at once. Numbers are formatted here because printf would cost more than everything
+// else.
 #include "base/json.h"
 #include "base/utf8.h"
 #include <math.h>
@@ -10,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Bytes that end a clean span: controls, '"', '\', '/' (escaped after '<') and the start or middle
-// of a multi-byte character, which is judged as a whole.
+// Bytes that end a clean span: controls, '"', '\', '/' (escaped after '<') and the bytes of a
+// multi-byte character, which is checked as a whole.
 static const bool stops[256] = {
     [0 ... 0x1f] = true, ['"'] = true, ['/'] = true, ['\\'] = true, [0x80 ... 0xff] = true,
 };
 
-// buf_add for the common case, without the call: what is added here is mostly a byte or a word.
-// A buf's cap is at most its max + 1, so what fits the allocation is allowed.
+// buf_add for the common case, without the call: most additions are a byte or a word. A buf's cap
+// is at most its max + 1, so everything that fits the allocation is allowed.
 static inline void put(struct buf *b, const char *s, size_t len) {
     if (b->error || len >= b->cap - b->len) {
         buf_add(b, s, len);
@@ -32,8 +32,7 @@ static inline void put_char(struct buf *b, char c) {
     put(b, &c, 1);
 }
 
-// What stands in the output for the character of n bytes at s[i], or NULL when it stands for
-// itself.
+// The escape for the character of n bytes at s[i], or NULL if it is written as it is.
 static const char *replacement(const char *s, size_t i, size_t len, size_t *n, char scratch[7]) {
     unsigned char c = (unsigned char)s[i];
     bool valid;
@@ -121,7 +120,7 @@ void json_put_text(struct json_writer *w, const char *key, const char *s, size_t
     add_quoted(w->buf, s, len);
 }
 
-// Writes v in decimal so that it ends before `end`; returns its first character.
+// Writes v in decimal, ending before `end`; returns the first character.
 static char *decimal(char *end, uint64_t v) {
     do *--end = (char)('0' + v % 10);
     while (v /= 10);
@@ -183,7 +182,7 @@ void json_put_double(struct json_writer *w, const char *key, double v) {
         n = (size_t)(p - text) + nine_digits(p, magnitude);
     } else {
         n = (size_t)snprintf(text, sizeof text, "%.9g", v);
-        p = memchr(text, ',', n); // a program that called setlocale()
+        p = memchr(text, ',', n); // the program has called setlocale()
         if (p) *p = '.';
     }
     begin(w, key);

@@ -55,7 +55,7 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...) {
     va_end(ap);
     if (more > 0) n += (size_t)more;
     if (n > sizeof line - 2) n = utf8_complete_len(line, sizeof line - 2);
-    // A value that nobody quoted must not be able to forge a second line.
+    // An unquoted value must not be able to forge a second line.
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)line[i] < 0x20) line[i] = ' ';
     while (line[n - 1] == ' ') n--;

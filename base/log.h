@@ -1,5 +1,6 @@
-// Log: one logfmt line to stderr per event: `ts=... level=info event=session.evicted session=...
-// idle_ms=...`. Never a user's words at info or above. Any thread; a line is one write().
+// Log: writes one logfmt line per event to stderr: `ts=... level=info event=session.evicted
+// session=... idle_ms=...`. Lines at info or above never contain a user's text. Callable from any
+// thread; a line is one write().
 #pragma once
 #include <stddef.h>
 
@@ -10,8 +11,8 @@ enum log_level log_level(void);
 // "debug" "info" "warn" "error" "off"; E_INVAL
 int log_level_parse(const char *name, enum log_level *out);
 
-// fmt makes the `key=value key=value` part; quote strings that may hold blanks with log_quote. The
-// macros take an event alone, or with a format and its arguments. errno is left as it was.
+// fmt makes the `key=value key=value` part; pass strings that may contain blanks through log_quote.
+// The macros take an event alone, or with a format and its arguments. errno is preserved.
 void log_write(enum log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 #define log_debug(event, ...) log_write(LOG_DEBUG, event, " " __VA_ARGS__)

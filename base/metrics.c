@@ -44,8 +44,8 @@ static bool same_labels(const char *a, const char *b) {
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-// The format wants the rows of one name together and no row twice: that is for whoever writes the
-// registrations to get right, once.
+// The format requires the rows of one name to be adjacent and unique; the code that registers them
+// is responsible for that.
 static bool may_register(const struct metrics *m, const char *name, const char *labels) {
     for (const struct metric *i = m->first; i; i = i->next) {
         if (strcmp(i->name, name) != 0) continue;
@@ -156,7 +156,7 @@ static void write_head(struct buf *out, const struct metric *m) {
     buf_addf(out, "\n# TYPE %s %s\n", m->name, kinds[m->kind]);
 }
 
-// name{labels} value; suffix and bound (NULL: none) are a histogram's.
+// Writes name{labels} value; suffix and bound (NULL: none) are for histograms.
 static void write_row(struct buf *out, const struct metric *m, const char *suffix,
                       const double *bound, double value) {
     buf_addf(out, "%s%s", m->name, suffix);

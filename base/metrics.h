@@ -1,6 +1,7 @@
 // Metrics in Prometheus' text format 0.0.4. A registry is filled at start and lives as long as the
-// process; updates are atomic, from any thread, and never allocate. Names begin with parley_, base
-// units (seconds, bytes, ratio), counters end in _total. Never a session's or user's id as a label.
+// process. Updates are atomic, come from any thread and never allocate. Names begin with parley_
+// and use base units (seconds, bytes, ratio); counters end in _total. A session's or user's id is
+// never a label.
 #pragma once
 #include <stdint.h>
 
@@ -11,17 +12,18 @@ struct metric;
 struct metrics *metrics_new(void); // NULL when memory is out
 void metrics_free(struct metrics *m);
 
-// labels: NULL or `reason="idle"` written out; rows of one name must be registered one after
-// another. name, help and labels are borrowed for good (string literals). NULL when memory is out;
-// every update of a NULL metric does nothing, so parts can run without a registry.
+// labels: NULL or text such as `reason="idle"`. Register the rows of one name one after another.
+// name, help and labels must be string literals: they are borrowed for the life of the process.
+// Returns NULL: out of memory. An update of a NULL metric does nothing, so parts can run without a
+// registry.
 struct metric *metrics_counter(struct metrics *m, const char *name, const char *help,
                                const char *labels);
 struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,
                              const char *labels);
-// bounds: ascending upper bounds, without +Inf; borrowed for good.
+// bounds: ascending upper bounds, without +Inf; borrowed for the life of the process.
 struct metric *metrics_histogram(struct metrics *m, const char *name, const char *help,
                                  const char *labels, const double *bounds, int n_bounds);
-// A gauge (or counter) whose value is asked for when the page is made, on the thread that makes it.
+// A gauge (or counter) whose value fn returns when the page is made, on the thread that makes it.
 struct metric *metrics_gauge_fn(struct metrics *m, const char *name, const char *help,
                                 const char *labels, double (*fn)(void *ctx), void *ctx);
 

@@ -30,13 +30,13 @@ void parallel_ranges(int64_t n, int64_t least, parallel_fn *fn, void *ctx) {
     struct range ranges[MOST];
     bool apart[MOST] = {false};
     int64_t most = least > 0 ? n / least : n;
-    if (most < 2) { // most reads are of a few bytes
+    if (most < 2) { // most reads are a few bytes long
         if (n > 0) fn(ctx, 0, n);
         return;
     }
     int count = cores() < MOST ? cores() : MOST;
     if (most < count) count = (int)most;
-    sigset_t all, old; // signals are for whoever waits for them
+    sigset_t all, old; // signals stay with the threads that wait for them
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     for (int i = count - 1; i >= 0; i--) {

@@ -1,7 +1,7 @@
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as
 // 1, 2, 3" (SC 2011). A draw is a pure function of (key, counter): no state to save, replay or
-// share. The code is here rather than in a .c so that CPU and CUDA compile the very same lines:
-// this header is in the subset that C and CUDA share.
+// share. The code is in a header so that CPU and CUDA compile the same lines; it stays in the
+// subset that C and CUDA share.
 #pragma once
 #include <stdint.h>
 
@@ -16,8 +16,8 @@ PHILOX_FN void philox4x32(uint64_t key, const uint32_t counter[4], uint32_t out[
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     for (int round = 0; round < 10; round++) {
-        // Two 32 x 32 -> 64 bit products by the paper's multipliers; the halves cross over, the
-        // high ones mixed with the key and the words that were not multiplied.
+        // Two 32 x 32 -> 64 bit products by the paper's multipliers. The halves are exchanged, and
+        // the high ones mixed with the key and the words that were not multiplied.
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
         c1 = (uint32_t)p1;

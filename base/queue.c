@@ -18,7 +18,7 @@ int queue_init(struct queue *q, size_t item_size, size_t capacity, void (*wake)(
         return err_set(err, E_NOMEM, "no memory for a queue of %zu items of %zu bytes", capacity,
                        item_size);
     pthread_mutex_init(&q->mutex, NULL);
-    pthread_condattr_t monotonic; // timeouts must not follow the wall clock's jumps
+    pthread_condattr_t monotonic; // timeouts must not depend on the wall clock
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&q->not_empty, &monotonic);
@@ -40,7 +40,7 @@ static char *slot(struct queue *q, size_t i) {
     return q->items + (q->head + i) % q->capacity * q->item_size;
 }
 
-// As many of n items as there is room for: how many, 0 when it is full, or E_CLOSED.
+// Adds as many of n items as there is room for; returns how many, 0 when it is full, or E_CLOSED.
 static int push(struct queue *q, const char *items, size_t n, bool wait) {
     pthread_mutex_lock(&q->mutex);
     while (wait && !q->closed && q->count == q->capacity)
@@ -53,7 +53,7 @@ static int push(struct queue *q, const char *items, size_t n, bool wait) {
     if (n > 0 && was_empty)
         pthread_cond_signal(&q->not_empty); // one consumer: it drains the rest itself
     pthread_mutex_unlock(&q->mutex);
-    // Outside the lock: the consumer may answer at once, on another core, and need it.
+    // Outside the lock: the consumer may run at once on another core and need it.
     if (n > 0 && was_empty && q->wake) q->wake(q->wake_ctx);
     return closed ? E_CLOSED : (int)n;
 }

@@ -1,4 +1,4 @@
-// Random names and seeds from the kernel. See random_id.h.
+// Random ids and seeds from the kernel. See random_id.h.
 #include "base/random_id.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,8 @@ static void random_bytes(void *out, size_t len) {
     ssize_t n;
     do n = getrandom(out, len, 0);
     while (n < 0 && errno == EINTR);
-    // The one abort() of this layer: a session's id is also what keeps strangers out of it, and no
-    // caller has a better answer than to stop.
+    // The only abort() of this layer: a session's id also protects it from other clients, and
+    // without random numbers no caller could continue safely.
     if (n != (ssize_t)len && from_device(out, len) < 0) abort();
 }
 

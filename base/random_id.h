@@ -1,4 +1,4 @@
-// Unguessable names: 128 bits from the kernel, as 32 lower-case hexadecimal digits.
+// Unguessable ids: 128 bits from the kernel, as 32 lower-case hexadecimal digits.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

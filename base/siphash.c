@@ -1,5 +1,5 @@
-// After the authors' reference code, with the input's words read as the machine has them (little
-// endian, as everywhere in Parley).
+// After the authors' reference code. Input words are read in the machine's order, little endian as
+// everywhere in Parley.
 #include "base/siphash.h"
 
 #include <string.h>

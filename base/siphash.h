@@ -1,6 +1,5 @@
 // SipHash-2-4 with 128 bits of result (Aumasson, Bernstein, "SipHash: a fast short-input PRF",
-// 2012, and their reference code): a keyed hash whose collisions cannot be made up, or met by
-// chance, by whoever does not know the key.
+// 2012, and their reference code): a keyed hash: without the key collisions cannot be constructed.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

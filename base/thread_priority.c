@@ -1,4 +1,4 @@
-// One system call, in a file of its own for its constants.
+// See thread_priority.h. The system call has a file of its own because of its constants.
 #include "base/thread_priority.h"
 #include "base/err.h"
 #include <sched.h>

@@ -5,8 +5,8 @@
 
 enum sequence { VALID, INVALID, UNFINISHED };
 
-// Judges the sequence that starts at s (len > 0); *n: its bytes when valid, else those of the
-// maximal subpart: the longest start of a well-formed sequence, or one byte. The second byte
+// Classifies the sequence that starts at s (len > 0). *n: its length if valid, else the length of
+// the maximal subpart: the longest start of a well-formed sequence, or one byte. The second byte
 // carries the rules against overlong forms, surrogates and values above U+10FFFF (Unicode 15, table
 // 3-7).
 static enum sequence sequence(const unsigned char *s, size_t len, size_t *n) {
@@ -58,7 +58,7 @@ bool utf8_valid(const char *s, size_t len) {
 size_t utf8_complete_len(const char *s, size_t len) {
     const unsigned char *u = (const unsigned char *)s;
     size_t n;
-    // A lead byte never continues another sequence, so the last one within reach decides.
+    // A lead byte never continues another sequence, so the last lead byte decides.
     for (size_t back = 1; back <= 3 && back <= len; back++) {
         if ((u[len - back] & 0xc0) == 0x80) continue;
         return sequence(u + len - back, back, &n) == UNFINISHED ? len - back : len;

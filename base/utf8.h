@@ -1,13 +1,12 @@
-// UTF-8 as RFC 3629 has it: no overlong forms, no surrogates, nothing above U+10FFFF.
+// UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 
 bool utf8_valid(const char *s, size_t len);
-// Bytes of the sequence at the start of s (len > 0): of one character where *valid, else of the
-// maximal invalid subpart, which a replacement character stands for.
+// Length in bytes of the sequence at the start of s (len > 0): one character if *valid, else the
+// maximal invalid subpart, which one replacement character replaces.
 size_t utf8_next(const char *s, size_t len, bool *valid);
-// Length of the longest prefix of s that can be shown now: everything but an unfinished sequence at
-// the end (at most 3 bytes). Invalid bytes count as finished: they will be replaced, not waited
-// for.
+// Length of the longest prefix of s without an unfinished sequence (at most 3 bytes) at its end.
+// Invalid bytes count as finished: they will be replaced.
 size_t utf8_complete_len(const char *s, size_t len);

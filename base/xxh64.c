@@ -1,5 +1,4 @@
-// Four lanes of eight bytes each, so that four multiplications are under way at a time. See
-// xxh64.h.
+// Four lanes of eight bytes each, so that four multiplications overlap. See xxh64.h.
 #include "base/xxh64.h"
 
 #include <endian.h>
@@ -35,7 +34,7 @@ static uint64_t merge(uint64_t h, uint64_t lane) {
     return (h ^ mix(0, lane)) * P1 + P4;
 }
 
-// The last, incomplete stripe, then every bit of the state spread over all of them.
+// Adds the last, incomplete stripe, then mixes the bits of the state.
 static uint64_t finish(uint64_t h, const unsigned char *p, const unsigned char *end) {
     for (; end - p >= 8; p += 8) h = rotl(h ^ mix(0, read64(p)), 27) * P1 + P4;
     if (end - p >= 4) {

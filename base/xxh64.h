@@ -1,6 +1,6 @@
-// XXH64 (Collet, "xxHash fast digest algorithm", specification 0.1.1): a checksum of 64 bits at the
-// rate at which memory is read, the same on every machine. It notices damage, not malice: whoever
-// can write the bytes can write their sum.
+// XXH64 (Collet, "xxHash fast digest algorithm", specification 0.1.1): a 64-bit checksum as fast as
+// memory can be read, the same on every machine. It detects damage, not tampering: an attacker can
+// compute a new checksum.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,13 +1,12 @@
-// The op table: everything that forward (engine/run/forward.c) asks of a device. One table per
-// backend; `cpu` is the reference. All calls come from the engine's thread, none allocates while
-// serving, none reads configuration, none waits for the device but those that bring something to
-// the host (`logits_read`, `draws_read`, `mem_read`), those that write or free its memory, and
-// `kv_copies_done` where it is told to.
+// The op table: everything that forward (engine/run/forward.c) needs from a device. One table per
+// backend; `cpu` is the reference. All calls come from the engine's thread. No call allocates while
+// serving or reads configuration. Only these calls wait for the device: those that copy to the host
+// (`logits_read`, `draws_read`, `mem_read`), those that write or free device memory, and
+// `kv_copies_done` with `wait`.
 //
-// Contract on numbers, for every backend that calls itself exact (the CPU always): a row's result
-// depends on that row, its sequence's cache and the weights alone. Not on how many rows share the
-// call, not on which rows, not on the number of threads. Each output's sum over K runs in one fixed
-// order, in F32.
+// Contract on numbers, for every exact backend (the CPU always is): a row's result depends only on
+// that row, its sequence's cache and the weights, not on the other rows of the call, their number
+// or the number of threads. Each output's sum over K runs in one fixed order, in F32.
 //
 // Activations are buffers of `act_dtype` (F32 on the CPU), row-major, rows packed unless a stride
 // is given.
@@ -30,15 +29,15 @@ struct tensor_view {
     int64_t rows, cols; // of the matrix as used: rows = outputs, cols = inputs
     int64_t row_stride, col_stride;
     // DTYPE_I8 and DTYPE_F8_E4M3 only, else NULL. I8: (rows) of the view; element (r, c) stands for
-    // scales[r] times the integer, which is in -127 .. 127. F8_E4M3: (rows, fp8_blocks(cols,
-    // block_k)), element (r, c) stands for the scale of its row and c / block_k times the number,
-    // which is no NaN (kernels/fp8.h).
+    // scales[r] times an integer in -127 .. 127. F8_E4M3: (rows, fp8_blocks(cols, block_k)),
+    // element (r, c) stands for the number times the scale of its row and c / block_k. No number is
+    // a NaN (kernels/fp8.h).
     const float *scales;
     int32_t block_k; // F8_E4M3: 0, one scale for a row, or FP8_BLOCK
 };
 
-// A matrix W (rows, cols) made ready for `linear` (y = x W^T) and, if tied, `embed`. The layout of
-// data is the backend's own.
+// A matrix W (rows, cols) prepared for `linear` (y = x W^T) and, if tied, `embed`. Each backend has
+// its own layout of data.
 struct weight {
     void *data;
     size_t bytes;
@@ -46,13 +45,13 @@ struct weight {
     int32_t rows, cols;
     int32_t layout;  // backend's
     float *scales;   // of 8-bit weights: the backend's memory and layout; else NULL
-    bool mapped;     // data is a file's and not to be freed (weight_map)
+    bool mapped;     // data belongs to a mapped file; do not free it (weight_map)
     int32_t block_k; // as the views'
 };
 
 // The cache arena: n_blocks blocks, each the K and V of block_tokens positions for n_layers layers
-// and n_kv_heads heads of this rank. The layout is the backend's own: blocks one behind the other
-// on the CPU, layer by layer on a GPU. A block in host memory is block_bytes in a row.
+// and n_kv_heads heads of this rank. Each backend has its own layout: block after block on the CPU,
+// layer after layer on a GPU. In host memory a block is block_bytes contiguous bytes.
 struct kv_store {
     void *data;         // n_blocks * block_bytes
     size_t block_bytes; // set by kv_store_init
@@ -60,14 +59,14 @@ struct kv_store {
     int32_t n_layers, n_kv_heads, head_dim, block_tokens, n_blocks;
 };
 
-// What copies took by the device's own clock, in microseconds; 0 where it cannot tell.
+// Duration of copies by the device's clock, in microseconds; 0 if the device has none.
 struct kv_copied {
     int64_t took_us; // the copies themselves
-    int64_t held_us; // of a load with a step: how long the step's ops stood still for them
+    int64_t held_us; // of a load with a step: how long the step's ops waited for it
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-// A norm that a fusion does on its way, fields as `norm`'s; over the rows of its matrix' inputs.
+// A norm inside a fusion, applied to the rows of its input; fields as in `norm`.
 struct norm_args {
     enum norm_kind kind;
     const float *weight, *bias;
@@ -98,22 +97,22 @@ enum rope_style {
 // y = ..., y += ..., or y = ... as F32 whatever act_dtype is (logits)
 enum linear_mode { LINEAR_STORE, LINEAR_ADD, LINEAR_STORE_F32 };
 
-// The largest step that will ever come, for a device that makes room beforehand.
+// The largest step that will run, for a device that allocates in advance.
 struct step_limits {
     int32_t max_rows, max_seqs;            // tokens, sequences
     int64_t max_map;                       // entries of all sequences' kv_maps together
     int32_t n_heads, n_kv_heads, head_dim; // of this rank
     int32_t vocab;
-    // Called while the device measures what is fastest for this model, seconds the first time that
-    // it meets one of its kind. May be NULL.
+    // Called while the device measures its fastest kernels for this model, which takes seconds the
+    // first time. May be NULL.
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
 };
 
-// From step_begin: the step has been launched already, from a recording of its like. No op is to be
-// called; what its ops would have left in their buffers is there.
+// Returned by step_begin: the step has been launched as a captured graph. Call no op; the ops'
+// buffers hold their results.
 enum { STEP_REPLAYED = 1 };
-// From a fusion: it does not take this shape, nothing has been done.
+// Returned by a fusion that does not support this shape; nothing has been done.
 enum { OP_DECLINED = 1 };
 
 struct attention_args {
@@ -146,62 +145,59 @@ struct backend_ops {
     void (*mem_free)(struct backend *be, void *p);
     int (*mem_write)(struct backend *be, void *dst, const void *host_src, size_t bytes);
     int (*mem_read)(struct backend *be, void *host_dst, const void *src, size_t bytes);
-    // Of a device with memory of its own; NULL: it uses the host's.
+    // For a device with its own memory; NULL: it uses the host's.
     int (*mem_info)(struct backend *be, size_t *free_bytes, size_t *total_bytes);
-    // Bytes per second that it reads its memory at, measured on the spot; NULL: as the host's.
+    // Measures the read rate of the device's memory in bytes per second; NULL: as the host's.
     int (*read_rate)(struct backend *be, double *out, struct err *err);
-    // Microseconds, the median, that the device had nothing to do between two steps since the last
-    // call with on; on: watch the next steps (the first 256 gaps count), which costs them a
-    // microsecond each. 0: no gap was seen. Not while a step runs. NULL: a device that is never
-    // left alone, as it is the host.
+    // Returns the median idle time of the device between two steps since the last call with `on`,
+    // in microseconds; 0: no gap was measured. on: measure the next steps (the first 256 gaps),
+    // which costs each a microsecond. Not while a step runs. NULL: the device is the host itself.
     int (*idle_time)(struct backend *be, bool on, double *median_us);
-    // Host memory that logits_read fills fastest; NULL: any will do.
+    // Host memory that logits_read fills fastest; NULL: any memory.
     int (*host_alloc)(struct backend *be, size_t bytes, void **out, struct err *err);
     void (*host_free)(struct backend *be, void *p);
 
-    // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and lays
-    // them out for `linear`. All parts share dtype and cols. The views may be unmapped afterwards.
-    // dtype is F32, F16, BF16 or, for weights of 8 bits with scales, I8 or F8_E4M3: linear then is
-    // y = scales[r] * sum of x[k] times the integers or numbers, with x as it is (kernels/int8.h,
-    // kernels/fp8.h). Parts have one block_k.
+    // Stacks n_parts views along the rows (q, k and v in one matrix; gate and up in one) and
+    // converts them to `linear`'s layout. All parts share dtype and cols. The views may be unmapped
+    // afterwards. dtype is F32, F16, BF16 or, for weights of 8 bits with scales, I8 or F8_E4M3:
+    // linear then is y = scales[r] * sum of x[k] times the integers or numbers, with x as it is
+    // (kernels/int8.h, kernels/fp8.h). Parts have one block_k.
     int (*weight_init)(struct backend *be, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err);
-    // The same for I8 whose rows, all parts one above the other, lie at `panels` in the layout of
-    // kernels/int8.h: they are used where they are and stay there until weight_release. Of the
-    // views only rows, cols and scales count; scales are copied. NULL: a backend with a layout of
-    // its own.
+    // The same for I8 whose rows, all parts stacked, lie at `panels` in the layout of
+    // kernels/int8.h. They are used in place and must stay there until weight_release. Of the views
+    // only rows, cols and scales are read; scales are copied. NULL: the backend has another layout.
     int (*weight_map)(struct backend *be, struct weight *w, const void *panels,
                       const struct tensor_view *parts, int n_parts, struct err *err);
     void (*weight_release)(struct backend *be, struct weight *w);
 
-    // dtype, n_layers ... n_blocks are set by the caller; fills data and block_bytes.
-    // kv_block_bytes says what one block would take, before anything is allocated.
+    // The caller sets dtype, n_layers ... n_blocks; kv_store_init fills data and block_bytes.
+    // kv_block_bytes returns the size of a block before anything is allocated.
     size_t (*kv_block_bytes)(struct backend *be, const struct kv_store *shape);
     int (*kv_store_init)(struct backend *be, struct kv_store *kv, struct err *err);
     void (*kv_store_release)(struct backend *be, struct kv_store *kv);
     int (*kv_block_copy)(struct backend *be, struct kv_store *kv, int32_t dst, int32_t src);
-    // Whole blocks to host memory and back: host[i] (block_bytes each, host_alloc's memory where
-    // there is one) and blocks[i], n of them. The bytes come back as they went; what they mean is
-    // the backend's own. After what has been asked of the device before, in order; a device copies
-    // beside the steps that follow, so neither side is touched until kv_copies_done has said 1 (0:
-    // not yet; wait: then it waits and never says 0). NULL: a copy is done when its call returns.
+    // Copies n whole blocks to host memory and back: blocks[i] and host[i] (block_bytes each, from
+    // host_alloc if the backend has it). Only the backend knows their layout. Copies run after all
+    // earlier calls, in order, and beside the steps that follow: touch neither side until
+    // kv_copies_done has returned 1 (0: not yet; with `wait` it waits and returns 1). NULL: a copy
+    // is complete when its call returns.
     int (*kv_blocks_save)(struct backend *be, const struct kv_store *kv, void *const *host,
                           const int32_t *blocks, int32_t n);
     int (*kv_blocks_load)(struct backend *be, struct kv_store *kv, const int32_t *blocks,
                           void *const *host, int32_t n);
     int (*kv_copies_done)(struct backend *be, bool wait, struct kv_copied *how); // *how is zeroed
-    // The other way back: with a step whose rows read the blocks (struct batch's load). step_begin
-    // begins the copies, lowest layers first, and the step's ops are asked for at once; this is
-    // called in it once for each layer, ascending, before the first op that writes or reads the
-    // layer's part of the cache, and holds up what is asked for behind it until that part is there,
-    // and no longer. Once the step has been asked for, whatever is asked of the device later comes
-    // behind the whole load; host memory alone is not to be touched until kv_copies_done has
-    // said 1. *load and its arrays stay put until step_end. NULL: no copy runs beside a step, and
-    // no batch has a load.
+    // Loads blocks during a step whose rows read them (struct batch's load). step_begin starts the
+    // copies, lowest layers first, and the step's ops are enqueued at once. Within the step, call
+    // this once for each layer, ascending, before the first op that writes or reads the layer's
+    // part of the cache: later ops wait until that part has arrived. Everything enqueued after the
+    // step runs after the whole load. Do not touch the host memory until kv_copies_done has
+    // returned 1. *load and its arrays must not move until step_end. NULL: no copy runs beside a
+    // step, and no batch has a load.
     int (*kv_layer_wait)(struct backend *be, int32_t layer);
-    // Debug builds (PARLEY_DEBUG_KV): a block has become free, and its bytes are made NaNs (on the
-    // CPU under AddressSanitizer it may not even be read); or it is taken again. In order with the
-    // ops.
+    // Debug builds (PARLEY_DEBUG_KV): when a block becomes free, its bytes become NaNs, and on the
+    // CPU AddressSanitizer reports any access; when it is taken again, access is allowed. In order
+    // with the ops.
     void (*kv_block_guard)(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
 
     // --- one step --------------------------------------------------------------------------------
@@ -209,12 +205,11 @@ struct backend_ops {
     // Once, after the weights and the cache, before the first step; NULL: nothing to prepare.
     int (*step_reserve)(struct backend *be, const struct step_limits *l, struct err *err);
     // Once before the ops of a step; a device copies what it needs of *b. b stays valid until
-    // step_end. *run is what the ops are to be given: b, or b filled up with rows that belong to
-    // nobody to a width that the device keeps recordings of (then n_rows = n_logits, and the host
-    // arrays still have b's length). STEP_REPLAYED: see above.
+    // step_end. Pass *run to the ops: it is b, or b padded to the width of a captured graph (then
+    // n_rows = n_logits, and the host arrays still have b's length). STEP_REPLAYED: see above.
     int (*step_begin)(struct backend *be, const struct batch *b, const struct batch **run);
-    // After a step's ops, before logits_read: a device that recorded them launches them now. Not
-    // after STEP_REPLAYED.
+    // After a step's ops, before logits_read: a device that captured them launches the graph now.
+    // Not after STEP_REPLAYED.
     int (*step_launch)(struct backend *be);
     int (*step_end)(struct backend *be); // always, also after a failure
 
@@ -247,8 +242,8 @@ struct backend_ops {
     // Stores the batch's k and v (from qkv, k already rotated) in the cache.
     int (*kv_write)(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                     const struct batch *b, int32_t n_heads);
-    // out (n, n_heads * head_dim): softmax(scale * q.k + alibi) v over what each row sees
-    // (kv_visible), all of it already in the cache. Key positions are walked in ascending order in
+    // out (n, n_heads * head_dim): softmax(scale * q.k + alibi) v over the positions that each row
+    // sees (kv_visible), which are in the cache. Key positions are processed in ascending order in
     // runs aligned to absolute multiples of a constant, so that the order of the sum never depends
     // on chunking or batch.
     int (*attention)(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
@@ -261,15 +256,14 @@ struct backend_ops {
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);
-    // Copies logits (n, vocab) f32 to host memory and waits until they are there. NULL: they are in
-    // host memory as it is, and there when `linear` is. n 0: only waits, for all that was asked
-    // for.
+    // Copies logits (n, vocab) f32 to host memory and waits for the copy. n 0: only waits, for all
+    // earlier calls. NULL: logits are in host memory as soon as `linear` returns.
     int (*logits_read)(struct backend *be, float *host, const void *logits, int32_t n,
                        int32_t vocab);
 
-    // Work of the host's between the ops, such as drawing tokens: calls fn(ctx, item) once for each
-    // item of [0, n), on any of the threads that compute, and returns when all are done. NULL: a
-    // device without such threads.
+    // Work of the host between the ops, such as drawing tokens: calls fn(ctx, item) once for each
+    // item of [0, n) on the compute threads, and returns when all are done. NULL: the device has no
+    // such threads.
     void (*host_for)(struct backend *be, int n, void (*fn)(void *ctx, int item), void *ctx);
 
     // --- optional: drawing on the device; NULL: the host draws
@@ -291,7 +285,7 @@ struct backend_ops {
                       const float *k_weight, float eps);
 
     // y (n, w->rows, half of that if gated) = act(linear): linear, rounded to act_dtype, then
-    // activate. OP_DECLINED: not for this shape, compose it.
+    // activate. OP_DECLINED: compose it from the ops.
     int (*linear_activate)(struct backend *be, void *y, const void *x, int32_t n,
                            const struct weight *w, const float *bias, enum activation act,
                            bool gated);
@@ -303,14 +297,14 @@ struct backend_ops {
                        const struct activate_args *act);
 
     // y (n, down->rows) =|+= down(act(up(norm(x)))), a feed-forward's norm, linear, activate and
-    // linear; norm NULL: x as it is; biases as linear's. y may be x. OP_DECLINED likewise.
+    // linear; norm NULL: x is not normed; biases as in linear. y may be x. OP_DECLINED likewise.
     int (*feed_forward)(struct backend *be, enum linear_mode mode, void *y, const void *x,
                         int32_t n, const struct norm_args *norm, const struct weight *up,
                         const float *up_bias, const struct weight *down, const float *down_bias,
                         enum activation act, bool gated);
 
-    // qkv_finish, then attention (within rounding where the backend is not exact): qkv is as
-    // `linear` left it, and what it holds afterwards is not said. OP_DECLINED as above.
+    // qkv_finish, then attention (within rounding where the backend is not exact): qkv is linear's
+    // result and is undefined afterwards. OP_DECLINED as above.
     int (*qkv_attention)(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
                          const struct batch *b, const struct attention_args *args,
                          const struct qkv_args *finish);
@@ -322,26 +316,27 @@ struct backend {
     const struct backend_ops *ops;
     enum dtype act_dtype; // of activations
     int32_t n_threads;    // CPU workers, the engine's own thread included
-    // What `parley inspect` and bench show: "AVX-512, 2 threads". Owned by the backend.
+    // For `parley inspect` and bench: "AVX-512, 2 threads". Owned by the backend.
     const char *description;
 };
 
 // The CPU backend (kernels/cpu). n_threads 0: one per core that this process may use, at most 64.
-// isa NULL or "auto": the best that the processor has; else "portable", "avx2", "avx512", "amx":
-// refused with E_UNSUPPORTED where the processor lacks it. Different isa give different bits; one
-// isa always the same.
+// isa NULL or "auto": the best that the processor has; else "portable", "avx2", "avx512" or "amx":
+// E_UNSUPPORTED if the processor lacks it. Different isa give different bits, one isa always the
+// same.
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err);
-// The same with a choice of what `linear` multiplies. F32 (as above): x as it is. BF16: for weights
-// of bf16, x is rounded to bf16 first, to nearest even, which processors with AVX512-BF16 or AMX
-// multiply several times as fast; sums stay F32, in one fixed order. Weights of 8 bits take x as
-// ever; those of F16 and F32 are refused, and so is BF16 on other processors (E_UNSUPPORTED).
+// The same with a choice of the precision of `linear`'s products. F32 (as above): x is not rounded.
+// BF16: for weights of bf16, x is first rounded to bf16, to nearest even; processors with
+// AVX512-BF16 or AMX multiply it several times as fast. Sums stay F32, in one fixed order. 8-bit
+// weights use unrounded x. Weights of F16 and F32 are refused, and so is BF16 on other processors
+// (E_UNSUPPORTED).
 int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads, const char *isa,
                          struct err *err);
 
 // The CUDA backend (kernels/cuda), where the build has it (PARLEY_CUDA). compute is the act_dtype:
-// weights of another 16-bit or 32-bit type are converted to it as they are loaded. deterministic:
-// it keeps the contract on numbers above, bit for bit on one kind of GPU, at a cost in speed.
-// E_NOTFOUND: no such GPU; E_UNSUPPORTED: no code for it in this program.
+// weights of another 16-bit or 32-bit type are converted to it when they are loaded. deterministic:
+// the backend keeps the contract on numbers above, bit for bit on one kind of GPU, at a cost in
+// speed. E_NOTFOUND: no such GPU; E_UNSUPPORTED: this program has no code for it.
 struct backend_cuda_options {
     int device;
     enum dtype compute; // F32, F16, BF16

@@ -1,6 +1,6 @@
 // One step's work: ragged tokens of many sequences, each with its position and its map of cache
-// blocks. Plain data, built by engine/run/batch.c, read by every kernel. All arrays are owned by
-// the builder and stay put until the step is over.
+// blocks. Plain data, built by engine/run/batch.c, read by every kernel. The builder owns all
+// arrays and does not move them until the step has ended.
 #pragma once
 #include "kernels/kv_map.h"
 #include <stdint.h>
@@ -12,21 +12,20 @@ struct batch_seq {
     struct kv_map map;
 };
 
-// How the token behind a wanted row is drawn, where the device does it (kernels/backend.h, draw):
-// the part of a turn's sampling parameters that needs nothing but the row's logits. u is the draw's
-// random number.
+// How a device draws the token after a wanted row (kernels/backend.h, draw): the sampling
+// parameters that need only the row's logits. u is the draw's random number.
 enum draw_kind { DRAW_NONE, DRAW_GREEDY, DRAW_SAMPLE };
 struct batch_draw {
     int32_t kind, top_k;                // top_k 0: off
     float temperature, top_p, min_p, u; // SAMPLE only
 };
 struct batch_drawn {
-    int32_t id;    // -1: not drawn, the host does it from the logits
+    int32_t id;    // -1: not drawn; the host draws from the logits
     float logprob; // the model's own
 };
 
-// Cache blocks that come back from host memory with a step whose rows read them: they are not there
-// yet when it begins, and are copied beside it (kernels/backend.h, kv_layer_wait).
+// Cache blocks that are copied from host memory during a step whose rows read them
+// (kernels/backend.h, kv_layer_wait).
 struct kv_store;
 struct kv_load {
     const struct kv_store *kv;
@@ -44,5 +43,5 @@ struct batch {
     const int32_t *logit_rows;      // (n_logits) ascending row numbers
     const struct batch_seq *seqs;   // (n_seqs)
     const struct batch_draw *draws; // (n_logits), or NULL: the device draws none
-    const struct kv_load *load;     // or NULL: all that the rows read is there
+    const struct kv_load *load;     // or NULL: nothing has to be loaded
 };

@@ -8,20 +8,20 @@
 //                               is as good as a block of its own, so that rows may be taken from
 //                               anywhere.
 //
-// A sum over K runs in F32 over the numbers without their scales, and is multiplied once at the
-// end; with blocks, at the end of each, and the products are added in ascending order.
+// A sum over K adds the unscaled numbers in F32 and is multiplied by the scale once at the end;
+// with blocks, at the end of each block, and the products are added in ascending order.
 //
 // Made by Parley: scale = max |x| / 448, the number x / scale to the nearest, ties to even. A row
 // of zeros (or of values whose scale is below F32's smallest) has scale 0. Shared by loading and by
 // `parley quantize`, so that both give the same bits.
 //
-// No view holds a NaN (0x7f, 0xff): the loader refuses such a tensor, so that the kernels' widening
-// may be a shift. Theirs is exact for all other codes.
+// No view holds a NaN (0x7f, 0xff): the loader refuses such a tensor. The kernels can therefore
+// widen with a shift, which is exact for all other codes.
 #pragma once
 #include "kernels/backend.h"
 
 enum { FP8_BLOCK = 128 }; // columns that share a scale, where a row has several
-// No scale that is read is larger: kernels may have it times some power of two.
+// Larger scales are refused, so that kernels may multiply a scale by a power of two.
 #define FP8_LARGEST_SCALE 1e30f
 
 // Scales of a row of a view or weight with this block_k.
@@ -30,9 +30,9 @@ static inline int32_t fp8_blocks(int64_t cols, int32_t block_k) {
 }
 
 // Row `row` of v (F32, F16 or BF16) as e4m3, q[c * q_stride], and its scale. work: (v->cols).
-// E_INVAL where a value is infinite or no number.
+// E_INVAL if a value is infinite or NaN.
 int fp8_quantize_row(const struct tensor_view *v, int64_t row, uint8_t *q, int64_t q_stride,
                      float *work, float *scale);
 
-// Whether there is a NaN among n codes.
+// Whether any of n codes is a NaN.
 bool fp8_has_nan(const uint8_t *q, size_t n);

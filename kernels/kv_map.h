@@ -1,23 +1,23 @@
-// Where the keys and values of one position lie. Shared by the cache that fills the map (kvcache/)
-// and by every attention kernel that reads through it (C and CUDA).
+// Maps a position to its keys and values. The cache (kvcache/) fills the map; every attention
+// kernel (C and CUDA) reads through it.
 //
 // A sequence's cache is a list of fixed-size blocks: first the blocks that hold the sink positions,
 // then a ring of blocks for the window. A block holds `block_tokens` consecutive positions;
 // position p lives in logical block p / block_tokens, and a logical block past the sinks takes the
-// ring slot (logical - n_sink_blocks) % n_ring_blocks. Nothing is ever moved: when the window has
-// passed a block, its slot is given a fresh block.
+// ring slot (logical - n_sink_blocks) % n_ring_blocks. Nothing is moved: when the window has passed
+// a block, its slot gets a new block.
 #pragma once
 #include "base/dtype.h"
 #include <stdint.h>
 
-#ifdef __CUDACC__ // the device follows the same arithmetic
+#ifdef __CUDACC__ // the device uses the same arithmetic
 #define KV_MAP_FN __host__ __device__ static inline
 #else
 #define KV_MAP_FN static inline
 #endif
 
 struct kv_map {
-    const int32_t *blocks; // (n_sink_blocks + n_ring_blocks) pool block ids; -1 where none is held
+    const int32_t *blocks; // (n_sink_blocks + n_ring_blocks) pool block ids; -1: no block
     int32_t n_sink_blocks;
     int32_t n_ring_blocks; // >= 1
     int32_t block_tokens;  // a power of two
@@ -30,8 +30,8 @@ KV_MAP_FN int32_t kv_map_slot(const struct kv_map *m, int64_t position) {
     return (int32_t)(m->n_sink_blocks + (logical - m->n_sink_blocks) % m->n_ring_blocks);
 }
 
-// What the token at position t sees: positions [sink_first, sink_end) and [first, t], both
-// ascending, the first run possibly empty (sink_first >= sink_end).
+// The positions that the token at position t sees: positions [sink_first, sink_end) and [first, t],
+// both ascending, the first run possibly empty (sink_first >= sink_end).
 struct kv_span {
     int64_t sink_first, sink_end, first;
 };

@@ -1,18 +1,17 @@
-// Keys and values of 8 bits: how a head's vector of one position becomes 8-bit numbers and one F32
-// scale, the same on every backend.
+// Quantises keys and values: a head's vector of one position becomes 8-bit numbers and one F32
+// scale, with the same bits on every backend.
 //
 //   int8: scale = max |x| / 127, q = x / scale to the nearest integer, ties to even: -127 .. 127
 //   e4m3: scale = max |x| / 448, q = x / scale to the nearest such number, ties to even
 //
-// One scale for each position and kv head, of K and of V apart: a position is quantised once, when
-// it is written, from nothing but itself, so no other token, chunk or batch can change its bits. A
-// scale for more than that (a block, a head) would have to be known before the later positions
-// are. e4m3 has a scale too, though it has exponents of its own: keys of models with biases pass
-// its 448, and values of some layers lie below its 2^-9; scaled, every vector has the same 15
-// binades to itself.
+// K and V each have one scale for a position and kv head. A position is quantised once, when it is
+// written, from its own values, so no other token, chunk or batch can change its bits. A scale for
+// more positions (a block, a head) would have to be known before the later ones are computed. e4m3
+// needs a scale too: keys of models with biases exceed its 448, and values of some layers lie below
+// its 2^-9. Scaled, every vector can use all of its 15 binades.
 //
-// Stands for x: scale * q. Where x holds an infinity or NaN the scale is NaN, and so is what is
-// read. A vector whose largest is below 2^-100 is zero.
+// scale * q stands for x. If x holds an infinity or NaN, the scale is NaN and so are the values
+// read. A vector whose largest magnitude is below 2^-100 is stored as zero.
 #pragma once
 #include "base/dtype.h"
 #include "kernels/kv_map.h"
@@ -28,8 +27,8 @@ struct kv_scale {
     float scale, inverse; // q is x * inverse, rounded
 };
 
-// Of a vector whose largest magnitude has these bits: as integers, magnitudes are ordered with
-// infinity and NaN on top.
+// The scale of a vector whose largest magnitude has these bits. Compared as integers, magnitudes
+// are in order, with infinity and NaN above all others.
 KV_MAP_FN struct kv_scale kv_scale_of(enum dtype t, uint32_t largest_bits) {
     float most = t == DTYPE_I8 ? KV_LARGEST_INT8 : E4M3_LARGEST, largest;
     struct kv_scale s = {0.0f, 0.0f};

@@ -1,10 +1,10 @@
-// A row of a matrix as F32, on its way to 8 bits. The loops are without branches and one value
-// after the other, so that the compiler makes vectors of them.
+// Converts a row of a matrix to F32 before quantisation. The loops have no branches, so that the
+// compiler vectorises them.
 #pragma once
 #include "kernels/backend.h"
 
-// Row `row` of v (F32, F16 or BF16) to out (v->cols), and its largest magnitude. E_INVAL where a
-// value is infinite or no number: no scale says that.
+// Writes row `row` of v (F32, F16 or BF16) to out (v->cols), and its largest magnitude. E_INVAL if
+// a value is infinite or NaN, which no scale can express.
 static inline int wide_row(const struct tensor_view *v, int64_t row, float *out, float *largest) {
     const uint16_t *half = (const uint16_t *)v->data + row * v->row_stride;
     const float *full = (const float *)v->data + row * v->row_stride;
@@ -15,8 +15,8 @@ static inline int wide_row(const struct tensor_view *v, int64_t row, float *out,
         for (int64_t c = 0; c < v->cols; c++) out[c] = f16_to_f32(half[c * step]);
     else
         for (int64_t c = 0; c < v->cols; c++) out[c] = full[c * step];
-    // As integers the bits of magnitudes have the order of the values, and an infinity or NaN is
-    // larger than all.
+    // Compared as integers, the bits of magnitudes are in the order of the values, and an infinity
+    // or NaN is larger than all.
     int32_t most = 0;
     for (int64_t c = 0; c < v->cols; c++) {
         int32_t bits;

@@ -1,8 +1,8 @@
-// The table for one rank: there is nobody to talk to. See comm.h.
+// The table for one rank. See comm.h.
 #include "engine/dist/comm.h"
 
-// One rank's sum is what it has already, and its rows of the logits are all rows: out and part are
-// one buffer.
+// One rank's values are the sum, and its part of the logits is all of them: out and part are one
+// buffer.
 static int none_all_reduce(struct comm *c, struct backend *be, void *x, int64_t n) {
     return 0;
 }

@@ -1,6 +1,6 @@
-// What ranks say to each other, as a table: `none` for one rank; MPI on CPUs and NCCL on GPUs come
-// as further tables. forward calls these where several ranks must agree and never asks how many
-// there are.
+// Communication between ranks, as a table: `none` for one rank; MPI on CPUs and NCCL on GPUs will
+// be further tables. forward calls these where several ranks must agree and never depends on the
+// number of ranks.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -10,8 +10,8 @@ struct comm;
 
 struct comm_ops {
     const char *name;
-    // x (n) of the backend's activation dtype: sum over the tensor-parallel ranks, in rank order,
-    // everywhere.
+    // x (n), of the backend's activation dtype, becomes the sum over the tensor-parallel ranks, in
+    // rank order, on every rank.
     int (*all_reduce)(struct comm *c, struct backend *be, void *x, int64_t n);
     // Logits: each rank's (n_rows, its vocab rows) become (n_rows, vocab) on every rank.
     int (*all_gather_rows)(struct comm *c, struct backend *be, void *out, const void *part,

@@ -1,4 +1,4 @@
-// Who owns what. See split.h.
+// Divides heads, rows and layers between ranks. See split.h.
 #include "engine/dist/split.h"
 
 const struct split split_single = {0, 1, 0, 1};
@@ -43,8 +43,7 @@ struct range split_heads(const struct split *s, int32_t n_heads) {
 
 struct range split_kv_heads(const struct split *s, int32_t n_kv_heads) {
     if (s->tp_size <= n_kv_heads) return part(n_kv_heads, s->tp_rank, s->tp_size);
-    // tp_size / n_kv_heads ranks in a row hold the same head, the one that their query heads look
-    // at.
+    // tp_size / n_kv_heads consecutive ranks hold the same head, which their query heads read.
     return (struct range){s->tp_rank / (s->tp_size / n_kv_heads), 1};
 }
 

@@ -1,6 +1,5 @@
-// Who owns what when several ranks share a model: pure arithmetic, no communication. Tensor
-// parallel ranks own contiguous heads and contiguous slices of the feed-forward; pipeline ranks own
-// contiguous layers.
+// Divides a model between ranks: pure arithmetic, no communication. Tensor parallel ranks own
+// contiguous heads and contiguous slices of the feed-forward; pipeline ranks own contiguous layers.
 #pragma once
 #include "base/err.h"
 #include <stdint.h>

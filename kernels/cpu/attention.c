@@ -2,9 +2,9 @@
 // and, where tiles are too few for the workers (long contexts, few heads), each tile into splits of
 // the key positions.
 //
-// Both ways run the same loops (attention.inc) over the same splits in the same order of merging,
-// so which one is taken shows in no bit. Bytes moved: the visible keys and values once for each
-// tile; a decode step's tile is a group of heads of one sequence, so the cache is read once.
+// Both ways run the same loops (attention.inc) over the same splits and merge in the same order, so
+// they give the same bits. Bytes moved: the visible keys and values once for each tile; a decode
+// step's tile is a group of heads of one sequence, so the cache is read once.
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -114,8 +114,8 @@ static void split_wave(struct attention_job *j, struct attention_state *total, i
     }
 }
 
-// Waves of as many splits as there are slots, merged in ascending order. What lies between the
-// sinks' splits and the window's is skipped, as the tile's own walk does.
+// Waves of as many splits as there are slots, merged in ascending order. Splits between the sinks
+// and the window are skipped, as in a tile's own loop.
 static void run_tile_by_splits(struct attention_job *j, struct attention_tile tile) {
     j->tile = tile;
     struct attention_state total = slot(j, 0);
@@ -137,7 +137,7 @@ static void run_tile_by_splits(struct attention_job *j, struct attention_tile ti
     j->cpu->kernels->attention_finish(&j->task, &j->tile, &total);
 }
 
-// Splits pay where there are fewer tiles than would keep the workers busy and the walk is long.
+// Splits pay if there are too few tiles to keep the workers busy and the context is long.
 static bool wants_splits(const struct attention_job *j) {
     if (j->n_items >= 2 * threads_count(j->cpu->threads) || threads_count(j->cpu->threads) == 1)
         return false;

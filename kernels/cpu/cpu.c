@@ -1,4 +1,5 @@
-// Opening the CPU backend: which instruction set, how many workers, the op table.
+// Opens the CPU backend: picks the instruction set and the number of workers, and holds the op
+// table.
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/int8_rows.h"
 #include "kernels/cpu/linear_amx.h"
@@ -15,7 +16,7 @@
 
 // --- memory
 
-// mem_free does not know the size: it is kept in a cache line before the memory.
+// mem_free does not get the size: it is stored in a cache line before the memory.
 static int cpu_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err) {
     char *p = bytes <= SIZE_MAX - 64 ? cpu_pages_alloc(bytes + 64) : NULL;
     if (!p) return err_set(err, E_NOMEM, "out of memory for %zu bytes", bytes);
@@ -136,15 +137,17 @@ static bool have_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-// AMX-INT8 (bit 25) and VNNI came with AMX-BF16 so far; without them AVX-512 does.
+// All processors with AMX-BF16 so far have AMX-INT8 (bit 25) and VNNI; without them AVX-512 is
+// used.
 static bool have_amx_int8(void) {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 25 & 1) &&
            __builtin_cpu_supports("avx512vnni");
 }
 
-// The processor's bits (leaf 7, edx: 24 AMX-TILE, 22 AMX-BF16), and the kernel's leave to use the 8
-// KiB of tile registers, which it wants to be asked for: it grows what is saved of every thread.
+// The processor's bits (leaf 7, edx: 24 AMX-TILE, 22 AMX-BF16), and the kernel's permission to use
+// the 8 KiB of tile registers, which must be requested because it enlarges the saved state of every
+// thread.
 static bool have_amx(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d;
@@ -181,7 +184,7 @@ static int pick_isa(const struct isa **out, const char *name, struct err *err) {
 }
 
 #if defined(__x86_64__)
-// The instructions for dot products of bytes came apart from the sets and change no bit.
+// Dot products of bytes are an extension of their own, and give the same bits.
 static void set_int8_kernels(struct cpu_backend *cpu, const struct isa *isa) {
     if (isa->kernels == &cpu_kernels_avx512 && __builtin_cpu_supports("avx512vnni")) {
         cpu->table.int8_split = int8_vnni512_split;
@@ -210,8 +213,8 @@ static void set_kernels(struct cpu_backend *cpu, const struct isa *isa) {
 #endif
 }
 
-// x of bf16 weights rounded to bf16. There is no second best here: an emulation of these products
-// would be slower than F32's, which are nearer to the model.
+// For bf16 weights, x is rounded to bf16. There is no fallback: emulated products would be slower
+// than F32's, which are closer to the model.
 static int set_bf16_kernels(struct cpu_backend *cpu, const struct isa *isa, struct err *err) {
 #if defined(__x86_64__)
     cpu->bf16_products = true;
@@ -250,7 +253,7 @@ static int usable_cores(void) {
     return n > THREADS_MAX ? THREADS_MAX : n;
 }
 
-// One of the caches that the kernel says a core has; 0 past the last.
+// The size of one of a core's caches, by the kernel; 0 past the last.
 static size_t cache_bytes(int index, int *level) {
     char path[64];
     long kib = 0;
@@ -268,8 +271,8 @@ static size_t cache_bytes(int index, int *level) {
     return kib > 0 ? (size_t)kib << 10 : 0;
 }
 
-// What the cores next to each other share: the C library adds up the shares of all (of an EPYC's 32
-// MiB it made 320). 0 where nobody knows.
+// The size of the cache that neighbouring cores share. The C library adds up the caches of all
+// cores (320 for an EPYC's 32 MiB). 0 if unknown.
 static size_t last_level_cache_bytes(void) {
     size_t best = 0;
     for (int i = 0, best_level = 0; i < 8; i++) {

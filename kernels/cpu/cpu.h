@@ -1,5 +1,4 @@
-// What the CPU ops share: the backend's struct, and the table of inner loops of one instruction
-// set.
+// Shared by the CPU ops: the backend's struct, and the table of inner loops of one instruction set.
 //
 // An op is a launcher in <op>.c (checks, cuts the work into items, hands them to the workers) and
 // inner loops in <op>.inc, written once over vec.h and compiled once for each set into a struct
@@ -27,7 +26,7 @@ struct linear_args {
 // weight.
 struct linear_item {
     int32_t row, n_rows, panel, n_panels;
-    int32_t next_panel; // where the worker's next item probably begins; may lie past the last
+    int32_t next_panel; // the probable start of the worker's next item; may be past the last
 };
 
 enum {
@@ -59,7 +58,7 @@ struct attention_task {
 struct attention_tile {
     const struct batch_seq *seq;
     int32_t token, n_tokens, head, n_heads, kv_head;
-    const struct attention_tile *next; // probably the same worker's next; NULL: none, or who knows
+    const struct attention_tile *next; // the same worker's probable next tile; NULL: unknown
 };
 
 // The online softmax of a tile: for row r the running maximum m[r], sum l[r] (kept by lane) and
@@ -72,7 +71,7 @@ struct attention_state {
 
 // --- the inner loops of one instruction set ------------------------------------------------------
 struct cpu_kernels {
-    int32_t bf16_layout; // how bf16 weights are packed where memory's rate is the limit
+    int32_t bf16_layout; // layout of bf16 weights when memory bandwidth is the limit
     int32_t row_tile;    // rows of the GEMM's register block
     void (*norm_rows)(enum norm_kind kind, float *y, const float *x, int32_t n, int32_t width,
                       int64_t stride, const float *weight, const float *bias, float eps);
@@ -126,7 +125,7 @@ struct cpu_backend {
     size_t raw_left, raw_max;
     bool bf16_products; // x of `linear` is rounded to bf16
     bool fuses;         // bf16_linear_item is its linear: few rows can be fused (feed_forward.c)
-    // The last of the jobs below for which worker i has prepared x, far from its neighbours'.
+    // The last job (below) for which worker i has prepared x, padded to a cache line of its own.
     struct own_x {
         uint64_t job;
         char apart[120];
@@ -145,8 +144,8 @@ static inline struct cpu_backend *cpu_of(struct backend *be) {
 int cpu_reserve(struct cpu_backend *cpu, size_t scratch_bytes, size_t shared_bytes,
                 struct err *err);
 
-// How much of the bf16 weights made from now on stays unpacked, by the size of the last level's
-// cache; 0 packs all (weight.c).
+// Sets how many bytes of later bf16 weights stay unpacked, by the size of the last-level cache; 0
+// packs all (weight.c).
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
 
 // --- x of a few rows
@@ -155,17 +154,17 @@ void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes);
 // the others still hold from the last call, and they would fetch them back one by one. The result is
 // the same either way.
 struct own_job {
-    const struct norm_args *norm; // on the way; or NULL
+    const struct norm_args *norm; // applied to x first; or NULL
     uint64_t number;
 };
-// Whether x of n rows times w is prepared so.
+// Whether each worker prepares x of n rows times w for itself.
 bool cpu_own_takes(const struct cpu_backend *cpu, int32_t n, const struct weight *w);
 struct own_job cpu_own_begin(struct cpu_backend *cpu, const struct norm_args *norm);
-// a's x for this worker: a->split_x, prepared unless the worker has it from an earlier item.
+// Sets a->split_x to this worker's x, and prepares it unless an earlier item of the job did.
 void cpu_own_x(struct cpu_backend *cpu, const struct own_job *job, struct linear_args *a,
                int worker);
 
-// linear whose x lies prepared in split_x already. n <= LINEAR_BLOCK_ROWS.
+// linear with an x that is already prepared in split_x. n <= LINEAR_BLOCK_ROWS.
 void cpu_linear_prepared(struct cpu_backend *cpu, enum linear_mode mode, float *y, int32_t n,
                          const struct weight *w, const float *bias, void *split_x);
 
@@ -174,7 +173,7 @@ int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct e
 
 int cpu_attention_reserve(struct cpu_backend *cpu, int32_t head_dim, struct err *err);
 
-// Runs fn over rows [0, n) in chunks, in parallel if rows * work_per_row is worth waking somebody.
+// Runs fn over rows [0, n) in chunks, in parallel if rows * work_per_row is worth a hand-over.
 typedef void cpu_rows_fn(void *ctx, int32_t row, int32_t n_rows);
 void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn,
                   void *ctx);

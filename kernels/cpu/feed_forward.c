@@ -1,14 +1,15 @@
-// A feed-forward of few rows without its seams. Composed of its ops it hands work over three times,
-// and between them all that the gated matrix gives goes from core to core: each worker made panels
-// of all rows, and activates rows of all panels. Here a worker makes the gate's panels and the ones
-// they open, activates them while they are in its L1, and rounds them into the x of the second
-// matrix: a quarter of the bytes change cores, and a hand-over and the rounding alone are gone.
+// A fused feed-forward for few rows. Composed of its ops, it hands work over three times, and the
+// whole result of the gated matrix moves between cores, because each worker computes panels of all
+// rows but activates rows of all panels. Here a worker computes the gate's panels and the panels
+// that they gate, activates them in its L1, and rounds them into the x of the second matrix. A
+// quarter of the bytes move between cores, and one hand-over and the separate rounding are saved.
 //
-// The same loops and roundings, so the same bits as the ops. Products of bf16 (AVX512-BF16) only:
-// elsewhere x of the second matrix is not kept in a form of its own, or 16 rows are no few.
+// The loops and roundings are those of the ops, so the bits are the same. Only for products of bf16
+// (AVX512-BF16): the other paths do not prepare x of the second matrix, or do not count 16 rows as
+// few.
 #include "kernels/cpu/linear_bf16.h"
 
-// More rows than cpu_own_takes have one panel in registers at a time, which is no pair.
+// With more rows than cpu_own_takes allows, registers hold one panel at a time, not a pair.
 enum { PANELS_UNIT = 4 };
 
 struct feed_job {
@@ -31,7 +32,7 @@ static void run_item(void *ctx, int index, int worker) {
     bf16_gated_item(&up, &item, &j->gated, j->cpu->scratch[worker].data);
 }
 
-// Whole tiles of the second matrix' K are made by one worker, and both matrices are of bf16.
+// One worker computes whole tiles of the second matrix's K, and both matrices are bf16.
 static bool takes(const struct cpu_backend *cpu, int32_t n, const struct weight *up,
                   const struct weight *down, bool gated) {
     return gated && cpu_own_takes(cpu, n, up) && down->dtype == DTYPE_BF16 &&

@@ -1,4 +1,4 @@
-// What the forms of linear for 8-bit weights share: rows of x as integers (linear_int8.inc).
+// Rows of x as integers, shared by the variants of linear for 8-bit weights (linear_int8.inc).
 #pragma once
 #include "kernels/cpu/cpu.h"
 
@@ -14,7 +14,8 @@ enum {
     INT8_BLOCK_ROWS = 32,  // and many rows in blocks of so many
 };
 
-// Processors with instructions for it get these in place of their set's (same bits).
+// Used instead of the set's own functions on processors with these instructions; the bits are the
+// same.
 #if defined(__x86_64__)
 void int8_vnni256_item(const struct linear_args *a, const struct linear_item *item, void *scratch);
 void int8_vnni256_split(const struct linear_args *a, int32_t row, int32_t n_rows);

@@ -45,7 +45,7 @@ int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) 
 }
 
 void cpu_kv_store_release(struct backend *be, struct kv_store *kv) {
-    // Whoever gets the pages next finds them as the system gives them.
+    // The next owner of the pages may access them.
     ASAN_UNPOISON_MEMORY_REGION(kv->data, kv->block_bytes * (size_t)kv->n_blocks);
     cpu_pages_free(kv->data, kv->block_bytes * (size_t)kv->n_blocks);
     kv->data = NULL;

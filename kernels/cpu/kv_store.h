@@ -1,5 +1,5 @@
-// Where one layer's kv head lies in a block of the CPU's cache (kv_store.c has the picture): for
-// those that write and read it.
+// Addresses of one layer's kv head in a block of the CPU's cache (layout: kv_store.c), for writing
+// and reading.
 #pragma once
 #include "kernels/cpu/cpu.h"
 #include "kernels/kv_quant.h"

@@ -51,7 +51,7 @@ static void kv_chunk(void *ctx, int32_t row, int32_t n_rows) {
     }
 }
 
-// Every row must have a block to go to: checked before anything is written.
+// Every row must have a block; checked before anything is written.
 static int check_blocks(const struct kv_store *kv, const struct batch *b) {
     for (int32_t s = 0; s < b->n_seqs; s++) {
         const struct batch_seq *seq = &b->seqs[s];
@@ -66,7 +66,7 @@ static int check_blocks(const struct kv_store *kv, const struct batch *b) {
 
 static int run(struct kv_job *j) {
     TRY(check_blocks(j->kv, j->b));
-    // Each of a key's values goes to a cache line of its own, which is rarely near.
+    // Each value of a key is stored to a cache line of its own, which is rarely in the near caches.
     const int64_t line = 32;
     int64_t work =
         (int64_t)(line * j->kv->n_kv_heads + (j->finish ? j->n_heads : 0)) * j->kv->head_dim;

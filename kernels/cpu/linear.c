@@ -5,8 +5,8 @@
 // rate, many by the multipliers; README.md has the rates measured.
 #include "kernels/cpu/int8_rows.h"
 
-// A worker's own x lies in its scratch, behind what an item of few rows may use of it: split, and
-// the normed rows that it was made of.
+// A worker's own x lies in its scratch, after the part that an item of few rows uses: the split x,
+// then the normed rows.
 enum { OWN_ROWS = 8, OWN_AT = 1 << 16 };
 
 static size_t own_bytes(const struct cpu_backend *cpu, const struct weight *w) {
@@ -15,8 +15,8 @@ static size_t own_bytes(const struct cpu_backend *cpu, const struct weight *w) {
 }
 
 int cpu_linear_reserve(struct cpu_backend *cpu, const struct weight *w, struct err *err) {
-    // AMX keeps a block of the item's weights, the others one of x, and of e4m3 weights with blocks
-    // the sums of one (two panels).
+    // AMX stores a block of the item's weights, the other sets one of x and, for e4m3 weights with
+    // blocks, the sums of one block (two panels).
     size_t floats =
         (size_t)LINEAR_GROUP_PANELS * WEIGHT_PANEL * (LINEAR_BLOCK_K + LINEAR_BLOCK_ROWS) +
         (size_t)LINEAR_BLOCK_ROWS * (LINEAR_ROW_FLOATS + 2 * WEIGHT_PANEL);
@@ -95,13 +95,13 @@ static int32_t ceil_div(int32_t a, int32_t b) {
     return (a + b - 1) / b;
 }
 
-// Items of all rows and as many panels as their scratch holds, but several for each worker, so that
-// one that was held up does not hold up all. Where the matrix is too narrow for that, the rows are
-// cut too.
+// An item has all rows and as many panels as its scratch holds. There are several items for each
+// worker, so that one delayed worker does not delay all. If the matrix is too narrow for that, the
+// rows are divided too.
 static void plan(struct linear_job *job, int workers) {
     int32_t wanted = workers == 1 ? 1 : workers * 4, unit = 2;
     job->item_rows = job->n_rows;
-    // Few rows stream best from eight panels, but a narrow matrix must come out even between the
+    // Few rows stream best from eight panels, but a narrow matrix must divide evenly between the
     // workers.
     bool few = job->n_rows <= LINEAR_FEW_ROWS;
     if (few) unit = job->n_panels >= 8 * wanted ? 8 : 4;
@@ -129,7 +129,7 @@ static void pick_loops(struct linear_job *job) {
     }
 }
 
-// A matrix that one core has done with in the time of a hand-over.
+// A matrix that one core multiplies within the time of a hand-over.
 enum { SMALL = 32768 };
 
 // All rows in one pass, x each worker's own.

@@ -8,8 +8,8 @@
 // sum). It depends on no other row, so one row alone gives the bits that it gives among 512.
 // Denormals count as zero.
 //
-// PANEL_BF16's tiles are what the multiplier wants and are read where they lie; PANEL_BF12's are
-// widened to the same first.
+// PANEL_BF16's tiles have the multiplier's layout and are read in place; PANEL_BF12's are first
+// widened to it.
 //
 // With x rounded to bf16 (compute_dtype bf16) there is one part, and one pass.
 //
@@ -105,7 +105,7 @@ static void configure(int32_t rows, unsigned weight_tile_set) {
 
 // The next tile of a panel's stream as 16 pair rows: where it lies, or widened in `out`.
 VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight *w, uint8_t *out) {
-    if (w->layout == PANEL_BF16) { // without a prefetch: a tile's load asks for 16 lines at once
+    if (w->layout == PANEL_BF16) { // no prefetch: loading a tile already requests 16 lines at once
         const uint8_t *tile = s->tile;
         s->tile += TILE_BYTES;
         return tile;
@@ -134,7 +134,7 @@ VEC_INLINE const uint8_t *next_tile(struct weight_stream *s, const struct weight
         _tile_dpbf16ps(P, 7, 6);                                                                   \
     } while (0)
 
-// Streams past np repeat the last panel, and what they give is dropped.
+// Streams past np repeat the last panel, and their results are dropped.
 VEC_INLINE void few_rows(const int parts, const struct linear_args *a,
                          const struct linear_item *item, int32_t panel, int np) {
     const struct weight *w = a->w;

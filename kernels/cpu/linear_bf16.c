@@ -29,7 +29,7 @@ enum {
     BLOCK_BYTES = (BLOCK_TILES + 1) * TILE_BYTES,
     PAIR_BYTES = 64, // of a panel: 16 outputs x 2 K
     STREAMS = 8,
-    AHEAD_BYTES = 4096, // few rows: so far before they are read lines are asked for
+    AHEAD_BYTES = 4096, // few rows: the prefetch distance
     MICRO_ROWS = 14,    // x 2 panels: 28 sums, 2 weights and an x in 32 registers
     STRIP_PANELS = 2,
     STRIP_LANES = STRIP_PANELS * WEIGHT_PANEL,
@@ -83,9 +83,9 @@ VEC_INLINE __m512i x_pair(const uint8_t *x, int pair) {
 
 // --- few rows ------------------------------------------------------------------------------------
 
-// A group of panels is read from end to end, its sums in registers. Lines are asked for AHEAD_BYTES
-// before they are read; where a panel ends before that, those of the panel that takes its place in
-// the next group: the panels of a small model are only a few times as long.
+// A group of panels is read from end to end, with its sums in registers. Lines are prefetched
+// AHEAD_BYTES ahead. Near a panel's end these are lines of the panel that takes its place in the
+// next group: the panels of a small model are only a few times AHEAD_BYTES long.
 struct group {
     const uint8_t *tile[STREAMS], *head[STREAMS]; // as weight_stream's
     struct panel_end end[STREAMS];
@@ -170,7 +170,8 @@ VEC_INLINE void group_packed(const int mr, const int np, const struct linear_arg
                 bf12_group(tile[p], weight_tile_is_raw(g->head[p] + t * WEIGHT_HEAD_BYTES),
                            table[p], quarter, raw);
                 const uint8_t *xp = x;
-                v_reload(xp); // else the compiler keeps x for the next panel, and spills the sums
+                // otherwise the compiler keeps x for the next panel and spills the sums
+                v_reload(xp);
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++)
 #pragma GCC unroll 16
@@ -197,7 +198,7 @@ typedef void group_fn(const struct linear_args *a, int32_t row, const struct gro
                                  stream_sums *sum) {                                               \
         group_packed(M, N, a, row, g, sum);                                                        \
     }
-// As many panels as panels_at_once says, and half as many for what is left at the end.
+// panels_at_once panels, and half as many for the rest.
 GROUP(1, 8) GROUP(1, 4) GROUP(2, 8) GROUP(2, 4) GROUP(3, 4) GROUP(3, 2) GROUP(4, 4) GROUP(4, 2)
 GROUP(5, 2) GROUP(5, 1) GROUP(6, 2) GROUP(6, 1) GROUP(7, 2) GROUP(7, 1) GROUP(8, 2) GROUP(8, 1)
 GROUP(9, 1) GROUP(10, 1) GROUP(11, 1) GROUP(12, 1) GROUP(13, 1) GROUP(14, 1) GROUP(15, 1) GROUP(16, 1)
@@ -211,7 +212,7 @@ TABLE(plain)
 TABLE(packed)
     // clang-format on
 
-    // Panels past the last repeat it, and what they give is dropped.
+    // Panels past the last repeat it, and their results are dropped.
     static void group_open(struct group *g, const struct weight *w, int32_t panel, int n,
                            int32_t next_panel) {
     const int32_t last = weight_panels(w) - 1;
@@ -227,8 +228,8 @@ TABLE(packed)
 
 // --- few rows of a gated matrix, and what becomes of them
 
-// A group has as many panels of the gate as of what it opens, side by side: gated first, then the
-// same panels half a matrix on. Returns how many of each.
+// A group has as many panels of the gate as panels that they gate, side by side: the gate first,
+// then the same panels half a matrix on. Returns how many of each.
 static int gated_open(struct group *g, const struct weight *w, int32_t panel, int n, int32_t end) {
     const int32_t half = weight_panels(w) / 2, pairs = n / 2;
     for (int p = 0; p < n; p++) {
@@ -349,7 +350,7 @@ static micro_fn *const micro_table[MICRO_ROWS][STRIP_PANELS] = {
     MICRO_ROW(8), MICRO_ROW(9), MICRO_ROW(10), MICRO_ROW(11), MICRO_ROW(12), MICRO_ROW(13), MICRO_ROW(14)};
 // clang-format on
 
-// All rows, in blocks of a height as even as can be.
+// All rows, in blocks of nearly equal height.
 static void multiply_block(const struct block *b, int32_t n_rows, int n_panels) {
     for (int32_t row = 0, mr; row < n_rows; row += mr) {
         int32_t rest = n_rows - row, n = (rest + MICRO_ROWS - 1) / MICRO_ROWS;
@@ -358,7 +359,7 @@ static void multiply_block(const struct block *b, int32_t n_rows, int n_panels) 
     }
 }
 
-// n tiles of a panel from its stream as PANEL_BF16: where they lie, or widened in `out`.
+// n tiles of a panel from its stream as PANEL_BF16: in place, or widened in `out`.
 static const uint8_t *next_tiles(struct weight_stream *s, const struct weight *w, int32_t n,
                                  uint8_t *out) {
     if (w->layout == PANEL_BF16) {

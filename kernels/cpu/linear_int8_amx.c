@@ -1,7 +1,7 @@
-// linear for 8-bit weights on AMX: TDPBSUD multiplies a tile of x's digits (16 rows x 64 K) with a
-// tile of weights (64 K x 16 outputs, PANEL_I8 as it lies) and adds in 32 bits, exactly. So the
-// bits are those of linear_int8.inc, whose digits these are, and few rows, which wait for memory
-// anyway, stay there.
+// linear for 8-bit weights on AMX: TDPBSUD multiplies a tile of x's digits (16 rows x 64 K) by a
+// tile of weights (64 K x 16 outputs, PANEL_I8 in place) and adds in 32 bits, exactly. The digits
+// and the bits are therefore those of linear_int8.inc, which keeps few rows because memory limits
+// them anyway.
 //
 // Two tiles of rows by one panel, each digit's sums apart: six tiles of sums, one of x, one of
 // weights. K goes in blocks small enough that the digits of 32 rows stay in L1 for all panels of
@@ -19,11 +19,11 @@ enum {
     TILE_SUMS = 256,  // of a tile: 16 rows x 16 outputs
     BLOCK_TILES = 4,  // of K: 24 KiB of digits of 32 rows
     GROUP_ROWS = 64,  // rows whose sums are kept at a time: 192 KiB for 16 panels
-    FEW_ROWS = 8,     // fewer than this are left to VNNI
+    FEW_ROWS = 8,     // fewer rows than this use VNNI
     MAX_TILES = 1024, // of K: beyond it 32 bits could overflow
 };
 
-#ifndef AMX_TILES // a test may bring tiles of its own
+#ifndef AMX_TILES // a test may define its own tiles
 #define AMX_TILES
 static void configure(void) {
     struct {
@@ -82,7 +82,7 @@ VEC_INLINE void block(const bool two, const uint8_t *x0, const uint8_t *x1, int6
 }
 
 // Sums of a group of rows: (tiles of rows, panels, 3, 256). Rows past the last one give sums that
-// nobody reads: the buffer of digits has them.
+// are not read; the buffer of digits has room for them.
 static void group_sums(const struct linear_args *a, const struct linear_item *item, int32_t row,
                        int32_t n_row_tiles, int32_t *sums) {
     const struct weight *w = a->w;
@@ -127,7 +127,7 @@ static void group_finish(const struct linear_args *a, const struct linear_item *
     }
 }
 
-// The tiles are given back at the end, so that a thread's saved state stays small between items.
+// The tiles are released at the end, so that a thread's saved state stays small between items.
 void int8_amx_item(const struct linear_args *a, const struct linear_item *item, void *scratch) {
     if (item->n_rows < FEW_ROWS || weight_int8_tiles(a->w) > MAX_TILES) {
         int8_item(a, item, scratch);

@@ -1,5 +1,4 @@
-// Pages from the kernel, and a pool of regions that hands out stretches of them in order. See
-// pages.h.
+// Pages from the kernel, and a pool that allocates from large regions in order. See pages.h.
 #include "kernels/cpu/pages.h"
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,8 +10,8 @@ static size_t round_up(size_t n, size_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-// Below half a huge page small pages waste less; both are mapped, so that both are zeroed and freed
-// alike.
+// Below half a huge page small pages waste less. Both are mapped, so that both are zeroed and freed
+// in the same way.
 static size_t page_unit(size_t bytes) {
     return bytes >= HUGE_PAGE / 2 ? HUGE_PAGE : 4096;
 }
@@ -20,7 +19,7 @@ static size_t page_unit(size_t bytes) {
 void *cpu_pages_alloc(size_t bytes) {
     size_t unit = page_unit(bytes), size = round_up(bytes ? bytes : 1, unit);
     if (size < bytes || size > SIZE_MAX / 2) return NULL;
-    // One unit more, so that an aligned stretch lies inside; the rest goes back.
+    // One unit more, so that it contains an aligned range; the rest is unmapped.
     size_t slack = unit > 4096 ? unit : 0;
     char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
@@ -28,7 +27,7 @@ void *cpu_pages_alloc(size_t bytes) {
     if (aligned > p) munmap(p, (size_t)(aligned - p));
     size_t tail = (size_t)(p + size + slack - (aligned + size));
     if (tail) munmap(aligned + size, tail);
-    if (slack) madvise(aligned, size, MADV_HUGEPAGE); // advice: without it everything still works
+    if (slack) madvise(aligned, size, MADV_HUGEPAGE); // only advice: everything works without it
     return aligned;
 }
 
@@ -42,7 +41,7 @@ enum { SMALL_PAGE = 4096, REGION_BYTES = 256 << 20 };
 struct pages_region {
     struct pages_region *next;
     char *base;
-    size_t size, used; // what is freed is not used again before the whole region is
+    size_t size, used; // freed memory is reused only when the whole region is free
     size_t n_live;
 };
 
@@ -51,8 +50,7 @@ static void region_free(struct pages_region *r) {
     free(r);
 }
 
-// The usual size, or just what is wanted where that is more or where not even address space is
-// left.
+// The usual size; or only the requested size if that is larger or address space is short.
 static struct pages_region *region_new(size_t bytes) {
     struct pages_region *r = calloc(1, sizeof *r);
     if (!r) return NULL;

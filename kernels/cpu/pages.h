@@ -1,5 +1,5 @@
-// Memory for what is large and read end to end: on huge pages, since the hardware's prefetcher and
-// the TLB stop at small ones.
+// Memory for large data that is read from end to end. It uses huge pages, because the hardware's
+// prefetcher and the TLB stop at the end of a small page.
 #pragma once
 #include <stddef.h>
 
@@ -7,15 +7,16 @@
 void *cpu_pages_alloc(size_t bytes);
 void cpu_pages_free(void *p, size_t bytes);
 
-// Many allocations that live about as long as each other (a model's weights) share huge pages: they
-// lie one behind another in large regions, so that what is lost is part of a page for each region
-// and not for each weight. Memory that nothing was put into is reserved only and not resident.
+// Allocations with about the same lifetime (a model's weights) share huge pages: they lie one after
+// another in large regions, so that part of a page is lost for each region, not for each weight.
+// Memory that was never written is reserved but not resident.
 struct pages_region;
 struct pages_pool {
     struct pages_region *regions;
 };
 
-// Zeroed, 4 KiB aligned; NULL when memory is out. A region goes back when all in it is freed.
+// Zeroed, 4 KiB aligned; NULL when memory is out. A region is unmapped when everything in it is
+// free.
 void *pages_pool_alloc(struct pages_pool *pool, size_t bytes);
-void pages_pool_free(struct pages_pool *pool, void *p); // NULL is nothing
+void pages_pool_free(struct pages_pool *pool, void *p); // NULL is ignored
 void pages_pool_release(struct pages_pool *pool);

@@ -15,7 +15,7 @@ static void rows_item(void *ctx, int item, int worker) {
 
 void cpu_for_rows(struct cpu_backend *cpu, int32_t n, int64_t work_per_row, cpu_rows_fn *fn,
                   void *ctx) {
-    // A hand-over costs about a microsecond: what one core does in a few is not worth one.
+    // A hand-over costs about a microsecond, so a few microseconds of work are not worth one.
     const int64_t worth_it = 32768;
     int workers = threads_count(cpu->threads);
     struct rows_job j = {fn, ctx, n, n};

@@ -1,17 +1,17 @@
 // Persistent worker pool.
 //
-// A job's items are shared out: each worker has a stretch of them, the same in each job of as many
-// items. What a worker reads lies in the caches near it, and the next step finds it there; two
-// cores of one machine may have no cache in common, and are some hundred nanoseconds apart. For the
-// same reason a worker touches no line of another's while it has items of its own.
+// A job's items are divided between the workers: each has a range of them, the same in every job
+// with as many items. The caches near a worker therefore hold what it read in the step before. Two
+// cores of one machine may share no cache and be some hundred nanoseconds apart. For the same
+// reason a worker touches no cache line of another while it has items of its own.
 //
-// A worker whose stretch is done takes items of the others', but not at once: one that merely began
-// later will come to them, one whose core was taken away will not.
+// A worker that has finished its range steals items of the others, but not at once: a worker that
+// only began later will process them itself, one whose core was taken away will not.
 //
-// One 64-bit word, `claim`, holds a stretch: the job's generation, its end and the next item, so
-// that claiming is one fetch_add and a worker that wakes late can never take an item of a job that
-// is over: whatever it claims, it claims from the job that the word itself describes. The caller
-// waits for items, not for workers; a worker that slept through a job is not waited for.
+// One 64-bit word, `claim`, holds a range: the job's generation, the end and the next item. A claim
+// is therefore one fetch_add, and a worker that wakes late can never take an item of a finished
+// job, because the word itself names the job. The caller waits for items, not for workers: a worker
+// that slept through a job does not delay it.
 #include "kernels/cpu/threads.h"
 #include <errno.h>
 #include <limits.h>
@@ -34,7 +34,7 @@ enum { FIELD_BITS = 21, GENERATION_SHIFT = 42 };
 enum { STEAL_AFTER_NS = 3000 };
 
 struct worker {
-    _Alignas(64) _Atomic uint64_t claim; // its stretch of the job
+    _Alignas(64) _Atomic uint64_t claim; // its range of the job
     _Alignas(64) _Atomic uint32_t done;  // items that it has finished, of all jobs
     struct threads *pool;
     pthread_t thread;
@@ -42,7 +42,7 @@ struct worker {
 };
 
 struct threads {
-    _Alignas(64) threads_fn *fn; // of the current job; stable while any item of it is unfinished
+    _Alignas(64) threads_fn *fn; // of the current job; unchanged while an item of it is unfinished
     void *ctx;
     _Alignas(64) _Atomic uint32_t finished; // the caller may sleep on it
     _Atomic uint32_t caller_waits;
@@ -86,15 +86,15 @@ static bool has_items(const struct worker *w) {
     return claimable(atomic_load_explicit(&w->claim, memory_order_relaxed));
 }
 
-// Claims and runs items of `of` until none is left. Looks before it adds, so that `next` cannot run
-// away.
+// Claims and runs items of `of` until none is left. Reads before it adds, so that `next` cannot
+// grow without bound.
 static void run_items(struct threads *t, struct worker *me, struct worker *of) {
     while (claimable(atomic_load_explicit(&of->claim, memory_order_acquire))) {
         uint64_t mine = atomic_fetch_add_explicit(&of->claim, 1, memory_order_acq_rel);
         if (!claimable(mine)) return;
         t->fn(t->ctx, (int)(mine & FIELD_MASK), me->index);
-        // The caller says that it waits and then counts; we count and then look whether it waits.
-        // Both are sequentially consistent, so one of the two sees the other.
+        // The caller announces that it waits and then counts; we count and then check whether it
+        // waits. Both are sequentially consistent, so one of the two sees the other.
         atomic_store(&me->done, me->done + 1);
         if (me->index == 0 || !atomic_load(&t->caller_waits)) continue;
         atomic_fetch_add(&t->finished, 1);
@@ -116,14 +116,14 @@ static void work(struct threads *t, struct worker *me) {
     struct worker *of = behind(t, me);
     if (!of) return;
     for (int64_t until = now_ns() + STEAL_AFTER_NS; now_ns() < until;) {
-        for (int i = 0; i < 8; i++) relax(); // each look slows the other's next claim
+        for (int i = 0; i < 8; i++) relax(); // each read slows the other's next claim
         if (has_items(me)) return;           // the next job
         if (!has_items(of) && !(of = behind(t, me))) return;
     }
     for (; of; of = behind(t, me)) run_items(t, me, of);
 }
 
-// Waits until there is something to claim: spins, then sleeps.
+// Waits for an item to claim: spins, then sleeps.
 static void wait_for_work(struct threads *t, struct worker *me) {
     int64_t until = now_ns() + t->spin_ns;
     do {
@@ -132,8 +132,8 @@ static void wait_for_work(struct threads *t, struct worker *me) {
             relax();
         }
     } while (now_ns() < until);
-    // The caller publishes and then reads `sleepers`; we count ourselves and then look again, so
-    // one of the two sees the other. (If not, the caller would take our items for itself.)
+    // The caller publishes and then reads `sleepers`; we count ourselves and then check again, so
+    // one of the two sees the other. (Otherwise the caller would run our items itself.)
     uint32_t seen = atomic_load(&t->wake);
     atomic_fetch_add(&t->sleepers, 1);
     if (!claimable(atomic_load(&me->claim)) && !atomic_load(&t->stop)) futex_wait(&t->wake, seen);
@@ -163,8 +163,7 @@ static bool all_done(const struct threads *t) {
     return done == t->given;
 }
 
-// The last items run elsewhere: spin for them, and sleep if they take long (their core was taken
-// away).
+// Other workers run the last items: spin, then sleep if they take long (their core was taken away).
 static void wait_until_done(struct threads *t) {
     if (all_done(t)) return;
     int64_t until = now_ns() + t->spin_ns;
@@ -192,7 +191,7 @@ void threads_for(struct threads *t, int n_items, threads_fn *fn, void *ctx) {
     t->ctx = ctx;
     t->given += (uint32_t)n_items;
     uint64_t generation = ++t->generation << GENERATION_SHIFT;
-    // The caller's own stretch last: until then it could not begin anyway.
+    // The caller's own range last: it cannot begin before.
     for (int i = t->n - 1; i >= 0; i--) {
         uint64_t first = (uint64_t)n_items * (uint64_t)i / (uint64_t)t->n,
                  end = (uint64_t)n_items * (uint64_t)(i + 1) / (uint64_t)t->n,
@@ -233,8 +232,8 @@ int threads_new(struct threads **out, int n, struct err *err) {
     if (!t) return err_set(err, E_NOMEM, "out of memory for %d workers", n);
     *t = (struct threads){.n = n};
     for (int i = 0; i < n; i++) t->workers[i] = (struct worker){.pool = t, .index = i};
-    // With a core for each worker a long spin bridges the gaps inside a step; with fewer, spinning
-    // takes the core from the worker that it waits for.
+    // If each worker has a core, a long spin bridges the gaps inside a step. With fewer cores,
+    // spinning takes the core from the worker that it waits for.
     t->spin_ns = n <= n_cores() ? 100000 : 2000;
     for (int i = 1; i < n; i++) {
         int rc = pthread_create(&t->workers[i].thread, NULL, worker_main, &t->workers[i]);

@@ -13,9 +13,8 @@
 
 #define VEC_INLINE static inline __attribute__((always_inline))
 
-// Asks for a line of weights that will be wanted later, as far as L2: a core has about twice as
-// many lines on their way there as its L1 can wait for, which is what bounds its share of the
-// memory's rate (README.md, "Rates").
+// Prefetches a line of weights into L2. A core can have about twice as many outstanding lines there
+// as in L1, and their number limits its share of the memory bandwidth (README.md, "Rates").
 VEC_INLINE void prefetch_l2(const void *line) {
     __builtin_prefetch(line, 0, 2);
 }
@@ -36,7 +35,7 @@ enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16)));
 #endif
 typedef int32_t vmask __attribute__((vector_size(sizeof(vf)))); // a comparison's result: 0 or -1
-// Unaligned, and allowed to alias what the buffers really are.
+// Unaligned, and may alias the buffers' own types.
 typedef vf vf_unaligned __attribute__((aligned(4), may_alias));
 typedef vmask vi_unaligned __attribute__((aligned(4), may_alias));
 
@@ -98,8 +97,7 @@ VEC_INLINE vf v_min(vf a, vf b) {
 #endif
 }
 
-// Makes the compiler forget what it has read through p, where reading it again is cheaper than a
-// register.
+// Makes the compiler read through p again, where that is cheaper than a register.
 #define v_reload(p) __asm__("" : "+r"(p))
 
 // Sum and maximum over the lanes, by halves.
@@ -197,7 +195,7 @@ VEC_INLINE vf v_load_e4m3(const uint8_t *p) {
     return v;
 #endif
 }
-// VL pairs of bf16 as they lie in a weight's panel: the first and the second of each pair, widened.
+// VL pairs of bf16 of a weight's panel: the first and the second of each pair, widened.
 VEC_INLINE vf v_pair_even(vmask raw) {
     return (vf)(raw << 16);
 }
@@ -219,7 +217,7 @@ VEC_INLINE vmask v_set1_quad(const void *p) {
     memcpy(&quad, p, sizeof quad);
     return quad - (vmask){0};
 }
-// To the nearest integer, ties to even; what is out of range, and NaN, is some integer.
+// To the nearest integer, ties to even. A value out of range, or NaN, gives an arbitrary integer.
 VEC_INLINE vmask v_nearest(vf v) {
 #if defined(__AVX512F__)
     return (vmask)_mm512_cvtps_epi32(v);
@@ -254,7 +252,7 @@ VEC_INLINE void v_store_low_bytes(void *p, vmask v) {
     for (int i = 0; i < VL; i++) ((uint8_t *)p)[i] = (uint8_t)v[i];
 #endif
 }
-// To e4m3, as e4m3_from_f32 does, in the low byte of each lane; what is no number gives any byte.
+// To e4m3, as e4m3_from_f32 does, in the low byte of each lane; NaN gives an arbitrary byte.
 VEC_INLINE vmask v_to_e4m3(vf v) {
     vmask magnitude = v_bits(v) & 0x7fffffff, sign = (v_bits(v) >> 24) & 0x80;
     vmask code = ((magnitude + 0x7ffff + ((magnitude >> 20) & 1)) >> 20) - (120 << 3);

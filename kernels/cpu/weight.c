@@ -1,6 +1,6 @@
 // Packing of weights (layouts in weight.h). The views are mapped files, read twice for PANEL_BF12
-// (its tiles' sizes must be known before anything can be placed) and once otherwise; nothing else
-// is allocated.
+// (the sizes of its tiles must be known before the first is placed) and once otherwise. Nothing
+// else is allocated.
 #include "kernels/cpu/weight.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/weight_parts.h"
@@ -51,8 +51,8 @@ static void fetch_tile16(const struct pack *p, int32_t panel, int32_t tile,
     }
 }
 
-// The head of a packed tile: the high bytes that its weights have, without their signs, ascending;
-// bytes that no weight has fill it up. A raw tile's, where they are more than it holds.
+// The head of a packed tile: the high bytes of its weights without their signs, ascending, padded
+// with bytes that no weight has. If there are more than it holds, the head of a raw tile.
 static void tile_head(const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K],
                       uint8_t head[WEIGHT_HEAD_BYTES]) {
     const uint16_t *v = &t[0][0];
@@ -75,12 +75,12 @@ static void put_raw_tile(uint16_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TIL
         for (int o = 0; o < WEIGHT_PANEL; o++, to += 2) memcpy(to, &t[o][2 * pair], 2 * sizeof *to);
 }
 
-// Where the word of lane `lane` (0 to 31) of a group's pair row lies among two rows' bytes.
+// Position of lane `lane` (0 to 31) of a group's pair row among two rows' bytes.
 static int packed_byte(int row, int lane) {
     return lane / 8 * 16 + row % 2 * 8 + lane % 8;
 }
 
-// Loops of 32 equal steps without a branch: the compiler makes vectors of them.
+// Loops of 32 equal steps without branches, which the compiler vectorises.
 static void put_packed_tile(uint8_t *to, const uint16_t t[WEIGHT_PANEL][WEIGHT_TILE_K],
                             const uint8_t head[WEIGHT_HEAD_BYTES]) {
     uint16_t raw[WEIGHT_TILE_K / 2][2 * WEIGHT_PANEL];
@@ -214,7 +214,7 @@ static int64_t place_panels(int64_t *offset, int32_t n_panels) {
 }
 
 // PANEL_BF12's table of offsets lies at the front of data, but data can only be allocated when the
-// sizes are known: the table is made apart and copied.
+// sizes are known. The table is therefore built separately and copied.
 static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) {
     struct weight *w = p->w;
     int32_t n_panels = weight_panels(w);
@@ -231,13 +231,13 @@ static int alloc_bf12(struct cpu_backend *cpu, struct pack *p, struct err *err) 
 
 // --- packed or not
 
-// Unpacking PANEL_BF12 hides behind the memory, which is two to three times slower than the last
-// level's cache. It hides behind that as well where products are of bf16 (AVX512-BF16): all weights
-// are packed then, and more of them stay in the cache. In F32, where a weight is widened besides, a
-// model that lives in the cache is read faster as it is: weights stay PANEL_BF16 while together
-// they take no more than it holds, none of them more than an eighth of it, which is what tells the
-// matrices of a model far too large for the cache. Both layouts give the same bits, so this decides
-// about speed alone. The choice follows from the machine and the order in which a model is loaded.
+// Memory is two to three times slower than the last-level cache, which hides the cost of unpacking
+// PANEL_BF12. With products of bf16 (AVX512-BF16) the cache hides it too: then all weights are
+// packed, and more of them stay in the cache. In F32, where weights are also widened, a model that
+// fits the cache is faster unpacked: weights stay PANEL_BF16 as long as together they fit the cache
+// and each takes at most an eighth of it. A larger matrix belongs to a model that does not fit.
+// Both layouts give the same bits, so the choice affects only speed. It depends on the machine and
+// the order in which a model is loaded.
 enum { RAW_MAX_SHARE = 8 };
 
 void cpu_raw_budget_set(struct cpu_backend *cpu, size_t cache_bytes) {
@@ -305,7 +305,7 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     }
     if (counts_as_raw(cpu, w)) cpu->raw_left -= w->bytes;
     if (w->layout == PANEL_I8 || w->layout == PANEL_F8)
-        w->scales = (float *)(uintptr_t)weight_panel(w, weight_panels(w)); // behind the last one
+        w->scales = (float *)(uintptr_t)weight_panel(w, weight_panels(w)); // after the last one
     threads_for(cpu->threads, weight_panels(w),
                 w->layout == PANEL_I8     ? pack_int8_panel
                 : w->layout == PANEL_F8   ? pack_fp8_panel

@@ -1,19 +1,19 @@
-// How a weight matrix W (rows = outputs, cols = inputs = K) lies in memory on the CPU.
+// The layouts of a weight matrix W (rows = outputs, cols = inputs = K) in memory on the CPU.
 //
-// Outputs go in panels of 16: a vector's lanes are outputs, and K runs downwards, so one pass over
-// the panel streams through memory once and each lane's sum runs over K in ascending order. The
-// last panel is filled up with zero outputs, K with zeros to a whole tile.
+// Outputs are grouped in panels of 16. A vector's lanes are outputs and K runs downwards, so one
+// pass over the panel reads its memory once, and each lane's sum runs over K in ascending order.
+// The last panel is padded with zero outputs, K with zeros to a whole tile.
 //
 //   PANEL_F32, PANEL_F16, PANEL_F8   [panel][k][16]
 //   PANEL_BF16                       [panel][k / 2][16][2]: pairs of K, as AMX wants its B tiles
 //   PANEL_BF12                       bf16 in 12 bits a weight, without loss, by tiles of 16
 //                                    outputs x 32 K
 //
-// PANEL_BF12: most of the exponent bits in a bf16 weight's high byte say nothing, since the weights
-// of a tile lie within a few powers of two. A packed tile keeps the low byte, and of the high one a
-// 4-bit code: the sign, and which of the tile's eight values its other seven bits have. A tile with
-// more values than eight (about one in twenty where weights are normally distributed) is kept raw.
-// A decode step reads each weight once, so it is as fast as its bytes are few.
+// PANEL_BF12: most of the exponent bits in a bf16 weight's high byte are redundant, since the
+// weights of a tile lie within a few powers of two. A packed tile stores the low byte and, for the
+// high one, a 4-bit code: the sign, and the index of its other seven bits among the tile's eight
+// values. A tile with more than eight values (about one in twenty for normally distributed weights)
+// is stored raw. A decode step reads each weight once, so its time is proportional to the bytes.
 //
 //   data:   int64 offset[n_panels + 1], from data, padded to 64 bytes
 //   panel:  head[n_tiles], each uint8 value[8] of which [0] is WEIGHT_RAW_TILE if the tile is raw;
@@ -23,11 +23,12 @@
 //           eight of one and eight of the other take turns: what one operation puts together
 //   raw tile, 1024 bytes: 16 pair rows of 16 pairs, as PANEL_BF16
 //
-// PANEL_I8: kernels/int8.h's panels, which a file may hold as well; a tile is AMX's. Scales of all
-// panels' outputs lie behind the last panel, or where the panels are mapped, by themselves.
+// PANEL_I8: kernels/int8.h's panels, which a file may hold too, in tiles for AMX. The scales of all
+// outputs lie after the last panel, or separately if the panels are mapped.
 //
-// PANEL_F8: e4m3 numbers. Their scales lie behind the last panel too, [panel][block of K][16], each
-// times 2^8, since a vector of e4m3 comes out of its widening times 2^-8 (v_load_e4m3): exact both.
+// PANEL_F8: e4m3 numbers. Their scales also lie after the last panel, [panel][block of K][16], each
+// times 2^8, because widening a vector of e4m3 gives the values times 2^-8 (v_load_e4m3). Both are
+// exact.
 #pragma once
 #include "kernels/fp8.h"
 #include "kernels/int8.h"
@@ -73,7 +74,7 @@ static inline const uint8_t *weight_panel(const struct weight *w, int32_t panel)
     return data + (int64_t)panel * weight_tiles(w) * WEIGHT_TILE_K * WEIGHT_PANEL *
                       (int64_t)dtype_size(w->dtype);
 }
-// Where tile k of a PANEL_BF12 panel lies: the tiles before it are of two sizes.
+// The offset of tile k of a PANEL_BF12 panel: the tiles before it have two sizes.
 static inline const uint8_t *weight_tile(const struct weight *w, const uint8_t *panel,
                                          int32_t tile) {
     int64_t at = weight_header_bytes(w);
@@ -106,12 +107,12 @@ static inline void weight_stream_next(struct weight_stream *s, const struct weig
     if (w->layout == PANEL_BF12) s->head += WEIGHT_HEAD_BYTES;
 }
 
-// Where a panel ends and what is read after it, for those who ask for lines ahead of time.
+// The end of a panel and the data read after it, for prefetching.
 struct panel_end {
     const uint8_t *end, *next;
 };
-// next: the panel that will be read then; any number. Of all layouts but PANEL_BF12 it is taken
-// past the last as well: the next matrix lies there.
+// next: the panel that is read then; any number. Except in PANEL_BF12 it may be past the last one:
+// the next matrix lies there.
 static inline struct panel_end panel_end(const struct weight *w, int32_t panel, int32_t next) {
     const int32_t last = weight_panels(w) - 1;
     if (w->layout == PANEL_BF12 && next > last) next = last;
