@@ -164,7 +164,8 @@ static struct metric *seconds(struct metrics *r, const char *name, const char *h
     return metrics_histogram(r, name, help, NULL, bounds, n);
 }
 
-void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const struct engine *e) {
+void engine_metrics_init(struct engine_metrics *m, struct metrics *registry,
+                         const struct engine *e) {
     *m = (struct engine_metrics){0};
     if (!registry) return;
     add_gauges(registry, (void *)e);

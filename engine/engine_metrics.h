@@ -27,4 +27,5 @@ struct engine_metrics {
 };
 
 // registry may be NULL. e: whose load the gauges ask for; it outlives the registry's last page.
-void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const struct engine *e);
+void engine_metrics_init(struct engine_metrics *m, struct metrics *registry,
+                         const struct engine *e);

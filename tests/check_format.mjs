@@ -18,8 +18,8 @@ const HOME = path.join(path.dirname(fileURLToPath(import.meta.url)), '..');
 const FOLDERS = ['base', 'kernels', 'kvcache', 'engine', 'sessions', 'ws', 'web', 'tests', 'configs'];
 const MOST_LINES = 600;
 const CLANG_FORMAT = 'clang-format-14'; // another version formats otherwise
-// Folders whose faults are being mended.
-const TOLERATED = ['engine/run', 'kernels/cuda', 'sessions/archive', 'sessions/store', 'ws/net'];
+// Places whose faults are being mended.
+const TOLERATED = ['kernels/cuda', 'ws/net', 'tests/unit/test_store.c'];
 
 function filesOf(top) {
   const found = [];
@@ -69,7 +69,7 @@ function unformatted(top, files) {
 function faultsOf(top) {
   const faults = [], sources = [];
   for (const file of filesOf(top)) {
-    if (TOLERATED.some((folder) => file.startsWith(`${folder}/`))) continue;
+    if (TOLERATED.some((place) => file.startsWith(place))) continue;
     const lines = readFileSync(path.join(top, file), 'utf8').split('\n');
     if (lines.length - 1 > MOST_LINES && !/_tables\.c$/.test(file))
       faults.push(`${file}:${MOST_LINES + 1}: ${lines.length - 1} lines, at most ${MOST_LINES}: cut the file along its data`);

@@ -24,8 +24,7 @@ static const uint16_t legal[CACHE_N_STATES] = {
 
 // Also while it is being copied back: until that is done it may go back to PARKED at once.
 static bool is_parked(const struct sequence *s) {
-    return s->state == CACHE_PARKED ||
-           (cache_is_resuming(s->state) && s->back_to == CACHE_PARKED);
+    return s->state == CACHE_PARKED || (cache_is_resuming(s->state) && s->back_to == CACHE_PARKED);
 }
 
 void cache_set(struct caches *c, struct sequence *s, enum cache_state to) {

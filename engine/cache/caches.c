@@ -30,8 +30,8 @@ int caches_init(struct caches *c, struct backend *backend, const struct kv_store
     TRY_GOTO(fail, tiers_init(&c->tiers, backend, &c->store, o->host_bytes, err));
     c->tiers.transit = o->host_transit;
     if (o->snapshot_dir)
-        TRY_GOTO(fail, snapshots_open(&c->snapshots, o->snapshot_dir, o->snapshot_bytes, &o->maker,
-                                      err));
+        TRY_GOTO(fail,
+                 snapshots_open(&c->snapshots, o->snapshot_dir, o->snapshot_bytes, &o->maker, err));
     c->snapshots.emit = emit;
     c->opt.snapshot_dir = NULL;
     return 0;

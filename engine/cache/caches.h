@@ -29,7 +29,7 @@ struct cache_options {
 struct caches {
     struct cache_options opt;
     struct backend *backend;
-    struct emitter *emit;              // borrowed
+    struct emitter *emit;                 // borrowed
     const struct engine_metrics *metrics; // borrowed
     struct kv_pool pool;
     struct kv_store store;
@@ -49,11 +49,11 @@ struct caches {
         int64_t blocks_soon; // blocks that they will need in their next steps
         int64_t step_us;     // mean duration of a step
     } load;
-    bool look_for_writes;  // what is to be written may have changed
-    bool saving_all;       // the engine stops: everything is to be written
-    bool park_pressed;     // a turn waits for blocks of the device
-    int64_t park_debt_us;  // time of copies that steps have yet to make up for
-    bool reads;            // a snapshot is being read
+    bool look_for_writes; // what is to be written may have changed
+    bool saving_all;      // the engine stops: everything is to be written
+    bool park_pressed;    // a turn waits for blocks of the device
+    int64_t park_debt_us; // time of copies that steps have yet to make up for
+    bool reads;           // a snapshot is being read
     bool device_lost;
 };
 
@@ -70,7 +70,8 @@ void caches_check(const struct caches *c);
 
 struct sequence *caches_find(const struct caches *c, uint64_t id);
 struct sequence *caches_find_or_add(struct caches *c, uint64_t id); // NULL: memory is out
-void cache_idle_add(struct caches *c, struct sequence *s); // as the one used last; moves it if listed
+void cache_idle_add(struct caches *c,
+                    struct sequence *s); // as the one used last; moves it if listed
 void cache_idle_remove(struct caches *c, struct sequence *s); // nothing when it is not listed
 
 // --- a turn's cache (load.c) ---------------------------------------------------------------------

@@ -39,8 +39,7 @@ void resume_free(struct caches *c, struct sequence *s) {
 }
 
 void resume_discard(struct caches *c, struct sequence *s) {
-    if (c->tiers.copying == s)
-        (void)tiers_collect(&c->tiers, true, clock_mono_us(c->emit->clock));
+    if (c->tiers.copying == s) (void)tiers_collect(&c->tiers, true, clock_mono_us(c->emit->clock));
     resume_free(c, s);
 }
 

@@ -20,7 +20,7 @@ enum evicted cache_evict(struct caches *c) {
     struct sequence *oldest = NULL, *next;
     for (struct sequence *s = c->idle; s; s = next) {
         next = s->idle_next;
-        if (s->resume) continue; // its blocks are being filled
+        if (s->resume) continue;             // its blocks are being filled
         if (!cache_is_on_device(s->state)) { // its turn is queued: it has nothing to give
             cache_idle_remove(c, s);
             continue;

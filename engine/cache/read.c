@@ -26,8 +26,7 @@ bool cache_read_begin(struct caches *c, struct sequence *s, int64_t n_ids, int64
     if (n <= n_cached || tiers_read_is_slow(&c->tiers, bytes, n - n_cached)) return false;
     struct snapshot_job *j = calloc(1, sizeof *j);
     if (!j) return false;
-    *j = (struct snapshot_job){
-        .task = SNAPSHOT_OPEN, .name = e->name, .fd = -1, .sequence = s->id};
+    *j = (struct snapshot_job){.task = SNAPSHOT_OPEN, .name = e->name, .fd = -1, .sequence = s->id};
     bool is_origins = strcmp(e->id, s->names.id) != 0;
     if (snapshots_read(&c->snapshots, j) < 0) {
         snapshot_job_free(j);
@@ -68,9 +67,9 @@ static int32_t blocks_wanted(const struct kv_ring *r, const struct snapshot_job 
 // How many tokens of the log that is wanted the snapshot holds.
 static int64_t common_tokens(const struct resume *r, const struct snapshot_job *j) {
     const struct sequence *s = r->sequence;
-    return s->turn_ids ? sequence_common_prefix(j->ids, j->head.n_tokens, s->turn_ids,
-                                                s->n_turn_ids - 1)
-                       : sequence_common_prefix(j->ids, j->head.n_tokens, r->hint_ids, r->n_hint);
+    return s->turn_ids
+               ? sequence_common_prefix(j->ids, j->head.n_tokens, s->turn_ids, s->n_turn_ids - 1)
+               : sequence_common_prefix(j->ids, j->head.n_tokens, r->hint_ids, r->n_hint);
 }
 
 struct verdict {
@@ -132,8 +131,7 @@ static void opened(struct caches *c, struct snapshot_job *j) {
         return;
     }
     int64_t n = common_tokens(r, j), n_cached = s->turn_ids ? s->cached.n : 0;
-    double bytes =
-        (double)blocks_wanted(&s->ring, j, n) * (double)j->head.maker.block_bytes;
+    double bytes = (double)blocks_wanted(&s->ring, j, n) * (double)j->head.maker.block_bytes;
     rate_mean(&c->tiers.open_us, (double)j->took_us);
     bool slow = n <= n_cached || tiers_read_is_slow(&c->tiers, bytes, n - n_cached);
     r->job = slow ? NULL : read_job(j, r);

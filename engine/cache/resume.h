@@ -25,8 +25,8 @@ struct resume {
     int64_t n;                       // tokens that will be there
     int32_t *slots;                  // (n_slots) of the ring, in the order in which they are copied
     int32_t n_slots, at;             // copied up to here
-    bool gives_way;           // on a hint, and running turns need its blocks
-    int32_t *hint_ids;        // (n_hint) the log of the turn that a hint announced; NULL
+    bool gives_way;                  // on a hint, and running turns need its blocks
+    int32_t *hint_ids;               // (n_hint) the log of the turn that a hint announced; NULL
     int64_t n_hint;
     struct snapshot_job *job; // a thread has it, but for READ in CACHE_WAITING; NULL: no reading
     int64_t began_us;

@@ -22,23 +22,23 @@ void sequence_names_init(struct sequence_names *n, const char *id, const char *o
 
 // What the admitted turn found of its log, and where.
 struct cached {
-    int64_t n;        // tokens that need not be computed again
-    int64_t n_shared; // of these, taken from other sequences of the group
+    int64_t n;                       // tokens that need not be computed again
+    int64_t n_shared;                // of these, taken from other sequences of the group
     enum engine_cache_source source; // of the others; CACHE_NONE: there are none
     int64_t resume_began_us;         // 0: nothing was resumed
 };
 
 struct sequence {
-    uint64_t id; // the owner's
+    uint64_t id;                     // the owner's
     enum cache_state state, back_to; // back_to: while resuming, where the cache was
-    enum engine_release why; // while PARKING, and while parked: why it left the device
-    struct kv_ring ring;     // ring.blocks is NULL until the first turn starts
+    enum engine_release why;         // while PARKING, and while parked: why it left the device
+    struct kv_ring ring;             // ring.blocks is NULL until the first turn starts
     int32_t *ids; // (n_ids) the log of the last turn; its first ring.n_tokens are in the cache
     int64_t n_ids;
-    int64_t version;     // of what the ring stands for: a new number for each turn
-    uint64_t group;      // shares equal blocks with sequences of this group; 0: with none
-    struct hash128 name; // of its first n_named tokens, all of them in full blocks; only with a
-    int64_t n_named;     // group, and only while a turn runs
+    int64_t version;         // of what the ring stands for: a new number for each turn
+    uint64_t group;          // shares equal blocks with sequences of this group; 0: with none
+    struct hash128 name;     // of its first n_named tokens, all of them in full blocks; only with a
+    int64_t n_named;         // group, and only while a turn runs
     struct live_turn *turn;  // queued or running, or NULL
     const int32_t *turn_ids; // (n_turn_ids) the log of the admitted turn, borrowed; NULL: none
     int64_t n_turn_ids;
@@ -50,7 +50,7 @@ struct sequence {
     int64_t n_image;
     uint64_t image_group;  // the ring's when it was copied
     int64_t image_version; // the ring's when it was copied; also of the snapshot made of it
-    int64_t n_filed; // tokens of the image that its snapshot has too; 0: none; NOT_WRITABLE
+    int64_t n_filed;       // tokens of the image that its snapshot has too; 0: none; NOT_WRITABLE
     struct sequence *image_prev, *image_next; // in tiers.images
     struct sequence *idle_prev, *idle_next;   // in caches.idle; NULL: not listed
     int64_t used_us;                          // when its last turn ended

@@ -7,8 +7,8 @@
 #pragma once
 #include "base/hash.h"
 #include "base/queue.h"
-#include "engine/events.h"
 #include "engine/cache/snapshot_file.h"
+#include "engine/events.h"
 #include <pthread.h>
 #include <stdbool.h>
 

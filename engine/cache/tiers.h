@@ -22,15 +22,15 @@ struct tiers {
     char *memory;            // (host.n_blocks, block_bytes)
     struct sequence *images; // sequences with an image, the least recently used first
     int32_t n_images, n_parked;
-    bool transit;         // host memory is only the way to the snapshots
-    int32_t n_expensive;  // snapshots that looked slower to read than computing
+    bool transit;        // host memory is only the way to the snapshots
+    int32_t n_expensive; // snapshots that looked slower to read than computing
     // The batch under way: one at a time.
     struct sequence *copying; // NULL: none
     int32_t slots[TIER_BATCH], n_slots;
     bool loading;
     int64_t copy_began_us;
-    bool with_step;      // it comes with a step (struct batch's load)
-    int64_t *waited_us;  // of the turn whose step that is; NULL: the turn has ended
+    bool with_step;     // it comes with a step (struct batch's load)
+    int64_t *waited_us; // of the turn whose step that is; NULL: the turn has ended
     struct kv_load step_load;
     void *step_host[TIER_STEP_BLOCKS];
     int32_t step_blocks[TIER_STEP_BLOCKS];

@@ -30,8 +30,8 @@ bool cache_wants_snapshot(struct caches *c, const struct sequence *s) {
     if (!snapshots_on(&c->snapshots) || !s->names.id[0] || s->n_filed == NOT_WRITABLE) return false;
     return s->state == CACHE_PARKED && s->image.copies && s->n_image > 0 &&
            !has_current_snapshot(c, s) &&
-           !tiers_read_is_slow(&c->tiers,
-                               (double)s->image.n_held * (double)c->store.block_bytes, s->n_image);
+           !tiers_read_is_slow(&c->tiers, (double)s->image.n_held * (double)c->store.block_bytes,
+                               s->n_image);
 }
 
 void cache_count_given_up(struct caches *c, const char *reason) {

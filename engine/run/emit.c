@@ -14,7 +14,8 @@ static size_t event_text(struct engine_event *ev, const char *text, size_t len) 
 
 // The pieces of a long text as continuations (id -1), until what is left fits into one event;
 // returns where that begins.
-static size_t emit_pieces(struct emitter *e, const struct live_turn *t, const char *text, size_t len) {
+static size_t emit_pieces(struct emitter *e, const struct live_turn *t, const char *text,
+                          size_t len) {
     size_t at = 0;
     while (len - at > ENGINE_EVENT_TEXT) {
         struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
@@ -44,8 +45,8 @@ void emit_progress(struct emitter *e, const struct live_turn *t, int64_t n_done,
     event_push(e);
 }
 
-void emit_token(struct emitter *e, const struct live_turn *t, const struct sampled *s, const char *text,
-                size_t len) {
+void emit_token(struct emitter *e, const struct live_turn *t, const struct sampled *s,
+                const char *text, size_t len) {
     struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
     if (t->last_us) ev->time_us = t->last_us; // when it was drawn, which may be a step ago
     ev->id = s->id;

@@ -56,7 +56,7 @@ struct instance_options { // what engine_open has worked out
     int64_t max_session_len;
     enum dtype kv_dtype;
     int32_t block_tokens, n_blocks;
-    int32_t max_idle;         // these five as in struct cache_options
+    int32_t max_idle; // these five as in struct cache_options
     int64_t host_cache_bytes;
     bool host_transit;
     const char *snapshot_dir;

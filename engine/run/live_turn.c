@@ -35,7 +35,7 @@ void live_turn_free(struct live_turn *t) {
 }
 
 int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
-               const int32_t *eos_ids, int32_t n_eos, struct err *err) {
+                    const int32_t *eos_ids, int32_t n_eos, struct err *err) {
     const struct sampling_params *p = &t->spec.sampling;
     int64_t cap = live_turn_max_log(&t->spec);
     int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);

@@ -27,7 +27,7 @@ struct live_turn {
     int64_t n_cached, n_shared, n_prefilled, n_generated; // shared: in cached, from other sequences
     enum engine_cache_source source;                      // of the n_cached
     int64_t restore_us;                                   // how long the turn waited for them
-    bool then_release; // the owner asked to drop the cache when the turn ends
+    bool then_release;           // the owner asked to drop the cache when the turn ends
     int text_rc;                 // negative: its text cannot go on, and it ends with its next token
     struct sequence_names names; // of spec, which only borrows them
 };
@@ -42,7 +42,7 @@ int64_t live_turn_max_log(const struct engine_turn *spec);
 // Room for all that the turn may draw, and the slot made ready. E_NOMEM, or what the sampler says
 // of its input.
 int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
-               const int32_t *eos_ids, int32_t n_eos, struct err *err);
+                    const int32_t *eos_ids, int32_t n_eos, struct err *err);
 // Appends one drawn token to the log; then its text that may be shown now to *out (scratch is
 // emptied first), in the order of the tokens. 1 when it completed a stop string, 0 otherwise, or
 // the buffer's error, which stays. live_turn_append does both.

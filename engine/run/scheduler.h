@@ -35,7 +35,7 @@ struct scheduler {
     int32_t n_running, n_queued, n_reserved;
     struct sched_turn **running; // (max_running) in the order of admission
     struct sched_turn queue;     // list head; .next is the oldest
-    int32_t cursor; // who prefills first in the next step: index into running
+    int32_t cursor;              // who prefills first in the next step: index into running
 };
 
 // prefill_tokens: most prompt tokens of one step, all turns together.

@@ -88,7 +88,8 @@ static void turn_failed(struct instance *in, struct live_turn *t, int rc, const 
 }
 
 // A token has been drawn: say it, and see whether the turn is over. True if it is.
-static bool accept(struct instance *in, struct live_turn *t, const struct sampled *s, int64_t time_us) {
+static bool accept(struct instance *in, struct live_turn *t, const struct sampled *s,
+                   int64_t time_us) {
     struct err err = {0};
     instance_mark_token(in, t, time_us);
     buf_reset(&in->text);

@@ -27,7 +27,9 @@ int archive_export_file(const struct stored_session *s, const char *path, struct
 #define ARCHIVE_FORMAT_VERSION                                                                     \
     2 // 1: without parent, head and forked_from: each turn follows the one before
 
-// --- import.c --- Reads a file of archive_export, from any source: it is accepted only when all of
+// --- import.c
+
+// Reads a file of archive_export, from any source: it is accepted only when all of
 // it fits together. Turns without an end get one at now_ms, as after a crash. E_FORMAT, E_CORRUPT,
 // E_LIMIT name the first field that does not fit; E_UNSUPPORTED: a newer format.
 // stored_session_free it.

@@ -37,8 +37,8 @@ struct turn_record {
     enum turn_input_kind kind;
     char *input_text; // CONTENT, TEXT; else NULL
     size_t input_text_len;
-    int32_t *
-        input_ids; // what entered the log; before the start of an INPUT_IDS turn what will enter it
+    // The ids that entered the log; before an INPUT_IDS turn starts, the ids that will enter it.
+    int32_t *input_ids;
     size_t n_input_ids;
     int64_t log_first; // position of the first input id in the log of the turn's own path; -1
                        // before the turn has started

@@ -85,7 +85,8 @@ static int through_engine(const char *dir, struct err *err) {
     }
     char what[128];
     snprintf(what, sizeof what, "engine: %s, %lld tokens, %d blocks", e->info.model_name,
-             (long long)n, e->instance.caches.sequences ? e->instance.caches.sequences->ring.n_held : 0);
+             (long long)n,
+             e->instance.caches.sequences ? e->instance.caches.sequences->ring.n_held : 0);
     if (rc == 0) report(what);
     engine_close(e);
     return rc;

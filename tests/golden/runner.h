@@ -8,8 +8,8 @@
 // as deterministic.
 #pragma once
 #include "base/json.h"
-#include "engine/model/safetensors.h"
 #include "engine/engine_internal.h"
+#include "engine/model/safetensors.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -49,14 +49,15 @@ static void test_not_the_next_turns(void **state) {
     beside.held_us = LONG_US;
     beside.looks = 1000000;
     submit(e, &t);
-    for (int i = 0; i < 100 && !e->instance.caches.tiers.with_step; i++) assert_true(engine_round(e));
+    for (int i = 0; i < 100 && !e->instance.caches.tiers.with_step; i++)
+        assert_true(engine_round(e));
     assert_true(e->instance.caches.tiers.with_step);
     engine_turn_cancel(e, 1, 1);
     assert_true(engine_round(e));
     while (engine_poll(e, &ev) == 1) continue;
     assert_int_equal(ev.kind, ENGINE_DONE);
     assert_true(e->instance.caches.tiers.with_step); // the copies are not over
-    beside.looks = 0;                         // seen to be over behind its first step of several
+    beside.looks = 0; // seen to be over behind its first step of several
     t = later(e, log, NEW);
     run_turn(e, &t, &out);
     assert_int_equal(out.source, CACHE_KEPT);

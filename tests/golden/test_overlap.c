@@ -2,11 +2,10 @@
 // time no layer is read before its part is there, none waits for the part of the next, and whatever
 // comes in between (a cancel, a failure, a fork, another turn, parking again), every turn gives the
 // tokens and the bits of one that was never disturbed. On a GPU the device is itself.
+#include "base/log.h"
 #include "engine/cache/movers.h"
 #include "tests/golden/beside_world.h"
 #include "tests/unit/tmp_dir.h"
-
-#include "base/log.h"
 
 static const char *const model = "tests/fixtures/models/qwen3";
 

@@ -37,7 +37,8 @@ static void play(const char *dir, enum way way, int32_t memory_len, int32_t sink
         if (way == FILES) {
             assert_true(leave(e, 1, "one"));
             assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-            assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
+            assert_int_equal(e->instance.caches.tiers.host.n_free,
+                             e->instance.caches.tiers.host.n_blocks);
             assert_null(e->instance.caches.sequences);
             assert_null(e->owned);
         } else if (way == RESTARTS) {
@@ -394,7 +395,8 @@ static void test_a_hint_reads(void **state) {
         assert_true(leave(e, 3, "three"));
         assert_int_equal(e->instance.caches.n_warm, 0);
         assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-        assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
+        assert_int_equal(e->instance.caches.tiers.host.n_free,
+                         e->instance.caches.tiers.host.n_blocks);
         assert_null(e->owned);
     }
     engine_close(calm);

@@ -57,7 +57,8 @@ static void test_parked_after_every_turn(void **state) {
         assert_memory_equal(log, calm_log, (size_t)n * sizeof *log);
         same_bits("parked and resumed", &want, &got, 0, n - 1);
         release(e, 1);
-        assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
+        assert_int_equal(e->instance.caches.tiers.host.n_free,
+                         e->instance.caches.tiers.host.n_blocks);
         assert_null(e->instance.caches.sequences);
         assert_null(e->owned);
         engine_close(calm);

@@ -455,7 +455,8 @@ static void what_a_file_cannot_hold_is_not_written_wrongly(void **state) {
     for (int i = 0; i < 5; i++) {
         set("host", values[i]);
         const char *text = written_by(config_write_ini);
-        assert_non_null(strstr(text, "; (an ini file cannot represent the value: use --host)\n;host =\n"));
+        assert_non_null(
+            strstr(text, "; (an ini file cannot represent the value: use --host)\n;host =\n"));
         set("host", "kept");
         assert_int_equal(config_load(&table, &s, path, &err), 0);
         assert_string_equal(s.host, "kept");
