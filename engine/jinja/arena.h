@@ -1,5 +1,5 @@
-// Memory of one chat template, or of one rendering: handed out piece by piece, given back all at
-// once, and capped, so that a hostile template meets a limit and not the machine's end.
+// Memory of one chat template, or of one rendering: allocated piece by piece, freed all at once,
+// and capped, so that a hostile template cannot exhaust the machine.
 #pragma once
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
-// Statements of chat templates: see eval.h. Scopes are Jinja's: a loop's body, a macro, a
-// call or filter block, a block that is set, and `with` have their own, a condition has not; an
-// assignment goes to the innermost, and what a loop's body assigns is gone with the next round.
+// Statements of chat templates: see eval.h. Scopes are Jinja's: a loop's body, a macro, a call or
+// filter block, a block that is set, and `with` have a scope, a condition has none. An assignment
+// goes to the innermost scope, and a loop's body gets a new one in each round.
 #include "engine/jinja/eval.h"
 #include <string.h>
 
@@ -50,7 +50,7 @@ static int print(struct jinja_run *r, const struct jinja_node *n) {
     return 0;
 }
 
-// What statements print, in a scope of their own, as a string.
+// Runs statements in a scope of their own and returns their output as a string.
 static int capture(struct jinja_run *r, const struct jinja_node *body, struct jinja_value *out) {
     struct jinja_text t, *outer = r->out;
     struct jinja_scope *scope = r->scope;
@@ -87,7 +87,7 @@ static int exec_apply(struct jinja_run *r, const struct jinja_node *n) {
     return jinja_print(r, &v, false, r->out);
 }
 
-// The values of `with` are computed outside its scope, so that one does not see another.
+// The values of `with` are computed outside its scope, so that they do not see each other.
 static int exec_with(struct jinja_run *r, const struct jinja_node *n) {
     struct jinja_scope *outer = r->scope, *inner;
     struct jinja_value v;
@@ -218,7 +218,7 @@ static int set_loop(struct jinja_run *r, const struct round *now) {
     return jinja_dict_setz(r, d, "depth0", jinja_int(0));
 }
 
-// What a filtered loop goes on with: where it has several names, a tuple of their values.
+// An item of a filtered loop: with several loop names, a tuple of their values.
 static int as_bound(struct jinja_run *r, const struct jinja_node *target, struct jinja_value v,
                     struct jinja_value *out) {
     struct jinja_list *l;
@@ -248,7 +248,7 @@ static int filtered(struct jinja_run *r, const struct jinja_node *n, struct jinj
     return 0;
 }
 
-// *whole: some round came to the end of the body.
+// *whole: at least one round reached the end of the body.
 static int exec_rounds(struct jinja_run *r, const struct jinja_node *n,
                        const struct jinja_list *items, bool *whole) {
     struct jinja_scope *scope = r->scope;
@@ -276,7 +276,7 @@ static int exec_for(struct jinja_run *r, const struct jinja_node *n) {
     r->line = n->line;
     TRY(jinja_items(r, &v, &items));
     if (n->filter) TRY(filtered(r, n, &items));
-    bool whole = false; // Jinja runs `else` too where each round was left by break or continue
+    bool whole = false; // Jinja also runs `else` if every round ended by break or continue
     if (items->len > 0) TRY(exec_rounds(r, n, items, &whole));
     if (whole) return 0;
     struct jinja_scope *scope = r->scope;

@@ -9,15 +9,15 @@ enum { JINJA_BREAK = 1, JINJA_CONTINUE = 2 };
 int jinja_exec(struct jinja_run *r, const struct jinja_node *n);
 int jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jinja_value *out);
 
-// Binds a macro's parameters and gives what its body prints.
+// Binds a macro's parameters and returns its body's output.
 int jinja_macro_call(struct jinja_run *r, const struct jinja_macro *m, const struct jinja_call *c,
                      struct jinja_value *out);
-// Calls a macro, function or method with arguments at hand. caller: of a call block, or NULL.
+// Calls a macro, function or method with evaluated arguments. caller: of a call block, or NULL.
 int jinja_call_value(struct jinja_run *r, const struct jinja_value *callee,
                      const struct jinja_call *c, const struct jinja_value *caller,
                      struct jinja_value *out);
 int jinja_eval_args(struct jinja_run *r, const struct jinja_node *args, struct jinja_call *out);
-// A filter's node on a value: its own operand is not looked at.
+// Applies a filter's node to a value; its own operand is ignored.
 int jinja_apply(struct jinja_run *r, const struct jinja_node *filters, const struct jinja_value *v,
                 struct jinja_value *out);
 int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,

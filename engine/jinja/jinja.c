@@ -8,9 +8,9 @@
 #define RUN_BYTES ((size_t)64 << 20)    // and BYTES_FOR_EACH of input: texts are joined again
 #define BYTES_FOR_EACH 32               // and again, and have an origin for each byte
 #define OUTPUT_BYTES ((size_t)64 << 20)
-// Rendering is done on the thread that serves everybody: a template that loops has to end within
-// 0.3 s. Published ones take some hundred steps for a message; long texts are paid for by their
-// length, and each message of a long conversation counts for 256 bytes (chat_template.c).
+// A template that loops must end within 0.3 s. Published templates take some hundred steps for a
+// message; long texts add steps by their length, and each message of a long conversation counts as
+// 256 bytes (chat_template.c).
 #define STEPS 100000 // and one for each byte of input
 
 struct jinja_template {

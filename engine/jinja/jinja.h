@@ -1,7 +1,7 @@
-// Chat templates in Jinja, as published with models: a parsed template, and renderings of it in
-// which time, memory, depth and output are bounded whatever the template does. The environment is
-// that of Hugging Face transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks,
-// tojson without ASCII escapes, raise_exception, strftime_now; no autoescape). What is left out is
+// Chat templates in Jinja, as published with models: a parsed template, and its renderings, in
+// which time, memory, depth and output are bounded for any template. The environment is that of
+// Hugging Face transformers (trim_blocks, lstrip_blocks, loop controls, generation blocks, tojson
+// without ASCII escapes, raise_exception, strftime_now; no autoescape). Unsupported parts are
 // refused by line and name: include, import, extends, block, do, recursive loops, unpacking with *.
 #pragma once
 #include "base/err.h"
@@ -14,11 +14,11 @@ int jinja_open(struct jinja_template **out, const char *text, size_t len, struct
 void jinja_close(struct jinja_template *t);
 
 // One rendering, on one thread: begin, set names (whose values lie in r->arena), render, end.
-// n_input: bytes of the values that will be set; memory is bounded in proportion. On failure too:
-// end. A function may be set anew, strftime_now's clock is r->now.
+// n_input: bytes of the values that will be set; memory is bounded in proportion. Call end on
+// failure too. A function may be replaced; strftime_now's clock is r->now.
 int jinja_begin(struct jinja_run *r, size_t n_input, const struct tm *now, struct err *err);
 void jinja_end(struct jinja_run *r);
 int jinja_set(struct jinja_run *r, const char *name, struct jinja_value v);
-// *out lives until the end. E_INVAL: what the template raised, in its own words, or what in Python
-// would be an error ("line N: ..."); E_LIMIT; E_UNSUPPORTED; E_NOMEM.
+// *out is valid until jinja_end. E_INVAL: the template's own error, or an operation that is an
+// error in Python ("line N: ..."); E_LIMIT; E_UNSUPPORTED; E_NOMEM.
 int jinja_render(struct jinja_run *r, const struct jinja_template *t, struct jinja_string *out);

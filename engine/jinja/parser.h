@@ -1,5 +1,5 @@
-// The state of the parser of chat templates, and what statements (parse.c) and expressions
-// (parse_expr.c) do with its tokens.
+// The parser's state, and the functions on its tokens that statements (parse.c) and expressions
+// (parse_expr.c) share.
 #pragma once
 #include "base/err.h"
 #include "engine/jinja/lex.h"
@@ -8,7 +8,7 @@
 struct jinja_parser {
     const struct jinja_token *at;
     struct jinja_arena *arena;
-    int depth, n_loops, n_macros; // around this place: break and continue want a loop
+    int depth, n_loops, n_macros; // around this place: break and continue need a loop
     struct err *err;
 };
 int jinja_parser_fail(struct jinja_parser *p, int code, const char *fmt, ...)

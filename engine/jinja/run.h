@@ -1,6 +1,5 @@
-// One rendering of a chat template as it goes on: its bounds, its names, and how built-in
-// functions, filters, tests and methods are called. Internal to the jinja_* files; jinja.h is the
-// door.
+// The state of one rendering of a chat template: its bounds, its names, and the calls of built-in
+// functions, filters, tests and methods. Internal to this folder; others include jinja.h.
 #pragma once
 #include "base/err.h"
 #include "engine/jinja/text.h"
@@ -13,28 +12,28 @@ struct jinja_var {
     struct jinja_value value;
 };
 struct jinja_scope {
-    struct jinja_scope *parent; // where a name is looked for next
+    struct jinja_scope *parent; // searched next
     struct jinja_var *vars;
 };
 
 struct jinja_run {
     struct jinja_arena arena;
-    struct jinja_scope root;   // what the caller set and the built-in functions
+    struct jinja_scope root;   // the caller's names and the built-in functions
     struct jinja_scope *scope; // the innermost
-    struct jinja_text *out;    // where output goes: the text, or what a macro or block gathers
+    struct jinja_text *out;    // where output goes: the text, or the buffer of a macro or block
     size_t output_max;
     int64_t steps_left;
-    int depth;                // of expressions, statements and macros inside one another
-    int line;                 // of what runs now, for sentences
+    int depth;                // nesting of expressions, statements and macros
+    int line;                 // of the current node, for sentences
     struct tm now;            // what strftime_now shows
     struct err *err, own_err; // err: the caller's, or own_err
 };
 
-// Steps bound the time: one for each node, name and element looked at, one for 64 bytes of text.
+// Steps bound the time: one for each node, name and element read, one for 64 bytes of text.
 int jinja_spend(struct jinja_run *r, size_t n);
 // One level deeper: r->depth-- is the caller's.
 int jinja_enter(struct jinja_run *r, int line);
-// "line N: " and the sentence.
+// Sets the error to "line N: " and the sentence.
 int jinja_fail(struct jinja_run *r, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 #define JINJA_QUOTED(string) (int)((string).len < 100 ? (string).len : 100), (string).s
@@ -79,7 +78,7 @@ int jinja_builtin_call(struct jinja_run *r, const struct jinja_builtin *b,
                        const struct jinja_value *self, const struct jinja_call *c,
                        struct jinja_value *out);
 
-// Attributes and elements: JINJA_UNDEFINED where there is none.
+// Attributes and elements; JINJA_UNDEFINED if there is none.
 int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinja_string name,
                    struct jinja_value *out);
 int jinja_get_item(struct jinja_run *r, const struct jinja_value *v, const struct jinja_value *key,
@@ -89,7 +88,8 @@ int jinja_get_slice(struct jinja_run *r, const struct jinja_value *v,
 int jinja_undefined(struct jinja_run *r, struct jinja_value *out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Arguments as the kind that a function needs, refused by name otherwise; the default where absent.
+// An argument of the kind that a function needs, or an error that names the kind; the default if
+// absent.
 int jinja_want_string(struct jinja_run *r, const struct jinja_value *v, struct jinja_string *out);
 int jinja_want_int(struct jinja_run *r, const struct jinja_value *v, int64_t absent, int64_t *out);
 enum jinja_case { JINJA_UPPER, JINJA_LOWER, JINJA_CAPITALIZE, JINJA_TITLE, JINJA_TITLE_FILTER };

@@ -1,7 +1,7 @@
-// What a chat template computes with: Python's values as far as templates use them. Strings know of
-// each byte where it came from, so that what a person typed is still known as such after the
-// template has trimmed, cut and joined it. Everything lies in the arena of one rendering; values
-// are never changed after they were made (namespaces excepted), so parts are shared freely.
+// The values of a chat template: Python's, as far as templates use them. Strings record the origin
+// of each byte, so that a user's text can be recognised after the template has trimmed, cut and
+// joined it. Everything lies in the arena of one rendering. Values never change after they were
+// made (except namespaces), so parts can be shared.
 #pragma once
 #include "engine/jinja/arena.h"
 #include <stdbool.h>
@@ -12,8 +12,8 @@ struct jinja_scope;
 struct jinja_node;
 struct jinja_value;
 
-// origin: one byte for each byte of s, 0 for the template's own and otherwise whatever the caller
-// marked his texts with; NULL: all 0.
+// origin: one byte for each byte of s: 0 for the template's own text, otherwise the caller's mark;
+// NULL: all 0.
 struct jinja_string {
     const char *s; // UTF-8, not terminated
     const uint8_t *origin;
@@ -38,14 +38,14 @@ enum jinja_kind {
     JINJA_FUNCTION
 };
 
-// What a list or tuple is in Python. Those that are none there are gone through and asked for what
-// they can tell, and refused where Python would show or compare the object itself.
+// The Python type of a list or tuple. Types that are not lists in Python support iteration and
+// their own attributes, and are refused where Python would print or compare the object itself.
 enum jinja_list_is {
     JINJA_PLAIN,
     JINJA_GROUP,    // one of groupby's tuples: has grouper and list
     JINJA_RANGE,    // has elements and a length
     JINJA_VIEW,     // keys(), values(), items(): has a length
-    JINJA_GENERATOR // what filters give item by item: true whatever is in it, and empty afterwards
+    JINJA_GENERATOR // results of lazy filters: always true, and empty after one iteration
 };
 struct jinja_list {
     struct jinja_value *items;
@@ -69,12 +69,12 @@ struct jinja_builtin; // run.h
 
 struct jinja_value {
     enum jinja_kind kind;
-    bool markup; // a string that `safe` or `escape` gave: Jinja escapes what is added to it
+    bool markup; // a result of `safe` or `escape`: Jinja escapes strings that are added to it
     union {
         bool b;
         int64_t i;
         double f;
-        struct jinja_string s; // of JINJA_UNDEFINED: the sentence that says what is not there
+        struct jinja_string s; // of JINJA_UNDEFINED: the sentence that names the missing thing
         struct jinja_list *list;
         struct jinja_dict *dict;
         struct jinja_macro *macro;
@@ -109,15 +109,15 @@ struct jinja_value jinja_z(const char *zstring); // borrows it
 
 const char *jinja_type_name(const struct jinja_value *v); // Python's: "str", "NoneType"
 bool jinja_is_sequence(const struct jinja_value *v);      // a list or a tuple
-bool jinja_is_plain(const struct jinja_value *v);         // one that is a list or a tuple in Python
+bool jinja_is_plain(const struct jinja_value *v);         // a list or a tuple in Python too
 bool jinja_is_markup(const struct jinja_value *v);
 bool jinja_is_number(const struct jinja_value *v);   // bool included
 double jinja_as_double(const struct jinja_value *v); // of a number
 bool jinja_truth(const struct jinja_value *v);
 
-// 0 or E_LIMIT, E_NOMEM, as everything below that takes the run.
+// 0, E_LIMIT or E_NOMEM, like every function below that takes the run.
 int jinja_list_new(struct jinja_run *r, enum jinja_kind kind, struct jinja_value *out);
-// As jinja_list_new, for a list that is none in Python.
+// As jinja_list_new, for a type that is not a list in Python.
 int jinja_lazy_new(struct jinja_run *r, enum jinja_list_is is, struct jinja_value *out);
 int jinja_list_push(struct jinja_run *r, struct jinja_list *l, struct jinja_value v);
 int jinja_dict_new(struct jinja_run *r, struct jinja_value *out);
@@ -131,15 +131,15 @@ int jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d, const struct
 
 int jinja_equal(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,
                 bool *out);
-// *out < 0, 0, > 0. E_INVAL where Python has no order; op ("<") is for the sentence.
+// *out < 0, 0, > 0. E_INVAL if Python has no order; op ("<") is for the sentence.
 int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,
                 const char *op, int *out);
 // item in container.
 int jinja_contains(struct jinja_run *r, const struct jinja_value *container,
                    const struct jinja_value *item, bool *out);
-// What a loop goes through: lists and tuples themselves, a dict's keys, a string's characters.
-// E_UNSUPPORTED for a generator that was gone through before: what is left of it depends on how far
-// that went.
+// The items of a loop: those of a list or tuple, a dict's keys, a string's characters.
+// E_UNSUPPORTED for a generator that was iterated before: the rest of it depends on how far that
+// went.
 int jinja_items(struct jinja_run *r, const struct jinja_value *v, struct jinja_list **out);
 // str(v); with quotes and escapes where repr is set.
 struct jinja_text;

@@ -79,7 +79,8 @@ void added_scan_init(struct added_scan *s, const struct added_tokens *a, const c
                              .no_special = no_special};
 }
 
-// The longest token at `from`, or NULL. What touches plain bytes counts only where it is blank.
+// The longest token at `from`, or NULL. A token that touches plain bytes counts only if it is
+// blank.
 static const struct added_token *longest(const struct added_scan *s, size_t from, size_t *to) {
     const struct added_tokens *a = s->tokens;
     const struct added_token *best = NULL;

@@ -10,8 +10,8 @@ struct added_token {
     int32_t id;
     bool special;
     bool single_word;    // not where a word character touches it
-    bool lstrip, rstrip; // takes the white space before, behind it
-    bool blank; // nothing but white space: forges nothing, so it is found in plain text too
+    bool lstrip, rstrip; // also matches the white space before it, after it
+    bool blank; // white space only: it can forge no markup, so it is also found in plain text
 };
 struct added_node {
     int32_t child, sibling; // or -1
@@ -29,7 +29,7 @@ struct added_match {
     size_t from, to;
     const struct added_token *token; // NULL: plain words up to `to`
 };
-// One pass over a text: its pieces in order, words and tokens, none of them empty.
+// One pass over a text returns its pieces in order, words and tokens, none of them empty.
 struct added_scan {
     const struct added_tokens *tokens;
     const char *text;
@@ -38,12 +38,12 @@ struct added_scan {
     size_t n_plain;
     bool no_special;
     size_t done;               // where the next piece begins
-    struct added_match queued; // a token found behind words that had to be given first
+    struct added_match queued; // a token that was found after words which must be returned first
 };
 
 void added_tokens_init(struct added_tokens *a);
 void added_tokens_release(struct added_tokens *a);
-// Of two tokens with the same content the first one stays. E_NOMEM, E_LIMIT.
+// The first of two tokens with the same content is kept. E_NOMEM, E_LIMIT.
 int added_tokens_add(struct added_tokens *a, const char *content, size_t len,
                      const struct added_token *token);
 void added_scan_init(struct added_scan *s, const struct added_tokens *a, const char *text,

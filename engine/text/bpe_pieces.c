@@ -133,7 +133,7 @@ static bool may_cut(const struct vocab *v, const struct pieces *p) {
         if (is_part(p, id) && !content_starts_words(vocab_content(v, t), t->content_len))
             return false;
     }
-    return !p->has_unused; // how those come apart again depends on the whole text
+    return !p->has_unused; // how unused pieces are split again depends on the whole text
 }
 
 static int find_words(struct bpe_pieces *b, const struct vocab *v, const struct pieces *p) {
@@ -200,7 +200,8 @@ static int push_apart(const struct bpe_pieces *b, const struct vocab *v, const s
                       const struct bpe_scratch *s, int32_t symbol, bool *in_run,
                       struct token_list *out) {
     bool unused = symbol >= 0 && symbol < v->n_ids && p->kinds[symbol] == PIECE_UNUSED;
-    if (!unused || s->halves[symbol].left == NO_HALF) // never put together: a single character
+    // not merged from two halves: a single character
+    if (!unused || s->halves[symbol].left == NO_HALF)
         return push_symbol(b, v, p, symbol, in_run, out);
     TRY(push_apart(b, v, p, s, s->halves[symbol].left, in_run,
                    out)); // as deep as a piece is long, at most

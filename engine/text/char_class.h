@@ -1,5 +1,5 @@
-// What kind of character a code point is, as Rust's `char` and `regex` have it (Hugging Face's
-// tokenizers ask them), and reading code points from text that is known to be valid UTF-8.
+// Classes of code points as defined by Rust's `char` and `regex`, which Hugging Face's tokenizers
+// use; and reading code points from valid UTF-8.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,9 +14,9 @@ static inline size_t char_utf8_len(const char *s) {
     unsigned char c = (unsigned char)*s;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
-// The first place of a character (or a few bytes) in text, or NULL: memmem for short needles, whose
-// time ends where it finds, under every sanitizer too.
+// The first occurrence of a character (or a few bytes) in text, or NULL: memmem for short needles
+// that stops at the match, under every sanitizer too.
 const char *char_find(const char *text, size_t len, const char *needle, size_t needle_len);
 uint32_t char_decode(const char *s);
-// The character that ends at end, which has one before it: *start is where it begins.
+// The character that ends at end; there must be one. *start is where it begins.
 uint32_t char_decode_back(const char *end, const char **start);

@@ -31,7 +31,7 @@ static int check(const struct charsmap *c, struct err *err) {
     uint32_t *waiting = malloc(c->n_units * sizeof *waiting);
     bool *seen = calloc(c->n_units, 1);
     size_t n = 0;
-    bool root = true; // as where walks begin; as somebody's child it is a node like others
+    bool root = true; // the root as a starting point; as a child it is a normal node
     int rc = waiting && seen ? 0 : err_set(err, E_NOMEM, "no memory to check precompiled_charsmap");
     if (rc == 0) waiting[n++] = 0;
     while (rc == 0 && n > 0) {

@@ -16,8 +16,8 @@ struct charsmap {
     bool begins[256]; // some key begins with this byte
 };
 
-// Copies the table. Every transition and value that a text can reach is checked here, so that
-// look-ups need not be; replacements are whole characters. E_FORMAT, E_NOMEM.
+// Copies the table and checks every transition and value that a text can reach, so that look-ups
+// need no checks. Replacements are whole characters. E_FORMAT, E_NOMEM.
 int charsmap_init(struct charsmap *c, const char *blob, size_t len, struct err *err);
 void charsmap_release(struct charsmap *c);
 // The replacement for the shortest or the longest key that text begins with, and the key's length;

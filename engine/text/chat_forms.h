@@ -1,11 +1,11 @@
-// The forms of conversation that can be asked for by name, as chat templates of our own: what
-// Parley falls back on where a model's folder has none, and what a user chooses to write instead.
+// Our own chat templates, chosen by name: the fallback for a model folder without one, and a choice
+// for the user.
 #pragma once
 #include <stddef.h>
 
 struct chat_form {
     const char *name;
-    const char *text; // run as any template is
+    const char *text; // run like any template
 };
 extern const struct chat_form chat_forms[];
 extern const size_t n_chat_forms;

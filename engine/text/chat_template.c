@@ -1,5 +1,5 @@
-// Chat templates: finds a model folder's template, runs it (jinja.h) over conversations, and gives
-// the tokenizer what it printed together with the spans that people typed. Every byte of a message
+// Chat templates: finds a model folder's template, runs it (jinja.h) over conversations, and passes
+// the result to the tokenizer, together with the spans of the users' text. Every byte of a message
 // carries its origin through the template, so no special token is looked for there whatever the
 // template did with it.
 #include "engine/text/chat_template.h"
@@ -20,8 +20,8 @@
 // Origins of bytes; a new message's is ORIGIN_NEW and its number, round and round.
 enum { ORIGIN_EARLIER = 1, ORIGIN_MARK = 2, ORIGIN_NEW = 3, N_ORIGINS = 256 };
 
-// What stands for the turns that a running session has had: an answer whose place in the text shows
-// where the new turn begins.
+// Stands for the earlier turns of a running session: an answer whose place in the text shows where
+// the new turn begins.
 #define EARLIER "X"
 #define MARK "MARK"
 
@@ -61,7 +61,7 @@ static int put_message(struct jinja_run *r, struct jinja_list *l, const struct m
     return jinja_list_push(r, l, dict);
 }
 
-// What transformers hands to a template where no tools and documents are given.
+// The variables that transformers sets for a template without tools and documents.
 static int set_names(const struct chat_template *c, struct jinja_run *r, const struct message *m,
                      size_t n, bool add_generation_prompt) {
     struct jinja_value list;
@@ -81,7 +81,7 @@ static int render(const struct chat_template *c, const struct message *m, size_t
     size_t n_input = 0;
     time_t now = (time_t)(clock_wall_us(c->clock) / 1000000);
     struct tm tm;
-    for (size_t i = 0; i < n; i++) n_input += m[i].len + 256; // and what the message itself takes
+    for (size_t i = 0; i < n; i++) n_input += m[i].len + 256; // and the size of the message itself
     localtime_r(&now, &tm);
     int rc = jinja_begin(&w->run, n_input, &tm, err);
     if (rc == 0) rc = set_names(c, &w->run, m, n, add_generation_prompt);
@@ -99,7 +99,7 @@ static size_t next_new(const struct rendering *w, size_t at) {
     return at;
 }
 
-// Where the text behind the mark begins; SIZE_MAX unless the mark is there once, as it was given.
+// The position after the mark; SIZE_MAX unless the mark occurs exactly once, unchanged.
 static size_t behind_mark(const struct rendering *w) {
     size_t at = 0, end, n = 0;
     while (at < w->text.len && origin_at(w, at) != ORIGIN_MARK) at++;
@@ -286,7 +286,7 @@ static int read_message(const struct chat_message *from, size_t i, struct messag
                    from->role);
 }
 
-// All messages, behind what stands for earlier turns if there were any.
+// All messages, after the answer that stands for the earlier turns, if there were any.
 static int read_messages(const struct chat_message *messages, size_t n, size_t n_front,
                          struct message **out, struct err *err) {
     static const struct message front[] = {{"user", EARLIER, sizeof EARLIER - 1, ORIGIN_EARLIER},
@@ -329,7 +329,7 @@ static int check_written(const struct rendering *w, const struct message *m, siz
     return 0;
 }
 
-// The text from `from` on as ids; what messages brought is plain unless forge.
+// Encodes the text from `from` on; the messages' text is plain unless forge.
 static int encode(const struct chat_template *c, const struct rendering *w, size_t from, bool forge,
                   struct token_list *ids, struct err *err) {
     struct encode_options opt = {.continues = from > 0};
@@ -370,8 +370,8 @@ int chat_template_render(const struct chat_template *c, const struct chat_messag
     return rc;
 }
 
-// Where the new turn begins: behind the mark, or, where the log ends with the end-of-turn token,
-// behind that token. E_INVAL where the template moves or changes what came before.
+// Where the new turn begins: after the mark, or, if the log ends with the end-of-turn token, after
+// that token. E_INVAL if the template moves or changes the text before.
 static int find_start(const struct chat_template *c, const struct rendering *w, int32_t last_id,
                       size_t *out, struct err *err) {
     size_t start = behind_mark(w), len;

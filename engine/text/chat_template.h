@@ -1,7 +1,7 @@
-// Chat templates: roles and words to the exact text and ids that a model was trained on, by running
-// the template that was published with it. Read-only after opening. What people typed is marked as
-// plain text for the tokenizer, so that `<|im_end|>` in a message stays ten characters and never
-// ends a turn.
+// Chat templates convert roles and messages to the exact text and ids that a model was trained on,
+// by running the template that was published with it. Read-only after opening. The users' text is
+// marked as plain for the tokenizer, so that `<|im_end|>` in a message stays ten characters and
+// never ends a turn.
 #pragma once
 #include "engine/text/tokenizer.h"
 
@@ -15,32 +15,32 @@ struct chat_message {
 // override: NULL takes DIR/chat_template.jinja, then chat_template in DIR/tokenizer_config.json;
 // otherwise the name of a built-in form (chat_template_names) or a file with a template.
 // E_NOTFOUND: the folder has none; E_FORMAT, E_LIMIT, E_UNSUPPORTED: the template is broken, too
-// large, or uses a part of Jinja that is left out (engine/jinja/jinja.h); the sentence says file,
-// line and name.
+// large, or uses an unsupported part of Jinja (engine/jinja/jinja.h); the sentence names file, line
+// and construct.
 int chat_template_open(struct chat_template **out, const char *model_dir, const char *override,
                        const struct tokenizer *t, struct err *err);
 void chat_template_close(struct chat_template *c);
-// a built-in form's, or the file it came from
+// the name of the built-in form, or the template's file
 const char *chat_template_name(const struct chat_template *c);
 const char *chat_template_names(void); // "chatml, llama2, ..." for --help
 // The token that ends an assistant's turn (<|im_end|>, <|eot_id|>, eos ...): the first one that the
-// template puts behind an assistant's words. -1: none.
+// template puts after an assistant's text. -1: none.
 int32_t chat_template_end_of_turn(const struct chat_template *c);
-// What strftime_now shows; the system's unless set. For tests, before any rendering.
+// Sets the clock of strftime_now instead of the system's. For tests, before any rendering.
 struct clock;
 void chat_template_set_clock(struct chat_template *c, const struct clock *clock);
 
-// A whole conversation. Either out may be NULL. forge = true parses special tokens inside the
-// messages too, as Hugging Face does (`parley tokenize --chat`); sessions never pass it. E_INVAL:
-// what the template raises, in its own words, an error in it ("line N: ..."), or, unless forge, a
-// system's or user's message that it leaves out. E_LIMIT: it takes too long.
+// Renders a whole conversation. Either out may be NULL. forge = true also parses special tokens
+// inside the messages, as Hugging Face does (`parley tokenize --chat`); sessions never pass it.
+// E_INVAL: the error that the template raises, an error in it ("line N: ..."), or, unless forge, a
+// system or user message that the template omits. E_LIMIT: it takes too long.
 int chat_template_render(const struct chat_template *c, const struct chat_message *messages,
                          size_t n, bool add_generation_prompt, bool forge, struct token_list *ids,
                          struct buf *text, struct err *err);
 // The next turn of a running session: renders [user X][assistant MARK][messages...] with the
 // generation prompt, takes what follows MARK, and drops the end-of-turn token at its start if
-// `last_id`, the log's last token, already is it. E_INVAL where the template changes MARK or writes
-// a new message before it. When the log is empty (last_id < 0), the same as chat_template_render
-// with the generation prompt.
+// `last_id`, the log's last token, is already that token. E_INVAL if the template changes MARK or
+// writes a new message before it. If the log is empty (last_id < 0), the same as
+// chat_template_render with the generation prompt.
 int chat_template_render_next(const struct chat_template *c, const struct chat_message *messages,
                               size_t n, int32_t last_id, struct token_list *ids, struct err *err);

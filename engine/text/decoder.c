@@ -75,8 +75,8 @@ static int end_bytes(struct decoding *d, int i) {
 
 // --- SentencePiece's own
 
-// Characters that byte pieces have completed; each byte of what is none becomes U+FFFD. last: no
-// byte follows.
+// Passes on the characters that byte pieces have completed; each byte of an invalid one becomes
+// U+FFFD. last: no byte follows.
 static int pass_byte_pieces(struct decoding *d, int i, bool last) {
     struct decode_state *s = &d->states[i];
     while (s->n_pending > 0 && (last || utf8_complete_len(s->pending, s->n_pending) > 0)) {
@@ -91,8 +91,8 @@ static int pass_byte_pieces(struct decoding *d, int i, bool last) {
     return 0;
 }
 
-// The space that encoding puts in front of a text goes again: once, or, where it takes extra spaces
-// away, as long as nothing else has come.
+// Removes the space that encoding adds at the start of a text: once, or, if encoding removes extra
+// spaces, all spaces at the start.
 static int sentencepiece(struct decoding *d, int i, const struct vocab *v,
                          const struct token *token) {
     const struct decode_step *step = &d->decoder->steps[i];
@@ -106,7 +106,7 @@ static int sentencepiece(struct decoding *d, int i, const struct vocab *v,
     TRY(pass_byte_pieces(d, i, true));
     bool at_start = !s->flag && s->n == 0, starts = strncmp(content, SPACE_SYMBOL, 3) == 0;
     if (step->flag && at_start && starts && token->flags & TOKEN_MODEL) {
-        bytes++; // what the symbol has become is one space
+        bytes++; // the symbol has become one space
         len--;
         if (!step->all) s->flag = true;
     }
@@ -127,7 +127,7 @@ static int end_byte_run(struct decoding *d, int i) {
     struct buf *run = &d->states[i].last;
     size_t n = run->len;
     if (n == 0) return 0;
-    run->len = 0; // the bytes stay where they are
+    run->len = 0; // the bytes stay in the buffer
     if (utf8_valid(run->data, n)) return pass(d, i, run->data, n, true);
     while (n-- > 0) TRY(pass(d, i, REPLACEMENT, 3, true));
     return 0;
@@ -140,7 +140,7 @@ static int byte_fallback(struct decoding *d, int i, const char *s, size_t len) {
     return pass(d, i, s, len, true);
 }
 
-// The last token's suffix becomes nothing, so each waits for the one behind it.
+// The last token's suffix is removed, so each token waits for the next one.
 static int bpe(struct decoding *d, int i, const char *text, size_t len) {
     struct decode_state *s = &d->states[i];
     if (s->n++ > 0)
@@ -223,7 +223,7 @@ static int decode_end(struct decoding *d, int i) {
 
 // --- the chain
 
-// Steps that need not see a string as a whole take its parts; true where this is one.
+// Whether the step can process a string in parts.
 static bool takes_parts(const struct decode_step *s) {
     switch (s->kind) {
     case DECODE_FUSE:
@@ -247,7 +247,7 @@ static int strip_part(struct decoding *d, int i, const char *part, size_t len, b
         len -= size;
         s->n++;
     }
-    if (len > 0) s->n = step->start; // something else has come
+    if (len > 0) s->n = step->start; // another character has come
     if (end) s->n = 0;
     return pass(d, i, part, len, end);
 }
@@ -310,7 +310,7 @@ int decoding_token(struct decoding *d, const struct vocab *v, const struct token
     d->out = out;
     if (d->decoder->n_steps == 1 && d->decoder->steps[0].kind == DECODE_SENTENCEPIECE)
         return sentencepiece(d, 0, v, token);
-    if (decoder_is_byte_level(d->decoder)) // the vocabulary has the bytes at hand
+    if (decoder_is_byte_level(d->decoder)) // the vocabulary has the bytes
         return pass_bytes(d, 0, vocab_bytes(v, token), token->bytes_len);
     return take(d, 0, vocab_content(v, token), token->content_len, true);
 }

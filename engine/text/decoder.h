@@ -1,10 +1,10 @@
-// Tokens to text: the chain of steps that a tokenizer's file names, run token by token as they
-// come. Whole decoding and streaming are the same run, so they cannot differ: what a step cannot
-// know yet it keeps until it can.
+// Decodes tokens to text with the chain of steps that a tokenizer's file names, token by token.
+// Complete decoding and streaming are the same run, so they cannot differ: a step holds text back
+// until it can decide on it.
 //
-// A step takes a list of strings, first the tokens' contents, and leaves a list for the next one;
-// what the last one leaves is put together. A string may reach a step in parts, where a step before
-// it has joined everything.
+// A step takes a list of strings, at first the tokens' contents, and makes a list for the next
+// step; the last list is concatenated. After a step that joins everything, a string may arrive in
+// parts.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -18,10 +18,11 @@ enum decode_kind {
                        // U+FFFD
     DECODE_METASPACE,  // content to a space; none in the first token where flag
     DECODE_REPLACE,    // matches of the pattern by content; flag: the pattern is a single character
-    DECODE_BYTE_FALLBACK, // runs of "<0x41>" to bytes; each byte of a run that is no UTF-8 as a
+    DECODE_BYTE_FALLBACK, // runs of "<0x41>" to bytes; each byte of a run that is not UTF-8 as a
                           // whole becomes U+FFFD
     DECODE_FUSE,          // everything joined
-    DECODE_STRIP,      // content, one character, up to start times in front and stop times behind
+    // content, one character, up to start times at the front and stop times at the end
+    DECODE_STRIP,
     DECODE_BPE,        // content, a suffix, to a space; to nothing in the last token
     DECODE_WORD_PIECE, // a space before each token but the first and those that begin with content;
                        // flag: cleaned up
@@ -43,18 +44,17 @@ struct decoder {
     int n_steps;
 };
 void decoder_release(struct decoder *d);
-// and nothing else: such vocabularies keep their tokens' bytes
+// True if the only step is ByteLevel: then the vocabulary holds the tokens' bytes.
 bool decoder_is_byte_level(const struct decoder *d);
-// The bytes that a token in the midst of a text stands for, where its content is [s, s + len).
-// E_NOMEM.
+// The bytes that a token with the content [s, s + len) stands for inside a text. E_NOMEM.
 int decoder_token_bytes(const struct decoder *d, const char *s, size_t len, struct buf *out,
                         struct err *err);
 
 // One run. Zeroed before the first use.
 struct decode_state {
-    struct buf held; // of a string that came in parts
+    struct buf held; // the parts of a string received so far
     struct buf last; // the string before this one, or a run of bytes
-    struct buf made; // what this one becomes
+    struct buf made; // the result for this string
     size_t n;        // strings seen; for SENTENCEPIECE and STRIP bytes or characters
     char pending[8]; // an unfinished character
     unsigned n_pending;
@@ -66,8 +66,8 @@ struct decoding {
     struct buf *out; // during a call
 };
 void decoding_start(struct decoding *d,
-                    const struct decoder *decoder); // keeps the memory of an earlier run
+                    const struct decoder *decoder); // reuses the memory of an earlier run
 int decoding_token(struct decoding *d, const struct vocab *v, const struct token *token,
                    struct buf *out);
-int decoding_end(struct decoding *d, struct buf *out); // what was kept
+int decoding_end(struct decoding *d, struct buf *out); // the text held back
 void decoding_release(struct decoding *d);

@@ -26,8 +26,7 @@ int decode_replace(struct buf *out, const char *s, size_t len, const char *what,
     return buf_add(out, s, (size_t)(end - s));
 }
 
-// What a tokenizer of English words put spaces around. In place, one rule over the whole text after
-// another.
+// Works in place, one rule over the whole text after another.
 int decode_clean_up(struct buf *text) {
     static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
                                            {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},

@@ -62,7 +62,7 @@ int detokenizer_start_after(struct detokenizer *d, const struct tokenizer *t, co
     return rc;
 }
 
-// Takes off out, from `from` on, what the text before still holds.
+// Removes from out, from `from` on, the text that the earlier text still holds.
 static void take_before(struct detokenizer *d, struct buf *out, size_t from) {
     const char *new = buf_z(out) + from, *held = buf_z(&d->before) + d->given;
     size_t n = out->len - from, left = d->before.len - d->given, same = 0;
@@ -73,7 +73,7 @@ static void take_before(struct detokenizer *d, struct buf *out, size_t from) {
     out->len -= same;
     out->data[out->len] = '\0';
     d->given += same;
-    if (out->len > from) d->given = d->before.len; // something else has come
+    if (out->len > from) d->given = d->before.len; // other text has come
 }
 
 // --- tokens

@@ -6,7 +6,7 @@
 #include <utf8proc.h>
 
 #define UNCHANGED (-1)
-#define MAX_BYTES 8 // that one character becomes
+#define MAX_BYTES 8 // of one character's result
 
 static int put_char(uint32_t c, char *out) {
     return (int)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)out);
@@ -73,7 +73,7 @@ static int byte_alphabet(const char *s, char *out) {
     return n == 1 && *out == *s ? UNCHANGED : (int)n;
 }
 
-// What the character at s becomes: its length in out, which holds MAX_BYTES.
+// Writes the result for the character at s to out, which holds MAX_BYTES; returns its length.
 static int map(enum normalize_kind kind, const char *s, char *out) {
     uint32_t c = char_decode(s);
     switch (kind) {
@@ -108,7 +108,7 @@ int normalize_chars(enum normalize_kind kind, struct rewrite *r) {
         TRY(rewrite_put(r, n, changed, (size_t)size));
         kept = 0;
     }
-    return 0; // what is left is copied at the end
+    return 0; // the rest is copied at the end
 }
 
 int normalize_strip(const struct normalize_step *s, struct rewrite *r) {

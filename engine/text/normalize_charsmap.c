@@ -65,7 +65,7 @@ static size_t user_defined(const struct normalize_step *s, const struct rewrite 
     return user_symbols_find(s->symbols, r->text + r->done, len, room, &id);
 }
 
-struct unit { // what the next bytes of the text become
+struct unit { // the result for the next bytes of the text
     const char *text;
     size_t len, consumed;
 };

@@ -1,5 +1,5 @@
-// What becomes of a text before it is cut into words: a chain of steps, each of which rewrites what
-// the one before it left. Linear in the text. Read-only after building.
+// Normalises a text before it is cut into words, with a chain of steps that each rewrite the result
+// of the step before. Linear in the text. Read-only after building.
 #pragma once
 #include "engine/text/charsmap.h"
 #include "engine/text/normal_form.h"
@@ -7,8 +7,8 @@
 #include "engine/text/user_symbols.h"
 
 #define NORMALIZER_MAX_STEPS 16
-// Positions in a text are 32-bit numbers behind this point, and a Replace may make every character
-// a sentence.
+// Later stages store positions as 32-bit numbers, and a Replace may turn every character into a
+// sentence.
 #define NORMALIZED_MAX_BYTES ((size_t)1 << 31)
 
 enum normalize_kind {
@@ -20,11 +20,11 @@ enum normalize_kind {
     NORMALIZE_STRIP,         // white space on the left, the right
     NORMALIZE_DROP_MARKS,    // categories Mn, Mc, Me
     NORMALIZE_DROP_ACCENTS,  // Mn only
-    NORMALIZE_NMT,           // control characters go, what separates becomes a space
-    NORMALIZE_BERT_CLEAN,    // the like, as BERT has it
+    NORMALIZE_NMT,           // drops control characters, turns separators into spaces
+    NORMALIZE_BERT_CLEAN,    // the same by BERT's rules
     NORMALIZE_BERT_CHINESE,  // spaces around ideographs
     NORMALIZE_BYTE_ALPHABET, // each byte as a character of byte_alphabet.h
-    NORMALIZE_PREPEND,       // content in front of a text that is not empty
+    NORMALIZE_PREPEND,       // content before a text that is not empty
     NORMALIZE_REPLACE,       // matches of the pattern by content
     NORMALIZE_CHARSMAP,      // as Hugging Face tokenizers applies it
     NORMALIZE_SENTENCEPIECE  // as SentencePiece does, with its white space rules
@@ -36,8 +36,8 @@ struct normalize_step {
     struct pattern pattern;             // REPLACE
     char *content;                      // REPLACE, PREPEND
     struct charsmap charsmap;           // CHARSMAP, SENTENCEPIECE; without units: none
-    const struct user_symbols *symbols; // SENTENCEPIECE: left as they are; borrowed, may be NULL
-    bool prefix_first_only;             // no dummy prefix behind an added token
+    const struct user_symbols *symbols; // SENTENCEPIECE: not changed; borrowed, may be NULL
+    bool prefix_first_only;             // no dummy prefix after an added token
     bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
 };
 struct normalizer {
@@ -46,10 +46,10 @@ struct normalizer {
 };
 
 void normalizer_release(struct normalizer *n);
-// Replaces *out by the normalised text. spans (ascending, disjoint, of text) are moved to where
-// their bytes went; where a border falls inside characters that were joined or reordered, the span
-// grows to hold them all. *at_start (NULL: true): whether the text begins where the user's begins;
-// becomes false where its first bytes have become nothing. bare: nothing is put in front.
+// Replaces *out by the normalised text. spans (ascending, disjoint, of text) move with their bytes;
+// if a border falls inside characters that were joined or reordered, the span grows to include
+// them. *at_start (NULL: true): whether the text begins where the user's begins; becomes false if
+// its first bytes were removed. bare: no prefix is added.
 int normalizer_apply(const struct normalizer *n, const char *text, size_t len, struct buf *out,
                      struct text_span *spans, size_t n_spans, bool bare, bool *at_start,
                      struct err *err);

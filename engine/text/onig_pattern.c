@@ -31,7 +31,7 @@
     "\\x{1f170}-\\x{1f189}"
 
 struct translation {
-    const char *start, *p; // what is left to read
+    const char *start, *p; // the rest of the pattern
     struct buf *out;
     struct err *err;
 };
@@ -75,7 +75,7 @@ static int property(struct translation *t, bool negated) {
         if (!isalpha((unsigned char)name[i]) && name[i] != '_')
             return refuse(t, t->p - 2, (int)(end - t->p) + 3, "an unknown property");
     TRY(putz(t, negated ? "\\P{" : "\\p{"));
-    if (!is_category(name, len)) TRY(putz(t, "sc:")); // a script; PCRE2 refuses what is none
+    if (!is_category(name, len)) TRY(putz(t, "sc:")); // a script; PCRE2 refuses other names
     TRY(put(t, name, len));
     t->p = end + 1;
     return putz(t, "}");

@@ -1,5 +1,6 @@
-// Tokenizer files hold patterns in Oniguruma's Ruby dialect; we run them on PCRE2. This rewrites
-// the one into the other so that both match the same text, and refuses what it cannot vouch for.
+// Tokenizer files hold patterns in Oniguruma's Ruby dialect; we run them on PCRE2. This rewrites a
+// pattern so that both match the same text, and refuses constructs for which it cannot guarantee
+// that.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

@@ -32,7 +32,8 @@ static int compile(struct pattern *p, const char *shown, const char *regex, size
         rc = err_set(err, E_UNSUPPORTED, "pattern '%.60s' is not understood: %s", shown, why);
     } else {
         p->jit =
-            pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0; // without it: the same, slower
+            // without it the result is the same, slower
+            pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE) == 0;
     }
     pcre2_compile_context_free(context);
     return rc;

@@ -19,7 +19,7 @@ struct matcher {
     pcre2_match_data *data;
     pcre2_match_context *limits;
     uint32_t n_finds;
-    int64_t began_us, allowed_us; // processor time of this thread: see matcher_find
+    int64_t began_us, allowed_us; // processor time of this thread: see matcher_find.
 };
 
 int pattern_literal(struct pattern *p, const char *string,
@@ -31,17 +31,18 @@ int pattern_pcre2(struct pattern *p, const char *regex,
 int pattern_unicode_scripts(struct pattern *p, struct err *err); // see unicode_scripts.c
 void pattern_release(struct pattern *p);
 
-// text_len bounds the texts to come: it sets how far a regular expression may backtrack, and how
-// long it may take for all of them: half a second and 10 us a byte, a hundredth of the usual speed.
+// text_len bounds the later texts. It limits how far a regular expression may backtrack and how
+// long all matches together may take: half a second and 10 us a byte, a hundredth of the usual
+// speed.
 int matcher_init(struct matcher *m, const struct pattern *p, size_t text_len, struct err *err);
 void matcher_release(struct matcher *m);
-// The first match that begins at or behind start: 1 with [*from, *to), 0 for none, E_LIMIT where it
+// The first match that begins at or after start: 1 with [*from, *to), 0 for none, E_LIMIT if it
 // backtracks too far or matches have taken too long.
 int matcher_find(struct matcher *m, const char *text, size_t len, size_t start, size_t *from,
                  size_t *to, struct err *err);
 
-// All matches of one text in order, as Hugging Face iterates them: an empty match right behind the
-// last one is none.
+// All matches of one text in order, as Hugging Face iterates them: an empty match directly after
+// the last one is skipped.
 struct match_walk {
     struct matcher *matcher;
     const char *text;

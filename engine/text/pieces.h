@@ -1,5 +1,4 @@
-// The pieces of a SentencePiece vocabulary: what kinds they are and what each is worth, beside the
-// vocabulary itself.
+// The kinds and scores of a SentencePiece vocabulary's pieces, beside the vocabulary itself.
 #pragma once
 #include "engine/text/token_list.h"
 #include "engine/text/user_symbols.h"
@@ -14,7 +13,7 @@ enum piece_kind { // as sentencepiece_model.proto numbers them
     PIECE_BYTE = 6
 };
 
-#define PIECE_MAX_BYTES 1024 // longer ones would make the time for each byte of a text grow
+#define PIECE_MAX_BYTES 1024 // longer pieces would increase the time for each byte of a text
 
 struct pieces {
     float *scores;        // [n_ids]
@@ -30,13 +29,13 @@ struct pieces {
 struct piece_word {
     const char *text;
     size_t len;
-    size_t offset; // of text in what the spans count from
+    size_t offset; // of text in the text that the spans refer to
     const struct text_span *plain;
     size_t n_plain;
 };
 
 void pieces_release(struct pieces *p);
-// Appends what stands for text that the vocabulary lacks: its bytes, or the unknown piece, once for
-// a run of them. *in_run: whether the last thing appended was the unknown piece.
+// Appends the replacement for text that the vocabulary lacks: its bytes, or the unknown piece, once
+// for a run. *in_run: whether the last id appended was the unknown piece.
 int pieces_push_unknown(const struct pieces *p, const char *text, size_t len, bool *in_run,
                         struct token_list *out);

@@ -1,6 +1,6 @@
 // Cuts text into the words that the model's vocabulary then encodes one by one: a chain of steps,
-// each of which cuts every piece that the step before it left. Read-only after building; the calls'
-// memory is a pre_run.
+// each of which cuts every piece of the step before. Read-only after building; a pre_run is a
+// call's memory.
 #pragma once
 #include "base/buf.h"
 #include "engine/text/pattern.h"
@@ -15,11 +15,12 @@ enum pre_kind {
     PRE_PUNCTUATION, // single characters: ASCII's and the Unicode categories P
     PRE_WORDS,       // cuts into runs of word characters and runs of others; white space is dropped
     PRE_FIXED_LENGTH, // cuts into pieces of n characters
-    PRE_PREFIX_SPACE, // cuts nothing: a piece that does not begin with a space gets one
-    PRE_METASPACE, // spaces become the pattern, one may be put in front, and a piece begins at each
+    PRE_PREFIX_SPACE, // cuts nothing; adds a space before a piece that does not begin with one
+    // spaces become the pattern, one may be added in front, and a piece begins at each
+    PRE_METASPACE,
     PRE_BYTE_ALPHABET // cuts nothing: each byte as a character of byte_alphabet.h
 };
-// What becomes of a match and of the text between matches (Hugging Face's SplitDelimiterBehavior).
+// How a match and the text between matches become pieces (Hugging Face's SplitDelimiterBehavior).
 enum pre_behavior { PRE_ISOLATED, PRE_REMOVED, PRE_WITH_PREVIOUS, PRE_WITH_NEXT, PRE_CONTIGUOUS };
 
 // Where Metaspace puts its symbol in front of a piece that does not begin with it.
@@ -28,7 +29,7 @@ enum pre_prepend { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 struct pre_step {
     enum pre_kind kind;
     enum pre_behavior behavior;
-    bool invert; // what lies between matches counts as the match
+    bool invert; // the text between matches counts as the match
     struct pattern pattern;
     size_t length;            // FIXED_LENGTH
     enum pre_prepend prepend; // METASPACE: FIRST is the piece at the start of the text
@@ -43,7 +44,7 @@ struct pre_tokenizer {
 // PRE_METASPACE).
 int pre_tokenizer_add(struct pre_tokenizer *p, enum pre_kind kind, const char *pattern,
                       enum pre_behavior behavior, bool invert, struct err *err);
-// Appends a step and gives it to the caller to fill in; NULL with *err when there are too many.
+// Appends a step, which the caller fills in; NULL with *err when there are too many.
 struct pre_step *pre_tokenizer_add_step(struct pre_tokenizer *p, enum pre_kind kind,
                                         struct err *err);
 void pre_tokenizer_release(struct pre_tokenizer *p);
@@ -57,11 +58,11 @@ struct pre_run {
     pre_word_fn word;
     void *ctx;
     struct err *err;
-    bool bare; // set before a run: its first piece gets nothing in front
+    bool bare; // set before a run: no prefix before its first piece
     struct matcher matchers[PRE_MAX_STEPS];
     struct buf changed[PRE_MAX_STEPS]; // a piece as a step has rewritten it
 };
-// text_len bounds the texts that the run will see: it sets how far a pattern may backtrack.
+// text_len bounds the run's texts; it limits how far a pattern may backtrack.
 int pre_run_init(struct pre_run *r, const struct pre_tokenizer *p, size_t text_len,
                  pre_word_fn word, void *ctx, struct err *err);
 void pre_run_release(struct pre_run *r);

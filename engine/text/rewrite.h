@@ -1,5 +1,5 @@
-// A text on its way through one step of a normaliser: what stays is copied, what changes is put,
-// and the plain spans of the text move with their bytes.
+// A text during one step of a normaliser: unchanged bytes are copied, changed ones replaced, and
+// the plain spans move with their bytes.
 #pragma once
 #include "engine/text/tokenizer.h"
 
@@ -8,8 +8,8 @@ struct rewrite {
     size_t len, done; // read so far
     struct buf *out;
     struct text_span *spans;
-    size_t next, n; // borders of spans that still wait, two for each
-    bool bare;      // in the midst of a text: a step puts nothing in front
+    size_t next, n; // remaining borders of spans, two for each
+    bool bare;      // inside a text: a step adds no prefix
     bool at_start;  // the text's first bytes are the first of what the user gave, and have not
                     // become nothing
 };
@@ -17,7 +17,7 @@ struct rewrite {
 void rewrite_init(struct rewrite *r, const char *text, size_t len, struct buf *out,
                   struct text_span *spans, size_t n_spans);
 int rewrite_copy(struct rewrite *r, size_t n); // the next n bytes stay
-// The next n bytes become these. A span that begins or ends inside them takes in all of the new
+// Replaces the next n bytes. A span that begins or ends inside them grows to include all of the new
 // ones.
 int rewrite_put(struct rewrite *r, size_t n, const char *bytes, size_t len);
-int rewrite_end(struct rewrite *r); // copies what is left; E_NOMEM, E_LIMIT from the buffer
+int rewrite_end(struct rewrite *r); // copies the rest; E_NOMEM, E_LIMIT from the buffer

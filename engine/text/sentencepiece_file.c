@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct message {
-    const char *start, *p, *end; // start: of the file, for what errors say
+    const char *start, *p, *end; // start: of the file, for error sentences
     struct err *err;
 };
 struct field {

@@ -24,8 +24,7 @@ struct sentencepiece_file {
     bool add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces;
 };
 
-// E_FORMAT names the byte or the field that is wrong, E_UNSUPPORTED what is known but not done
-// here, E_NOMEM.
+// E_FORMAT names the wrong byte or field, E_UNSUPPORTED the feature that Parley lacks. E_NOMEM.
 int sentencepiece_file_read(struct sentencepiece_file *f, const char *bytes, size_t len,
                             struct err *err);
 void sentencepiece_file_release(struct sentencepiece_file *f);

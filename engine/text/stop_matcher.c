@@ -56,7 +56,7 @@ static int completed_at(const struct stop_matcher *m, const struct window *w, si
     return best;
 }
 
-// How many bytes at the end of the window may yet become a stop string.
+// The number of bytes at the end of the window that may be the start of a stop string.
 static size_t held_len(const struct stop_matcher *m, const struct window *w, size_t total) {
     size_t best = 0;
     for (int i = 0; i < m->n_strings; i++) {

@@ -1,6 +1,5 @@
-// Stop strings across token borders: text goes in as it is detokenised, and comes out except for a
-// tail that may yet turn out to be the start of a stop string. Bounded memory, no allocation after
-// init.
+// Stop strings across token borders: detokenised text goes in, and comes out except for a tail that
+// may be the start of a stop string. Bounded memory, no allocation after init.
 #pragma once
 #include "base/buf.h"
 #include <stdbool.h>
@@ -20,9 +19,9 @@ struct stop_matcher {
 
 // Empty strings and strings over STOP_MAX_BYTES - 1 bytes are E_INVAL.
 int stop_matcher_init(struct stop_matcher *m, const char *const *strings, int n_strings);
-// Appends to out what is now safe to show. Returns 1 when a stop string was completed (out ends
+// Appends the text that is now safe to show. Returns 1 if a stop string was completed (out ends
 // just before the earliest one; the rest of the text is dropped), 0 otherwise, negative for the
 // buffer's error.
 int stop_matcher_feed(struct stop_matcher *m, const char *text, size_t len, struct buf *out);
 int stop_matcher_flush(struct stop_matcher *m,
-                       struct buf *out); // the turn ended otherwise: gives the tail
+                       struct buf *out); // the turn ended for another reason: appends the tail

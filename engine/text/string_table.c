@@ -36,7 +36,7 @@ void string_table_release(struct string_table *t) {
     *t = (struct string_table){0};
 }
 
-// The slot of the string, or the free one where it belongs.
+// The slot of the string, or the free slot for it.
 static struct string_slot *probe(const struct string_table *t, const char *arena, const char *s,
                                  size_t len, uint64_t hash) {
     for (size_t i = hash & t->mask;; i = (i + 1) & t->mask) {

@@ -1,5 +1,5 @@
 // A flat hash table from byte strings to ids: open addressing, linear probing, at most half full.
-// It copies no strings: they lie in the caller's arena, which may move, so entries hold offsets and
+// It copies no strings: they are in the caller's arena, which may move, so entries hold offsets and
 // calls pass the arena.
 #pragma once
 #include <stddef.h>
@@ -13,13 +13,13 @@ struct string_slot {
 struct string_table {
     struct string_slot *slots;
     size_t mask, n;
-    uint64_t seed; // drawn anew for each table: no file can be crafted to collide
+    uint64_t seed; // random for each table, so that no file can be crafted to collide
 };
 
 int string_table_init(struct string_table *t, size_t n_expected); // E_NOMEM, E_IO (no randomness)
 void string_table_release(struct string_table *t);
-// Enters arena[offset, offset + len) as id >= 0; *existing becomes -1. Where the string is there
-// already, nothing changes and *existing is its id. E_NOMEM.
+// Adds arena[offset, offset + len) as id >= 0; *existing becomes -1. If the string is already in
+// the table, nothing changes and *existing is its id. E_NOMEM.
 int string_table_add(struct string_table *t, const char *arena, uint32_t offset, uint32_t len,
                      int32_t id, int32_t *existing);
 int32_t string_table_find(const struct string_table *t, const char *arena, const char *s,

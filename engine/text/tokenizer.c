@@ -1,6 +1,6 @@
 // Text to ids and back. The order of things is Hugging Face's: added tokens are found in the raw
-// text; what lies between them is normalised, searched for the added tokens that are to be found
-// after normalising, cut into words, and each word is encoded by itself. See README.md.
+// text; the text between them is normalised, searched for the added tokens that match after
+// normalising, and cut into words, which are encoded one by one. See README.md.
 #include "engine/text/tokenizer.h"
 #include "base/json.h"
 #include "base/utf8.h"
@@ -69,7 +69,7 @@ static int new_tokenizer(struct tokenizer **out, struct err *err) {
     return 0;
 }
 
-// rc: what the reader returned. A tokenizer that cannot be used is freed.
+// rc: the reader's result. Frees an unusable tokenizer.
 static int finish_opening(struct tokenizer **out, int rc, struct err *err) {
     if (rc >= 0) rc = finish(*out, err);
     if (rc >= 0) return 0;
@@ -85,7 +85,7 @@ int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *er
 
 int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err) {
     struct err local = {0};
-    if (!err) err = &local; // the code of a failed parse comes through it
+    if (!err) err = &local; // it carries the code of a failed parse
     *out = NULL;
     cJSON *root = json_parse(json, len, &json_limits_file, err);
     if (!root) return err->code;
@@ -130,7 +130,7 @@ struct encoding {
     struct pre_run pre;
     struct bpe_scratch scratch;
     struct unigram_scratch unigram;
-    struct buf normal;         // the piece at hand, normalised
+    struct buf normal;         // the current piece, normalised
     struct text_span *moved;   // the plain spans in it
     const char *piece;         // normalised
     struct plain_cursor plain; // its spans; words come in order

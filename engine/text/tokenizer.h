@@ -2,8 +2,8 @@
 // any number of threads may use one tokenizer at once. Lengths are size_t throughout; input must be
 // valid UTF-8.
 //
-// Time is linear in the input's length whatever the text: a merge queue, not a rescan, inside a
-// word, and pre-tokeniser patterns that cannot backtrack without bound.
+// Time is linear in the input's length for any text: merging a word uses a queue, not rescans, and
+// the backtracking of pre-tokeniser patterns is bounded.
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -12,31 +12,31 @@
 
 struct tokenizer;
 
-// Reads the first that the folder has of: tokenizer.json; a SentencePiece model (tokenizer.model,
-// sentencepiece.bpe.model, spiece.model); vocab.json with merges.txt. Beside them
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json where present. E_NOTFOUND
-// without a tokenizer, E_UNSUPPORTED naming the part of it that is unknown, E_FORMAT.
+// Reads the first of these in the folder: tokenizer.json; a SentencePiece model (tokenizer.model,
+// sentencepiece.bpe.model, spiece.model); vocab.json with merges.txt. Also reads
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json if present. E_NOTFOUND: no
+// tokenizer; E_UNSUPPORTED names the unknown part; E_FORMAT.
 int tokenizer_open(struct tokenizer **out, const char *model_dir, struct err *err);
-// The same from memory: the text of a tokenizer.json; the bytes of a SentencePiece model by itself,
-// which knows no special tokens in text, as SentencePiece has it.
+// The same from memory: the text of a tokenizer.json; the bytes of a SentencePiece model alone,
+// which finds no special tokens in text, as in SentencePiece.
 int tokenizer_open_json(struct tokenizer **out, const char *json, size_t len, struct err *err);
 int tokenizer_open_model(struct tokenizer **out, const char *bytes, size_t len, struct err *err);
 void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_n_tokens(const struct tokenizer *t); // highest id + 1, added tokens included
 
-// Bytes of the text in which added tokens are not looked for: what a user typed must not forge
-// them. Runs of white space that a tokenizer has as added tokens (GPT-NeoX) are words and forge
-// nothing: those are found everywhere.
+// Bytes of the text in which added tokens are not searched for, so that a user's text cannot forge
+// them. Exception: runs of white space that are added tokens (GPT-NeoX) are found everywhere, since
+// they are words and forge nothing.
 struct text_span {
     size_t from, to; // [from, to)
 };
 struct encode_options {
-    bool no_special; // look for no added special tokens at all
-    bool continues; // an earlier text: what only a text's start gets (a space in front) is left out
-    // Behind text that has been encoded already: nothing is put in front of the first word, and
-    // what a space in front of it becomes is what it becomes inside a text. Without plain spans
-    // only.
+    bool no_special; // search for no added special tokens at all
+    // continues an earlier text: nothing that only a text's start gets (a space) is added
+    bool continues;
+    // Follows text that is already encoded: nothing is added before the first word, and a space
+    // before it is encoded as inside a text. Not with plain spans.
     bool in_midst;
     const struct text_span *plain; // ascending, disjoint
     size_t n_plain;
@@ -45,8 +45,8 @@ struct encode_options {
 // bos or eos.
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len,
                      const struct encode_options *opt, struct token_list *out, struct err *err);
-// Appends the text of ids as the tokenizer's own decoder makes it, special tokens kept unless
-// skip_special; bytes that are not UTF-8 become U+FFFD. E_INVAL names an id outside the vocabulary.
+// Appends the text of ids, decoded by the tokenizer's own decoder; keeps special tokens unless
+// skip_special. Bytes that are not UTF-8 become U+FFFD. E_INVAL names an id outside the vocabulary.
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special,
                      struct buf *out, struct err *err);
 
@@ -56,7 +56,7 @@ const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_find(const struct tokenizer *t,
                        const char *content); // an added or vocabulary token's id, or -1
-// The strings that tokenizer_config.json names, for templates; "" where absent.
+// The strings in tokenizer_config.json, for templates; "" if absent.
 const char *tokenizer_bos(const struct tokenizer *t);
 const char *tokenizer_eos(const struct tokenizer *t);
 // "byte-level BPE, 4,096 tokens": for `parley inspect`. Owned by the tokenizer.

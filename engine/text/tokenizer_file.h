@@ -1,5 +1,5 @@
-// The tokenizer's inside, shared by the readers of its files (tokenizer_json.c and its parts,
-// tokenizer_model.c, tokenizer_folder.c) and its use (tokenizer.c).
+// The tokenizer's struct, shared by the readers of its files (tokenizer_json.c and its parts,
+// tokenizer_model.c, tokenizer_folder.c) and tokenizer.c, which uses it.
 #pragma once
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe_chars.h"
@@ -21,11 +21,11 @@ enum tokenizer_kind {
 struct tokenizer {
     enum tokenizer_kind kind;
     struct vocab vocab;
-    struct added_tokens added;            // found in the text as it came
+    struct added_tokens added;            // found in the unchanged text
     struct normalizer normalizer;         // then each piece between them is normalised,
     struct added_tokens added_normalized; // searched for these,
     struct pre_tokenizer pre;             // cut into words,
-    struct bpe bpe;                       // and encoded by the one that kind names
+    struct bpe bpe;                       // and encoded by the model that kind names
     struct bpe_chars chars;
     struct unigram unigram;
     struct pieces pieces; // of SentencePiece
@@ -35,20 +35,20 @@ struct tokenizer {
     char description[64];
 };
 
-// Each fills the zeroed *t; what is in it after a failure, tokenizer_close frees.
+// Each fills the zeroed *t. After a failure tokenizer_close frees its contents.
 struct cJSON;
 int tokenizer_read_folder(struct tokenizer *t, const char *model_dir, struct err *err);
 int tokenizer_read_json(struct tokenizer *t, const struct cJSON *root, struct err *err);
-struct model_options { // what the files beside a SentencePiece model say of it
-    // a list as tokenizer.json's added_tokens, or NULL: the model's own alone
+struct model_options { // settings from the files beside a SentencePiece model
+    // a list like tokenizer.json's added_tokens; NULL: only the model's own
     const struct cJSON *added;
-    // contents of further special tokens, in the order in which new ones get ids
+    // contents of further special tokens, in the order of the ids of new ones
     const char *const *special;
     size_t n_special;
-    bool known; // there are such files: control pieces are special tokens, found in text
+    bool known;             // such files exist: control pieces are special tokens, found in text
     bool prefix_first_only; // "legacy": false
     bool no_prefix;         // "add_prefix_space": false
-    bool xglm;              // ids as XGLMTokenizer counts them
+    bool xglm;              // ids as XGLMTokenizer numbers them
 };
 int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,
                          const struct model_options *o, struct err *err);
@@ -57,15 +57,14 @@ int tokenizer_read_model(struct tokenizer *t, const char *bytes, size_t len,
 
 #define TOKENIZER_MAX_NESTING 8
 
-// NULL and null have no steps. *byte_level: the last step is ByteLevel, so words are to be read as
-// bytes.
+// NULL and null have no steps. *byte_level: the last step is ByteLevel, so words are bytes.
 int tokenizer_read_pre(struct pre_tokenizer *p, const struct cJSON *json, bool *byte_level,
                        struct err *err);
 int tokenizer_read_normalizer(struct normalizer *n, const struct cJSON *json, struct err *err);
 int tokenizer_read_decoder(struct decoder *d, const struct cJSON *json, struct err *err);
 int tokenizer_read_added(struct tokenizer *t, const struct cJSON *list, struct err *err);
 int tokenizer_token_id(const struct cJSON *item, int32_t *id, const char *content, struct err *err);
-// The Unigram model's part; the rest of the vocabulary is made as for BPE.
+// Reads the Unigram model; the rest of the vocabulary is read as for BPE.
 int tokenizer_read_unigram(struct tokenizer *t, const struct cJSON *model,
                            const struct cJSON *added, struct err *err);
 
@@ -77,7 +76,7 @@ int tokenizer_type_of(const struct cJSON *json, const char *where, const char **
 // {"Regex": ...} or {"String": ...} under "pattern": one of the two is set.
 int tokenizer_read_pattern(const struct cJSON *json, const char *where, const char **regex,
                            const char **string, struct err *err);
-bool tokenizer_is_character(const char *s); // one, no more
+bool tokenizer_is_character(const char *s); // exactly one
 struct tokenizer_metaspace {
     const char *replacement;
     enum pre_prepend prepend;

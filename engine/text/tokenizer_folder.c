@@ -1,4 +1,4 @@
-// Finds a model folder's tokenizer, and reads what the files beside it say: tokenizer_config.json,
+// Finds a model folder's tokenizer and reads the files beside it: tokenizer_config.json,
 // special_tokens_map.json, added_tokens.json. A tokenizer.json stands for itself; a SentencePiece
 // model and GPT-2's two files need them, because there the special tokens are.
 #include "base/json.h"
@@ -41,7 +41,7 @@ static int in_file(const struct folder *f, const char *name, int rc) {
     return err_set(f->err, rc, "%.120s/%s: %.300s", f->dir, name, inner.text);
 }
 
-// *out stays NULL where there is no such file.
+// *out stays NULL if there is no such file.
 static int read_json(const struct folder *f, const char *name, cJSON **out) {
     char path[PATH_MAX];
     struct err why = {0};
@@ -135,7 +135,7 @@ static int list_decoder(const struct folder *f, const cJSON *decoder, bool raw, 
                            item->string);
         cJSON *token = cJSON_Duplicate(item, true);
         if (token) cJSON_AddNumberToObject(token, "id", (double)id);
-        if (token && raw) { // SentencePiece's normaliser is for what lies between added tokens
+        if (token && raw) { // SentencePiece's normaliser applies between added tokens
             cJSON_DeleteItemFromObjectCaseSensitive(token, "normalized");
             cJSON_AddBoolToObject(token, "normalized", false);
         }

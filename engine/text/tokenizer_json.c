@@ -44,7 +44,7 @@ static int read_added_token(struct tokenizer *t, const cJSON *json, struct err *
     return rc < 0 ? err_set(err, rc, "no memory for the added token '%.40s'", content) : 0;
 }
 
-// Special ones first: where normalising makes two contents equal, the first one entered is found.
+// Special ones first: if normalising makes two contents equal, the first one is found.
 int tokenizer_read_added(struct tokenizer *t, const cJSON *list, struct err *err) {
     const cJSON *item;
     for (int pass = 0; pass < 2; pass++) {
@@ -122,7 +122,7 @@ static int split_merge(const cJSON *item, struct merge_text *m, struct err *err)
     return 0;
 }
 
-// What the model says beside its vocabulary.
+// The model's settings beside its vocabulary.
 struct bpe_options {
     const char *prefix, *suffix, *unk;
     bool fuse_unk, byte_fallback, ignore_merges;
@@ -323,7 +323,8 @@ static int read_post_processor(const cJSON *json, int depth, struct err *err) {
     return err_set(err, E_UNSUPPORTED, "post_processor '%.60s' is not supported", type);
 }
 
-// truncation and padding are batch habits of whoever saved the file; no text here is cut or filled.
+// truncation and padding are batch settings of the file's author; texts here are neither cut nor
+// padded.
 int tokenizer_read_json(struct tokenizer *t, const cJSON *root, struct err *err) {
     static const char *const keys[] = {
         "version",       "truncation",     "padding", "added_tokens", "normalizer",

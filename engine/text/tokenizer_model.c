@@ -1,4 +1,4 @@
-// Makes a tokenizer of a SentencePiece model and of what the files beside it say of special tokens.
+// Builds a tokenizer from a SentencePiece model and the special tokens in the files beside it.
 #include "base/json.h"
 #include "engine/text/decoder_steps.h"
 #include "engine/text/sentencepiece_file.h"
@@ -156,7 +156,7 @@ static int add_xglm(struct tokenizer *t, struct err *err) {
     return 0;
 }
 
-// A special token that is no piece gets the next id, as Hugging Face numbers it.
+// A special token that is not a piece gets the next id, as in Hugging Face.
 static int add_specials(struct tokenizer *t, const struct model_options *o, struct err *err) {
     if (o->xglm) TRY(add_xglm(t, err));
     TRY(tokenizer_read_added(t, o->added, err));

@@ -1,4 +1,4 @@
-// What the readers of a tokenizer.json's parts have in common.
+// Shared by the readers of a tokenizer.json's parts.
 #include "base/json.h"
 #include "engine/text/char_class.h"
 #include "engine/text/tokenizer_file.h"

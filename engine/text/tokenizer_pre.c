@@ -4,7 +4,7 @@
 #include "engine/text/tokenizer_file.h"
 #include <string.h>
 
-// What ByteLevel cuts by when use_regex is on: GPT-2's pattern, from OpenAI's encoder.
+// ByteLevel's pattern with use_regex: GPT-2's, from OpenAI's encoder.
 #define GPT2_PATTERN                                                                               \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 

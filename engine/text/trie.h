@@ -1,6 +1,5 @@
-// Byte strings to numbers, walked one byte at a time: all keys that begin a text are found in one
-// pass. The children of a node lie side by side in the order of their bytes. Read-only after
-// building.
+// Maps byte strings to numbers, one byte at a time: one pass finds all keys that begin a text. The
+// children of a node are adjacent, in the order of their bytes. Read-only after building.
 #pragma once
 #include "base/err.h"
 #include <stddef.h>
@@ -25,7 +24,7 @@ struct trie {
     uint32_t longest;    // key
 };
 
-// Sorts keys in place. Of equal keys the last value counts. Empty ones are passed over. E_NOMEM.
+// Sorts keys in place. The last value of equal keys counts; empty keys are skipped. E_NOMEM.
 int trie_build(struct trie *t, struct trie_key *keys, size_t n, struct err *err);
 void trie_release(struct trie *t);
 // The node that a byte leads to; 0, which is the root, for none.

@@ -162,7 +162,7 @@ static const char *const scripts[] = {"Adlam",
                                       "Yi",
                                       "Zanabazar_Square"};
 
-#define AND_NONE " \\p{sc:Unknown}]*+" // what every run may go on with
+#define AND_NONE " \\p{sc:Unknown}]*+" // characters that may continue any run
 #define HAN "\\p{sc:Han}\\p{sc:Hiragana}\\p{sc:Katakana}\\x{30fc}"
 
 int pattern_unicode_scripts(struct pattern *p, struct err *err) {

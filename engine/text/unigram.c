@@ -86,7 +86,7 @@ struct search {
     struct unigram_scratch *s;
     struct token_list *out;
     struct plain_cursor plain;
-    size_t begin;            // where the nodes begin: every way leads through here
+    size_t begin;            // where the nodes begin: every way passes through here
     size_t ready;            // nodes that are set up, counted from begin
     size_t unk_from, unk_to; // a run of unknown characters that waits to be written (from < to)
     bool in_run;             // SentencePiece: the last piece was the unknown one
@@ -165,8 +165,8 @@ static void offer(struct search *e, struct unigram_node *to, size_t from, int32_
     *to = (struct unigram_node){e->u->pieces ? (double)(float)score : score, (uint32_t)from, id};
 }
 
-// SentencePiece prefers what a vocabulary's author defined to everything else, and takes no unused
-// piece. *score: the piece's; false where the piece is not to be taken.
+// SentencePiece prefers user-defined pieces to all others and never takes an unused piece. *score:
+// the piece's score; returns false if the piece must not be taken.
 static bool score_of(struct search *e, size_t at, size_t len, int32_t id, double *score) {
     const struct unigram *u = e->u;
     *score = u->scores[id];

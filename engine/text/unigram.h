@@ -1,7 +1,6 @@
-// Unigram language model (Kudo 2018): of all ways to write a word as pieces, the one whose scores
-// add up highest, found by Viterbi's algorithm. It exists twice, and both are kept:
-// tokenizer.json's sums are doubles, SentencePiece's floats, and the last bit decides between
-// equals.
+// Unigram language model (Kudo 2018): of all ways to write a word as pieces, Viterbi's algorithm
+// finds the one with the highest sum of scores. There are two versions: tokenizer.json's sums are
+// doubles, SentencePiece's are floats, and the last bit decides between equals.
 #pragma once
 #include "engine/text/pieces.h"
 
@@ -12,7 +11,7 @@ struct unigram {
     int32_t unk_id;   // -1: such a character is an error
     bool byte_fallback;
     int32_t byte_ids[256];       // -1 where there is none
-    const struct pieces *pieces; // SentencePiece's rules hold; borrowed. NULL: tokenizer.json's
+    const struct pieces *pieces; // use SentencePiece's rules; borrowed. NULL: tokenizer.json's
     float max_score; // of the normal pieces, or FLT_MIN, where SentencePiece begins to look, if all
                      // are below zero
 };
@@ -28,12 +27,13 @@ struct unigram_scratch { // zero before the first use
 };
 
 void unigram_release(struct unigram *u);
-// tokenizer.json's: scores [n_ids] is taken. E_NOMEM, E_LIMIT for a piece that is too long.
+// For tokenizer.json: takes ownership of scores [n_ids]. E_NOMEM, E_LIMIT for a piece that is too
+// long.
 int unigram_init(struct unigram *u, const struct vocab *v, double *scores, int32_t unk_id,
                  bool byte_fallback, struct err *err);
 int unigram_init_pieces(struct unigram *u, const struct vocab *v, const struct pieces *p,
                         struct err *err);
-// E_NOMEM; E_INVAL for a character that no piece covers where there is no unknown piece.
+// E_NOMEM; E_INVAL for a character that no piece covers if there is no unknown piece.
 int unigram_encode(const struct unigram *u, const struct vocab *v, const struct piece_word *word,
                    struct unigram_scratch *s, struct token_list *out);
 void unigram_scratch_release(struct unigram_scratch *s);

@@ -1,6 +1,6 @@
-// The symbols that a SentencePiece vocabulary's author defined: found whole wherever they stand,
-// before the model looks at the text. They are how such vocabularies write markup, so they are not
-// found in or across plain spans (save runs of white space, which forge nothing).
+// The symbols that a SentencePiece vocabulary's author defined: found as a whole anywhere, before
+// the model encodes the text. Such vocabularies write markup with them, so they are not found in or
+// across plain spans (except runs of white space, which forge nothing).
 #pragma once
 #include "engine/text/tokenizer.h"
 #include "engine/text/trie.h"
@@ -9,7 +9,7 @@ struct user_symbols {
     struct trie trie; // of ids; without nodes: none
 };
 
-// Where the plain spans of a text are, asked at places that only grow.
+// A cursor over the plain spans of a text; positions only increase.
 struct plain_cursor {
     const struct text_span *spans;
     size_t n;
@@ -25,8 +25,8 @@ static inline size_t plain_room(struct plain_cursor *c, size_t at, size_t len) {
     return room < len ? room : len;
 }
 
-// Bytes of the longest symbol at the start of text, 0 for none; what reaches further than room is
-// none unless it is blank.
+// Bytes of the longest symbol at the start of text, 0 for none. A symbol longer than room is
+// ignored unless it is blank.
 size_t user_symbols_find(const struct user_symbols *u, const char *text, size_t len, size_t room,
                          int32_t *id);
 bool user_symbol_is_blank(const char *symbol, size_t len); // white space and U+2581 only

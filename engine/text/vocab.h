@@ -9,7 +9,7 @@
 enum {
     TOKEN_MODEL = 1,    // in the model's own vocabulary: encoding words may produce it
     TOKEN_ADDED = 2,    // in added_tokens: found in the text before the model sees it
-    TOKEN_SPECIAL = 4,  // markup, not words: left out of what people read
+    TOKEN_SPECIAL = 4,  // markup, not words: omitted from text for people
     TOKEN_ALPHABET = 8, // its content is spelled in the byte alphabet
     TOKEN_BYTE = 16     // a SentencePiece byte piece
 };
@@ -29,11 +29,10 @@ struct vocab {
 
 int vocab_init(struct vocab *v, int32_t n_ids, size_t n_expected, struct err *err);
 void vocab_release(struct vocab *v);
-// Enters content as id, or adds flags to the token that is there already under this id. E_FORMAT
-// where the id has another content or the content another id.
+// Adds content as id, or adds flags to the token that already has this id. E_FORMAT if the id has
+// another content or the content another id.
 int vocab_add(struct vocab *v, const char *content, int32_t id, unsigned flags, struct err *err);
-// The bytes that the token id stands for, in place of those that its content spells in the byte
-// alphabet.
+// Sets the bytes of token id, in place of those that its content spells in the byte alphabet.
 int vocab_set_bytes(struct vocab *v, int32_t id, const char *bytes, size_t len, struct err *err);
 int32_t vocab_find(const struct vocab *v, const char *content, size_t len); // or -1
 int32_t vocab_find_model(const struct vocab *v, const char *content,
