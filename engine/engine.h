@@ -119,9 +119,9 @@ const struct engine_info *engine_info(const struct engine *e);
 struct engine_turn {
     uint64_t sequence; // the owner's number for the session, never 0; names its cache
     uint64_t turn;     // the owner's number for this turn; comes back in every event
-    int32_t
-        *ids; // (n_ids) the whole log, new input at the end. The engine takes and free()s it when
-              // submit returns 0
+    // (n_ids) the whole log, new input at the end. The engine takes and free()s it when submit
+    // returns 0.
+    int32_t *ids;
     int64_t n_ids;                // >= 1
     int64_t n_input;              // of ids, new in this turn; 0: the turn continues without input
     int32_t memory_len, sink_len; // sink_len < memory_len <= engine_info.max_memory_len
@@ -263,10 +263,9 @@ struct engine_event {
     const char *refused; // why a snapshot was removed instead of used, in a word; NULL: none was
     // RELEASED, PARKED
     enum engine_release why;
-    int32_t
-        blocks;    // STARTED, DONE, FORKED: held on the device; RELEASED: given up; PARKED: held in
-                   // host memory
-    bool snapshot; // RELEASED: the sequence has a snapshot; SNAPSHOT: it has one now
+    // STARTED, DONE, FORKED: held on the device; RELEASED: given up; PARKED: held in host memory
+    int32_t blocks;
+    bool snapshot;             // RELEASED: the sequence has a snapshot; SNAPSHOT: it has one now
     uint64_t snapshot_name[2]; // SNAPSHOT: for engine_poll alone
     bool parked;               // DONE, PARKED, FORKED: the cache is in host memory only
 };
