@@ -99,8 +99,8 @@ test('starts that are refused, each with its sentence', async (t) => {
     assert.notEqual(code, 0);
     assert.match(wire.log, sentence);
   };
-  await fails([], /outside.*token-file/, '0.0.0.0');
-  await fails([], /outside.*token-file/, '::');
+  await fails([], /reachable from other machines.*token-file/, '0.0.0.0');
+  await fails([], /reachable from other machines.*token-file/, '::');
   await fails(['--token-file', '/nowhere'], /\/nowhere/);
   await fails(['--token-file', tokenFile(t, 'short\n')], /:1: a token is/);
   await fails(['--token-file', tokenFile(t, 'na me:0123456789abcdef\n')], /:1: a name is/);
