@@ -225,8 +225,10 @@ $(E2E_PACKAGES): tests/e2e/package-lock.json
 	@cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
 torture: all $(E2E_PACKAGES) ## 1,000 times kill -9 at random moments (KILLS=N)
 	@cd tests/e2e && KILLS=$(or $(KILLS),1000) PARLEY=$(CURDIR)/$(PARLEY) node --test --test-name-pattern='kill -9' crash.test.mjs
-bench: all $(E2E_PACKAGES) ## the figures of the README's table, beside llama.cpp
+bench: all $(E2E_PACKAGES) ## this machine's figures, beside llama.cpp; into tests/bench/results/*.json
 	@tests/bench/run.sh $(PARLEY)
+plots: ## tests/bench/results/*.svg from the figures beside them
+	@node tests/bench/plots.mjs
 bench-recording: all $(E2E_PACKAGES) ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 format: ## clang-format 14 on every source file
@@ -258,5 +260,5 @@ $(B)/tests/fake_server: $(B)/tests/fakes/main_fake_server.o $(B)/tests/fakes/fak
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 FORCE:
-.PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench bench-recording format \
+.PHONY: FORCE all lib clean run test tests threaded check-asan check-cuda check-tsan fuzz fuzzers check-fuzz torture bench plots bench-recording format \
     install help check-cuda-sanitize check-cuda-archs test-built check-asan-built check-tsan-built check-fuzz-built

@@ -7,6 +7,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { convert } from './gguf.mjs';
+import { median, save } from './results.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const FIGURES = ['prefill', 'decode', 'together'];
@@ -50,14 +51,14 @@ function hasBf16Products(parley, folder) {
   }
 }
 
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[sorted.length >> 1];
-}
 const medians = (runs) => Object.fromEntries(FIGURES.map((key) => [key, median(runs.map((run) => run[key]))]));
 const spread = (runs, key) => {
   const values = runs.map((run) => run[key]);
   return `${round(Math.min(...values))}..${round(Math.max(...values))}`;
+};
+const range = (runs, key) => {
+  const values = runs.map((run) => run[key]);
+  return { median: median(values), min: Math.min(...values), max: Math.max(...values) };
 };
 const round = (x) => (x < 100 ? x.toFixed(1) : String(Math.round(x)));
 
@@ -77,9 +78,10 @@ function compare(parley, folder, work) {
     console.error(`${name} ${i + 1}/${repeat}, load ${loads.at(-1).toFixed(1)}: ${JSON.stringify(Object.values(runs).map((of) => of.at(-1)))}`);
   }
   const ours = medians(runs.parley), reach = large ? IN_MEMORY : IN_CACHE;
+  // Of two builds of llama.cpp the better counts.
+  const bestKind = (key) => kinds.reduce((a, b) => (medians(runs[b])[key] > medians(runs[a])[key] ? b : a));
   const rows = FIGURES.map((key) => {
-    // Of two builds of llama.cpp the better counts.
-    const best = kinds.reduce((a, b) => (medians(runs[b])[key] > medians(runs[a])[key] ? b : a));
+    const best = bestKind(key);
     const theirs = medians(runs[best])[key];
     const cells = [runs.parley, runs.bf16].map((of) => (!of.length ? '| | '
       : `| ${round(medians(of)[key])} (${spread(of, key)}) | ${(medians(of)[key] / theirs).toFixed(2)} `));
@@ -93,7 +95,10 @@ function compare(parley, folder, work) {
   const last = runs.parley.at(-1);
   const note = `${name}: medians of ${repeat}; decode reads ${last.gbs.toFixed(1)} GB/s, ${Math.round(100 * last.share)} % of what memory gives.`;
   const engines = [...kinds.map((kind) => runs[kind][0].engine), `Parley on ${last.engine}`, ...runs.bf16.slice(0, 1).map((run) => `Parley on ${run.engine}`)];
-  return { rows, int8Rows, note, engines, load: Math.max(...loads) };
+  const ways = (key) => Object.entries({ 'llama.cpp': runs[bestKind(key)], f32: runs.parley, bf16: runs.bf16, int8: runs.int8 })
+    .filter(([, some]) => some.length).map(([way, some]) => [way, range(some, key)]);
+  const figures = FIGURES.map((key) => ({ name: title(key, decode), ...Object.fromEntries(ways(key)) }));
+  return { rows, int8Rows, note, engines, load: Math.max(...loads), model: { model: name, repeat, figures } };
 }
 
 const [parley, work, ...folders] = process.argv.slice(2);
@@ -111,3 +116,4 @@ for (const { rows } of results) console.log(rows.join('\n'));
 const int8Rows = results.flatMap((result) => result.int8Rows);
 if (int8Rows.length) console.log(`\n| figure | Parley, bf16 | Parley, 8-bit weights | ratio | reach |\n|---|---|---|---|---|\n${int8Rows.join('\n')}`);
 console.log(`\n${results.map((result) => result.note).join('\n')}`);
+save('cpu', parley, { source: 'make bench', engines: results[0].engines, threads: 2, models: results.map((result) => result.model) });

@@ -1,7 +1,8 @@
 #!/bin/bash
-# The GPU's figures: random checkpoints of the shapes in the README's table, each measured by `parley
+# The GPU's figures: random checkpoints of the shapes in RESULTS.md, each measured by `parley
 # bench` (medians of five), one line for each. usage: tests/bench/gpu.sh [PARLEY [FOLDER]]
 # FOLDER keeps the checkpoints (35 GB); without one they go to a temporary folder and away.
+# JSON=FILE: appends what `parley bench` printed for each line, as JSON Lines.
 #
 # A device's time is dear: checkpoints are made side by side before the first measurement, what two lines share is
 # measured once, and what costs so much more as `deterministic` comes from the process that measures both.
@@ -16,6 +17,7 @@ shape() { # shape NAME [SYNTH OPTIONS]
 }
 bench() { # bench NAME [BENCH OPTIONS]: into $json
     json=$("$parley" bench --device cuda:0 --model "$folder/$1" --json --repeat "$repeat" "${@:2}" | tr -d '\n')
+    [ -z "${JSON:-}" ] || printf '%s\n' "$json" >>"$JSON"
 }
 field() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" <<<"$json"; }
 # figures TITLE PREFIX: a line of tokens/s from $json, "-" for what was not measured

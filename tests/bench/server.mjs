@@ -7,12 +7,14 @@ import os from 'node:os';
 import path from 'node:path';
 import WebSocket from '../e2e/node_modules/ws/wrapper.mjs';
 import { Client, Server, parley, until } from '../e2e/harness.mjs';
+import { save } from './results.mjs';
 
 const STREAMS = 64, STREAM_TOKENS = 256, IDLE = 1000, IDLE_SECONDS = 10;
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const start = (model, ...args) => Server.start(null, { model, args: ['--max-connections-per-ip', '4000', ...args] });
-const rows = [];
+const rows = [], figures = [];
 const say = (figure, got, reach) => {
+  figures.push({ figure, measured: got, goal: reach });
   rows.push(`| ${figure} | ${got} | ${reach} |`);
   console.error(`${figure}: ${got} (load ${os.loadavg()[0].toFixed(1)})`);
 };
@@ -203,4 +205,5 @@ for (const model of models) {
 }
 console.log(`| figure of the server | measured | reach |\n|---|---|---|\n${rows.join('\n')}`);
 console.log(`\nLoad at the end ${os.loadavg()[0].toFixed(1)}. The client runs on the same cores.`);
+save('server', parley, { source: 'make bench', figures });
 process.exit(0);

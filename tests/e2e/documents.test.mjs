@@ -1,0 +1,78 @@
+// The documents: their links lead somewhere, the paths in "I want to change X" exist, and the README's program runs.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { root, Server, temporaryFolder } from './harness.mjs';
+
+const SKIPPED = new Set(['node_modules', 'build', '.git', 'shared']);
+function documents(folder = root) {
+  return readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const name = path.join(folder, entry.name);
+    if (entry.isDirectory()) return SKIPPED.has(entry.name) ? [] : documents(name);
+    return entry.name.endsWith('.md') ? [name] : [];
+  });
+}
+const read = (file) => readFileSync(file, 'utf8');
+
+/** Anchors of a document's headings, as the hosts of such files make them. */
+const anchors = (file) => read(file).split('\n').filter((line) => /^#+ /.test(line))
+  .map((line) => line.replace(/^#+ /, '').toLowerCase().replace(/[^\p{L}\p{N} _-]/gu, '').replace(/ /g, '-'));
+
+test('every link of every document leads to a file, and its anchor to a heading', () => {
+  const broken = [];
+  for (const file of documents()) {
+    for (const [, target] of read(file).replace(/```.*?```/gs, '').matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (/^[a-z]+:/.test(target)) continue;
+      const [name, anchor] = target.split('#');
+      const to = name ? path.resolve(path.dirname(file), name) : file;
+      if (!existsSync(to) || (anchor && !anchors(to).includes(anchor))) broken.push(`${path.relative(root, file)}: ${target}`);
+    }
+  }
+  assert.deepEqual(broken, []);
+});
+
+/** The tables whose head begins with "I want to change" or "to change", or that stand below such a heading. */
+function tables(text) {
+  const found = [];
+  let inside = false, heading = '';
+  for (const line of text.split('\n')) {
+    if (/^#/.test(line)) heading = line;
+    if (!line.startsWith('|')) inside = false;
+    else if (/want to change|^\| to change/i.test(line) || (/want to change/i.test(heading) && !inside)) inside = true;
+    if (inside) found.push(line);
+  }
+  return found;
+}
+
+test('what "I want to change X" says to open is there', () => {
+  const missing = [];
+  for (const file of documents()) {
+    for (const row of tables(read(file))) {
+      for (const [, name] of row.matchAll(/`([\w.\/-]+\/|[\w.\/-]+\.(?:c|h|cu|cuh|mjs|js|md|json|ini))`/g)) {
+        if (![root, path.dirname(file)].some((folder) => existsSync(path.join(folder, name))))
+          missing.push(`${path.relative(root, file)}: ${name}`);
+      }
+    }
+  }
+  assert.deepEqual(missing, []);
+  assert.ok(tables(read(path.join(root, 'README.md'))).length > 8, 'the README has no such table');
+});
+
+test('the README fits two minutes', () => {
+  assert.ok(read(path.join(root, 'README.md')).split('\n').length <= 151);
+});
+
+test("the README's program holds a conversation", async (t) => {
+  const server = await Server.start(t);
+  const [, program] = /```js\n(.*?)```/s.exec(read(path.join(root, 'README.md')));
+  const folder = temporaryFolder(t), file = path.join(folder, 'example.mjs');
+  writeFileSync(file, program.replace("from 'ws'", `from '${path.join(root, 'tests/e2e/node_modules/ws/wrapper.mjs')}'`)
+    .replace('127.0.0.1:8080', `127.0.0.1:${server.port}`));
+  const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  let said = '';
+  child.stdout.on('data', (bytes) => { said += bytes; });
+  assert.equal(await new Promise((resolve) => child.once('close', resolve)), 0);
+  assert.match(said, /Zora/);
+});
