@@ -245,7 +245,10 @@ static void open_library(int max_rows) {
         shapes.push_back(a);
     }
     if (cublas_open(&blas, "bench", &err) < 0 || !blas.lib) printf("no cuBLASLt: %s\n", err.text);
-    if (cublas_tune(&blas, shapes.data(), (int)shapes.size(), max_rows, 64, stream, &err) < 0)
+    struct step_limits limits = {};
+    limits.max_rows = max_rows;
+    limits.max_seqs = 64;
+    if (cublas_tune(&blas, shapes.data(), (int)shapes.size(), &limits, stream, &err) < 0)
         printf("cuBLASLt: %s\n", err.text);
 }
 

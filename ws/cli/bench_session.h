@@ -21,3 +21,24 @@ struct long_session {
 };
 int bench_long_session(struct engine *e, const struct cli_model *m, int64_t turns,
                        int64_t turn_tokens, struct long_session *out, struct err *err);
+
+// The first two turns behind the opening, each a session of its own with n_tokens: milliseconds
+// from the call to the first token. The second says what the first would take if nothing were left
+// to prepare.
+struct first_turns {
+    double first_ms, second_ms;
+};
+int bench_first_turns(struct engine *e, const struct cli_model *m, int64_t n_tokens,
+                      struct first_turns *out, struct err *err);
+
+// Sessions that decode while new prompts arrive, n_arrivals of them, one in every_ms. Prompts and
+// sessions have context_tokens each. Milliseconds between a session's tokens while prompts arrive,
+// and from a prompt's call to its first token.
+struct arrivals {
+    double between_p50_ms, between_p99_ms, first_token_p50_ms;
+    double alone_p50_ms, alone_p99_ms; // between tokens before the first prompt arrives
+    double tokens_per_second;          // of the sessions, while prompts arrive
+};
+int bench_arrivals(struct engine *e, const struct cli_model *m, int64_t sessions,
+                   int64_t context_tokens, int64_t n_arrivals, int64_t every_ms,
+                   struct arrivals *out, struct err *err);

@@ -16,7 +16,7 @@ enum { MAX_REPEAT = 1000, MAX_TOGETHER = 1024, WARM_TOKENS = 8 };
 struct settings {
     struct cli_model model;
     int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
-    int64_t later_turn, turns, turn_tokens;
+    int64_t later_turn, turns, turn_tokens, first_turn, arrivals, arrival_ms;
     char *parts;
     bool json;
 };
@@ -41,6 +41,16 @@ static const struct config_key keys[] = {
      0},
     {"bench", "turn_tokens", CONFIG_INT, offsetof(struct settings, turn_tokens), 2, 1e5, 0, "16",
      "New tokens, and tokens to generate, in each turn of --turns.", 0},
+    {"bench", "first_turn", CONFIG_INT, offsetof(struct settings, first_turn), 0, 1e6, 0, "0",
+     "Also measure the first tokens of the first two turns after opening, of this many tokens "
+     "each.",
+     0},
+    {"bench", "arrivals", CONFIG_INT, offsetof(struct settings, arrivals), 0, 1e4, 0, "0",
+     "Also measure the sessions' time between tokens while this many prompts of context_tokens "
+     "arrive.",
+     0},
+    {"bench", "arrival_ms", CONFIG_INT, offsetof(struct settings, arrival_ms), 1, 1e5, 0, "50",
+     "Milliseconds between two of these prompts.", 0},
     {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
      "Runs of each part; the result is the median.", 0},
     {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
@@ -256,6 +266,8 @@ static int64_t status_bytes(const char *name) {
 struct extras {
     struct later_turn later;
     struct long_session session;
+    struct first_turns first;
+    struct arrivals arrivals;
     double load_s;
     int64_t peak_bytes, anonymous_bytes;
     bool compared;              // `deterministic` on a GPU: also measure its cost
@@ -312,6 +324,17 @@ static void report_text(const struct settings *s, const struct engine_info *info
         if (r[part].measured)
             printf("  deterministic costs %.1f%% of the time of %s\n", 100 * cost_of(r, x, part),
                    whose[part]);
+    if (s->first_turn)
+        printf("  the first turn after opening, %lld tokens: first token in %.2f ms; the second: "
+               "%.2f ms\n",
+               (long long)s->first_turn, x->first.first_ms, x->first.second_ms);
+    if (s->arrivals)
+        printf("  while %lld prompts of %lld tokens arrive, one in %lld ms: %.2f ms between tokens "
+               "(p99 %.2f; alone %.2f, %.2f), %.1f tokens/s, a prompt's first token in %.1f ms\n",
+               (long long)s->arrivals, (long long)s->context_tokens, (long long)s->arrival_ms,
+               x->arrivals.between_p50_ms, x->arrivals.between_p99_ms, x->arrivals.alone_p50_ms,
+               x->arrivals.alone_p99_ms, x->arrivals.tokens_per_second,
+               x->arrivals.first_token_p50_ms);
     if (s->later_turn)
         printf("  a later turn of %lld tokens on a cache of %lld: first token in %.2f ms, %.2f ms "
                "of it in the engine\n",
@@ -365,6 +388,18 @@ static void put_extras(struct json_writer *w, const struct settings *s,
         json_put_int(w, "later_turn_tokens", s->later_turn);
         json_put_double(w, "later_turn_first_token_ms", x->later.first_token_ms);
         json_put_double(w, "later_turn_engine_ms", x->later.engine_ms);
+    }
+    if (s->first_turn) {
+        json_put_double(w, "first_turn_ms", x->first.first_ms);
+        json_put_double(w, "second_turn_ms", x->first.second_ms);
+    }
+    if (s->arrivals) {
+        json_put_double(w, "arrivals_between_p50_ms", x->arrivals.between_p50_ms);
+        json_put_double(w, "arrivals_between_p99_ms", x->arrivals.between_p99_ms);
+        json_put_double(w, "arrivals_alone_p50_ms", x->arrivals.alone_p50_ms);
+        json_put_double(w, "arrivals_alone_p99_ms", x->arrivals.alone_p99_ms);
+        json_put_double(w, "arrivals_tokens_per_second", x->arrivals.tokens_per_second);
+        json_put_double(w, "arrivals_first_token_p50_ms", x->arrivals.first_token_p50_ms);
     }
     if (s->turns) {
         json_put_int(w, "session_turns", s->turns);
@@ -482,7 +517,8 @@ int main_bench(int argc, char **argv) {
     int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
     if (s.model.deterministic && strcmp(s.model.device, "cpu") != 0)
         TRY_GOTO(out, measure_plain(&b, &s, parts, &extras));
-    TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)s.sequences, &err));
+    const int64_t arriving = s.arrivals ? 16 : 0; // prompts that find a place beside the sessions
+    TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)(s.sequences + arriving), &err));
     extras.load_s = (double)engine_info(b.engine)->load_us / 1e6;
     extras.peak_bytes = status_bytes("VmHWM");
     extras.anonymous_bytes = status_bytes("RssAnon");
@@ -494,7 +530,12 @@ int main_bench(int argc, char **argv) {
     } else {
         ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
     }
+    if (s.first_turn)
+        TRY_GOTO(out, bench_first_turns(b.engine, &s.model, s.first_turn, &extras.first, &err));
     TRY_GOTO(out, measure_all(&b, parts, results));
+    if (s.arrivals)
+        TRY_GOTO(out, bench_arrivals(b.engine, &s.model, s.sequences, s.context_tokens, s.arrivals,
+                                     s.arrival_ms, &extras.arrivals, &err));
     if (s.later_turn)
         TRY_GOTO(out, bench_later_turn(b.engine, &s.model, s.context_tokens, s.later_turn, s.repeat,
                                        &extras.later, &err));
