@@ -411,8 +411,9 @@ static int compute(struct forward *f, const struct batch *b) {
     }
     TRY(embed(f, b));
     struct stream s = {.x = f->x, .n = b->n_rows};
-    for (int32_t i = 0; i < m->n_layers; i++) {
-        TRY(layer_run(f, b, i, last_rank && i == m->n_layers - 1, &s));
+    const int32_t n_layers = f->one_layer ? 1 : m->n_layers;
+    for (int32_t i = 0; i < n_layers; i++) {
+        TRY(layer_run(f, b, i, last_rank && i == n_layers - 1, &s));
     }
     if (last_rank) return finish(f, b, &s);
     return f->comm->ops->send(f->comm, f->backend, f->x, (int64_t)b->n_rows * mc->width,

@@ -39,6 +39,7 @@ struct forward {
     void *logits;    // (max_logits, vocab); the same as part where this rank has all rows
     float *host;     // (max_logits, vocab) f32, host memory; NULL where logits are there already
     void *out;       // after forward_run: (n_logits, width), x or rows
+    bool one_layer;  // the step ends behind the first layer (warm.c)
 };
 
 // What the workspace takes, before anything is allocated.

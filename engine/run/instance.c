@@ -1,6 +1,8 @@
 // The instance's storage, and its loop's one round.
 #include "engine/run/instance.h"
 
+#include "engine/run/warm.h"
+
 #include <stdlib.h>
 
 // One token's text; a longer one would be no token. Allocated once, at init.
@@ -97,6 +99,7 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
     TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->caches.store, rows,
                                 opt->max_running, opt->measuring, opt->measuring_ctx, err));
+    TRY_GOTO(fail, forward_warm(&in->forward, err));
     TRY_GOTO(fail, drawings_init(&in->drawings, model->config.vocab_size, err));
     TRY_GOTO(fail, slots_init(in, err));
     TRY_GOTO(fail, text_init(in, err));
