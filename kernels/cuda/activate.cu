@@ -49,8 +49,8 @@ __global__ void activate_values(enum activation act, bool gated, T *y, const T *
 }
 
 template <typename T>
-void launch(enum activation act, bool gated, T *y, const T *x, int32_t n, int32_t width,
-            cudaStream_t stream) {
+void launch_activate(enum activation act, bool gated, T *y, const T *x, int32_t n, int32_t width,
+                     cudaStream_t stream) {
     constexpr int each = word<T>::n;
     if (width % each == 0 && (((uintptr_t)x | (uintptr_t)y) & 15) == 0) {
         dim3 grid((unsigned)n, (unsigned)((width / each + THREADS - 1) / THREADS));
@@ -67,6 +67,6 @@ void launch(enum activation act, bool gated, T *y, const T *x, int32_t n, int32_
 int cuda_activate(enum activation act, bool gated, void *y, const void *x, enum dtype dtype,
                   int32_t n, int32_t width, cudaStream_t stream) {
     if (n == 0 || width == 0) return 0;
-    DISPATCH(dtype, launch<T>(act, gated, (T *)y, (const T *)x, n, width, stream));
+    DISPATCH(dtype, launch_activate<T>(act, gated, (T *)y, (const T *)x, n, width, stream));
     return cuda_launched("activate");
 }

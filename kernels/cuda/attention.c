@@ -1,6 +1,6 @@
-// Attention of one step: rows that are alone in their sequence go to the decode kernel, the others
-// in tiles to the prefill kernel; what one of them does not cover goes to the simple kernel. Where
-// the same bits are asked for whatever the batch, one kernel takes both, or the simple one does.
+// Attention of one step. Decode rows (the only row of their sequence) go to the decode kernel, the
+// other rows go to the prefill kernel in tiles, and shapes that these do not cover go to the simple
+// kernel. With `deterministic`, one kernel takes both kinds of rows, or the simple kernel does.
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/backend_cuda.h"
@@ -42,7 +42,7 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
     return rc == CUDA_NOT_MINE ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
 }
 
-// Few rows, all alone in their sequences: more of them are not bound by launches.
+// Up to this many decode rows, a step is bound by launches.
 enum { FRESH_ROWS = 8 };
 
 int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
@@ -50,8 +50,8 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
                           const struct qkv_args *finish) {
     struct cuda_backend *cuda = cuda_of(be);
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
-    // Its blocks read the cache before they wait for the kernel in front of them, and so before
-    // blocks that come back beside the step are there.
+    // The fused kernel reads the cache before it waits for its predecessor, so it would read cache
+    // blocks that a load has not copied yet.
     if (b->load) return OP_DECLINED;
     if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || a.n_decode > FRESH_ROWS)
         return OP_DECLINED;

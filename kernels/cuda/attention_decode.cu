@@ -162,28 +162,25 @@ __global__ void __launch_bounds__(THREADS, (shape<C, WIDE, HALVES>::blocks))
 }
 
 template <typename T, typename C, int WIDE, int HALVES>
-int launch(struct decode &j, cudaStream_t stream) {
+int launch_decode(struct decode &j, cudaStream_t stream) {
     using S = shape<C, WIDE, HALVES>;
     auto kernel = decode_kernel<T, C, WIDE, HALVES>;
     int group = j.a.n_heads / j.a.kv.n_kv_heads;
     j.n_chunks = (group + S::heads - 1) / S::heads;
     size_t bytes = S::bytes + (size_t)j.n_rows * sizeof(int);
     if (!has_room(bytes + VIEWS * sizeof(struct view))) return CUDA_NOT_MINE;
-    static size_t raised; // as asked for so far; a failure shows at the launch
-    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               (int)bytes) == cudaSuccess)
-        raised = bytes;
+    cuda_allow_shared((const void *)kernel, bytes);
     int64_t items = (int64_t)j.n_rows * j.a.kv.n_kv_heads * j.n_chunks *
                     (j.a.max_position <= SPLIT_RUNS * RUN ? 1 : MAX_SPLITS);
-    int64_t blocks = (int64_t)multiprocessors() * S::blocks;
+    int64_t blocks = (int64_t)cuda_device_here().multiprocessors * S::blocks;
     pdl_launch(kernel, dim3((unsigned)(items < blocks ? items : blocks)), dim3(THREADS), bytes,
                stream, j);
     return cuda_launched("attention_decode");
 }
 
 template <typename T, typename C, int WIDE> int launch_wide(struct decode &j, cudaStream_t stream) {
-    return j.a.n_heads / j.a.kv.n_kv_heads <= 8 ? launch<T, C, WIDE, 1>(j, stream)
-                                                : launch<T, C, WIDE, 2>(j, stream);
+    return j.a.n_heads / j.a.kv.n_kv_heads <= 8 ? launch_decode<T, C, WIDE, 1>(j, stream)
+                                                : launch_decode<T, C, WIDE, 2>(j, stream);
 }
 
 template <typename T, typename C> int launch_cached(struct decode &j, cudaStream_t stream) {
@@ -195,7 +192,7 @@ template <typename T, typename C> int launch_cached(struct decode &j, cudaStream
                        : launch_wide<T, C, 4>(j, stream);
 }
 
-int launch_typed(struct decode &j, cudaStream_t stream) {
+int launch_decode_typed(struct decode &j, cudaStream_t stream) {
     if (j.a.kv.dtype == DTYPE_I8) return launch_cached<__half, kv_i8>(j, stream);
     if (j.a.kv.dtype == DTYPE_F8_E4M3) return launch_cached<__half, kv_e4m3>(j, stream);
     if (j.a.dtype == DTYPE_BF16) return launch_cached<__nv_bfloat16, __nv_bfloat16>(j, stream);
@@ -212,5 +209,5 @@ size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
     struct decode j = {};
     if (describe(&j, a) != 0) return CUDA_NOT_MINE;
-    return launch_typed(j, stream);
+    return launch_decode_typed(j, stream);
 }

@@ -23,8 +23,9 @@ int cuda_attention_exact(const struct cuda_attention *a, cudaStream_t stream) {
         if ((decode ? a->n_decode : a->n_tiles) == 0) continue;
         auto share = [&](int64_t units, int capacity, int at_once) {
             const int most = (a->max_position + PART_RUNS * KEYS - 1) / (PART_RUNS * KEYS);
-            const int64_t splits = decode ? (BLOCKS_WANTED + units - 1) / units
-                                          : (int64_t)multiprocessors() * at_once / units;
+            const int64_t splits =
+                decode ? (BLOCKS_WANTED + units - 1) / units
+                       : (int64_t)cuda_device_here().multiprocessors * at_once / units;
             return splits < 1 ? 1 : splits < most ? (int)splits : most;
         };
         launch_typed<true>(a, decode, share, stream);

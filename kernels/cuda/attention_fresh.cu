@@ -43,13 +43,10 @@ template <typename T, int WIDE> int launch_fresh(struct decode &j, cudaStream_t 
     size_t bytes = S::bytes + (size_t)(std::min(group, S::heads) + 2) * (size_t)dim * sizeof(T) +
                    (size_t)WARPS * (size_t)(dim + j.fresh.rot_dim) * sizeof(float);
     if (!has_room(bytes)) return CUDA_NOT_MINE;
-    static size_t raised; // as asked for so far; a failure shows at the launch
-    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               (int)bytes) == cudaSuccess)
-        raised = bytes;
+    cuda_allow_shared((const void *)kernel, bytes);
     // Blocks that are there at once, if they can; a split for each 256 positions at most.
     int items = j.n_rows * j.a.kv.n_kv_heads * j.n_chunks;
-    int splits = std::max(1, multiprocessors() * S::blocks / items);
+    int splits = std::max(1, cuda_device_here().multiprocessors * S::blocks / items);
     splits =
         std::min(splits, std::min(MAX_SPLITS, std::max(1, j.a.max_position / (SPLIT_RUNS * RUN))));
     pdl_launch(

@@ -110,9 +110,7 @@ inline bool covers(const struct cuda_attention *a) {
 // Heads over 128 want more shared memory than a block has outside data centres (99 KB on sm_86,
 // sm_89, sm_120). The kernels' few words of their own come on top.
 inline bool has_room(size_t bytes) {
-    static size_t most;
-    if (most == 0) most = (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    return bytes + 64 <= most;
+    return bytes + 64 <= (size_t)cuda_device_here().shared_per_block;
 }
 
 // CUDA_NOT_MINE for what neither kernel covers.

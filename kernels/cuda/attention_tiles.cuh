@@ -430,10 +430,7 @@ template <typename T, bool EIGHT, int DIM, bool EXACT, typename Share>
 void launch(const struct cuda_attention *a, bool decode, Share share, cudaStream_t stream) {
     auto kernel = tiles_kernel<T, EIGHT, DIM, EXACT>;
     constexpr size_t bytes = EIGHT ? shape<DIM>::bytes_8bit : shape<DIM>::bytes;
-    static bool raised; // a failure shows at the launch
-    if (!raised)
-        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)bytes) == cudaSuccess;
+    cuda_allow_shared((const void *)kernel, bytes);
     const int group = a->n_heads / a->kv.n_kv_heads;
     const int m_blocks = ((decode ? 1 : CUDA_TILE_ROWS) * group + ROWS - 1) / ROWS;
     const int held_rows = decode && group < ROWS ? group : ROWS;
@@ -483,8 +480,7 @@ template <int DIM> size_t shared_of(bool eight) {
 // Heads over 128 ask for more than a block has outside data centres (99 KB on sm_86, sm_89,
 // sm_120).
 bool tiles_have_room(const struct cuda_attention *a) {
-    static size_t most;
-    if (most == 0) most = (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    const size_t most = (size_t)cuda_device_here().shared_per_block;
     const bool eight = kv_is_8bit(a->kv.dtype);
     const int dim = a->kv.head_dim;
     return (dim <= 64    ? shared_of<64>(eight)

@@ -1,32 +1,9 @@
-// Opening a GPU. The CUDA runtime is linked statically and looks for the driver when it is first
-// called, so the program starts on machines without either.
+// Opens and closes a GPU. The CUDA runtime is linked statically and looks for the driver at its
+// first call, so the program also starts on machines without a driver.
 #include "kernels/cuda/backend_cuda.h"
 
-#include "base/log.h"
 #include <stdio.h>
 #include <stdlib.h>
-
-int cuda_check(cudaError_t rc, const char *what) {
-    char call[200];
-    if (rc == cudaSuccess) return 0;
-    log_error("cuda.failed", "call=%s error=%s why=\"%s\"", log_quote(call, sizeof call, what),
-              cudaGetErrorName(rc), cudaGetErrorString(rc));
-    return E_DEVICE;
-}
-
-int cuda_launched(const char *what) {
-    return cuda_check(cudaGetLastError(), what);
-}
-
-int cuda_alloc(void **out, size_t bytes, struct err *err) {
-    *out = NULL;
-    if (cudaMalloc(out, bytes ? bytes : 1) == cudaSuccess) return 0;
-    size_t left = 0, total = 0;
-    (void)cudaGetLastError(); // running out is not the device's failure
-    cudaMemGetInfo(&left, &total);
-    return err_set(err, E_NOMEM, "the GPU has %zu MiB free of %zu MiB, and %zu MiB more are needed",
-                   left >> 20, total >> 20, (bytes >> 20) + 1);
-}
 
 int backend_cuda_count(void) {
     int n = 0;
@@ -37,7 +14,7 @@ int backend_cuda_count(void) {
     return n;
 }
 
-// The program holds machine code for some architectures only: one kernel asked for tells.
+// The program holds machine code for some architectures only. One kernel shows which.
 static int check_code(const struct cudaDeviceProp *p, struct err *err) {
     if (cuda_has_code()) return 0;
     (void)cudaGetLastError();
@@ -82,14 +59,16 @@ int backend_cuda_open(struct backend **out, const struct backend_cuda_options *o
     cuda->deterministic = o->deterministic;
     int rc = open_device(cuda, err);
     if (rc < 0) {
-        cuda_close(cuda);
+        cuda_close(&cuda->base);
         return rc;
     }
     *out = &cuda->base;
     return 0;
 }
 
-void cuda_close(struct cuda_backend *cuda) {
+void cuda_close(struct backend *be) {
+    if (!be) return;
+    struct cuda_backend *cuda = cuda_of(be);
     if (cuda->stream) cudaStreamSynchronize(cuda->stream);
     cuda_staging_release(cuda);
     cuda_step_release(cuda);

@@ -1,5 +1,5 @@
-// The host's side of the CUDA backend: what its files share. One stream carries everything, so ops
-// run in the order in which they were called; the engine's thread is the only caller.
+// What the host-side files of the CUDA backend share. All ops use one stream, so they run in the
+// order of their calls. The engine's thread is the only caller.
 #pragma once
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda.h"
@@ -13,8 +13,8 @@ enum {
     CUDA_COPY_PARTS = 64  // of blocks, in one call
 };
 
-// Room for attention's parts, at least: where blocks share a later turn's rows; and, deterministic,
-// for the parts of 512 positions that a long context falls into.
+// The least size of attention's work space: for thread blocks that share a later turn's rows, and,
+// with `deterministic`, for the parts of 512 positions of a long context.
 enum { CUDA_TILES_WORK_BYTES = 16 << 20, CUDA_EXACT_WORK_BYTES = 64 << 20 };
 
 struct cuda_backend {
@@ -24,28 +24,28 @@ struct cuda_backend {
     bool deterministic;
     struct cuda_step step;
     struct cublas blas;
-    // Where weights pass through on their way in: two halves of pinned memory, one being filled
-    // while the other is copied. Given back when the first step is prepared.
+    // Buffers for loading weights: one is filled while the other is copied. Freed when the first
+    // step is prepared.
     struct cuda_staging {
         char *pinned[2];
         void *device[2];
         cudaEvent_t copied[2];
         int next;
     } staging;
-    // Shapes of the weights made so far, each once, with one weight of it to measure on.
+    // The distinct shapes of the weights, each with one weight to measure on.
     struct cuda_linear shapes[CUDA_MAX_SHAPES];
     int n_shapes;
-    // Blocks to host memory and back (kv_copies.c), made with the cache. One batch at a time, in
-    // groups of layers: whole blocks are one group, a load with a step is several.
+    // Copies of blocks to host memory and back (kv_copies.c), created with the cache. One batch at a
+    // time, in groups of layers: whole blocks are one group, a load with a step is several.
     struct cuda_copies {
         cudaStream_t stream;
-        cudaEvent_t stepped; // what the steps' stream had been asked for when the copies were
-        const struct kv_load *load; // the step's, while it is being asked for; NULL: none
-        bool under_way;             // begun and not yet seen to be done
+        cudaEvent_t stepped;        // in the steps' stream, before the copies
+        const struct kv_load *load; // of the step that is being launched; NULL: none
+        bool under_way;             // started, and not seen complete yet
         int n_groups, n_begun, n_waited;
         cudaEvent_t begun[CUDA_COPY_GROUPS], done[CUDA_COPY_GROUPS];   // around a group's copies
         cudaEvent_t held[CUDA_COPY_GROUPS], went_on[CUDA_COPY_GROUPS]; // around the steps' waits
-        void *to[CUDA_COPY_PARTS]; // n_parts that have been gathered for the next call
+        void *to[CUDA_COPY_PARTS]; // n_parts, gathered for the next call
         const void *from[CUDA_COPY_PARTS];
         size_t bytes[CUDA_COPY_PARTS], n_parts;
     } copies;
@@ -53,7 +53,7 @@ struct cuda_backend {
     size_t attention_work_bytes;
     struct batch_drawn *drawn, *drawn_host; // (max_seqs) device memory, pinned
     void *draw_work;
-    // Gaps between steps, while somebody measures them (idle.c).
+    // Idle times between steps, while they are measured (idle.c).
     struct cuda_idle {
         bool watching, in_gap;
         int n;
@@ -66,20 +66,55 @@ static inline struct cuda_backend *cuda_of(struct backend *be) {
     return (struct cuda_backend *)be;
 }
 
-// 0, or E_DEVICE after the log has been told what failed.
+// 0, or E_DEVICE after logging the error.
 int cuda_check(cudaError_t rc, const char *what);
 #define CUDA_TRY(call) TRY(cuda_check(call, #call))
 
-void cuda_close(struct cuda_backend *cuda);
+void cuda_close(struct backend *be);
 
-// Device memory; E_NOMEM says how much was asked for and how much there is.
+// Device memory. The E_NOMEM message names the free and the missing memory.
 int cuda_alloc(void **out, size_t bytes, struct err *err);
 
-// The ops, one file each or, where they only unpack and launch, ops.c.
+// memory.c
+int cuda_mem_alloc(struct backend *be, size_t bytes, void **out, struct err *err);
+void cuda_mem_free(struct backend *be, void *p);
+int cuda_mem_write(struct backend *be, void *dst, const void *host_src, size_t bytes);
+int cuda_mem_read(struct backend *be, void *host_dst, const void *src, size_t bytes);
+int cuda_mem_info(struct backend *be, size_t *free_bytes, size_t *total_bytes);
+int cuda_read_rate(struct backend *be, double *out, struct err *err);
+int cuda_host_alloc(struct backend *be, size_t bytes, void **out, struct err *err);
+void cuda_host_free(struct backend *be, void *p);
+
+// draws.c
+int cuda_draws_reserve(struct cuda_backend *cuda, const struct step_limits *l, struct err *err);
+void cuda_draws_release(struct cuda_backend *cuda);
+int cuda_op_draw(struct backend *be, const float *logits, const struct batch *b, int32_t n,
+                 int32_t vocab);
+int cuda_op_draws_read(struct backend *be, struct batch_drawn *out, int32_t n);
+int cuda_op_logits_read(struct backend *be, float *host, const void *logits, int32_t n,
+                        int32_t vocab);
+
+// qkv.c
+int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, int32_t n_heads, int32_t n_kv_heads,
+                    int32_t head_dim, const float *q_weight, const float *k_weight, float eps);
+int cuda_op_rope(struct backend *be, enum rope_style style, void *qkv, int32_t n, int32_t n_heads,
+                 int32_t n_kv_heads, int32_t head_dim, int32_t rot_dim, const float *cos_sin);
+int cuda_op_qkv_finish(struct backend *be, enum rope_style style, void *qkv,
+                       const struct kv_store *kv, const struct batch *b, int32_t layer,
+                       int32_t n_heads, int32_t rot_dim, const float *cos_sin,
+                       const float *q_weight, const float *k_weight, float eps);
+int cuda_op_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
+                     const struct batch *b, int32_t n_heads);
+struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv,
+                                      const struct kv_store *kv, int32_t n_rows, int32_t layer,
+                                      int32_t n_heads, const struct qkv_args *q);
+// E_INVAL where the batch writes a block that the cache does not have.
+int cuda_check_blocks(const struct kv_store *kv, const struct batch *b);
+
+// The other ops, in files of their own. ops.c has the ops that only unpack and launch.
 int cuda_weight_init(struct backend *be, struct weight *w, const struct tensor_view *parts,
                      int n_parts, struct err *err);
 void cuda_weight_release(struct backend *be, struct weight *w);
-void cuda_draws_release(struct cuda_backend *cuda);
 void cuda_staging_release(struct cuda_backend *cuda);
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *shape);
 int cuda_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err);
@@ -92,9 +127,10 @@ int cuda_kv_blocks_load(struct backend *be, struct kv_store *kv, const int32_t *
 int cuda_kv_copies_done(struct backend *be, bool wait, struct kv_copied *how);
 int cuda_kv_layer_wait(struct backend *be, int32_t layer);
 int cuda_kv_copies_init(struct cuda_backend *cuda, struct err *err);
-void cuda_kv_copies_finish(struct cuda_backend *cuda);  // waits for what is under way
-void cuda_kv_copies_release(struct cuda_backend *cuda); // of none: nothing
-// Between step_begin's own copy and the step's ops: begins the step's load. end: always.
+void cuda_kv_copies_finish(struct cuda_backend *cuda);  // waits for running copies
+void cuda_kv_copies_release(struct cuda_backend *cuda); // no effect before init
+// begin: after step_begin's copy and before the step's ops, starts the step's load. end: after every
+// step.
 int cuda_kv_load_begin(struct cuda_backend *cuda, const struct kv_load *load);
 void cuda_kv_load_end(struct cuda_backend *cuda);
 void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free);
@@ -112,18 +148,24 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
 int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct kv_store *kv,
                           const struct batch *b, const struct attention_args *args,
                           const struct qkv_args *finish);
-struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv,
-                                      const struct kv_store *kv, int32_t n_rows, int32_t layer,
-                                      int32_t n_heads, const struct qkv_args *q);
-// E_INVAL where a block that the batch writes is not one of the cache's.
-int cuda_check_blocks(const struct kv_store *kv, const struct batch *b);
 
-// What a step says of itself; nothing is recorded unless somebody measures.
+// Called by each step; they record only while idle times are measured.
 void cuda_idle_step_begins(struct cuda_backend *cuda);
 void cuda_idle_step_ends(struct cuda_backend *cuda);
 void cuda_idle_release(struct cuda_backend *cuda);
 int cuda_idle_time(struct backend *be, bool on, double *median_us);
 
-struct cuda_kv cuda_kv_of(const struct kv_store *kv);
+// The cache as kernels see it (kv_store.c has the layout).
+static inline struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
+    size_t part = kv->block_bytes / (size_t)kv->n_layers;
+    return (struct cuda_kv){.data = kv->data,
+                            .layer_bytes = part * (size_t)kv->n_blocks,
+                            .block_bytes = part,
+                            .dtype = kv->dtype,
+                            .n_layers = kv->n_layers,
+                            .n_kv_heads = kv->n_kv_heads,
+                            .head_dim = kv->head_dim,
+                            .block_tokens = kv->block_tokens};
+}
 
 extern const struct backend_ops cuda_ops;

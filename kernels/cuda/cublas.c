@@ -1,5 +1,5 @@
-// See cublas.h. cuBLASLt thinks in columns: a row-major x (n, cols) is its (cols, n), so y^T = W
-// x^T with W transposed and everything else as it lies.
+// See cublas.h. cuBLASLt is column-major: a row-major x (n, cols) is its (cols, n). So it computes
+// y^T = W x^T with W transposed; x and y stay as they are.
 #include "kernels/cuda/cublas.h"
 
 #include "base/log.h"
@@ -97,7 +97,7 @@ static struct cublas_plan *find_plan(const struct cublas *b, const struct cublas
     }
 }
 
-// False when the table is full: the guess is used then.
+// False when the table is full; the caller then uses the library's first guess.
 static bool keep_plan(struct cublas *b, const struct cublas_plan *p) {
     struct cublas_plan *to = find_plan(b, p);
     if (to->n == 0 && b->n_plans >= CUBLAS_MAX_PLANS / 2) return false;
@@ -121,8 +121,8 @@ static bool read_line(const char *line, struct cublas_plan *p) {
     return p->n > 0;
 }
 
-// A file that somebody else wrote or cut short costs speed, nothing else: each line stands alone,
-// and an algorithm that does not fit is refused when it is used.
+// A damaged file costs speed only: each line is read by itself, and the library refuses an
+// algorithm that does not fit.
 static void read_file(struct cublas *b) {
     char line[512];
     FILE *f = b->path[0] ? fopen(b->path, "r") : NULL;
@@ -197,7 +197,7 @@ void cublas_close(struct cublas *b) {
 
 // --- one product ---------------------------------------------------------------------------------
 
-struct product { // cuBLASLt's words for it
+struct product { // described to cuBLASLt
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t w, x, y;
 };
@@ -213,7 +213,7 @@ static void product_release(struct product *p) {
     if (p->y) api.cublasLtMatrixLayoutDestroy(p->y);
 }
 
-// y's rows are y_ld apart: a->rows, or more where a is a piece of a matrix.
+// y_ld: elements from one row of y to the next. More than a->rows where a is a part of a matrix.
 static bool product_init(struct product *p, const struct cuda_linear *a, int32_t n, int32_t y_ld) {
     cudaDataType_t in = data_type(a->dtype), out = a->y_f32 ? CUDA_R_32F : in;
     cublasOperation_t transposed = CUBLAS_OP_T;
@@ -236,7 +236,7 @@ static int guesses(struct cublas *b, const struct product *p, cublasLtMatmulHeur
                    int most) {
     cublasLtMatmulPreference_t pref;
     size_t bytes = CUBLAS_WORKSPACE_BYTES;
-    // A sum that is split over K comes together in F32, never rounded in between.
+    // Partial sums of a split K stay in F32.
     uint32_t aligned = 16, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     int n = 0;
     if (api.cublasLtMatmulPreferenceCreate(&pref) != 0) return 0;
@@ -266,7 +266,7 @@ static bool multiply(struct cublas *b, const struct product *p, const struct cud
                               CUBLAS_WORKSPACE_BYTES, stream) == 0;
 }
 
-// The width whose algorithm n rows use: steps of about a third.
+// The number of rows whose algorithm n rows use; buckets grow by a third to a half.
 static int32_t bucket(int32_t n) {
     int32_t b = 24;
     while (b < n) b = (b & (b - 1)) == 0 ? b + b / 2 : b / 3 * 4;
@@ -286,7 +286,8 @@ static bool aligned16(const void *p) {
     return ((uintptr_t)p & 15) == 0;
 }
 
-// One product with the bias already in y: the plan's algorithm, else the library's first guess.
+// One product, with the bias already in y. Uses the plan's algorithm, else the library's first
+// guess.
 static bool run_product(struct cublas *b, const struct cuda_linear *a, int32_t y_ld, bool add,
                         cudaStream_t stream) {
     struct product p;
@@ -303,8 +304,8 @@ static bool run_product(struct cublas *b, const struct cuda_linear *a, int32_t y
     return done;
 }
 
-// Weights of 8 bits, as many rows at a time as fit the buffer widened.
-// 0, CUDA_NOT_MINE before anything is done, or E_DEVICE.
+// 8-bit weights, widened in pieces that fit the buffer. 0, E_DEVICE, or CUDA_NOT_MINE before it has
+// launched anything.
 static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
                       cudaStream_t stream) {
     size_t size = dtype_size(a->dtype), out = dtype_size(a->y_f32 ? DTYPE_F32 : a->dtype);
@@ -322,9 +323,8 @@ static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
     return 0;
 }
 
-// A bias goes into y first, and the product is added to it: the library's epilogues take a bias in
-// y's type alone, where ours is F32, and activate by ReLU or GELU, ungated. What our own kernels
-// multiply they finish themselves (linear_finish.cuh).
+// Writes the bias to y first and adds the product to it. The library's epilogues take a bias in y's
+// type only, and ours is F32; they know ReLU and GELU only, without a gate.
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream) {
     bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
     if (!b->lib || a->norm_weight || a->activate || (a->w_dtype != a->dtype && !in_8bit))
@@ -338,7 +338,7 @@ int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t st
              : run_product(b, a, a->rows, add, stream) ? 0
                                                        : CUDA_NOT_MINE;
     if (rc != CUDA_NOT_MINE) return rc;
-    struct cuda_linear rest = *a; // nothing took it; the bias is in y
+    struct cuda_linear rest = *a; // the library took no product; y holds the bias
     rest.bias = NULL;
     rest.add = add;
     return cuda_linear_simple(&rest, stream);
@@ -391,10 +391,9 @@ static size_t scratch_bytes(const struct cuda_linear *shapes, int n_shapes, int3
     return most;
 }
 
-// The products that a step of these limits may ask of these weights, one after the other: into *a,
-// at scratch (bytes of it), with *n rows. False behind the last. A product as wide as the
-// vocabulary is only made for the rows whose logits are wanted, so room for all of it at the
-// largest width might not be there.
+// Iterates over the products that a step within the limits may need: sets *a, which points into
+// scratch, and *n, its rows. False after the last one. The head multiplies only the rows whose
+// logits are wanted, so scratch need not hold its result for the largest number of rows.
 struct products {
     const struct cuda_linear *shapes;
     int n_shapes, at, y_f32;

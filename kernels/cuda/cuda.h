@@ -1,19 +1,18 @@
-// The launchers of the CUDA kernels: raw pointers, dimensions, a stream. This header is all that a
-// kernel file needs to know of Parley, and all that the host's side (*.c here) knows of kernels.
+// The launchers of the CUDA kernels: raw pointers, dimensions, a stream. This header is the only
+// interface between the kernels (*.cu) and the host side (*.c).
 //
-// Every launcher returns 0 or E_DEVICE (the launch was refused; cuda_launch_failed has said why in
-// the log), and CUDA_NOT_MINE where it says so: a shape that this kernel does not cover, nothing
-// was launched, the caller takes the simple one. None allocates, synchronises or reads
-// configuration.
+// Every launcher returns 0 or E_DEVICE: the launch failed, and cuda_launched has logged why. Where
+// noted, it returns CUDA_NOT_MINE: the kernel does not cover this shape, launched nothing, and the
+// caller uses the simple kernel. No launcher allocates, synchronises or reads configuration.
 //
-// Recorded steps. A decode step is recorded once as a graph and launched again with other contents,
-// so a launcher's grid, pointers and branches may depend on what is in its arguments, never on what
-// lies in device memory (positions, lengths, block ids): kernels read those through struct
-// cuda_batch, whose pointers stay the same from step to step.
+// Recorded steps. A decode step is recorded once as a graph and launched again with other contents.
+// So a launcher's grid, pointers and branches may depend on its arguments, never on the contents of
+// device memory (positions, lengths, block ids). Kernels read those through struct cuda_batch,
+// whose pointers are the same in every step.
 //
 // Dtypes. Activations and weights have one dtype T (`dtype`: F32, F16 or BF16) unless a weight is
-// quantised; sums are F32; what leaves a kernel is rounded to T once. Biases, norms' weights,
-// cosines and slopes are F32.
+// quantised. Sums are F32, and results are rounded to T once. Biases, norm weights, cosines and
+// slopes are F32.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -29,7 +28,7 @@ extern "C" {
 
 enum { CUDA_NOT_MINE = 1 };
 
-// 0, or E_DEVICE after saying which launch failed and why. For the end of every launcher:
+// 0, or E_DEVICE after logging which launch failed and why. Ends every launcher:
 //     return cuda_launched("norm");
 int cuda_launched(const char *what);
 
@@ -38,7 +37,7 @@ bool cuda_has_code(void);
 
 // --- the step, in device memory ------------------------------------------------------------------
 
-enum { CUDA_TILE_ROWS = 64 }; // rows of one sequence that a prefill tile has at most
+enum { CUDA_TILE_ROWS = 64 }; // most rows of a prefill tile, all of one sequence
 
 struct cuda_seq { // kernels/batch.h's struct batch_seq, flattened
     int32_t first_row, n_rows;
@@ -55,23 +54,23 @@ struct cuda_tile { // rows [row, row + n_rows) of sequence seq, at most CUDA_TIL
 struct cuda_batch {
     const int32_t *ids;       // (n_rows)
     const int32_t *positions; // (n_rows)
-    // (n_rows) the row's sequence. -1: the row only fills a recorded width up; compute what you
-    // like for it (its inputs are finite), but write nothing to the cache.
+    // (n_rows) the row's sequence. -1: a padding row. Its inputs are finite and its results unused,
+    // but nothing may be written to the cache.
     const int32_t *row_seq;
     const int32_t *logit_rows; // (n_logits)
     const struct cuda_seq *seqs;
     const int32_t *maps;
-    // Attention's work: rows that are their sequence's only one in this step go to the decode
-    // kernel, the others in tiles to the prefill kernel. n_decode and n_tiles come as arguments.
-    const int32_t *decode_rows;    // (n_decode) row numbers; -1: nothing to do
+    // Attention's work. Decode rows are the only row of their sequence in this step, all other rows
+    // are in tiles. n_decode and n_tiles are arguments.
+    const int32_t *decode_rows;    // (n_decode) row numbers; -1: none
     const struct cuda_tile *tiles; // (n_tiles)
 };
 
 // --- linear --------------------------------------------------------------------------------------
-// A weight on the device is row-major: element (row, col) at w[row * ld + col], rows 16-byte
-// aligned, the columns from cols to ld zero. x (n, cols) and y (n, rows) are packed, so their rows
-// are 16-byte aligned only where cols (rows) is a multiple of 16 / sizeof(T): wide loads need that
-// check.
+// A weight on the device is row-major: element (row, col) is w[row * ld + col], rows are 16-byte
+// aligned, and columns cols to ld are zero. x (n, cols) and y (n, rows) are packed, so their rows
+// are 16-byte aligned only where cols (rows) is a multiple of 16 / sizeof(T). Wide loads must check
+// that.
 struct cuda_linear {
     void *y;
     const void *x;
@@ -96,20 +95,19 @@ struct cuda_linear {
     enum activation act;
 };
 
-// Narrow: n <= 32, bound by reading w once; a norm for n = 1 and few columns. CUDA_NOT_MINE for
-// what it does not cover.
+// Narrow: n <= 32, bound by reading w once. Takes a norm for n = 1 and few columns. CUDA_NOT_MINE
+// for shapes that it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
 // One row, W of 8 bits. CUDA_NOT_MINE likewise.
 int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
-// Any shape, F32 sums in one fixed order for each output whatever n is: the reference, and what
-// runs where cuBLASLt is missing. Ignores nothing: CUDA_NOT_MINE where something fused is asked
-// for.
+// Any shape; F32 sums in an order that does not depend on n. The reference, and the fallback
+// without cuBLASLt. CUDA_NOT_MINE for fused arguments.
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
 
 // --- cache and attention -------------------------------------------------------------------------
 // Layer l's part of block b is at data + l * layer_bytes + b * block_bytes: K (n_kv_heads,
-// block_tokens, head_dim), then V likewise. K after rotation. One layer's parts lie together:
-// attention reads those of all blocks, and few pages are found faster than many.
+// block_tokens, head_dim), then V likewise. K is rotated. A layer's parts are adjacent because
+// attention reads that layer of all blocks (kv_store.c).
 struct cuda_kv {
     void *data;
     size_t layer_bytes, block_bytes;
@@ -119,7 +117,7 @@ struct cuda_kv {
 
 struct cuda_attention {
     void *out; // (n_rows, n_heads * head_dim)
-    // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q rotated, k and v in the cache
+    // (n_rows, (n_heads + 2 n_kv_heads) * head_dim); q is rotated, k and v are in the cache
     const void *qkv;
     enum dtype dtype;
     struct cuda_kv kv;
@@ -129,30 +127,30 @@ struct cuda_attention {
     int32_t window;            // the model's own; 0 for none
     const float *alibi_slopes; // (n_heads) or NULL; adds slope * (key position - row position)
     int32_t n_decode, n_tiles;
-    // A power of two: no decode row of this step sees a key at or past this position's run, that
-    // is, row positions are < max_position. The decode kernel's grid may depend on it.
+    // A power of two above the positions of all rows. The decode kernel's grid may depend on it.
     int32_t max_position;
-    // Where blocks that share rows leave their parts: cuda_attention_work_bytes(max decode rows,
-    // ...) bytes, zeros before the first launch. At its end are counters, zeros between launches:
-    // the decode kernel's, then CUDA_TILE_COUNTERS for tiles (attention_exact.h).
+    // Partial results of thread blocks that share rows: cuda_attention_work_bytes(max decode rows,
+    // ...) bytes, zeroed before the first launch. Ends with counters, which every launch leaves
+    // zero: the decode kernel's, then CUDA_TILE_COUNTERS for tiles (attention_exact.h).
     void *work;
     size_t work_bytes;
 };
 
 size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
                                  int32_t head_dim);
-// n_decode rows of b.decode_rows. CUDA_NOT_MINE for what it does not cover.
+// n_decode rows of b.decode_rows. CUDA_NOT_MINE for shapes that it does not cover.
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream);
 // n_tiles tiles of b.tiles. CUDA_NOT_MINE likewise.
 int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream);
-// Any shape and dtype, one block for each (row, head), keys in ascending order: rows is the list of
-// n rows, or NULL for rows 0 .. n - 1. The reference.
+// Any shape and dtype; a thread block for each (row, head), keys in ascending order. The reference.
+// rows: the n rows, or NULL for rows 0 .. n - 1.
 int cuda_attention_simple(const struct cuda_attention *a, const int32_t *rows, int32_t n,
                           cudaStream_t stream);
 
-// k and v of qkv's rows into the cache; q, k normed first if q_weight, rotated if rot_dim.
+// Stores k and v of qkv's rows in the cache. Norms q and k first if q_weight is not NULL, and
+// rotates them if rot_dim > 0.
 struct cuda_kv_write {
-    void *qkv; // q (and k) are written back normed and rotated
+    void *qkv; // q and k are written back normed and rotated
     enum dtype dtype;
     struct cuda_kv kv;
     struct cuda_batch b;
@@ -167,7 +165,7 @@ struct cuda_kv_write {
 int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
 
 // --- the rest; what each does is in kernels/backend.h --------------------------------------------
-// The rows `ids` of a weight; of *w, what describes it.
+// The rows `ids` of the weight that *w describes.
 int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
                cudaStream_t stream);
 int cuda_embed_positions(void *y, enum dtype dtype, const int32_t *positions, int32_t n,
@@ -185,9 +183,10 @@ int cuda_add_bias(void *y, enum dtype dtype, const float *bias, int32_t n, int32
                   cudaStream_t stream);
 int cuda_gather(void *y, const void *x, enum dtype dtype, const int32_t *rows, int32_t n,
                 int32_t width, cudaStream_t stream);
-// Reads all of data (a multiple of 16 bytes) for nothing; out is any word of device memory.
+// Reads all of data (a multiple of 16 bytes), to measure the rate. out: any word of device memory.
 int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t stream);
-// Tokens from logits (n, vocab), draws (n) in device memory: out (n). work: cuda_draw_work_bytes.
+// Draws out (n) from logits (n, vocab) by draws (n), all in device memory. work:
+// cuda_draw_work_bytes.
 size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab);
 int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream);

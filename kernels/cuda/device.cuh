@@ -25,6 +25,11 @@ template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(f
     return __float2bfloat16_rn(v);
 }
 
+// Rounded to T, as if stored and loaded.
+template <typename T> __device__ __forceinline__ float rounded(float v) {
+    return to_float(from_float<T>(v));
+}
+
 // An e4m3 number that is no NaN: its bits, put where F32 has exponent and fraction, are it times
 // 2^-120.
 __device__ __forceinline__ float e4m3_as_float(uint8_t b) {

@@ -389,13 +389,10 @@ size_t cuda_draw_work_bytes(int32_t max_rows, int32_t vocab) {
 
 int cuda_draw(struct batch_drawn *out, const float *logits, const struct batch_draw *draws,
               int32_t n, int32_t vocab, void *work, cudaStream_t stream) {
-    static bool raised; // once; a failure shows at the launch
     struct rows a = {logits, vocab, runs_of(vocab), (struct extreme *)work, NULL, draws, out};
     if (n == 0) return 0;
     a.run_sums = (float *)((struct extreme *)work + (size_t)n * PARTS);
-    if (!raised)
-        raised = cudaFuncSetAttribute(pick_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      (int)sizeof(struct nucleus)) == cudaSuccess;
+    cuda_allow_shared((const void *)pick_kernel, sizeof(struct nucleus));
     unsigned rows = (unsigned)n, sums = (unsigned)((a.n_runs + 3) / 4);
     pdl_launch(extremes_kernel, dim3(PARTS, rows), dim3(256), 0, stream, a);
     pdl_launch(run_sums_kernel, dim3(sums, rows), dim3(64), 0, stream, a);

@@ -88,8 +88,8 @@ __device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
 
 // One copy of W (this lane's 16 bytes) against the words of x that face it.
 template <typename T, typename W, int HALVES, int WORDS>
-__device__ __forceinline__ void multiply(float (&sum)[(HALVES + 1) / 2][4], uint4 w,
-                                         const uint32_t (&x)[HALVES][WORDS]) {
+__device__ __forceinline__ void multiply_copy(float (&sum)[(HALVES + 1) / 2][4], uint4 w,
+                                              const uint32_t (&x)[HALVES][WORDS]) {
 #pragma unroll
     for (int m = 0; m < WORDS / 2; m++) { // products of 16 k
         uint32_t b0, b1;
@@ -111,16 +111,11 @@ __device__ __forceinline__ void multiply(float (&sum)[(HALVES + 1) / 2][4], uint
     }
 }
 
-// Rounded to T, as the separate op's result would be.
-template <typename T> __device__ __forceinline__ float rounded(float v) {
-    return to_float(from_float<T>(v));
-}
-
 // The 8 warps' sums of output `row` (column `col` of the pass) for row i of x, and what belongs to
 // a linear: scale, bias.
 template <int GROUPS>
-__device__ __forceinline__ float total(const float *sums, const struct cuda_linear &a, int group,
-                                       int col, int i, int row) {
+__device__ __forceinline__ float sum_of_warps(const float *sums, const struct cuda_linear &a,
+                                              int group, int col, int i, int row) {
     float v = 0.0f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) v += sums[((w * GROUPS + group) * a.n + i) * 8 + col];
@@ -140,9 +135,9 @@ __device__ __forceinline__ void finish(const float *sums, const struct cuda_line
         int row = (first_group + group) * each + col;
         if (row >= width) continue;
         int64_t at = (int64_t)i * width + row;
-        float v = total<GROUPS>(sums, a, group, col, i, row);
+        float v = sum_of_warps<GROUPS>(sums, a, group, col, i, row);
         if (GATED) {
-            float up = total<GROUPS>(sums, a, group, col + 4, i, row + width);
+            float up = sum_of_warps<GROUPS>(sums, a, group, col + 4, i, row + width);
             v = activated(a.act, rounded<T>(v)) * rounded<T>(up);
         } else if (a.activate) {
             v = activated(a.act, rounded<T>(v));
@@ -170,35 +165,6 @@ __device__ __forceinline__ struct scales scales_of(const struct cuda_linear &a, 
     int row = GATED ? (first_group + group) * 4 : (first_group + group) * 8 + half * 4;
     const float *from = a.scale + (int64_t)block * a.rows + (row < width ? row : 0);
     return {from + (GATED && half ? width : 0), group * 8 + half * 4, row < width};
-}
-
-__device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
-    return v;
-}
-
-// Waits until at most stages - 1 of this thread's groups of copies are under way.
-__device__ __forceinline__ void wait_for_oldest(int stages) {
-    switch (stages) {
-    case 12:
-        copy_wait<11>();
-        break;
-    case 8:
-        copy_wait<7>();
-        break;
-    case 6:
-        copy_wait<5>();
-        break;
-    case 4:
-        copy_wait<3>();
-        break;
-    case 3:
-        copy_wait<2>();
-        break;
-    default:
-        copy_wait<1>();
-    }
 }
 
 template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, bool NORM>
@@ -281,7 +247,7 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
     for (int step = 0; step < n_steps; step++) {
         memcpy(x, next, sizeof x);
         load_x<T>(next, a, x_from, k0 + (step + 1) * WARPS * S::step, g);
-        wait_for_oldest(j.stages);
+        copy_wait_oldest(j.stages);
         if (BLOCKS) __syncwarp(); // scales are another lane's copies
         auto copied = [&](int group, int c) {
             return load_shared(
@@ -291,13 +257,13 @@ __global__ void __launch_bounds__(THREADS, HALVES > 2    ? 1
         for (int c = 0; c < 2 && !BLOCKS; c++) {
 #pragma unroll
             for (int group = 0; group < GROUPS; group++)
-                multiply<T, W, HALVES>(sum[group], copied(group, c), x[c]);
+                multiply_copy<T, W, HALVES>(sum[group], copied(group, c), x[c]);
         }
 #pragma unroll
         for (int group = 0; group < GROUPS && BLOCKS; group++) {
             float block[S::tiles][4] = {};
-            multiply<T, W, HALVES>(block, copied(group, 0), x[0]);
-            multiply<T, W, HALVES>(block, copied(group, 1), x[1]);
+            multiply_copy<T, W, HALVES>(block, copied(group, 0), x[0]);
+            multiply_copy<T, W, HALVES>(block, copied(group, 1), x[1]);
             float2 scale =
                 load_shared_pair(scale_queue + (uint32_t)((stage * WARPS + warp) * S::scale_bytes) +
                                  (uint32_t)(group * 8 + 2 * t) * 4);
@@ -336,11 +302,12 @@ struct cut cut_of(const struct gemv &j, bool in_8bit) {
     static const struct cut cuts[] = {{4, 2}, {2, 2}, {2, 3}, {1, 3}, {1, 4}};
     struct cut best = cuts[0];
     float most = 0.0f;
+    const int n_multiprocessors = cuda_device_here().multiprocessors;
     int n_cuts = in_8bit || j.a.n > 16 ? 1 : j.a.n > 8 ? 2 : 5; // the rest lacks registers
     for (int i = 0; i < n_cuts; i++) {
         struct cut c = cuts[i];
         int blocks = (j.n_groups + c.groups - 1) / c.groups;
-        float waves = (float)blocks / (float)(multiprocessors() * c.blocks);
+        float waves = (float)blocks / (float)(n_multiprocessors * c.blocks);
         if (waves > 1.0f && c.groups == 1) continue;
         float score = waves <= 1.0f ? waves : waves / (waves + 0.5f);
         score /= 1.0f + 0.15f * (float)j.a.n / (float)c.groups;
@@ -350,16 +317,13 @@ struct cut cut_of(const struct gemv &j, bool in_8bit) {
 }
 
 template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCKS, bool NORM>
-bool launch(struct gemv j, int blocks, cudaStream_t stream) {
+bool launch_gemv(struct gemv j, int blocks, cudaStream_t stream) {
     using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
     auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS, NORM>;
     // Shared memory of a multiprocessor, less what the system takes of it for each block; and what
     // a block may have at most, which is less than some cuts want on devices made for graphics.
-    static int shared, most;
-    if (shared == 0) {
-        most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-        shared = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-    }
+    const struct cuda_device device = cuda_device_here();
+    const int shared = device.shared_per_multiprocessor, most = device.shared_per_block;
     int room = shared / blocks - 1024;
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
     const int64_t w_row = (int64_t)j.a.ld * (int64_t)sizeof(W);
@@ -373,10 +337,7 @@ bool launch(struct gemv j, int blocks, cudaStream_t stream) {
     j.x_shared = x_bytes <= room - bytes;
     if (NORM && !j.x_shared) return false;
     if (j.x_shared) bytes += (int)x_bytes;
-    static int raised; // as asked for so far; a failure shows at the launch
-    if (bytes > raised && cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               bytes) == cudaSuccess)
-        raised = bytes;
+    cuda_allow_shared((const void *)kernel, (size_t)bytes);
     pdl_launch(kernel, dim3((unsigned)((j.n_groups + GROUPS - 1) / GROUPS)), dim3(THREADS),
                (size_t)bytes, stream, j);
     return true;
@@ -389,19 +350,19 @@ bool launch_for_rows(const struct gemv &j, int blocks, cudaStream_t stream) {
     constexpr int G = GROUPS;
     if constexpr (sizeof(W) == 2)
         if (j.a.norm_weight)
-            return gated ? launch<T, W, G, 1, true, BLOCKS, true>(j, blocks, stream)
-                         : launch<T, W, G, 1, false, BLOCKS, true>(j, blocks, stream);
+            return gated ? launch_gemv<T, W, G, 1, true, BLOCKS, true>(j, blocks, stream)
+                         : launch_gemv<T, W, G, 1, false, BLOCKS, true>(j, blocks, stream);
     if (j.a.n <= 8)
-        return gated ? launch<T, W, G, 1, true, BLOCKS, false>(j, blocks, stream)
-                     : launch<T, W, G, 1, false, BLOCKS, false>(j, blocks, stream);
+        return gated ? launch_gemv<T, W, G, 1, true, BLOCKS, false>(j, blocks, stream)
+                     : launch_gemv<T, W, G, 1, false, BLOCKS, false>(j, blocks, stream);
     if (j.a.n <= 16)
-        return gated ? launch<T, W, G, 2, true, BLOCKS, false>(j, blocks, stream)
-                     : launch<T, W, G, 2, false, BLOCKS, false>(j, blocks, stream);
-    return gated ? launch<T, W, G, 4, true, BLOCKS, false>(j, blocks, stream)
-                 : launch<T, W, G, 4, false, BLOCKS, false>(j, blocks, stream);
+        return gated ? launch_gemv<T, W, G, 2, true, BLOCKS, false>(j, blocks, stream)
+                     : launch_gemv<T, W, G, 2, false, BLOCKS, false>(j, blocks, stream);
+    return gated ? launch_gemv<T, W, G, 4, true, BLOCKS, false>(j, blocks, stream)
+                 : launch_gemv<T, W, G, 4, false, BLOCKS, false>(j, blocks, stream);
 }
 
-template <typename T> bool launch_typed(const struct gemv &j, cudaStream_t stream) {
+template <typename T> bool launch_gemv_typed(const struct gemv &j, cudaStream_t stream) {
     bool in_8bit = j.a.w_dtype != j.a.dtype;
     struct cut c = cut_of(j, in_8bit);
     if (j.a.w_dtype == DTYPE_I8) return launch_for_rows<T, int8_t, 4, false>(j, c.blocks, stream);
@@ -426,7 +387,7 @@ int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
         (a->block_k && (a->block_k != STEP_BYTES || a->rows % (gated ? 8 : 4) != 0)))
         return CUDA_NOT_MINE;
     struct gemv j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0, false};
-    bool taken = a->dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, stream)
-                                        : launch_typed<__half>(j, stream);
+    bool taken = a->dtype == DTYPE_BF16 ? launch_gemv_typed<__nv_bfloat16>(j, stream)
+                                        : launch_gemv_typed<__half>(j, stream);
     return taken ? cuda_launched("gemv") : CUDA_NOT_MINE;
 }

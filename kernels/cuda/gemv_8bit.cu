@@ -24,9 +24,9 @@
 
 namespace {
 
-constexpr int STEP = 128;  // k of a step of a warp, and bytes of it in a row of W
-constexpr int GROUPS = 2;  // of 8 rows of W, in a block
-constexpr int LONG = 8192; // columns, from which on 16 warps share them
+constexpr int STEP = 128;       // k of a step of a warp, and bytes of it in a row of W
+constexpr int BLOCK_GROUPS = 2; // of 8 rows of W, in a block
+constexpr int LONG = 8192;      // columns, from which on 16 warps share them
 template <int WARPS> constexpr int PREPARED = WARPS == 16 ? 8 : 4; // steps of x asked for together
 
 struct gemv_8bit {
@@ -57,11 +57,6 @@ __device__ __forceinline__ void store_word(uint32_t to, uint32_t v) {
 __device__ __forceinline__ float load_shared_float(uint32_t from) {
     float v;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
-    return v;
-}
-__device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
     return v;
 }
 
@@ -117,7 +112,7 @@ __device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
 
 // A step: this lane's two copies of W against x. Row g of A with columns 2t and 2t + 1. The order
 // of k: mma.cuh. Two chains of products, whose x comes in the same registers.
-__device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)[2], int8_t) {
+__device__ __forceinline__ float2 multiply_step(const uint4 (&w)[2], const uint4 (&x)[2], int8_t) {
     int first[4] = {}, second[4] = {};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -128,7 +123,7 @@ __device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)
     return make_float2(__int_as_float(first[0] + second[2] + 0x4b400000) - 12582912.0f,
                        __int_as_float(first[1] + second[3] + 0x4b400000) - 12582912.0f);
 }
-__device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)[4], e4m3) {
+__device__ __forceinline__ float2 multiply_step(const uint4 (&w)[2], const uint4 (&x)[4], e4m3) {
     float first[4] = {}, second[4] = {};
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -147,44 +142,23 @@ __device__ __forceinline__ float2 multiply(const uint4 (&w)[2], const uint4 (&x)
 // then stages of the scales of blocks of W, warp by warp. (One behind the other, since a stage of
 // both is too far from the next for an instruction's own offset: copy_once, mma.cuh.)
 template <typename W, int WARPS, bool GATED, bool BLOCKS> struct layout {
-    static constexpr int threads = WARPS * 32, copies = threads * 32 * GROUPS;
-    static constexpr int scale_bytes = BLOCKS ? GROUPS * 8 * (int)sizeof(float) : 0; // of a warp
+    static constexpr int threads = WARPS * 32, copies = threads * 32 * BLOCK_GROUPS;
+    static constexpr int scale_bytes =
+        BLOCKS ? BLOCK_GROUPS * 8 * (int)sizeof(float) : 0; // of a warp
     static constexpr int scales = WARPS * scale_bytes, stage = copies + scales;
-    static constexpr int each = GATED ? 4 : 8, outputs = GROUPS * each; // of a group, of the block
-    int steps;                                                          // of a warp, at most
-    int x, inverses, ends, sums, bytes;                                 // offsets, and of all of it
+    static constexpr int each = GATED ? 4 : 8,
+                         outputs = BLOCK_GROUPS * each; // of a group, of the block
+    int steps;                                          // of a warp, at most
+    int x, inverses, ends, sums, bytes;                 // offsets, and of all of it
     __host__ __device__ layout(int cols, int stages) {
         steps = ((cols + STEP - 1) / STEP + WARPS - 1) / WARPS;
         x = stages * stage;
         inverses = x + WARPS * steps * x_of<W>::step_bytes;
         ends = inverses + WARPS * steps * 4;
         sums = ends + 4 * outputs * 4;
-        bytes = sums + WARPS * GROUPS * x_of<W>::parts * 8 * (int)sizeof(float);
+        bytes = sums + WARPS * BLOCK_GROUPS * x_of<W>::parts * 8 * (int)sizeof(float);
     }
 };
-
-// Until at most stages - 1 of this thread's groups of copies are under way.
-__device__ __forceinline__ void wait_for_oldest(int stages) {
-    switch (stages) {
-    case 8:
-        copy_wait<7>();
-        break;
-    case 6:
-        copy_wait<5>();
-        break;
-    case 4:
-        copy_wait<3>();
-        break;
-    case 3:
-        copy_wait<2>();
-        break;
-    case 2:
-        copy_wait<1>();
-        break;
-    default:
-        copy_wait<0>();
-    }
-}
 
 // 4 bytes into shared memory.
 __device__ __forceinline__ void copy_word(uint32_t to, const float *from) {
@@ -203,7 +177,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
               t = lane % 4;
     pdl_trigger();
 
-    const int first_group = (int)blockIdx.x * GROUPS, width = GATED ? a.rows / 2 : a.rows;
+    const int first_group = (int)blockIdx.x * BLOCK_GROUPS, width = GATED ? a.rows / 2 : a.rows;
     const int n_steps = ((a.cols + STEP - 1) / STEP - warp + WARPS - 1) / WARPS; // this warp's
     const L l(a.cols, j.stages);
     const uint32_t base = shared_address(shared), queue = base + threadIdx.x * 16;
@@ -212,15 +186,16 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
 
     // The rows of W, at this lane's next k to be fetched.
     int asked = 0, ahead = warp * STEP + t * 16;
-    const char *row[GROUPS];
+    const char *row[BLOCK_GROUPS];
 #pragma unroll
-    for (int i = 0; i < GROUPS; i++) {
+    for (int i = 0; i < BLOCK_GROUPS; i++) {
         int r = (first_group + i) * each + (GATED ? g % 4 : g);
         row[i] = (const char *)a.w + (int64_t)(min(r, width - 1) + (g >= each ? width : 0)) * a.ld +
                  ahead;
     }
     // Scales of blocks, four a lane: those of half a group, of rows that lie together.
-    const int s_group = GATED ? lane % GROUPS : lane / 2, s_half = GATED ? lane / GROUPS : lane % 2;
+    const int s_group = GATED ? lane % BLOCK_GROUPS : lane / 2,
+              s_half = GATED ? lane / BLOCK_GROUPS : lane % 2;
     const int s_row = (first_group + s_group) * each + (GATED ? 0 : s_half * 4);
     const bool s_held = s_row < width;
     const uint32_t s_to = scale_queue + (uint32_t)((s_group * 8 + s_half * 4) * 4);
@@ -230,14 +205,14 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         if (asked < n_steps) {
             const uint32_t to = queue + (uint32_t)(stage * L::copies);
 #pragma unroll
-            for (int i = 0; i < GROUPS; i++) {
+            for (int i = 0; i < BLOCK_GROUPS; i++) {
                 bool held = first_group + i < j.n_groups;
                 copy_once(to + i * L::threads * 32, row[i], held && ahead < a.cols);
                 copy_once(to + i * L::threads * 32 + L::threads * 16, row[i] + 64,
                           held && ahead + 64 < a.cols);
                 row[i] += WARPS * STEP;
             }
-            if (BLOCKS && lane < 2 * GROUPS) {
+            if (BLOCKS && lane < 2 * BLOCK_GROUPS) {
                 copy_async(s_to + (uint32_t)(stage * L::scales), s_from, s_held);
                 s_from += (int64_t)WARPS * a.rows;
             }
@@ -285,22 +260,22 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
     // Row g of A; beyond the last one again, for nobody.
     const int digit = min(g, X::parts - 1);
     const float worth = digit == 0 ? 1.0f : digit == 1 ? 256.0f : 65536.0f;
-    const uint32_t x_at = x_here + (uint32_t)(digit * 64 + t * 16);
-    float2 sum[GROUPS] = {};
+    const uint32_t x_digit_at = x_here + (uint32_t)(digit * 64 + t * 16);
+    float2 sum[BLOCK_GROUPS] = {};
     for (int step = 0, stage = 0; step < n_steps; step++) {
         uint4 x[X::reads];
 #pragma unroll
         for (int i = 0; i < X::reads; i++)
-            x[i] = load_shared(x_at + (uint32_t)(step * X::step_bytes + i * X::parts * 64));
+            x[i] = load_shared(x_digit_at + (uint32_t)(step * X::step_bytes + i * X::parts * 64));
         const float inverse = load_shared_float(inverses + (uint32_t)(step * 4)) * worth;
-        wait_for_oldest(j.stages);
+        copy_wait_oldest(j.stages);
         if (BLOCKS) __syncwarp(); // scales are another lane's copies
         const uint32_t from = queue + (uint32_t)(stage * L::copies);
 #pragma unroll
-        for (int i = 0; i < GROUPS; i++) {
+        for (int i = 0; i < BLOCK_GROUPS; i++) {
             uint4 w[2] = {load_shared(from + i * L::threads * 32),
                           load_shared(from + i * L::threads * 32 + L::threads * 16)};
-            float2 v = multiply(w, x, W()), factor = make_float2(inverse, inverse);
+            float2 v = multiply_step(w, x, W()), factor = make_float2(inverse, inverse);
             if (BLOCKS) {
                 float2 s = load_shared_pair(scale_queue +
                                             (uint32_t)(stage * L::scales + (i * 8 + 2 * t) * 4));
@@ -316,9 +291,9 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
 
     float *sums = (float *)(shared + l.sums);
 #pragma unroll
-    for (int i = 0; i < GROUPS; i++)
+    for (int i = 0; i < BLOCK_GROUPS; i++)
         if (g < X::parts)
-            *(float2 *)(sums + ((warp * GROUPS + i) * X::parts + g) * 8 + 2 * t) = sum[i];
+            *(float2 *)(sums + ((warp * BLOCK_GROUPS + i) * X::parts + g) * 8 + 2 * t) = sum[i];
     copy_wait<0>(); // a warp without steps has waited for nothing yet
     __syncthreads();
     if (!finishes) return;
@@ -326,7 +301,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         const float *of = sums + (int)threadIdx.x / each * X::parts * 8 + column + half * each;
         float v = 0.0f;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++, of += GROUPS * X::parts * 8) {
+        for (int w = 0; w < WARPS; w++, of += BLOCK_GROUPS * X::parts * 8) {
             float part = of[(X::parts - 1) * 8];
 #pragma unroll
             for (int d = X::parts - 2; d >= 0; d--) part += of[d * 8];
@@ -349,54 +324,39 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
 }
 
 // --- launching -----------------------------------------------------------------------------------
-struct device {
-    int multiprocessors, shared, most; // bytes of shared memory: of each, of a block at most
-};
-const struct device &this_device(void) {
-    static struct device d;
-    if (d.multiprocessors == 0) {
-        d.most = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-        d.shared = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-        d.multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
-    }
-    return d;
-}
-
 // Blocks for which there is to be room on a multiprocessor: with more of them the next launch's
 // come early, with fewer each has more bytes on their way. Measured: four, and three where all
 // blocks find a place at once and some are left over.
 int fit_of(int warps, int blocks) {
     if (warps == 16) return 2;
-    return blocks <= 2 * this_device().multiprocessors ? 3 : 4;
+    return blocks <= 2 * cuda_device_here().multiprocessors ? 3 : 4;
 }
 
 // The stages that so many blocks have room for, and that a warp has steps for.
 template <typename L> int stages_of(int cols, int fit) {
-    static const int counts[] = {8, 6, 4, 3, 2, 1}; // that wait_for_oldest knows
-    const struct device &d = this_device();
+    static const int counts[] = {8, 6, 4, 3, 2, 1}; // that copy_wait_oldest knows
+    const struct cuda_device d = cuda_device_here();
     const L empty(cols, 0);
     for (int stages : counts) {
         int bytes = empty.bytes + stages * L::stage;
-        if (stages <= empty.steps && bytes <= d.shared / fit - 1024 && bytes <= d.most)
+        if (stages <= empty.steps && bytes <= d.shared_per_multiprocessor / fit - 1024 &&
+            bytes <= d.shared_per_block)
             return stages;
     }
     return 0;
 }
 
 template <typename T, typename W, int WARPS, bool GATED, bool BLOCKS>
-int launch(struct gemv_8bit j, cudaStream_t stream) {
+int launch_8bit(struct gemv_8bit j, cudaStream_t stream) {
     using L = layout<W, WARPS, GATED, BLOCKS>;
     auto kernel = gemv_8bit_kernel<T, W, WARPS, GATED, BLOCKS>;
-    const int blocks = (j.n_groups + GROUPS - 1) / GROUPS;
+    const int blocks = (j.n_groups + BLOCK_GROUPS - 1) / BLOCK_GROUPS;
     const int least = L(j.a.cols, 0).steps > 1 ? 2 : 1;
     j.stages = 0;
     for (int fit = fit_of(WARPS, blocks); fit > 0 && j.stages < least; fit--)
         j.stages = stages_of<L>(j.a.cols, fit);
     if (j.stages < least) return CUDA_NOT_MINE;
-    static bool raised; // a failure shows at the launch
-    if (!raised)
-        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      this_device().most) == cudaSuccess;
+    cuda_allow_shared((const void *)kernel, (size_t)L(j.a.cols, j.stages).bytes);
     pdl_launch(kernel, dim3((unsigned)blocks), dim3(WARPS * 32),
                (size_t)L(j.a.cols, j.stages).bytes, stream, j);
     return cuda_launched("gemv_8bit");
@@ -406,13 +366,13 @@ template <typename T, typename W, bool BLOCKS>
 int launch_cut(const struct gemv_8bit &j, cudaStream_t stream) {
     bool gated = j.a.activate && j.a.gated;
     if (j.a.cols >= LONG)
-        return gated ? launch<T, W, 16, true, BLOCKS>(j, stream)
-                     : launch<T, W, 16, false, BLOCKS>(j, stream);
-    return gated ? launch<T, W, 8, true, BLOCKS>(j, stream)
-                 : launch<T, W, 8, false, BLOCKS>(j, stream);
+        return gated ? launch_8bit<T, W, 16, true, BLOCKS>(j, stream)
+                     : launch_8bit<T, W, 16, false, BLOCKS>(j, stream);
+    return gated ? launch_8bit<T, W, 8, true, BLOCKS>(j, stream)
+                 : launch_8bit<T, W, 8, false, BLOCKS>(j, stream);
 }
 
-template <typename T> int launch_typed(const struct gemv_8bit &j, cudaStream_t stream) {
+template <typename T> int launch_8bit_typed(const struct gemv_8bit &j, cudaStream_t stream) {
     if (j.a.w_dtype == DTYPE_I8) return launch_cut<T, int8_t, false>(j, stream);
     return j.a.block_k ? launch_cut<T, e4m3, true>(j, stream)
                        : launch_cut<T, e4m3, false>(j, stream);
@@ -429,6 +389,6 @@ int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream) {
         (a->block_k && (a->block_k != STEP || a->rows % (gated ? 8 : 4) != 0)))
         return CUDA_NOT_MINE;
     struct gemv_8bit j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0};
-    return a->dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, stream)
-                                  : launch_typed<__half>(j, stream);
+    return a->dtype == DTYPE_BF16 ? launch_8bit_typed<__nv_bfloat16>(j, stream)
+                                  : launch_8bit_typed<__half>(j, stream);
 }

@@ -1,11 +1,12 @@
 // Tensor maps are the driver's to make; it is asked through the runtime, so that the program starts
 // without one.
+#include "kernels/cuda/devices.h"
 #include "kernels/cuda/hopper.cuh"
 #include <cuda_runtime.h>
 #include <cudaTypedefs.h>
 
 static PFN_cuTensorMapEncodeTiled_v12000 encoder(void) {
-    static void *found;
+    static void *found; // the driver's, so the same for all devices
     if (!found) {
         enum cudaDriverEntryPointQueryResult result;
         if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
@@ -18,19 +19,10 @@ static PFN_cuTensorMapEncodeTiled_v12000 encoder(void) {
 }
 
 bool hopper_here(void) {
-    static int known; // 1: yes, -1: no
-    int device = 0, major = 0, minor = 0;
-    if (known == 0) {
-        bool ok = cudaGetDevice(&device) == cudaSuccess &&
-                  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-                      cudaSuccess &&
-                  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
-                      cudaSuccess;
-        // The Makefile builds sm_90a wherever sm_90 is asked for; the program runs on 9.0 with no
-        // other code.
-        known = ok && major == 9 && minor == 0 && encoder() ? 1 : -1;
-    }
-    return known > 0;
+    // The Makefile builds sm_90a wherever sm_90 is asked for; the program runs on 9.0 with no
+    // other code.
+    const struct cuda_device d = cuda_device_here();
+    return d.major == 9 && d.minor == 0 && encoder();
 }
 
 bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows, int64_t cols,

@@ -132,8 +132,7 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 }
 // At another block's barrier: an address by cluster_address.
 __device__ __forceinline__ void cluster_arrive(uint32_t bar) {
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar)
-                 : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
 __device__ __forceinline__ float4 cluster_load(uint32_t from) {
     float4 v;

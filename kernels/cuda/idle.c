@@ -1,8 +1,7 @@
-// How long the device has nothing to do between two steps: an event where a step's results have
-// been copied out, another in front of what the next step begins with. The host's own clock cannot
-// tell, since what it asks for begins later and ends earlier than it sees. Recording the second
-// event costs the host a microsecond that belongs to no step that is not watched, so what comes out
-// is a little too much.
+// Measures how long the device is idle between two steps, by two events: one after the copy of a
+// step's results, one before the next step's first operation. The host's clock cannot measure this,
+// because operations start later and end earlier than the host sees. Recording the second event
+// takes the host a microsecond, so the result is slightly too large.
 #include "kernels/cuda/backend_cuda.h"
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ int cuda_idle_time(struct backend *be, bool on, double *median_us) {
     struct cuda_backend *cuda = cuda_of(be);
     struct cuda_idle *w = &cuda->idle;
     float gaps[CUDA_IDLE_GAPS];
-    CUDA_TRY(cudaSetDevice(cuda->device)); // another thread than the engine's may ask
+    CUDA_TRY(cudaSetDevice(cuda->device)); // the caller may be another thread than the engine's
     CUDA_TRY(cudaStreamSynchronize(cuda->stream));
     for (int i = 0; i < w->n; i++)
         CUDA_TRY(cudaEventElapsedTime(&gaps[i], w->ended[i], w->begun[i]));

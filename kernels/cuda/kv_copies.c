@@ -1,22 +1,21 @@
-// Cache blocks to host memory and back, on a stream of their own: copies over the bus run beside
-// the steps, not between them. In host memory a block is layer after layer, without what lies
-// between them in the arena (kv_store.c), so what is copied is a layer's part of a block, 16 to 256
-// KB. Dozens of them go in one call (cudaMemcpyBatchAsync): a call each, or one for each block
-// with its layers as rows, costs the host 3 us and the copy engine a pause; measured with parts of
-// 64 KB in eight groups of layers, 52 GB/s in batches and 25 without.
+// Copies cache blocks to host memory and back, on a stream of their own, so that copies over the
+// bus overlap with steps. In host memory a block holds its layers one after the other, in the arena
+// (kv_store.c) they are apart. So the unit of a copy is a layer's part of a block, 16 to 256 KB.
+// One call copies dozens of parts (cudaMemcpyBatchAsync): a call for each part, or for each block
+// with its layers as rows, costs the host 3 us and leaves gaps between copies. Measured with parts
+// of 64 KB in eight groups of layers: 52 GB/s in batches, 25 GB/s without.
 //
-// Whole blocks are asked for at once, and the engine looks after them until they are there. A load
-// with a step goes in groups of layers, with an event behind each for which the steps' stream
-// waits:
+// Whole blocks are copied as one group, and the engine polls until they are complete. A load with a
+// step is copied in groups of layers; the steps' stream waits for an event after each group:
 //
 //   copies   | group 0 | group 1     | group 2    | group 3 ...
 //                      v done 0      v done 1
 //   steps    | ids, embed, qkv .. | layers of 0 | .. | layers of 1 | ...
-//            ^ what the step is, copied first: the bus takes one after the other
+//            ^ the step's description, copied first: the bus serves copies in order
 //
-// Groups are asked for two ahead of the step's launches, not all before them: a long context is
-// thousands of parts, half a microsecond each to ask for, and the first layers would be launched
-// that much later.
+// The host enqueues two groups ahead of the step's launches, not all groups before them: a long
+// context has thousands of parts, each takes half a microsecond to enqueue, and this would delay
+// the first layers' launches.
 #include "kernels/cuda/backend_cuda.h"
 
 enum { GROUPS_AHEAD = 2 };
@@ -63,7 +62,7 @@ void cuda_kv_copies_release(struct cuda_backend *cuda) {
     *c = (struct cuda_copies){0};
 }
 
-// Copies come behind what the steps' stream has been asked for so far.
+// Copies start after all work that the steps' stream holds now.
 static int begin(struct cuda_backend *cuda, const struct kv_store *kv, const int32_t *blocks,
                  int32_t n, int n_groups) {
     struct cuda_copies *c = &cuda->copies;
@@ -78,12 +77,12 @@ static int begin(struct cuda_backend *cuda, const struct kv_store *kv, const int
     return 0;
 }
 
-// A group's first layer; of the group behind the last: the number of layers.
+// A group's first layer; for the group after the last: the number of layers.
 static int32_t first_layer(const struct cuda_copies *c, const struct kv_store *kv, int group) {
     return (int32_t)((int64_t)group * kv->n_layers / c->n_groups);
 }
 
-// Copies of no order among themselves. With an older toolkit: one by one.
+// Copies in any order. With an older toolkit: one call each.
 static int copy_parts(struct cuda_copies *c, enum cudaMemcpyKind kind) {
     size_t n = c->n_parts;
     c->n_parts = 0;
@@ -100,7 +99,7 @@ static int copy_parts(struct cuda_copies *c, enum cudaMemcpyKind kind) {
 #endif
 }
 
-// Asks for the next group.
+// Enqueues the next group.
 static int begin_group(struct cuda_backend *cuda, const struct kv_store *kv, void *const *host,
                        const int32_t *blocks, int32_t n, enum cudaMemcpyKind kind) {
     struct cuda_copies *c = &cuda->copies;
@@ -171,14 +170,14 @@ int cuda_kv_layer_wait(struct backend *be, int32_t layer) {
     return 0;
 }
 
-// Of a step that failed on its way the copies that were begun stay under way, and no others come.
+// After a failed step, copies that were enqueued still run; no further ones start.
 void cuda_kv_load_end(struct cuda_backend *cuda) {
     cuda->copies.load = NULL;
 }
 
 // --- what came of it -----------------------------------------------------------------------------
 
-// Not an error, and not to be found by whoever asks for the last one.
+// Clears the pending error code: "not ready" is none.
 static bool not_ready(cudaError_t rc) {
     if (rc != cudaErrorNotReady) return false;
     (void)cudaGetLastError();
@@ -202,7 +201,7 @@ int cuda_kv_copies_done(struct backend *be, bool wait, struct kv_copied *how) {
     CUDA_TRY(rc);
     for (int g = 0; g < c->n_groups && c->n_begun == c->n_groups; g++)
         TRY(add_elapsed(&how->took_us, c->begun[g], c->done[g]));
-    // A wait that the steps' stream has not come to yet will be none: the copies are done.
+    // A wait that the steps' stream has not reached yet will not block: the copies are complete.
     for (int g = 0; g < c->n_waited; g++) {
         rc = cudaEventQuery(c->went_on[g]);
         if (not_ready(rc)) break;

@@ -1,21 +1,9 @@
-// The cache arena on the GPU: layer after layer, in a layer block after block, K (n_kv_heads,
-// block_tokens, head_dim), then V; with 8 bits their scales behind both. Attention reads all blocks
-// of one layer: were a block's layers together, each 16 KB would be in a page of its own, and
-// finding pages would take longer than reading them.
+// The cache arena on the GPU, by layer, then by block: K (n_kv_heads, block_tokens, head_dim), V
+// likewise, and for 8 bits the scales of both. Attention reads all blocks of one layer. If a
+// block's layers were adjacent, each 16 KB would lie in a memory page of its own, and address
+// translation would take longer than the reads.
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/kv_quant.h"
-
-struct cuda_kv cuda_kv_of(const struct kv_store *kv) {
-    size_t part = kv->block_bytes / (size_t)kv->n_layers;
-    return (struct cuda_kv){.data = kv->data,
-                            .layer_bytes = part * (size_t)kv->n_blocks,
-                            .block_bytes = part,
-                            .dtype = kv->dtype,
-                            .n_layers = kv->n_layers,
-                            .n_kv_heads = kv->n_kv_heads,
-                            .head_dim = kv->head_dim,
-                            .block_tokens = kv->block_tokens};
-}
 
 size_t cuda_kv_block_bytes(struct backend *be, const struct kv_store *kv) {
     size_t vectors = (size_t)kv->n_kv_heads * 2 * (size_t)kv->block_tokens;
@@ -58,7 +46,7 @@ int cuda_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int
     struct cuda_kv c = cuda_kv_of(kv);
     char *to = (char *)kv->data + (size_t)dst * c.block_bytes;
     const char *from = (const char *)kv->data + (size_t)src * c.block_bytes;
-    // One call, unless the arena has 2 GiB and more for a layer: that is more than a pitch may be.
+    // One call, unless a layer has 2 GiB or more, which is more than a pitch may be.
     if (c.layer_bytes <= INT32_MAX)
         return cuda_check(cudaMemcpy2DAsync(to, c.layer_bytes, from, c.layer_bytes, c.block_bytes,
                                             (size_t)kv->n_layers, cudaMemcpyDeviceToDevice, stream),
@@ -69,7 +57,7 @@ int cuda_kv_block_copy(struct backend *be, struct kv_store *kv, int32_t dst, int
     return 0;
 }
 
-// A failure shows in the next op: the device stays failed.
+// A failure shows in the next op: device errors are sticky.
 void cuda_kv_block_guard(struct backend *be, struct kv_store *kv, int32_t block, bool is_free) {
     if (!is_free || cudaSetDevice(cuda_of(be)->device) != cudaSuccess) return;
     struct cuda_kv c = cuda_kv_of(kv);

@@ -1,21 +1,22 @@
-// Which kernel multiplies: narrow batches are bound by reading the weights and have kernels of
-// their own, wide ones go to cuBLASLt, and what neither takes goes to the simple one. Where the
-// same bits are asked for whatever the batch, a matrix has one order of its sums for any number of
-// rows: that of the kernels for wide batches, and for shapes (or devices) that these do not cover,
-// the narrow one's or the simple one's.
+// Chooses the kernel of a linear. Narrow batches are bound by reading the weights and have kernels
+// of their own, wide batches go to cuBLASLt, and the simple kernel takes the rest. With
+// `deterministic`, the order of a matrix's sums is the same for any number of rows: the order of
+// linear_stream.cu and linear_tiles.cu, or, for shapes and devices that these do not cover, the
+// order of the narrow or the simple kernel.
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/cuda/linear_wide.h"
 
-// What the narrow kernel takes at once; up to where it is the faster one, with weights of 16 bits,
-// of so many bytes or less, and of 8; up to where linear_stream.cu is, then cuBLASLt. (Llama-1B,
-// 3B, GPT-J and GPT-2 XL with 4 to 8 rows: 3 to 21 % more tokens/s; Llama-8B without its gates the
-// same.)
+// GEMV_ROWS: the narrow kernel's limit. NARROW_ROWS*: up to how many rows it is the fastest, for
+// 16-bit weights, for 16-bit weights of at most SMALL_BYTES, and for 8-bit weights. WIDE_ROWS*: up
+// to how many linear_stream.cu is the fastest; then cuBLASLt. (With 4 to 8 rows, SMALL_BYTES gives
+// Llama-1B, 3B, GPT-J and GPT-2 XL 3 to 21 % more tokens/s.)
 enum {
     GEMV_ROWS = 32,
     NARROW_ROWS = 3,
     NARROW_ROWS_SMALL = 8,
     NARROW_ROWS_8BIT = 8,
-    WIDE_ROWS = 64,
+    WIDE_ROWS = 48,
+    WIDE_ROWS_8BIT = 64,
     SMALL_BYTES = 160 << 20
 };
 
@@ -25,7 +26,7 @@ static int32_t narrow_rows(const struct cuda_linear *a) {
     return bytes <= SMALL_BYTES ? NARROW_ROWS_SMALL : NARROW_ROWS;
 }
 
-// Any number of rows through the narrow kernel, whose sums know nothing of n.
+// Any number of rows by the narrow kernel, whose sums do not depend on n.
 static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
     size_t x_row = (size_t)a.cols * dtype_size(a.dtype);
     size_t y_row = (size_t)a.rows / (a.activate && a.gated ? 2 : 1) *
@@ -34,14 +35,14 @@ static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
     for (int32_t row = 0; row < n; row += a.n) {
         a.n = n - row < GEMV_ROWS ? n - row : GEMV_ROWS;
         int rc = cuda_gemv(&a, stream);
-        if (rc != 0) return rc; // the first says it for all
+        if (rc != 0) return rc; // the first call decides for all
         a.x = (const char *)a.x + (size_t)a.n * x_row;
         a.y = (char *)a.y + (size_t)a.n * y_row;
     }
     return 0;
 }
 
-// By our own kernels; CUDA_NOT_MINE where none takes it, or none is as fast as the library.
+// By our own kernels. CUDA_NOT_MINE where none covers the shape or the library is faster.
 static int multiply(const struct cuda_backend *cuda, const struct cuda_linear *a) {
     int rc = CUDA_NOT_MINE;
     if (cuda->deterministic) {
@@ -51,7 +52,8 @@ static int multiply(const struct cuda_backend *cuda, const struct cuda_linear *a
     }
     if (a->n == 1) rc = cuda_gemv_8bit(a, cuda->stream);
     if (rc == CUDA_NOT_MINE && a->n <= narrow_rows(a)) rc = cuda_gemv(a, cuda->stream);
-    if (rc == CUDA_NOT_MINE && a->n <= WIDE_ROWS) rc = cuda_linear_stream(a, cuda->stream);
+    const int32_t wide_rows = a->w_dtype == a->dtype ? WIDE_ROWS : WIDE_ROWS_8BIT;
+    if (rc == CUDA_NOT_MINE && a->n <= wide_rows) rc = cuda_linear_stream(a, cuda->stream);
     if (rc == CUDA_NOT_MINE && a->n <= GEMV_ROWS) rc = cuda_gemv(a, cuda->stream);
     return rc;
 }
@@ -79,8 +81,8 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     return rc == CUDA_NOT_MINE ? cuda_linear_simple(&a, cuda->stream) : rc;
 }
 
-// A lone row, where the narrow kernel has room for it. Each of its blocks norms for itself: with
-// two rows of Llama-1B that already takes longer than a norm of their own does.
+// For one row only: every block of the narrow kernel norms the rows again, and with two rows of
+// Llama-1B that takes longer than a norm kernel does.
 int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                         void *y, const void *x, int32_t n, const struct weight *w,
                         const float *bias, const struct activate_args *act) {

@@ -3,11 +3,6 @@
 #pragma once
 #include "kernels/cuda/activation.cuh"
 
-// Rounded to T, as the separate op's result would be.
-template <typename T> __device__ __forceinline__ float rounded(float v) {
-    return to_float(from_float<T>(v));
-}
-
 // v[i] is the sum of output row + i.
 template <int N>
 __device__ __forceinline__ void add_scale_and_bias(float (&v)[N], const struct cuda_linear &a,

@@ -177,7 +177,10 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
 #endif
 }
 
+// Clusters of so many blocks that the device has room for.
 template <typename Kernel> int clusters_at_once(Kernel kernel, int bytes, int blocks) {
+    int n = 0;
+    if (cuda_kernel_fact((const void *)kernel, blocks, &n)) return n;
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim.x = (unsigned)blocks, cluster.val.clusterDim.y = 1,
@@ -188,10 +191,12 @@ template <typename Kernel> int clusters_at_once(Kernel kernel, int bytes, int bl
     config.dynamicSmemBytes = (size_t)bytes;
     config.attrs = &cluster;
     config.numAttrs = 1;
-    int n = 0;
-    if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess && n > 0) return n;
-    (void)cudaGetLastError(); // tiles are whole then, which is as right
-    return 1;
+    if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess || n < 1) {
+        (void)cudaGetLastError();
+        n = 1; // tiles are whole then, which is as right
+    }
+    cuda_keep_kernel_fact((const void *)kernel, blocks, n);
+    return n;
 }
 
 // Where all tiles of 64 rows a half run at once, and some multiprocessors have two and others one,
@@ -204,20 +209,15 @@ int half_of(int rows, int at_once, bool wide) {
 }
 
 template <typename T, typename W, int N, bool GATED>
-int launch(struct stream j, cudaStream_t stream) {
+int launch_stream(struct stream j, cudaStream_t stream) {
     auto kernel = stream_kernel<T, W, N, GATED>;
     constexpr int bytes = shape<W, N>::shared;
     const struct cuda_linear &a = j.a;
     CUtensorMap w_map, x_map;
-    static bool raised;                   // a failure shows at the launch
-    static int at_once[LINEAR_PARTS + 1]; // clusters of so many blocks that there is room for
-    if (!raised)
-        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
-                 cudaSuccess;
-    if (at_once[j.cut.parts] == 0)
-        at_once[j.cut.parts] = clusters_at_once(kernel, bytes, j.cut.parts);
+    cuda_allow_shared((const void *)kernel, bytes);
+    const int at_once = clusters_at_once(kernel, bytes, j.cut.parts);
     const int halves = GATED ? a.rows / 2 : (a.rows + 1) / 2; // rows
-    j.half = half_of(halves, at_once[j.cut.parts], N > 32 && j.cut.parts > 1);
+    j.half = half_of(halves, at_once, N > 32 && j.cut.parts > 1);
     j.tiles = (halves + j.half - 1) / j.half;
     if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, j.half) ||
         !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
@@ -228,18 +228,19 @@ int launch(struct stream j, cudaStream_t stream) {
 }
 
 template <typename T, typename W, int N>
-int launch_gated(const struct stream &j, cudaStream_t stream) {
-    return j.a.activate && j.a.gated ? launch<T, W, N, true>(j, stream)
-                                     : launch<T, W, N, false>(j, stream);
+int launch_stream_gated(const struct stream &j, cudaStream_t stream) {
+    return j.a.activate && j.a.gated ? launch_stream<T, W, N, true>(j, stream)
+                                     : launch_stream<T, W, N, false>(j, stream);
 }
 
-template <typename T, typename W> int launch_typed(const struct stream &j, cudaStream_t stream) {
+template <typename T, typename W>
+int launch_stream_typed(const struct stream &j, cudaStream_t stream) {
     int n = j.a.n;
-    return n <= 8    ? launch_gated<T, W, 8>(j, stream)
-           : n <= 16 ? launch_gated<T, W, 16>(j, stream)
-           : n <= 32 ? launch_gated<T, W, 32>(j, stream)
-           : n <= 64 ? launch_gated<T, W, 64>(j, stream)
-                     : launch_gated<T, W, 128>(j, stream);
+    return n <= 8    ? launch_stream_gated<T, W, 8>(j, stream)
+           : n <= 16 ? launch_stream_gated<T, W, 16>(j, stream)
+           : n <= 32 ? launch_stream_gated<T, W, 32>(j, stream)
+           : n <= 64 ? launch_stream_gated<T, W, 64>(j, stream)
+                     : launch_stream_gated<T, W, 128>(j, stream);
 }
 
 } // namespace
@@ -249,7 +250,8 @@ int cuda_linear_stream(const struct cuda_linear *a, cudaStream_t stream) {
     struct stream j = {*a, linear_cut_of(a), 0, 0};
     bool int8 = a->w_dtype == DTYPE_I8;
     if (a->dtype == DTYPE_BF16)
-        return int8 ? launch_typed<__nv_bfloat16, int8_t>(j, stream)
-                    : launch_typed<__nv_bfloat16, __nv_bfloat16>(j, stream);
-    return int8 ? launch_typed<__half, int8_t>(j, stream) : launch_typed<__half, __half>(j, stream);
+        return int8 ? launch_stream_typed<__nv_bfloat16, int8_t>(j, stream)
+                    : launch_stream_typed<__nv_bfloat16, __nv_bfloat16>(j, stream);
+    return int8 ? launch_stream_typed<__half, int8_t>(j, stream)
+                : launch_stream_typed<__half, __half>(j, stream);
 }

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 }
 
 template <typename T, typename W, int N, bool GATED>
-int launch(struct tiles j, cudaStream_t stream) {
+int launch_tiles(struct tiles j, cudaStream_t stream) {
     auto kernel = tiles_kernel<T, W, N, GATED>;
     constexpr int bytes = shape<W, N>::shared;
     const struct cuda_linear &a = j.a;
@@ -190,13 +190,10 @@ int launch(struct tiles j, cudaStream_t stream) {
     if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, GATED ? 32 : 64) ||
         !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
         return CUDA_NOT_MINE;
-    static bool raised; // a failure shows at the launch
-    if (!raised)
-        raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) ==
-                 cudaSuccess;
+    cuda_allow_shared((const void *)kernel, bytes);
     j.x_pairs = (a.n + PAIR * N - 1) / (PAIR * N);
     j.n_pairs = j.x_pairs * j.cut.tiles;
-    int clusters = multiprocessors() / PAIR;
+    int clusters = cuda_device_here().multiprocessors / PAIR;
     if (clusters > j.n_pairs) clusters = j.n_pairs;
     pdl_launch_cluster(kernel, dim3((unsigned)(clusters * PAIR)), dim3(THREADS), (size_t)bytes,
                        PAIR, stream, w_map, x_map, j);
@@ -204,15 +201,15 @@ int launch(struct tiles j, cudaStream_t stream) {
 }
 
 template <typename T, typename W, int N>
-int launch_gated(const struct tiles &j, cudaStream_t stream) {
-    return linear_is_gated(&j.a) ? launch<T, W, N, true>(j, stream)
-                                 : launch<T, W, N, false>(j, stream);
+int launch_tiles_gated(const struct tiles &j, cudaStream_t stream) {
+    return linear_is_gated(&j.a) ? launch_tiles<T, W, N, true>(j, stream)
+                                 : launch_tiles<T, W, N, false>(j, stream);
 }
 
-template <typename T> int launch_typed(const struct tiles &j, cudaStream_t stream) {
-    if (j.a.w_dtype == DTYPE_I8) return launch_gated<T, int8_t, 128>(j, stream);
-    return j.cut.parts == 1 && j.a.n > 256 ? launch_gated<T, T, 256>(j, stream)
-                                           : launch_gated<T, T, 128>(j, stream);
+template <typename T> int launch_tiles_typed(const struct tiles &j, cudaStream_t stream) {
+    if (j.a.w_dtype == DTYPE_I8) return launch_tiles_gated<T, int8_t, 128>(j, stream);
+    return j.cut.parts == 1 && j.a.n > 256 ? launch_tiles_gated<T, T, 256>(j, stream)
+                                           : launch_tiles_gated<T, T, 128>(j, stream);
 }
 
 } // namespace
@@ -220,6 +217,6 @@ template <typename T> int launch_typed(const struct tiles &j, cudaStream_t strea
 int cuda_linear_tiles(const struct cuda_linear *a, cudaStream_t stream) {
     if (a->n < 1 || !linear_parts_cover(a)) return CUDA_NOT_MINE;
     struct tiles j = {*a, linear_cut_of(a), 0, 0};
-    return a->dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, stream)
-                                  : launch_typed<__half>(j, stream);
+    return a->dtype == DTYPE_BF16 ? launch_tiles_typed<__nv_bfloat16>(j, stream)
+                                  : launch_tiles_typed<__half>(j, stream);
 }

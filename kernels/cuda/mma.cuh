@@ -62,6 +62,36 @@ __device__ __forceinline__ void copy_commit() {
 template <int pending> __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
+// Waits for the oldest of `stages` groups; `stages` is one of the lengths that a queue may have.
+__device__ __forceinline__ void copy_wait_oldest(int stages) {
+    switch (stages) {
+    case 12:
+        copy_wait<11>();
+        break;
+    case 8:
+        copy_wait<7>();
+        break;
+    case 6:
+        copy_wait<5>();
+        break;
+    case 4:
+        copy_wait<3>();
+        break;
+    case 3:
+        copy_wait<2>();
+        break;
+    case 2:
+        copy_wait<1>();
+        break;
+    default:
+        copy_wait<0>();
+    }
+}
+__device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
+    return v;
+}
 __device__ __forceinline__ uint4 load_shared(uint32_t from) {
     uint4 v;
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"

@@ -63,8 +63,8 @@ __global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t w
 }
 
 template <typename T>
-void launch(enum norm_kind kind, T *y, const T *x, int32_t n, int32_t width, int64_t stride,
-            const float *weight, const float *bias, float eps, cudaStream_t stream) {
+void launch_norm(enum norm_kind kind, T *y, const T *x, int32_t n, int32_t width, int64_t stride,
+                 const float *weight, const float *bias, float eps, cudaStream_t stream) {
     constexpr int VEC = 16 / (int)sizeof(T);
     bool whole = width % VEC == 0 && stride % VEC == 0 && width <= VEC * 1024 &&
                  (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
@@ -85,7 +85,7 @@ int cuda_norm(enum norm_kind kind, void *y, const void *x, enum dtype dtype, int
               int32_t width, int64_t stride, const float *weight, const float *bias, float eps,
               cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype,
-             launch<T>(kind, (T *)y, (const T *)x, n, width, stride, weight, bias, eps, stream));
+    DISPATCH(dtype, launch_norm<T>(kind, (T *)y, (const T *)x, n, width, stride, weight, bias, eps,
+                                   stream));
     return cuda_launched("norm");
 }

@@ -14,6 +14,7 @@
 // A kernel launched the ordinary way starts after all before it, and its successor after it. So
 // does every kernel on devices before sm_90, which are not asked to start anything early.
 #pragma once
+#include "kernels/cuda/devices.h"
 #include <cuda_runtime.h>
 #include <utility>
 
@@ -26,26 +27,6 @@ __device__ __forceinline__ void pdl_trigger() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
-}
-
-static inline int device_attribute(enum cudaDeviceAttr attribute) {
-    int device = 0, value = 0;
-    if (cudaGetDevice(&device) != cudaSuccess ||
-        cudaDeviceGetAttribute(&value, attribute, device) != cudaSuccess)
-        return 0;
-    return value;
-}
-
-static inline int multiprocessors(void) { // 1 where the device does not say
-    static int n;
-    if (n == 0) n = device_attribute(cudaDevAttrMultiProcessorCount);
-    return n > 0 ? n : 1;
-}
-
-static inline bool pdl_here(void) {
-    static int known; // 1: yes, -1: no
-    if (known == 0) known = device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 ? 1 : -1;
-    return known > 0;
 }
 
 // kernel<<<grid, block, shared, stream>>>(args...), allowed to start early. The launcher's end asks
@@ -62,6 +43,6 @@ static inline void pdl_launch(void (*kernel)(Params...), dim3 grid, dim3 block, 
     config.dynamicSmemBytes = shared;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = pdl_here() ? 1 : 0;
+    config.numAttrs = cuda_device_here().major >= 9 ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
 }

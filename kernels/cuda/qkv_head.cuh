@@ -5,11 +5,6 @@
 #pragma once
 #include "kernels/cuda/device.cuh"
 
-// Rounded to T, as if stored and loaded.
-template <typename T> __device__ __forceinline__ float stored(float v) {
-    return to_float(from_float<T>(v));
-}
-
 template <typename T>
 __device__ __forceinline__ void norm_head(float *head, int32_t dim, const float *weight, float eps,
                                           int32_t lane) {
@@ -17,7 +12,7 @@ __device__ __forceinline__ void norm_head(float *head, int32_t dim, const float 
     for (int32_t i = lane; i < dim; i += 32) sum = __fmaf_rn(head[i], head[i], sum);
     float scale = 1.0f / sqrtf(__fadd_rn(warp_sum(sum) / (float)dim, eps));
     for (int32_t i = lane; i < dim; i += 32)
-        head[i] = stored<T>(__fmul_rn(__fmul_rn(head[i], scale), weight[i]));
+        head[i] = rounded<T>(__fmul_rn(__fmul_rn(head[i], scale), weight[i]));
     __syncwarp();
 }
 
@@ -30,8 +25,8 @@ __device__ __forceinline__ void rotate_head(float *head, enum rope_style style, 
         int32_t at = style == ROPE_INTERLEAVED ? 2 * i : i;
         int32_t to = style == ROPE_INTERLEAVED ? 2 * i + 1 : i + half;
         float a = head[at], b = head[to], c = cos_sin[i], s = cos_sin[half + i];
-        head[at] = stored<T>(__fmaf_rn(a, c, -__fmul_rn(b, s)));
-        head[to] = stored<T>(__fmaf_rn(b, c, __fmul_rn(a, s)));
+        head[at] = rounded<T>(__fmaf_rn(a, c, -__fmul_rn(b, s)));
+        head[to] = rounded<T>(__fmaf_rn(b, c, __fmul_rn(a, s)));
     }
     __syncwarp();
 }

@@ -97,8 +97,8 @@ int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_s
 
 // --- writing a description -----------------------------------------------------------------------
 
-// Entries of a sequence's map that its rows can look up: until the ring wraps, slots are taken in
-// order, so those behind the last row's have no use yet.
+// Entries of a sequence's map that its rows can look up. Until the ring wraps, slots are used in
+// order, so the slots after the last row's are unused.
 static int64_t used_map(const struct batch_seq *q, const int32_t *positions) {
     int64_t all = (int64_t)q->map.n_sink_blocks + q->map.n_ring_blocks;
     int64_t reach = positions[q->first_row + q->n_rows - 1] / q->map.block_tokens + 1;
@@ -121,8 +121,8 @@ static int32_t add_tiles(struct cuda_tile *tiles, int32_t n, const struct batch_
     return n;
 }
 
-// Fills the pinned copy; returns how many bytes of it count. Rows [b->n_rows, width) belong to
-// nobody.
+// Writes the description to `to` and returns its length in bytes. Rows [b->n_rows, width) are
+// padding.
 static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int32_t width) {
     struct layout l = layout_of(s);
     size_t rows = (size_t)b->n_rows * sizeof(int32_t);
@@ -164,7 +164,7 @@ static size_t describe(struct cuda_step *s, char *to, const struct batch *b, int
 static int upload(struct cuda_backend *cuda, const struct batch *b, int32_t width) {
     struct cuda_step *s = &cuda->step;
     s->slot = (s->slot + 1) % CUDA_STEP_SLOTS;
-    CUDA_TRY(cudaEventSynchronize(s->copied[s->slot])); // its copy two steps ago: long done
+    CUDA_TRY(cudaEventSynchronize(s->copied[s->slot])); // this slot's last copy, two steps ago
     size_t bytes = describe(s, s->pinned[s->slot], b, width);
     CUDA_TRY(cudaMemcpyAsync(s->device, s->pinned[s->slot], bytes, cudaMemcpyHostToDevice,
                              cuda->stream));
@@ -173,7 +173,8 @@ static int upload(struct cuda_backend *cuda, const struct batch *b, int32_t widt
 
 // --- recorded widths -----------------------------------------------------------------------------
 
-// Narrow steps are read-bound, so a row too many costs little and a graph for each width much.
+// A step of few rows is bound by reads, so padding rows cost little; a graph for each width would
+// cost much.
 static int32_t width_for(const struct cuda_step *s, const struct batch *b) {
     static const int32_t widths[] = {1,  2,  3,  4,  6,  8,  10,  12,  14,  16,  20,  24, 32,
                                      40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256};
@@ -230,10 +231,10 @@ static int make_room(struct cuda_backend *cuda, const struct batch *b) {
 int cuda_step_begin(struct backend *be, const struct batch *b, const struct batch **run) {
     struct cuda_backend *cuda = cuda_of(be);
     struct cuda_step *s = &cuda->step;
-    CUDA_TRY(cudaSetDevice(cuda->device)); // the thread's own, and this may be its first call
+    CUDA_TRY(cudaSetDevice(cuda->device)); // per thread, and this may be the thread's first call
     TRY(check_batch(b));
     TRY(make_room(cuda, b));
-    int32_t width = b->load ? 0 : width_for(s, b); // a recorded step knows of no copies
+    int32_t width = b->load ? 0 : width_for(s, b); // a recorded step has no loads
     s->recording = NULL;
     s->max_position = position_bound(b);
     cuda_idle_step_begins(cuda);
@@ -269,7 +270,7 @@ int cuda_step_launch(struct backend *be) {
     return cuda_check(cudaGraphLaunch(g->exec, cuda->stream), "cudaGraphLaunch");
 }
 
-// A step that failed between begin and launch leaves the stream recording: that ends here.
+// Ends the recording that a step leaves open if it fails between begin and launch.
 int cuda_step_end(struct backend *be) {
     struct cuda_backend *cuda = cuda_of(be);
     cuda_kv_load_end(cuda);

@@ -1,10 +1,9 @@
 // One step on the device: the batch's description in device memory, and recorded steps.
 //
-// A step whose sequences all bring one token (decode) is filled up to one of a few widths with rows
-// that belong to no sequence, and its launches are recorded as a graph the second time that the
-// width comes (the first time loads what CUDA loads late). From then on such a step is: copy the
-// description, launch the graph. What a graph depends on besides the width is the power of two
-// under which all positions lie, since attention's grid follows from it.
+// A decode step (one token of each sequence) is padded to one of a few widths. The second step of a
+// width is recorded as a graph; the first one lets CUDA load kernels, which it does at their first
+// launch. Later steps of that width copy the description and launch the graph. A graph also depends
+// on the power of two above all positions, because attention's grid does.
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -17,7 +16,7 @@ struct cuda_graph {
 };
 
 struct cuda_step {
-    // Room: set by cuda_step_reserve; steps outside it make it anew.
+    // Limits, set by cuda_step_reserve. A larger step reserves again.
     int32_t max_rows, max_seqs;
     int64_t max_map;
     size_t bytes;
@@ -30,19 +29,19 @@ struct cuda_step {
     int32_t n_graphs;
     // This step's.
     struct cuda_batch b;
-    const struct batch_draw *draws; // (max_seqs), in the description too
+    const struct batch_draw *draws; // (max_seqs), part of the description
     int32_t n_decode, n_tiles, max_position;
     struct batch padded;          // what the ops are given
     struct cuda_graph *recording; // being recorded
 };
 
 struct cuda_backend;
-// Room for steps of this size. Frees what was recorded.
+// Allocates for steps of this size, and frees the recorded graphs.
 int cuda_step_reserve(struct cuda_backend *cuda, int32_t max_rows, int32_t max_seqs,
                       int64_t max_map, struct err *err);
 void cuda_step_release(struct cuda_backend *cuda);
 int cuda_step_begin(struct backend *be, const struct batch *b, const struct batch **run);
 int cuda_step_launch(struct backend *be);
 int cuda_step_end(struct backend *be);
-// On by default; off where somebody wants to look between the ops of a step (tests).
+// On by default. Tests turn recording off to look at a step's intermediate results.
 void cuda_graphs_set(struct backend *be, bool on);

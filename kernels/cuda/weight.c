@@ -1,7 +1,7 @@
-// Weights onto the device: row-major, rows padded with zeros to 16 bytes, in the dtype that the
-// model computes in. The views lie in the loader's staging area; they pass through two pinned
-// buffers, one filled while the other is copied, and only what needs another dtype or order goes
-// over a kernel.
+// Copies weights to the device: row-major, rows padded with zeros to 16 bytes, in the dtype that the
+// model computes in. The source views lie in the loader's staging area. They pass through two
+// pinned buffers, one of which is filled while the other is copied. Only views in another dtype or
+// order also pass through a kernel.
 #include "base/parallel.h"
 #include "kernels/cuda/backend_cuda.h"
 #include "kernels/fp8.h"
@@ -71,7 +71,7 @@ static void pack_range(void *ctx, int64_t at, int64_t n) {
     const size_t size = p->size;
     char *to = p->to + (size_t)(at * length) * size;
     const char *src = l->data + (size_t)(first * l->stride + from) * size;
-    if (l->scattered) { // 8 bits are not turned on the way: rows are put together here
+    if (l->scattered) { // the kernel does not transpose 8 bits, so the rows are gathered here
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < length; j++)
                 to[i * length + j] = l->data[(first + i) * l->stride + (from + j) * l->scattered];
@@ -86,7 +86,7 @@ static void pack_range(void *ctx, int64_t at, int64_t n) {
                (size_t)length * size);
 }
 
-// One core copies at a fraction of the rate at which the bus takes it away.
+// Several threads: one core copies much slower than the bus transfers.
 static void pack(char *to, const struct lines *l, int64_t first, int64_t n, int64_t from,
                  int64_t length, size_t size) {
     enum { LEAST_BYTES = 1 << 20 };
@@ -150,7 +150,7 @@ struct cuda_linear cuda_linear_of(const struct cuda_backend *cuda, const struct 
 static void note_shape(struct cuda_backend *cuda, const struct weight *w) {
     for (int i = 0; i < cuda->n_shapes; i++)
         if (cuda->shapes[i].rows == w->rows && cuda->shapes[i].cols == w->cols) return;
-    if (w->dtype != cuda->base.act_dtype) return; // no product of cuBLASLt's
+    if (w->dtype != cuda->base.act_dtype) return; // cuBLASLt does not multiply by it
     if (cuda->n_shapes < CUDA_MAX_SHAPES) cuda->shapes[cuda->n_shapes++] = cuda_linear_of(cuda, w);
 }
 
@@ -159,8 +159,8 @@ static void forget_shape(struct cuda_backend *cuda, const struct weight *w) {
         if (cuda->shapes[i].w == w->data) cuda->shapes[i] = cuda->shapes[--cuda->n_shapes];
 }
 
-// Scales onto the device: (rows), or, with blocks, turned to (blocks, rows), so that what a kernel
-// wants at once lies together.
+// Copies scales to the device: (rows), or, with blocks, transposed to (blocks, rows), because a
+// kernel needs neighbouring rows' scales at the same time.
 static int send_scales(struct cuda_backend *cuda, struct weight *w, const struct tensor_view *parts,
                        int n_parts, struct err *err) {
     const int32_t n_blocks = fp8_blocks(w->cols, w->block_k);
