@@ -235,7 +235,7 @@ function lost(chat, error) {
   chat.opened = false;
   if (isCode(error, 'disconnected')) return; // the next connection follows it again
   if (isCode(error, 'session_not_found')) {
-    setChat(chat, { phase: 'failed', message: 'This session is not on the server (any more).' });
+    setChat(chat, { phase: 'failed', message: 'This session is not on the server.' });
     return;
   }
   setChat(chat, { phase: chat.phase === 'ready' ? 'ready' : 'failed', message: sentence(error) });
@@ -254,7 +254,7 @@ export async function loadOlder() {
       await socket.request({ type: 'session.get', session: chat.id, last: TURNS, before }),
     );
   } catch (error) {
-    if (!isCode(error, 'disconnected')) toast(`Earlier messages: ${sentence(error)}`, 'error');
+    if (!isCode(error, 'disconnected')) toast(`Couldn't load earlier messages: ${sentence(error)}`, 'error');
     return 0;
   } finally {
     setChat(chat, { reading: false });
@@ -288,7 +288,7 @@ async function page(cursor) {
   } catch (error) {
     if (state.list.query === query && !isCode(error, 'disconnected')) {
       setList({ phase: 'failed' });
-      toast(`The list of sessions: ${sentence(error)}`, 'error');
+      toast(`Couldn't load the list of sessions: ${sentence(error)}`, 'error');
     }
   }
 }
@@ -435,7 +435,7 @@ export async function rename(id, title) {
   try {
     await update(id, { title });
   } catch (error) {
-    toast(`The title was not changed: ${sentence(error)}`, 'error');
+    toast(`Couldn't rename the session: ${sentence(error)}`, 'error');
     touch('session', id);
   }
 }
@@ -451,7 +451,7 @@ export async function remove(id) {
     );
     removed(id);
   } catch (error) {
-    toast(`The session was not deleted: ${sentence(error)}`, 'error');
+    toast(`Couldn't delete the session: ${sentence(error)}`, 'error');
   }
 }
 
@@ -482,10 +482,10 @@ export const addArchive = async (archive) =>
 export function whyNot() {
   const session = currentSession();
   const chat = currentChat();
-  if (session?.state === 'closed') return 'This session is closed: it can be read, not continued.';
+  if (session?.state === 'closed') return 'This session is closed. You can read it but not continue it.';
   if (isFull(session, chat)) return 'This session is full.';
-  if (chat && chat.phase !== 'ready') return 'The session is not loaded.';
+  if (chat && chat.phase !== 'ready') return 'The session is still loading.';
   const known = model(session?.model);
-  if (known && !known.chat) return `${known.name} has no chat template: it cannot be talked to.`;
+  if (known && !known.chat) return `${known.name} has no chat template, so it cannot chat.`;
   return '';
 }

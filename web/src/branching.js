@@ -34,13 +34,13 @@ async function attempt(what, run) {
 
 /** Another answer to the same message. @param {Turn} turn */
 export const regenerate = (turn) =>
-  attempt('No other answer', (chat) =>
+  attempt("Couldn't regenerate", (chat) =>
     request({ type: 'turn.regenerate', session: chat.id, turn: turn.turn }),
   );
 
 /** More of an answer that was cut off. @param {Turn} turn the last of the path */
 export const goOn = (turn) =>
-  attempt('The answer does not go on', (chat) =>
+  attempt("Couldn't continue", (chat) =>
     request({ type: 'turn.start', session: chat.id, after: turn.turn, input: { continue: true } }),
   );
 
@@ -58,21 +58,21 @@ export async function sayInstead(turn, input, key) {
 
 /** Goes to another version of a turn, and on to the newest turn below it. @param {number} turn */
 export const showVersion = (turn) =>
-  attempt('The other version was not shown', async (chat) => {
+  attempt("Couldn't show this version", async (chat) => {
     await request({ type: 'session.rewind', session: chat.id, turn, leaf: true });
     if (chat.stale) await reload(chat);
   });
 
 /** On to the newest turn below the head, which somebody has moved back. */
 export const showLater = () =>
-  attempt('The later messages were not shown', async (chat) => {
+  attempt("Couldn't show the later messages", async (chat) => {
     await request({ type: 'session.rewind', session: chat.id, turn: currentSession()?.head ?? null, leaf: true });
     if (chat.stale) await reload(chat);
   });
 
 /** A new session that begins with the path up to a turn. @param {Turn} turn */
 export const branchOff = (turn) =>
-  attempt('No new session', async (chat) => {
+  attempt("Couldn't create the session", async (chat) => {
     const id = newId();
     await request(
       { type: 'session.fork', session: chat.id, turn: turn.turn, new_session: id },

@@ -9,7 +9,7 @@ import { toast } from './view/toasts.js';
 
 /** @param {any} input */
 const said = (input) =>
-  input.content ?? input.text ?? (input.continue ? '(goes on)' : `(${input.n_ids} token ids)`);
+  input.content ?? input.text ?? (input.continue ? '(continued)' : `(${input.n_ids} token ids)`);
 
 /** @param {any} frame session.state */
 export function toMarkdown(frame) {
@@ -20,7 +20,7 @@ export function toMarkdown(frame) {
   for (const turn of exchangesOf(turns).map(joined)) {
     parts.push(`## You\n\n${said(turn.input)}`, `## Assistant\n\n${turn.text}`);
     if (turn.state === 'done' && turn.finish_reason !== 'eos')
-      parts.push(`*(ended by: ${turn.finish_reason})*`);
+      parts.push(`*(finish reason: ${turn.finish_reason})*`);
   }
   return parts.join('\n\n') + '\n';
 }
@@ -46,7 +46,7 @@ export async function exportSession(id, kind) {
     if (kind === 'json') download(`${stem}.json`, 'application/json', `${await fetchArchive(id)}\n`);
     else download(`${stem}.md`, 'text/markdown', toMarkdown(await fetchWhole(id)));
   } catch (error) {
-    toast(`The export failed: ${error instanceof Error ? error.message : error}`, 'error');
+    toast(`Couldn't export: ${error instanceof Error ? error.message : error}`, 'error');
   }
 }
 
@@ -55,16 +55,16 @@ async function importFile(file) {
   try {
     const most = state.connection.limits.message_bytes ?? Infinity;
     const archive = await file.text();
-    const size = new Blob([JSON.stringify(archive)]).size + 200; // with what is around it
+    const size = new Blob([JSON.stringify(archive)]).size + 200; // plus the rest of the message
     if (size > most)
       throw new Error(
-        `The file is too long: the server takes ${count(most / 1024)} KiB at once. “parley sessions import” takes any.`,
+        `File too large: ${count(most / 1024)} KiB at most. “parley sessions import” has no limit.`,
       );
     const id = await addArchive(archive);
     show(id);
-    toast('The session is imported.');
+    toast('Session imported.');
   } catch (error) {
-    toast(`“${file.name}” was not imported: ${error instanceof Error ? error.message : error}`, 'error');
+    toast(`Couldn't import “${file.name}”: ${error instanceof Error ? error.message : error}`, 'error');
   }
 }
 

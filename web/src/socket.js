@@ -120,7 +120,7 @@ export class Socket {
         reject: (failure) => reject(new RequestError(failure)),
       };
       if (!this.ready && !request.again)
-        return request.reject({ code: 'disconnected', message: 'There is no connection to the server.' });
+        return request.reject({ code: 'disconnected', message: 'Not connected to the server.' });
       this.requests.set(key, request);
       if (this.ready) this.#sendRequest(request);
     });
@@ -273,7 +273,7 @@ export class Socket {
       if (!request.again)
         this.#fail(request, {
           code: 'disconnected',
-          message: 'The connection was lost before the server answered.',
+          message: 'Connection lost before the server answered.',
         });
     }
   }

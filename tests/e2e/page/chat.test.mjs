@@ -27,7 +27,7 @@ test('a message is sent, its answer streams in, and the address keeps the sessio
   const id = sessionOf(page);
   assert.match(id, /^[0-9a-f]{32}$/);
   const facts = await page.locator('.assistant .facts').last().innerText();
-  assert.match(facts, /^\d+ tokens · [\d,.]+ tokens\/s · first after/);
+  assert.match(facts, /^\d+ tokens · [\d,.]+ tokens\/s · first token in/);
   assert.equal(await page.locator('h1').innerText(), 'My name is Zora.');
   assert.equal(
     await page
@@ -117,7 +117,7 @@ test('leaving a session does not stop its answer; coming back shows all of it', 
   await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=idle]`);
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 1);
-  assert.match(await page.locator('.facts').last().innerText(), /^Reached its length limit · 600 tokens/);
+  assert.match(await page.locator('.facts').last().innerText(), /^Reached the length limit · 600 tokens/);
   assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
 });
 
@@ -133,7 +133,7 @@ test('a message sent while an answer runs waits for it, and can be taken back', 
     await page.locator('.turn[data-state=queued] .bubble').first().innerText(),
     'What is my name?',
   );
-  await page.locator('.turn[data-state=queued] button:has-text("Take back")').last().click();
+  await page.locator('.turn[data-state=queued] button:has-text("Cancel")').last().click();
   await page.waitForFunction(() => document.querySelectorAll('.turn[data-state=queued]').length === 1);
   await page.click('.stop');
   await page.waitForSelector('.turn[data-turn="1"][data-state=running]');

@@ -35,7 +35,7 @@ test('after a restart of the server the page comes back by itself, and Zora is s
   await page.waitForSelector('.banner:visible');
   // What is said while the server is away is said when it is back.
   await say(page, 'What is my name?');
-  await page.waitForSelector('.pending:has-text("as soon as the server is back")');
+  await page.waitForSelector('.pending:has-text("when the server is back")');
   const again = await Server.start(t, { db: server.db, port: server.port });
   await connected(page);
   await settled(page, 2);
@@ -158,7 +158,7 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
   assert.equal(await page.locator('.token-dialog').count(), 1);
   await page.fill('#token', 'wrong');
   await page.click('.token-dialog button[type=submit]');
-  await page.waitForSelector('.token-dialog :text("did not take this token")');
+  await page.waitForSelector('.token-dialog :text("rejected this token")');
   await page.fill('#token', 'correct-horse-battery');
   await page.press('#token', 'Enter');
   await connected(page);
@@ -213,7 +213,7 @@ test('why nothing comes, and when to come again, is said where one looks', async
   fake.send({ type: 'session.stalled', session: 'fake', message: 'chat.db: no space left for the database' });
   const stalled = page.locator('.stalled');
   await stalled.waitFor();
-  assert.equal(await stalled.innerText(), 'The server cannot save what is said, so the rest waits: chat.db: no space left for the database');
+  assert.equal(await stalled.innerText(), 'The answer is paused because the server cannot save it: chat.db: no space left for the database');
   fake.delta(' upon a time');
   await stalled.waitFor({ state: 'hidden' });
 });

@@ -51,7 +51,7 @@ test('tokens are shaded by their probability, and walked through with their alte
   const shown = await facts(page, '.token-detail .facts-list');
   assert.equal(shown.Token, `2 of ${record.tokens.length}`);
   assert.equal(shown.Id, String(record.tokens[1].id));
-  assert.equal(shown['In the log'], String(record.log_first + record.input_ids.length + 1));
+  assert.equal(shown['Position in the log'], String(record.log_first + record.input_ids.length + 1));
   assert.equal(Number(shown['Log-prob.']), Number(record.tokens[1].logprob.toPrecision(9)));
   assert.equal(await page.locator('.alternative').count(), 4);
   assert.equal(
@@ -103,7 +103,7 @@ test('input, times, memory, parameters and events are those on record', async (t
   assert.ok(Math.abs(widths[1] / widths.reduce((a, b) => a + b) - share) < 0.05, `${widths} for ${share}`);
   const run = await facts(page, '.panel .facts-list');
   assert.equal(run.seed, record.turn.seed);
-  assert.equal(run.Cache, 'Kept in memory since the turn before');
+  assert.equal(run.Cache, 'Still in memory from the previous turn');
   assert.equal(run['Tokens from the cache'], String(record.turn.cache.kept_tokens));
   assert.equal(run['Tokens computed'], String(record.turn.cache.computed_tokens));
   assert.equal(run.Build, record.build);
@@ -208,7 +208,7 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   await page.click('#tab-events');
   await page.waitForSelector('.events tbody tr');
   assert.deepEqual(await page.locator('.events tbody tr td:last-child').allInnerTexts(),
-    ['copied from parent up to turn 3', 'idle', 'cache computed again in 12 ms; its file was not used: build']);
+    ['copied from parent up to turn 3', 'idle', 'cache recomputed in 12 ms; the snapshot was not used: build']);
   await page.click('#tab-replay');
   await page.waitForSelector('.replay-runs'); // it still runs
   fake.replay({
@@ -240,7 +240,7 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   });
   await page.waitForSelector('.verdict.differs');
   const verdict = await page.locator('.verdict').innerText();
-  assert.match(verdict, /log-probabilities part at token 2\. 2 tokens compared, one log-probability differs/);
+  assert.match(verdict, /log-probabilities differ at token 2\. 2 tokens compared, one log-probability differs/);
   assert.match(verdict, /eos then, length now/);
   assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow', 'instance\tcpu\tcpu, products of bf16']);
   // Who wants it computed as it was is told how.

@@ -228,13 +228,13 @@ test('a long prompt shows how far it has been read', async (t) => {
   fake.begin('A long text');
   await page.waitForSelector('.waiting .dots');
   fake.progress(512, 2048);
-  await page.waitForSelector('.waiting:has-text("Reading 512 of 2,048 tokens") progress');
+  await page.waitForSelector('.waiting:has-text("Processing 512 of 2,048 tokens") progress');
   fake.delta('Read.');
   await page.waitForSelector('.prose:has-text("Read.")');
   assert.equal(await page.locator('.waiting:visible').count(), 0);
   fake.done('length');
   await settled(page, 1);
-  assert.match(await page.locator('.facts').innerText(), /^Reached its length limit/);
+  assert.match(await page.locator('.facts').innerText(), /^Reached the length limit/);
 });
 
 test('events seen before change nothing, a missing one is noticed, held-back text arrives with the end', async (t) => {

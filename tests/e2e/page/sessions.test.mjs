@@ -142,7 +142,7 @@ test('search finds titles and words of both sides, and Escape brings the list ba
     assert.equal(await page.locator('.group h3').innerText(), 'Found');
   }
   await page.fill('#search', 'zzyzx');
-  await page.waitForSelector('.list-note:has-text("Nothing found")');
+  await page.waitForSelector('.list-note:has-text("No sessions found")');
   await page.press('#search', 'Escape');
   await page.waitForSelector(item(id));
   assert.equal(await page.inputValue('#search'), '');
@@ -233,7 +233,7 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   await importing('notes.json', '{"format":"notes"}');
   await other.waitForSelector('.toast-error:has-text("“notes.json” was not imported: the file: \'format\' is")');
   await importing('long.json', 'x'.repeat(70000));
-  await other.waitForSelector('.toast-error:has-text("64 KiB at once")');
+  await other.waitForSelector('.toast-error:has-text("64 KiB at most")');
   assert.equal(sessionOf(other), shown);
   assert.equal(await other.locator('.item').count(), 1);
 });

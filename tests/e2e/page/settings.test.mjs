@@ -47,7 +47,7 @@ test('sampling of a session: defaults are shown, values hold from the next messa
   assert.deepEqual(sampling.stop, ['zzz', 'yyy']);
   await say(page, 'Tell me a story.');
   await settled(page, 1);
-  assert.match(await page.locator('.facts').innerText(), /^Reached its length limit · 7 tokens/);
+  assert.match(await page.locator('.facts').innerText(), /^Reached the length limit · 7 tokens/);
   const [turn] = await turnsOf(server, id);
   assert.equal(turn.seed, '18446744073709551615');
   assert.ok(Math.abs(turn.sampling.temperature - 0.3) < 1e-6);
@@ -113,7 +113,7 @@ test('new sessions start with the values chosen for them, in this browser from n
   await page.fill('#field-system', 'You are terse.\nVery.');
   await page.fill('#field-temperature', '0');
   await page.click('.settings button[type=submit]');
-  await page.waitForSelector('.form-problem:has-text("smaller than the memory")');
+  await page.waitForSelector('.form-problem:has-text("smaller than Memory")');
   await page.fill('#field-sink_len', '2');
   await save(page);
   assert.match(await page.locator('.meters').innerText(), /0 \/ 512[^]*0 \/ 128/);

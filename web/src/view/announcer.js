@@ -26,11 +26,11 @@ function endOf(turn) {
     case 'cancelled':
       return `Response stopped, ${length}`;
     case 'length':
-      return `Response cut off at its length limit, ${length}`;
+      return `Response stopped at the length limit, ${length}`;
     case 'interrupted':
       return `Response interrupted, ${length}`;
     case 'deadline':
-      return `Response out of time, ${length}`;
+      return `Response stopped at its deadline, ${length}`;
     case 'error':
       return `Response failed: ${turn.error?.message ?? 'an error'}`;
     default:

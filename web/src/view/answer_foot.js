@@ -13,20 +13,20 @@ const LIVE_MS = 250; // how often the live figures change
 
 const ENDS = /** @type {Record<string, string>} */ ({
   cancelled: 'Stopped',
-  length: 'Reached its length limit',
-  interrupted: 'Interrupted: the server went down',
-  deadline: 'Out of time',
+  length: 'Reached the length limit',
+  interrupted: 'Interrupted: the server stopped',
+  deadline: 'Reached its deadline',
   error: 'Failed',
-  stop: 'Stop word',
+  stop: 'Stop string',
 });
 
 export class AnswerFoot {
   constructor() {
     this.versions = h('div', { class: 'versions-box' });
     this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
-    this.again = iconButton('again', 'Answer again', { 'data-action': 'regenerate' });
+    this.again = iconButton('again', 'Regenerate answer', { 'data-action': 'regenerate' });
     this.branch = iconButton('branch', 'Branch into a new session', { 'data-action': 'branch' });
-    this.inspect = iconButton('inspect', 'Look into this answer', { 'data-action': 'inspect' });
+    this.inspect = iconButton('inspect', 'Inspect answer', { 'data-action': 'inspect' });
     this.goOn = h(
       'button',
       { type: 'button', class: 'button small go-on', 'data-action': 'continue' },
@@ -105,22 +105,22 @@ function factsOf(answer) {
   const done = answer.state === 'done';
   if (done && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
     facts.push([ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
-  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens of the answer']);
+  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens in the answer']);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
-  if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Speed of generation']);
+  if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);
   if (done && answer.timings?.first_token_ms)
-    facts.push([`first after ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer)]);
+    facts.push([`first token in ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer)]);
   if (done && answer.cache?.source === 'recomputed')
     facts.push([
       `recomputed ${plural(answer.cache.computed_tokens, 'token')}`,
-      'The cache had been let go: the conversation was read again first',
+      'The cache was released, so the conversation was processed again first',
       'fact-cache',
     ]);
   const from = { host: 'host memory', snapshot: 'a snapshot on disk' }[answer.cache?.source ?? ''];
   if (done && from && answer.cache)
     facts.push([
       `resumed ${plural(answer.cache.kept_tokens, 'token')}`,
-      `The cache came back from ${from}${answer.cache.resume_ms ? ` in ${duration(answer.cache.resume_ms)}` : ''}`,
+      `The cache was restored from ${from}${answer.cache.resume_ms ? ` in ${duration(answer.cache.resume_ms)}` : ''}`,
       'fact-cache',
     ]);
   return facts;
@@ -130,10 +130,10 @@ function factsOf(answer) {
 function firstTokenHint(answer) {
   const t = /** @type {NonNullable<Turn['timings']>} */ (answer.timings);
   const parts = [
-    `Time to first token. Waited ${duration(t.queue_ms)}, read ${plural(answer.cache?.computed_tokens ?? answer.n_input, 'token')} in ${duration(t.prefill_ms)}`,
+    `Time to first token: ${duration(t.queue_ms)} in the queue, ${duration(t.prefill_ms)} to process ${plural(answer.cache?.computed_tokens ?? answer.n_input, 'token')}`,
   ];
   if (answer.cache?.kept_tokens)
-    parts.push(`${plural(answer.cache.kept_tokens, 'token')} were in memory already`);
+    parts.push(`${plural(answer.cache.kept_tokens, 'token')} were already in memory`);
   if (answer.created_ms) parts.push(moment(answer.created_ms));
   return parts.join('. ');
 }

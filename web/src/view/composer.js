@@ -104,11 +104,11 @@ function draw() {
   const queues = busy && !!text;
   sendButton.hidden = busy && !text;
   sendButton.disabled = !text || !!why;
-  const label = queues ? 'Send when the answer is complete' : 'Send';
+  const label = queues ? 'Send after this answer' : 'Send';
   sendButton.setAttribute('aria-label', label);
   sendButton.title = label;
   sendButton.classList.toggle('queues', queues);
-  setText(hint, queues ? 'Waits its turn' : fullNotice.hidden && chat?.phase === 'ready' ? why : '');
+  setText(hint, queues ? 'Will send after this answer' : fullNotice.hidden && chat?.phase === 'ready' ? why : '');
 }
 
 subscribe('selection', () => {

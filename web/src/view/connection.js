@@ -32,8 +32,8 @@ function countdown() {
   setText(
     text,
     left > 1
-      ? `No connection to the server. Trying again in ${left} s.`
-      : 'No connection to the server. Trying again…',
+      ? `Not connected to the server. Retrying in ${left} s.`
+      : 'Not connected to the server. Retrying…',
   );
 }
 
@@ -51,11 +51,11 @@ function askToken() {
     'p',
     { class: 'dialog-text', id: 'token-problem' },
     token()
-      ? 'The server did not take this token.'
-      : 'This server asks for a token. Whoever runs it can give you one.',
+      ? 'The server rejected this token.'
+      : 'This server requires an access token. Ask its administrator for one.',
   );
   dialog = openDialog({
-    title: 'Who are you?',
+    title: 'Sign in',
     name: 'token-dialog',
     closable: false,
     onClose: () => (dialog = null),

@@ -18,7 +18,7 @@ export function emptyView() {
     'div',
     { class: 'empty' },
     h('div', { class: 'empty-mark' }, icon('logo')),
-    h('h2', null, 'What shall we talk about?'),
+    h('h2', null, 'What would you like to talk about?'),
     h('p', { class: 'empty-text' }, 'The server keeps the conversation: close this page, come back, go on.'),
     h(
       'ul',

@@ -8,18 +8,18 @@ const NAMES = /** @type {Record<string, string>} */ ({
   opened: 'Session opened',
   updated: 'Settings changed',
   rewound: 'Moved to a turn',
-  queued: 'Turn waits',
-  started: 'Turn began',
-  done: 'Turn ended',
-  evicted: 'Cache let go',
+  queued: 'Turn queued',
+  started: 'Turn started',
+  done: 'Turn finished',
+  evicted: 'Cache released',
   parked: 'Cache parked',
   closed: 'Session closed',
   lost: 'Tokens lost',
 });
 const SOURCES = /** @type {Record<string, string>} */ ({
-  host: 'cache back from host memory',
-  snapshot: 'cache read from its file',
-  recomputed: 'cache computed again',
+  host: 'cache restored from host memory',
+  snapshot: 'cache restored from a snapshot',
+  recomputed: 'cache recomputed',
 });
 const day = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
 const time = new Intl.DateTimeFormat('en', { timeStyle: 'medium', hourCycle: 'h23' });
@@ -29,7 +29,7 @@ function why({ reason, cache, forked_from: from }) {
   if (from) return `copied from ${from.session}${from.turn === null ? '' : ` up to turn ${from.turn}`}`;
   if (!cache) return reason ?? '';
   const source = `${SOURCES[cache.source] ?? cache.source} in ${duration(cache.resume_ms)}`;
-  return cache.refused ? `${source}; its file was not used: ${cache.refused}` : source;
+  return cache.refused ? `${source}; the snapshot was not used: ${cache.refused}` : source;
 }
 
 /** @param {number} ms */
@@ -96,11 +96,11 @@ export function eventsPanel(session, turn) {
       placeCopies(page.more ? (page.events[0]?.at_ms ?? -Infinity) : -Infinity);
       rows.replaceChildren(...shown.map((one) => one.row));
       more.hidden = !page.more || !page.events.length;
-      note.textContent = rows.childElementCount ? '' : 'Nothing is on record.';
+      note.textContent = rows.childElementCount ? '' : 'No events recorded.';
       note.hidden = !note.textContent;
     } catch (error) {
       note.hidden = false;
-      note.textContent = `The events could not be read: ${error instanceof Error ? error.message : error}`;
+      note.textContent = `Couldn't load the events: ${error instanceof Error ? error.message : error}`;
     }
     more.disabled = false;
   }

@@ -44,7 +44,7 @@ export const MEMORY = [
   {
     key: 'memory_len',
     label: 'Memory',
-    hint: 'How many of the last tokens the model sees at once.',
+    hint: 'How many of the latest tokens the model sees.',
     type: 'number',
     min: 1,
     step: 1,
@@ -53,7 +53,7 @@ export const MEMORY = [
   {
     key: 'session_len',
     label: 'Session length',
-    hint: 'How many tokens the session may grow to.',
+    hint: 'Maximum number of tokens in the session.',
     type: 'number',
     min: 2,
     step: 1,
@@ -62,7 +62,7 @@ export const MEMORY = [
   {
     key: 'sink_len',
     label: 'Sink tokens',
-    hint: 'First tokens that always stay in memory.',
+    hint: 'First tokens that always stay visible to the model.',
     type: 'number',
     min: 0,
     step: 1,
@@ -73,12 +73,12 @@ export const MEMORY = [
 /** What a value must be, or ''. @param {Row} row @param {string} text @param {number} [max] */
 function complaint(row, text, max = row.max) {
   if (row.type === 'seed')
-    return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'A whole number from 0 on.';
+    return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'Enter a whole number, 0 or greater.';
   if (row.type === 'lines')
     return text.split('\n').filter(Boolean).length <= (max ?? Infinity) ? '' : `At most ${max} lines.`;
   const value = Number(text);
-  if (text.trim() === '' || !Number.isFinite(value)) return 'A number.';
-  if (row.whole && !Number.isInteger(value)) return 'A whole number.';
+  if (text.trim() === '' || !Number.isFinite(value)) return 'Enter a number.';
+  if (row.whole && !Number.isInteger(value)) return 'Enter a whole number.';
   if (row.min !== undefined && value < row.min) return `At least ${row.min}.`;
   if (max !== undefined && value > max) return `At most ${max}.`;
   return '';
@@ -144,7 +144,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   function check(message) {
     const text = input.value;
     // A number field hides what is no number from its value; it says so here.
-    const bad = message ?? (text ? complaint(row, text, max) : input.validity.badInput ? 'A number.' : '');
+    const bad = message ?? (text ? complaint(row, text, max) : input.validity.badInput ? 'Enter a number.' : '');
     hint.textContent = bad || row.hint;
     element.classList.toggle('bad', !!bad);
     input.setAttribute('aria-invalid', String(!!bad));

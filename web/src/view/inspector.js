@@ -19,11 +19,11 @@ import { toast } from './toasts.js';
 let open = null;
 
 const SOURCES = /** @type {Record<string, string>} */ ({
-  none: 'Nothing was cached: the log began here',
-  kept: 'Kept in memory since the turn before',
-  host: 'Copied back from host memory',
-  snapshot: 'Read from a snapshot on disk',
-  recomputed: 'Had been let go: computed anew',
+  none: 'Nothing cached: this is the first turn',
+  kept: 'Still in memory from the previous turn',
+  host: 'Restored from host memory',
+  snapshot: 'Restored from a snapshot on disk',
+  recomputed: 'Released and recomputed',
 });
 
 const moment = new Intl.DateTimeFormat('en', { dateStyle: 'medium', timeStyle: 'medium' });
@@ -39,7 +39,7 @@ export function inspect(turns) {
     h(
       'p',
       { class: 'inspector-parts' },
-      h('label', { for: 'inspector-part' }, `This answer came in ${turns.length} parts. Shown:`),
+      h('label', { for: 'inspector-part' }, `This answer has ${turns.length} parts. Showing:`),
       h(
         'select',
         { id: 'inspector-part', onchange: (/** @type {any} */ event) => load(Number(event.target.value)) },
@@ -47,7 +47,7 @@ export function inspect(turns) {
       ),
     );
   const dialog = openDialog({
-    title: 'Inside this answer',
+    title: 'Inspect answer',
     name: 'inspector',
     body: [...(parts ? [parts] : []), body],
     onClose: () => open === dialog && (open = null),
@@ -108,10 +108,10 @@ function answerPanel(session, record) {
   // A replay that came out equal knows the alternatives that were not recorded.
   const found = replayOf(session, record.turn.turn)?.found;
   const view = tokenView(tokens, {
-    label: 'Tokens of the answer',
+    label: 'Tokens in the answer',
     position: record.log_first === null ? null : record.log_first + record.input_ids.length,
     alternatives: found?.equal ? (i) => found.tokens[i]?.top : undefined,
-    missing: 'Alternatives were not recorded (top_logprobs). A replay finds them.',
+    missing: 'Alternatives were not recorded (top_logprobs). A replay computes them.',
   });
   const least = leastSure(tokens);
   return [
@@ -140,9 +140,9 @@ function inputPanel(record) {
     h(
       'p',
       { class: 'panel-text' },
-      `${plural(tokens.length, 'token')} as the model was given them, after those already in the log.`,
+      `${plural(tokens.length, 'token')} of input, added to the session's log.`,
     ),
-    tokenView(tokens, { label: 'Tokens of the input', position: record.log_first }).element,
+    tokenView(tokens, { label: 'Tokens in the input', position: record.log_first }).element,
   ];
 }
 
@@ -194,7 +194,7 @@ function cacheRows({ cache }) {
   if (!cache) return [];
   return [
     ['Cache', SOURCES[cache.source] ?? cache.source],
-    ['Brought back in', cache.resume_ms ? duration(cache.resume_ms) : ''],
+    ['Restored in', cache.resume_ms ? duration(cache.resume_ms) : ''],
     ['Tokens from the cache', count(cache.kept_tokens)],
     ['Tokens computed', count(cache.computed_tokens)],
   ];
@@ -204,7 +204,7 @@ function cacheRows({ cache }) {
 function copied(text, what) {
   const button = iconButton('copy', `Copy ${what}`, {
     class: 'icon-button small',
-    onclick: async () => toast((await copyText(text)) ? `Copied ${what}.` : 'The browser did not allow copying.'),
+    onclick: async () => toast((await copyText(text)) ? `Copied ${what}.` : 'The browser blocked copying.'),
   });
   return h('span', { class: 'with-copy' }, h('code', null, text), button);
 }
@@ -218,10 +218,10 @@ function runPanel(record) {
     h('h3', null, 'Time'),
     timingBar(record),
     factsList([
-      ['First token after', t && duration(t.first_token_ms)],
+      ['First token in', t && duration(t.first_token_ms)],
       ['Speed', t?.tokens_per_second ? `${rate(t.tokens_per_second)} tokens/s` : ''],
       ['Began', record.started_ms > 0 ? moment.format(record.started_ms) : ''],
-      ['Ended', record.ended_ms > 0 ? `${moment.format(record.ended_ms)}, ${turn.finish_reason ?? ''}` : ''],
+      ['Finished', record.ended_ms > 0 ? `${moment.format(record.ended_ms)}, ${turn.finish_reason ?? ''}` : ''],
       ['Error', turn.error?.message],
     ]),
     h('h3', null, 'Memory'),
@@ -229,7 +229,7 @@ function runPanel(record) {
       ...cacheRows(turn),
       ['Input', plural(record.input_ids.length, 'token')],
       ['Answer', plural(record.tokens.length, 'token')],
-      ['Place in the log', record.log_first === null ? '' : `from ${count(record.log_first)}`],
+      ['Position in the log', record.log_first === null ? '' : `from ${count(record.log_first)}`],
     ]),
     h('h3', null, 'Sampling'),
     factsList([
@@ -247,11 +247,11 @@ function runPanel(record) {
           ]),
       ),
     ]),
-    h('h3', null, 'Made by'),
+    h('h3', null, 'Computed by'),
     factsList([
       ['Build', record.build || 'unknown'],
       ['Instance', record.instance || 'unknown'],
-      ['Turn', turn.parent === undefined ? String(turn.turn) : `${turn.turn}, after ${turn.parent ?? 'the beginning'}`],
+      ['Turn', turn.parent === undefined ? String(turn.turn) : `${turn.turn}, after ${turn.parent ?? 'the start'}`],
       ['Events', turn.seq_first === undefined ? '' : `${count(turn.seq_first)} to ${count(turn.seq_last ?? 0)}`],
     ]),
   ];

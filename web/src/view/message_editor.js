@@ -50,8 +50,8 @@ export function messageEditor(text, send, leave) {
   function draw() {
     sendButton.disabled = busy || sending || !area.value.trim();
     hint.textContent = busy
-      ? 'Can be sent when the answer is complete.'
-      : 'Begins a new version; this one is kept.';
+      ? 'You can send this after the answer.'
+      : 'Creates a new version. The original is kept.';
   }
 
   /** @param {Event} event */

@@ -61,7 +61,7 @@ function setNotice(kind, left, most) {
       'span',
       null,
       kind === 'full'
-        ? `This session is full: all ${plural(most, 'token')} are used. Edit an earlier message, or go on in a new one.`
+        ? `This session is full: all ${plural(most, 'token')} are used. Edit an earlier message, or start a new session.`
         : `This session is nearly full: ${plural(left, 'token')} left of ${count(most)}.`,
     ),
     h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session'),
@@ -85,7 +85,7 @@ function draw() {
     used,
     most,
     `${count(used)} of ${plural(most, 'token')} used`,
-    `The session's log: ${count(used)} of ${plural(most, 'token')}. When it is full, the session ends.`,
+    `The session's log: ${count(used)} of ${plural(most, 'token')}. A full session takes no more messages.`,
   );
   const asleep = used > 0 && cached === 0;
   set(
@@ -94,11 +94,11 @@ function draw() {
     window,
     `the model sees ${count(seen)} of at most ${plural(window, 'token')}`,
     `The model sees the last ${plural(window, 'token')}` +
-      (used > window ? ': what came before has left its memory, not the log.' : '.') +
+      (used > window ? '; earlier ones stay in the log.' : '.') +
       (asleep
         ? known?.state === 'parked'
-          ? ' The cache is in host memory: the next message brings it back.'
-          : ' The cache is let go: the next message reads them again first.'
+          ? ' The cache is in host memory; your next message restores it.'
+          : ' Cache released; your next message will take longer.'
         : ` ${plural(cached, 'token')} are in the cache now.`),
   );
   memory.element.classList.toggle('asleep', asleep);

@@ -31,7 +31,7 @@ export function replayPanel(session, record) {
         'p',
         { class: 'replay-runs' },
         h('span', { class: 'spinner', 'aria-hidden': 'true' }),
-        'Reading the log and answering again…',
+        'Recomputing the answer…',
         cancel,
       ),
     );
@@ -56,7 +56,7 @@ export function replayPanel(session, record) {
     h(
       'p',
       { class: 'panel-text' },
-      'The server reads the log up to this turn into an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.',
+      'The server processes the log up to this turn with an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.',
     ),
     h('p', null, button),
     result,
@@ -67,7 +67,7 @@ export function replayPanel(session, record) {
 function ending(found) {
   if (found.cut_short) return ' On record it was ended from outside; up to there they are compared.';
   if (found.ended_alike === false && found.finish_reason)
-    return ` They end differently: ${found.finish_reason.recorded} then, ${found.finish_reason.replayed} now.`;
+    return ` Different finish reasons: ${found.finish_reason.recorded} recorded, ${found.finish_reason.replayed} now.`;
   return '';
 }
 
@@ -93,7 +93,7 @@ function verdict(session, found, record) {
   ];
   if (found.differs.length)
     parts.push(
-      h('h3', null, 'What is not as it was'),
+      h('h3', null, 'What has changed'),
       h(
         'table',
         { class: 'differs' },
@@ -112,7 +112,7 @@ function verdict(session, found, record) {
       h(
         'p',
         { class: 'panel-text' },
-        'This server computes as it does for everybody now. ',
+        'This server replays with its current settings. ',
         h('code', null, `parley replay ${session} --turn ${record.turn.turn}`),
         ' computes in the number format that is on record.',
       ),
@@ -121,8 +121,8 @@ function verdict(session, found, record) {
   if (other) parts.push(h('h3', null, headline(other)), sides(other, found, record));
   const at = other?.index ?? divergence?.index;
   if (at === undefined) {
-    parts.push(h('h3', null, 'The answer, run again'));
-    parts.push(tokenView(found.tokens, { label: 'Tokens of the replay', position }).element);
+    parts.push(h('h3', null, 'Replayed answer'));
+    parts.push(tokenView(found.tokens, { label: 'Tokens in the replay', position }).element);
     return parts;
   }
   // Up to the first other token both read alike; from there on they are two texts.
@@ -136,13 +136,13 @@ function verdict(session, found, record) {
         'section',
         null,
         h('h3', null, 'Then'),
-        tokenView(record.tokens, { label: 'Tokens on record', position, marks: marks(record.tokens), chosen: at }).element,
+        tokenView(record.tokens, { label: 'Recorded tokens', position, marks: marks(record.tokens), chosen: at }).element,
       ),
       h(
         'section',
         null,
         h('h3', null, 'Now'),
-        tokenView(found.tokens, { label: 'Tokens of the replay', position, marks: marks(found.tokens), chosen: at }).element,
+        tokenView(found.tokens, { label: 'Tokens in the replay', position, marks: marks(found.tokens), chosen: at }).element,
       ),
     ),
   );
@@ -153,9 +153,9 @@ function verdict(session, found, record) {
 function headline(divergence) {
   if (!divergence) return 'Not equal.';
   const at = `at token ${count(divergence.index + 1)}`;
-  if (divergence.kind === 'logprob') return `The log-probabilities part ${at}.`;
-  if (divergence.kind === 'end') return `One of them ends ${at}.`;
-  return `The answers part ${at}.`;
+  if (divergence.kind === 'logprob') return `The log-probabilities differ ${at}.`;
+  if (divergence.kind === 'end') return `One answer ends ${at}.`;
+  return `The answers differ ${at}.`;
 }
 
 /** @param {import('../debug.js').Divergence} divergence @param {Replayed} found @param {Record_} record */

@@ -127,10 +127,10 @@ function sessionPanel(session) {
       h(
         'p',
         { class: 'panel-text' },
-        'Empty fields follow the server. Changes hold from the next message on.',
+        "Empty fields use the server's values. Changes apply from the next message.",
       ),
       grid(fields),
-      h('h3', null, 'Fixed when the session began'),
+      h('h3', null, 'Set when the session was created'),
       h(
         'dl',
         { class: 'facts-list' },
@@ -185,13 +185,13 @@ function newPanel() {
       h(
         'label',
         { for: 'field-system', class: 'field-hint block' },
-        'Said to the model before the first message.',
+        'Sent to the model before your first message.',
       ),
       system,
       h('h3', null, 'Memory'),
       grid(memory),
       h('h3', null, 'Sampling'),
-      h('p', { class: 'panel-text' }, 'Empty fields follow the server.'),
+      h('p', { class: 'panel-text' }, "Empty fields use the server's values."),
       grid(sampling),
     ],
     {
@@ -200,11 +200,11 @@ function newPanel() {
         const lengths = /** @type {Record<string, number>} */ (valuesOf(memory));
         const window = lengths.memory_len ?? known?.memory_len ?? Infinity;
         if ((lengths.sink_len ?? known?.sink_len ?? 0) >= window)
-          throw new Error('sink_len must be smaller than the memory.');
+          throw new Error('Sink tokens must be smaller than Memory.');
         const bytes = new TextEncoder().encode(system.value).length;
         const limit = state.connection.limits.system_bytes ?? Infinity;
         if (bytes > limit)
-          throw new Error(`The system prompt is too long: ${count(bytes)} bytes of at most ${count(limit)}.`);
+          throw new Error(`System prompt too long: ${count(bytes)} bytes, at most ${count(limit)}.`);
         const set = valuesOf(sampling);
         setNewSession({
           ...lengths,
@@ -273,9 +273,7 @@ function pagePanel() {
       'p',
       { class: 'panel-text' },
       server ? `${server.name} ${server.version}. ` : '',
-      'This page holds work of others: ',
-      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, 'licences'),
-      '.',
+      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, 'Open-source licences'),
     ),
   ];
 }

@@ -47,7 +47,7 @@ const SHORTCUTS = [
   },
   {
     keys: ['Shift', 'Esc'],
-    label: 'Go to the message field',
+    label: 'Focus the message field',
     fits: (event) => event.shiftKey && event.key === 'Escape',
     run: focusField,
   },
@@ -72,7 +72,7 @@ const SHORTCUTS = [
       if (session) askRemove(session.id);
     },
   },
-  { keys: ['Mod', '/'], label: 'This sheet', fits: pressed('Slash', false), run: openShortcuts },
+  { keys: ['Mod', '/'], label: 'Show this list', fits: pressed('Slash', false), run: openShortcuts },
   { keys: ['Esc'], label: 'Stop the answer' },
   { keys: ['Enter'], label: 'Send' },
   { keys: ['Shift', 'Enter'], label: 'New line' },

@@ -126,7 +126,7 @@ export async function askRemove(id) {
   const agreed = await confirmDialog({
     title: 'Delete this session?',
     action: 'Delete',
-    text: `“${titleOf(state.sessions.get(id))}” and all its messages will be gone from the server. This cannot be undone.`,
+    text: `“${titleOf(state.sessions.get(id))}” and all its messages will be deleted from the server. This cannot be undone.`,
   });
   if (agreed) await remove(id);
 }
@@ -196,10 +196,10 @@ function drawList() {
     phase === 'loading'
       ? 'Loading…'
       : phase === 'failed'
-        ? 'The list could not be loaded.'
+        ? "Couldn't load the list."
         : query
-          ? 'Nothing found.'
-          : 'Your sessions will be listed here.',
+          ? 'No sessions found.'
+          : 'Your sessions appear here.',
   );
 }
 

@@ -30,7 +30,7 @@ const older = h(
 const later = h(
   'div',
   { class: 'later', hidden: true },
-  h('p', null, 'The conversation was taken back to here. What came after it is kept.'),
+  h('p', null, 'The conversation was rewound to here. The later messages are kept.'),
   h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), 'Show later messages'),
 );
 const stalled = h('p', { class: 'stalled', role: 'status', hidden: true });
@@ -56,7 +56,7 @@ const jump = h(
 const windowLine = h(
   'div',
   { class: 'window-line', role: 'note' },
-  h('span', null, 'Above this, the model no longer remembers'),
+  h('span', null, 'The model no longer sees messages above this line'),
 );
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
@@ -153,7 +153,7 @@ function drawLater() {
 /** @param {import('../state.js').Chat | null} chat */
 function drawStalled(chat) {
   stalled.hidden = !chat?.stalled;
-  setText(stalled, chat?.stalled ? `The server cannot save what is said, so the rest waits: ${chat.stalled}` : '');
+  setText(stalled, chat?.stalled ? `The answer is paused because the server cannot save it: ${chat.stalled}` : '');
 }
 
 // --- drawing -----------------------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ function drawPending() {
   const grew = (chat?.pending.length ?? 0) > pendingList.childElementCount;
   pendingKey = key;
   pendingList.replaceChildren(
-    ...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Sent as soon as the server is back' : '')),
+    ...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Will send when the server is back' : '')),
   );
   if (grew) pinned = true;
 }
@@ -373,7 +373,7 @@ subscribe('turn', (numbers) => {
 async function copyFrom(button, text) {
   const done = await copyText(text);
   if (!done) {
-    toast('The browser did not allow copying.', 'error');
+    toast('The browser blocked copying.', 'error');
     return;
   }
   button.replaceChildren(icon('check'));
@@ -469,5 +469,5 @@ export function copyLast(what) {
   );
   const last = buttons[buttons.length - 1];
   if (last instanceof HTMLElement) last.click();
-  else toast(what === 'code' ? 'There is no code to copy yet.' : 'There is no answer to copy yet.');
+  else toast(what === 'code' ? 'No code to copy yet.' : 'No answer to copy yet.');
 }

@@ -44,7 +44,7 @@ function bubble(text) {
 const said = (input) =>
   input.content ??
   input.text ??
-  (input.continue ? 'Goes on with the answer before' : input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
+  (input.continue ? 'Continues the previous answer' : input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
 
 /** Keys of one request each: an edit that is sent again after a lost connection is one turn. */
 const newKey = () => crypto.getRandomValues(new Uint32Array(3)).join('-');
@@ -156,7 +156,7 @@ export class TurnView {
           editable && iconButton('pencil', 'Edit message', { 'data-action': 'edit' }),
           iconButton('copy', 'Copy message', { 'data-action': 'copy-message' }),
         ),
-        bubble(text ?? 'A message is waiting'),
+        bubble(text ?? 'Queued message'),
       ),
       ...(several ? [versionSwitch(WHAT.message, wordings.all, wordings.at, this.place.busy)] : []),
       ...(raw && !input.continue ? [h('div', { class: 'queued' }, 'Raw input')] : []),
@@ -166,11 +166,11 @@ export class TurnView {
               'div',
               { class: 'queued' },
               icon('queue'),
-              'Waits for the answer above',
+              'Will send after the answer above',
               h(
                 'button',
                 { type: 'button', class: 'link-button', onclick: () => cancel(this.number) },
-                'Take back',
+                'Cancel',
               ),
             ),
           ]
@@ -220,7 +220,7 @@ export class TurnView {
     const text = this.editor?.changed() ? this.editor.text() : '';
     if (!text || field.value || path.some((turn) => turn.parent === this.turn.parent && said(turn.input) === text)) return;
     writeMessage(text);
-    toast('The message that was being edited has left the conversation shown. Its new text is in the message field.');
+    toast('The message you were editing is no longer in this conversation. Your text is in the message field.');
   }
 
   /** @param {Turn} turn */
@@ -244,14 +244,14 @@ export class TurnView {
     }
     let bar = this.waiting.querySelector('progress');
     if (!bar) {
-      bar = h('progress', { 'aria-label': 'Reading the conversation' });
+      bar = h('progress', { 'aria-label': 'Processing the conversation' });
       this.waiting.replaceChildren(h('span', { class: 'waiting-text' }), bar);
     }
     bar.max = progress.total;
     bar.value = progress.done;
     setText(
       /** @type {Node} */ (this.waiting.firstChild),
-      `Reading ${count(progress.done)} of ${plural(progress.total, 'token')}`,
+      `Processing ${count(progress.done)} of ${plural(progress.total, 'token')}`,
     );
   }
 
@@ -307,7 +307,7 @@ export function pendingView(pending, waitingFor) {
         'div',
         { class: 'problem', role: 'alert' },
         icon('warning'),
-        h('span', null, pending.message ?? 'The message was not sent.'),
+        h('span', null, pending.message ?? "Couldn't send the message."),
         h('div', { class: 'problem-actions' }, ...buttons),
       ),
   );
