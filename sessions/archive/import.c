@@ -332,10 +332,10 @@ static int read_header(struct reader *top, const char **session_raw, const cJSON
     int64_t version;
     struct err reason = {0};
     size_t len;
-    if (!cJSON_IsObject(top->at)) return refuse(top, "not a session that was exported");
-    TRY(get_string(top, "format", true, &format));
-    if (strcmp(format, ARCHIVE_FORMAT) != 0)
-        return refuse(top, "'format' is '%.40s', not '%s'", format, ARCHIVE_FORMAT);
+    if (!cJSON_IsObject(top->at) ||
+        json_get_string(top->at, "format", &format, NULL) != JSON_PRESENT ||
+        strcmp(format, ARCHIVE_FORMAT) != 0)
+        return err_set(top->err, E_FORMAT, "Not a Parley session file");
     TRY(get_int(top, "version", 1, WHOLE, &version));
     if (version > ARCHIVE_FORMAT_VERSION)
         return err_set(top->err, E_UNSUPPORTED,

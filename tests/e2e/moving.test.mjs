@@ -105,7 +105,7 @@ test('import of what is no session: one line that names the file and the field, 
   const whole = JSON.parse(readFileSync(file));
   const change = (edit) => { const copy = structuredClone(whole); edit(copy); return JSON.stringify(copy); };
   const wrong = [
-    ['', /not valid JSON/], ['{}', /'format' is missing/], [change((s) => { s.version = 7; }), /newer Parley/],
+    ['', /not valid JSON/], ['{}', /Not a Parley session file/], [change((s) => { s.version = 7; }), /newer Parley/],
     [change((s) => { s.turns[1].ids[0] = -1; }), /turns\[1\]: ids\[0\] is not a whole number from 0/],
     [change((s) => { s.turns[0].log_first = 5; }), /turns\[0\]\.log_first/],
     [change((s) => { s.events.splice(1, 1); }), /events\[1\]/],

@@ -310,7 +310,7 @@ static struct buf with(const struct buf *file, const char *find, const char *put
 static const struct {
     const char *find, *put, *words;
 } harm[] = {
-    {"\"format\":\"parley.session\"", "\"format\":\"x\"", "'format' is 'x'"},
+    {"\"format\":\"parley.session\"", "\"format\":\"x\"", "Not a Parley session file"},
     {"\"version\":2", "\"version\":3", "newer Parley (version 3, this program knows 2)"},
     {"\"version\":2", "\"version\":\"1\"", "'version' must be a whole number"},
     {"\"version\":2,", "", "'version' is missing"},

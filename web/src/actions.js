@@ -33,6 +33,7 @@ import { toast } from './view/toasts.js';
 const PAGE = 50;
 const TURNS = 100;
 const TYPING_MS = 5000; // a hint is not given again within
+const SLOW_MS = 1000; // sending shows itself after so long
 const MAX_TURNS = 1000; // the most that session.get gives at once
 
 /** @type {Socket} */
@@ -307,7 +308,7 @@ export function send(content) {
     select(chat.id);
   }
   const key = socket.newKey();
-  addPending(chat, { key, content, phase: 'sending' });
+  addPending(chat, key, content);
   deliver(chat, key, content);
 }
 
@@ -323,15 +324,13 @@ export function typing() {
   socket.tell({ type: 'session.typing', session: session.id });
 }
 
-/** @param {string} key */
+/** Retries with the same request_id, so that the server starts at most one turn. @param {string} key */
 export function resend(key) {
   const chat = currentChat();
   const pending = chat?.pending.find((p) => p.key === key);
   if (!chat || !pending) return;
-  setPending(chat, key, null);
-  const again = socket.newKey();
-  addPending(chat, { key: again, content: pending.content, phase: 'sending' });
-  deliver(chat, again, pending.content);
+  setPending(chat, key, { phase: 'sending', slow: false });
+  deliver(chat, key, pending.content);
 }
 
 /** @param {string} key */
@@ -342,6 +341,7 @@ export function discard(key) {
 
 /** @param {import('./state.js').Chat} chat @param {string} key @param {string} content */
 async function deliver(chat, key, content) {
+  const timer = setTimeout(() => setPending(chat, key, { slow: true }), SLOW_MS);
   try {
     if (chat.local) await open(chat);
     const answer = await socket.request(
@@ -352,6 +352,8 @@ async function deliver(chat, key, content) {
   } catch (error) {
     const code = error instanceof RequestError ? error.code : 'internal';
     setPending(chat, key, { phase: 'failed', code, message: sentence(error) });
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -24,8 +24,7 @@ app.append(
     iconButton('sliders', 'Settings', { onclick: () => openSettings('page') }),
   ),
   h('div', { class: 'scrim', onclick: closeDrawer }),
-  h('main', null, header, banner, transcript, composer),
-  toasts,
+  h('main', null, header, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
   announcer,
 );
 

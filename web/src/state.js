@@ -20,8 +20,10 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
  *   sampling: Record<string, number>}} Model
- * @typedef {{key: string, content: string, phase: 'sending' | 'failed', code?: string, message?: string}} Pending
- *   A message of this page that the server has not accepted yet.
+ * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
+ *   message?: string}} Pending
+ *   A message of this page that the server has not accepted yet. slow: sending takes long enough to show it.
+ *   after: the newest turn when it was sent, so its own turn has a higher number.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
  *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: string, pending: Pending[], logTokens: number,
  *   generation: number}} Chat
@@ -257,9 +259,10 @@ export function addOlder(chat, frame) {
   return frame.turns.length;
 }
 
-/** @param {Chat} chat @param {Pending} pending */
-export function addPending(chat, pending) {
-  chat.pending = [...chat.pending, pending];
+/** @param {Chat} chat @param {string} key @param {string} content */
+export function addPending(chat, key, content) {
+  const after = Math.max(-1, ...chat.turns.map((turn) => turn.turn));
+  chat.pending = [...chat.pending, { key, content, phase: 'sending', after }];
   touch('chat');
 }
 
@@ -271,11 +274,16 @@ export function setPending(chat, key, change) {
   touch('chat');
 }
 
-// The turn that a waiting message became has arrived by itself: the message must not be seen twice.
+/** Whether the server may have started this message's turn without the page knowing. @param {Pending} p @param {Turn} turn */
+const mayHaveStarted = (p, turn) =>
+  p.phase === 'sending'
+    ? turn.state !== 'done'
+    : turn.turn > p.after && ['timeout', 'disconnected'].includes(p.code ?? '');
+
+// A message whose turn has arrived is no longer pending, even if its request failed by a timeout.
 /** @param {Chat} chat @param {Turn} turn */
 function settlePending(chat, turn) {
-  if (turn.state === 'done') return;
-  const at = chat.pending.findIndex((p) => p.phase === 'sending' && p.content === turn.input.content);
+  const at = chat.pending.findIndex((p) => p.content === turn.input.content && mayHaveStarted(p, turn));
   if (at >= 0) setPending(chat, chat.pending[at].key, null);
 }
 

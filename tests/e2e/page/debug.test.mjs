@@ -81,7 +81,7 @@ test('input, times, memory, parameters and events are those on record', async (t
   await ask(page, 'What is my name?');
   const record = await recordOf(id, 1);
   await lookInto(page);
-  assert.match(await page.locator('.token-detail').innerText(), /A replay finds them/);
+  assert.match(await page.locator('.token-detail').innerText(), /A replay computes them/);
 
   await page.click('#tab-input');
   assert.deepEqual(
@@ -241,7 +241,7 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   await page.waitForSelector('.verdict.differs');
   const verdict = await page.locator('.verdict').innerText();
   assert.match(verdict, /log-probabilities differ at token 2\. 2 tokens compared, one log-probability differs/);
-  assert.match(verdict, /eos then, length now/);
+  assert.match(verdict, /eos recorded, length now/);
   assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow', 'instance\tcpu\tcpu, products of bf16']);
   // Who wants it computed as it was is told how.
   assert.match(await page.locator('.replay-result').innerText(), /parley replay fake --turn 0/);

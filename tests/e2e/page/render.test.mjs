@@ -25,6 +25,20 @@ const DOCUMENTS = {
   links: '[a](https://example.com/a_(b)) <https://example.com> https://example.com/x?y=1&z=2. me@example.com',
 };
 
+test('code in an answer from right to left reads from left to right', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await FakeSession.route(page, [['say', 'مرحبا\n\n```c\nreturn a;\n```']]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  const code = page.locator('.code');
+  for (const element of [code, code.locator('.code-head'), code.locator('pre')]) {
+    const style = await element.evaluate((e) => [getComputedStyle(e).direction, getComputedStyle(e).textAlign]);
+    assert.deepEqual([style[0], ['left', 'start'].includes(style[1])], ['ltr', true]);
+  }
+  const paragraph = await page.locator('.prose').evaluate((e) => getComputedStyle(e).direction);
+  assert.equal(paragraph, 'rtl');
+});
+
 test('a text that streams ends as the same elements as when it was there before', async (t) => {
   const context = await newContext(t);
   const still = await newPage(t, context);

@@ -231,7 +231,7 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   // A file that is none, and one that does not fit into a message, are said to be so; the session shown stays.
   const shown = sessionOf(other);
   await importing('notes.json', '{"format":"notes"}');
-  await other.waitForSelector('.toast-error:has-text("“notes.json” was not imported: the file: \'format\' is")');
+  await other.waitForSelector('.toast-error:has-text("Couldn\'t import “notes.json”: Not a Parley session file")');
   await importing('long.json', 'x'.repeat(70000));
   await other.waitForSelector('.toast-error:has-text("64 KiB at most")');
   assert.equal(sessionOf(other), shown);

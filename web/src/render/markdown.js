@@ -63,7 +63,7 @@ function frameCode(pre, colour) {
   const label = languageLabel(language);
   const frame = h(
     'div',
-    { class: 'code' },
+    { class: 'code', dir: 'ltr' }, // also in an answer from right to left
     h(
       'div',
       { class: 'code-head' },

@@ -95,14 +95,21 @@ field.addEventListener('keydown', (event) => {
 });
 addEventListener('pagehide', keepDraft);
 
+/** A hidden button passes its focus to the field. @param {HTMLButtonElement} button @param {boolean} shown */
+function showButton(button, shown) {
+  const focused = document.activeElement === button;
+  button.hidden = !shown;
+  if (!shown && focused && !touchScreen.matches) field.focus();
+}
+
 function draw() {
   const chat = currentChat();
   const busy = isBusy(chat);
   const why = whyNot();
   const text = field.value.trim();
-  stopButton.hidden = !busy || chat?.turns.every((turn) => turn.state === 'done') === true;
   const queues = busy && !!text;
-  sendButton.hidden = busy && !text;
+  showButton(stopButton, busy && chat?.turns.some((turn) => turn.state !== 'done') === true);
+  showButton(sendButton, !busy || !!text);
   sendButton.disabled = !text || !!why;
   const label = queues ? 'Send after this answer' : 'Send';
   sendButton.setAttribute('aria-label', label);

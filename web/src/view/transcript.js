@@ -336,12 +336,12 @@ let pendingKey = '';
 function drawPending() {
   const chat = currentChat();
   const offline = state.connection.phase !== 'open';
-  const key = chat ? `${offline} ${chat.pending.map((p) => p.key + p.phase).join()}` : '';
+  const key = chat ? `${offline} ${chat.pending.map((p) => `${p.key} ${p.phase} ${p.slow}`).join()}` : '';
   if (key === pendingKey) return;
   const grew = (chat?.pending.length ?? 0) > pendingList.childElementCount;
   pendingKey = key;
   pendingList.replaceChildren(
-    ...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Will send when the server is back' : '')),
+    ...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Will send when the server is back' : p.slow ? 'Sending…' : '')),
   );
   if (grew) pinned = true;
 }

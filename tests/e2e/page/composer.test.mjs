@@ -1,0 +1,44 @@
+// The composer keeps its place and its focus, and nothing covers its buttons.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ask, ENDLESS, openPage, prepareSession, say, settled, sharedServer } from './browser.mjs';
+
+const server = await sharedServer();
+const overlap = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
+
+test('the composer keeps its height while a message is sent and answered', async (t) => {
+  const page = await openPage(t, server);
+  await page.evaluate(() => {
+    window.heights = new Set();
+    const look = () => {
+      window.heights.add(document.querySelector('.composer').getBoundingClientRect().height);
+      requestAnimationFrame(look);
+    };
+    look();
+  });
+  await ask(page, 'Hello!');
+  await ask(page, 'What is 17 + 25?');
+  assert.equal((await page.evaluate(() => [...window.heights])).length, 1);
+});
+
+test('after Stop the focus is in the message field', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.waitForSelector('.item.current');
+  await say(page, 'Tell me a very long story.');
+  await page.focus('.stop');
+  await page.keyboard.press('Enter');
+  await settled(page, 1);
+  assert.equal(await page.evaluate(() => document.activeElement?.id), 'message');
+});
+
+test('a toast is above the composer', async (t) => {
+  const page = await openPage(t, server, { viewport: { width: 420, height: 700 } });
+  await page.evaluate(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
+  await ask(page, 'Hello!');
+  await page.keyboard.press('Control+Shift+;');
+  const toast = await page.waitForSelector('.toast');
+  await page.fill('#message', 'Next');
+  const boxes = await Promise.all([toast.boundingBox(), page.locator('.composer').boundingBox()]);
+  assert.ok(!overlap(...boxes), JSON.stringify(boxes));
+});

@@ -1,0 +1,48 @@
+// A message whose answer does not come: it shows that it is being sent, and it becomes one turn however often it is tried.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { closeBrowser, connected, newContext, newPage, say, Server, sessionOf, settled, turnsOf, unhurried } from './browser.mjs';
+
+after(closeBrowser);
+
+/** A page whose clock the test moves, in a session with one turn, on a server that has stopped answering. */
+async function silent(t) {
+  const server = await Server.start(t, { args: unhurried });
+  const page = await newPage(t, await newContext(t), { expected: [/WebSocket/] });
+  await page.clock.install();
+  await page.goto(`${server.url}/`);
+  await connected(page);
+  await say(page, 'Hello!');
+  await settled(page, 1);
+  server.process.kill('SIGSTOP');
+  t.after(() => server.process.kill('SIGCONT'));
+  await say(page, 'What is my name?');
+  await page.waitForSelector('.pending[data-phase=sending]');
+  await page.clock.runFor(1100);
+  await page.waitForSelector('.pending:has-text("Sending…")');
+  await page.clock.runFor(36000);
+  return { server, page };
+}
+
+async function once(server, page) {
+  await settled(page, 2);
+  assert.equal(await page.locator('.turn').count(), 2);
+  assert.equal(await page.locator('.pending').count(), 0);
+  const turns = await turnsOf(server, sessionOf(page));
+  assert.deepEqual(turns.map(({ input }) => input.content), ['Hello!', 'What is my name?']);
+}
+
+test('a message that the server answers after the time is up is seen once', async (t) => {
+  const { server, page } = await silent(t);
+  await page.waitForSelector('.pending[data-phase=failed]:has-text("Try again")');
+  server.process.kill('SIGCONT');
+  await once(server, page);
+});
+
+test('Try again sends the same request: one turn', async (t) => {
+  const { server, page } = await silent(t);
+  await page.click('.pending button:has-text("Try again")');
+  await page.waitForSelector('.pending[data-phase=sending]');
+  server.process.kill('SIGCONT');
+  await once(server, page);
+});
