@@ -310,7 +310,7 @@ test('a message may be edited while an answer runs, and is sent when it is over'
   await page.fill('.editor-text', 'Tell me a story about a jay.');
   await page.press('.editor-text', 'Enter');
   assert.equal(await page.isDisabled('.editor button[type=submit]'), true);
-  assert.match(await page.locator('.editor-hint').innerText(), /when the answer is complete/);
+  assert.match(await page.locator('.editor-hint').innerText(), /after the answer/);
   await page.click('.stop');
   await page.waitForSelector('.editor button[type=submit]:enabled');
   await page.press('.editor-text', 'Enter');
