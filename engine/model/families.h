@@ -1,24 +1,23 @@
 // The families of decoders as a table: for each model_type, how config.json sets the switches of
-// model_config and what the tensors are called. A further family is a further row (README.md says
-// how).
+// model_config, and the names of the tensors. A new family is a new row (see README.md).
 #pragma once
 #include "engine/model/model_config.h"
 #include <cjson/cJSON.h>
 
-// Another name that the class in transformers takes for a key.
+// Another name that the class in transformers accepts for a key.
 struct family_alias {
     const char *alias, *key;
 };
 
-// What config.json calls the shape. All but the first three may be NULL where the family knows no
-// such key: the switch keeps base's value; no ffn_width means four widths.
+// The keys of config.json for the shape. All but the first three may be NULL if the family has no
+// such key: the switch keeps base's value, and the feed-forward has four widths.
 struct family_keys {
     const char *n_layers, *width, *n_heads, *n_kv_heads, *head_dim, *ffn_width, *max_positions;
     const char *norm_eps, *activation;
     bool ffn_width_optional; // absent or null: four widths
     // Rotary positions: rotary_dim names the key of the rotated width, and then there are no other
-    // parameters; else they are read by rope_read, rotary_part being the part of a head that turns
-    // where the file is silent (0: whole heads, and nothing else is understood).
+    // parameters; else they are read by rope_read, and rotary_part is the rotated part of a head if
+    // the file names none (0: whole heads, and no other value is supported).
     const char *rotary_dim;
     double rotary_part;
     const struct family_alias *aliases; // ends with a NULL; may be NULL
@@ -41,25 +40,23 @@ struct family {
     const char *model_type, *class; // of transformers: "llama", "LlamaForCausalLM"
     const struct family_keys *keys;
     const struct family_tensors *tensors;
-    // Switches that every model of the family has, and the defaults of the class in transformers
-    // for numbers that config.json may leave out (norm_eps; head_dim, where 0 means width /
-    // n_heads).
+    // The switches of every model of the family, and the defaults of the class in transformers for
+    // numbers that config.json may omit (norm_eps; head_dim, where 0 means width / n_heads).
     const struct model_config *base;
-    bool kv_heads_required; // else a missing number of them means one for each query head
-    // The switches that config.json decides; shape and activation are read already. The sentence in
-    // err names the key; the caller puts the file's name before it.
-    // NULL where there are none.
+    bool kv_heads_required; // otherwise, if the number is missing, one for each query head
+    // Reads the switches that config.json decides; shape and activation are already read. The
+    // sentence in err names the key; the caller adds the file's name. NULL if there are none.
     int (*read)(struct model_config *c, const cJSON *json, struct err *err);
 };
 
 const struct family *family_find(const char *model_type); // NULL if unknown
-// What the tensors of a model are called in its folder, of Hugging Face or of FasterTransformer.
+// The names of a model's tensors in its folder, of Hugging Face or of FasterTransformer.
 const struct family_tensors *family_tensors_of(const struct model_config *c);
-// "llama, mistral, ..." for the sentence that refuses another. Returns out.
+// "llama, mistral, ...", for the sentence that refuses another family. Returns out.
 #define FAMILY_NAMES_MAX 256
 char *family_names(char out[FAMILY_NAMES_MAX]);
 
-// "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" where layer is negative. Returns out.
+// "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" if layer is negative. Returns out.
 #define TENSOR_NAME_MAX 256
 char *family_tensor_name(char out[TENSOR_NAME_MAX], const struct family_tensors *t, int32_t layer,
                          const char *stem, const char *suffix);

@@ -1,9 +1,9 @@
-// The arrays of a FasterTransformer folder as tensors: those of several ranks are one tensor each,
-// merged while reading, so that nobody else sees how many ranks the files were written for.
+// The arrays of a FasterTransformer folder as tensors. The parts of several ranks are merged while
+// reading, so that no other code depends on the number of ranks.
 //
 // Every file of the model must be there and have exactly the size that config.ini gives it, except
 // that the embedding (and a head) may have rows past the vocabulary, which Megatron pads; they are
-// left out. There are thousands of files, so none is kept open: each is opened for a read, and must
+// skipped. There are thousands of files, so none stays open: each is opened for a read, and must
 // still be the file that was examined first.
 #pragma once
 #include "engine/model/ft_config.h"
@@ -11,7 +11,7 @@
 
 struct ft_checkpoint;
 
-// ft_dir as ft_folder_find gives it.
+// ft_dir: from ft_folder_find.
 int ft_checkpoint_open(struct ft_checkpoint **out, const char *ft_dir, struct err *err);
 void ft_checkpoint_close(struct ft_checkpoint *c);
 const struct ft_config *ft_checkpoint_config(const struct ft_checkpoint *c);
@@ -23,8 +23,8 @@ int ft_checkpoint_read(const struct ft_checkpoint *c, const struct tensor *t, si
                        void *out, size_t n, struct err *err);
 int ft_checkpoint_check_unchanged(const struct ft_checkpoint *c, struct err *err);
 
-// Whether the head is the embedding: there is no file of it, or that is a copy of the embedding,
-// either way round (FasterTransformer's converter of BLOOM transposes it). Reads both to the end.
+// Whether the head is the embedding: it has no file, or its file is a copy of the embedding,
+// possibly transposed (as FasterTransformer's BLOOM converter does). Reads both completely.
 int ft_checkpoint_head_is_embed(const struct ft_checkpoint *c, bool *out, struct err *err);
 
 // Switches of the folder, tied_head included.

@@ -2,10 +2,10 @@
 // each array and rank, and the source's tokenizer files.
 //
 // GPT-2, OPT, BLOOM and GPT-J, from Hugging Face's folders or from a FasterTransformer one (to cut
-// it for another number of ranks). Another family, or a switch that config.ini has no key for, is
-// E_UNSUPPORTED by name: what is written computes what the source computes. Streamed: memory holds
-// one matrix of one layer. The folder takes its name when it is whole; after a failure nothing is
-// left. A folder that is there already is E_EXISTS.
+// it for another number of ranks). Another family, or a switch without a key in config.ini, is
+// E_UNSUPPORTED by name, so that the written model always computes the same as its source.
+// Streamed: memory holds one matrix of one layer. The folder gets its name when it is complete; a
+// failure removes everything. An existing folder is E_EXISTS.
 #pragma once
 #include "base/err.h"
 #include <limits.h>
@@ -15,7 +15,7 @@
 struct ft_export_options {
     const char *model_dir, *out_dir;
     int32_t tensor_parallel; // ranks; heads and feed-forward divide by it
-    const char *dtype; // "fp32", "fp16", "bf16"; NULL: the source's own, fp32 where it mixes some
+    const char *dtype; // "fp32", "fp16", "bf16"; NULL: the source's, or fp32 if it has several
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
     const volatile sig_atomic_t *stop; // set: E_CANCELLED, and nothing is left; may be NULL

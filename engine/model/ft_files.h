@@ -1,5 +1,5 @@
-// The files of a FasterTransformer folder: where they are, what they were when they were examined,
-// and the struct that ft_checkpoint.c fills and ft_read.c reads. Nobody else includes this.
+// The files of a FasterTransformer folder: their paths, their state when they were examined, and
+// the struct that ft_checkpoint.c fills and ft_read.c reads. Only these two include it.
 #pragma once
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_layout.h"
@@ -37,11 +37,11 @@ struct ft_checkpoint {
 
 int ft_files_path(const struct ft_files *f, char out[PATH_MAX], const struct ft_array *a,
                   int32_t rank, struct err *err);
-// Examines a file and keeps what it found. E_NOTFOUND names it.
+// Examines a file and records its state. E_NOTFOUND names it.
 int ft_files_add(struct ft_files *f, const char *path, int64_t *size, struct err *err);
-// E_CORRUPT when it is no longer what it was.
+// E_CORRUPT if the file has changed.
 int ft_files_check(const struct ft_files *f, size_t file, const char *path, struct err *err);
-// As ft_files_check, of the file that is opened; the descriptor or an error.
+// Opens a file and checks it as ft_files_check does; returns the descriptor or an error.
 int ft_files_open(const struct ft_files *f, size_t file, const char *path, struct err *err);
 // Values of a line that one file has.
 int64_t ft_files_piece(const struct ft_files *f, const struct ft_array *a);

@@ -1,7 +1,6 @@
-// config.ini of a FasterTransformer folder as a list of keys. The text comes from a stranger: its
-// size, lines and keys are bounded; a key or a section that comes twice, a line of another form and
-// a NUL byte are E_FORMAT with file and line. Sections and keys are found whatever their case, as
-// in FasterTransformer.
+// config.ini of a FasterTransformer folder as a list of keys. The text is untrusted: its size,
+// lines and keys are bounded; a key or a section that comes twice, a line of another form and a NUL
+// byte are E_FORMAT with file and line. Sections and keys ignore case, as in FasterTransformer.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -12,7 +11,7 @@
 
 struct ft_ini_key {
     char *section, *name, *value; // the first two in lower case
-    bool used;                    // somebody asked for it
+    bool used;                    // it was read
 };
 
 struct ft_ini {
@@ -23,14 +22,14 @@ struct ft_ini {
     size_t n_sections;
 };
 
-// path only names the text. *ini is to be released in every case.
+// path is used only in sentences. Release *ini in every case.
 int ft_ini_parse(struct ft_ini *ini, const char *path, const char *text, size_t len,
                  struct err *err);
 void ft_ini_release(struct ft_ini *ini);
 bool ft_ini_has_section(const struct ft_ini *ini, const char *section);
 
-// FT_INI_PRESENT, FT_INI_ABSENT (*out is left alone) or, for a value that is none of the kind or is
-// out of range, E_FORMAT.
+// FT_INI_PRESENT; FT_INI_ABSENT (*out does not change); E_FORMAT for a value of another kind or out
+// of range.
 enum { FT_INI_ABSENT = 0, FT_INI_PRESENT = 1 };
 int ft_ini_string(const struct ft_ini *ini, const char *section, const char *name,
                   const char **out);
@@ -40,5 +39,5 @@ int ft_ini_double(const struct ft_ini *ini, const char *section, const char *nam
                   double max, double *out, struct err *err);
 int ft_ini_bool(const struct ft_ini *ini, const char *section, const char *name, bool *out,
                 struct err *err);
-// The first key of the section that nobody asked for, NULL when there is none; *n counts them.
+// The first key of the section that was not read, or NULL; *n counts them.
 const char *ft_ini_unused(const struct ft_ini *ini, const char *section, size_t *n);

@@ -1,11 +1,10 @@
-// Which files a FasterTransformer checkpoint consists of, and how they lie: stated once, for
-// loading and for export.
+// The files of a FasterTransformer checkpoint and their layout, for loading and for export.
 //
-// Matrices are stored (inputs, outputs), row-major, without any header. What tensor-parallel ranks
-// share is cut along the outputs (q, k, v and the up projection), or along the inputs (the
-// projections back into the stream), which for (inputs, outputs) means contiguous pieces. q, k and
-// v are one matrix (inputs, 3, width): each rank has its own heads of q, of k and of v. The rest is
-// one file for all ranks.
+// Matrices are stored (inputs, outputs), row-major, without any header. Arrays that tensor-parallel
+// ranks share are divided along the outputs (q, k, v and the up projection), or along the inputs
+// (the projections back into the stream), which for (inputs, outputs) means contiguous pieces. q, k
+// and v are one matrix (inputs, 3, width): each rank has its own heads of q, of k and of v. All
+// other arrays are one file for all ranks.
 #pragma once
 #include "engine/model/families.h"
 
@@ -41,7 +40,7 @@ struct ft_array {
 // Tensor names for the loader.
 extern const struct family_tensors ft_tensors;
 
-// Calls fn for every array that the model has, the head only where has_head (an untied one).
+// Calls fn for every array of the model; for the head only if has_head (it is not tied).
 typedef int ft_array_fn(void *ctx, const struct ft_array *a, struct err *err);
 int ft_layout_walk(const struct model_config *c, bool has_head, ft_array_fn *fn, void *ctx,
                    struct err *err);

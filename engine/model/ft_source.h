@@ -1,5 +1,5 @@
-// Where the values of a FasterTransformer array come from in another checkpoint, and their values
-// line by line. Nobody but ft_export.c includes this.
+// Finds the values of a FasterTransformer array in another checkpoint and reads them line by line.
+// Only ft_export.c includes it.
 #pragma once
 #include "engine/model/ft_layout.h"
 #include "engine/model/parts.h"
@@ -10,15 +10,15 @@ struct ft_source_model {
     const struct family_tensors *names;
 };
 
-// What an array is made of. At most one of: zeros (no part), parts side by side as groups of
-// (inputs, outputs), or rows as they are.
+// The source of an array; one of: zeros (no part), parts side by side as groups of (inputs,
+// outputs), or unchanged rows.
 struct ft_source {
     const struct ft_source_model *m;
     struct part parts[3];
     const struct tensor *tensors[3];
     int n_parts;
-    int64_t first_row; // of rows as they are: OPT's table of positions begins at 2
-    bool rows;         // as they are, else turned to (inputs, outputs)
+    int64_t first_row; // of unchanged rows: OPT's table of positions begins at 2
+    bool rows;         // unchanged rows; otherwise transposed to (inputs, outputs)
     // OPT-350m's embedding of another width: rows times this projection.
     struct part fold;
     const struct tensor *fold_tensor; // or NULL
@@ -30,13 +30,13 @@ struct ft_source {
 // Finds and checks the tensors; reads nothing.
 int ft_source_find(struct ft_source *s, const struct ft_source_model *m, const struct ft_array *a,
                    struct err *err);
-// Reads what has to be at hand: a matrix whole, nothing of what is copied row by row.
+// Reads the data that must be in memory: a whole matrix; nothing if rows are copied one by one.
 int ft_source_open(struct ft_source *s, struct err *err);
 void ft_source_close(struct ft_source *s);
 // Rows [first, first + n) of the array seen as (inputs, all its outputs) in dtype: for q, k and v
-// the outputs are the three one behind the other. out: (n, outputs). E_UNSUPPORTED when a value
-// does not fit the dtype.
+// the outputs are the three in a row. out: (n, outputs). E_UNSUPPORTED if a value does not fit the
+// dtype.
 int ft_source_read(const struct ft_source *s, const struct ft_array *a, int64_t first, int64_t n,
                    enum dtype dtype, void *out, struct err *err);
-// dtype of what is stored; fp32 where values are computed or tensors differ.
+// The stored dtype; fp32 if values are computed or tensors differ.
 enum dtype ft_source_dtype(const struct ft_source *s);

@@ -18,4 +18,4 @@ int ft_target_array(struct ft_target *t, const struct ft_source *s, const struct
                     struct err *err);
 int ft_target_file(const struct ft_target *t, const char *name, const void *bytes, size_t n,
                    struct err *err);
-void ft_target_remove(const char *dir); // a folder of files, made by us
+void ft_target_remove(const char *dir); // removes a folder of files that we made

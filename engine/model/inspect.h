@@ -1,4 +1,5 @@
-// What a model folder holds and needs, from its headers alone: no weight is read, no device opened.
+// Describes a model folder and its memory needs from headers alone: reads no weight and opens no
+// device.
 #pragma once
 #include "base/err.h"
 
@@ -6,6 +7,6 @@ struct json_writer;
 
 // Writes into a JSON object that the caller has open: family, the switches in which families
 // differ, sizes, token ids, sampling suggestions, tensors (number, bytes, by dtype), bytes of cache
-// for a token, bytes of the weights in 8 bits, memory for some numbers of sessions, which tokenizer
-// and chat template files are there, fingerprint. On failure the writer's buffer is as it was.
+// for a token, bytes of the weights in 8 bits, memory for some numbers of sessions, the tokenizer
+// and chat template files, the fingerprint. On failure the writer's buffer does not change.
 int model_inspect(const char *dir, struct json_writer *w, struct err *err);

@@ -46,31 +46,31 @@ struct model {
 };
 
 // progress (may be NULL) is called with bytes done and total on the calling thread. Every tensor's
-// presence, shape and dtype is checked before the first byte is read. Tensors are read (not touched
-// in the mapping, so that a file cut short meanwhile is E_CORRUPT, not a signal) into one staging
-// area, packed, and the area is freed: memory holds the weights once. Matrices in the panels of
-// `parley quantize` are used by the CPU where they are in the mapping: README.md says what follows.
-// A rank reads its own slices only. The fault names itself: a missing tensor (E_NOTFOUND), a wrong
-// shape (E_FORMAT), no memory (E_NOMEM, with need). weights: what matrices that linear multiplies
-// by become; those that are stored in 8 bits are taken so in any case, and refused where others of
-// 8 bits are asked for.
+// presence, shape and dtype is checked before the first byte is read. Tensors are read into one
+// staging area (not through the mapping, so that a truncated file is E_CORRUPT, not a signal) and
+// packed; then the area is freed, so that memory holds the weights once. The CPU uses matrices in
+// the panels of `parley quantize` in the mapping; README.md explains the consequences. A rank reads
+// only its own slices. The error names the fault: a missing tensor (E_NOTFOUND), a wrong shape
+// (E_FORMAT), no memory (E_NOMEM, with need). weights: the format of the matrices that linear
+// multiplies by. Matrices stored in 8 bits keep their format, and are refused if the other 8-bit
+// format is requested.
 int model_load(struct model **out, const char *model_dir, struct backend *be,
                const struct split *split, enum weight_format weights,
                void (*progress)(void *ctx, int64_t done, int64_t total), void *ctx,
                struct err *err);
 void model_free(struct model *m);
-// Of weight_bytes what a step of one row reads: not the tables that it looks one row up in.
+// The part of weight_bytes that a step of one row reads: without the look-up tables.
 size_t model_bytes_read(const struct model *m);
 
-// What a model does with the tensors of its checkpoint.
+// The roles of a checkpoint's tensors in a model.
 enum tensor_role {
     TENSOR_UNUSED,
-    TENSOR_KEPT,   // norms, biases, tables, an embedding that is looked up only
+    TENSOR_KEPT,   // norms, biases, tables, an embedding that is only looked up
     TENSOR_MATRIX, // multiplied by, stored (outputs, inputs): 8 bits are for these
     TENSOR_TURNED, // the same, stored (inputs, outputs)
 };
-// roles: (checkpoint_count(cp)). order: the same, or NULL; the indices of those that are used, in
-// the order in which the model takes them: what is stacked into one matrix follows each other.
-// Every tensor is checked as by model_load, none is read.
+// roles: (checkpoint_count(cp)). order: of the same size, or NULL; receives the indices of the used
+// tensors in the model's order, in which the parts of a stacked matrix are adjacent. Checks every
+// tensor as model_load does and reads none.
 int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,
                        size_t *order, struct err *err);

@@ -1,6 +1,6 @@
 // Every switch in which decoder families differ, in one plain struct. A family is a row in
-// families.c that says how its config.json sets the switches and what its tensors are called;
-// forward reads only this.
+// families.c with the rules that set the switches from config.json and the names of its tensors;
+// forward reads only this struct.
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -21,9 +21,10 @@
 #define MODEL_MAX_FFN (1 << 24)
 #define MODEL_MAX_QKV_ROWS (1 << 26)
 #define MODEL_MAX_VOCAB (1 << 26)
-// What `parley quantize` writes into config.json (quantization.h). Of int8, in quantization_config:
-// quant_method, how matrices lie (without the key: rows of I8, as once written) and two
-// fingerprints; of fp8 these are beside it, since others read a quantization_config of that method.
+// Keys that `parley quantize` writes into config.json (quantization.h). For int8,
+// quantization_config holds quant_method, the layout of matrices (without the key: rows of I8, as
+// in earlier versions) and two fingerprints. For fp8 the fingerprints are beside it, since other
+// programs read a quantization_config of that method.
 #define MODEL_INT8_METHOD "parley_int8"
 #define MODEL_INT8_LAYOUT "panels16x4"
 #define MODEL_INT8_LAYOUT_VERSION 1
@@ -32,7 +33,7 @@
 #define MODEL_QUANTIZED_OF "fingerprint"
 #define MODEL_QUANTIZED_OWN "folder_fingerprint"
 
-enum model_format { // of the folder: how its tensors are called and lie
+enum model_format { // of the folder: names and layout of its tensors
     FORMAT_HUGGING_FACE,
     FORMAT_FASTERTRANSFORMER
 };
@@ -46,12 +47,12 @@ struct model_config {
     bool int8;        // matrices as 8-bit integers with a scale for each output (kernels/int8.h)
     bool int8_panels; // such matrices are stored in panels (kernels/int8.h)
     bool fp8;         // matrices as e4m3 numbers with scales (kernels/fp8.h)
-    // Of those that are stored so: the scales' tensors are "STEM.fp8_scale", one for each
-    // fp8_block_k x fp8_block_k weights, or, 0, for each output or the whole tensor.
+    // Of stored e4m3 matrices: the scales' tensors are "STEM.fp8_scale", with one scale for each
+    // fp8_block_k x fp8_block_k weights; 0: for each output or the whole tensor.
     const char *fp8_scale;
     int32_t fp8_block_k;
-    // Of a folder that `parley quantize` wrote: the fingerprint of the model that it was made from,
-    // in 8 bits, and the folder's own; "" elsewhere.
+    // Of a folder of `parley quantize`: the fingerprint of its source in 8 bits, and the folder's
+    // own; otherwise "".
     char quantized_of[FINGERPRINT_LEN + 1], quantized_own[FINGERPRINT_LEN + 1];
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size;
     int32_t max_positions; // trained length; a hard bound for learned and sinusoidal positions
@@ -60,7 +61,7 @@ struct model_config {
     enum norm_placement norm_placement;
     float norm_eps;
     bool norm_bias;
-    bool embed_norm; // a norm right behind the embedding (BLOOM)
+    bool embed_norm; // a norm directly after the embedding (BLOOM)
     bool final_norm; // a norm before the head
     bool qk_norm;    // RMS norm of each q and k head (Qwen3)
 
@@ -80,7 +81,7 @@ struct model_config {
     bool shared_norm;       // with parallel_residual: n2 is n1 (GPT-J)
     bool normed_residual;   // pre-norm: what is added to is the normed stream (a variant of BLOOM)
     float embed_scale;
-    // width of the embedding; differs from width where it is projected (OPT-350m)
+    // width of the embedding; differs from width if it is projected (OPT-350m)
     int32_t embed_width;
     bool tied_head;
     float attention_scale; // on q.k
@@ -89,23 +90,23 @@ struct model_config {
     int32_t sliding_window;       // 0 for none
     int32_t first_windowed_layer; // layers below attend to everything (Qwen2's max_window_layers)
 
-    int32_t bos_id; // -1 where there is none
+    int32_t bos_id; // -1: none
     int32_t eos_ids[MODEL_MAX_EOS];
     int32_t n_eos;
-    // generation_config.json's suggestions; negative where it says nothing
+    // generation_config.json's suggestions; negative if it has none
     float temperature, top_p, repetition_penalty;
     int32_t top_k;
 };
 
 // Reads DIR/config.json (transformers 4 and 5: torch_dtype|dtype,
 // rope_theta+rope_scaling|rope_parameters), or DIR/N-gpu/config.ini (ft_folder.h), and
-// generation_config.json beside it. Every number is
-// range-checked and cross-checked (heads divide, sizes multiply without overflow); a value that
-// would change the result and is not understood is E_UNSUPPORTED by name.
+// generation_config.json beside it. Every number is range-checked and cross-checked (heads divide,
+// sizes multiply without overflow); an unsupported value that would change the result is
+// E_UNSUPPORTED by name.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err);
-// The same of one config.json alone, without suggestions.
+// The same from a config.json alone, without suggestions.
 int model_config_load_file(struct model_config *c, const char *config_path, struct err *err);
-// As layers see it: the window of a layer, 0 for none.
+// The sliding window of a layer, 0 for none.
 int32_t model_config_window(const struct model_config *c, int32_t layer);
 float model_config_attention_scale(const struct model_config *c, int32_t layer);
 int64_t model_config_n_params(const struct model_config *c);

@@ -1,11 +1,11 @@
-// Where a matrix of the model lies in the tensors of a checkpoint: which rows of which tensor,
-// stored which way round. The loader reads by it what is this rank's; export, all of it.
+// Maps a matrix of the model to the tensors of a checkpoint: which rows of which tensor, transposed
+// or not. The loader reads this rank's part of it; export reads all.
 #pragma once
 #include "engine/dist/split.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/families.h"
 
-// A tensor as the model has it, and the slice of it that is this rank's.
+// A tensor in the model's shape, and this rank's slice of it.
 struct part {
     const char *stem;
     int32_t n_rows, n_cols;  // of the tensor; n_cols 0: a vector of n_rows
@@ -14,13 +14,13 @@ struct part {
     // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
     int32_t first, group, stride;
     bool transposed; // stored as (n_cols, n_rows); then the slice lies within one group
-    bool looked_up;  // an embedding that is no head: its rows are read, nothing is multiplied by it
+    bool looked_up;  // an embedding that is not the head: its rows are looked up, never multiplied
 };
 
 struct range range_whole(int32_t n);
-// All of a tensor that stands by itself, stored (rows, cols).
+// All of a separate tensor, stored (rows, cols).
 struct part part_whole(const char *stem, int32_t n_rows, int32_t n_cols);
-// A slice of a matrix of a layer that is a tensor of its own.
+// A slice of a layer's matrix that is a tensor of its own.
 struct part part_of_layer(const struct family_tensors *names, const char *stem, int32_t n_rows,
                           int32_t n_cols, struct range rows, struct range cols);
 // The rank's rows of q, k and v, whether they are three tensors or one.
@@ -28,20 +28,19 @@ void parts_qkv(const struct model_config *c, const struct family_tensors *names,
                const struct split *split, struct part parts[3]);
 // The tensor's row that is the part's row r.
 int32_t part_tensor_row(const struct part *p, int32_t r);
-// A matrix in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16, 4), whichever
-// way round the other matrices are stored.
+// A matrix in panels (kernels/int8.h): bytes of the shape (panels, columns / 4, 16, 4), even if the
+// other matrices are stored transposed.
 bool part_is_panels(const struct tensor *t);
-// Whether a matrix is stored in 8 bits, and has a tensor of scales beside it.
+// Whether a matrix is stored in 8 bits, with a tensor of scales beside it.
 bool part_is_8bit(const struct tensor *t);
-// The tensor "STEM.suffix" that the part lies in: present, of that shape, of a dtype that weights
-// have; where c says int8, a matrix may be of I8 too, or in panels if that is how they are stored,
-// and where it says fp8, of F8_E4M3.
+// Finds the part's tensor "STEM.suffix" and checks that it has the part's shape and a dtype for
+// weights. With c->int8 a matrix may also be I8, or in panels if they are stored so; with c->fp8,
+// F8_E4M3.
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
               int32_t layer, const char *suffix, const struct model_config *c,
               const struct tensor **out, struct err *err);
 // The scales of such a matrix, which has the dtype `of`: for I8 one for each of the tensor's rows;
-// for F8_E4M3 what c says: one for each block, or for each row, (rows) or (rows, 1), or for all, ()
-// or (1).
+// for F8_E4M3, by c, one for each block, for each row, (rows) or (rows, 1), or for all, () or (1).
 int part_find_scales(const struct part *p, const struct checkpoint *cp,
                      const struct family_tensors *names, int32_t layer, enum dtype of,
                      const struct model_config *c, const struct tensor **out, struct err *err);

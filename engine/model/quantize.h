@@ -1,20 +1,19 @@
-// A model folder with its matrices in 8 bits: what weight_dtype makes at load, bit for bit, written
-// once (README.md). Integers lie as the CPU multiplies by them, so that loading them is a map; e4m3
-// as other programs have it too (compressed-tensors: a scale for each output).
+// Writes a model folder with its matrices in 8 bits, with the same bits that weight_dtype makes at
+// load (README.md). Integers are stored in the CPU's layout, so that loading maps them; e4m3 in a
+// format that other programs read (compressed-tensors: a scale for each output).
 #pragma once
 #include "base/err.h"
 #include "engine/model/weight_format.h"
 #include <signal.h>
 #include <stdint.h>
 
-// Writes out_dir, which must not exist: model.safetensors (matrices in panels, or as e4m3 in the
-// shape they had, each with its scales in NAME_scale, everything else as it is; what the model does
-// not use is left out), config.json with the quantization_config that says so, and the files of
-// words (tokenizer, chat template, generation_config.json). All of it goes to out_dir.partial,
-// which takes the name out_dir when it is whole; after a failure nothing is left. Memory holds a
-// block of rows of one tensor (all of one where it is stored inputs by outputs). E_FULL: the disk;
-// E_UNSUPPORTED: a value that no scale can say, by its tensor, or a model that is quantised
-// already; E_CANCELLED: *stop was set.
+// Writes out_dir, which must not exist: model.safetensors (matrices in panels, or as e4m3 in their
+// old shape, each with its scales in NAME_scale; everything else unchanged, without unused
+// tensors), config.json with its quantization_config, and the text files (tokenizer, chat template,
+// generation_config.json). Writes to out_dir.partial and renames it when it is complete; a failure
+// removes everything. Memory holds a block of rows of one tensor (a whole tensor if it is stored
+// inputs by outputs). E_FULL: the disk; E_UNSUPPORTED: a value that no scale can express, naming
+// the tensor, or a model that is already quantised; E_CANCELLED: *stop was set.
 struct quantize_options {
     const char *model_dir, *out_dir;
     enum weight_format weights;                               // WEIGHTS_INT8 or WEIGHTS_FP8

@@ -1,12 +1,11 @@
 // One .safetensors file, mapped read-only, with every field of its header checked before anything
 // is used: sizes, known dtypes, shapes whose bytes equal their range, ranges in order without hole
 // or overlap, nothing past the end, no duplicate names. A hostile file costs bounded time and
-// memory and names its fault.
+// memory, and the error names its fault.
 //
-// A file that somebody truncates while it is mapped kills whoever touches the lost pages (SIGBUS).
-// tensor.data is therefore for tests and tools; a server reads with safetensors_read, where a lost
-// page is an error. The one exception: matrices that were stored to be used where they are
-// (README.md).
+// If a mapped file is truncated, an access to the lost pages kills the process (SIGBUS).
+// tensor.data is therefore for tests and tools; a server reads with safetensors_read, which returns
+// an error. The only exception are matrices that are used in place (README.md).
 #pragma once
 #include "base/dtype.h"
 #include "base/err.h"
@@ -38,17 +37,15 @@ void safetensors_forget(const struct safetensors *f,
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.
 int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out,
                      size_t n, struct err *err);
-// Brings n bytes of t from offset on into memory and, on Linux from 5.14 on, into the mapping, so
-// that touching them does not wait. E_CORRUPT when the file has become shorter.
+// Loads n bytes of t from offset on into memory and, on Linux 5.14 and later, into the mapping, so
+// that later accesses do not wait. E_CORRUPT if the file has become shorter.
 int safetensors_populate(const struct safetensors *f, const struct tensor *t, size_t offset,
                          size_t n, struct err *err);
-// E_CORRUPT when size or time of change differ from what they were at open: what was read may be a
-// mixture.
+// E_CORRUPT if size or time of change differ from those at open: the data read may be mixed.
 int safetensors_check_unchanged(const struct safetensors *f, struct err *err);
 
 // Writing, streamed: declare every tensor, then write their bytes in order. The bytes go to
-// PATH.partial, which takes the name PATH when it is finished: a file under its own name is always
-// whole.
+// PATH.partial, which is renamed to PATH when it is finished: a file named PATH is always complete.
 struct safetensors_writer;
 int safetensors_create(struct safetensors_writer **out, const char *path,
                        const struct tensor *tensors, size_t n,

@@ -1,5 +1,4 @@
-// Random checkpoints of any shape: what benchmarks and tests run on when the real weights are not
-// at hand.
+// Random checkpoints of any shape, for benchmarks and tests without the real weights.
 #pragma once
 #include "base/err.h"
 #include <stdint.h>
@@ -9,7 +8,7 @@
 // generation_config.json and model.safetensors (sharded past 4 GiB), values normal with a scale
 // that keeps activations near one, norms near one; streamed, so memory does not hold the model.
 // tokenizer_from: a folder whose tokenizer files are copied, or NULL. Same seed, same bytes. A
-// folder that holds a model already is E_EXISTS; after a failure nothing of the checkpoint is left.
+// folder that already holds a model is E_EXISTS; a failure removes the checkpoint's files.
 struct synth_options {
     const char *like, *config_path, *out_dir, *tokenizer_from;
     const char *dtype; // NULL: the shape's own; "bf16", "f16", "f32"

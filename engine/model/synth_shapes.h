@@ -6,10 +6,10 @@
 
 struct synth_shape {
     const char *name, *family;
-    // 0: what the family derives from the rest
+    // 0: the family derives it from the others
     int32_t n_layers, width, n_heads, n_kv_heads, head_dim, ffn_width, vocab_size, max_positions;
     bool tied_head;
-    double norm_eps, rope_theta; // 0 where the family has none
+    double norm_eps, rope_theta; // 0: the family has none
     double llama3_factor;        // of rotary scaling llama3, 0 for none
     int32_t bos_id, eos_id;
     const char *more; // members of config.json's object that only this family has; or NULL
