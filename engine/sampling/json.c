@@ -159,17 +159,34 @@ static int read_row(const cJSON *o, const struct sampling_row *r, struct samplin
     return JSON_ABSENT;
 }
 
-int sampling_json_read(struct turn_sampling *s, const cJSON *object, int32_t n_vocab,
-                       struct err *err) {
+static int read_rows(struct turn_sampling *s, const cJSON *object, unsigned place, int32_t n_vocab,
+                     struct err *err) {
     struct turn_sampling next = *s;
     if (!cJSON_IsObject(object)) return err_set(err, E_INVAL, "sampling must be an object");
     for (int i = 0; i < n_sampling_rows; i++) {
-        int rc = read_row(object, &sampling_rows[i], &next.params, n_vocab, err);
-        if (rc < 0) return rc;
-        if (rc == JSON_PRESENT) next.set |= 1u << i;
+        struct sampling_row row = sampling_rows[i];
+        if (place && !(row.places & place)) continue;
+        int found = read_row(object, &row, &next.params, n_vocab, err);
+        if (found >= 0 && place && row.alias) {
+            row.name = row.alias;
+            int again = read_row(object, &row, &next.params, n_vocab, err);
+            if (again != JSON_ABSENT) found = again;
+        }
+        if (found < 0) return found;
+        if (found == JSON_PRESENT) next.set |= 1u << i;
     }
     *s = next;
     return 0;
+}
+
+int sampling_json_read(struct turn_sampling *s, const cJSON *object, int32_t n_vocab,
+                       struct err *err) {
+    return read_rows(s, object, 0, n_vocab, err);
+}
+
+int sampling_json_read_openai(struct turn_sampling *s, const cJSON *request, int32_t n_vocab,
+                              struct err *err) {
+    return read_rows(s, request, SAMPLING_OPENAI, n_vocab, err);
 }
 
 int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,

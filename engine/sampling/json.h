@@ -12,6 +12,9 @@ struct json_writer;
 // sampling_params_check checks them).
 int sampling_json_read(struct turn_sampling *s, const struct cJSON *object, int32_t n_vocab,
                        struct err *err);
+// The same from an OpenAI request: the rows of SAMPLING_OPENAI, also under their aliases.
+int sampling_json_read_openai(struct turn_sampling *s, const struct cJSON *request, int32_t n_vocab,
+                              struct err *err);
 // The same from text; NULL changes nothing.
 int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_vocab,
                         struct err *err);

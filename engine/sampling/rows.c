@@ -3,21 +3,22 @@
 #include <string.h>
 
 #define AT(field) offsetof(struct sampling_params, field)
-#define EVERYWHERE (SAMPLING_SERVER | SAMPLING_COMMAND | SAMPLING_FORM)
+#define OURS (SAMPLING_SERVER | SAMPLING_COMMAND | SAMPLING_FORM)
+#define EVERYWHERE (OURS | SAMPLING_OPENAI)
 
 const struct sampling_row sampling_rows[] = {
     {"temperature", NULL, SAMPLING_FLOAT, AT(temperature), 0, 100, false, 1, 0.1, EVERYWHERE,
      "Temperature", NULL,
      "Higher values make answers more varied; 0 always takes the most likely token."},
-    {"top_k", NULL, SAMPLING_INT, AT(top_k), 0, INT32_MAX, false, 0, 1, EVERYWHERE, "Top k", "off",
+    {"top_k", NULL, SAMPLING_INT, AT(top_k), 0, INT32_MAX, false, 0, 1, OURS, "Top k", "off",
      "Sample from this many of the most likely tokens; 0 means all."},
     {"top_p", NULL, SAMPLING_FLOAT, AT(top_p), 0, 1, true, 1, 0.05, EVERYWHERE, "Top p", NULL,
      "Sample from the most likely tokens whose probabilities add up to this; 1 means all."},
-    {"min_p", NULL, SAMPLING_FLOAT, AT(min_p), 0, 1, false, 0, 0.01, EVERYWHERE, "Min p", "off",
+    {"min_p", NULL, SAMPLING_FLOAT, AT(min_p), 0, 1, false, 0, 0.01, OURS, "Min p", "off",
      "Drop tokens less likely than this share of the most likely token's probability; 0 means "
      "none."},
     {"repetition_penalty", NULL, SAMPLING_FLOAT, AT(repetition_penalty), 0.01, 100, false, 1, 0.05,
-     EVERYWHERE, "Repetition penalty", NULL,
+     OURS, "Repetition penalty", NULL,
      "Above 1, tokens already in the session become less likely; 1 means off."},
     {"presence_penalty", NULL, SAMPLING_FLOAT, AT(presence_penalty), -100, 100, false, 0, 0.1,
      EVERYWHERE, "Presence penalty", NULL,
@@ -25,16 +26,17 @@ const struct sampling_row sampling_rows[] = {
     {"frequency_penalty", NULL, SAMPLING_FLOAT, AT(frequency_penalty), -100, 100, false, 0, 0.1,
      EVERYWHERE, "Frequency penalty", NULL,
      "Lowers a token's logit for each time it is already in this answer; 0 means off."},
-    {"seed", NULL, SAMPLING_SEED, AT(seed), 0, 0, false, 0, 1, SAMPLING_COMMAND | SAMPLING_FORM,
-     "Seed", "random", "Same seed and settings, same answer."},
-    {"max_tokens", NULL, SAMPLING_INT, AT(max_tokens), 0, INT32_MAX, false, 0, 1, EVERYWHERE,
-     "Max answer length (tokens)", "no limit",
+    {"seed", NULL, SAMPLING_SEED, AT(seed), 0, 0, false, 0, 1,
+     SAMPLING_COMMAND | SAMPLING_FORM | SAMPLING_OPENAI, "Seed", "random",
+     "Same seed and settings, same answer."},
+    {"max_tokens", "max_completion_tokens", SAMPLING_INT, AT(max_tokens), 0, INT32_MAX, false, 0, 1,
+     EVERYWHERE, "Max answer length (tokens)", "no limit",
      "The answer stops after this many tokens; 0 means no limit."},
     {"min_tokens", NULL, SAMPLING_INT, AT(min_tokens), 0, INT32_MAX, false, 0, 1, SAMPLING_COMMAND,
      "Min answer length (tokens)", "off",
      "The model cannot end the answer before this many tokens."},
     {"stop", NULL, SAMPLING_STRINGS, AT(stop), 0, SAMPLING_MAX_STOP, false, 0, 1,
-     SAMPLING_COMMAND | SAMPLING_FORM, "Stop strings", "none",
+     SAMPLING_COMMAND | SAMPLING_FORM | SAMPLING_OPENAI, "Stop strings", "none",
      "The answer stops before this text."},
     {"logit_bias", NULL, SAMPLING_BIASES, AT(bias), -100, 100, false, 0, 1, 0, "Logit bias", "none",
      "Added to the logits of tokens: an object of token id and bias."},

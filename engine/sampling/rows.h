@@ -16,16 +16,17 @@ enum sampling_type {
     SAMPLING_WORDS,   // bad
 };
 
-// Who may set a parameter beside the wire, where every row can be set.
+// Where a parameter can be set, apart from parley.v1, which takes every row.
 enum {
     SAMPLING_SERVER = 1,  // a default of the server: ini file, environment, hello
     SAMPLING_COMMAND = 2, // an option of the commands that draw tokens
     SAMPLING_FORM = 4,    // a field of the page's settings
+    SAMPLING_OPENAI = 8,  // a member of OpenAI's requests
 };
 
 struct sampling_row {
-    // In JSON, the ini file and, with dashes, as an option. alias: the name in other protocols
-    // where it differs; NULL: the same.
+    // name: in JSON, the ini file and, with dashes, as an option. alias: a second name in OpenAI's
+    // requests, which wins over the first; NULL: none.
     const char *name, *alias;
     enum sampling_type type;
     size_t offset;         // into struct sampling_params

@@ -1,5 +1,6 @@
 // Sampling parameters from and to JSON: every key, strict types, ranges, nothing changed by a
 // refusal.
+#include "base/json.h"
 #include "engine/sampling/json.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,6 +141,27 @@ static void layers_lie_over_each_other(void **state) {
     free(b);
 }
 
+// Only OpenAI's members are read, the newer name of one wins, and errors name the member.
+static void reads_the_request_of_another_protocol(void **state) {
+    static const char request[] =
+        "{\"model\":\"m\",\"temperature\":0.5,\"top_k\":3,\"seed\":7,\"stop\":\"x\","
+        "\"max_tokens\":5,\"max_completion_tokens\":9,\"logprobs\":true}";
+    struct turn_sampling s = fresh();
+    struct err err = {0};
+    cJSON *o = cJSON_Parse(request);
+    assert_int_equal(sampling_json_read_openai(&s, o, VOCAB, &err), 0);
+    cJSON_Delete(o);
+    char *given = sampling_json_text(&s, s.set, NULL);
+    assert_string_equal(given,
+                        "{\"temperature\":0.5,\"seed\":\"7\",\"max_tokens\":9,\"stop\":[\"x\"]}");
+    free(given);
+    o = cJSON_Parse("{\"max_completion_tokens\":-1}");
+    assert_int_equal(sampling_json_read_openai(&s, o, VOCAB, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "max_completion_tokens"));
+    assert_int_equal(sampling_json_read(&s, o, VOCAB, &err), 0); // not a name of ours
+    cJSON_Delete(o);
+}
+
 static void refuses_and_names_the_key(void **state) {
     static const struct {
         const char *json, *names;
@@ -224,6 +246,7 @@ int main(void) {
         cmocka_unit_test(writes_only_what_was_given),
         cmocka_unit_test(a_later_object_goes_over_an_earlier_one),
         cmocka_unit_test(layers_lie_over_each_other),
+        cmocka_unit_test(reads_the_request_of_another_protocol),
         cmocka_unit_test(refuses_and_names_the_key),
         cmocka_unit_test(refuses_what_is_too_long_or_too_many),
     };

@@ -111,44 +111,9 @@ static int make_input(struct chat_request *r, const struct engine *e) {
 
 // --- parameters ---
 
-// Ours by the same name, and those that are named otherwise.
-static const struct {
-    const char *theirs, *ours;
-} parameters[] = {
-    {"temperature", "temperature"},
-    {"top_p", "top_p"},
-    {"seed", "seed"},
-    {"presence_penalty", "presence_penalty"},
-    {"frequency_penalty", "frequency_penalty"},
-    {"max_tokens", "max_tokens"},
-    {"max_completion_tokens", "max_tokens"}, // the newer name wins
-};
-
-// Borrows r->json's values; NULL: no memory.
-static cJSON *collect_sampling(const struct chat_request *r) {
-    cJSON *out = cJSON_CreateObject();
-    for (size_t i = 0; out && i < sizeof(parameters) / sizeof(parameters[0]); i++) {
-        const cJSON *v = member(r, parameters[i].theirs);
-        if (!v) continue;
-        cJSON_DeleteItemFromObjectCaseSensitive(out, parameters[i].ours);
-        cJSON_AddItemToObject(out, parameters[i].ours, cJSON_Duplicate(v, true));
-    }
-    const cJSON *stop = member(r, "stop");
-    if (out && cJSON_IsString(stop)) {
-        const char *one = stop->valuestring;
-        cJSON_AddItemToObject(out, "stop", cJSON_CreateStringArray(&one, 1));
-    } else if (out && stop) {
-        cJSON_AddItemToObject(out, "stop", cJSON_Duplicate(stop, true));
-    }
-    return out;
-}
-
 static int read_sampling(struct chat_request *r, int32_t n_vocab) {
     turn_sampling_init(&r->sampling);
-    cJSON *object = collect_sampling(r);
-    if (!object) return no_memory(r);
-    int rc = sampling_json_read(&r->sampling, object, n_vocab, &r->err);
-    cJSON_Delete(object);
+    int rc = sampling_json_read_openai(&r->sampling, r->json, n_vocab, &r->err);
     return rc < 0 ? refuse(r, 400, "invalid_value", NULL) : 0;
 }
 
