@@ -125,7 +125,7 @@ static int of_floats(struct jinja_run *r, int op, double a, double b, struct jin
             return jinja_fail(r, E_INVAL, "0.0 cannot be raised to a negative power");
         *out = jinja_float(pow(a, b));
         if (isfinite(a) && isfinite(b) && !isfinite(out->f)) // or complex
-            return jinja_fail(r, E_UNSUPPORTED, "a power that is no finite number");
+            return jinja_fail(r, E_UNSUPPORTED, "a power that is not a finite number");
         return 0;
     default:
         *out = jinja_float(divide_floats(op, a, b));

@@ -101,7 +101,7 @@ static const char *hex_digits(struct lexer *l, size_t at, size_t n, uint32_t *c)
         if (!digit || !strchr("0123456789abcdefABCDEF", digit)) return "a \\x or \\u is cut short";
         *c = *c * 16 + (uint32_t)(digit <= '9' ? digit - '0' : (digit | 32) - 'a' + 10);
     }
-    return *c > 0x10ffff || (*c >= 0xd800 && *c < 0xe000) ? "a \\u that is no character" : NULL;
+    return *c > 0x10ffff || (*c >= 0xd800 && *c < 0xe000) ? "a \\u that is not a character" : NULL;
 }
 
 // One escape, l->at behind the backslash. A sentence if it is wrong.

@@ -44,7 +44,7 @@ static int parse_params(struct jinja_parser *p, struct jinja_node **out) {
             defaults = true;
         } else if (defaults) {
             return jinja_parser_fail(p, E_FORMAT,
-                                     "a parameter without a default behind one that has one");
+                                     "a parameter without a default after one with a default");
         }
         out = &(*out)->next;
         if (!jinja_parser_take(p, ",") && !jinja_parser_is(p, ")"))

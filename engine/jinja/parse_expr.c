@@ -35,7 +35,7 @@ static int parse_number(struct jinja_parser *p, struct jinja_node *n) {
         if (end == from) end = digits;
     }
     if (*end || end == digits || errno)
-        return jinja_parser_fail(p, E_FORMAT, "'%s' is no number", digits);
+        return jinja_parser_fail(p, E_FORMAT, "'%s' is not a number", digits);
     p->at++;
     return 0;
 }

@@ -142,7 +142,7 @@ static int open_shards(struct checkpoint *c, const cJSON *map, struct err *err) 
         if (!cJSON_IsString(entry) || !plain_name(name))
             return err_set(err, E_FORMAT,
                            "%s/" INDEX_NAME
-                           ": the shard '%.100s' of '%.100s' is no plain file name",
+                           ": the shard '%.100s' of '%.100s' is not a plain file name",
                            c->dir, cJSON_IsString(entry) ? name : "?", entry->string);
         if (have_file(c, name)) continue;
         if (c->n_files == MAX_SHARDS)

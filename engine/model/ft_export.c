@@ -114,7 +114,7 @@ static int plan(struct export *x, struct err *err) {
     TRY(ft_layout_walk(&x->target, x->has_head, plan_array, x, err));
     if (x->mixed) x->dtype = DTYPE_F32;
     if (x->o->dtype && ft_dtype_find(x->o->dtype, &x->dtype) < 0)
-        return err_set(err, E_INVAL, "dtype: '%.40s' is none of fp32, fp16, bf16", x->o->dtype);
+        return err_set(err, E_INVAL, "dtype: '%.40s' is not fp32, fp16 or bf16", x->o->dtype);
     x->target.dtype = x->dtype;
     x->out.total *= (int64_t)dtype_size(x->dtype);
     x->out.n_ranks = x->o->tensor_parallel;

@@ -117,7 +117,7 @@ int ft_ini_parse(struct ft_ini *ini, const char *path, const char *text, size_t 
         return err_set(err, E_LIMIT, "%s: %zu bytes; the limit is %zu", path, len,
                        FT_INI_MAX_BYTES);
     if (len && memchr(text, '\0', len))
-        return err_set(err, E_FORMAT, "%s: holds a NUL byte, so it is no text", path);
+        return err_set(err, E_FORMAT, "%s: contains a NUL byte, so it is not text", path);
     if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         text += 3;
         len -= 3;

@@ -117,7 +117,7 @@ static int read_part(struct loader *l, const struct tensor *t, const struct part
     if (part_is_panels(t)) return read_panels(l, t, p, to, err);
     TRY(read_rows(l, t, p, to, err));
     if (t->dtype != DTYPE_F8_E4M3 || !fp8_has_nan(to, staged_bytes(t, p))) return 0;
-    return err_set(err, E_FORMAT, "the tensor '%s' holds what is no number", t->name);
+    return err_set(err, E_FORMAT, "the tensor '%s' contains a NaN", t->name);
 }
 
 // --- matrices ---

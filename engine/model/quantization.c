@@ -12,7 +12,8 @@ static int read_fingerprint(const cJSON *q, const char *key, char out[FINGERPRIN
     TRY(json_get_string(q, key, &s, err));
     if (!s) return 0;
     if (strlen(s) != FINGERPRINT_LEN || strspn(s, "0123456789abcdef") != FINGERPRINT_LEN)
-        return err_set(err, E_FORMAT, "'%s' is no fingerprint of %d digits", key, FINGERPRINT_LEN);
+        return err_set(err, E_FORMAT, "'%s' is not a fingerprint of %d digits", key,
+                       FINGERPRINT_LEN);
     strcpy(out, s);
     return 0;
 }
@@ -143,7 +144,7 @@ static int read_compressed_tensors(struct model_config *c, const cJSON *q, struc
     if (!groups || !groups->child) return refuse("config_groups", "missing", "is one", err);
     if (groups->child->next) return refuse("config_groups", "of several groups", "is one", err);
     if (!cJSON_IsObject(groups->child))
-        return err_set(err, E_FORMAT, "'config_groups' holds what is no object");
+        return err_set(err, E_FORMAT, "'config_groups' contains a value that is not an object");
     TRY(expect_string(groups->child, "format", "float-quantized", "naive-quantized", err));
     TRY(json_get_object(groups->child, "weights", &weights, err));
     if (!weights) return refuse("weights", "missing", "are such of 8 bits", err);
@@ -158,7 +159,7 @@ int quantization_read(struct model_config *c, const cJSON *json, struct err *err
     int64_t bits = 8;
     static const char known[] = MODEL_INT8_METHOD " (parley quantize), fp8 and compressed-tensors";
     if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
-    if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is no object");
+    if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is not an object");
     TRY(json_get_string(q, "quant_method", &method, err));
     TRY(json_get_int(q, "bits", 0, 64, &bits, err));
     if (!method)

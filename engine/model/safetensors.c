@@ -288,8 +288,8 @@ static int read_header_size(struct safetensors *f, size_t *n, struct err *err) {
     unsigned char le[PREFIX_BYTES];
     size_t size = (size_t)f->at_open.st_size;
     if (size < PREFIX_BYTES)
-        return err_set(err, E_FORMAT, "%s: truncated: %zu bytes are no safetensors file", f->path,
-                       size);
+        return err_set(err, E_FORMAT, "%s: truncated: %zu bytes are not a safetensors file",
+                       f->path, size);
     TRY(read_at(f, 0, le, sizeof le, err));
     uint64_t v = 0;
     for (int i = PREFIX_BYTES - 1; i >= 0; i--) v = v << 8 | le[i];

@@ -38,13 +38,12 @@ static int check(const struct charsmap *c, struct err *err) {
         uint32_t at = waiting[--n];
         size_t base = at ^ offset_of(c->units[at]);
         if (base >= c->n_units || (base | 0xff) >= c->n_units) {
-            rc =
-                err_set(err, E_FORMAT, "precompiled_charsmap: unit %u points behind the table", at);
+            rc = err_set(err, E_FORMAT, "precompiled_charsmap: unit %u points past the table", at);
             break;
         }
         if (!root && has_value(c->units[at]) && (c->units[base] & 0x7fffffff) >= c->n_strings) {
             rc = err_set(err, E_FORMAT,
-                         "precompiled_charsmap: unit %zu names a string behind the table", base);
+                         "precompiled_charsmap: unit %zu names a string past the table", base);
             break;
         }
         if (!root && has_value(c->units[at]) &&

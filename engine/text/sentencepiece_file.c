@@ -121,7 +121,8 @@ static int read_piece(struct message m, struct file_piece *p) {
     if (p->content.len > PIECE_MAX_BYTES)
         return err_set(m.err, E_LIMIT, "piece '%.40s...' is longer than %d bytes", p->content.bytes,
                        PIECE_MAX_BYTES);
-    return isfinite(p->score) ? 0 : damaged(&m, m.p, "a piece whose score is no number ends here");
+    return isfinite(p->score) ? 0
+                              : damaged(&m, m.p, "a piece whose score is not a number ends here");
 }
 
 static int read_trainer(struct message m, struct sentencepiece_file *s) {

@@ -339,7 +339,7 @@ static int read_gpt2(struct folder *f, struct tokenizer *t) {
     class_of(f, class);
     if (!is_one_of(class, known))
         return err_set(f->err, E_UNSUPPORTED,
-                       "%.200s: tokenizer_class '%.60s' may cut text otherwise than GPT-2: save "
+                       "%.200s: tokenizer_class '%.60s' may cut text differently from GPT-2: save "
                        "its tokenizer.json",
                        f->dir, class);
     TRY(flag(f, "add_prefix_space", &prefix));

@@ -71,10 +71,10 @@ static void test_hostile(void **state) {
     struct table t;
     make(&t);
     t.units[0] = OFFSET(512); // one block behind the end
-    refuse(&t, "behind the table");
+    refuse(&t, "past the table");
     make(&t);
     t.units[256 ^ 'a'] = OFFSET(0x1fffff) | 1u << 9 | 'a';
-    refuse(&t, "behind the table");
+    refuse(&t, "past the table");
     make(&t);
     t.units[32] = VALUE | sizeof t.strings; // a string that is not there
     refuse(&t, "string");

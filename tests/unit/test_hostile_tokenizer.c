@@ -57,7 +57,7 @@ static void a_root_that_is_its_own_child(void **state) {
     t.units[0] = OFFSET(5) | HAS_VALUE | 5;
     t.units[5] = VALUE | 0x7ffffff0;
     assert_int_equal(open_table(&c, &t, &err), E_FORMAT);
-    assert_non_null(strstr(err.text, "behind the table"));
+    assert_non_null(strstr(err.text, "past the table"));
 }
 
 static void parts_of_characters(void **state) {

@@ -11,8 +11,8 @@ static const struct jinja_sample expressions[] = {
     {"{{ 0x1e5 }} {{ 0xE }} {{ [[1, [2]]].0.1.0 }} {{ naïve is defined }}", "485 14 2 False", 0},
     {"{{ '\\é' }}", "a backslash before N or a character beyond ASCII is not supported", E_FORMAT},
     {"{{ 0.0 ** -1 }}", "0.0 cannot be raised to a negative power", E_INVAL},
-    {"{{ (-8) ** 0.5 }}", "a power that is no finite number", E_UNSUPPORTED},
-    {"{{ 10.0 ** 400 }}", "a power that is no finite number", E_UNSUPPORTED},
+    {"{{ (-8) ** 0.5 }}", "a power that is not a finite number", E_UNSUPPORTED},
+    {"{{ 10.0 ** 400 }}", "a power that is not a finite number", E_UNSUPPORTED},
     {"{{ 1 + 2 * 3 ** 2 - 7 // 2 % 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 2 ** -1 }} {{ -2 "
      "** 2 }} {{ 1.5 // 0.4 }} {{ -1.5 % 0.4 }}",
      "18 -4 2 3.5 0.5 4 3.0 0.10000000000000009", 0},

@@ -332,7 +332,7 @@ static void wrong_folders_are_refused_test(void **state) {
         {{AS(4), .first_scale = INFINITY}, E_FORMAT, "weight_scale"},
         {{AS(6), .first_scale = -1}, E_FORMAT, "weight_scale' holds a scale of -1"},
         {{AS(6), .first_scale = 3e38f}, E_FORMAT, "weight_scale"},
-        {{AS(0), .nan_weight = DOWN "weight"}, E_FORMAT, DOWN "weight' holds what is no number"},
+        {{AS(0), .nan_weight = DOWN "weight"}, E_FORMAT, DOWN "weight' contains a NaN"},
         {{AS(6), .nan_weight = LAYER "self_attn.v_proj.weight"}, E_FORMAT, "v_proj"},
         {{AS(0), .as_f8 = "model.norm.weight"}, E_UNSUPPORTED, "model.norm.weight"},
         {{AS(0), .as_own = LAYER "self_attn.k_proj.weight"}, E_UNSUPPORTED, "of one dtype"},

@@ -119,7 +119,7 @@ static const struct refused refused[] = {
     {.piece = "\xff", .kind = 1, .rc = E_FORMAT, .says = "UTF-8"},
     {.piece = "", .kind = 1, .rc = E_FORMAT, .says = "without content"},
     {.piece = "b", .kind = 1, .rc = E_FORMAT, .says = "two ids"},
-    {.piece = "x", .kind = 1, .score = 1e38f * 10, .rc = E_FORMAT, .says = "no number"},
+    {.piece = "x", .kind = 1, .score = 1e38f * 10, .rc = E_FORMAT, .says = "not a number"},
 };
 
 static void test_refused(void **state) {
