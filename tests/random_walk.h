@@ -1,4 +1,4 @@
-// Random numbers for tests that must walk the same way in every run.
+// Random numbers for tests that must take the same path in every run.
 #pragma once
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
-// How much of a long random test runs: all of it, or a quarter under the sanitizers, where each
-// step costs several times as much and is looked at closer. PARLEY_TEST_SCALE says otherwise: 1
-// runs all of it there too, 10 runs ten times as much anywhere.
+// The share of a long random test that runs: all of it, or a quarter under the sanitizers, where
+// each step costs several times as much. PARLEY_TEST_SCALE overrides it: 1 runs all of it there
+// too, 10 runs ten times as much.
 #pragma once
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 // A device whose copies run beside its steps, on the CPU: a layer's part of a load is copied when
-// the step waits for it, and not earlier; before that it is NaNs. It sees to it that forward reads
-// and writes no layer before its part is there, waits for none that it does not need yet, and that
-// nobody touches host memory before the copies are said to be over. On a GPU the device is itself,
+// the step waits for it, and not earlier; before that it is NaNs. It checks that forward reads and
+// writes no layer before its part has arrived, waits for no layer that it does not need yet, and
+// that host memory is not touched before the copies are complete. On a GPU the real device is used
 // and its loads are counted.
 #pragma once
 #include "kernels/cpu/kv_store.h"

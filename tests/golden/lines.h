@@ -1,5 +1,5 @@
-// Sequences that say something, keep their logits, and are compared bit for bit with a fresh
-// sequence of the same log.
+// Sequences that generate, record their logits, and are compared bit for bit with a fresh sequence
+// of the same log.
 #pragma once
 #include "tests/golden/runner.h"
 #include "tests/random_walk.h"

@@ -1,11 +1,11 @@
-// What the golden tests share: an engine without its thread, turns run to their end, logits kept by
-// position. Run from the project's root.
+// Shared by the golden tests: an engine without its thread, turns run to their end, logits recorded
+// by position. Run from the project's root.
 //
-// PARLEY_TEST_DEVICE: where the engine runs (cpu). On a GPU it is deterministic and computes in
-// F32, and everything holds there that holds on the CPU, bit for bit; or, with PARLEY_TEST_COMPUTE
-// bf16 or f16, in that, deterministic with PARLEY_TEST_DETERMINISTIC alone, and not as close to the
-// references. The CPU takes bf16 for models whose weights are, on processors that have it, and is
-// as deterministic.
+// PARLEY_TEST_DEVICE: the engine's device (cpu). On a GPU the engine is deterministic and computes
+// in F32, and the same must hold as on the CPU, bit for bit. With PARLEY_TEST_COMPUTE bf16 or f16
+// it computes in that type, is deterministic only with PARLEY_TEST_DETERMINISTIC, and is less close
+// to the references. The CPU uses bf16 for models with bf16 weights if the processor has it, and is
+// always deterministic.
 #pragma once
 #include "base/json.h"
 #include "engine/engine_internal.h"

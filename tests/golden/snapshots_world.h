@@ -1,4 +1,5 @@
-// What the tests of caches in files share: a folder, engines on it, and ways to make a cache leave.
+// Shared by the tests of snapshots: a folder, engines on it, and ways to make a cache leave the
+// device.
 #pragma once
 #include "tests/golden/runner.h"
 

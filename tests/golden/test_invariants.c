@@ -1,6 +1,6 @@
-// What must hold whatever the load: the same bits for any split and any company, a bounded cache,
-// eviction that nobody can tell from staying, and books that balance after thousands of random
-// operations. On a fixture model and the demo model.
+// Invariants under any load: the same bits for any split and any batch, a bounded cache, eviction
+// that changes no bit, and consistent accounting after thousands of random operations. On a fixture
+// model and the demo model.
 #include "tests/golden/runner.h"
 #include "tests/random_walk.h"
 #include "tests/scale.h"

@@ -1,7 +1,7 @@
-// Caches that come back beside their turn's own first step: on a device whose copies take their
-// time no layer is read before its part is there, none waits for the part of the next, and whatever
-// comes in between (a cancel, a failure, a fork, another turn, parking again), every turn gives the
-// tokens and the bits of one that was never disturbed. On a GPU the device is itself.
+// Caches that are loaded during their turn's first step: on a device with slow copies no layer is
+// read before its part has arrived, and none waits for the next layer's part. After any
+// interruption (a cancel, a failure, a fork, another turn, parking again) every turn gives the
+// tokens and the bits of an undisturbed one. On a GPU the real device is used.
 #include "base/log.h"
 #include "engine/cache/movers.h"
 #include "tests/golden/beside_world.h"

@@ -1,6 +1,6 @@
-// Equal prefixes are stored once within a group, and nobody can tell by the bits: donors that are
-// idle, run, have wrapped rings or are evicted; a pool for a few that serves many; and nothing ever
-// crosses from one group to another. On a fixture model and the demo model.
+// Equal prefixes are stored once within a group, and the bits do not change: donors that are idle,
+// run, have wrapped rings or are evicted; a pool for a few that serves many; and nothing crosses
+// from one group to another. On a fixture model and the demo model.
 #include "tests/golden/lines.h"
 #ifdef PARLEY_DEBUG_KV
 #include <sanitizer/asan_interface.h>

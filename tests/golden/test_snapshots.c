@@ -1,6 +1,5 @@
-// Caches that went through files, in this process or through the next one: every turn gives the
-// tokens and the bits of a turn that was never disturbed. (Files that are not what they should be:
-// test_snapshots_damage.c.)
+// Caches restored from files, by this process or the next one: every turn gives the tokens and the
+// bits of an undisturbed one. (Damaged files: test_snapshots_damage.c.)
 #include "tests/golden/snapshots_world.h"
 
 // --- through a file after every turn, on rings that wrap many times ------------------------------

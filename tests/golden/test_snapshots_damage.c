@@ -1,5 +1,5 @@
-// Files of caches that are not what they should be, and disks that do not take them: never used,
-// always said, and the turn goes on.
+// Damaged snapshots and disks that fail: the snapshot is never used, the fault is always reported,
+// and the turn continues.
 #include "tests/golden/snapshots_world.h"
 
 #include "base/xxh64.h"

@@ -1,6 +1,6 @@
-// Caches that leave the device and come back: whatever was parked, squeezed out, brought back in
-// part or computed again, every turn gives the tokens and the bits of a turn that was never
-// disturbed, and nothing is lost or left over.
+// Caches that leave the device and come back: after parking, eviction, partial restoring or
+// recomputing, every turn gives the tokens and the bits of an undisturbed one, and nothing is lost
+// or leaked.
 #include "tests/golden/tiers_world.h"
 
 #include "base/log.h"

@@ -1,6 +1,6 @@
-// Anything in any order: random turns, parking, forks, cancels and releases over caches that are on
-// the device, in host memory, in files, or on their way between them. Every turn gives the tokens
-// and the bits of the same turn alone, and nothing is lost or left over.
+// Random turns, parking, forks, cancels and releases over caches on the device, in host memory, in
+// files, or in transit. Every turn gives the tokens and the bits of the same turn alone, and
+// nothing is lost or leaked.
 #include "tests/golden/beside_world.h"
 
 #include "base/log.h"

@@ -1,4 +1,4 @@
-// Results of other programs' tokenizers: reading them, and comparing with ours.
+// Reads results of other programs' tokenizers and compares them with ours.
 #pragma once
 #include "base/json.h"
 #include "engine/text/detokenizer.h"

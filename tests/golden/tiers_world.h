@@ -1,5 +1,5 @@
-// What the tests of caches that leave the device and come back share: engines with host memory and
-// files behind it, and devices whose copies take their time.
+// Shared by the tests of caches that leave the device and come back: engines with host memory and
+// files, and devices with slow copies.
 #pragma once
 #include "tests/golden/runner.h"
 #include "tests/random_walk.h"

@@ -1,5 +1,5 @@
-// What attention is tested on: a shape, sequences with all their rows and a ring of blocks each,
-// and the ragged batch by which they go on. On one backend (test_attention.c) or two
+// The data of attention tests: a shape, sequences with all their rows and a ring of blocks each,
+// and the ragged batch of their next step. On one backend (test_attention.c) or two
 // (test_cuda_attention.c).
 #pragma once
 #include "tests/ops/ops_fixture.h"

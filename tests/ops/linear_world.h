@@ -1,5 +1,5 @@
-// What the tests of linear share: a stack of weights in all the forms that a file may bring, and
-// the comparison with double precision.
+// Shared by the tests of linear: stacked weights in all formats of files, and the comparison with
+// double precision.
 #pragma once
 #include "kernels/cpu/cpu.h"
 #include "tests/ops/ops_fixture.h"

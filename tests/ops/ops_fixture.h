@@ -1,5 +1,5 @@
-// What the op tests share: backends of every instruction set that this machine has, values that
-// repeat, and the comparison with a double-precision reference.
+// Shared by the op tests: backends of every instruction set of this machine, reproducible values,
+// and the comparison with a double-precision reference.
 #pragma once
 #include "kernels/backend.h"
 #include <math.h>

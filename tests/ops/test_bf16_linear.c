@@ -1,6 +1,6 @@
-// linear with products of bf16 (compute_dtype bf16): against double precision with x rounded as
-// said, on AVX512-BF16 bit for bit against what its instruction is said to do; the numbers contract
-// for any number of rows, threads and either layout; what is refused, and what stays as it was.
+// linear with products of bf16 (compute_dtype bf16): against double precision with rounded x, and
+// on AVX512-BF16 bit for bit against the documented behaviour of its instruction; the contract on
+// numbers for any number of rows and threads and both layouts; refusals.
 #include "tests/ops/linear_world.h"
 
 static const char *const wide_isas[] = {"avx512", "amx"};

@@ -1,6 +1,6 @@
 // Cache blocks on their way between the arena and host memory: whole, and layer by layer with a
-// step; the bytes come back as they went, and what the step's stream is asked for behind a layer's
-// wait finds that layer's part there.
+// step; the bytes are unchanged, and ops that are enqueued after a layer's wait find that layer's
+// part.
 #include "kernels/cuda/backend_cuda.h"
 #include "tests/ops/twin.h"
 

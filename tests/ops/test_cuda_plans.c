@@ -1,6 +1,5 @@
-// Which of cuBLASLt's algorithms multiplies is measured once for a shape and kept in a file: what
-// is measured, how far it has come, and that what the file says is believed line by line. Needs no
-// GPU.
+// Which of cuBLASLt's algorithms multiplies is measured once for a shape and kept in a file:
+// measurements, progress, and reading the file line by line. Needs no GPU.
 #include "kernels/cuda/cublas.c" // static functions
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// CUDA's small ops against their CPU twins: what works row by row.
+// CUDA's small ops, which work row by row, against their CPU twins.
 #include "kernels/fp8.h"
 #include "tests/ops/twin.h"
 

@@ -1,5 +1,5 @@
-// feed_forward and norm_linear against the ops that they stand for: the same bits for any number of
-// rows, threads, layout, activation, norm and bias; and what they leave to them.
+// feed_forward and norm_linear against the ops that they replace: the same bits for any number of
+// rows, threads, layout, activation, norm and bias; and the shapes that they decline.
 #include "tests/ops/linear_world.h"
 
 static struct backend *open_with(enum dtype compute, const char *isa, int threads) {

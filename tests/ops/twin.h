@@ -1,6 +1,6 @@
 // The CUDA ops against their CPU twins: both get the same values (rounded to the GPU's dtype
-// first), and what the GPU gives is compared within that dtype's rounding. Skipped, and said so,
-// where there is no GPU.
+// first), and the GPU's results are compared within that dtype's rounding. Without a GPU the tests
+// are skipped with a message.
 #pragma once
 #include "kernels/cuda/step.h"
 #include "tests/ops/ops_fixture.h"

@@ -1,6 +1,6 @@
-// Memory that runs out on purpose: the n-th allocation of one thread fails, once or from then on.
-// For test programs that the Makefile links with --wrap (ALLOC_FAULTS): there every malloc, calloc,
-// realloc, strdup and strndup of ours comes through here, also under the sanitizers.
+// Injects allocation failures: the n-th allocation of one thread fails, once or from then on. For
+// test programs that the Makefile links with --wrap (ALLOC_FAULTS): every malloc, calloc, realloc,
+// strdup and strndup of our code passes through here, also under the sanitizers.
 #pragma once
 #pragma GCC diagnostic ignored "-Wunused-function" // no test needs all of it
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-// An engine on a small fixture model, stepped by hand or with its thread, for the tests of its
-// door.
+// An engine on a small fixture model, stepped by the test or with its thread, for the tests of its
+// interface.
 #pragma once
 #include "base/metrics.h"
 #include "tests/golden/runner.h"

@@ -1,5 +1,5 @@
-// An engine without a model: every function of engine/engine.h, deterministic, moved by hand.
-// Included by one test program each, where it takes the real engine's place at link time.
+// An engine without a model: every function of engine/engine.h, deterministic, advanced by the
+// test. One test program each includes it, where it replaces the real engine at link time.
 //
 // The token at position p is a hash of the token before it, p and the seed, so a log can be checked
 // against fake_token(). fake_step() gives every turn one step; events wait in a list as the

@@ -1,5 +1,5 @@
-// FasterTransformer folders as its converters write them from Hugging Face's models, by formulas of
-// their own: nothing here knows how the program lays files out. For models of tests: small, f32.
+// FasterTransformer folders as its converters write them from Hugging Face's models, with formulas
+// of their own, independent of the program's code for the layout. For small f32 models of tests.
 //
 // The facts are those of the converters of GPT-2, OPT, BLOOM and GPT-J in FasterTransformer 5.3.
 #pragma once

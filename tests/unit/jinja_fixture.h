@@ -1,5 +1,5 @@
-// Runs small templates over one set of values and compares; what they should print was made by
-// Jinja 3.1 in the environment of Hugging Face transformers.
+// Renders small templates with one set of values and compares the results with those of Jinja 3.1
+// in the environment of Hugging Face transformers.
 #pragma once
 #include "base/json.h"
 #include "engine/jinja/jinja.h"

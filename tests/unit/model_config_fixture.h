@@ -1,4 +1,4 @@
-// What the tests of config.json share: a folder to write it into, and a small model of each family.
+// Shared by the tests of config.json: a folder to write it into, and a small model of each family.
 #pragma once
 #include "engine/model/model_config.h"
 #include "tests/unit/tmp_dir.h"

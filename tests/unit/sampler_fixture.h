@@ -1,4 +1,4 @@
-// A sampler over logits that a test sets: what the tests of draws and of edges start from.
+// A sampler over logits that a test sets, shared by the tests of draws and of edges.
 #pragma once
 #include "base/philox.h"
 #include "engine/run/sampler.h"

@@ -1,4 +1,4 @@
-// Base64: the vectors of RFC 4648, every byte, and what is not in its one form.
+// Base64: the vectors of RFC 4648, every byte, and non-canonical input.
 #include "base/base64.h"
 #include "base/err.h"
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-// What a GPU's memory allows, and the sentences that say what is needed and what would fit. The
+// The memory budget of a GPU, and the sentences that say what is needed and what would fit. The
 // numbers are those of Llama-8B on a GPU of 140 GiB, and of smaller ones.
 #include "engine/budget.h"
 #include <setjmp.h>

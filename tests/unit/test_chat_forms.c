@@ -1,4 +1,4 @@
-// Chat templates of our own, by name: what each prints, and how each goes on in a running session.
+// Our own chat templates: the output of each, and the next turn of a running session.
 #include "engine/text/chat_forms.h"
 #include "engine/text/chat_template.h"
 #include "tests/unit/text_model.h"

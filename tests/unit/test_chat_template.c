@@ -1,6 +1,6 @@
 // Chat templates: opening, refusal, rendering, forging, and the next turn of a running session.
-// With PARLEY_TEMPLATE_FIXTURES=DIR also the published templates in it (NAME.jinja) against what
-// Jinja makes of them (NAME.golden.json); the project holds no copy of those.
+// With PARLEY_TEMPLATE_FIXTURES=DIR also the published templates in it (NAME.jinja) against Jinja's
+// results (NAME.golden.json); the project holds no copy of those.
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/text/chat_template.h"

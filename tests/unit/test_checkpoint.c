@@ -1,5 +1,5 @@
-// One file or shards by an index: what is there is found under its names, and an index cannot lead
-// astray.
+// One file or shards by an index: tensors are found under their names, and a wrong index is
+// refused.
 #include "engine/model/checkpoint.h"
 #include "tests/unit/tmp_dir.h"
 

@@ -1,4 +1,4 @@
-// detokenizer: for any ids, what it gives out piece by piece is whole UTF-8 and adds up to
+// detokenizer: for any ids, its pieces are whole UTF-8 and concatenate to the result of
 // tokenizer_decode.
 #include "base/utf8.h"
 #include "engine/text/detokenizer.h"

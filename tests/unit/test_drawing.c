@@ -1,5 +1,5 @@
-// Draws of several turns at once: each is what sampler_draw gives alone, bit for bit, whoever draws
-// it, with every kind of parameter; and one that fails fails alone.
+// Draws of several turns at once: each equals sampler_draw's alone, bit for bit, on any thread and
+// with every kind of parameter; and a failing draw fails alone.
 #include "engine/run/drawing.h"
 
 #include "base/philox.h"

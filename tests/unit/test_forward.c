@@ -1,6 +1,6 @@
-// Which ops a step asks for, in which order, on which buffers: a backend that only writes down what
-// it is told. The numbers are tested elsewhere (tests/golden); this shows the paths of families and
-// ranks that have no fixture here.
+// Which ops a step asks for, in which order, on which buffers: the backend only records its calls.
+// The numbers are tested elsewhere (tests/golden); this shows the paths of families and ranks that
+// have no fixture here.
 #include "base/buf.h"
 #include "engine/run/forward.h"
 #include <setjmp.h>

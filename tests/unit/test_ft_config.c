@@ -1,4 +1,4 @@
-// Switches from config.ini: as each converter of FasterTransformer writes it, and what is refused.
+// Switches from config.ini: as each converter of FasterTransformer writes it, and refusals.
 #include "engine/model/ft_config.h"
 #include "tests/unit/tmp_dir.h"
 

@@ -1,5 +1,5 @@
-// Export refuses what FasterTransformer cannot say, and leaves nothing behind when it fails. (That
-// what it writes is right: tests/golden/test_ft.c.)
+// Export refuses what FasterTransformer cannot express, and removes everything when it fails.
+// (tests/golden/test_ft.c checks the files that it writes.)
 #include "base/log.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/ft_export.h"

@@ -1,5 +1,5 @@
-// config.ini as a list of keys: what is there is found, what is wrong is named with its line, and a
-// hostile text costs little.
+// config.ini as a list of keys: keys are found, errors name their line, and a hostile text costs
+// little.
 #include "engine/model/ft_ini.h"
 #include "tests/unit/tmp_dir.h"
 #include <time.h>

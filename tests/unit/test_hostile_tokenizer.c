@@ -1,5 +1,5 @@
-// Tokenizer files that fuzzing found or that its findings suggested: refused without a trace, or
-// harmless. What leaks or reads too far shows under the sanitizers.
+// Tokenizer files that fuzzing found or that its findings suggested: refused without side effects,
+// or harmless. The sanitizers find leaks and reads out of bounds.
 #include "engine/text/charsmap.h"
 #include "engine/text/pattern.h"
 #include "engine/text/tokenizer.h"

@@ -1,4 +1,4 @@
-// Rows of 8-bit weights: integers, scales, what cannot be quantised.
+// Rows of 8-bit weights: integers, scales, and rows that cannot be quantised.
 #include "kernels/int8.h"
 #include <math.h>
 #include <setjmp.h>

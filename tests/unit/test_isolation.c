@@ -1,7 +1,7 @@
 // A hundred thousand turns on two dozen sequence numbers and a cache that is too small for them:
-// numbers, slots and blocks are used again by others the moment they are free, and sooner. Every
-// token and every bit of its log-probability must be what the same log gives alone: a key or value
-// of another session would show in both.
+// numbers, slots and blocks are reused as soon as they are free. Every token and every bit of its
+// log-probability must equal those of the same log alone: a key or value of another session would
+// change both.
 #include "engine/engine.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-// Hostile chat templates: each ends soon, in a refusal that names line and limit, and within bounds
-// of memory. Also: what is refused when a template is opened, and where bytes come from.
+// Hostile chat templates: each ends soon and within bounded memory, with an error that names line
+// and limit. Also refusals when a template is opened, and the origin of bytes.
 #include "tests/scale.h"
 #include "tests/unit/jinja_fixture.h"
 #include <stdlib.h>

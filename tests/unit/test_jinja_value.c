@@ -1,5 +1,5 @@
-// What looks like a list and is none in Python (ranges, views of dicts, generators), groups, and
-// strings marked as safe: alike where they are, refused where Jinja would show something else.
+// Types that resemble a list in Python (ranges, views of dicts, generators), groups, and strings
+// marked as safe: equal where Python's are equal, refused where Jinja's output would differ.
 #include "tests/unit/jinja_fixture.h"
 
 static const struct jinja_sample lazy[] = {

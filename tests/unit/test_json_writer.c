@@ -1,4 +1,4 @@
-// Writing JSON: commas, escapes, exact numbers; what is written reads back.
+// Writing JSON: commas, escapes, exact numbers; the output can be read back.
 #include "base/json.h"
 #include "base/philox.h"
 #include "base/utf8.h"

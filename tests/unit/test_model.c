@@ -1,5 +1,5 @@
-// Loading: every tensor lands where forward looks for it, whole or by rank; what is wrong is named;
-// whatever fails, everything is given back.
+// Loading: every tensor is stored where forward reads it, whole or by rank; errors name the fault;
+// every failure frees everything.
 #include "tests/unit/tiny_model.h"
 #include <fcntl.h>
 #include <math.h>

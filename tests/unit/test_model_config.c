@@ -1,5 +1,5 @@
-// config.json as such: both spellings, what is left out, and every bad value refused by name. The
-// families' switches are in test_families.c.
+// config.json: both spellings, missing keys, and every bad value refused by name. The families'
+// switches are in test_families.c.
 #include "tests/unit/model_config_fixture.h"
 
 static void reads_the_demo_model(void **state) {

@@ -1,6 +1,6 @@
-// Loading e4m3 weights: made on the way, they are those of kernels/fp8.h, for each whole row;
-// stored with their scales in each of the ways that published folders have, they are taken as they
-// are; what cannot be is refused by name.
+// Loading e4m3 weights: quantised at load, they are those of kernels/fp8.h for each whole row;
+// stored, with scales in each of the ways of published folders, they are used unchanged; anything
+// else is refused by name.
 #include "base/log.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"

@@ -1,5 +1,5 @@
-// Loading in 8 bits: the integers and scales are those of the whole matrix, whichever rank takes
-// which part of it; what is stored in 8 bits is taken as it is; what cannot be is refused by name.
+// Loading in 8 bits: the integers and scales are those of the whole matrix for any rank's part;
+// stored 8-bit matrices are used unchanged; anything else is refused by name.
 #include "base/log.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"

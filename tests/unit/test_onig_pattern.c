@@ -1,5 +1,4 @@
-// onig_pattern: what is rewritten, what is refused, and that a rewritten pattern matches as
-// Oniguruma's would.
+// onig_pattern: rewrites, refusals, and that a rewritten pattern matches like Oniguruma's.
 #include "engine/text/onig_pattern.h"
 #include "engine/text/pre_tokenizer.h"
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// The block pool: what is taken has one holder, what nobody holds can be taken again, and it runs
-// dry honestly.
+// The block pool: a taken block has one holder, a block without a holder can be taken again, and an
+// empty pool says so.
 #include "kvcache/pool.h"
 #include <setjmp.h>
 #include <stdarg.h>

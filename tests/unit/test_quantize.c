@@ -1,5 +1,5 @@
-// Folders in 8 bits: what is read from one is what loading would have made, bit for bit; what stops
-// half-way leaves nothing.
+// Folders in 8 bits: reading one gives the bits that quantising at load gives; an interrupted write
+// leaves nothing.
 #include "tests/unit/tmp_dir.h"
 static size_t block_bytes = 1000; // small tensors are several blocks
 #define QUANTIZE_BLOCK_BYTES block_bytes

@@ -1,4 +1,5 @@
-// Reading and writing .safetensors: what is right round-trips, what is wrong is named and refused.
+// Reading and writing .safetensors: valid files round-trip, invalid ones are refused with the fault
+// named.
 #include "engine/model/safetensors.h"
 #include "tests/unit/tmp_dir.h"
 

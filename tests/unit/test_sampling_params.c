@@ -1,4 +1,4 @@
-// Each field of sampling_params: its edges pass, what lies past them is refused by name.
+// Each field of sampling_params: its bounds are accepted, values beyond them are refused by name.
 #include "engine/sampling/params.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// sentencepiece_file: a message written here field by field, what is refused by name, and real
-// files damaged at random.
+// sentencepiece_file: a message written field by field, refusals by name, and real files damaged at
+// random.
 #include "base/buf.h"
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/tokenizer.h"

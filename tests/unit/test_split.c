@@ -1,5 +1,4 @@
-// Who owns what: parts cover everything once, query heads find their key/value heads on their own
-// rank.
+// Ranks' parts cover everything once, and query heads find their key/value heads on their own rank.
 #include "engine/dist/split.h"
 #include <setjmp.h>
 #include <stdarg.h>

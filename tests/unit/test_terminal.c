@@ -1,4 +1,4 @@
-// What a terminal is shown of text that would command it.
+// Text with terminal control sequences is made harmless before it is printed.
 #include "ws/cli/terminal.h"
 #include <setjmp.h>
 #include <stdarg.h>

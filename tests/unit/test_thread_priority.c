@@ -1,5 +1,5 @@
-// Running ahead: either the thread has the policy afterwards and its children do not, or it is told
-// that it may not.
+// Thread priority: either the thread has the policy afterwards and its children do not, or the call
+// is refused.
 #include "base/err.h"
 #include "base/thread_priority.h"
 #include <pthread.h>

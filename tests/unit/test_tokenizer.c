@@ -1,5 +1,5 @@
-// tokenizer: what its file may say and may not, added tokens with all their flags, plain spans.
-// Round trips and time have files of their own.
+// tokenizer: valid and invalid files, added tokens with all their flags, plain spans. Round trips
+// and time have files of their own.
 #include "engine/text/tokenizer.h"
 #include "tests/unit/text_model.h"
 #include <setjmp.h>

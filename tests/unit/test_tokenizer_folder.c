@@ -1,5 +1,5 @@
-// tokenizer_folder: which of a folder's files counts, what the files beside a SentencePiece model
-// and GPT-2's two files say of special tokens, and what is refused.
+// tokenizer_folder: which of a folder's files is used, special tokens from the files beside a
+// SentencePiece model and GPT-2's two files, and refusals.
 #include "engine/text/tokenizer.h"
 #include <setjmp.h>
 #include <stdarg.h>

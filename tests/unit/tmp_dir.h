@@ -1,5 +1,5 @@
-// A scratch folder for tests that read files: made under TMPDIR or /tmp, removed with everything in
-// it.
+// A scratch folder for tests that read files: created under TMPDIR or /tmp, removed with its
+// contents.
 #pragma once
 #include <dirent.h>
 #include <setjmp.h>
