@@ -1,6 +1,7 @@
-// Parley beside llama.cpp on the same weights, run about: llama.cpp, Parley, llama.cpp, Parley .. so that both see the same
-// machine; also with products of bf16 where the processor has them, and a large model with 8-bit weights. Markdown tables of medians. README.md says how each figure is got.
-// usage: node compare.mjs PARLEY WORK_FOLDER MODEL_DIR ... (BENCH_REPEAT: runs of each engine, 5 unless said, a large model's 3)
+// Parley beside llama.cpp on the same weights, in turns: llama.cpp, Parley, llama.cpp, Parley .. so that both meet the
+// same machine; also with products of bf16 where the processor has them, and a large model with 8-bit weights. Prints
+// Markdown tables of medians and writes results/cpu.json. README.md says how each figure is measured.
+// usage: node compare.mjs PARLEY WORK_FOLDER MODEL_DIR ... (BENCH_REPEAT: runs of each engine; default 5, a large model's 3)
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import os from 'node:os';
@@ -12,7 +13,7 @@ import { median, save } from './results.mjs';
 const here = path.dirname(fileURLToPath(import.meta.url));
 const FIGURES = ['prefill', 'decode', 'together'];
 const title = (key, decode) => ({ prefill: 'prefill of 512', decode: `decode of ${decode}`, together: 'eight sessions together' })[key];
-// How many times llama.cpp's figure we mean to reach. Weights that no cache holds make decode a matter of memory alone.
+// Goals, in multiples of llama.cpp. With weights larger than the caches decode is bound by memory alone.
 const IN_CACHE = { prefill: 1.2, decode: 1.5, together: 3 }, IN_MEMORY = { prefill: 1.2, decode: 1.1, together: 1.2 };
 const LARGE_BYTES = 512e6;
 const INT8_DECODE = 1.6; // times bf16's
@@ -58,14 +59,15 @@ const spread = (runs, key) => {
 };
 const range = (runs, key) => {
   const values = runs.map((run) => run[key]);
-  return { median: median(values), min: Math.min(...values), max: Math.max(...values) };
+  return Object.fromEntries(Object.entries({ median: median(values), min: Math.min(...values), max: Math.max(...values) })
+    .map(([name, x]) => [name, Number(x.toPrecision(4))]));
 };
 const round = (x) => (x < 100 ? x.toFixed(1) : String(Math.round(x)));
 
 function compare(parley, folder, work) {
   const name = path.basename(path.resolve(folder)), gguf = path.join(work, `${name}.gguf`);
   if (!existsSync(gguf)) convert(folder, gguf);
-  // A token of a large model takes a tenth of a second, and each takes as long as the last.
+  // A token of a large model takes a tenth of a second, and all take the same.
   const large = bytesIn(folder) > LARGE_BYTES, decode = large ? 32 : 128, repeat = Number(process.env.BENCH_REPEAT ?? (large ? 3 : 5));
   const runs = { parley: [], int8: [], bf16: [] }, loads = [];
   const kinds = rivals(), bf16 = hasBf16Products(parley, folder);

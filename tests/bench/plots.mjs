@@ -65,9 +65,9 @@ function bars(name, title, sub, rows) {
 
 function speed() {
   const gpu = read('gpu'), cpu = read('cpu');
-  bars('speed-gpu', 'Tokens per second on one H200', `Bars in multiples of llama.cpp, each workload by itself. ${gpu.date}`,
+  bars('speed-gpu', 'Tokens per second on one H200', `Bars in multiples of llama.cpp. ${gpu.date}`,
     gpu.workloads.map((row) => ({ name: row.name, engines: ['Parley', 'gpt-fast', 'llama.cpp'].filter((e) => row[e]).map((e) => [e, row[e]]) })));
-  bars('speed-cpu', 'Tokens per second on two cores', `${cpu.machine.replace(/, 2 cores/, '')}, compute_dtype = bf16. Bars in multiples of llama.cpp, each workload by itself. ${cpu.date}`,
+  bars('speed-cpu', 'Tokens per second on two cores', `${cpu.machine.replace(/, 2 cores/, '')}, activations in bf16. Bars in multiples of llama.cpp. ${cpu.date}`,
     cpu.models.flatMap(({ model, figures }) => figures.map((f) => ({
       name: `${model.split(',')[0].replace(' model', '').replace('random Llama', '1.2 B')}: ${f.name}`,
       engines: [['Parley', (f.bf16 ?? f.f32).median], ['llama.cpp', f['llama.cpp'].median]],
@@ -76,22 +76,23 @@ function speed() {
 
 // --- lines ---------------------------------------------------------------------------------------------------------
 
-/** A step of 1, 2 or 5 times a power of ten that divides `most` into four to eight. */
-function step(most) {
+/** From 0 to at most `most`, in seven steps or fewer of 1, 2 or 5 times a power of ten. */
+function ticks(most) {
   const power = 10 ** Math.floor(Math.log10(most / 4));
-  return [1, 2, 5, 10].map((m) => m * power).find((s) => most / s <= 7);
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => most / s <= 7);
+  return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => Number((i * step).toPrecision(9)));
 }
 
 /** series: [{ name, cls, points: [[x, y], ...], dy }]; the name stands at the line's end. */
 function lines(name, { title, sub, xName, yName, series }) {
-  const width = 780, height = 360, left = 58, right = 190, top = 66, bottom = 48;
+  const width = 780, height = 360, left = 58, right = 190, top = 76, bottom = 48;
   const all = series.flatMap(({ points }) => points);
   const xMost = Math.max(...all.map(([x]) => x)), yMost = Math.max(...all.map(([, y]) => y)) * 1.04;
   const x = (v) => left + (width - left - right) * v / xMost, y = (v) => height - bottom - (height - top - bottom) * v / yMost;
   const parts = [text(12, 24, title, { cls: 'title' }), text(12, 43, sub, { cls: 'sub' })];
-  for (let v = 0; v <= yMost; v += step(yMost))
+  for (const v of ticks(yMost))
     parts.push(line(left, y(v), width - right, y(v), v ? 'grid' : 'axis'), text(left - 8, y(v) + 4, number(v), { anchor: 'end', cls: 'tick' }));
-  for (let v = 0; v <= xMost; v += step(xMost)) parts.push(text(x(v), height - bottom + 18, number(v), { anchor: 'middle', cls: 'tick' }));
+  for (const v of ticks(xMost)) parts.push(text(x(v), height - bottom + 18, number(v), { anchor: 'middle', cls: 'tick' }));
   parts.push(text(width - right, height - 10, xName, { anchor: 'end', cls: 'tick' }), text(left + 6, top - 6, yName, { cls: 'tick' }));
   for (const { points, cls } of series)
     parts.push(`<path class="line ${cls}" d="${points.map(([px, py], i) => `${i ? 'L' : 'M'}${x(px).toFixed(1)} ${y(py).toFixed(1)}`).join('')}"/>`);
@@ -109,7 +110,7 @@ function sessions() {
   lines('first-token', {
     title: 'Time to the first token over 150 turns', sub: `${new_tokens} new tokens each turn; ${where}`, xName: 'turn', yName: 'ms',
     series: [
-      { name: 'transcript sent again\neach turn, as in a stateless API', cls: 'c', points: at('resent', 'first_token_ms') },
+      { name: 'transcript sent again\nas a stateless API needs', cls: 'c', points: at('resent', 'first_token_ms') },
       { name: 'session', cls: 'a', points: at('session', 'first_token_ms'), dy: -3 },
     ],
   });

@@ -26,4 +26,4 @@ node tests/bench/compare.mjs "$parley" "$work" "${models[@]}"
 echo
 PARLEY=$parley node tests/bench/server.mjs "${models[@]}"
 echo
-PARLEY=$parley node tests/bench/turns.mjs "${models[0]}"
+PARLEY=$parley node tests/bench/turns.mjs "${models[0]}" "${BENCH_REPEAT:-5}"

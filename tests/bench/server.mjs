@@ -1,4 +1,4 @@
-// The server's own figures, as a Markdown table. README.md says how each is got.
+// The server's own figures, as a Markdown table and as results/server.json. README.md says how each is measured.
 // usage: PARLEY=build/release/parley node server.mjs MODEL_DIR ...
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -86,8 +86,8 @@ async function streaming(model) {
   const after = await buckets(server, 'parley_token_to_socket_seconds');
   const histogram = after.map(([bound, count], i) => [bound, count - before[i][1]]);
   const gaps = deltas.flatMap((times) => times.slice(1).map((time, i) => time - times[i]));
-  // What a client waits for its first token beyond the time that the server reports, which begins when the turn is
-  // accepted: both ways through the server and this client.
+  // The wait for the first token beyond the time that the server reports, which begins when the turn is accepted: both
+  // ways through the server and this client.
   const beyond = done.map((frame, i) => deltas[i][0] - began - frame.timings.first_token_ms);
   say(`token to socket, ${STREAMS} sessions streaming ${STREAM_TOKENS}, p50 / p99`,
     `≤ ${ms(quantile(histogram, 0.5))} / ≤ ${ms(quantile(histogram, 0.99))} of ${histogram.at(-1)[1]} (by the server's histogram)`, 'p99 ≤ 1 ms');
