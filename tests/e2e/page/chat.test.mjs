@@ -213,6 +213,8 @@ test('a full session says so and offers a new one', async (t) => {
     await page.locator('.full-notice').innerText(),
     /This session is full: all 64 tokens are used/,
   );
+  assert.match(await page.locator('.facts').innerText(), /^Session full · /, 'not the limit of an answer');
+  assert.equal(await page.isVisible('[data-action=continue]'), false, 'there is no room to continue');
   await page.fill('#message', 'more');
   assert.equal(await page.isDisabled('.send'), true);
   await page.click('.full-notice button');

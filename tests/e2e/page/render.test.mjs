@@ -39,6 +39,20 @@ test('code in an answer from right to left reads from left to right', async (t) 
   assert.equal(paragraph, 'rtl');
 });
 
+test('a task shows a box instead of a bullet; a link without an address looks like text', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await FakeSession.route(page, [['say', '- [x] done\n- [ ] open\n- plain\n\n[harmless](javascript:alert(1)) [real](https://example.com)']]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 1);
+  const bullets = await page.locator('.prose li').evaluateAll((all) => all.map((e) => getComputedStyle(e).listStyleType));
+  assert.deepEqual(bullets, ['none', 'none', 'disc']);
+  const looks = await page.locator('.prose a').evaluateAll((all) =>
+    all.map((e) => [e.hasAttribute('href'), getComputedStyle(e).color === getComputedStyle(e.parentElement).color, getComputedStyle(e).textDecorationLine]));
+  assert.deepEqual(looks[0], [false, true, 'none']);
+  assert.equal(looks[1][0], true);
+  assert.notDeepEqual(looks[1].slice(1), [true, 'none']);
+});
+
 test('a text that streams ends as the same elements as when it was there before', async (t) => {
   const context = await newContext(t);
   const still = await newPage(t, context);

@@ -17,6 +17,9 @@ const marked = new Marked({
   renderer: {
     html: ({ text }) => escape(text),
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
+    listitem(item) {
+      return `<li${item.task ? ' class="task"' : ''}>${this.parser.parse(item.tokens)}</li>\n`;
+    },
     checkbox: ({ checked }) => (checked ? '☑ ' : '☐ '),
     // The page's own headings come first: a message's begin at the third level.
     heading({ tokens, depth }) {

@@ -30,7 +30,7 @@ const TAGS = [
 ];
 const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start'];
 // What the highlighter and the code renderer set; a class of the page's own would let text pose as the page.
-const CLASS = /^(?:language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
+const CLASS = /^(?:task|language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
 
 const purify = DOMPurify(window);
 

@@ -6,8 +6,8 @@ import { answersOf, canGoOn, liveRate } from '../turns.js';
 import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
-/** @typedef {{busy: boolean, branching: boolean, last: boolean}} Place
- *   busy: something runs or waits. branching: the path can be moved. last: of the path. */
+/** @typedef {{busy: boolean, branching: boolean, last: boolean, full: boolean}} Place
+ *   busy: something runs or waits. branching: the path can be moved. last: of the path. full: last in a full session. */
 
 const LIVE_MS = 250; // how often the live figures change
 
@@ -57,9 +57,9 @@ export class AnswerFoot {
     this.again.disabled = place.busy;
     this.branch.hidden = !place.branching || !done;
     this.inspect.hidden = !done;
-    this.goOn.hidden = !place.branching || !place.last || place.busy || !canGoOn(answer);
+    this.goOn.hidden = !place.branching || !place.last || place.full || place.busy || !canGoOn(answer);
     this.#updateVersions(exchange, place);
-    this.#updateFacts(answer);
+    this.#updateFacts(answer, place);
   }
 
   /** @param {Turn[]} exchange @param {Place} place */
@@ -77,18 +77,18 @@ export class AnswerFoot {
     );
   }
 
-  /** @param {Turn} answer */
-  #updateFacts(answer) {
+  /** @param {Turn} answer @param {Place} place */
+  #updateFacts(answer, place) {
     const now = performance.now();
     clearTimeout(this.factsTimer);
     if (answer.state === 'running') {
       if (now < this.nextFacts) {
-        this.factsTimer = setTimeout(() => this.#updateFacts(answer), this.nextFacts - now); // the last of them
+        this.factsTimer = setTimeout(() => this.#updateFacts(answer, place), this.nextFacts - now); // the last of them
         return;
       }
       this.nextFacts = now + LIVE_MS;
     }
-    const facts = factsOf(answer);
+    const facts = factsOf(answer, place.full);
     if (facts.map(([fact]) => fact).join(' · ') === this.facts.textContent) return;
     this.facts.replaceChildren(
       ...facts
@@ -98,13 +98,13 @@ export class AnswerFoot {
   }
 }
 
-/** @param {Turn} answer @returns {Array<[string, string, string?]>} text, hint, class */
-function factsOf(answer) {
+/** @param {Turn} answer @param {boolean} full @returns {Array<[string, string, string?]>} text, hint, class */
+function factsOf(answer, full) {
   /** @type {Array<[string, string, string?]>} */
   const facts = [];
   const done = answer.state === 'done';
   if (done && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
-    facts.push([ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
+    facts.push([full && answer.finish_reason === 'length' ? 'Session full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
   if (answer.n_output) facts.push([plural(answer.n_output, 'token'), 'Tokens in the answer']);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
   if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);

@@ -5,7 +5,7 @@ import { loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
 import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
 import { h, icon, setText } from '../dom.js';
-import { currentChat, currentSession, isBusy, state, subscribe } from '../state.js';
+import { currentChat, currentSession, isBusy, isFull, state, subscribe } from '../state.js';
 import { runNow } from '../frame.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
@@ -159,7 +159,7 @@ function drawStalled(chat) {
 // --- drawing -----------------------------------------------------------------------------------------------------
 
 /** @type {import('./answer_foot.js').Place} of every exchange but the last */
-let place = { busy: false, branching: false, last: false };
+let place = { busy: false, branching: false, last: false, full: false };
 let lastPlace = { ...place, last: true };
 
 /** @param {import('../state.js').Chat} chat */
@@ -233,9 +233,10 @@ function syncTurns(chat) {
 function drawPlaces(chat) {
   const busy = isBusy(chat);
   const branching = canBranch();
-  if (busy !== place.busy || branching !== place.branching) {
-    place = { busy, branching, last: false };
-    lastPlace = { busy, branching, last: true };
+  const full = isFull(currentSession(), chat);
+  if (busy !== place.busy || branching !== place.branching || full !== lastPlace.full) {
+    place = { busy, branching, last: false, full: false };
+    lastPlace = { busy, branching, last: true, full };
   }
   // The turns before those loaded are as many as their numbers say, where the session has one path.
   const exchanges = exchangesOf(chat.turns);
