@@ -2,16 +2,16 @@
 # Runs the suites named and ends with `N passed, N failed`; each line has the seconds that it took. Logs stay in
 # BUILD/test-logs; those of failures are shown.
 # usage: tests/run.sh [--times] BUILD unit|ops|golden|layers|cuda|sanitize|threads|e2e|e2e-threads|page|fuzz ...
-# --times: at the end what took most processor time, and the sums of it.
-# cuda: what a GPU is compared by (make check-cuda); programs that need one and find none say so and are skipped.
+# --times: prints the programs with most processor time at the end, and the sums.
+# cuda: the tests of a GPU (make check-cuda); programs that need one and find none say so and are skipped.
 # sanitize: compute-sanitizer over the op tests, shortened (make check-cuda-sanitize).
-# threads, e2e-threads: what several threads do at once, for ThreadSanitizer.
-# A program that crashes, times out or says nothing counts as a failure of its own: silence never passes.
+# threads, e2e-threads: the tests of several threads, for ThreadSanitizer.
+# A program that crashes, times out or prints nothing counts as a failure: silence never passes.
 #
-# Programs run in lanes, all of them at once: those that compute, those that talk to a server, and those that drive a
-# browser. Whoever talks or draws waits half of the time, and is waited for by the clock: so those that compute get what
-# the others leave of the processors, and are one more, as some of them wait too. TEST_JOBS programs of a lane run at a
-# time, as many as there are processors; TEST_JOBS=1 is one program at a time in all.
+# Programs run in three lanes at once: programs that compute, programs that talk to a server, and programs that drive a
+# browser. The last two wait half of the time, and timeouts depend on them, so the programs that compute run at a lower
+# priority, one more at a time. TEST_JOBS programs of a lane run at a time, by default as many as there are processors;
+# TEST_JOBS=1 runs a single program at a time.
 set -u
 times=0
 [ "${1:-}" = --times ] && times=1 && shift
@@ -20,8 +20,8 @@ shift
 logs=$build/test-logs
 jobs=${TEST_JOBS:-$(nproc)}
 scratch=$(mktemp -d)
-# Hundreds of databases and model folders: where files are memory, and there is enough of it, their syncing costs
-# nothing. What a disk does when it fails, or loses power, is played by the tests themselves.
+# The tests create hundreds of databases and model folders. In memory, if there is enough, syncing them costs nothing.
+# Tests of failing disks and power cuts simulate the disk themselves.
 memory=""
 if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt $((4 << 20)) ] 2>/dev/null; then
     memory=$(mktemp -d /dev/shm/parley-tests-XXXXXX) && chmod 1777 "$memory" && export TMPDIR=$memory # as /tmp is
@@ -29,8 +29,8 @@ fi
 trap 'rm -rf "$scratch" ${memory:+"$memory"}' EXIT
 mkdir -p "$logs"
 passed=0 failed=0
-# What AddressSanitizer keeps of freed memory, and of each allocation's callers: its defaults, 256 MB and 30, are much for
-# two dozen programs at once and their caches.
+# AddressSanitizer's quarantine of freed memory and its depth of stacks: the defaults, 256 MB and 30, are too much for two
+# dozen programs at once.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=32:malloc_context_size=12}
 
 count() { # count NAME STATUS PASSED FAILED LOG SECONDS
@@ -46,13 +46,13 @@ count() { # count NAME STATUS PASSED FAILED LOG SECONDS
     fi
 }
 
-# Jobs: each waits in its lane for its turn, then runs in the background with its output in a log; the kind of program
-# says how its results are read there.
+# Jobs: each waits in its lane, then runs in the background with its output in a log. The kind of program decides how its
+# results are read from the log.
 lanes=(page talk compute)
 declare -A running=([page]=0 [talk]=0 [compute]=0) room=([page]=$jobs [talk]=$jobs [compute]=$((jobs + 1)))
 declare -A waiting=([page]="" [talk]="" [compute]="") # numbers of jobs, in order
 n_jobs=0 n_running=0
-# Those that take longest go first, so that none is left over at the end with a processor to itself.
+# The longest programs start first, so that none runs alone at the end.
 longest=" unit/test_power golden/test_tiers golden/test_invariants golden/test_sessions_tree unit/test_isolation
  unit/test_tokenizer_time unit/test_sessions_memory ops/test_linear_fp8 ops/test_attention e2e/admission e2e/replay
  e2e/concurrency e2e/streams e2e/crash e2e/cli e2e/memory e2e/wire_flow page/branching page/access page/render "
@@ -68,7 +68,7 @@ enter() { # enter LANE KIND NAME LOG COMMAND...
     shift 3
     printf '%q ' "$@" >"$scratch/$job.command"
 }
-start_some() { # whoever has room
+start_some() { # starts jobs in every lane that has room
     local lane job rest
     for lane in "${lanes[@]}"; do
         while [ "${running[$lane]}" -lt "${room[$lane]}" ] && [ -n "${waiting[$lane]}" ]; do
@@ -107,7 +107,7 @@ cmocka_result() { # NAME STATUS LOG SECONDS
         return
     fi
     count "$1" "$2" "$(grep -c '^\[       OK \]' "$3")" \
-        "$(grep '^\[  FAILED  \] [^0-9]' "$3" | sort -u | wc -l)" "$3" "$4" # named again at the end
+        "$(grep '^\[  FAILED  \] [^0-9]' "$3" | sort -u | wc -l)" "$3" "$4" # named twice in the log
 }
 cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests, or all of them
     local program label folder=$1
@@ -117,7 +117,7 @@ cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests
         case $program in *.o | *.d) continue ;; esac
         enter compute cmocka "$folder/${program##*/}$label" "$logs/$folder-${program##*/}$label.log" timeout "${TEST_TIMEOUT:-600}" "$program"
     done
-    [ -z "$label${PARLEY_TEST_DETERMINISTIC:-}" ] || finish_all # while the variables stand
+    [ -z "$label${PARLEY_TEST_DETERMINISTIC:-}" ] || finish_all # while the variables are set
 }
 node_result() { # NAME STATUS LOG SECONDS
     count "$1" "$2" "$(awk '/^# pass /{n=$3} END{print n+0}' "$3")" "$(awk '/^# fail /{n=$3} END{print n+0}' "$3")" "$3" "$4"
@@ -126,22 +126,22 @@ node_tests() { # node_tests LANE NAME FILE...
     local lane=$1 name=$2 threads=()
     shift 2
     [ tests/e2e/node_modules/.package-lock.json -nt tests/e2e/package-lock.json ] || (cd tests/e2e && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
-    # Where several servers share the processors, one's two threads wait for each other's turn at them most of the
-    # time. Threads are what unit, golden and e2e-threads try.
+    # If several servers share the processors, the threads of one mostly wait for each other. unit, golden and
+    # e2e-threads test with several threads.
     [ "$suite" = e2e ] && [ "$jobs" -gt 1 ] && threads=("PARLEY_THREADS=${PARLEY_THREADS:-1}")
     enter "$lane" node "$name" "$logs/${name//\//-}.log" \
         env "PARLEY=$PWD/$build/parley" "${threads[@]}" timeout "${TEST_TIMEOUT:-900}" node --test --test-reporter=tap "$@"
 }
 gpu_here() { [ -e /dev/nvidiactl ] || nvidia-smi -L >/dev/null 2>&1; }
 skip_for_gpu() { printf '  skip  %-34s      no GPU here: not run\n' "$@"; } # NAME ...
-gpu_result() { node_result "$@"; } # it ends as node's do
-# One of compute-sanitizer's tools over an op test, or over one of its parts. cuBLASLt's kernels are not ours, and write
-# in ways that initcheck does not see: the deterministic backend does without them.
+gpu_result() { node_result "$@"; } # its summary has node's form
+# Runs one of compute-sanitizer's tools over an op test, or over one part of it. initcheck does not see all writes of
+# cuBLASLt's kernels; the deterministic backend does not use them.
 sanitize() { # sanitize TOOL NAME [PART]
     local label=$1/$2${3:+-$3} with=("PARLEY_TEST_ONLY=${3:-}")
     local options=(--error-exitcode 9)
     [ -n "${3:-}" ] || with=()
-    [ "$1" = memcheck ] && options+=(--report-api-errors no) # running out of memory is tried, too
+    [ "$1" = memcheck ] && options+=(--report-api-errors no) # tests exhaust memory on purpose
     [ "$2" = cuda_linear ] && [ "$1" != memcheck ] && with+=(PARLEY_TEST_DETERMINISTIC=1)
     [ "$2" = cuda_draw ] && with+=(PARLEY_TEST_COMPUTE=f32 PARLEY_TEST_DETERMINISTIC=1)
     enter compute cmocka "$label" "$logs/${label/\//-}.log" timeout "${TEST_TIMEOUT:-1800}" env "${with[@]}" \
@@ -154,11 +154,11 @@ parts() { # parts NAME: an op test's, by its source
 check_result() { count "$1" "$2" $(($2 == 0)) $(($2 != 0)) "$3" "$4"; }
 fuzz_result() { # NAME STATUS LOG SECONDS
     local status=$2
-    grep -q 'seed corpus: files' "$3" || status=1 # an empty corpus shows nothing
+    grep -q 'seed corpus: files' "$3" || status=1 # an empty corpus tests nothing
     count "$1" "$status" $((status == 0)) $((status != 0)) "$3" "$4"
 }
-# Each target over its kept corpus, then from one seed for a fixed number of inputs, under bounds on time and memory:
-# two results each. What it finds on its way goes to a scratch folder, so that every run starts from the same.
+# Runs each target over its kept corpus, then from one seed for a fixed number of inputs, with limits on time and memory:
+# two results each. New inputs go to a scratch folder, so that every run starts from the same corpus.
 fuzz() {
     local program name runs found
     for program in "$build"/tests/fuzz/fuzz_*; do
@@ -193,7 +193,7 @@ for suite in "$@"; do
     sanitize)
         gpu_here || { skip_for_gpu "compute-sanitizer over ops/test_cuda"; continue; }
         export PARLEY_TEST_SCALE=${PARLEY_TEST_SCALE:-0.1} PARLEY_TEST_COMPUTE=${PARLEY_TEST_COMPUTE:-bf16}
-        # What takes longest first: the tools share the GPU, but most of their time is the processor's.
+        # The longest first. The tools share the GPU, but spend most of their time on the processor.
         for tool in racecheck initcheck memcheck synccheck; do
             for part in $(parts cuda_attention); do sanitize $tool cuda_attention "$part"; done
             for part in $(parts cuda_linear); do sanitize $tool cuda_linear "$part"; done
@@ -206,7 +206,7 @@ for suite in "$@"; do
     e2e-threads)
         for name in concurrency streams turns crash; do node_tests talk "e2e/$name" "tests/e2e/$name.test.mjs"; done
         ;;
-    layers) # what is checked of the sources: includes, circles of calls, format, language features
+    layers) # checks of the sources: includes, circles of calls, format, language features
         [ -d tests/lint/node_modules ] || (cd tests/lint && npm ci --ignore-scripts --no-audit --no-fund >/dev/null 2>&1)
         enter compute check layers "$logs/layers.log" tests/check_layers.sh
         enter compute check cycles "$logs/cycles.log" node tests/check_cycles.mjs
@@ -228,7 +228,7 @@ for suite in "$@"; do
 done
 finish_all
 if [ "$times" = 1 ]; then
-    echo '  processor time, seconds: user + system, of what took most'
+    echo '  processor time in seconds, user + system, longest first'
     sort -rn <(awk '{printf "  %8.1f + %.1f  %s (%.1f s)\n", $1, $2, $4, $3}' "$scratch/times") | head -n 25
     awk '{u += $1; s += $2} END {printf "  %8.1f + %.1f  all\n", u, s}' "$scratch/times"
 fi

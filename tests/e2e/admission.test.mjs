@@ -1,5 +1,5 @@
-// More conversations than the cache holds, with pauses to think: every turn is right, none is killed or forgotten, and who
-// comes when the queue is full is told when to come again.
+// More conversations than the cache holds, with pauses: every turn is correct, none is killed or lost, and a client
+// that finds the queue full gets a retry time.
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';

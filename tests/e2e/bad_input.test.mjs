@@ -1,5 +1,5 @@
-// What must not hurt: over the wire each piece of bad input gets a code and one sentence that names the culprit, while
-// a turn runs beside it untouched; at the start each broken file is named and ends the program with status 1.
+// Bad input: over the wire each gets a code and a sentence that names the fault, while a turn runs undisturbed; at
+// the start each broken file is named and ends the program with status 1.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, closeSync, cpSync, existsSync, openSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync, writeSync } from 'node:fs';

@@ -1,5 +1,5 @@
-// A session is a tree: going back, asking again, editing, going on, forking, over the real socket. What it must come to is
-// always the same: the log is the path in use, nothing is lost, and the next tokens are those of a fresh session with that log.
+// A session is a tree: rewind, regenerate, edit, continue and fork, over the real socket. Afterwards the log is the
+// current path, nothing is lost, and the next tokens are those of a fresh session with that log.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';

@@ -1,5 +1,5 @@
-// Thousands of opens, turns, cancels, disconnects and closes in random order over several connections. Afterwards every
-// session's log is what it would be had it been alone, every counter adds up, and nothing is left behind.
+// Thousands of opens, turns, cancels, disconnects and closes in random order over several connections. Afterwards
+// every session's log equals that of the same session alone, every counter adds up, and nothing leaks.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-// Many sessions at once: each gets what it would get alone, and none waits for another's turn to end.
+// Many sessions at once: each gets the same tokens as alone, and none waits for another's turn to end.
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';

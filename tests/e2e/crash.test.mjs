@@ -1,4 +1,4 @@
-// Whatever ends the process, what a client was told is done is there afterwards, and the sessions go on.
+// After any end of the process, every turn that a client was told is done is still there, and the sessions continue.
 import assert from 'node:assert/strict';
 import { copyFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-// The debug wire: a turn as it is on record, a session's events, and a turn run again by the server that recorded it.
+// The debug wire: a recorded turn, a session's events, and a turn replayed by the server that recorded it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-// The documents: their links lead somewhere, the paths in "I want to change X" exist, and the README's program runs.
+// The documents: their links and the paths in "I want to change X" exist, and the README's program runs.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';

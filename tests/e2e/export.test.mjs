@@ -1,5 +1,5 @@
-// FasterTransformer folders through the program: export writes them, and every command takes them as it takes
-// any other model folder. (That their logits are right: tests/golden/test_ft.c.)
+// FasterTransformer folders through the program: export writes them, and every command accepts them like any other
+// model folder. (tests/golden/test_ft.c checks their logits.)
 import assert from 'node:assert/strict';
 import { appendFileSync, cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,4 +1,4 @@
-// Every family through the server: what a client gets token by token over the wire is what the reference says, for a session
+// Every family through the server: the tokens that a client gets over the wire equal the reference's, for a session
 // of four turns on one cache and under each window.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

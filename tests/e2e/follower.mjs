@@ -1,5 +1,5 @@
-// One session as a reader sees it who may come back on another connection: every event exactly once, in order, without
-// a gap, and the turns that the events tell of. Any number of followers can share a connection.
+// Follows one session, possibly over several connections: checks that every event arrives exactly once, in order,
+// without a gap, and collects the turns. Any number of followers can share a connection.
 import { patience, until } from './harness.mjs';
 
 const events = new Set(['session.opened', 'session.updated', 'session.closed', 'session.evicted', 'session.parked', 'session.rewound', 'turn.queued', 'turn.started',

@@ -1,5 +1,5 @@
-// A real server on a free port with a database of its own, and a client of parley.v1 over the `ws` package. What every
-// end-to-end test starts from; tests hold no protocol details beyond the messages they are about.
+// A real server on a free port with a database of its own, and a client of parley.v1 over the `ws` package. Used by
+// every end-to-end test; the tests themselves contain no protocol details beyond the messages that they test.
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import net from 'node:net';
@@ -62,7 +62,7 @@ export function afterwards(t, fn) {
 export function temporaryFolder(t) {
   const folder = mkdtempSync(path.join(tmpdir(), 'parley-test-'));
   afterwards(t, async () => {
-    // A server that writes here may have been started before the folder was made.
+    // A server that writes here may have been started before the folder was created.
     const here = [...servers].filter((server) => server.process.spawnargs.some((arg) => arg.startsWith(folder)));
     await Promise.all(here.map((server) => server.stop('SIGKILL')));
     rmSync(folder, { recursive: true, force: true });
@@ -163,7 +163,8 @@ export class Client {
     client.counter = 0;
     client.tag = `${process.pid}.${++clients}`; // two connections that start turns with one request_id start one turn
     client.waiters = [];
-    client.listeners = new Set(); // called with every frame, for those who follow several things at once
+    // called with every frame, for tests that follow several things at once
+    client.listeners = new Set();
     client.socket = new WebSocket(`ws://127.0.0.1:${server.port}/ws`, options.protocols ?? ['parley.v1'],
       { headers: { Origin: server.url, ...options.headers } });
     client.closed = new Promise((resolve) => client.socket.once('close', (code, reason) => {

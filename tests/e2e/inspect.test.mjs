@@ -1,4 +1,4 @@
-// parley inspect: what it says of every family, of shards, and of folders with something wrong.
+// parley inspect: its output for every family, for shards, and for faulty folders.
 import assert from 'node:assert/strict';
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

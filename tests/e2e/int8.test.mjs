@@ -1,5 +1,5 @@
-// 8-bit weights from the command line, integers and fp8: made while loading or read from what `parley quantize` wrote, the
-// same answers; what they cost; what cannot be.
+// 8-bit weights from the command line, integers and fp8: the same answers whether quantised at load or by `parley
+// quantize`; the loss of accuracy; refusals.
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,5 +1,5 @@
-// Nobody reaches another owner's session: every message that names one, with every kind of session that there can be. The
-// messages are those of the protocol's own table, so that a new one cannot be left out.
+// No client reaches another owner's session: every message that names a session, with every kind of session. The
+// messages come from the protocol's own table, so that a new one is always included.
 import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';

@@ -1,5 +1,5 @@
-// A cache of 8 bits over the real program: what it costs, sessions that are parked and recomputed with one, and a replay
-// that knows the number format; what is not known is refused by name.
+// A cache of 8 bits over the real program: its loss of accuracy, parked and recomputed sessions, and a replay with
+// the recorded number format; unknown formats are refused by name.
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import test from 'node:test';

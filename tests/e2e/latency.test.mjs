@@ -1,4 +1,4 @@
-// A token goes out when it is drawn: not with its commit, not with the end of its step, not behind what is done for others.
+// A token is sent when it is drawn: it does not wait for its commit, the end of its step, or work for other sessions.
 // `make bench` has the figures.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,5 @@
-// The product's first promise: what was said is known turns later, whatever happened to the cache and the process between.
+// The product's first promise: the model remembers earlier turns, whatever happened to the cache and the process in
+// between.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// A session taken from one database to another, with the real program: it goes on there as if it had never moved.
+// A session is moved from one database to another with the real program and continues there unchanged.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// Random numbers that a failing run can be repeated with.
+// Reproducible random numbers, so that a failing run can be repeated.
 const given = process.env.E2E_SEED;
 
 export const seed = given ? Number(given) : (Date.now() ^ (process.pid << 8)) >>> 0;

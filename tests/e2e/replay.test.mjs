@@ -1,5 +1,5 @@
-// Replay over the real program: what was recorded under load, beside evictions, cancels and a crash, is computed again alone
-// and equal to the last bit; what was changed in the record is found where it is; what-if leaves the database as it was.
+// Replay over the real program: a record made under load, with evictions, cancels and a crash, is recomputed alone
+// with equal bits; a change in the record is found at its place; what-if does not change the database.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';

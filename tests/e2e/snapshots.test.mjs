@@ -1,5 +1,5 @@
-// Caches in files: what was computed once outlives the cache, the server and kill -9; a file that is not what it should be
-// is said and not used; and what a user deletes is deleted there too.
+// Snapshots: a computed cache survives eviction, the server's end and kill -9; a damaged file is reported and not
+// used; and deleting a session deletes its snapshots.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// Streams that break: whoever comes back with the number of the last event has it all, once, in order.
+// Streams that break: a client that reconnects with the number of its last event gets all later ones, once, in order.
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import test, { after } from 'node:test';

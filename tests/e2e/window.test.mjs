@@ -1,4 +1,4 @@
-// A session far longer than its memory: what it holds stays at the bound, and every token is what the window rule gives.
+// A session far longer than its memory: its cache stays within the bound, and every token follows the window rule.
 import assert from 'node:assert/strict';
 import test, { after } from 'node:test';
 import { Follower } from './follower.mjs';

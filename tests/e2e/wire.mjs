@@ -1,5 +1,5 @@
-// For tests of the wire alone: the real server on fake sessions (tests/fakes), raw sockets, and WebSocket frames made by
-// hand, because what is tested is what no client library would send.
+// For tests of the wire alone: the real server on fake sessions (tests/fakes), raw sockets, and hand-made WebSocket
+// frames, because no client library would send them.
 import { spawn } from 'node:child_process';
 import { createHash, randomBytes } from 'node:crypto';
 import net from 'node:net';

@@ -1,4 +1,4 @@
-// Events on their way: order, slow readers, coming back, watching, long frames, the end of the server.
+// Delivery of events: order, slow readers, reconnecting, watching, long frames, shutdown.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// WebSocket conformance and the messages' envelope, by frames made by hand.
+// WebSocket conformance and the messages' envelope, with hand-made frames.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { RawSocket, Wire, acceptKey, frame, sleep, until } from './wire.mjs';

@@ -1,4 +1,4 @@
-// Accessibility: axe finds nothing serious on any view in either theme, and the structure is what a reader expects.
+// Accessibility: axe finds nothing serious on any view in either theme, and the structure suits a screen reader.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -1,5 +1,5 @@
-// The tree of turns: other versions of an answer, messages said differently, answers gone on with, sessions from a turn,
-// in several tabs, without a pointer, and on a narrow screen.
+// The tree of turns: versions of an answer, edited messages, continued answers, sessions from a turn, in several
+// tabs, without a pointer, and on a narrow screen.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

@@ -1,5 +1,5 @@
-// The page in headless Chromium: what every test of it starts from. A page that logs an error, throws or meets the
-// content policy fails its test at the end, whatever the test was about.
+// The page in headless Chromium, for all tests of the page. A page that logs an error, throws or violates the content
+// policy fails its test at the end.
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { chromium } from 'playwright-core';
@@ -129,7 +129,8 @@ export const streamed = (page, characters) =>
     return (prose?.textContent.length ?? 0) >= n;
   }, characters);
 
-// The demo model's answers are short. One that goes on to its length limit is there long enough to be met in the middle.
+// The demo model's answers are short. An answer that runs to its length limit lasts long enough to be observed while
+// it streams.
 export const ENDLESS = { ignore_eos: true, temperature: 1, max_tokens: 3000 };
 
 /** A session made over a socket of its own, with sampling of the test's choice; gives { client, id }. */

@@ -1,5 +1,5 @@
-// Which browser the page is tested in: $CHROMIUM, the system's, or, where the distribution has Chromium only as a snap
-// (Ubuntu), the one that npm carries (chromium/, installed by tests/run.sh).
+// The browser for the page's tests: $CHROMIUM, the system's, or, if the distribution has Chromium only as a snap
+// (Ubuntu), npm's (chromium/, installed by tests/run.sh).
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 

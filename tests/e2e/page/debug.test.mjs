@@ -1,4 +1,4 @@
-// Looking into an answer: its tokens, its input, its run, the same turn again, the session's events.
+// The details of an answer: its tokens, input and run, a replay of the turn, the session's events.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ask, newContext, newPage, openPage, prepareSession, sessionOf, settled, sharedServer } from './browser.mjs';

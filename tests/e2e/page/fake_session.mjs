@@ -1,5 +1,5 @@
-// One session whose answers the test writes: the page comes from the real server, its WebSocket ends here. For texts
-// that no model would say, and for speeds that no machine here reaches.
+// One session whose answers the test writes: the page comes from the real server, its WebSocket connects here. For
+// texts that no model would generate, and for speeds that no test machine reaches.
 import { check } from '../schema.mjs';
 
 const MODEL = {

@@ -1,4 +1,5 @@
-// Drawing: streamed text reads as text drawn at once, and stays fluent at speeds and lengths beyond any conversation.
+// Rendering: streamed text looks the same as text rendered at once, and rendering stays fast at speeds and lengths
+// beyond any conversation.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { connected, newContext, newPage, settled, sharedServer } from './browser.mjs';
