@@ -1,7 +1,7 @@
 // HTTP/1.1 at its edges: framing that two readers may take differently, slow clients, replies under way.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { gunzipSync } from 'node:zlib';
+import { deflateSync, gunzipSync, gzipSync } from 'node:zlib';
 import { Wire, sleep } from './wire.mjs';
 
 const json = (answer) => JSON.parse(answer.text.split('\r\n\r\n')[1]);
@@ -170,6 +170,84 @@ test('the page', async (t) => {
     assert.doesNotMatch(head, /unsafe|access-control/);
     assert.match(head, /content-type: text\/html; charset=utf-8/);
   });
+});
+
+const chat = (content) => JSON.stringify({ model: 'fake', messages: [{ role: 'user', content }] });
+const chunk = (bytes) => `${bytes.length.toString(16)}\r\n${Buffer.from(bytes).toString('latin1')}\r\n`;
+const request = (headers, body = '') => `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n${headers}\r\n${Buffer.from(body).toString('latin1')}`;
+const content = (answer) => json(answer).choices[0].message.content;
+
+test('bodies', async (t) => {
+  const wire = await Wire.start(t, { args: ['--messages-per-second', '1000', '--max-message-bytes', '1MiB'] });
+  const last = 'Connection: close\r\n';
+  await t.test('by length and by chunks, in pieces of every kind', async () => {
+    const body = chat('hello');
+    assert.equal(content(await wire.raw(request(`${last}Content-Length: ${body.length}\r\n`, body))), 'hello');
+    assert.equal(content(await wire.raw(request(`${last}Transfer-Encoding: chunked\r\n`, `${chunk(body.slice(0, 7))}${chunk(body.slice(7))}0\r\nTrailer: x\r\n\r\n`))), 'hello');
+    const bytes = request(`${last}Transfer-Encoding: Chunked\r\n`, `${[...body].map(chunk).join('')}0\r\n\r\n`);
+    for (const size of [1, 7, 100])
+      assert.equal(content(await wire.raw(Array.from({ length: Math.ceil(bytes.length / size) }, (_, i) => [0, bytes.slice(i * size, (i + 1) * size)]))), 'hello');
+  });
+  await t.test('long ones are decoded elsewhere, and answered in order', async () => {
+    const [a, b, c] = ['a'.repeat(300000), 'short', 'c'.repeat(300000)].map(chat);
+    const answer = await wire.raw(request(`Content-Length: ${a.length}\r\n`, a) + request(`Content-Length: ${b.length}\r\n`, b) + request(`${last}Content-Length: ${c.length}\r\n`, c));
+    const answers = answer.text.split('HTTP/1.1 200 OK').slice(1).map((part) => JSON.parse(part.slice(part.indexOf('\r\n\r\n'))).choices[0].message.content);
+    assert.deepEqual(answers.map((text) => [text[0], text.length]), [['a', 300000], ['s', 5], ['c', 300000]]);
+  });
+  await t.test('Expect: 100-continue', async () => {
+    const body = chat('hello');
+    const head = request(`${last}Content-Length: ${body.length}\r\nExpect: 100-continue\r\n`);
+    const answer = await wire.raw([[0, head], [200, body]]);
+    assert.match(answer.text, /^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 200 OK/);
+    const refused = await wire.raw(request('Content-Length: 2000000\r\nExpect: 100-continue\r\n'));
+    assert.ok(refused.status === 413 && refused.closed, refused.text);
+    assert.equal((await wire.raw(request('Content-Length: 5\r\nExpect: 200-ok\r\n'))).status, 417);
+  });
+  await t.test('gzip and deflate, bounded', async () => {
+    for (const [name, zip] of [['gzip', gzipSync], ['GZIP', gzipSync], ['deflate', deflateSync]]) {
+      const packed = zip(chat('packed '.repeat(1000)));
+      const answer = await wire.raw(request(`${last}Content-Encoding: ${name}\r\nContent-Length: ${packed.length}\r\n`, packed));
+      assert.equal(content(answer).length, 7000, name);
+    }
+    const bomb = gzipSync(Buffer.alloc(100 << 20)); // 100 kB
+    const refused = await wire.raw(request(`${last}Content-Encoding: gzip\r\nContent-Length: ${bomb.length}\r\n`, bomb));
+    assert.equal(refused.status, 413, refused.text);
+    const broken = await wire.raw(request(`${last}Content-Encoding: gzip\r\nContent-Length: 5\r\n`, 'hello'));
+    assert.equal(broken.status, 400);
+    assert.equal((await wire.raw(request(`Content-Encoding: br\r\nContent-Length: 5\r\n`, 'hello'))).status, 415);
+  });
+  await t.test('beyond the cap, by length and by chunks: 413 and the end', async () => {
+    const declared = await wire.raw(request('Content-Length: 1048577\r\n', 'x'));
+    assert.ok(declared.status === 413 && declared.closed);
+    const chunks = await wire.raw(request('Transfer-Encoding: chunked\r\n', chunk('x'.repeat(600000)).repeat(2)));
+    assert.ok(chunks.status === 413 && chunks.closed, chunks.text);
+    assert.match(chunks.text, /"param":null,"code":"too_large"/); // in the form of its route
+  });
+  await t.test('malformed chunks: 400 and the end', async () => {
+    for (const body of ['x\r\n', '5\nhello\r\n', '5\r\nhelloX\r\n', '-5\r\n', '5\r\rhello', '0x5\r\nhello\r\n', 'fffffffffffffffff\r\n']) {
+      const answer = await wire.raw(request('Transfer-Encoding: chunked\r\n', body));
+      assert.ok(answer.status === 400 && answer.closed, `${JSON.stringify(body)}: ${answer.text}`);
+    }
+  });
+  await t.test('one that trickles is cut, one that stops too', async () => {
+    const begun = [request('Content-Length: 100000\r\n'), request('Transfer-Encoding: chunked\r\n', '1\r\n')];
+    const cut = await Promise.all([wire.raw([[0, begun[0]], ...Array(80).fill([500, 'x'])], { wait: 40000 }), wire.raw(begun[1], { wait: 40000 })]);
+    for (const answer of cut) assert.ok(answer.closed && answer.status === 408 && answer.ms < 30000, `${answer.ms} ms: ${answer.text}`);
+  });
+  await t.test('a body that is not read is not the next request', async () => {
+    const inner = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n';
+    const answer = await wire.raw(`POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${inner.length}\r\n\r\n${inner}`);
+    assert.ok(answer.closed && answer.text.match(/HTTP\/1\.1/g).length === 1, answer.text);
+  });
+});
+
+test('requests have a rate', async (t) => {
+  const wire = await Wire.start(t, { args: ['--messages-per-second', '1', '--message-burst', '2'] }); // 10 and 20 GETs, 1 and 2 POSTs
+  const flood = await wire.raw('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(60));
+  const served = flood.text.match(/200 OK/g).length;
+  assert.ok(served >= 20 && served < 40 && flood.closed, `${served} of 60 served`);
+  assert.match(flood.text, /429 Too Many Requests[^]*retry-after: \d+\r\n/);
+  assert.equal((await wire.get('/healthz')).status, 200);
 });
 
 test('a reply under way: the end of the client, or a byte too many, does not make the loop spin', async (t) => {

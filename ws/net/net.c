@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -72,6 +73,16 @@ static void on_tick(uv_timer_t *handle) {
 
 // --- metrics ---
 
+// Processor time, not time: what others do on a busy machine is not this thread's work.
+static void on_round(uv_check_t *handle) {
+    struct net *n = handle->data;
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    int64_t now = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    if (n->round_us) metric_observe(n->metrics.round, (double)(now - n->round_us) / 1e6);
+    n->round_us = now;
+}
+
 static double n_connections(void *ctx) {
     return (double)((struct net *)ctx)->n_peers;
 }
@@ -81,11 +92,15 @@ static double n_websockets(void *ctx) {
 }
 
 static void register_metrics(struct net *n, struct metrics *m) {
+    static const double round_bounds[] = {1e-4, 5e-4, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 0.1, 1};
     static const char refused[] = "Sockets refused at accept, by the limit they met";
     static const char http[] = "HTTP answers by class of status";
     struct net_metrics *x = &n->metrics;
     metrics_gauge_fn(m, "parley_connections", "Open sockets", NULL, n_connections, n);
     metrics_gauge_fn(m, "parley_websockets", "Open WebSockets", NULL, n_websockets, n);
+    x->round = metrics_histogram(m, "parley_loop_round_seconds",
+                                 "Processor time of one round of the network's loop", NULL,
+                                 round_bounds, sizeof(round_bounds) / sizeof(round_bounds[0]));
     x->accepted = metrics_counter(m, "parley_accepted_total", "Sockets accepted", NULL);
     x->refused_total =
         metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections\"");
@@ -143,7 +158,8 @@ int net_open(struct net **out, const struct serve_config *config, struct metrics
                             (double)serve_config_burst(config) * REQUESTS_PER_MESSAGE};
     limit_fds(config);
     uv_timer_init(&n->loop, &n->tick);
-    n->tick.data = n;
+    uv_check_init(&n->loop, &n->round);
+    n->tick.data = n->round.data = n;
     TRY_GOTO(fail, bell_open(&n->workers_bell, &n->loop, on_workers, n, err));
     TRY_GOTO(fail,
              workers_open(&n->workers, n_threads(), JOBS_MAX, bell_ring, &n->workers_bell, err));
@@ -171,6 +187,7 @@ int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
     TRY(websocket_open(n, err));
     TRY(listener_start(n->listener, err));
     uv_timer_start(&n->tick, on_tick, TICK_MS, TICK_MS);
+    uv_check_start(&n->round, on_round);
     return 0;
 }
 

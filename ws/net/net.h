@@ -25,6 +25,7 @@ struct workers;
 
 struct net_metrics {
     struct metric *connections, *accepted, *refused_total, *refused_ip, *bytes_out;
+    struct metric *round; // see README.md, rule 2
     struct metric *http_2xx, *http_4xx, *http_5xx, *http_limited;
 };
 
@@ -35,6 +36,8 @@ struct net {
     struct net_metrics metrics;
     uv_loop_t loop;
     uv_timer_t tick; // deadlines
+    uv_check_t round;
+    int64_t round_us; // the thread's processor time when the last round began
     struct bell workers_bell;
     struct listener *listener;
     struct ip_table ips;

@@ -170,6 +170,9 @@ struct chat_request *chat_request_read(const struct engine *e, const char *body,
         refuse(r, 400, "invalid_json", NULL);
     else
         read_all(r, e);
+    cJSON_Delete(r->json); // here: two hundred thousand values take milliseconds
+    r->json = NULL;
+    r->model = NULL;
     return r;
 }
 
@@ -178,6 +181,5 @@ void chat_request_free(struct chat_request *r) {
     for (size_t i = 0; i < r->n_messages; i++) free((char *)(size_t)r->messages[i].content);
     free(r->messages);
     free(r->ids);
-    cJSON_Delete(r->json);
     free(r);
 }

@@ -6,7 +6,6 @@
 #include "sessions/sessions.h"
 
 struct chat_request {
-    const char *model;
     bool stream, include_usage;
     const char *system;      // of the session; NULL: none
     struct turn_input input; // the one user message, or the whole conversation as ids
@@ -15,7 +14,8 @@ struct chat_request {
     const char *code, *param;
     struct err err;
     // what the others point into
-    cJSON *json;
+    cJSON *json; // while it is read; `model` too
+    const char *model;
     struct engine_message *messages; // (n_messages); contents are its own
     size_t n_messages;
     int32_t *ids;

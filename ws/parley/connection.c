@@ -37,6 +37,7 @@ struct connection {
     struct rate rate;
     int64_t opened_us;
     int64_t refused_in_a_row;
+    int64_t control_frames; // beyond the rate, in this second
     struct outgoing out;
     struct decoding *decoding;
     bool watching;
@@ -214,8 +215,13 @@ static bool message_within_rate(struct connection *c) {
     return false;
 }
 
+// It cannot be refused: it is answered already. A flood within a second ends the connection.
 static void on_control_frame(void *ws) {
-    within_rate(ws, 1); // answered already; a flood of them ends the connection
+    struct connection *c = ws;
+    if (rate_take(&c->rate, &c->limit, 1, net_now_us())) return;
+    metric_add(c->service->metrics.rate_limited, 1);
+    if (++c->control_frames > (int64_t)c->limit.burst)
+        outgoing_end(&c->out, CLOSE_RATE, "too many pings");
 }
 
 // --- receiving ---
@@ -265,6 +271,7 @@ static void on_unmasked(void *ws) {
 static void on_tick(void *ws, int64_t now_us) {
     struct connection *c = ws;
     int64_t patience_us = (int64_t)(c->service->config->hello_timeout * 1e6);
+    c->control_frames = 0;
     if (!c->owner && !c->out.close_code && now_us - c->opened_us > patience_us) {
         outgoing_error(&c->out, "unauthorized", "no token came in time", "", 0);
         outgoing_end(&c->out, CLOSE_POLICY, "no hello in time");

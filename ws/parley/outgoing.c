@@ -23,6 +23,7 @@ static void want_write(struct outgoing *o) {
 
 // Answers pile up only when requests come faster than they are read: then the requests wait.
 static void pace(struct outgoing *o) {
+    if (o->close_code) return;
     if (o->outbox.bytes > PAUSE_OUTBOX_BYTES) websocket_pause(o->peer, PAUSE_OUTPUT, true);
     if (o->outbox.bytes <= PAUSE_OUTBOX_BYTES / 2) websocket_pause(o->peer, PAUSE_OUTPUT, false);
 }
@@ -119,7 +120,9 @@ static int send_close(struct outgoing *o) {
     buf_add(tx, code, 2);
     if (buf_addz(tx, o->close_reason) < 0) return -1;
     o->close_sent = true;
-    return websocket_write_close(o->peer, tx->len - LWS_PRE);
+    int rc = websocket_write_close(o->peer, tx->len - LWS_PRE);
+    websocket_pause(o->peer, PAUSE_OUTPUT, false); // for the client's close frame
+    return rc;
 }
 
 static int send_changed(struct outgoing *o) {
@@ -190,6 +193,8 @@ void outgoing_end(struct outgoing *o, int code, const char *reason) {
     o->n_ready = 0;
     outbox_release(&o->changed);
     forget_client(o);
+    // libwebsockets writes the pongs of a flood of pings before anything of ours.
+    if (code == CLOSE_RATE) websocket_pause(o->peer, PAUSE_OUTPUT, true);
     want_write(o);
     log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)o->follower->client,
              code, reason);

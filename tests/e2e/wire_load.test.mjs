@@ -1,0 +1,146 @@
+// What one client does must not be what another one waits for: the net thread works for milliseconds at a time.
+import assert from 'node:assert/strict';
+import { Worker } from 'node:worker_threads';
+import { test } from 'node:test';
+import { RawSocket, Wire, frame, sleep, until } from './wire.mjs';
+
+const eager = ['--messages-per-second', '1000', '--max-connections-per-ip', '2000', '--max-connections', '2000'];
+const percentile = (list, p) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * p))];
+
+/** Connections in a thread of their own, so that sending costs the one that measures nothing; each sends a message of
+ * 1 MB a second. */
+function senders(wire, n, bytes, request) {
+  const worker = new Worker(`
+    const { workerData: { n, port, bytes, request, upgrade } } = require('node:worker_threads');
+    const net = require('node:net');
+    for (let i = 0; i < n; i++) {
+      const socket = net.connect(port, '127.0.0.1');
+      socket.on('error', () => {});
+      socket.on('data', () => {});
+      if (upgrade) socket.write(upgrade);
+      setTimeout(() => setInterval(() => socket.write(bytes), 1000), 200 + (i * 1000) / n);
+    }`, { eval: true, workerData: { n, port: wire.port, bytes, request, upgrade: request ? null : wire.upgrade() } });
+  return worker;
+}
+
+/** The 99th percentile of pings to a server, and of as many to one that has nothing else to do: what a busy machine
+ * adds is in both. */
+async function pings(wire, idle, seconds) {
+  const clients = [await wire.connect(), await idle.connect()];
+  const took = [[], []];
+  for (const end = Date.now() + seconds * 1000; Date.now() < end;)
+    for (const i of [0, 1]) {
+      const begun = performance.now();
+      await clients[i].request({ type: 'ping' }, 60000);
+      took[i].push(performance.now() - begun);
+      await sleep(3);
+    }
+  clients.forEach((client) => client.terminate());
+  return took.map((list) => percentile(list, 0.99));
+}
+
+/** Rounds of the net thread's loop that took more processor time than `seconds`, and all. */
+async function rounds(wire, seconds) {
+  const page = await (await fetch(`${wire.url}/metrics`)).text();
+  const within = (bound) => Number(new RegExp(`parley_loop_round_seconds_bucket\\{le="${bound}"\\} (\\d+)`).exec(page)[1]);
+  return { all: within('\\+Inf'), over: within('\\+Inf') - within(seconds) };
+}
+
+const strings = Array.from({ length: 18500 }, (_, i) => [i, `some words that are parsed ${i}`, { a: [1, 2, 3] }]);
+const padded = (message) => JSON.stringify({ ...message, pad: strings });
+
+for (const [what, make] of [
+  ['WebSocket messages', () => frame(padded({ type: 'session.get', session: 'nobody' }))],
+  ['HTTP bodies', () => {
+    const body = padded({ model: 'fake', messages: [] });
+    return Buffer.from(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
+  }]])
+  test(`20 connections that each send ${what} of a megabyte a second delay no ping`, async (t) => {
+    const wire = await Wire.start(t, { args: eager });
+    const bytes = make();
+    assert.ok(bytes.length > 900000 && bytes.length < 1048576, `${bytes.length} bytes`);
+    const idle = await Wire.start(t, { args: eager });
+    const worker = senders(wire, 20, bytes, what === 'HTTP bodies');
+    await sleep(1500);
+    const before = await rounds(wire, '0.005');
+    const seen = [];
+    for (let round = 0; round < 5; round++) {
+      const [loaded, quiet] = await pings(wire, idle, 3);
+      seen.push([loaded, quiet]);
+      if (loaded < quiet + 20) break;
+    }
+    const after = await rounds(wire, '0.005');
+    await worker.terminate();
+    const text = seen.map(([loaded, quiet]) => `${loaded.toFixed(1)} (${quiet.toFixed(1)})`).join(', ');
+    t.diagnostic(`p99 of a ping, and of one to a server at rest: ${text} ms; ${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
+    const limit = wire.sanitized ? 500 : 20;
+    assert.ok(seen.some(([loaded, quiet]) => loaded < quiet + limit), `p99 of another client's ping: ${text} ms`);
+    if (!wire.sanitized) assert.ok(after.over - before.over <= (after.all - before.all) / 1000, `${after.over - before.over} of ${after.all - before.all} rounds above 5 ms`);
+  });
+
+test('a flood of pings ends its connection, and the others do not notice', async (t) => {
+  const wire = await Wire.start(t);
+  const s = await RawSocket.open(wire);
+  await s.message((m) => m.type === 'hello');
+  for (let i = 0; i < 40; i++) { // as a heart beats
+    s.send('beat', { opcode: 9 });
+    if (i % 10 === 9) await sleep(500);
+  }
+  assert.equal(s.closeCode, undefined);
+  const one = frame('', { opcode: 9 });
+  const flood = Buffer.concat(Array(1000).fill(one));
+  for (let i = 0; i < 500 && s.closeCode === undefined && !s.closed; i++) {
+    s.socket.write(flood);
+    await sleep(2);
+  }
+  assert.equal(await s.close(), 4002);
+});
+
+test('before hello a message has at most 4 KiB', async (t) => {
+  const { writeFileSync, chmodSync } = await import('node:fs');
+  const { temporaryFolder } = await import('./wire.mjs');
+  const file = `${temporaryFolder(t)}/tokens`;
+  writeFileSync(file, 'alice:alice-token-0123456789\n');
+  chmodSync(file, 0o600);
+  const wire = await Wire.start(t, { args: ['--token-file', file] });
+  const s = await RawSocket.open(wire);
+  s.send(JSON.stringify({ type: 'hello', token: 'alice-token-0123456789', pad: 'x'.repeat(4096) }));
+  assert.equal(await s.close(), 1009);
+  const client = await wire.connect({ token: 'alice-token-0123456789' });
+  assert.equal((await client.request({ type: 'ping', pad: 'x'.repeat(100000) })).type, 'pong');
+});
+
+test('a thousand idle streams cost no processor time, and the end of each is noticed', async (t) => {
+  const n = 1000;
+  const wire = await Wire.start(t, { args: eager });
+  const body = JSON.stringify({ model: 'fake', messages: [{ role: 'user', content: 'silence' }], stream: true });
+  const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  const { readFileSync } = await import('node:fs');
+  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${wire.process.pid}/status`, 'utf8'))[1]);
+  const sockets = [];
+  let heads = 0;
+  const open = () => new Promise((resolve) => {
+    const socket = wire.socket();
+    socket.on('error', () => {});
+    socket.write(request);
+    socket.once('data', () => { heads++; resolve(); });
+    sockets.push(socket);
+  });
+  await open();
+  const before = memory();
+  for (let i = 1; i < n; i += 37) await Promise.all(Array.from({ length: Math.min(37, n - i) }, open));
+  assert.equal(heads, n);
+  const each = (memory() - before) / n;
+  assert.equal(await wire.metric('parley_turns'), n);
+  const cpu = await wire.cpu();
+  await sleep(3000);
+  const used = (await wire.cpu()) - cpu;
+  t.diagnostic(`${each.toFixed(1)} kB per idle stream with a session, ${used.toFixed(2)} s of processor time in 3 s`);
+  assert.ok(used <= 0.1, `${used} s of processor time in 3 s`);
+  if (!wire.sanitized) assert.ok(each < 24, `${each} kB per idle stream`);
+  // Half by FIN, half by RST: each client's turn is cancelled.
+  sockets.forEach((socket, i) => (i % 2 ? socket.end() : socket.resetAndDestroy()));
+  await until('the turns to be cancelled', async () => (await wire.metric('parley_turns')) === 0);
+  await until('the followers to go', async () => (await wire.metric('parley_followers')) === 0);
+  sockets.forEach((socket) => socket.destroy());
+});
