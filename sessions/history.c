@@ -114,6 +114,7 @@ int history_need(struct session *s, const struct request *r) {
         request_free(copy);
         return E_NOMEM;
     }
+    job->owner = strdup(s->rec.owner); // without memory the read waits in the server's queue
     job->turns = list;
     job->n_turns = n;
     s->paging = copy;

@@ -55,7 +55,8 @@ void listing_done(struct sessions *ss, struct store_job *job) {
     struct session_view *views = job->rc < 0 ? NULL : calloc(l->n_rows + 1, sizeof *views);
     if (!views) {
         int rc = job->rc < 0 ? job->rc : E_NOMEM;
-        answer_error(ss, &to, rc == E_INVAL ? NULL : "store_failed", rc, job->err.text);
+        answer_error(ss, &to, rc == E_INVAL || rc == E_BUSY ? NULL : "store_failed", rc,
+                     job->err.text);
         return;
     }
     for (size_t i = 0; i < l->n_rows; i++) listing_view(ss, &l->rows[i], &views[i]);

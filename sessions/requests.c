@@ -29,6 +29,7 @@ static void load(struct sessions *ss, const struct request *r) {
     struct session *s = session_new(ss, r->session, LIFE_LOADING);
     struct store_job *job = s ? store_job_new(STORE_LOAD, 0) : NULL;
     if (job) job->id = strdup(r->session);
+    if (job) job->owner = strdup(r->owner); // without memory the read waits in the server's queue
     if (!job || !job->id || service_add_loading(ss, s) < 0) {
         store_job_free(job);
         session_free(s);

@@ -121,7 +121,7 @@ void service_store_works(struct sessions *ss) {
 }
 
 bool service_is_settled(const struct sessions *ss) {
-    return ss->n_active == 0 && store_n_waiting(ss->store) == 0;
+    return ss->n_active == 0 && store_n_writing(ss->store) == 0;
 }
 
 void service_count_finish(struct sessions *ss, const char *reason) {

@@ -144,6 +144,7 @@ void sessions_client_gone(struct sessions *ss, uint64_t client) {
     service_enter(ss);
     replays_client_gone(ss, client);
     clients_gone(ss, client);
+    store_cancel(ss->store, client);
     service_leave(ss);
 }
 
@@ -290,8 +291,8 @@ static void save_everything(struct sessions *ss) {
             missing = true;
             save_begin(s);
         }
-        if (!missing && store_n_waiting(ss->store) == 0) return;
-        while (store_n_waiting(ss->store) > 0) {
+        if (!missing && store_n_writing(ss->store) == 0) return;
+        while (store_n_writing(ss->store) > 0) {
             int64_t left = deadline - clock_mono_us(&clock_system);
             struct store_job *job = left > 0 ? store_wait(ss->store, left) : NULL;
             if (!job) return;

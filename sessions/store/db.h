@@ -67,6 +67,7 @@ struct store_db {
     int64_t *imported; // (n_imported) keys of imported sessions at that look, ascending
     size_t n_imported;
     struct store_file files[STORE_FILES];
+    bool watched; // store_watch looks at them
     bool salvage; // a read takes what it can of a damaged record
 };
 
@@ -80,7 +81,9 @@ int store_db_open_damaged(struct store_db *db, const char *path, struct err *err
 int store_db_open_any(struct store_db *db, const char *path, bool *served, struct err *err);
 // Never writes, never checkpoints, needs the schema of this program.
 int store_db_open_reader(struct store_db *db, const char *path, struct err *err);
-// The same of a file that may be damaged or cut short.
+// A reader in the process of the server's connection, which stays open longer.
+int store_db_open_beside(struct store_db *db, const struct store_db *writer, struct err *err);
+// For tools, of a file that may be damaged or cut short.
 int store_db_open_salvage(struct store_db *db, const char *path, struct err *err);
 void store_db_close(struct store_db *db, bool checkpoint);
 

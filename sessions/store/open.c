@@ -160,6 +160,7 @@ static int open_writer(struct store_db *db, const char *path, bool damaged, stru
     sqlite3_wal_hook(db->sql, on_wal, db);
     TRY_GOTO(close, damaged ? same_schema(db, err) : store_schema_migrate(db, err));
     memset(db->files, 0, sizeof db->files); // as SQLite has them now
+    db->watched = !is_memory(path);
     store_db_write_end(db);
     return 0;
 close:
@@ -202,6 +203,19 @@ static int begin_reading(struct store_db *db, bool salvage, struct err *err) {
     // Without it SQLite refuses to read a file that lacks pages.
     if (salvage) TRY(store_db_exec(db, "PRAGMA writable_schema = ON", err));
     return same_schema(db, err);
+}
+
+int store_db_open_beside(struct store_db *db, const struct store_db *writer, struct err *err) {
+    int rc;
+    TRY(init(db, writer->path, false, err));
+    db->watched = true;
+    memcpy(db->files, writer->files, sizeof db->files);
+    TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READONLY, err));
+    TRY_GOTO(close, begin_reading(db, false, err));
+    return 0;
+close:
+    store_db_close(db, false);
+    return rc;
 }
 
 // Makes no file beside the database and takes no lock.

@@ -7,6 +7,7 @@
 #include "base/queue.h"
 #include "base/thread_priority.h"
 #include "sessions/store/db.h"
+#include "sessions/store/reads.h"
 #include "sessions/store/tail.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,6 +24,9 @@
 #define LAST_STEPS_US 500000 // for those that a stop finds undone; the next start goes on with them
 #define BUSY_WAL_FRAMES 4096 // under load, checkpoint when the log has grown by this much (16 MiB)
 
+// What a turn waits for does not wait behind lists and exports.
+enum { READ_SESSIONS, READ_LISTS, N_READERS };
+
 struct store {
     struct store_db db; // the store's thread; before and after it lives, the owner's
     pthread_t thread;
@@ -32,7 +36,9 @@ struct store {
     const struct clock *clock;
     // Owner's side, in order: what is not flushed yet, or the queue had no room for.
     struct store_job *backlog, **backlog_end;
-    size_t n_waiting;
+    size_t n_waiting, n_writing;
+    uint64_t n_sent;                  // writes that are in `jobs` or answered
+    struct reads *readers[N_READERS]; // NULL: reads are the store's thread's
     struct metric *m_commit, *m_wal, *m_errors;
     struct store_job *news; // the store's thread: for what the next look finds
     bool lost;              // the owner knows that the file was replaced or removed
@@ -147,40 +153,27 @@ static void write_group(struct store *st, struct store_job **jobs, size_t n) {
     if (rc < 0 && rc != E_EXISTS && rc != E_NOTFOUND) metric_add(st->m_errors, 1);
 }
 
-// Somebody else's session does not exist.
-static int export_one(struct store *st, struct store_job *job) {
-    int64_t key;
-    TRY(store_read_key(&st->db, job->id, job->owner, &key, &job->err));
-    TRY(store_read_session(&st->db, job->id, &job->loaded, &job->err));
-    int rc = job->render(job->loaded, &job->archive);
-    return rc == E_LIMIT ? err_set(&job->err, rc,
-                                   "the session is too long for one message; `parley sessions "
-                                   "export` writes it")
-           : rc < 0      ? err_set(&job->err, rc, "no memory to export the session")
-                         : 0;
+// In memory there is one connection. A read that the readers refused has its code.
+static void read_here(struct store *st, struct store_job *job) {
+    if (job->rc == 0 && job->kind != STORE_STOP) read_job(&st->db, job, true);
 }
 
-static void read_one(struct store *st, struct store_job *job) {
-    job->rc = store_watch(&st->db, true, &job->err);
-    if (job->rc < 0) return;
-    if (job->kind == STORE_LOAD)
-        job->rc = store_read_session(&st->db, job->id, &job->loaded, &job->err);
-    if (job->kind == STORE_TURNS)
-        job->rc =
-            store_read_turns(&st->db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
-    if (job->kind == STORE_EXPORT) job->rc = export_one(st, job);
-    if (job->kind == STORE_LIST) job->rc = store_read_list(&st->db, job->list, &job->err);
+static void count_writes(struct store *st, size_t n) {
+    for (int i = 0; i < N_READERS; i++)
+        if (st->readers[i]) reads_written(st->readers[i], n);
 }
 
 static void serve(struct store *st, struct store_job **jobs, size_t n) {
     for (size_t i = 0; i < n;) {
-        size_t end = i;
+        size_t end = i, n_writes;
         while (end < n && is_write(jobs[end])) end++;
-        if (end > i)
-            write_group(st, &jobs[i], end - i);
+        n_writes = end - i;
+        if (n_writes > 0)
+            write_group(st, &jobs[i], n_writes);
         else
-            read_one(st, jobs[end++]); // after what was sent before it has been committed
-        queue_push_all(&st->answers, &jobs[i], end - i);
+            read_here(st, jobs[end++]);
+        queue_push_all(&st->answers, &jobs[i], end - i); // their owner may free them now
+        count_writes(st, n_writes);
         i = end;
     }
 }
@@ -313,6 +306,23 @@ static int prepare(struct store *st, const struct store_options *o, struct store
     return 0;
 }
 
+static void close_readers(struct store *st) {
+    for (int i = 0; i < N_READERS; i++) {
+        reads_close(st->readers[i]);
+        st->readers[i] = NULL;
+    }
+}
+
+static int open_readers(struct store *st, struct err *err) {
+    static const char *const names[] = {"parley-reads", "parley-lists"};
+    if (!st->db.watched) return 0; // in memory
+    TRY(store_watch(&st->db, true, err));
+    for (int i = 0; i < N_READERS; i++)
+        TRY(reads_open(&st->readers[i], &st->db, &st->answers, names[i],
+                       st->run_ahead && i == READ_SESSIONS, err));
+    return 0;
+}
+
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,
                struct err *err) {
     struct store *st = calloc(1, sizeof *st);
@@ -328,6 +338,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     TRY_GOTO(jobs, queue_init(&st->answers, sizeof(struct store_job *), QUEUE_JOBS, o->wake,
                               o->wake_ctx, err));
     register_metrics(st, o->metrics);
+    TRY_GOTO(answers, open_readers(st, err));
     if (pthread_create(&st->thread, NULL, store_main, st) != 0) {
         rc = err_set(err, E_NOMEM, "cannot start the store's thread");
         goto answers;
@@ -335,6 +346,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     *out = st;
     return 0;
 answers:
+    close_readers(st);
     queue_release(&st->answers);
 jobs:
     queue_release(&st->jobs);
@@ -345,17 +357,48 @@ free:
     return rc;
 }
 
+static struct reads *reader_of(struct store *st, const struct store_job *job) {
+    if (job->kind == STORE_LOAD || job->kind == STORE_TURNS) return st->readers[READ_SESSIONS];
+    if (job->kind == STORE_LIST || job->kind == STORE_EXPORT) return st->readers[READ_LISTS];
+    return NULL;
+}
+
+// False: the job takes the writer's queue, where a refused one is answered.
+static bool push_read(struct store *st, struct store_job *job) {
+    struct reads *r = job->rc == 0 ? reader_of(st, job) : NULL;
+    if (!r) return false;
+    if (reads_push(r, job, st->n_sent) == 0) return true; // it may be gone by now
+    job->rc = err_set(&job->err, E_BUSY, "too many requests of this owner wait for the database");
+    return false;
+}
+
+static void drop_first(struct store *st, struct store_job *rest) {
+    st->backlog = rest;
+    if (!rest) st->backlog_end = &st->backlog;
+}
+
+// In order: a read knows which writes come before it.
 static void push_backlog(struct store *st) {
     struct store_job *some[64];
     while (st->backlog) {
-        struct store_job *rest = st->backlog;
-        size_t n = 0;
-        for (; rest && n < sizeof some / sizeof *some; rest = rest->next) some[n++] = rest;
+        struct store_job *rest = st->backlog->next;
+        if (push_read(st, st->backlog)) {
+            drop_first(st, rest);
+            continue;
+        }
+        size_t n = 0, n_writes = 0;
+        for (rest = st->backlog; rest && n < sizeof some / sizeof *some; rest = rest->next) {
+            if (rest->rc == 0 && reader_of(st, rest)) break;
+            some[n++] = rest;
+        }
+        bool writes[64];
+        for (size_t i = 0; i < n; i++) writes[i] = is_write(some[i]);
         int pushed = queue_try_push_some(&st->jobs, some, n);
         if (pushed <= 0) return;
         // Those that went may be gone by now.
-        st->backlog = (size_t)pushed == n ? rest : some[pushed];
-        if (!st->backlog) st->backlog_end = &st->backlog;
+        for (int i = 0; i < pushed; i++) n_writes += writes[i];
+        st->n_sent += n_writes;
+        drop_first(st, (size_t)pushed == n ? rest : some[pushed]);
     }
 }
 
@@ -364,6 +407,13 @@ void store_send(struct store *st, struct store_job *job) {
     *st->backlog_end = job;
     st->backlog_end = &job->next;
     st->n_waiting++;
+    st->n_writing += is_write(job);
+}
+
+void store_cancel(struct store *st, uint64_t client) {
+    push_backlog(st);
+    for (int i = 0; i < N_READERS; i++)
+        if (st->readers[i]) st->n_waiting -= reads_cancel(st->readers[i], client);
 }
 
 void store_flush(struct store *st) {
@@ -380,7 +430,8 @@ struct store_job *store_wait(struct store *st, int64_t timeout_us) {
     int got = timeout_us == 0 ? queue_try_pop(&st->answers, &job)
                               : queue_pop(&st->answers, &job, timeout_us);
     if (got != 1) return NULL;
-    if (job->kind != STORE_NEWS) st->n_waiting--; // nobody sent those
+    if (job->kind != STORE_NEWS) st->n_waiting--; // the store sends those itself
+    st->n_writing -= is_write(job);
     push_backlog(st);
     return job;
 }
@@ -389,12 +440,17 @@ size_t store_n_waiting(const struct store *st) {
     return st->n_waiting;
 }
 
+size_t store_n_writing(const struct store *st) {
+    return st->n_writing;
+}
+
 const char *store_path(const struct store *st) {
     return st->db.path;
 }
 
 void store_close(struct store *st) {
     if (!st) return;
+    close_readers(st);
     struct store_job stop = {.kind = STORE_STOP};
     store_send(st, &stop);
     for (struct store_job *job = NULL; job != &stop; job = store_wait(st, -1)) store_job_free(job);

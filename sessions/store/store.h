@@ -1,9 +1,12 @@
-// The store: SQLite on a thread of its own. It owns the only connection of this process that
-// writes.
+// The store: SQLite on threads of its own.
 //
-// The net thread sends jobs and gets the same jobs back, in the order sent, each with its verdict.
-// Jobs that wait together are committed together (group commit, one fsync); a job that fails takes
-// no other down with it. What one save brings is on disk as a whole or not at all.
+// The net thread sends jobs and gets the same jobs back, each with its code. One thread writes. Saves
+// that wait together are committed together (group commit, one fsync); a save that fails takes no
+// other down. A save is on disk as a whole or not at all.
+//
+// Reads have their own connections and threads: one for sessions and turns, one for lists and
+// exports. Each owner has a queue there, served in turn. Answers of writes come in the order sent; a
+// read is answered after the writes that were sent before it, and later writes do not wait for it.
 #pragma once
 #include "base/buf.h"
 #include "sessions/store/record.h"
@@ -69,7 +72,7 @@ struct store_job {
     int64_t *turns; // TURNS: (n_turns) ascending
     size_t n_turns;
     char *id;    // LOAD, EXPORT, DELETE of one that cannot be loaded
-    char *owner; // DELETE by id, EXPORT
+    char *owner; // DELETE by id, EXPORT; LOAD, TURNS: whose queue it waits in, or NULL
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
@@ -105,7 +108,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
                struct err *err);
 // Where the database is: of a link that to which it leads. Borrowed.
 const char *store_path(const struct store *st);
-// Waits for every job sent, checkpoints, closes. Answers not received are freed.
+// Drops reads, waits for all writes sent, checkpoints, closes. Frees the answers not received.
 void store_close(struct store *st);
 // Takes the job. Never waits, never fails. It goes out with the next call of flush, receive or
 // wait; what the queue has no room for waits on this side. Jobs that go out together are committed
@@ -116,4 +119,7 @@ void store_flush(struct store *st);
 struct store_job *store_receive(struct store *st);
 // As store_receive, but waits up to timeout_us (closing).
 struct store_job *store_wait(struct store *st, int64_t timeout_us);
+// The client is gone: drops its reads (list, export). One that runs is interrupted and answered.
+void store_cancel(struct store *st, uint64_t client);
 size_t store_n_waiting(const struct store *st); // jobs sent and not yet answered
+size_t store_n_writing(const struct store *st); // of them writes: a shutdown waits for those alone

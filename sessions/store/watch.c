@@ -34,7 +34,7 @@ static int lengthen(struct store_db *db, int64_t size, struct err *err) {
 }
 
 int store_watch(struct store_db *db, bool between, struct err *err) {
-    if (db->file_fd < 0) return 0;
+    if (!db->watched) return 0;
     for (int i = 0; i < STORE_FILES; i++) {
         struct store_file *f = &db->files[i];
         struct stat st;

@@ -1,0 +1,253 @@
+// See reads.h.
+#include "sessions/store/reads.h"
+#include "base/err.h"
+#include "base/queue.h"
+#include "base/thread_priority.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#define FULL_PAUSE_US 1000
+
+struct waiting {
+    struct store_job *job;
+    uint64_t after;
+    struct waiting *prev, *next;
+};
+struct lane { // one owner's reads; it is gone when they are
+    char *owner;
+    struct waiting *jobs;
+    size_t n;
+    struct lane *prev, *next;
+};
+struct reads {
+    struct store_db db;
+    struct queue *answers;
+    const char *thread_name;
+    bool run_ahead;
+    pthread_t thread;
+    pthread_mutex_t mutex; // for all below
+    pthread_cond_t changed;
+    struct lane *lanes; // the first one is served next
+    uint64_t n_written;
+    const struct store_job *running;
+    bool stop;
+};
+
+// --- one read ----------------------------------------------------------------
+
+const char *read_owner(const struct store_job *job) {
+    const char *owner = job->list ? job->list->owner : job->owner;
+    return owner ? owner : "";
+}
+
+static int export_one(struct store_db *db, struct store_job *job) {
+    int64_t key; // by owner too: another owner's session does not exist
+    TRY(store_read_key(db, job->id, job->owner, &key, &job->err));
+    TRY(store_read_session(db, job->id, &job->loaded, &job->err));
+    int rc = job->render(job->loaded, &job->archive);
+    return rc == E_LIMIT ? err_set(&job->err, rc,
+                                   "the session is too long for one message; `parley sessions "
+                                   "export` writes it")
+           : rc < 0      ? err_set(&job->err, rc, "no memory to export the session")
+                         : 0;
+}
+
+// The store's thread repairs an index that was cut short, within half a second.
+static int watch(struct store_db *db, bool between, struct err *err) {
+    const struct timespec pause = {.tv_nsec = 10000000};
+    int rc = store_watch(db, between, err);
+    for (int ms = 0; rc == E_BUSY && ms < STORE_BUSY_MS; ms += 10) {
+        nanosleep(&pause, NULL);
+        rc = store_watch(db, between, err);
+    }
+    return rc;
+}
+
+void read_job(struct store_db *db, struct store_job *job, bool between) {
+    job->rc = watch(db, between, &job->err);
+    if (job->rc < 0) return;
+    job->err = (struct err){0};
+    if (job->kind == STORE_LOAD) job->rc = store_read_session(db, job->id, &job->loaded, &job->err);
+    if (job->kind == STORE_TURNS)
+        job->rc = store_read_turns(db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
+    if (job->kind == STORE_EXPORT) job->rc = export_one(db, job);
+    if (job->kind == STORE_LIST) job->rc = store_read_list(db, job->list, &job->err);
+}
+
+// --- queues ------------------------------------------------------------------
+
+static void lane_free(struct reads *r, struct lane *l) {
+    DL_DELETE(r->lanes, l);
+    free(l->owner);
+    free(l);
+}
+
+static void unlink_job(struct reads *r, struct lane *l, struct waiting *w) {
+    DL_DELETE(l->jobs, w);
+    free(w);
+    if (--l->n == 0) lane_free(r, l);
+}
+
+static struct lane *lane_of(struct reads *r, const char *owner) {
+    struct lane *l;
+    DL_FOREACH(r->lanes, l) if (strcmp(l->owner, owner) == 0) return l;
+    l = calloc(1, sizeof *l);
+    if (!l || !(l->owner = strdup(owner))) {
+        free(l);
+        return NULL;
+    }
+    DL_APPEND(r->lanes, l);
+    return l;
+}
+
+static int push(struct reads *r, struct store_job *job, uint64_t after) {
+    struct lane *l = lane_of(r, read_owner(job));
+    if (!l) return E_NOMEM;
+    if (l->n == READS_PER_OWNER) return E_LIMIT;
+    struct waiting *w = calloc(1, sizeof *w);
+    if (!w) {
+        if (l->n == 0) lane_free(r, l);
+        return E_NOMEM;
+    }
+    *w = (struct waiting){.job = job, .after = after};
+    DL_APPEND(l->jobs, w);
+    l->n++;
+    return 0;
+}
+
+int reads_push(struct reads *r, struct store_job *job, uint64_t after) {
+    pthread_mutex_lock(&r->mutex);
+    int rc = push(r, job, after);
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    return rc;
+}
+
+// The first read whose writes are committed; its lane goes to the end.
+static struct store_job *pop(struct reads *r) {
+    struct lane *l;
+    DL_FOREACH(r->lanes, l) {
+        struct store_job *job = l->jobs->job;
+        if (l->jobs->after > r->n_written) continue;
+        DL_DELETE(r->lanes, l);
+        DL_APPEND(r->lanes, l);
+        unlink_job(r, l, l->jobs);
+        return job;
+    }
+    return NULL;
+}
+
+size_t reads_cancel(struct reads *r, uint64_t client) {
+    struct lane *l, *next_lane;
+    struct waiting *w, *next;
+    size_t n = 0;
+    pthread_mutex_lock(&r->mutex);
+    DL_FOREACH_SAFE(r->lanes, l, next_lane) {
+        for (w = l->jobs; w; w = next) {
+            next = w->next;
+            if (w->job->client != client) continue;
+            store_job_free(w->job);
+            unlink_job(r, l, w); // the lane goes with its last one
+            n++;
+        }
+    }
+    if (r->running && r->running->client == client) sqlite3_interrupt(r->db.sql);
+    pthread_mutex_unlock(&r->mutex);
+    return n;
+}
+
+void reads_written(struct reads *r, uint64_t n) {
+    pthread_mutex_lock(&r->mutex);
+    r->n_written += n;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+// --- the thread --------------------------------------------------------------
+
+static bool stopped(struct reads *r) {
+    pthread_mutex_lock(&r->mutex);
+    bool stop = r->stop;
+    pthread_mutex_unlock(&r->mutex);
+    return stop;
+}
+
+static struct store_job *next_job(struct reads *r) {
+    struct store_job *job = NULL;
+    pthread_mutex_lock(&r->mutex);
+    while (!r->stop && !(job = pop(r))) pthread_cond_wait(&r->changed, &r->mutex);
+    r->running = job;
+    pthread_mutex_unlock(&r->mutex);
+    return job;
+}
+
+// A stop does not wait for room: nobody takes answers any more.
+static void answer(struct reads *r, struct store_job *job) {
+    pthread_mutex_lock(&r->mutex);
+    r->running = NULL;
+    pthread_mutex_unlock(&r->mutex);
+    while (queue_try_push(r->answers, &job) < 0) {
+        if (stopped(r)) {
+            store_job_free(job);
+            return;
+        }
+        usleep(FULL_PAUSE_US);
+    }
+}
+
+static void *reads_main(void *arg) {
+    struct reads *r = arg;
+    struct store_job *job;
+    pthread_setname_np(pthread_self(), r->thread_name);
+    if (r->run_ahead) (void)thread_run_ahead();
+    while ((job = next_job(r))) {
+        read_job(&r->db, job, false);
+        answer(r, job);
+    }
+    return NULL;
+}
+
+int reads_open(struct reads **out, const struct store_db *writer, struct queue *answers,
+               const char *thread_name, bool run_ahead, struct err *err) {
+    struct reads *r = calloc(1, sizeof *r);
+    if (!r) return err_set(err, E_NOMEM, "no memory for the store's readers");
+    r->answers = answers;
+    r->thread_name = thread_name;
+    r->run_ahead = run_ahead;
+    int rc = store_db_open_beside(&r->db, writer, err);
+    if (rc < 0) goto free;
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    if (pthread_create(&r->thread, NULL, reads_main, r) != 0) {
+        rc = err_set(err, E_NOMEM, "cannot start a thread for the store's readers");
+        goto close;
+    }
+    *out = r;
+    return 0;
+close:
+    store_db_close(&r->db, false);
+free:
+    free(r);
+    return rc;
+}
+
+void reads_close(struct reads *r) {
+    if (!r) return;
+    pthread_mutex_lock(&r->mutex);
+    r->stop = true;
+    if (r->running) sqlite3_interrupt(r->db.sql);
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    pthread_join(r->thread, NULL);
+    while (r->lanes) {
+        store_job_free(r->lanes->jobs->job);
+        unlink_job(r, r->lanes, r->lanes->jobs);
+    }
+    store_db_close(&r->db, false);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->mutex);
+    free(r);
+}
