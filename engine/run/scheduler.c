@@ -11,8 +11,8 @@ enum { MIN_SHARE = 16 };
 
 // Prompt tokens of a step that other sessions decode in. All of them wait for that step, so it must
 // be short; much shorter steps compute fewer prompt tokens in a second. Llama-8B on an H200, 64
-// sessions that decode while a prompt of 1,024 arrives every 50 ms: 16 ms between tokens at the
-// 99th percentile where 2,048 gives 34, and 14 % more tokens/s; with 256, prompts queue up.
+// sessions that decode while a prompt of 1,024 arrives every 50 ms: 17 ms between tokens at the
+// 99th percentile where 2,048 gives 35, and 17 % more tokens/s; with 256, prompts queue up.
 enum { BESIDE_TOKENS = 384 };
 
 int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens, int32_t n_blocks,
