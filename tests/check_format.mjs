@@ -19,7 +19,7 @@ const FOLDERS = ['base', 'kernels', 'kvcache', 'engine', 'sessions', 'ws', 'web'
 const MOST_LINES = 600;
 const CLANG_FORMAT = 'clang-format-14'; // another version formats otherwise
 // Places whose faults are being mended.
-const TOLERATED = ['kernels/cuda', 'ws/net', 'tests/unit/test_store.c'];
+const TOLERATED = ['ws/net/http.c'];
 
 function filesOf(top) {
   const found = [];

@@ -67,6 +67,7 @@ struct cuda_batch {
 };
 
 // --- linear --------------------------------------------------------------------------------------
+
 // A weight on the device is row-major: element (row, col) is w[row * ld + col], rows are 16-byte
 // aligned, and columns cols to ld are zero. x (n, cols) and y (n, rows) are packed, so their rows
 // are 16-byte aligned only where cols (rows) is a multiple of 16 / sizeof(T). Wide loads must check
@@ -83,8 +84,10 @@ struct cuda_linear {
     int32_t block_k;    // 0, or FP8_BLOCK: scale[k / block_k][row] belongs to column k (F8_E4M3)
     bool y_f32;         // y is F32: logits
     bool add;           // y += , read in y's dtype, added in F32, rounded once
-    // --- fused, all optional; zero means none. The rounding to T happens where the separate ops
-    // would have done it, so that fused and unfused agree.
+    // --- fused, all optional; zero: none
+
+    // The rounding to T happens where the separate ops would do it, so that fused and unfused agree.
+
     // x is normed on the way in: x' = round(norm(x)), norm_weight (cols) not NULL.
     enum norm_kind norm;
     const float *norm_weight, *norm_bias;
@@ -105,6 +108,7 @@ int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
 
 // --- cache and attention -------------------------------------------------------------------------
+
 // Layer l's part of block b is at data + l * layer_bytes + b * block_bytes: K (n_kv_heads,
 // block_tokens, head_dim), then V likewise. K is rotated. A layer's parts are adjacent because
 // attention reads that layer of all blocks (kv_store.c).
@@ -165,6 +169,7 @@ struct cuda_kv_write {
 int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream);
 
 // --- the rest; what each does is in kernels/backend.h --------------------------------------------
+
 // The rows `ids` of the weight that *w describes.
 int cuda_embed(void *y, const int32_t *ids, int32_t n, const struct cuda_linear *w, float scale,
                cudaStream_t stream);

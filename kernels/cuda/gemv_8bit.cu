@@ -36,6 +36,7 @@ struct gemv_8bit {
 };
 
 // --- x -------------------------------------------------------------------------------------------
+
 // A step of x in shared memory: for each of the `reads` words of 16 bytes that a lane wants,
 // `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3. Such a
 // word is a lane's four registers of A for two products, one after the other: rows 0 to 7 are for
@@ -138,6 +139,7 @@ __device__ __forceinline__ float2 multiply_step(const uint4 (&w)[2], const uint4
 }
 
 // --- the kernel ----------------------------------------------------------------------------------
+
 // Where things lie in a block's shared memory. The queue: stages of 2 copies a group and thread,
 // then stages of the scales of blocks of W, warp by warp. (One behind the other, since a stage of
 // both is too far from the next for an instruction's own offset: copy_once, mma.cuh.)
@@ -324,6 +326,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
 }
 
 // --- launching -----------------------------------------------------------------------------------
+
 // Blocks for which there is to be room on a multiprocessor: with more of them the next launch's
 // come early, with fewer each has more bytes on their way. Measured: four, and three where all
 // blocks find a place at once and some are left over.

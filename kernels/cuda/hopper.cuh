@@ -27,6 +27,7 @@
 enum { SWIZZLED_ROW = 128 }; // bytes of a tile's row in shared memory
 
 // --- host: a tensor map --------------------------------------------------------------------------
+
 // Of a row-major matrix (rows, cols) whose rows are ld elements apart, fetched in boxes of box_rows
 // rows and 128 bytes; beyond its edges there are zeros. False where the driver takes it not
 // (alignment).
@@ -153,6 +154,7 @@ __device__ __forceinline__ float2 cluster_load_pair(uint32_t from) {
 }
 
 // --- products ------------------------------------------------------------------------------------
+
 // Of a tile at `address`; + 2 for each further 16 k (32 bytes).
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |
