@@ -1,6 +1,6 @@
 // @ts-check
-// What a user can do, as conversations between the state and the socket. Every failure ends where the user looks: with
-// the message that was sent, in the dialog that asked, or in a toast.
+// What a user can do. Connects the state with the socket. A failure is shown where it belongs: at the message, in the
+// dialog, or in a toast.
 import { duration } from './format.js';
 import * as prefs from './prefs.js';
 import { RequestError, Socket } from './socket.js';
@@ -32,9 +32,9 @@ import { toast } from './view/toasts.js';
 
 const PAGE = 50;
 const TURNS = 100;
-const TYPING_MS = 5000; // a hint is not given again within
-const SLOW_MS = 1000; // sending shows itself after so long
-const MAX_TURNS = 1000; // the most that session.get gives at once
+const TYPING_MS = 5000; // minimum time between two session.typing messages
+const SLOW_MS = 1000; // when to show that a message is being sent
+const MAX_TURNS = 1000; // limit of session.get
 
 /** @type {Socket} */
 let socket;
@@ -48,7 +48,7 @@ export function connect() {
     onOpen: opened,
     onFrame: received,
     onPhase(phase, retryAt, message) {
-      // Between two attempts the page keeps saying that it waits: a banner that flickers tells nothing.
+      // During an attempt the banner stays as it was, so that it does not flicker.
       const shown = phase === 'connecting' && state.connection.everOpen ? 'waiting' : phase;
       for (const chat of state.chats.values()) chat.opened = false;
       setConnection({ phase: shown, retryAt, message });
@@ -95,7 +95,7 @@ function received(frame) {
       break;
     case 'session.state': {
       const chat = state.chats.get(frame.session.id);
-      // A page of older turns is taken by whoever asked for it.
+      // A page of older turns goes to the code that requested it.
       if (chat && frame.before === undefined) setTranscript(chat, frame);
       break;
     }
@@ -107,7 +107,7 @@ function received(frame) {
       break;
     case 'session.opened': {
       const chat = state.chats.get(frame.session.id);
-      if (chat) chat.opened = true; // opening attaches, and this is the first event
+      if (chat) chat.opened = true; // opening attaches; this is the first event
       applyEvent(frame);
       break;
     }
@@ -125,8 +125,8 @@ function received(frame) {
 
 /** @param {string} id */
 function removed(id) {
-  // Said to who deletes it and again to who watches the list; by then its address may have been opened once more, and
-  // the answer to that (lost) is what stays on the screen.
+  // The server sends it to the deleting connection and to those that watch the list. If the page has opened the
+  // session's address again meanwhile, the answer to that (not found) stays on the screen.
   const chat = state.chats.get(id);
   if (chat && chat.phase !== 'ready' && !state.sessions.has(id)) return;
   const wasCurrent = state.current === id;
@@ -173,7 +173,7 @@ export function show(id) {
   if (state.connection.phase === 'open') follow();
 }
 
-// Transcripts seen before are kept, so that going back costs only what was missed; not without end.
+// Keeps recent transcripts, so that returning to a session loads only what is new.
 function forgetSome() {
   const others = [...state.chats.values()].filter(
     (chat) => chat.id !== state.current && !chat.pending.length,
@@ -234,7 +234,7 @@ async function reloadOnce(chat) {
 /** @param {import('./state.js').Chat} chat @param {unknown} error */
 function lost(chat, error) {
   chat.opened = false;
-  if (isCode(error, 'disconnected')) return; // the next connection follows it again
+  if (isCode(error, 'disconnected')) return; // the next connection attaches again
   if (isCode(error, 'session_not_found')) {
     setChat(chat, { phase: 'failed', message: 'This session is not on the server.' });
     return;
@@ -243,7 +243,7 @@ function lost(chat, error) {
   if (chat.phase === 'ready') toast(sentence(error), 'error');
 }
 
-/** Brings the turns before those shown. @returns {Promise<number>} how many came */
+/** Loads the turns before those shown. @returns {Promise<number>} how many came */
 export async function loadOlder() {
   const chat = currentChat();
   if (!chat?.more || chat.reading || !chat.turns.length) return 0;
@@ -314,7 +314,7 @@ export function send(content) {
 
 let hinted = { session: '', at: -Infinity };
 
-/** Something is being typed: meanwhile the server brings the session's cache back. */
+/** Tells the server that the user types, so that it restores the session's cache. */
 export function typing() {
   const session = currentSession();
   if (!session || !['parked', 'cold'].includes(session.state)) return;
@@ -357,7 +357,7 @@ async function deliver(chat, key, content) {
   }
 }
 
-/** What session.open says beside the id: the user's values for new sessions, as far as this model can have them. */
+/** The members of session.open beside the id: the user's values for new sessions, within the model's limits. */
 function newSessionValues() {
   const { sampling, system, ...lengths } = prefs.newSession();
   const known = model();
@@ -398,7 +398,7 @@ async function openOnce(chat) {
     );
     setChat(chat, { local: false });
   } catch (error) {
-    // Said twice over a lost connection: the first one arrived.
+    // Sent twice because the connection was lost; the first one arrived.
     if (!isCode(error, 'session_exists')) throw error;
     setChat(chat, { local: false });
     await reload(chat);
@@ -480,7 +480,7 @@ export const fetchArchive = async (id) =>
 export const addArchive = async (archive) =>
   (await socket.request({ type: 'session.import', archive })).session.id;
 
-/** Whether a message can be sent now; otherwise why not. @returns {string} '' when it can */
+/** Why no message can be sent now. @returns {string} '' when it can */
 export function whyNot() {
   const session = currentSession();
   const chat = currentChat();

@@ -1,21 +1,20 @@
 // @ts-check
-// The tree of a session's turns: another answer, more of an answer, a message said differently, the versions that there
-// are of a turn, and a session of its own from any of them. Nothing is overwritten: what leaves the path stays in the
-// session, and the versions lead back to it.
+// The tree of a session's turns: regenerate, continue, edit, switch versions, branch into a new session. Nothing is
+// overwritten: turns that leave the path stay in the session as versions.
 import { newId, reload, request, sentence, show } from './actions.js';
 import { addChat, currentChat, currentSession, state } from './state.js';
 import { toast } from './view/toasts.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 
-/** Whether the path of the session shown can be moved. A server that knows of no tree tells no head. */
+/** Whether the current path can change. A server without branching sends no head. */
 export function canBranch() {
   const session = currentSession();
   return session?.head !== undefined && session.state !== 'closed' && currentChat()?.phase === 'ready';
 }
 
 /**
- * Does it in the session shown, and says what went wrong.
+ * Runs an action in the current session and shows its error.
  * @param {string} what
  * @param {(chat: import('./state.js').Chat) => Promise<any>} run
  * @returns {Promise<boolean>}
@@ -38,17 +37,17 @@ export const regenerate = (turn) =>
     request({ type: 'turn.regenerate', session: chat.id, turn: turn.turn }),
   );
 
-/** More of an answer that was cut off. @param {Turn} turn the last of the path */
+/** Continues an answer that was cut off. @param {Turn} turn the last of the path */
 export const goOn = (turn) =>
   attempt("Couldn't continue", (chat) =>
     request({ type: 'turn.start', session: chat.id, after: turn.turn, input: { continue: true } }),
   );
 
 /**
- * Says a message differently: a new turn beside it. Rejects with RequestError.
+ * Edits a message: starts a new turn beside it. Rejects with RequestError.
  * @param {Turn} turn
  * @param {import('./turns.js').Input} input
- * @param {string} key of the request: said again with it, it is one turn
+ * @param {string} key of the request: a retry with the same key starts no second turn
  */
 export async function sayInstead(turn, input, key) {
   const chat = currentChat();
@@ -63,7 +62,7 @@ export const showVersion = (turn) =>
     if (chat.stale) await reload(chat);
   });
 
-/** On to the newest turn below the head, which somebody has moved back. */
+/** Moves the head forward to the newest turn below it. */
 export const showLater = () =>
   attempt("Couldn't show the later messages", async (chat) => {
     await request({ type: 'session.rewind', session: chat.id, turn: currentSession()?.head ?? null, leaf: true });

@@ -1,5 +1,5 @@
 // @ts-check
-// Copying. The clipboard API exists on secure origins only; plain http to another machine needs the old way.
+// Copying. The clipboard API exists on secure origins only; plain http to another machine needs execCommand.
 
 /** @param {string} text @returns {Promise<boolean>} whether it worked */
 export async function copyText(text) {

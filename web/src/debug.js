@@ -1,6 +1,6 @@
 // @ts-check
-// Looking into a session: a turn as it is on record, the same turn run again by the server, the session's events.
-// What is asked for here is shown once and forgotten; only replays are kept, since they take their time.
+// Inspecting a session: a turn's record, its replay, the session's events. Only replays are cached, because they take
+// long.
 import { request } from './actions.js';
 
 /**
@@ -30,7 +30,7 @@ export const fetchTurn = (session, turn) => request({ type: 'turn.get', session,
 export const fetchEvents = (session, before) =>
   request({ type: 'session.events', session, last: EVENTS, ...(before === undefined ? {} : { before }) });
 
-/** The sessions that were copied from one, newest first. @param {string} session
+/** The sessions forked from one, newest first. @param {string} session
  *  @returns {Promise<import('./state.js').Session[]>} */
 export const fetchCopies = async (session) =>
   (await request({ type: 'session.list', forked_from: session, limit: COPIES })).sessions;
@@ -45,7 +45,7 @@ export const replayOf = (session, turn) => replays.get(`${session} ${turn}`);
 /** Ends the replay that runs. @param {string} session */
 export const cancelReplay = (session) => request({ type: 'turn.cancel', session, replay: true });
 
-/** Runs a turn again. @param {string} session @param {number} turn @returns {Promise<Replayed>} */
+/** Replays a turn. @param {string} session @param {number} turn @returns {Promise<Replayed>} */
 export function replayTurn(session, turn) {
   const key = `${session} ${turn}`;
   const under = replays.get(key)?.running;

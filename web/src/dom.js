@@ -1,5 +1,5 @@
 // @ts-check
-// Making elements without markup strings: the content policy demands Trusted Types, and text stays text.
+// Creates elements without markup strings, as the content policy (Trusted Types) requires.
 
 /**
  * An element with properties and children. `class`, `aria-*`, `data-*`, `role` and the like are attributes; `on*` are
@@ -110,7 +110,7 @@ export function icon(name) {
 }
 
 /**
- * A button that shows an icon and says its name to everyone else.
+ * A button with an icon and an accessible name.
  * @param {IconName} name @param {string} label @param {Record<string, any>} [props]
  */
 export function iconButton(name, label, props) {

@@ -1,5 +1,5 @@
 // @ts-check
-// A session as a file: JSON with everything that is on record, which comes back whole, or Markdown to read.
+// A session as a file: JSON with the complete record, which can be imported, or Markdown to read.
 import { addArchive, fetchArchive, fetchWhole, show } from './actions.js';
 import { h } from './dom.js';
 import { count, moment } from './format.js';
@@ -50,7 +50,7 @@ export async function exportSession(id, kind) {
   }
 }
 
-/** Brings a file back as a session of its own, and shows it. @param {File} file */
+/** Imports a file as a new session and shows it. @param {File} file */
 async function importFile(file) {
   try {
     const most = state.connection.limits.message_bytes ?? Infinity;

@@ -1,6 +1,6 @@
 // @ts-check
-// Work that changes what is seen, at most once a frame. A hidden tab gets no frames, so there a slow timer stands in:
-// its title and its live region still move on.
+// Runs work that changes the view at most once a frame. A hidden tab gets no frames, so a slow timer replaces them: the
+// title and the live region still change.
 
 const HIDDEN_MS = 250;
 /** @type {Set<() => void>} */
@@ -23,12 +23,12 @@ export function onFrame(job) {
   else requestAnimationFrame(run);
 }
 
-/** Runs what waits for the next paint now. */
+/** Runs the waiting work now. */
 export function runNow() {
   if (scheduled) run();
 }
 
-// A frame that was asked for while the tab was seen never comes once it is hidden: run what waits.
+// A frame requested before the tab was hidden never comes: run the waiting work.
 document.addEventListener('visibilitychange', () => {
   if (scheduled) setTimeout(run, document.hidden ? HIDDEN_MS : 0);
 });

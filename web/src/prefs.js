@@ -1,6 +1,6 @@
 // @ts-check
-// What this browser remembers: looks, drafts, the values that new sessions start with. Nothing of a conversation
-// lives here; that is the server's. Storage may be missing or full: then a value lasts as long as the page.
+// Stored in this browser: theme, drafts, values for new sessions. The server stores the conversations. If storage is
+// missing or full, a value lasts as long as the page.
 
 const PREFIX = 'parley.';
 const MAX_DRAFTS = 50;
@@ -33,7 +33,7 @@ function write(key, value) {
     if (value === undefined) localStorage.removeItem(PREFIX + key);
     else localStorage.setItem(PREFIX + key, JSON.stringify(value));
   } catch {
-    // The page goes on with its own copy.
+    // The page uses its own copy.
   }
 }
 
@@ -104,6 +104,6 @@ export function setToken(value) {
     if (value) sessionStorage.setItem(PREFIX + 'token', value);
     else sessionStorage.removeItem(PREFIX + 'token');
   } catch {
-    // Kept by the page alone.
+    // Not stored.
   }
 }

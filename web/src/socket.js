@@ -1,6 +1,6 @@
 // @ts-check
-// The connection to the server: says hello, matches answers to requests, notices silence, comes back by itself. It
-// knows nothing of sessions; what must be asked again after a reconnect is the caller's (onOpen).
+// The connection to the server: sends hello, matches answers to requests, detects silence, reconnects. It knows nothing
+// of sessions: after a reconnect the caller attaches them again (onOpen).
 
 /**
  * @typedef {{code: string, message: string, retry_after_ms?: number}} Failure
@@ -10,8 +10,8 @@
  *   onPhase: (phase: 'connecting' | 'waiting' | 'unauthorized', retryAt: number, message: string) => void}} Options
  */
 
-const PING_MS = 20000; // after so much silence we ask
-const SILENT_MS = 10000; // and give up when nothing comes for so long
+const PING_MS = 20000; // silence before a ping
+const SILENT_MS = 10000; // silence after it before reconnecting
 const HELLO_MS = 10000;
 const FIRST_RETRY_MS = 250;
 const LAST_RETRY_MS = 8000;
@@ -37,14 +37,14 @@ export class Socket {
     this.ready = false;
     this.attempt = 0;
     this.counter = 0;
-    // A start is idempotent by its request_id within the session, over connections: ids must differ between pages.
+    // The server starts one turn for a request_id, on any connection. So ids must differ between pages.
     this.prefix = [...crypto.getRandomValues(new Uint8Array(6))]
       .map((b) => b.toString(16).padStart(2, '0'))
       .join('');
     /** @type {Map<string, Request>} */
     this.requests = new Map();
     /** @type {string[]} */
-    this.outbox = []; // what waits for its turn under the server's rate limit
+    this.outbox = []; // messages that wait for the server's rate limit
     this.allowance = 0;
     this.allowedAt = 0;
     this.rate = Infinity; // messages per second
@@ -59,7 +59,7 @@ export class Socket {
     this.pumping = null;
     addEventListener('online', () => this.retryNow());
     document.addEventListener('visibilitychange', () => {
-      // A phone that slept has lost its connection without being told.
+      // A phone that slept does not notice that its connection is lost.
       if (document.hidden) return;
       if (this.ready) this.#ask();
       else this.retryNow();
@@ -83,14 +83,14 @@ export class Socket {
     this.watch = setInterval(() => this.#checkSilence(), 1000);
   }
 
-  /** Tries at once instead of waiting on. */
+  /** Reconnects now instead of waiting. */
   retryNow() {
     if (this.stopped || this.ready || (this.ws && this.ws.readyState <= WebSocket.OPEN)) return;
     this.attempt = 0;
     this.connect();
   }
 
-  /** Begins anew, with another token. */
+  /** Reconnects with another token. */
   restart() {
     this.#drop();
     this.attempt = 0;
@@ -98,7 +98,7 @@ export class Socket {
   }
 
   /**
-   * Sends a message and waits for what answers it.
+   * Sends a message and waits for its answer.
    * @param {any} message
    * @param {{fits?: (frame: any) => boolean, until?: string, again?: boolean}} [how] fits: an event that answers too;
    *   until: the type that answers in the end, however late, once another has said that it will; again: safe to send
@@ -126,14 +126,14 @@ export class Socket {
     });
   }
 
-  /** Says something that has no answer. Without a connection it is not said. @param {any} message */
+  /** Sends a message that has no answer; drops it without a connection. @param {any} message */
   tell(message) {
     if (!this.ready) return;
     this.outbox.push(JSON.stringify(message));
     this.#pump();
   }
 
-  /** A key for a request that the caller wants to know beforehand. */
+  /** A request_id for the caller to choose. */
   newKey() {
     return `${this.prefix}-${++this.counter}`;
   }
@@ -149,7 +149,8 @@ export class Socket {
     this.#pump();
   }
 
-  // A server tells its rate and drops what comes faster: the page keeps below it, with a second's worth at once.
+  // The server names its rate limit and drops messages above it. The page stays below: at most one second's worth at
+  // once.
   #pump() {
     clearTimeout(this.pumping);
     const now = performance.now();
@@ -159,7 +160,7 @@ export class Socket {
         : Math.min(this.rate, this.allowance + ((now - this.allowedAt) / 1000) * this.rate);
     this.allowedAt = now;
     while (this.ready && this.outbox.length) {
-      // A long message counts for several. Characters are at most three bytes.
+      // A long message counts more than once. A UTF-16 unit is at most three bytes.
       const cost = Math.min(this.rate, 1 + Math.floor((this.outbox[0].length * 3) / this.rateBytes));
       if (this.allowance < cost) break;
       this.allowance -= cost;
@@ -204,14 +205,14 @@ export class Socket {
     if (frame.type === 'error') {
       request.reject(frame);
     } else {
-      // Before the waiting code runs: what comes right behind the answer must find the state in place.
+      // Updates the state before the awaiting code runs, because the next frame may depend on it.
       this.options.onFrame(frame);
       request.resolve(frame);
     }
   }
 
-  // The server drops what comes too fast. Of a long message it does not say which it was: then all that have no answer
-  // are said again. Each of ours may be said twice.
+  // The server drops messages above its rate. For a long message it does not name the request: then every unanswered
+  // request is sent again. Each of them is safe to send twice.
   /** @param {string | undefined} key @param {number} waitMs */
   #sendAgain(key, waitMs) {
     const { ws } = this;
@@ -283,7 +284,7 @@ export class Socket {
     const wasReady = this.ready;
     this.#drop();
     if (code === 1008 && !wasReady) return this.#unauthorized(reason);
-    // Half of the wait is chance, so that a thousand pages do not come back in the same moment.
+    // Half of the wait is random, so that many pages do not reconnect at the same moment.
     const wait = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.attempt++) * (0.5 + Math.random() / 2);
     this.options.onPhase('waiting', Date.now() + wait, reason);
     this.timer = setTimeout(() => this.connect(), wait);

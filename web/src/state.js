@@ -1,12 +1,12 @@
 // @ts-check
-// The page's only state: the connection, the sessions known, the transcripts loaded, and which one is shown. It changes
-// by the functions here alone; whoever shows a part of it subscribes to the topic and is called at most once a frame.
+// The page's only state: connection, known sessions, loaded transcripts, current session. Only the functions here
+// change it. A view subscribes to a topic and is called at most once a frame.
 //
-// A transcript follows its session's events by their seq: one seen before is ignored, so an event may come twice; one
-// that leaves a gap is refused, so that none is lost unnoticed (actions.js then asks the server again).
+// A transcript follows its session's events by seq. It ignores an event that it has seen; after a gap actions.js asks
+// the server for the session's state.
 //
-// A session is a tree of turns; a transcript holds the path in use, from its first turn to its head. Whoever moves the
-// head, every page is told: it cuts its path where it can, and where it cannot, it asks for the other one.
+// A session is a tree of turns; a transcript holds the current path, from its first turn to its head. When any client
+// moves the head, the page shortens its path or asks for the new one.
 import { onFrame, runNow } from './frame.js';
 import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
 
@@ -16,22 +16,22 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
  *   cached_tokens: number, system: string | null, sampling: Record<string, any>, seq: number, turn: number | null,
  *   head?: number | null, below?: boolean, forked_from?: {session: string, turn: number} | null}} Session
- *   head: the last turn of the path in use. below: turns follow it.
+ *   head: the last turn of the current path. below: turns follow it.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
  *   sampling: Record<string, number>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
  *   message?: string}} Pending
- *   A message of this page that the server has not accepted yet. slow: sending takes long enough to show it.
+ *   A message of this page that the server has not accepted yet. slow: it has taken long enough to show.
  *   after: the newest turn when it was sent, so its own turn has a higher number.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
  *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: string, pending: Pending[], logTokens: number,
  *   generation: number}} Chat
- *   A transcript. local: its session has not been opened on the server yet. opened: this connection is attached to it.
- *   more: there are turns before those loaded. reading: some of them are on their way.
- *   stalled: why the server cannot save, and so not tell, what happens; '' when it can.
- *   stale: another path is in use; until its state comes, events tell nothing. generation: grows when the turns were
- *   replaced as a whole.
+ *   A transcript. local: the session is not open on the server yet. opened: this connection is attached to it.
+ *   more: there are earlier turns. reading: some of them are being loaded.
+ *   stalled: why the server cannot save events, and so does not send them; '' if it can.
+ *   stale: the path has changed; events are ignored until its state comes. generation: grows when all turns are
+ *   replaced.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
  */
@@ -41,7 +41,7 @@ export const state = {
     phase: /** @type {Phase} */ ('connecting'),
     everOpen: false,
     retryAt: 0, // Date.now() of the next attempt while waiting
-    message: '', // why a token is asked for
+    message: '', // why a token is needed
     server: /** @type {{name: string, version: string} | null} */ (null),
     models: /** @type {Model[]} */ ([]),
     sampling: /** @type {import('./view/fields.js').Parameter[]} */ ([]),
@@ -110,7 +110,7 @@ export const isBusy = (chat) =>
   !!chat &&
   (chat.turns.some((turn) => turn.state !== 'done') || chat.pending.some((p) => p.phase === 'sending'));
 /**
- * Whether the session's log has no room for another turn.
+ * Whether the session's log is full.
  * @param {Session | null} session
  * @param {Chat | null} chat
  */
@@ -157,10 +157,10 @@ export function sessionChanged(session) {
   const before = state.sessions.get(session.id);
   putSession(session);
   const listed = state.list.ids.includes(session.id);
-  if (state.list.query) return; // results stay as they were found
+  if (state.list.query) return; // search results do not move
   if (listed && before?.updated_ms === session.updated_ms) return;
   if (!listed) {
-    // Older than all that is loaded, with more to load: its page will bring it.
+    // It belongs to a page of the list that is not loaded.
     const last = state.sessions.get(state.list.ids.at(-1) ?? '');
     if (state.list.cursor && last && session.updated_ms < last.updated_ms) return;
     state.list.ids.push(session.id);
@@ -180,8 +180,7 @@ export function sessionRemoved(id) {
 // --- transcripts -----------------------------------------------------------------------------------------------
 
 /**
- * Shows it at once: what is typed and sent before the next frame must find the session that it is for, not the
- * field and the draft of the one before.
+ * Draws at once: a message sent before the next frame must go to this session, not to the previous one.
  * @param {string | null} id
  */
 export function select(id) {
@@ -225,7 +224,7 @@ export function setChat(chat, change) {
 export function setTranscript(chat, frame) {
   const shown = chat.turns;
   chat.turns = frame.turns.map(adoptTurn);
-  // After a lost connection, or on another path, a part of it is known: only the rest is drawn anew.
+  // Known turns keep their elements; only the others are drawn.
   const kept = shown.some((turn) => turnOf(chat, turn.turn));
   for (const turn of chat.turns) touch('turn', turn.turn);
   Object.assign(chat, {
@@ -245,13 +244,13 @@ export function setTranscript(chat, frame) {
 }
 
 /**
- * A page of turns before those loaded. They are over and will not change.
+ * A page of earlier turns. They are done and do not change.
  * @param {Chat} chat
  * @param {any} frame session.state
  * @returns {number} how many it brought
  */
 export function addOlder(chat, frame) {
-  if (chat.turns[0]?.turn !== frame.before) return 0; // replaced as a whole meanwhile
+  if (chat.turns[0]?.turn !== frame.before) return 0; // all turns were replaced meanwhile
   chat.turns = [...frame.turns.map(adoptTurn), ...chat.turns];
   chat.more = frame.more && frame.turns.length > 0;
   for (const turn of frame.turns) touch('turn', turn.turn);
@@ -322,12 +321,12 @@ function needTurn(chat, number) {
 function admit(chat, frame) {
   const first = frame.first_seq ?? frame.seq;
   if (frame.seq <= chat.seq) return 'old';
-  if (first !== chat.seq + 1) return 'gap'; // also a joined delta whose start we have: its text cannot be split
+  if (first !== chat.seq + 1) return 'gap'; // also a merged delta of which a part is known: its text cannot be split
   chat.seq = frame.seq;
   return 'ok';
 }
 
-/** Goes back to an earlier turn of the path. @param {Chat} chat @param {number | null} head */
+/** Shortens the path to an earlier turn. @param {Chat} chat @param {number | null} head */
 function cutPath(chat, head) {
   if (head !== null && !turnOf(chat, head)) {
     chat.stale = true;
@@ -338,8 +337,8 @@ function cutPath(chat, head) {
 }
 
 /**
- * A turn that begins or waits to. Turns are numbered as they come, so one that is not the next number after its parent
- * may have siblings, which only the session's state tells.
+ * A turn that starts or is queued. Numbers grow in the order of creation, so a turn whose number does not follow its
+ * parent's may have siblings; the session's state lists them.
  * @param {Chat} chat
  * @param {any} frame
  * @returns {'ok' | 'path'}
@@ -357,8 +356,8 @@ function joinPath(chat, frame) {
 /**
  * An event of a session.
  * @param {any} frame
- * @returns {'ok' | 'old' | 'gap' | 'path'} gap: events are missing before it; path: the session's state is needed, since
- *   the path in use or its siblings are not known
+ * @returns {'ok' | 'old' | 'gap' | 'path'} gap: events are missing before it; path: the page needs the session's state,
+ *   because it does not know the path or the siblings
  */
 export function applyEvent(frame) {
   const id = typeof frame.session === 'string' ? frame.session : frame.session?.id;
@@ -375,7 +374,7 @@ export function applyEvent(frame) {
     setChat(chat, { stalled: frame.message });
     return 'ok';
   }
-  // Answers have no seq. What is not attached hears answers alone; a state that is under way holds what comes before it.
+  // Answers have no seq. Without attaching, only answers come. A state on its way contains the events before it.
   if (frame.seq === undefined || !chat.opened || chat.phase !== 'ready' || chat.stale) return 'old';
   /** @type {'ok' | 'old' | 'gap' | 'path'} */
   let verdict = admit(chat, frame);

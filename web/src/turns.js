@@ -1,5 +1,5 @@
 // @ts-check
-// One turn: what was said, what is answered so far, and how it went.
+// One turn: its input, its answer so far, its result.
 
 /**
  * @typedef {{turn: number, parent?: number | null, siblings?: number[], inputs?: number[], state: 'queued' | 'running' | 'done',
@@ -11,10 +11,10 @@
  *   error?: {code: string, message: string},
  *   progress: {done: number, total: number} | null, live: Live}} Turn
  *   parent: the turn it follows, null for a first one. siblings: all turns with that parent, where there are several.
- *   inputs: which of them say the same, by equal numbers.
+ *   inputs: equal numbers for equal inputs.
  * @typedef {{content?: string, text?: string, n_ids?: number, continue?: true}} Input
  * @typedef {{startedAt: number, samples: Array<[number, number]>}} Live
- *   samples: [moment, tokens] pairs of the last seconds, for the rate while it streams.
+ *   samples: [time, tokens] pairs of the last seconds, for the live rate.
  */
 
 const RATE_WINDOW_MS = 3000;
@@ -86,7 +86,7 @@ export function liveRate(turn) {
 // --- exchanges -------------------------------------------------------------------------------------------------
 
 /**
- * Turns as they are read: a message and its answer. A turn that goes on with an answer belongs to the one before it.
+ * Groups turns into exchanges: a message and its answer. A turn that continues an answer belongs to the turn before it.
  * @param {Turn[]} turns a path
  * @returns {Turn[][]}
  */
@@ -104,7 +104,7 @@ export function exchangesOf(turns) {
 const sum = (turns, value) => turns.reduce((total, turn) => total + value(turn), 0);
 
 /**
- * An exchange as one turn: the message and the place of its first, the end of its last, and one text.
+ * An exchange as one turn: message and position of the first, result of the last, texts joined.
  * @param {Turn[]} exchange
  * @returns {Turn}
  */
@@ -113,7 +113,7 @@ export function joined(exchange) {
   if (exchange.length === 1) return first;
   const last = exchange[exchange.length - 1];
   const decodeMs = sum(exchange, (turn) => turn.timings?.decode_ms ?? 0);
-  const steps = sum(exchange, (turn) => Math.max(0, turn.n_output - 1)); // the first token of each comes with its prefill
+  const steps = sum(exchange, (turn) => Math.max(0, turn.n_output - 1)); // prefill computes the first token of each
   return {
     ...last,
     turn: first.turn,
@@ -139,7 +139,7 @@ export function answersOf({ turn, siblings = [], inputs = [] }) {
 }
 
 /**
- * The versions that there are of a message, by a turn each: the newest that says it, this one for its own.
+ * The versions of a message, one turn for each: the newest with that text; this turn for its own.
  * @param {Turn} turn
  * @returns {{all: number[], at: number}}
  */
@@ -152,7 +152,7 @@ export function wordingsOf({ turn, siblings = [], inputs = [] }) {
   return { all: [...newest.values()], at: [...newest.keys()].indexOf(mine) };
 }
 
-// What an answer may have ended by and still be gone on with: by anything but its own end.
+// Finish reasons after which an answer can be continued.
 const CUT_OFF = new Set(['length', 'stop', 'cancelled', 'deadline', 'error', 'interrupted']);
 /** @param {Turn} turn */
 export const canGoOn = (turn) => turn.state === 'done' && CUT_OFF.has(turn.finish_reason ?? '');

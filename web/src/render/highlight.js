@@ -1,5 +1,5 @@
 // @ts-check
-// Colours for code: the core of highlight.js and the languages that people ask for, not all of them.
+// Colours for code: the core of highlight.js with the common languages.
 import hljs from 'highlight.js/lib/core';
 import bash from 'highlight.js/lib/languages/bash';
 import c from 'highlight.js/lib/languages/c';
@@ -20,7 +20,7 @@ import xml from 'highlight.js/lib/languages/xml';
 import yaml from 'highlight.js/lib/languages/yaml';
 import { sanitize } from './sanitize.js';
 
-const MAX_LENGTH = 50000; // beyond it colours cost more than they help
+const MAX_LENGTH = 50000; // longer code is shown without colours
 
 for (const [name, grammar] of Object.entries({
   bash,
@@ -77,7 +77,7 @@ const LABELS = {
 export const languageLabel = (language) => LABELS[language.toLowerCase()] ?? (language || 'Text');
 
 /**
- * Colours the code of one element, where its language is known.
+ * Colours the code of one element if its language is known.
  * @param {HTMLElement} code
  * @param {string} language
  */

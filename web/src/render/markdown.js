@@ -1,6 +1,6 @@
 // @ts-check
-// GitHub's Markdown to checked elements, block by block. Markup inside the text is shown as text, images as links to
-// them: nothing is fetched that the reader did not ask for.
+// GitHub Markdown to sanitised elements, block by block. HTML is shown as text and images as links, so that the page
+// fetches nothing by itself.
 import { Marked } from 'marked';
 import { h, iconButton } from '../dom.js';
 import { highlight, languageLabel } from './highlight.js';
@@ -21,7 +21,7 @@ const marked = new Marked({
       return `<li${item.task ? ' class="task"' : ''}>${this.parser.parse(item.tokens)}</li>\n`;
     },
     checkbox: ({ checked }) => (checked ? '☑ ' : '☐ '),
-    // The page's own headings come first: a message's begin at the third level.
+    // Levels 1 and 2 are the page's own headings.
     heading({ tokens, depth }) {
       const level = Math.min(6, depth + 2);
       return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;

@@ -1,5 +1,5 @@
 // @ts-check
-// The only door from a model's text to the page's elements. Markup in, a checked fragment out; never a string.
+// The only way from a model's text to elements: takes markup, returns a sanitised fragment, never a string.
 import DOMPurify from 'dompurify';
 
 const TAGS = [
@@ -29,7 +29,7 @@ const TAGS = [
   'ul',
 ];
 const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start'];
-// What the highlighter and the code renderer set; a class of the page's own would let text pose as the page.
+// Classes of the renderers. Other classes could make an answer look like a part of the page.
 const CLASS = /^(?:task|language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
 
 const purify = DOMPurify(window);
@@ -57,7 +57,7 @@ export function sanitize(markup) {
         ALLOWED_TAGS: TAGS,
         ALLOWED_ATTR: ATTRIBUTES,
         ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
-        ADD_URI_SAFE_ATTR: ['align', 'start'], // every other attribute's value would have to be an address
+        ADD_URI_SAFE_ATTR: ['align', 'start'], // values of other attributes must be addresses
         ALLOW_DATA_ATTR: false,
         ALLOW_ARIA_ATTR: false,
         SANITIZE_NAMED_PROPS: true,

@@ -1,22 +1,22 @@
 // @ts-check
-// A text that arrives in pieces, shown as Markdown while it grows.
+// Shows a growing text as Markdown.
 //
-// feed() only remembers; flush() does the work, once a frame. Blocks that can no longer change are closed and never
-// looked at again; the open end is parsed anew at each flush, so a flush costs what the last block or two are long, not
-// what the answer is. finish() parses the whole text once more and redraws it only where the pieces read differently
-// (a link defined further down, a list that went on after a blank line). reopen() lets a finished text grow again.
+// feed() stores text; flush() draws it, once a frame. Blocks that can no longer change are closed and never parsed
+// again. flush() parses only the open end, so its cost depends on the last one or two blocks, not on the answer.
+// finish() parses the whole text and redraws the blocks that differ (a link defined later, a list that continues after
+// a blank line). reopen() lets a finished text grow again.
 import { blocksOf, isClosed, renderBlocks } from './markdown.js';
 
 /** @typedef {import('marked').Token} Token */
 /** @typedef {{key: string, nodes: ChildNode[]}} Block */
 
-const OPEN_LIMIT = 20000; // an open end longer than this is shown plain until it closes
-const LOOK_AGAIN = 8192; // ... which is looked for after each so many characters
-// What a later line can still reach into, so the block before the last stays open when it is one of these.
+const OPEN_LIMIT = 20000; // a longer open end is shown as plain text until it closes
+const LOOK_AGAIN = 8192; // ... checked after this many characters
+// Later lines can change these blocks, so such a block stays open even before the last one.
 const REACHING = new Set(['list', 'blockquote', 'table', 'html']);
 
 /**
- * An emphasis or a code span that has begun is closed for now: no bare asterisks while it streams.
+ * Closes an unfinished emphasis or code span, so that no bare asterisks show while the text streams.
  * @param {string} raw
  */
 function mend(raw) {
@@ -35,7 +35,7 @@ export class MarkdownStream {
   constructor(root) {
     this.root = root;
     this.text = '';
-    this.shown = 0; // how much of text flush() has seen
+    this.shown = 0; // how much of the text flush() has drawn
     this.closedEnd = 0; // text before it is in closed blocks
     /** @type {string[]} */
     this.closed = []; // their sources
@@ -52,7 +52,7 @@ export class MarkdownStream {
     this.text += text.replaceAll('\r', ''); // the parser drops them too, and counts without them
   }
 
-  /** Shows what was fed. */
+  /** Draws the text fed so far. */
   flush() {
     if (this.shown === this.text.length) return;
     this.shown = this.text.length;
@@ -65,7 +65,7 @@ export class MarkdownStream {
     this.#show(tokens, this.#countClosed(tokens));
   }
 
-  /** The text is whole. */
+  /** The text is complete. */
   finish() {
     this.shown = this.text.length;
     const tokens = blocksOf(this.text);
@@ -83,7 +83,7 @@ export class MarkdownStream {
     this.plain = null;
   }
 
-  /** The text goes on after finish(), in the middle of a block perhaps: the next flush draws all of it anew. */
+  /** Continues after finish(), maybe inside a block: the next flush redraws everything. */
   reopen() {
     this.root.replaceChildren();
     this.shown = 0;
@@ -101,7 +101,7 @@ export class MarkdownStream {
     return before >= 0 && REACHING.has(tokens[before].type) ? before : Math.max(0, last);
   }
 
-  // Open blocks are always the last in the element: what changed is taken off the end and put there anew.
+  // Open blocks are always last: changed ones are removed from the end and added again.
   /** @param {Token[]} tokens @param {number} nClosed */
   #show(tokens, nClosed) {
     const openLength = tokens.slice(nClosed).reduce((sum, token) => sum + token.raw.length, 0);
@@ -140,7 +140,7 @@ export class MarkdownStream {
     return { key, nodes };
   }
 
-  // A growing block of code is the longest thing that streams: only what is new is added to its text.
+  // A growing code block can be long, so only new text is appended.
   /** @param {Token} token @param {Block} old */
   #growCode(token, old) {
     if (token.type !== 'code' || isClosed(token)) return false;

@@ -1,5 +1,5 @@
 // @ts-check
-// What a screen reader hears of a conversation: that an answer begins, and how it ended. Never its tokens.
+// Announces to screen readers that an answer begins and how it ends, never its tokens.
 import { plural, words } from '../format.js';
 import { h } from '../dom.js';
 import { currentChat, state, subscribe } from '../state.js';

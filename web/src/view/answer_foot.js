@@ -1,5 +1,5 @@
 // @ts-check
-// The line below an answer: its versions, what can be done with it, and its figures.
+// The line below an answer: versions, actions and figures.
 import { h, icon, iconButton } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
 import { answersOf, canGoOn, liveRate } from '../turns.js';
@@ -7,9 +7,9 @@ import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
 /** @typedef {{busy: boolean, branching: boolean, last: boolean, full: boolean}} Place
- *   busy: something runs or waits. branching: the path can be moved. last: of the path. full: last in a full session. */
+ *   busy: a turn runs or waits. branching: the path can change. last: of the path. full: last in a full session. */
 
-const LIVE_MS = 250; // how often the live figures change
+const LIVE_MS = 250; // interval of the live figures
 
 const ENDS = /** @type {Record<string, string>} */ ({
   cancelled: 'Stopped',
@@ -64,7 +64,7 @@ export class AnswerFoot {
 
   /** @param {Turn[]} exchange @param {Place} place */
   #updateVersions(exchange, place) {
-    // What goes on with an answer has no message for other inputs to stand at.
+    // A continuation has no message that could show its versions.
     const several = exchange
       .map((turn, i) => ({ turn, all: i ? (turn.siblings ?? []) : answersOf(turn), what: i ? WHAT.continuation : WHAT.answer }))
       .filter(({ all }) => place.branching && all.length > 1);

@@ -1,6 +1,6 @@
 // @ts-check
-// Where messages are written. Enter sends where there is a keyboard; on a touch screen it begins a line. What is not
-// sent is kept as the session's draft.
+// The message field and its buttons. Enter sends; on a touch screen it starts a new line. Unsent text is stored as the
+// session's draft.
 import { send, stop, typing, whyNot } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
@@ -64,7 +64,7 @@ function keepDraft() {
   setDraft(shownFor, field.value);
 }
 
-// Browsers that size a field by its content do it in CSS (field-sizing).
+// Other browsers size the field in CSS (field-sizing).
 const sizesItself = CSS.supports('field-sizing', 'content');
 function resize() {
   if (sizesItself) return;
@@ -121,7 +121,7 @@ function draw() {
 subscribe('selection', () => {
   const id = state.current ?? '';
   if (shownFor === id) return;
-  // A new chat that has just become a session keeps what is being written.
+  // A new chat that has just become a session keeps its unsent text.
   const begun = shownFor === '' && currentChat()?.local;
   if (!begun) {
     keepDraft();

@@ -1,12 +1,12 @@
 // @ts-check
-// The state of the connection: a banner while it is lost, a dialog when the server asks who we are.
+// The state of the connection: a banner while it is lost, a dialog when the server requires a token.
 import { authorise, retryNow } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { state, subscribe } from '../state.js';
 import { token } from '../prefs.js';
 import { openDialog } from './dialog.js';
 
-const GRACE_MS = 700; // a blink is not worth a word
+const GRACE_MS = 700; // shorter interruptions are not shown
 
 const text = h('span', null);
 export const banner = h(

@@ -1,5 +1,5 @@
 // @ts-check
-// Dialogs: the browser's own element, which keeps the focus inside, closes on Esc and gives the focus back.
+// Dialogs use the browser's element, which keeps the focus inside, closes on Esc and restores the focus.
 import { h, iconButton } from '../dom.js';
 
 /**
@@ -25,7 +25,7 @@ export function openDialog({ title, name, body, onClose, closable = true }) {
     onClose?.();
   });
   if (closable) {
-    let pressed = false; // a text dragged out of the dialog must not close it
+    let pressed = false; // dragging a selection out of the dialog must not close it
     dialog.addEventListener('pointerdown', (event) => (pressed = event.target === dialog));
     dialog.addEventListener('click', (event) => {
       if (pressed && event.target === dialog) dialog.close();
@@ -39,7 +39,7 @@ export function openDialog({ title, name, body, onClose, closable = true }) {
 }
 
 /**
- * Asks before something that cannot be undone.
+ * Asks for confirmation before an action that cannot be undone.
  * @param {{title: string, text: string, action: string}} options
  * @returns {Promise<boolean>}
  */

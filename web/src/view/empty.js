@@ -1,5 +1,5 @@
 // @ts-check
-// The chat that has not begun: a greeting, and a few things to say first.
+// An empty chat: a greeting and suggestions.
 import { send } from '../actions.js';
 import { h, icon } from '../dom.js';
 

@@ -1,5 +1,5 @@
 // @ts-check
-// What happened in a session, as the server has it on record. Tokens are left out: each is an event of its own.
+// The recorded events of a session, except tokens.
 import { fetchCopies, fetchEvents } from '../debug.js';
 import { h } from '../dom.js';
 import { count, duration } from '../format.js';
@@ -75,7 +75,7 @@ export function eventsPanel(session, turn) {
       h('td', null, 'into ', h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || 'another session')),
     );
 
-  // A copy is an event of the new session: here it stands where it was made, among those that are loaded.
+  // Forking is an event of the new session. It is shown here among the loaded events, by time.
   /** @param {number} from */
   function placeCopies(from) {
     for (const copy of copies ?? []) {

@@ -1,11 +1,11 @@
 // @ts-check
-// The fields of the settings dialog, one row for each value. Those of sampling come from the server.
+// The fields of the settings dialog, one row for each value. The sampling rows come from the server.
 import { h, iconButton } from '../dom.js';
 
 /**
  * @typedef {{key: string, label: string, hint: string, type: 'number' | 'seed' | 'lines', min?: number, max?: number,
  *   step?: number, whole?: boolean, none?: string}} Row
- *   none: what the server's 0 means, shown instead of the number
+ *   none: shown instead of the server's value 0
  * @typedef {{row: Row, element: HTMLElement, input: HTMLInputElement | HTMLTextAreaElement, set: (value: any) => void,
  *   get: () => any, fail: (message: string) => void}} Field
  */
@@ -70,7 +70,7 @@ export const MEMORY = [
   },
 ];
 
-/** What a value must be, or ''. @param {Row} row @param {string} text @param {number} [max] */
+/** The error for a value, or ''. @param {Row} row @param {string} text @param {number} [max] */
 function complaint(row, text, max = row.max) {
   if (row.type === 'seed')
     return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'Enter a whole number, 0 or greater.';
@@ -95,7 +95,7 @@ function shown(value) {
 
 /**
  * @param {Row} row
- * @param {{fallback: any, max?: number, readOnly?: boolean}} how fallback: the server's value, shown where none is set
+ * @param {{fallback: any, max?: number, readOnly?: boolean}} how fallback: the server's value, shown in an empty field
  * @returns {Field}
  */
 export function makeField(row, { fallback, max = row.max, readOnly = false }) {
@@ -143,7 +143,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   /** @param {string} [message] */
   function check(message) {
     const text = input.value;
-    // A number field hides what is no number from its value; it says so here.
+    // A number field with other text has an empty value and reports badInput.
     const bad = message ?? (text ? complaint(row, text, max) : input.validity.badInput ? 'Enter a number.' : '');
     hint.textContent = bad || row.hint;
     element.classList.toggle('bad', !!bad);
@@ -160,7 +160,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
       input.value = shown(value);
       check();
     },
-    /** The value, undefined where the server's holds; throws what is wrong. */
+    /** The value, or undefined for the server's. Throws an error for an invalid value. */
     get() {
       if (!check()) throw new Error(`${row.label}: ${hint.textContent}`);
       const text = input.value;

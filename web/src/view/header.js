@@ -1,5 +1,5 @@
 // @ts-check
-// Above the conversation: its title, its model, and what can be done with it.
+// The line above the conversation: title, model, actions.
 import { h, iconButton, setText } from '../dom.js';
 import { parameters } from '../format.js';
 import { currentSession, model, state, subscribe } from '../state.js';

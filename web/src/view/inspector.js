@@ -1,6 +1,5 @@
 // @ts-check
-// The inside of one answer: its tokens and how sure the model was of them, what it was given, where its time went, the
-// same turn run again, and what else happened in the session.
+// Inspects one answer: tokens with their probabilities, input, timings, replay, and the session's events.
 import { copyText } from '../clipboard.js';
 import { fetchTurn, replayOf } from '../debug.js';
 import { h, iconButton } from '../dom.js';
@@ -105,7 +104,7 @@ function show(body, session, record) {
 function answerPanel(session, record) {
   const { tokens } = record;
   if (!tokens.length) return [h('p', { class: 'panel-text' }, 'There is no token in this answer.')];
-  // A replay that came out equal knows the alternatives that were not recorded.
+  // An equal replay has the alternatives that were not recorded.
   const found = replayOf(session, record.turn.turn)?.found;
   const view = tokenView(tokens, {
     label: 'Tokens in the answer',

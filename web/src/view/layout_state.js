@@ -1,5 +1,5 @@
 // @ts-check
-// Whether the sessions are in sight: beside the conversation where there is room, in a drawer over it where not.
+// Whether the sidebar is open: beside the conversation if there is room, else in a drawer.
 import { setSidebarOpen, sidebarOpen } from '../prefs.js';
 
 const narrow = matchMedia('(max-width: 800px)');

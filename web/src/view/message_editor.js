@@ -1,5 +1,5 @@
 // @ts-check
-// A message being said differently, in its own place.
+// Edits a message in place.
 import { typing } from '../actions.js';
 import { h } from '../dom.js';
 import { touchScreen } from './message_field.js';

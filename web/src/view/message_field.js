@@ -1,5 +1,5 @@
 // @ts-check
-// The field that messages are written in: its own module, so that whoever gives text back to it need not know the rest.
+// The message field: a module of its own, because several views put text into it.
 import { h } from '../dom.js';
 
 export const touchScreen = matchMedia('(pointer: coarse) and (hover: none)');

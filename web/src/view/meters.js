@@ -1,5 +1,5 @@
 // @ts-check
-// How full a session is: its log, which ends at session_len, and the model's memory, which slides on at memory_len.
+// How full a session is: its log, up to session_len, and the model's window, up to memory_len.
 import { show } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { count, plural } from '../format.js';
@@ -78,7 +78,7 @@ function draw() {
   const window = known?.memory_len ?? preset.memory_len ?? defaults?.memory_len ?? 1;
   const used = Math.max(known?.n_tokens ?? 0, chat?.logTokens ?? 0);
   const seen = Math.min(used, window);
-  // While it answers the cache grows with the log; the server tells its size between turns.
+  // During an answer the cache grows with the log; between turns the server sends its size.
   const cached = runningTurn(chat) ? seen : Math.min(known?.cached_tokens ?? 0, seen);
   set(
     session,

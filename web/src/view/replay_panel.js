@@ -1,5 +1,5 @@
 // @ts-check
-// A turn run again by the server, from an empty cache, and compared with its record token by token and bit by bit.
+// Replays a turn on the server, from an empty cache, and compares every token and log-probability with the record.
 import { cancelReplay, replayOf, replayTurn } from '../debug.js';
 import { h, icon } from '../dom.js';
 import { count, plural } from '../format.js';
@@ -24,7 +24,7 @@ export function replayPanel(session, record) {
     const cancel = h('button', { type: 'button', class: 'button small quiet', onclick: () => stop() }, 'Cancel');
     const stop = () => {
       cancel.disabled = true;
-      cancelReplay(session).catch(() => (cancel.disabled = false)); // the replay's own answer says what came of it
+      cancelReplay(session).catch(() => (cancel.disabled = false)); // the replay's answer shows the result
     };
     result.replaceChildren(
       h(
@@ -125,7 +125,7 @@ function verdict(session, found, record) {
     parts.push(tokenView(found.tokens, { label: 'Tokens in the replay', position }).element);
     return parts;
   }
-  // Up to the first other token both read alike; from there on they are two texts.
+  // Both texts are equal up to the first different token.
   /** @param {import('../debug.js').Token[]} tokens */
   const marks = (tokens) => new Map(tokens.map((_, i) => [i, i < at ? 'same' : i === at ? 'diverges' : 'after']));
   parts.push(
@@ -171,7 +171,7 @@ function sides({ position, recorded, replayed, index }, found, record) {
         : h('p', null, h('code', null, visible(choice)), ` ${percent(choice.logprob)} `, h('small', null, exact(choice.logprob))),
       ...more,
     );
-  const then = record.tokens[index]?.top; // where the turn asked for alternatives
+  const then = record.tokens[index]?.top; // only if the turn recorded alternatives
   const top = replayed.top?.length ? replayed.top : found.tokens[index]?.top;
   return h(
     'div',

@@ -1,5 +1,5 @@
 // @ts-check
-// Settings: how the shown session samples, what new sessions start with, and how the page looks.
+// Settings of the current session, of new sessions, and of the page.
 import { update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
@@ -45,7 +45,7 @@ export function openSettings(first = 'session') {
 }
 
 /**
- * A form of fields that is saved as a whole: what is wrong is said at its field, and nothing is half saved.
+ * A form that is saved as a whole or not at all. An error is shown at its field.
  * @param {Node[]} content
  * @param {{fields: import('./fields.js').Field[], save: () => Promise<void> | void, clear: () => void}} how
  */
@@ -71,7 +71,7 @@ function form(content, { fields, save, clear }) {
           toast('Settings saved.');
         } catch (error) {
           const message = error instanceof Error ? error.message : String(error);
-          // The server names the value it refuses.
+          // The server's error names the value.
           fields.find((field) => message.includes(field.row.key))?.fail(message);
           fail(message);
         }
@@ -148,7 +148,7 @@ function sessionPanel(session) {
     {
       fields,
       async save() {
-        // Values that have no field here (set by a program, say) stay as they are.
+        // Values without a field, set by other clients, stay unchanged.
         const others = Object.entries(session.sampling).filter(
           ([key]) => !fields.some((field) => field.row.key === key),
         );

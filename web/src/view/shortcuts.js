@@ -1,5 +1,5 @@
 // @ts-check
-// Keyboard shortcuts: one table for the keys, the help sheet and the switch that turns them off.
+// Keyboard shortcuts: one table for the keys and the list of shortcuts.
 import { stop } from '../actions.js';
 import { h } from '../dom.js';
 import { setShortcutsOn, shortcutsOn } from '../prefs.js';
@@ -14,7 +14,7 @@ const mac = /Mac|iPhone|iPad/.test(navigator.platform);
 
 /**
  * @typedef {{keys: string[], label: string, fits?: (event: KeyboardEvent) => boolean, run?: () => void}} Shortcut
- *   without run it is told in the sheet and handled where it belongs
+ *   without run it is only listed; other code handles it
  */
 
 /** @param {KeyboardEvent} event */

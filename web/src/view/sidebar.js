@@ -1,5 +1,5 @@
 // @ts-check
-// The sessions: newest first under their dates, found by title and words, renamed and deleted in place.
+// The list of sessions: newest first by date; search, rename, delete.
 import { loadMore, remove, rename, search, show } from '../actions.js';
 import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
@@ -162,7 +162,7 @@ let groupNumber = 0;
 function drawList() {
   const { ids, query, phase } = state.list;
   for (const id of items.keys()) if (!state.sessions.has(id)) items.delete(id);
-  // A row that is being renamed must keep its field: the list waits for it.
+  // The list is not redrawn while a row is renamed.
   if (groups.querySelector('input')) return;
   /** @type {Array<{name: string, ids: string[]}>} */
   const wanted = [];
@@ -217,7 +217,7 @@ new IntersectionObserver(
   },
   { root: list, rootMargin: '400px' },
 ).observe(sentinel);
-// A page that did not fill the list leaves the sentinel in sight: no crossing, so look again.
+// If the page did not fill the list, the sentinel is still visible and the observer does not fire: check again.
 subscribe('list', () => {
   if (
     state.list.cursor &&
@@ -255,7 +255,7 @@ export const searchField = h('input', {
   },
 });
 
-// Arrows walk through the list, as people try.
+// Arrow keys move through the list.
 groups.addEventListener('keydown', (event) => {
   if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
   const links = [...groups.querySelectorAll('a')];

@@ -1,11 +1,11 @@
 // @ts-check
-// Tabs over one panel: arrows move between them, and each draws its panel when it is chosen.
+// Tabs over one panel. Arrow keys move between them; a selected tab draws the panel.
 import { h } from '../dom.js';
 
 /**
  * @template {string} K
  * @param {{name: string, id: string, tabs: Array<[K, string]>, draw: (tab: K) => Node[]}} options
- *   name: for a screen reader; id: of the panel; draw: what the panel holds
+ *   name: for screen readers; id: of the panel; draw: returns the panel's content
  */
 export function tabbed({ name, id, tabs, draw }) {
   const panel = h('div', { class: 'panel', role: 'tabpanel', id, tabIndex: -1 });

@@ -1,12 +1,12 @@
 // @ts-check
-// Short messages that come and go. Errors stay longer and can be put away.
+// Short messages that disappear. Errors stay longer; each can be dismissed.
 import { h, iconButton } from '../dom.js';
 
 const INFO_MS = 4000;
 const ERROR_MS = 10000;
 const MAX = 4;
 
-// The region is in the page before the first message, or a screen reader would not hear that one.
+// The region must exist before the first message, or screen readers miss it.
 export const toasts = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
 
 /** @param {string} message @param {'info' | 'error'} [kind] */

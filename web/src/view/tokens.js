@@ -1,6 +1,5 @@
 // @ts-check
-// A text as its tokens: shaded by how sure the model was of each, with one of them looked at closely beside it. Arrows
-// walk through them; a pointer shows what it is over.
+// A text as tokens, shaded by probability, with details of one token. Arrow keys and the pointer select it.
 import { h } from '../dom.js';
 import { count } from '../format.js';
 
@@ -8,10 +7,10 @@ import { count } from '../format.js';
 /**
  * @typedef {{label: string, position: number | null, marks?: Map<number, string>, chosen?: number,
  *   alternatives?: (index: number) => Token[] | undefined, missing?: string}} How
- *   position: of the first token in the log. marks: classes. missing: said where there are no alternatives.
+ *   position: of the first token in the log. marks: classes. missing: shown if there are no alternatives.
  */
 
-// Steps of the shading, surest first. Below the last of them the shade is the strongest.
+// Limits of the shades, most likely first. Below the last limit the shade is strongest.
 const SURE = [0.9, 0.7, 0.5, 0.3, 0.1, 0.01];
 
 /** @param {number} logprob @returns {number} 0: sure */
@@ -32,13 +31,13 @@ export function percent(logprob) {
 /** As many digits as a number of 32 bits needs to be told from its neighbours. @param {number} logprob */
 export const exact = (logprob) => String(Number(logprob.toPrecision(9)));
 
-/** A token's text where it can be seen. @param {{id: number, text: string}} token */
+/** A token's text with visible white space. @param {{id: number, text: string}} token */
 export function visible(token) {
   if (!token.text) return `⟨${token.id}⟩`;
   return token.text.replaceAll('\n', '↵').replaceAll('\t', '→').replace(/^ +| +$/g, (spaces) => '␣'.repeat(spaces.length));
 }
 
-/** What else the token could have been, as bars. @param {Token[]} top @param {number} [id] the one that it was */
+/** The alternatives of a token as bars. @param {Token[]} top @param {number} [id] the sampled one */
 export function alternatives(top, id) {
   return h(
     'ol',
@@ -57,7 +56,7 @@ export function alternatives(top, id) {
   );
 }
 
-/** The scale of the shades. */
+/** The legend of the shades. */
 export const legend = () =>
   h(
     'p',
@@ -189,7 +188,7 @@ export function perplexity(tokens) {
   return known.length ? Math.exp(-known.reduce((sum, token) => sum + token.logprob, 0) / known.length) : NaN;
 }
 
-/** @param {Token[]} tokens @returns {number} the index of the one that was least expected, -1 without any */
+/** @param {Token[]} tokens @returns {number} index of the least likely token; -1 for no tokens */
 export const leastSure = (tokens) =>
   tokens.reduce((least, token, i) => (least < 0 || token.logprob < tokens[least].logprob ? i : least), -1);
 

@@ -1,6 +1,5 @@
 // @ts-check
-// The conversation shown. Turns are drawn once and then only told what changed, on another path too; the view stays at
-// the end while the reader is there and is left alone when they have scrolled up.
+// The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
 import { loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
 import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
@@ -15,10 +14,10 @@ import { field, touchScreen } from './message_field.js';
 import { toast } from './toasts.js';
 import { pendingView, TurnView } from './turn.js';
 
-const AT_END = 48; // so near the end counts as there
-const FIRST = 24; // turns drawn at once; the older ones follow in idle moments
+const AT_END = 48; // distance that counts as the end
+const FIRST = 24; // turns drawn at first; older ones follow in slices
 const SLICE = 16;
-const NEAR_TOP = 600; // so near the beginning of what is loaded, what comes before it is asked for
+const NEAR_TOP = 600; // distance from the top at which earlier turns are loaded
 
 const list = h('div', { class: 'turns' });
 const pendingList = h('div', { class: 'turns' });
@@ -61,12 +60,12 @@ const windowLine = h(
 
 export const transcript = h('div', { class: 'transcript' }, scroller, jump);
 
-/** @type {Map<number, TurnView>} the exchanges drawn, by the number of their first turn */
+/** @type {Map<number, TurnView>} the drawn exchanges, by the number of their first turn */
 let views = new Map();
 /** @type {{id: string | null, generation: number}} */
 let shown = { id: null, generation: -1 };
 let pinned = true;
-let epoch = 0; // a transcript that was left must not go on being drawn
+let epoch = 0; // stops drawing a transcript that is no longer shown
 let filling = false;
 
 // --- where the reader is -----------------------------------------------------------------------------------------
@@ -88,7 +87,7 @@ let lastTop = 0;
 scroller.addEventListener(
   'scroll',
   () => {
-    // Growing text moves the end away, not the reader: only a move upwards lets go of it.
+    // Growing text also changes the distance to the end: only scrolling up stops following it.
     const up = scroller.scrollTop < lastTop - 1;
     lastTop = scroller.scrollTop;
     if (distance() < AT_END) pinned = true;
@@ -110,7 +109,7 @@ function keepEnd() {
   if (pinned) scroller.scrollTop = scroller.scrollHeight;
   jump.hidden = pinned || distance() < AT_END;
 }
-// Heights are guesses until a turn has been on the screen (content-visibility), and windows change their size.
+// Heights are estimates until a turn was visible (content-visibility), and the window may be resized.
 const sizes = new ResizeObserver(() => keepEnd());
 sizes.observe(scroller);
 sizes.observe(log);
@@ -122,7 +121,7 @@ async function older_() {
 
 /** @param {import('../state.js').Chat | null} chat */
 function drawOlder(chat) {
-  // aria-disabled, not disabled: a button that was pressed keeps the focus until there is nothing more to press it for.
+  // aria-disabled instead of disabled, so that the pressed button keeps the focus.
   const focused = document.activeElement === older;
   older.hidden = !chat?.more;
   older.textContent = chat?.reading ? 'Loading earlier messages…' : 'Show earlier messages';
@@ -130,7 +129,7 @@ function drawOlder(chat) {
   if (focused && older.hidden) log.focus({ preventScroll: true });
 }
 
-// Somebody has moved the head to a turn that others follow.
+// The head was moved to a turn that has later turns.
 async function later_() {
   pinned = false;
   const before = currentChat()?.turns.length ?? 0;
@@ -149,7 +148,7 @@ function drawLater() {
   keepEnd();
 }
 
-// The server says it again at each attempt: only another reason is news.
+// The server repeats it at each attempt; announce it only when the reason changes.
 /** @param {import('../state.js').Chat | null} chat */
 function drawStalled(chat) {
   stalled.hidden = !chat?.stalled;
@@ -158,7 +157,7 @@ function drawStalled(chat) {
 
 // --- drawing -----------------------------------------------------------------------------------------------------
 
-/** @type {import('./answer_foot.js').Place} of every exchange but the last */
+/** @type {import('./answer_foot.js').Place} of all exchanges but the last */
 let place = { busy: false, branching: false, last: false, full: false };
 let lastPlace = { ...place, last: true };
 
@@ -204,7 +203,7 @@ function fillAbove(chat) {
 }
 
 /**
- * Takes away what has left the path, draws what has come at the end, and begins to draw what has come at the start.
+ * Removes turns that left the path, draws new ones at the end, and starts to draw earlier ones.
  * @param {import('../state.js').Chat} chat
  */
 function syncTurns(chat) {
@@ -238,7 +237,7 @@ function drawPlaces(chat) {
     place = { busy, branching, last: false, full: false };
     lastPlace = { busy, branching, last: true, full };
   }
-  // The turns before those loaded are as many as their numbers say, where the session has one path.
+  // In a session with one path, the first loaded number is the count of earlier turns.
   const exchanges = exchangesOf(chat.turns);
   const before = chat.more ? (chat.turns[0]?.turn ?? 0) : 0;
   exchanges.forEach(([first], i) => {
@@ -263,7 +262,7 @@ function drawWindow(chat) {
   else if (after.nextElementSibling !== windowLine) after.after(windowLine);
 }
 
-/** Which session this one began in. */
+/** The session that this one was forked from. */
 function drawOrigin() {
   const from = currentSession()?.forked_from;
   origin.hidden = !from || currentChat()?.more === true;
@@ -428,7 +427,7 @@ function act(button, view) {
   }
 }
 
-// The button that was pressed goes away with its answer, or is of no use while the next one comes.
+// The pressed button disappears with its answer, or is disabled during the next one.
 /** @param {Promise<boolean>} started */
 async function startAgain(started) {
   if (!(await started)) return;
@@ -436,7 +435,7 @@ async function startAgain(started) {
   (touchScreen.matches ? log : field).focus({ preventScroll: true });
 }
 
-// The switch stays where it is under the pointer, and keeps the focus, although its answer is another one.
+// The version switch keeps its position and the focus although the answer changes.
 /** @param {HTMLElement} button @param {number} to */
 async function switchVersion(button, to) {
   const top = button.getBoundingClientRect().top;
@@ -454,7 +453,7 @@ async function switchVersion(button, to) {
   announce(other.parentElement?.querySelector('.visually-hidden')?.textContent ?? '');
 }
 
-/** Opens the last message for editing. @returns {boolean} whether there is one */
+/** Opens the editor of the last message. @returns {boolean} whether there is one */
 export function editLast() {
   const view = exchangesOf(currentChat()?.turns ?? [])
     .map(([first]) => views.get(first.turn))

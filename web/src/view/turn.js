@@ -1,6 +1,5 @@
 // @ts-check
-// One exchange on the page: the message, the answer as it grows, and the line below it. Turns that go on with the answer
-// are in it too.
+// One exchange: the message, the growing answer and the line below it. Includes turns that continue the answer.
 import { cancel, discard, resend, sentence, show } from '../actions.js';
 import { sayInstead } from '../branching.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
@@ -40,13 +39,13 @@ function bubble(text) {
   return h('div', { class: 'bubble' }, body, button);
 }
 
-/** @param {Turn['input']} input @returns {string | null} null: not told yet */
+/** @param {Turn['input']} input @returns {string | null} null: not known yet */
 const said = (input) =>
   input.content ??
   input.text ??
   (input.continue ? 'Continues the previous answer' : input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
 
-/** Keys of one request each: an edit that is sent again after a lost connection is one turn. */
+/** A request_id for each edit, so that a retry starts no second turn. */
 const newKey = () => crypto.getRandomValues(new Uint32Array(3)).join('-');
 
 export class TurnView {
@@ -78,7 +77,7 @@ export class TurnView {
     this.position = -1;
     this.place = place;
     this.exchange = exchange;
-    this.turn = exchange[0]; // all of them as one
+    this.turn = exchange[0]; // the exchange as one turn
     this.update(exchange);
   }
 
@@ -97,7 +96,7 @@ export class TurnView {
     this.foot.update(turn, exchange, this.place);
   }
 
-  /** What is around it has changed. @param {import('./answer_foot.js').Place} place @param {number} position from 0 */
+  /** Its surroundings have changed. @param {import('./answer_foot.js').Place} place @param {number} position from 0 */
   setPlace(place, position) {
     if (place !== this.place) {
       this.place = place;
@@ -115,7 +114,7 @@ export class TurnView {
   #updateText(parts) {
     const { turn } = this;
     if (!parts.startsWith(this.parts)) {
-      this.prose.replaceChildren(); // another continuation
+      this.prose.replaceChildren(); // a different continuation
       this.stream = new MarkdownStream(this.prose);
       this.fed = 0;
       this.finished = false;
@@ -178,7 +177,7 @@ export class TurnView {
     );
   }
 
-  /** Puts a field in the message's place. */
+  /** Opens the editor in place of the message. */
   edit() {
     const { input } = this.turn;
     const text = input.content ?? input.text;
@@ -205,7 +204,7 @@ export class TurnView {
     this.user.scrollIntoView({ block: 'nearest' });
   }
 
-  /** @param {HTMLElement | null} focus null: the button that began it */
+  /** @param {HTMLElement | null} focus null: the edit button */
   #leaveEditor(focus) {
     if (!this.editor) return;
     this.editor = null;
@@ -215,7 +214,7 @@ export class TurnView {
     (focus ?? (button instanceof HTMLElement ? button : field)).focus({ preventScroll: true });
   }
 
-  /** It is no longer on the path. What was being written in it is not lost, unless it was sent. @param {Turn[]} path */
+  /** The turn has left the path. Unsent text of its editor is kept. @param {Turn[]} path */
   leave(path) {
     const text = this.editor?.changed() ? this.editor.text() : '';
     if (!text || field.value || path.some((turn) => turn.parent === this.turn.parent && said(turn.input) === text)) return;
@@ -264,7 +263,7 @@ export class TurnView {
 }
 
 /**
- * A message that the server has not taken yet.
+ * A message that the server has not accepted yet.
  * @param {import('../state.js').Pending} pending
  * @param {string} waitingFor
  */

@@ -1,10 +1,9 @@
 // @ts-check
-// `< 2/3 >`: the versions that there are of one thing, and the way between them. A message's stand at the message, an
-// answer's below the answer.
+// `< 2/3 >`: switches between versions of a message (shown at the message) or of an answer (shown below it).
 import { h, iconButton } from '../dom.js';
 
 /**
- * @typedef {{name: string, label: string}} What name: one of them. label: all of them together.
+ * @typedef {{name: string, label: string}} What name: of one version. label: of the switch.
  * @type {Record<'message' | 'answer' | 'continuation', What>}
  */
 export const WHAT = {
@@ -16,8 +15,8 @@ export const WHAT = {
 /**
  * @param {What} what
  * @param {number[]} all a turn for each
- * @param {number} at which of them is shown
- * @param {boolean} busy the path cannot be moved now
+ * @param {number} at the shown one
+ * @param {boolean} busy the path cannot change now
  */
 export function versionSwitch(what, all, at, busy) {
   /** @param {'left' | 'right'} name @param {string} label @param {number | undefined} to */
