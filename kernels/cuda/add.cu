@@ -1,4 +1,4 @@
-// y += x. Three values of T moved for each addition.
+// y += x, and biases. Moves three values of T for each addition.
 #include "kernels/cuda/device.cuh"
 
 template <typename T> __global__ void add_kernel(T *y, const T *x, int64_t n) {

@@ -1,11 +1,11 @@
-// A run of 16 keys and values of 8 bits (kernels/kv_quant.h) in the decode kernel: how it comes
-// into shared memory, and its products.
+// A run of 16 keys and values of 8 bits (kernels/kv_quant.h) in the decode kernel: its copies to
+// shared memory, and its products.
 //
-// They are multiplied as f16, whatever the activations are: f16 holds int8 and e4m3 exactly, and
-// widening two of them takes two or three operations, half of what bf16 would. What f16 might not
-// hold is scaled by a power of two first, which loses nothing: a head's query by its largest value,
-// the values' scales by the largest that the warp has met (struct unit). Keys' scales go to the
-// scores, values' scales to the probabilities, both in F32.
+// They are multiplied as f16 for any dtype of activations: f16 holds int8 and e4m3 exactly, and
+// widening two of them takes two or three operations, half as many as with bf16. Numbers that f16
+// might not hold are first scaled by a power of two, which is exact: a head's query by its largest
+// value, the values' scales by the largest one so far in the warp (struct unit). The scores are
+// multiplied by the keys' scales and the probabilities by the values' scales, both in F32.
 #pragma once
 #include "kernels/cuda/kv_8bit.cuh"
 #include "kernels/cuda/mma.cuh"

@@ -3,26 +3,25 @@
 // or, head_dim a multiple of 16, those of 8 bits (attention_8bit.cuh).
 //
 // Bound by reading the cache once: bytes = visible keys * n_kv_heads * head_dim * 2 * sizeof(C) for
-// each row (8 bits: and two scales), all query heads of a group share what is read. To expect: 80
-// to 90 % of the read ceiling where all rows together see more than some 50 MB; a lone short row
-// takes 3 microseconds of latency. With 8 bits about half of the ceiling (README.md).
+// each row (8 bits: and two scales); all query heads of a group share these reads. To expect: 80 to
+// 90 % of the read ceiling where all rows together see more than about 50 MB. One short row takes 3
+// microseconds of latency. With 8 bits about half of the ceiling (README.md).
 //
-//   - What a row sees is a list of runs of 16 keys at absolute multiples of 16: those that its
-//     sinks lie in, then its window's, ascending. The list is cut into splits. (row, kv head, up to
-//     16 of its query heads, split) is an item; a fixed number of blocks takes the items in turn,
-//     so the grid is the same for all positions and a recorded graph serves any.
-//   - How long a split is depends on what else is in the batch (attention_exact.cu is for the same
-//     bits in any): a full one gets longer ones, and where all rows together keep every block busy
-//     for long, each block simply takes an equal share of all runs, laid end to end: no block then
-//     waits for another's last item.
-//   - In an item, the 4 warps take runs in turn, each with a queue of asynchronous copies of its
-//     own into shared memory: no barrier until the item's end. Eight neighbouring lanes copy 128
-//     bytes of one key: with less, L2 is busier with requests than memory with bytes. q is the
-//     tensor core's A (mma.cuh), K is B as it lies; V's rows of two keys are interleaved in
-//     registers. 16-byte words are swizzled so that eight lanes read from all banks.
+//   - A row sees a list of runs of 16 keys at absolute multiples of 16: the runs of its sinks, then
+//     those of its window, ascending. The list is divided into splits. An item is (row, kv head, up
+//     to 16 of its query heads, split). A fixed number of blocks takes the items in turn, so the
+//     grid is the same for all positions and a recorded graph serves all of them.
+//   - The length of a split depends on the batch (attention_exact.cu is the kernel whose bits do
+//     not). A full batch has longer splits. Where all rows together keep every block busy for long,
+//     each block takes an equal share of all runs, so no block waits for another's last item.
+//   - In an item, the 4 warps take runs in turn. Each has its own queue of asynchronous copies into
+//     shared memory, so there is no barrier until the item's end. Eight neighbouring lanes copy 128
+//     bytes of one key: with fewer bytes, requests to L2 are the bound. q is the tensor core's A
+//     (mma.cuh), K is B without conversion; V's rows of two keys are interleaved in registers.
+//     16-byte words are swizzled so that eight lanes read from all banks.
 //   - Probabilities enter the product as two T, value and remainder: 16 bits of them, not 8.
-//   - The warps' parts are merged in order, then the splits' parts in order by the block that comes
-//     last. That block is found by a counter, so which one it is changes nothing.
+//   - The warps' parts are merged in order, then the last block of a row merges the splits' parts
+//     in order. A counter finds that block; the result does not depend on which block it is.
 //   - Keys of earlier steps are fetched before the predecessor has ended (pdl.cuh).
 #include "kernels/cuda/attention_item.cuh"
 

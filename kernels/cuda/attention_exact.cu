@@ -1,7 +1,6 @@
-// Attention whose bits do not depend on the batch, the chunks and the history (`deterministic`), of
-// tiles and decode rows alike (attention_tiles.cuh): a decode row is a tile of one row. The parts
-// in which a row's sums are taken follow from absolute positions; that several blocks compute them
-// changes its speed, not its bits.
+// Attention for `deterministic`: its bits do not depend on the batch, the chunks or the history. It
+// takes tiles and decode rows (attention_tiles.cuh); a decode row is a tile of one row. A row's sums
+// are divided at absolute positions. How many blocks compute the parts changes the speed only.
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_tiles.cuh"
 
@@ -9,8 +8,8 @@ namespace {
 
 constexpr int BLOCKS_WANTED = 1000; // of decode rows, before parts are no longer divided
 
-// Of heads beyond 128, those of 256 alone: with 192 rows were seen whose bits depended on their
-// company (f16, blocks of 128), and why is not known.
+// Of heads beyond 128, only 256: with heads of 192, rows were seen whose bits depended on other rows
+// (f16, blocks of 128). The cause is unknown.
 bool covers(const struct cuda_attention *a) {
     return tiles_cover(a) && (a->kv.head_dim <= 128 || a->kv.head_dim == 256);
 }

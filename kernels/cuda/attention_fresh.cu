@@ -1,15 +1,15 @@
-// Attention of a few single rows whose q, k and v come as the linear left them: qk_norm, rotation
-// and the cache write happen on the way. The same items as attention_decode.cu's, but one for each
-// block, and as little code as can be: a step of one session is bound by latency, and finds neither
-// code nor data in the caches when it comes here once a layer.
+// Attention of a few decode rows, fused with qk_norm, rotation and the cache write. Its items are
+// those of attention_decode.cu, but a block takes one item, and the code is as short as possible: a
+// step of one session is bound by latency, and once a layer neither code nor data are in the
+// caches.
 #include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/attention_item.cuh"
 #include <algorithm>
 
 namespace {
 
-// Few rows, whose q, k and v are prepared here. An item for each block: the grid says how many
-// splits a row may have, and its own length how many it has.
+// An item for each block. The grid has as many splits as a row may have; a row uses as many as its
+// length needs.
 template <typename T, int WIDE>
 __global__ void __launch_bounds__(THREADS, (shape<T, WIDE, 1>::blocks))
     fresh_kernel(const __grid_constant__ struct decode j) {

@@ -1,5 +1,5 @@
-// One item of the attention of single rows, by a block: attention_decode.cu says how. FRESH: the
-// row's q, k and v come as the linear left them (attention_own.cuh).
+// One item of decode attention, by one block (attention_decode.cu). FRESH: q, k and v are prepared
+// here (attention_own.cuh).
 #pragma once
 #include "kernels/cuda/attention_own.cuh"
 #include <math.h>

@@ -1,14 +1,13 @@
-// Tiles of query rows on the block ring: what the rows see, and how the keys and values of one run
-// come into shared memory, for attention_tiles.cuh.
+// For attention_tiles.cuh: which keys a tile's rows see, and the copies of keys and values to shared
+// memory.
 //
-//   - Keys come in runs of 64 at absolute multiples of 64, in ascending order: first those that
-//     sinks lie in, then the window's. What no row of the block may see is not read (its block may
-//     be gone).
-//   - 16-byte words of a row of shared memory are swizzled by the row's number: the 8 rows that
-//     ldmatrix takes at once lie in different banks.
-//   - A cache of 8 bits comes as it is and is widened to T in shared memory, once for all rows of
-//     the block: keys without their scale, which is exact, and the scores get it; values with
-//     theirs.
+//   - Keys are read in runs of 64 at absolute multiples of 64, ascending: the runs of the sinks,
+//     then those of the window. Keys that no row of the block sees are not read, because their cache
+//     block may have been freed.
+//   - 16-byte words of a row in shared memory are swizzled by the row's number, so that the 8 rows
+//     of one ldmatrix are in different banks.
+//   - An 8-bit cache is copied as it is and widened to T in shared memory, once for all rows of the
+//     block: keys without their scale, which is exact (the scores are scaled), values with theirs.
 #pragma once
 #include "kernels/cuda/attention_8bit.cuh"
 

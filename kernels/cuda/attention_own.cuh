@@ -1,16 +1,15 @@
-// A decode row's own q, k and v, as the linear left them: made ready for attention on its way
-// (attention_fresh.cu).
+// Prepares a decode row's own q, k and v for attention (attention_fresh.cu): norm, rotation, cache
+// write.
 #pragma once
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/qkv_head.cuh"
 
 namespace {
 
-// What attention begins with where q, k and v come as the linear left them (FRESH): the item's
-// query heads, then the row's own k and v, normed, rotated and rounded, to `to` (heads + 2, dim). A
-// warp for each head, its F32 and the row's cosines at `scratch`. All that is asked of memory is
-// asked for at once, and the code is short: what a step runs once a layer is often not in the
-// caches.
+// Writes the item's query heads, then the row's own k and v, normed, rotated and rounded, to `to`
+// (heads + 2, dim). A warp takes a head; its F32 and the row's cosines are at `scratch`. All loads
+// are issued together, and the code is short, because code that runs once a layer is often not in
+// the caches.
 template <typename T>
 __device__ __forceinline__ void prepare(const struct decode &j, const struct item &it,
                                         int first_head, int n_heads, T *to, float *scratch) {
@@ -53,9 +52,9 @@ __device__ __forceinline__ void prepare(const struct decode &j, const struct ite
     __syncthreads();
 }
 
-// The row's own key and value into the run of them at `from`, which begins at position p: what was
-// copied there is what the cache held before. And into the cache, by the one item of the kv head
-// that has them and its first heads.
+// Stores the row's own key and value in the run at `from`, which begins at position p and holds the
+// cache's stale contents there, and in the cache. Only one item of each kv head writes the cache:
+// the one with this run and the first heads.
 template <typename T, int WIDE>
 __device__ __forceinline__ void put_fresh(const struct decode &j, const struct item &it, int p,
                                           uint32_t from, const T *key, char *place,

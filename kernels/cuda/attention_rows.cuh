@@ -1,6 +1,5 @@
-// What attention of single rows works on (attention_decode.cu, attention_fresh.cu): what a row
-// sees, the items that this is cut into, and where the parts of a head lie that several blocks
-// share.
+// Data of decode attention (attention_decode.cu, attention_fresh.cu): the keys that a row sees, the
+// items that they are divided into, and the work space for heads that several blocks share.
 #pragma once
 #include "kernels/cuda/attention_8bit.cuh"
 #include "kernels/cuda/attention_exact.h"
@@ -89,8 +88,9 @@ struct item {
     int32_t begin, end; // runs
 };
 
-// Of one row: the parts of every head at every split, and a counter for each group of heads. Heads
-// of 129 to 192 may go to the kernel for up to 256 (launch_cached), whose parts are as long.
+// Work space of one row: the parts of every head at every split, and a counter for each group of
+// heads. Heads of 129 to 192 may use the kernel for up to 256 (launch_cached), with parts of that
+// length.
 inline size_t row_bytes(int32_t n_heads, int32_t n_kv_heads, int32_t head_dim) {
     int group = n_heads / n_kv_heads, heads = group <= 8 ? 8 : 16;
     size_t units = (size_t)n_kv_heads * (size_t)((group + heads - 1) / heads);
@@ -107,8 +107,8 @@ inline bool covers(const struct cuda_attention *a) {
            a->n_heads % a->kv.n_kv_heads == 0;
 }
 
-// Heads over 128 want more shared memory than a block has outside data centres (99 KB on sm_86,
-// sm_89, sm_120). The kernels' few words of their own come on top.
+// Heads over 128 need more shared memory than a block has on sm_86, sm_89 and sm_120 (99 KB). 64
+// bytes are for the kernels' static variables.
 inline bool has_room(size_t bytes) {
     return bytes + 64 <= (size_t)cuda_device_here().shared_per_block;
 }

@@ -43,7 +43,7 @@ __global__ void attention_simple_kernel(const __grid_constant__ struct cuda_atte
     bool sinks = see.sink_first < see.sink_end;
     int64_t begin = (sinks ? see.sink_first : see.first) / RUN * RUN;
     for (int64_t run = begin; run <= t; run += RUN) {
-        if (sinks && run >= see.sink_end && run + RUN <= see.first) { // the gap behind the sinks
+        if (sinks && run >= see.sink_end && run + RUN <= see.first) { // the gap after the sinks
             run = see.first / RUN * RUN - RUN;
             continue;
         }

@@ -12,13 +12,13 @@
 //   - K and V each have two buffers, filled by asynchronous copies while the other is worked on; 8
 //     bits one, since the next run's bytes have a place of their own meanwhile.
 //   - Online softmax in F32 (Dao et al., FlashAttention-2); the scores' registers become the
-//     probabilities' operand as they are. A run in which a row sees nothing leaves what it has
-//     untouched (factor 1, probabilities 0), so its bits do not depend on the rows beside it.
-//   - A few rows on a long context (a later turn, a decode row) are fewer blocks than there is room
-//     for: then several share a block's rows, each with a part of the runs, and the one that comes
-//     last merges the parts in the order of the runs. EXACT: the softmax starts anew at absolute
-//     multiples of PART_RUNS runs, divided or not, and these parts are merged in ascending order,
-//     by the same operations in registers and in memory.
+//     probabilities' operand without a shuffle. A run in which a row sees no key does not change the
+//     row's sums (factor 1, probabilities 0), so a row's bits do not depend on other rows.
+//   - A few rows on a long context (a later turn, a decode row) are fewer blocks than fit. Then
+//     several blocks share rows, each with a part of the runs, and the last block merges the parts
+//     in the order of the runs. EXACT: the softmax restarts at absolute multiples of PART_RUNS runs,
+//     whether blocks share or not, and these parts are merged in ascending order, by the same
+//     operations in registers and in memory.
 #pragma once
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_keys.cuh"
@@ -32,7 +32,7 @@ constexpr float LOG2E = 1.4426950408889634f;
 
 // Blocks that share a unit's runs (a unit: 64 rows of a kv head), and where their parts meet.
 struct sharing {
-    int32_t splits;    // blocks of a unit; 1: nobody shares
+    int32_t splits;    // blocks of a unit; 1: not shared
     int32_t capacity;  // parts that there is room for, of each unit
     float *held;       // (units, capacity, rows, part_pitch)
     int32_t *counters; // (units), zero before and after
@@ -73,7 +73,7 @@ __device__ __forceinline__ int part_begin(const struct parts &p, const struct ru
     return n_sinks + max(part * PART_RUNS - r.window.begin, 0);
 }
 
-// What a later part does to what is there: factors of either, from the largest scores so far.
+// Merges a later part: the factors of the sums so far and of the part, from their largest scores.
 struct merging {
     float top, old_factor, new_factor;
 };
@@ -477,8 +477,7 @@ template <int DIM> size_t shared_of(bool eight) {
     return eight ? shape<DIM>::bytes_8bit : shape<DIM>::bytes;
 }
 
-// Heads over 128 ask for more than a block has outside data centres (99 KB on sm_86, sm_89,
-// sm_120).
+// Heads over 128 need more shared memory than a block has on sm_86, sm_89 and sm_120 (99 KB).
 bool tiles_have_room(const struct cuda_attention *a) {
     const size_t most = (size_t)cuda_device_here().shared_per_block;
     const bool eight = kv_is_8bit(a->kv.dtype);

@@ -1,5 +1,5 @@
-// How fast the GPU reads memory that no cache holds: what a decode step is measured against. Each
-// thread keeps eight loads of 16 bytes under way.
+// Measures the rate at which the GPU reads memory that no cache holds, the ceiling of a decode step.
+// Each thread has eight loads of 16 bytes in flight.
 #include "kernels/cuda/device.cuh"
 
 enum { LOADS = 8 };
@@ -15,7 +15,7 @@ __global__ void read_kernel(const uint4 *words, int64_t n, uint32_t *out) {
 #pragma unroll
         for (int j = 0; j < LOADS; j++) sum += v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
     }
-    if (sum == 0x9e3779b9u) *out = sum; // never: but the loads must be for something
+    if (sum == 0x9e3779b9u) *out = sum; // never true; keeps the compiler from dropping the loads
 }
 
 int cuda_read_all(const void *data, size_t bytes, uint32_t *out, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// Weights on their way in: another dtype, another order, padded rows. Once, while loading.
+// Converts weights while loading: dtype, order, padding of rows. Also widens 8-bit weights.
 #include "kernels/cuda/device.cuh"
 
 // A tile of 32 x 32 goes through shared memory, so that reads run along src's unit stride and

@@ -12,9 +12,8 @@
 // the bucket where a prefix ends is sorted) adds up weights as integers of 2^-45, which no order
 // can change; the host adds doubles. Both agree to some 1e-13 of the mass, and a draw has 24 bits.
 //
-// Bytes: the row's logits twice, four to six times when sampled, from L2. A row whose answer needs
-// what is not here (a NaN, a bucket with more tokens than fit) says so with id -1, and the host
-// draws.
+// Bytes: the row's logits twice, four to six times when sampled, from L2. A row that this kernel
+// does not cover (a NaN, a bucket with more tokens than fit) gets id -1, and the host draws.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include <float.h>
@@ -256,7 +255,7 @@ __device__ bool collect(struct nucleus &u, const struct scale &s, const float *x
     while (room < count) room *= 2;
     __syncthreads(); // everybody has read u.sorted
     if (threadIdx.x == 0) u.n_members = 0, u.sorted = bucket;
-    for (int i = threadIdx.x; i < MEMBERS; i += THREADS) u.member[i] = 0; // behind every token
+    for (int i = threadIdx.x; i < MEMBERS; i += THREADS) u.member[i] = 0; // sorts after every token
     __syncthreads();
     for (int32_t i = threadIdx.x; i < n; i += THREADS) {
         float depth = __fsub_rn(s.max, x[i]);

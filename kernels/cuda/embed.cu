@@ -2,7 +2,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pdl.cuh"
 
-// An id outside the table gives zeros: the host has refused it where it could see it.
+// An id outside the table gives zeros; the host refuses such ids before.
 template <typename T>
 __global__ void embed_kernel(const int32_t *ids, const __grid_constant__ struct cuda_linear w,
                              float scale) {

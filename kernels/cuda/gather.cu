@@ -1,4 +1,4 @@
-// Copies the rows whose logits are wanted.
+// Copies the rows whose logits the step wants.
 #include "kernels/cuda/device.cuh"
 
 template <typename T>

@@ -2,22 +2,21 @@
 // bf16, f16, or int8 or e4m3 with a scale for each row, or e4m3 with one for each 128 columns of a
 // row.
 //
-// Bound by reading W once: bytes = rows * ld * sizeof(W), everything else is small. What is reached
-// is in README.md.
+// Bound by reading W once: bytes = rows * ld * sizeof(W). README.md has the rates reached.
 //
 //   - A block takes 8 rows of W, or 16 or 32, whole. Its 8 warps split K: warp w takes the steps w,
 //     w + 8, ... of 128 bytes of each row.
-//   - Each thread has a queue of 16-byte copies into shared memory that nobody else reads
-//     (cp.async), so having 200 KB in flight on a multiprocessor takes neither registers nor
-//     barriers. The queue is filled before the predecessor in the stream has ended (pdl.cuh).
-//   - The products run on the tensor cores (mma.cuh), x as A, W as B: for one row most of their
-//     work is wasted, and costs nothing, since they wait for memory. What a lane copies is what it
-//     needs.
+//   - Each thread has its own queue of 16-byte copies into shared memory (cp.async), so 200 KB in
+//     flight on a multiprocessor take neither registers nor barriers. The queue is filled before
+//     the predecessor in the stream has ended (pdl.cuh).
+//   - The products run on the tensor cores (mma.cuh), x as A, W as B. For one row most of their
+//     work is wasted, at no cost, because they wait for memory. A lane copies exactly the words
+//     that it multiplies.
 //   - An output's sum: within a warp its steps in ascending order, then the 8 warps in ascending
-//     order. It depends on cols and W's dtype, on nothing else: a row's bits are the same for any n
-//     and any company. A step of e4m3 is 128 columns: a block with a scale of its own is added up
-//     apart, and its scaled sum added to the warp's. The scales go through the queue with the rest:
-//     asked for a step ahead they came too late, and all of Llama-8B's matrices took 3.4 ms,
+//     order. The order depends on cols and W's dtype only, so a row's bits are the same for any n
+//     and beside any rows. A step of e4m3 is 128 columns: a block with a scale of its own is summed
+//     apart, and its scaled sum is added to the warp's. The scales go through the queue too:
+//     requested one step ahead they arrived too late, and all of Llama-8B's matrices took 3.4 ms,
 //     not 2.6.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/norm_row.cuh"
@@ -30,12 +29,11 @@ constexpr int WARPS = 8, THREADS = WARPS * 32, STEP_BYTES = 128;
 constexpr int STAGE_BYTES = THREADS * 2 * 16; // of one group
 constexpr int BLOCKS_MOST = 4;
 constexpr int NORM_VECTORS = 2; // of a thread: x is normed up to 4,096 columns
-// Every block norms x for itself, so it must have this much of W at least: Llama-1B (32 KB) took 4
-// % longer with it, Llama-8B (128 KB) 2 % less.
+// Every block norms x again, so it must have at least this much of W: with the norm inside, Llama-1B
+// (32 KB) took 4 % longer and Llama-8B (128 KB) 2 % less.
 constexpr int NORM_BYTES = 64 << 10;
-// Where W is smaller than this, a short queue: what is left of shared memory lets blocks of the
-// next launch begin. Llama-1B and GPT-2 XL gained 4 to 6 %; Llama-8B's qkv, which is larger, lost 1
-// %.
+// A smaller W has a short queue, which leaves shared memory for blocks of the next launch. Llama-1B
+// and GPT-2 XL gained 4 to 6 %; Llama-8B's qkv, which is larger, lost 1 %.
 constexpr int64_t SMALL_BYTES = 24 << 20;
 
 struct gemv {
@@ -295,9 +293,9 @@ struct cut {
     int groups, blocks;
 };
 
-// Best is one wave that fills the chip: blocks go wherever there is room, so that a few large ones
-// end up unevenly. Next best are many waves. More rows of W in a block read x less often, and give
-// the widening of 8 bits more to do at once. The weights of these were found by measuring.
+// Best is one wave that fills the chip, because a few large blocks would be distributed unevenly;
+// next best are many waves. With more rows of W, a block reads x less often and widens more 8-bit
+// values at once. The weights of the score were found by measuring.
 struct cut cut_of(const struct gemv &j, bool in_8bit) {
     static const struct cut cuts[] = {{4, 2}, {2, 2}, {2, 3}, {1, 3}, {1, 4}};
     struct cut best = cuts[0];

@@ -1,10 +1,10 @@
 // linear for one row: y (rows) =|+= W x + bias, W row-major (rows, ld) in int8 or e4m3 with a scale
 // for each row, or e4m3 with one for each 128 columns of a row.
 //
-// Like gemv.cu bound by reading W once, and built as that is: a block takes whole rows of W, its
-// warps split K, each thread copies what it will need itself into a queue of its own in shared
-// memory. But a matrix of 8 bits passes in 4 to 13 microseconds, and then what a block does before
-// and after its bytes counts as much as they do. So:
+// Bound by reading W once and built like gemv.cu: a block takes whole rows of W, its warps split K,
+// and each thread copies the words that it multiplies into its own queue in shared memory. But a
+// matrix of 8 bits takes 4 to 13 microseconds, so a block's work before and after its bytes counts
+// as much as the bytes. So:
 //
 //   - W is hardly widened. int8 is multiplied as it is, by the tensor cores' integer product: x is
 //     cut into three signed digits of base 256 (a fixed-point number), each digit a row of A. The
@@ -12,10 +12,10 @@
 //     Both are relative to the largest of a row's 128 columns (a step of a warp): x keeps 21 and 11
 //     bits of it, in bf16's range; and a step's sum goes back to the row's scale by one fmaf, which
 //     also takes the scale of a block of W.
-//   - x is made ready by the warp that multiplies by it: no barrier before the last.
+//   - Each warp prepares the part of x that it multiplies by, so there is one barrier, at the end.
 //   - Blocks of 16 rows, and a queue that leaves room on the multiprocessor for blocks of the next
 //     launch, which fetch while this one ends (how many: fit_of).
-//   - What the end needs of memory (scale, bias, y) is asked for at the beginning.
+//   - Loads for the end (scale, bias, y) are issued at the beginning.
 //
 // An output's sum: within a warp its steps ascending, digit by digit; then the warps ascending.
 #include "kernels/cuda/linear_finish.cuh"
@@ -40,7 +40,7 @@ struct gemv_8bit {
 // A step of x in shared memory: for each of the `reads` words of 16 bytes that a lane wants,
 // `parts` rows of A (digits, the lowest first) of 64 bytes, a word for each of t = 0 .. 3. Such a
 // word is a lane's four registers of A for two products, one after the other: rows 0 to 7 are for
-// the first, rows 8 to 15 for the second, and what either makes of the other's rows is nobody's. So
+// the first, rows 8 to 15 for the second, and each one's results in the other's rows are unused. So
 // nothing is moved, though A has 16 rows and x one. A word's four parts of k are in the order 0, 2,
 // 1, 3. The largest of a step's numbers becomes 2^top or more, and less than twice that.
 template <typename W> struct x_of { // as f16
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(WARPS * 32, 32 / WARPS)
         before = a.y_f32 ? ((const float *)a.y)[out] : to_float(((const T *)a.y)[out]);
     __syncwarp();
 
-    // Row g of A; beyond the last one again, for nobody.
+    // Row g of A; lanes beyond the last row repeat it, and their results are unused.
     const int digit = min(g, X::parts - 1);
     const float worth = digit == 0 ? 1.0f : digit == 1 ? 256.0f : 65536.0f;
     const uint32_t x_digit_at = x_here + (uint32_t)(digit * 64 + t * 16);

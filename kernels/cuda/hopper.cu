@@ -1,5 +1,5 @@
-// Tensor maps are the driver's to make; it is asked through the runtime, so that the program starts
-// without one.
+// Tensor maps, which the driver makes. The runtime looks the function up, so that the program starts
+// without a driver.
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/hopper.cuh"
 #include <cuda_runtime.h>

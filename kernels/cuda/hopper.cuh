@@ -1,7 +1,6 @@
-// What sm_90a alone has, as PTX names it: barriers in shared memory that count bytes (mbarrier),
-// copies of tiles that a single thread asks for (TMA), clusters of blocks that read each other's
-// shared memory, and products of a warpgroup, four warps, that take their operands from shared
-// memory (wgmma).
+// Instructions of sm_90a: barriers in shared memory that count bytes (mbarrier), copies of tiles by
+// one thread (TMA), clusters of blocks that read each other's shared memory, and products of a
+// warpgroup, four warps, with operands in shared memory (wgmma).
 //
 // A product of a warpgroup: sums (64 rows, N columns) += A (64 rows, 16 k) B (16 k, N columns).
 // Warp w of the four, g = lane / 4, t = lane % 4 hold of the sums
@@ -37,7 +36,7 @@ bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t
 bool hopper_here(void);
 
 // kernel<<<grid, block, shared, stream>>>(args...) in clusters of so many blocks, allowed to start
-// early. The launcher's end asks cuda_launched() as ever.
+// early. The launcher still ends with cuda_launched().
 template <typename... Params, typename... Args>
 static inline void pdl_launch_cluster(void (*kernel)(Params...), dim3 grid, dim3 block,
                                       size_t shared, unsigned cluster, cudaStream_t stream,
@@ -209,7 +208,7 @@ template <int N> struct product;
                  "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" B ", keep, 1, 1, 0;\n}"                 \
                  : SUMS_##COUNT(0)                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
-// P0 ...: the operands behind the COUNT sums, by number.
+// P0 ...: the operands after the COUNT sums, by number.
 #define PRODUCT(N, COUNT, P0, P1, P2, P3, P4, P5)                                                  \
     template <> struct product<N> {                                                                \
         static __device__ __forceinline__ void shared(float (&d)[COUNT], uint64_t a, uint64_t b,   \

@@ -1,5 +1,5 @@
-// Where a cache of 8 bits has its scales: behind a layer's part of a block (struct cuda_kv), F32,
-// of K (n_kv_heads, block_tokens), then of V likewise. A vector's scale has the vector's number.
+// The scales of an 8-bit cache: F32, after a layer's part of a block (struct cuda_kv), of K
+// (n_kv_heads, block_tokens), then of V likewise. A scale has the index of its vector.
 #pragma once
 #include "kernels/cuda/cuda.h"
 #include "kernels/kv_quant.h"

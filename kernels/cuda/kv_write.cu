@@ -1,6 +1,5 @@
-// What happens to q, k and v between their projection and attention, in one pass (qkv_head.cuh),
-// and the store into the cache: a warp for each (row, head). A cache of 8 bits gets the rounded
-// values quantised (kernels/kv_quant.h), here and once.
+// Norm and rotation of q and k (qkv_head.cuh) and the cache write, in one pass: a warp for each
+// (row, head). For an 8-bit cache it quantises the rounded values (kernels/kv_quant.h).
 #include "kernels/cuda/kv_8bit.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/qkv_head.cuh"

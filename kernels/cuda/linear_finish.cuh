@@ -1,5 +1,5 @@
-// What becomes of a linear's sums: scale and bias, activation or gate, what is there already, the
-// one rounding. For kernels that come here with neighbouring outputs of one row of x.
+// The end of a linear: scale and bias, activation or gate, the addition to y, the one rounding. For
+// kernels in which a thread holds neighbouring outputs of one row of x.
 #pragma once
 #include "kernels/cuda/activation.cuh"
 
@@ -15,8 +15,8 @@ __device__ __forceinline__ void add_scale_and_bias(float (&v)[N], const struct c
     }
 }
 
-// What y holds at `at` and the N - 1 behind it, before `end`; nothing is read unless it is added
-// to. To be asked for while the sums are still on their way. Aligned: y's rows are multiples of N.
+// Loads y[at .. at + N), up to `end`, if the linear adds to y. Call it while the sums are still
+// computed. aligned: y's rows are multiples of N.
 template <typename T, int N>
 __device__ __forceinline__ void load_before(float (&before)[N], const struct cuda_linear &a,
                                             int64_t at, int64_t end, bool aligned) {

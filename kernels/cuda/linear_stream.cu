@@ -1,23 +1,23 @@
 // linear for up to 128 rows of x: y (n, rows) =|+= x (n, cols) W^T + bias, W row-major in bf16, f16
 // or int8 with a scale for each row. sm_90a.
 //
-// Bound by reading W once, as gemv.cu is; but that kernel's warps each load x for themselves, which
-// beyond 8 rows costs more than W. Here x and W meet in shared memory (hopper.cuh):
+// Bound by reading W once, like gemv.cu. But each warp of gemv.cu loads x, which costs more than W
+// beyond 8 rows. Here x and W are in shared memory (hopper.cuh):
 //
 //   - A block takes up to 128 rows of W (two warpgroups, up to 64 each; gated: gates and the rows
 //     that they gate) and a part of K: where tiles of 128 are too few to keep the memory busy, K is
 //     cut into 2, 4 or 8 parts, a block each, the parts of one tile a cluster. Tiles have fewer
 //     rows where that fills the multiprocessors more evenly.
-//   - One thread asks for tiles of 128 bytes of k, W's and x's, as far ahead as the ring in shared
+//   - One thread requests tiles of 128 bytes of k, W's and x's, as far ahead as the ring in shared
 //     memory allows; W's first ones before the predecessor in the stream has ended (pdl.cuh). Two
-//     blocks fit on a multiprocessor, so that one's start and end lie under the other's reading.
+//     blocks fit on a multiprocessor, so that one block's start and end overlap the other's reads.
 //   - W is the product's A, from shared memory; int8 through registers, where it is widened. x is
 //     B.
 //   - The parts' sums meet in shared memory: each block of the cluster takes every parts-th row of
 //     x, adds its parts in ascending order and finishes it.
 //   - An output's sum: within a part ascending k, sixteen at a time; then the parts in ascending
-//     order. Parts follow from the matrix's shape alone, so a row's bits are the same for any n and
-//     any company, and those of linear_tiles.cu, which knows this order too.
+//     order. Parts depend on the matrix's shape only, so a row's bits are the same for any n and
+//     beside any rows, and the same as those of linear_tiles.cu, which sums in this order.
 #include "kernels/cuda/linear_parts.cuh"
 #include "kernels/cuda/pdl.cuh"
 
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
         // sums are all asked for at once.
         constexpr int each = GATED ? 2 : 4;
         const int in_half = GATED ? lane * each : lane % 16 * each;
-        if (in_half >= j.half) continue; // what lies there has no meaning
+        if (in_half >= j.half) continue; // unused
         const int row = (GATED ? tile : 2 * tile + lane / 16) * j.half + in_half;
         const uint32_t from = ring + (uint32_t)((i * PITCH + lane * each) * 4);
         float before[each] = {}, v[each], up[each];
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
         finish_outputs<T, each, GATED>(a, i, row, v, up, before);
     }
     __syncwarp();
-    if (parts > 1) cluster_sync(); // nobody leaves while others read its sums
+    if (parts > 1) cluster_sync(); // no block exits while others read its sums
 #endif
 }
 

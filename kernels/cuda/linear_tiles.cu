@@ -1,11 +1,11 @@
 // linear for many rows of x: y (n, rows) =|+= x (n, cols) W^T + bias, W in bf16, f16 or int8, bound
-// by the tensor cores. Its sums are those of linear_stream.cu bit for bit, whatever n is, which no
-// library promises: this is what a prompt costs with `deterministic`. sm_90a.
+// by the tensor cores. Its bits are those of linear_stream.cu for any n, which no library promises:
+// `deterministic` computes prompts with it. sm_90a.
 //
 //   - A block stays on its multiprocessor and takes tiles of 128 rows of W by 128 or 256 rows of x
-//     in turn, two warpgroups 64 rows of W each. A thread of a third warpgroup asks for the tiles
+//     in turn, two warpgroups 64 rows of W each. A thread of a third warpgroup requests the tiles
 //     of 128 bytes of k, into a ring in shared memory, and runs ahead into the next tile while the
-//     last one is being written.
+//     last one is written.
 //   - Blocks come in pairs (a cluster) that take the same rows of W and neighbouring rows of x:
 //     each fetches half of W's tile for both, since L2 does not deliver a tile each to all
 //     multiprocessors at the tensor cores' pace.
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(THREADS, 1)
                                1 + group);
         }
     }
-    cluster_sync(); // nobody leaves while the other's copies and arrivals may still come
+    cluster_sync(); // no block exits while the other's copies and arrivals may still come
 #endif
 }
 

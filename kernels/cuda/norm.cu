@@ -1,7 +1,7 @@
-// y = norm(x), a block for each row: RMS or layer norm, sums in F32 in an order that follows from
-// the width alone. Bound by latency in a decode step (one row), by bytes in a prefill: a row is
-// read once and kept in registers where it fits, 2 rows of T move through memory. A lone row is
-// normed by the linear that reads it (gemv.cu), to the same bits (norm_row.cuh).
+// y = norm(x), a block for each row: RMS or layer norm, F32 sums in an order that depends on the
+// width only. Bound by latency in a decode step (one row) and by bytes in a prefill: a row is read
+// once and kept in registers where it fits. One row may be normed by the linear that reads it
+// (gemv.cu), with the same bits (norm_row.cuh).
 #include "kernels/cuda/norm_row.cuh"
 #include "kernels/cuda/pdl.cuh"
 

@@ -7,7 +7,7 @@
 
 enum { NORM_VECTORS_MOST = 1024 };
 
-// No contraction but these: what the compiler makes of a sum must not depend on where it stands.
+// Contractions are explicit, so that the compiler gives the same bits in every kernel.
 __device__ __forceinline__ float norm_square_added(float sum, float v, float mean) {
     float d = __fsub_rn(v, mean);
     return __fmaf_rn(d, d, sum);
@@ -20,7 +20,7 @@ __device__ __forceinline__ float norm_result(float v, float mean, float scale, f
 }
 
 // A norm's constants for the vectors threadIdx.x, threadIdx.x + THREADS, ... of a row, of 8
-// elements each: to be fetched before the wait for what is normed (pdl.cuh).
+// elements each. Loaded before the wait for x (pdl.cuh).
 template <int VECTORS> struct norm_constants { float weight[VECTORS][8], bias[VECTORS][8]; };
 __device__ __forceinline__ void load_eight(float (&to)[8], const float *from) {
     float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);

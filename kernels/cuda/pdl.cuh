@@ -1,18 +1,18 @@
-// Programmatic dependent launch: a kernel may start while the one before it in the stream (or
-// graph) still runs, do what does not depend on it (fetch weights, keys and values of earlier
-// steps, the step's plan), and wait then. This hides a kernel's start, 3 to 4 microseconds of every
-// 10 in a decode step.
+// Programmatic dependent launch: a kernel may start while its predecessor in the stream or graph
+// still runs. It then does what does not depend on the predecessor (fetches weights, keys and
+// values of earlier steps, the step's description) and waits. This hides a kernel's start, 3 to 4
+// of every 10 microseconds in a decode step.
 //
-// The rules, for a kernel that is launched with pdl_launch:
-// 1. Every thread that reads or writes anything that another kernel of the step writes or reads
-//    calls pdl_wait() first, and every block calls it before it ends: then a kernel's end means
-//    that all before it have ended, and nobody needs to know who came before whom.
-// 2. It calls pdl_trigger() first of all. Its successor's blocks then come as soon as all of its
-//    own blocks have begun and there is room; the wait above makes that safe.
-// 3. Before the wait it may read: weights and other constants, struct cuda_batch (written before
-//    the step), cache positions older than this step.
-// A kernel launched the ordinary way starts after all before it, and its successor after it. So
-// does every kernel on devices before sm_90, which are not asked to start anything early.
+// Rules for a kernel that is launched with pdl_launch:
+// 1. Every thread calls pdl_wait() before it reads or writes anything that another kernel of the
+//    step writes or reads, and every block calls it before it ends. So when a kernel ends, all
+//    kernels before it have ended.
+// 2. The kernel starts with pdl_trigger(). The successor's blocks then start as soon as all of its
+//    own blocks have started and there is room. Rule 1 makes that safe.
+// 3. Before the wait it may read weights and other constants, struct cuda_batch (written before the
+//    step) and cache positions of earlier steps.
+// A kernel launched the ordinary way starts after all kernels before it, and its successor after
+// it. On devices before sm_90 all kernels do.
 #pragma once
 #include "kernels/cuda/devices.h"
 #include <cuda_runtime.h>
@@ -29,8 +29,8 @@ __device__ __forceinline__ void pdl_trigger() {
 #endif
 }
 
-// kernel<<<grid, block, shared, stream>>>(args...), allowed to start early. The launcher's end asks
-// cuda_launched() as ever.
+// kernel<<<grid, block, shared, stream>>>(args...), allowed to start early. The launcher still ends
+// with cuda_launched().
 template <typename... Params, typename... Args>
 static inline void pdl_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared,
                               cudaStream_t stream, Args &&...args) {

@@ -1,7 +1,6 @@
-// One head between its projection and attention, for kv_write.cu and for attention that does this
-// on its way (attention_own.cuh): RMS norm and rotation. By a warp, the head in shared memory as
-// F32; values are rounded to T where the separate ops would have stored them, and nothing is left
-// to the compiler to contract, so any division into calls gives the same bits.
+// RMS norm and rotation of one head, for kv_write.cu and for fused attention (attention_own.cuh). By
+// one warp, the head in shared memory as F32. Values are rounded to T where the separate ops would
+// store them, and contractions are explicit, so fused and separate ops give the same bits.
 #pragma once
 #include "kernels/cuda/device.cuh"
 

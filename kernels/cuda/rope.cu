@@ -1,5 +1,4 @@
-// The step's rotary angles, once for all layers (Su et al. 2021). Rotation itself is in
-// kv_write.cu.
+// The step's rotary angles, once for all layers (Su et al. 2021). kv_write.cu rotates.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pdl.cuh"
 

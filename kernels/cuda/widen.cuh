@@ -1,8 +1,7 @@
-// Weights of 8 bits as T (f16 or bf16) in registers, exactly, for kernels that multiply by them on
-// the tensor cores: of a word with four, widen_low gives the first two as a register of two T (the
-// first in the low half), widen_high the last two. W says what the word holds: int8_t or e4m3. T
-// holds every e4m3 number: bf16 and f16 have more exponent and more fraction bits. No code is a NaN
-// (kernels/fp8.h).
+// Widens 8-bit weights to T (f16 or bf16) in registers, exactly, for the tensor cores. Of a word
+// with four values, widen_low gives the first two as a register of two T (the first in the low
+// half), widen_high the last two. W is the word's type, int8_t or e4m3. T holds every e4m3 number:
+// bf16 and f16 have more exponent and more fraction bits. No code is a NaN (kernels/fp8.h).
 #pragma once
 #include "kernels/cuda/mma.cuh"
 
