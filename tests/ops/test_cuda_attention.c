@@ -308,8 +308,8 @@ static void finish(const struct twin *w) {
     free(x), free(qw), free(kw);
 }
 
-// qkv_attention is qkv_finish and attention, and leaves the same cache: as the ops come, recorded,
-// and from the recording, where a row is filled up that belongs to nobody.
+// qkv_attention gives what qkv_finish and attention give, and leaves the same cache: op by op, while
+// recording, and from the recording, with a padding row.
 enum { OWN_ROWS = 5, OWN_PADDED = 6, OWN_TOKENS = 16, OWN_RING = 26 };
 struct own {
     const struct twin *w;

@@ -115,7 +115,7 @@ static void with_a_step(const struct twin *w, struct place *p, int32_t end) {
     assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
     how = (struct kv_copied){0};
     assert_int_equal(w->gpu->ops->kv_copies_done(w->gpu, true, &how), 1);
-    assert_int_equal(how.took_us > 0, end == p->kv.n_layers); // of a part nobody knows the rate
+    assert_int_equal(how.took_us > 0, end == p->kv.n_layers); // a part has no rate
     assert_true(how.held_us >= 0);
     free(room);
 }

@@ -48,7 +48,7 @@ static void check_rows(const struct twin *w, struct host *h, const float *logits
         plans[i] = sampler_plan(&h->s, positions[i] + round);
         assert_int_not_equal(plans[i].kind, DRAW_NONE);
     }
-    plans[7].kind = DRAW_NONE; // somebody else's business
+    plans[7].kind = DRAW_NONE; // the host draws it
     float *g = twin_up_bytes(w, logits, (size_t)N * (size_t)vocab * sizeof *g);
     const struct batch *run;
     twin_rows_fill(&rows, N, ids, positions, wanted, N);

@@ -185,7 +185,7 @@ static void same_bits(const struct twin *w) {
     same_bits_of(w, 300, 520, DTYPE_I8, 0);
     same_bits_of(w, 300, 520, DTYPE_F8_E4M3, 0);
     same_bits_of(w, 300, 520, DTYPE_F8_E4M3, FP8_BLOCK);
-    same_bits_of(w, 300, 521, DTYPE_F32, 0); // nobody's tiles
+    same_bits_of(w, 300, 521, DTYPE_F32, 0); // no multiple of any tile
     same_bits_of(w, test_scale() < 1 ? 9000 : 25000, 136, DTYPE_F32, 0);
     same_bits_of(w, 4808, 1032, DTYPE_F32, 0); // tiles of another size for few rows than for many
 }

@@ -169,7 +169,7 @@ static void test_what_is_measured(void **state) {
     assert_int_equal(widths[0][1], 0);
     assert_int_equal(widths[1][0], 6);
     assert_int_equal(widths[1][1], 3);
-    // What is known is not measured again, and all that is, is told of.
+    // Known plans are not measured again; every measurement reports its progress.
     a = shapes[0];
     struct cublas_plan known = key_of(&a, 32);
     known.algo[0] = 1;
