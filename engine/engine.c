@@ -266,6 +266,7 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->tokenizer = e->tokenizer ? tokenizer_description(e->tokenizer) : NULL;
     i->backend = e->backend_name;
     i->n_vocab = mc->vocab_size;
+    i->longest_token = e->tokenizer ? (int32_t)tokenizer_longest_token(e->tokenizer) : 0;
     i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
     i->n_params = model_config_n_params(mc);
     i->weight_dtype = model_config_weight_dtype(mc);

@@ -1,4 +1,4 @@
-// Who follows which session: attached clients, and authors of turns. See service.h.
+// Attached clients and authors of turns. See service.h.
 //
 // A session may ask for its turns to be cancelled some time after its last client is lost. That
 // clock starts when a connection ends and leaves neither an attached client nor an author, and stops
@@ -26,7 +26,6 @@ static struct client *client_of(struct sessions *ss, uint64_t number) {
     return NULL;
 }
 
-// It keeps nothing that we would have to know of it.
 static bool client_is_idle(const struct client *c) {
     return !c->attachments && !c->authored && c->n_deferred == 0;
 }

@@ -1,8 +1,8 @@
 // Looking into a session: a turn as it is on record, the session's events, and a turn run again on
 // the server's own engine. Part of the service of sessions.h; net thread only.
 //
-// A turn is read from the database, whatever memory has of it, so what is shown is what is kept. Of
-// one that runs that may be the state of some milliseconds ago.
+// A turn is read from the database even where memory has it, so clients see the record. Of a running
+// turn that is the state of some milliseconds ago.
 #pragma once
 #include "sessions/rerun.h"
 #include "sessions/sessions.h"

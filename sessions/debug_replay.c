@@ -2,8 +2,8 @@
 //
 // A replay owns copies of all it needs, so its session may leave memory meanwhile. The log that its
 // turn stands on is the session's as far as that is on the path in use; the rest is read from the
-// record, a few turns at a time, of which only the ids stay: what is held is the log and the one
-// turn, however long the session is. Its engine sequence is its own: numbers with the highest bit,
+// record, a few turns at a time, of which only the ids stay: memory holds the log and the one turn,
+// however long the session is. Its engine sequence is its own: numbers with the highest bit,
 // which no session's has. It ends when it has been answered or cancelled, when its client leaves,
 // when its session is deleted, or with the service.
 #include "base/err.h"
@@ -24,7 +24,7 @@ struct replaying {
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
     bool told;    // ANSWER_REPLAYING has been said
-    // nobody waits for it any more; the engine's last event, or what was read, ends it
+    // its client has gone or was answered: the engine's last event, or the store's answer, ends it
     bool stopped;
     int64_t key;   // of its session
     int64_t *path; // (n_path) the turns to be read, the one that is run last; n_read have been

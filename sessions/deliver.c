@@ -65,7 +65,7 @@ again: // the callback may attach and detach whom it likes
     }
 }
 
-// Silence would tell a full disk from a slow model to nobody.
+// Without it a client could not tell a full disk from a slow model.
 void deliver_stalled(struct session *s, const char *reason) {
     struct sessions *ss = s->service;
     struct attachment *a, *next;
@@ -103,12 +103,11 @@ void deliver_committed(struct session *s, struct pending *p) {
         return;
     }
     if (!p->repeated && session_attachment(s, p->client) &&
-        !told_already(s, p)) { // it is told by the event
+        !told_already(s, p)) { // the event answers it
         DL_APPEND(s->told, p);
         return;
     }
-    // A client that opened a session and left before its commit gets no answer: there is nobody to
-    // give it to.
+    // A client that opened a session and left before its commit gets no answer.
     if (p->kind != PENDING_OPEN) answer(s, p);
     pending_free(p);
 }

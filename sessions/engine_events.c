@@ -72,7 +72,7 @@ static int64_t cached_after(const struct session *s, const struct turn *t,
     int64_t computed = e->n_prefilled + (e->n_generated > 1 ? e->n_generated - 1 : 0);
     int64_t tokens =
         t->engine_started_us ? t->rec.numbers.kept_tokens + computed : s->cached_tokens;
-    return tokens > 0 ? tokens : 1; // there is something to let go
+    return tokens > 0 ? tokens : 1; // there is something to release
 }
 
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {

@@ -27,12 +27,12 @@ int64_t event_log_add_lost(struct event_log *l, int64_t n, int64_t turn, int64_t
 const struct event_entry *event_log_find(const struct event_log *l, int64_t seq);
 // Room for n further entries, so that the next n adds cannot fail. E_NOMEM.
 int event_log_reserve(struct event_log *l, size_t n);
-// Takes one event back (never a delta); later ones move up. Only for what nobody has been told of.
+// Removes one undelivered event, never a delta; later ones move up.
 void event_log_remove(struct event_log *l, int64_t seq);
 void event_log_remove_entry(struct event_log *l, size_t i); // one event or one run of deltas
 // The number of the first event that is not a delta and comes after seq; 0: none.
 int64_t event_log_next_fact(const struct event_log *l, int64_t seq);
-// True when `after` lies inside a run of lost deltas: whoever has it knows what nobody else does.
+// True when `after` lies inside a run of lost deltas: its client has seen tokens that no record has.
 bool event_log_is_lost(const struct event_log *l, int64_t after);
 // How many tokens of the turn have a number <= seq.
 int64_t event_log_tokens_upto(const struct event_log *l, int64_t turn, int64_t seq);

@@ -1,4 +1,4 @@
-// The idle clock: which session's cache is let go next.
+// The idle clock: which session's cache is evicted next.
 //
 // It starts when a turn ends and stops when the next one starts, so a running turn is never
 // evicted. All sessions wait equally long, so the list in order of arrival is the list in order of

@@ -1,5 +1,4 @@
-// Older turns of a conversation in memory: what nobody asks for is on the disk alone. See
-// service.h.
+// Older turns: their words are read from the disk when a request needs them. See service.h.
 //
 // A session keeps the words, log-probabilities and settings of its last HISTORY_TURNS turns, and of
 // those that a client has yet to be told of. Of the ones before it keeps a slim row: where their
@@ -16,8 +15,9 @@
 
 void history_trim(struct session *s) {
     size_t limit = s->n_turns > HISTORY_TURNS ? s->n_turns - HISTORY_TURNS : 0;
-    int64_t told = INT64_MAX; // every client has taken what is up to here
+    int64_t told = INT64_MAX; // every client has taken the events up to here
     const struct attachment *a;
+    if (s->preparing) return; // it comes back for what was read for it
     if (limit > (size_t)s->dirty_from) limit = (size_t)s->dirty_from;
     if (s->full_from >= limit) return;
     DL_FOREACH(s->attachments, a) {

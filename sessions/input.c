@@ -3,56 +3,106 @@
 #include "base/err.h"
 #include "sessions/service.h"
 #include "sessions/tree.h"
+#include <stdlib.h>
 #include <string.h>
 
-static int render_content(const struct session *s, const struct turn_record *r,
-                          struct token_list *out, struct err *err) {
-    const struct sessions *ss = s->service;
-    struct engine_message messages[2];
-    size_t n = 0;
-    if (!ss->info->chat_template)
-        return err_set(err, E_UNSUPPORTED, "%s",
-                       ss->info->template_error ? ss->info->template_error
-                                                : "the model has no chat template");
-    if (s->rec.system && !tree_chat_begun(s, r->parent))
-        messages[n++] = (struct engine_message){"system", s->rec.system};
-    messages[n++] = (struct engine_message){"user", r->input_text};
-    return engine_render_turn(ss->engine, messages, n, s->n_log ? s->log[s->n_log - 1] : -1, out,
-                              err);
+struct input_source input_source_of(const struct session *s, const struct turn_input *in,
+                                    int64_t parent) {
+    bool first = in->kind == INPUT_CONTENT && !tree_chat_begun(s, parent);
+    return (struct input_source){.kind = in->kind,
+                                 .text = in->text,
+                                 .text_len = in->text_len,
+                                 .system = first ? s->rec.system : NULL,
+                                 .last_id = tree_last_id(s, parent)};
 }
 
-int input_check_ids(const struct sessions *ss, const int32_t *ids, size_t n, struct err *err) {
-    for (size_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= ss->info->n_vocab)
-            return err_set(err, E_INVAL, "input.ids has %d; ids go from 0 to %d", ids[i],
+static int render(const struct engine *e, const struct input_source *source, struct token_list *out,
+                  struct err *err) {
+    const struct engine_info *info = engine_info(e);
+    struct engine_message messages[2];
+    size_t n = 0;
+    if (!info->chat_template)
+        return err_set(err, E_UNSUPPORTED, "%s",
+                       info->template_error ? info->template_error
+                                            : "the model has no chat template");
+    if (source->system) messages[n++] = (struct engine_message){"system", source->system};
+    messages[n++] = (struct engine_message){"user", source->text};
+    return engine_render_turn(e, messages, n, source->last_id, out, err);
+}
+
+int input_encode(const struct engine *e, const struct input_source *source, struct input_ids *out,
+                 struct err *err) {
+    struct token_list list;
+    if (!engine_info(e)->tokenizer)
+        return err_set(err, E_UNSUPPORTED, "the model has no tokenizer: it takes ids only");
+    token_list_init(&list);
+    int rc = source->kind == INPUT_CONTENT ? render(e, source, &list, err)
+                                           : engine_tokenize_after(e, source->last_id, source->text,
+                                                                   source->text_len, &list, err);
+    *out = (struct input_ids){.last_id = source->last_id, .system = source->system};
+    if (rc == 0) {
+        out->ids = token_list_take(&list, &out->n);
+        out->made = true;
+        if (!out->ids && out->n) rc = err_set(err, E_NOMEM, "the server is out of memory");
+    }
+    token_list_release(&list);
+    return rc;
+}
+
+bool input_suits(const struct input_ids *made, const struct input_source *source) {
+    return made->made && made->last_id == source->last_id && made->system == !!source->system;
+}
+
+void input_ids_release(struct input_ids *made) {
+    free(made->ids);
+    *made = (struct input_ids){0};
+}
+
+static int check_ids(const struct sessions *ss, const struct turn_input *in, struct err *err) {
+    if (in->n_ids == 0) return err_set(err, E_INVAL, "input.ids is empty");
+    for (size_t i = 0; i < in->n_ids; i++)
+        if (in->ids[i] < 0 || in->ids[i] >= ss->info->n_vocab)
+            return err_set(err, E_INVAL, "input.ids has %d; ids go from 0 to %d", in->ids[i],
                            ss->info->n_vocab - 1);
     return 0;
 }
 
-int input_make(const struct session *s, const struct turn_record *r, int32_t **ids, size_t *n,
-               struct err *err) {
-    const struct sessions *ss = s->service;
-    bool failed = false;
-    if (r->kind == INPUT_CONTINUE) return 0;
-    if (r->kind == INPUT_IDS) {
-        *n = r->n_input_ids;
-        *ids = record_memdup(r->input_ids, *n * sizeof **ids, &failed);
-        return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
-    }
-    if (!ss->info->tokenizer)
-        return err_set(err, E_UNSUPPORTED, "the model has no tokenizer: it takes ids only");
-    struct token_list list;
-    token_list_init(&list);
-    int rc = r->kind == INPUT_CONTENT
-                 ? render_content(s, r, &list, err)
-                 : engine_tokenize_after(ss->engine, s->n_log ? s->log[s->n_log - 1] : -1,
-                                         r->input_text, r->input_text_len, &list, err);
-    if (rc == 0) {
-        *ids = token_list_take(&list, n);
-        if (!*ids && *n) rc = err_set(err, E_NOMEM, "the server is out of memory");
-    }
-    token_list_release(&list);
-    return rc;
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+// The least number of tokens that a text can have. A template may trim white space at both ends.
+static size_t fewest_tokens(const struct sessions *ss, const char *text, size_t len) {
+    if (!ss->info->longest_token) return 0;
+    while (len > 0 && is_space(*text)) text++, len--;
+    while (len > 0 && is_space(text[len - 1])) len--;
+    return len / (size_t)ss->info->longest_token;
+}
+
+int input_check(const struct session *s, const struct turn_input *in, struct err *err) {
+    if (in->kind == INPUT_IDS) return check_ids(s->service, in, err);
+    if (in->kind == INPUT_CONTINUE) return 0;
+    if (in->text_len == 0)
+        return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
+    // Templates take C strings: nothing may be lost behind a NUL.
+    if (memchr(in->text, '\0', in->text_len))
+        return err_set(err, E_INVAL, "input has a NUL character");
+    size_t n = fewest_tokens(s->service, in->text, in->text_len);
+    if ((int64_t)n < s->rec.session_len) return 0;
+    return err_set(err, E_FULL,
+                   "the message has at least %zu tokens, a whole session %lld (session_len): "
+                   "shorten it",
+                   n, (long long)s->rec.session_len);
+}
+
+int input_make(const struct session *s, struct turn *t, struct err *err) {
+    const struct turn_record *r = &t->rec;
+    if (!turn_input_has_text(r->kind)) return 0;
+    struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
+    struct input_source source = input_source_of(s, &in, r->parent);
+    if (input_suits(&t->input, &source)) return 0;
+    input_ids_release(&t->input);
+    return input_encode(s->service->engine, &source, &t->input, err);
 }
 
 int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err) {

@@ -31,7 +31,7 @@ void listing_start(struct sessions *ss, const struct request *r) {
     }
 }
 
-// What is in memory is newer than what is on disk.
+// Memory is newer than the disk.
 void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out) {
     const struct session *s = service_find(ss, row->id);
     if (s && session_is_known(s)) {

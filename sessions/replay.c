@@ -3,6 +3,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "engine/engine.h"
+#include "sessions/input.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,26 +209,19 @@ static bool chat_begun(const struct replay *r, size_t place) {
     return false;
 }
 
-// As sessions/run.c renders it, behind the log as it is now.
-static int render(struct replay *r, size_t place, struct token_list *out, struct err *err) {
+// Behind the log as it is now.
+static int render(struct replay *r, size_t place, struct input_ids *out, struct err *err) {
     const struct turn_record *t = on_path(r, place);
-    struct engine_message messages[2];
-    size_t n = 0;
-    if (!r->info->tokenizer)
-        return err_set(err, E_UNSUPPORTED, "the model has no tokenizer to render the input with");
+    bool first = t->kind == INPUT_CONTENT && !chat_begun(r, place);
+    struct input_source source = {.kind = t->kind,
+                                  .text = t->input_text,
+                                  .text_len = t->input_text_len,
+                                  .system = first ? r->stored->rec.system : NULL,
+                                  .last_id = r->log.n ? r->log.ids[r->log.n - 1] : -1};
     if (!t->input_text)
         return err_set(err, E_CORRUPT, "the record of turn %zu has no text of its input",
                        (size_t)t->turn);
-    if (t->kind == INPUT_TEXT)
-        return engine_tokenize_after(r->engine, r->log.n ? r->log.ids[r->log.n - 1] : -1,
-                                     t->input_text, t->input_text_len, out, err);
-    if (!r->info->chat_template)
-        return err_set(err, E_UNSUPPORTED, "the model has no chat template to render the input by");
-    if (r->stored->rec.system && !chat_begun(r, place))
-        messages[n++] = (struct engine_message){"system", r->stored->rec.system};
-    messages[n++] = (struct engine_message){"user", t->input_text};
-    return engine_render_turn(r->engine, messages, n, r->log.n ? r->log.ids[r->log.n - 1] : -1, out,
-                              err);
+    return input_encode(r->engine, &source, out, err);
 }
 
 // The first turn stands on the recorded log, so what was rendered then is right. Later ones may
@@ -239,11 +233,10 @@ static int add_input(struct replay *r, size_t place, int64_t *n_input, struct er
     if (!turn_input_has_text(t->kind) || place == r->from) {
         rc = replay_log_add(&r->log, t->input_ids, t->n_input_ids, err);
     } else {
-        struct token_list list;
-        token_list_init(&list);
-        rc = render(r, place, &list, err);
-        if (rc == 0) rc = replay_log_add(&r->log, list.ids, list.len, err);
-        token_list_release(&list);
+        struct input_ids made = {0};
+        rc = render(r, place, &made, err);
+        if (rc == 0) rc = replay_log_add(&r->log, made.ids, made.n, err);
+        input_ids_release(&made);
     }
     *n_input = (int64_t)(r->log.n - before);
     return rc;

@@ -5,10 +5,12 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
+#include "sessions/preparing.h"
 #include "sessions/restore.h"
 #include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 static const char damaged[] = "the record of this session is damaged";
 
@@ -67,6 +69,31 @@ static void run(struct session *s, const struct request *r) {
     service_touch(s);
 }
 
+// A request that ends the one that a worker prepares: the worker need not be waited for.
+static bool aborts(const struct session *s, const struct request *r) {
+    bool ends = r->kind == REQUEST_CLOSE ||
+                (r->kind == REQUEST_CANCEL && !r->replay && r->turn == TURN_HEAD);
+    return ends && s->preparing && strcmp(s->rec.owner, r->owner) == 0;
+}
+
+static void run_deferred(struct session *s);
+
+// The request whose input was made, or is not wanted any more, and those behind it.
+static void run_prepared(struct session *s, bool aborted) {
+    struct preparation *p = s->preparation;
+    struct request *r = s->preparing;
+    s->preparing = NULL;
+    if (aborted) preparing_forget(p);
+    struct preparation gone = {.aborted = true};
+    s->preparation = aborted ? &gone : p;
+    r->client = clients_resume(s->service, r->client);
+    run(s, r);
+    if (s->preparation == &gone || s->preparation == p) s->preparation = NULL;
+    request_free(r);
+    run_deferred(s);
+    service_touch(s);
+}
+
 static void submit_to_session(struct sessions *ss, const struct request *r) {
     bool valid = r->session && session_id_valid(r->session);
     struct session *s = valid ? service_find(ss, r->session) : NULL;
@@ -77,7 +104,9 @@ static void submit_to_session(struct sessions *ss, const struct request *r) {
         else
             refuse_not_found(ss, r);
     } else if (s && session_must_wait(s)) {
+        bool ends = aborts(s, r);
         defer(s, r);
+        if (ends) run_prepared(s, true);
     } else if (r->kind == REQUEST_OPEN && !s) {
         opening_start(ss, r);
     } else if (!s) {
@@ -105,6 +134,7 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
     default:
         submit_to_session(ss, r);
     }
+    requests_prepared(ss); // without workers, imports
     service_leave(ss);
 }
 
@@ -218,4 +248,19 @@ void requests_paged(struct sessions *ss, struct store_job *job) {
     request_free(r);
     run_deferred(s);
     service_touch(s);
+}
+
+void requests_prepared(struct sessions *ss) {
+    struct preparation *p;
+    while ((p = ss->prepared)) {
+        struct session *s = p->import ? NULL : service_find_key(ss, p->key);
+        DL_DELETE(ss->prepared, p);
+        if (p->import)
+            transfer_read(ss, p);
+        else if (s && s->preparing && s->preparation == p)
+            run_prepared(s, false);
+        else if (s && p->turn != TURN_NONE)
+            turns_prepared(s, p);
+        preparing_free(p);
+    }
 }

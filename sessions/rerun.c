@@ -225,7 +225,7 @@ static int ask_answer(struct rerun *r, struct engine_turn *out, struct err *err)
     struct sampling_params *p = &r->sampling.params;
     TRY(rerun_sampling(t, r->info->n_vocab, &r->sampling, err));
     rerun_bound(p, r->stored);
-    if (r->answer.n_top) p->top_logprobs = r->answer.n_top; // what is reported, not what is drawn
+    if (r->answer.n_top) p->top_logprobs = r->answer.n_top; // changes the report, not the draw
     TRY(rerun_spec(&r->window, p, r->log, (size_t)(t->log_first + t->n_input), t->n_input, out,
                    err));
     out->goes_on = t->kind != INPUT_CONTENT; // as it ran: its text decides about stop strings
@@ -236,8 +236,8 @@ static struct replay_divergence *probed_at(struct rerun *r) {
     return r->stage == RERUN_FIRST ? &r->found.first : &r->found.token;
 }
 
-// Draws one token at the divergence's position for what is reported with it: the alternatives, and,
-// since a bias changes what is drawn but not what is reported, the recorded token's own
+// Draws one token at the divergence's position for the report: the alternatives and, since a bias
+// changes the draw but not the report, the recorded token's own
 // log-probability. The ids before that position are the same on both sides, so the recorded log
 // leads there.
 static int ask_probe(struct rerun *r, struct engine_turn *out, struct err *err) {
@@ -280,7 +280,7 @@ static void after_answer(struct rerun *r) {
         snprintf(why, sizeof why, "after %zu tokens: %s", a->n, a->error);
         fail(r, why);
     } else if (a->finish == FINISH_CANCELLED || a->finish == FINISH_SHUTDOWN) {
-        fail(r, "the replay was stopped"); // nobody cancels what is compared
+        fail(r, "the replay was stopped");
     } else {
         snprintf(r->found.finish, sizeof r->found.finish, "%s", engine_finish_name(a->finish));
         compare(r);

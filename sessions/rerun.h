@@ -2,9 +2,9 @@
 // record.
 //
 // A turn is a pure function of the log before it, its input, its sampling parameters and its seed
-// (DESIGN: promise 8), and all of these are on record. This is the part of a replay that waits for
-// nobody: `parley replay` turns it with engine_wait (replay.h), a server with the events that it
-// polls anyway (debug_replay.c).
+// (DESIGN: promise 8), and all of these are on record. This part of a replay never
+// waits: `parley replay` feeds it by engine_wait (replay.h), a server by the events that it polls
+// (debug_replay.c).
 //
 //     rerun_begin()
 //     while (rerun_next() == 1)     a turn to be submitted; refused: rerun_refused()

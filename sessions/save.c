@@ -2,9 +2,8 @@
 //
 // A save is the difference between a session and the database, taken when nothing else of it is on
 // its way; what happens meanwhile is the next save's. When one is refused nothing of it is on disk:
-// requests that waited for it are taken back and answered with store_failed, facts (tokens, ends of
-// turns, evictions) stay in memory and in the next save, which comes with growing distance, or at
-// once when somebody asks for something.
+// its requests are undone and answered store_failed. Facts (tokens, ends of turns, evictions) stay in
+// memory and in the next save, which comes later and later, or at once with a request.
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/answers.h"
@@ -56,7 +55,7 @@ bool save_is_due(const struct session *s) {
            s->life != LIFE_DELETING;
 }
 
-// While a turn runs clients are told of deltas that are not on disk yet; of nothing else.
+// While a turn runs, clients see deltas that are not on disk yet.
 static int64_t reserve(const struct session *s, int64_t seq) {
     return s->running >= 0 ? seq + RESERVE_EVENTS : seq;
 }

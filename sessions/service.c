@@ -62,7 +62,7 @@ void service_gone(struct session *s) {
     service_touch(s);
 }
 
-// Also where no turn has told of a cache: a fork has one that nobody told of.
+// Also where no event has reported a cache: a fork begins with one.
 void service_forget_cache(struct session *s) {
     struct engine *e = s->service->engine;
     engine_sequence_release(e, (uint64_t)s->rec.key);
@@ -121,7 +121,8 @@ void service_store_works(struct sessions *ss) {
 }
 
 bool service_is_settled(const struct sessions *ss) {
-    return ss->n_active == 0 && store_n_writing(ss->store) == 0;
+    return ss->n_active == 0 && store_n_writing(ss->store) == 0 && !ss->outstanding &&
+           !ss->prepared;
 }
 
 void service_count_finish(struct sessions *ss, const char *reason) {

@@ -10,14 +10,17 @@
 // Calls run one way: sessions -> requests -> settle and the handlers -> turns -> save -> deliver ->
 // service. README.md has the picture.
 #pragma once
+#include "sessions/input.h"
 #include "sessions/request.h"
 #include "sessions/session.h"
 #include "sessions/store/owner_numbers.h"
 #include "sessions/store/store.h"
 #include "sessions/store/tail.h"
 
+struct preparation;
+
 #define RESERVE_EVENTS                                                                             \
-    4096 // numbers kept ready on disk for deltas that are told before they are committed
+    4096 // numbers reserved on disk for deltas that clients see before their commit
 
 #define N_FINISH 7
 extern const char *const service_finish_names[N_FINISH]; // of turns, as on record
@@ -52,6 +55,7 @@ struct sessions {
     struct session *timed;
     struct session *touched; // to be settled
     struct replaying *replays;
+    struct preparation *outstanding, *prepared; // with a worker; done
     uint64_t next_replay;
     int depth; // of nested calls
     bool draining, closing;
@@ -143,6 +147,7 @@ void requests_saved(struct sessions *ss, struct store_job *job);
 void requests_deleted(struct sessions *ss, struct store_job *job);
 void requests_loaded(struct sessions *ss, struct store_job *job);
 void requests_paged(struct sessions *ss, struct store_job *job);
+void requests_prepared(struct sessions *ss); // the workers' results
 
 // handlers.c
 void handle_attach(struct session *s, const struct request *r);
@@ -162,7 +167,7 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job);
 
 // opening.c
 void opening_start(struct sessions *ss, const struct request *r);
-// Puts a new session into the tables, attaches who asked for it and sends it to the disk. `head`:
+// Puts a new session into the tables, attaches its client and saves it. `head`:
 // what its first event says. False: it has been answered and *s is freed.
 bool opening_admit(struct session *s, const struct request *r, int64_t head);
 
@@ -171,7 +176,7 @@ void listing_start(struct sessions *ss, const struct request *r);
 void listing_done(struct sessions *ss, struct store_job *job);
 // A row of the database, shown as it is in memory where it is there; its strings are borrowed.
 void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out);
-// Rows that another program has added: whoever watches the list is told.
+// Rows that another program has added: watchers of the list get them.
 void listing_news(struct sessions *ss, const struct store_list *rows);
 
 // transfer.c
@@ -183,6 +188,7 @@ void transfer_export(struct sessions *ss, const struct request *r);
 // Nothing of it is believed before all of it has been checked; it is in the database as a whole or
 // not at all.
 void transfer_import(struct sessions *ss, const struct request *r);
+void transfer_read(struct sessions *ss, struct preparation *p); // an import by a worker
 void transfer_exported(struct sessions *ss, const struct store_job *job);
 void transfer_imported(struct sessions *ss, const struct store_job *job);
 
@@ -206,23 +212,26 @@ void fork_start(struct session *s, const struct request *r);
 void turns_start(struct session *s, const struct request *r);
 void turns_cancel(struct session *s, int64_t turn); // TURN_HEAD: all
 void turns_hint(struct session *s);                 // a turn of this cold session is likely to come
-void turns_start_next(struct session *s);           // the next queued one, if it can start
-void turns_interrupt(struct session *s);            // at the service's end
+void turns_prepared(struct session *s, struct preparation *p); // takes what was made
+void turns_start_next(struct session *s); // the next queued one, if it can start
+void turns_interrupt(struct session *s);  // at the service's end
 void turns_finish(struct session *s, struct turn *t, const char *reason, const char *code,
                   const char *message);
 
 // engine_events.c
 void engine_event_take(struct sessions *ss, const struct engine_event *e);
 
-// input.c: all return 0, or E_* with a sentence for the client.
-int input_check_ids(const struct sessions *ss, const int32_t *ids, size_t n, struct err *err);
-// The ids that would continue the log as it is now; *ids is the caller's.
-int input_make(const struct session *s, const struct turn_record *r, int32_t **ids, size_t *n,
-               struct err *err);
-// Whether n more tokens fit the session.
-int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err);
-// Whether the log that the turn would follow ends with an answer that can be gone on with.
-int input_check_continue(const struct session *s, const struct turn *t, struct err *err);
+// preparing.c
+// Whether a worker is to make the ids first: the input is long, and `made` (NULL: none) does not suit.
+bool preparing_wanted(const struct session *s, const struct turn_input *in, int64_t parent,
+                      const struct input_ids *made);
+// The request waits, with those behind it for its session. E_BUSY: the workers have too much to do.
+int preparing_request(struct session *s, const struct request *r, int64_t parent, struct err *err);
+int preparing_turn(struct session *s, struct turn *t, struct err *err); // PREPARING now
+int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
+void preparing_forget(struct preparation *p); // its result is not wanted any more
+void preparing_free(struct preparation *p);   // one that is done
+void preparing_close(struct sessions *ss);
 
 // leftovers.c
 // Snapshots of sessions that were closed or deleted while no server could remove them.

@@ -81,7 +81,7 @@ struct turn *session_next_queued(const struct session *s) {
     struct turn *first = NULL;
     int64_t n = 0;
     for (size_t i = s->n_turns; i-- > 0 && n < s->n_queued;)
-        if (s->turns[i]->state == TURN_QUEUED) first = s->turns[i], n++;
+        if (turn_waits(s->turns[i])) first = s->turns[i], n++;
     return first;
 }
 
@@ -108,7 +108,7 @@ bool session_is_closing(const struct session *s) {
 
 bool session_must_wait(const struct session *s) {
     return s->life == LIFE_LOADING || s->life == LIFE_OPENING || s->life == LIFE_DELETING ||
-           s->paging;
+           s->paging || s->preparing;
 }
 
 bool session_is_known(const struct session *s) {

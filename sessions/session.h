@@ -1,8 +1,7 @@
 // One conversation in memory: its log, turns, numbered events, and the clients that follow it.
 //
-// Net thread only. What changes here is told to nobody before it may be: session_tellable() is the
-// one place that says how far clients may look. The rest (asking the engine, the store) is the
-// service's: sessions/service.h.
+// Net thread only. session_tellable() alone decides how far clients may look. Engine and store are
+// the service's: sessions/service.h.
 #pragma once
 #include "base/hash.h"
 #include "sessions/event_log.h"
@@ -67,7 +66,10 @@ struct session {
     struct request *deferred,
         **deferred_end;     // what waits until the session is loaded, inserted or deleted
     struct request *paging; // waits for older turns; nothing else is asked until they are there
-    size_t full_from;       // turns before this one are slim (turn.h)
+    // Waits for its input's ids, like paging; the worker has `preparation`.
+    struct request *preparing;
+    struct preparation *preparation;            // also while the request runs again: what was made
+    size_t full_from;                           // turns before this one are slim (turn.h)
     char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title, once its turn is slim
     int64_t first_words_turn;                   // that turn
 
@@ -88,8 +90,8 @@ struct session {
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none
     const char *evicting;  // why the engine was asked to park or release it: "idle"
     int64_t lost_us;       // its turns are cancelled then, unless a client comes; 0: not
-    // Who started a turn that has not ended, without being attached: it counts as a client until
-    // then (lost.c). CLIENT_GONE: nobody. Listed by the client.
+    // The client that started a turn without being attached counts as following it until it ends
+    // (clients.c). CLIENT_GONE: none. Listed by the client.
     uint64_t author;
     struct session *author_prev, *author_next;
     int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
@@ -148,9 +150,9 @@ bool session_must_wait(const struct session *s);
 bool session_is_saved(const struct session *s); // no save is under way or due
 bool session_is_known(const struct session *s); // on disk and not deleted: clients may know of it
 
-// How far clients may look: an event other than a delta when it is committed, a delta when every
-// event before it may be told and its number has been reserved on disk (after a crash it will mean
-// nothing else), and with deltas_wait when it is safe itself.
+// The last event that clients may see. A delta: every event before it is visible, its number is
+// reserved on disk (after a crash it gets no other meaning), and it is committed or in safe_seq. Any
+// other event: it is committed.
 int64_t session_tellable(const struct session *s);
 
 // The head as it may be told: as of the event of this number.

@@ -93,7 +93,7 @@ static void evict_idle(struct sessions *ss) {
     }
 }
 
-// Touches what is due; returns when the next is.
+// Touches due sessions; returns when the next is due.
 static int64_t run_timers(struct sessions *ss) {
     int64_t now = service_now(ss), next = INT64_MAX;
     struct session *s;
@@ -128,6 +128,7 @@ int64_t sessions_poll(struct sessions *ss) {
     int n_answers = 0;
     service_enter(ss);
     take_engine_events(ss);
+    requests_prepared(ss);
     while (n_answers < ANSWERS_AT_ONCE && (job = store_receive(ss->store))) {
         store_answer(ss, job);
         n_answers++;
@@ -195,7 +196,7 @@ static void register_metrics(struct sessions *ss, struct metrics *m) {
                                        "Sessions in memory, by state.", states[i]);
     for (int i = 0; i < 2; i++)
         ss->m_evicted[i] =
-            metrics_counter(m, "parley_sessions_evictions_total", "Caches let go.", reasons[i]);
+            metrics_counter(m, "parley_sessions_evictions_total", "Caches evicted.", reasons[i]);
     for (int i = 0; i < 2; i++)
         ss->m_parked[i] = metrics_counter(m, "parley_sessions_parked_total",
                                           "Caches that went to host memory.", reasons[i]);
@@ -307,6 +308,7 @@ void sessions_close(struct sessions *ss) {
     service_enter(ss); // never left: nothing is settled any more
     take_engine_events(ss);
     ss->closing = ss->draining = true;
+    preparing_close(ss);
     HASH_ITER(by_key, ss->by_key, s, next) turns_interrupt(s);
     save_everything(ss);
     replays_free(ss);

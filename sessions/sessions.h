@@ -1,14 +1,13 @@
 // The session service: conversations that outlive their connections, their cache and the process.
 //
-// Everything here runs on one thread, the net thread. Calls never wait: what needs the database or
-// the engine is answered later through the callbacks. Answers and events of one session reach one
+// All calls and callbacks are on one thread, the net thread. Calls never wait: where the database, the
+// engine or a worker is needed, the answer comes later. Answers and events of one session reach one
 // client in order.
 //
-// Events are pulled, not pushed: a client that attached is told once that something is there
-// (on_ready) and takes what follows its own cursor when its socket has room (session_next_event).
-// So a slow reader costs no memory, joined deltas need no extra code, and attaching with `after` is
-// only a cursor. What the client is told of is safe first: deltas as `durable` says, everything
-// else is committed.
+// Events are pulled. An attached client gets on_ready once, and takes the events behind its cursor
+// when its socket has room (session_next_event). So a slow reader costs no memory, deltas are joined
+// by the reader, and attaching with `after` only sets a cursor. Events are safe before clients see
+// them: deltas as `durable` says, all others committed.
 #pragma once
 #include "base/clock.h"
 #include "engine/engine.h"
@@ -18,13 +17,13 @@
 struct sessions;
 struct session;
 struct metrics;
+struct workers;
 
-// What must be safe before a delta is told (all other events are told after their commit, synced).
+// What must be safe before clients see a delta. All other events are committed and synced first.
 enum sessions_durable {
-    DURABLE_TURN,  // nothing: what a crash cuts off of a turn is what the last commit interval
-                   // brought
-    DURABLE_DELTA, // its tokens have left the process (sessions/store/tail.h): kill -9 takes none
-    DURABLE_POWER, // its tokens are committed and synced: power loss takes none. Waits for the disk
+    DURABLE_TURN,  // nothing: a crash loses the last commit interval of a running turn
+    DURABLE_DELTA, // its tokens are outside the process (sessions/store/tail.h): kill -9 loses none
+    DURABLE_POWER, // its tokens are committed and synced: power loss loses none. Waits for the disk
 };
 
 struct sessions_options {
@@ -33,18 +32,20 @@ struct sessions_options {
     int32_t default_memory_len, default_sink_len; // 0 memory_len: the engine's
     int64_t default_session_len;                  // 0: the engine's max_session_len
     int32_t max_queued_turns;                     // behind the running one, per session
-    int32_t max_resident_sessions; // session objects in memory without a client or a turn; more are
-                                   // unloaded
+    int32_t max_resident_sessions; // in memory without client and turn; more are unloaded
     int64_t commit_interval_us;    // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
     bool run_ahead; // the store's thread asks for thread_run_ahead
-    // server's defaults with the model's suggestions already applied
+    // The server's defaults, over the model's suggestions.
     struct sampling_params sampling;
     const char *build;         // this program's version and build, for the record; NULL: "unknown"
     const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;
-    // The net thread's wake-up: called from the store's thread when sessions_poll has work. (The
-    // engine's own wake-up is given to engine_open and should lead to sessions_poll too.)
+    // Makes long inputs and reads imports; NULL: the calls do. Borrowed; it may be closed at any
+    // time before the engine, and nothing is submitted once the service is closed.
+    struct workers *workers;
+    // Called on the store's thread, or inside workers_poll, when sessions_poll has work. The engine's
+    // wake-up (engine_open) should lead to sessions_poll too.
     void (*wake)(void *ctx);
     void *wake_ctx;
 };
@@ -59,7 +60,7 @@ enum session_state {
 };
 const char *session_state_name(enum session_state s);
 
-struct session_view { // one session as it is shown; strings borrowed during the callback
+struct session_view { // a session as clients see it; strings borrowed during the callback
     const char *id, *title, *model, *system /* NULL: none */;
     bool auto_title;
     enum session_state state;
@@ -70,13 +71,14 @@ struct session_view { // one session as it is shown; strings borrowed during the
     int64_t head;            // last turn of the path in use, TURN_NONE: the empty log. n_tokens is
                              // that path's length, n_turns counts the whole tree
     int below;               // turns follow the head: 1; none does: 0; -1: not known (lists, tools)
-    const char *forked_from; // id of the session that it is a copy of; NULL: of none
-    int64_t forked_turn;     // and the last turn that was copied
-    int64_t cancel_after_ms; // of a turn whose last client is lost; 0: it finishes
-    bool snapshot;           // there is a file of its cache
+    const char *forked_from; // id of the session it was forked from; NULL: none
+    int64_t forked_turn;     // the last turn that was copied
+    int64_t cancel_after_ms; // after the loss of its last client; 0: its turns finish
+    bool snapshot;           // its cache is in a file
 };
 
-enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE };
+// PREPARING: a worker makes its input; clients see QUEUED.
+enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE, TURN_PREPARING };
 struct turn_view {
     int64_t turn;
     int64_t parent;          // the turn it follows, TURN_NONE: it is a first one
@@ -127,15 +129,16 @@ enum session_answer_kind {
     ANSWER_LIST,       // sessions, cursor
     ANSWER_ACCEPTED,   // session id, turn
     ANSWER_CANCELLING, // session id
-    ANSWER_CLOSED,     // session, deleted: to a caller who was not attached
-    ANSWER_UPDATED,    // session: to a caller who was not attached
-    ANSWER_OPENED,     // session: to a caller who went on without taking the event
+    // To clients that are not attached, or no longer before the event:
+    ANSWER_CLOSED,  // session, deleted
+    ANSWER_UPDATED, // session
+    ANSWER_OPENED,  // session
+    ANSWER_REWOUND, // session; seq 0: the head was there already
     // sessions/debug.h:
     ANSWER_TURN,      // session id, detail
     ANSWER_EVENTS,    // session id, events, before, more
     ANSWER_REPLAYING, // session id, turn
     ANSWER_REPLAYED,  // session id, turn, replay
-    ANSWER_REWOUND,   // session: to a caller who was not attached; seq 0: it was there already
     ANSWER_EXPORTED,  // session id, archive
     ANSWER_IMPORTED,  // session
 };
@@ -144,7 +147,7 @@ struct session_answer { // borrowed during the callback
     const char *request_id; // "" for none
     const char *code;       // wire code: "session_busy" ...
     const char *message;
-    const char *session_id; // of the session spoken of, or NULL
+    const char *session_id; // or NULL
     int64_t retry_after_ms; // 0: none
     struct session_view session;
     bool reset, more, deleted;
@@ -166,51 +169,45 @@ struct session_answer { // borrowed during the callback
 struct sessions_callbacks { // all on the net thread, from inside sessions_* calls
     void *ctx;
     void (*on_answer)(void *ctx, uint64_t client, const struct session_answer *a);
-    // Events of s wait for a client that has taken all there were.
+    // s has events for a client that had taken all.
     void (*on_ready)(void *ctx, uint64_t client, struct session *s);
     // Prefill progress: transient, to attached clients.
     void (*on_progress)(void *ctx, uint64_t client, struct session *s, int64_t turn, int64_t done,
                         int64_t total);
-    // s is about to leave memory or was deleted: drop every pointer to it (its clients were
-    // detached).
+    // s was deleted and its client detached: drop every pointer to it.
     void (*on_gone)(void *ctx, uint64_t client, struct session *s);
     // For watchers: a session of owner changed (removed: only view->id is set).
     void (*on_changed)(void *ctx, const char *owner, const struct session_view *view, bool removed);
-    // What has happened in s cannot be told: the disk does not take it. Transient, to attached
-    // clients, at each attempt that fails.
+    // Events of s wait for a disk that refuses them. Transient, to attached clients, at each attempt.
     void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
 };
 
-// Opens or creates the database (migrating it forward), marks turns that were cut off as
-// interrupted (their tokens kept) and starts the store thread. Errors name the file: locked,
-// read-only, corrupt, newer than this program, not a database.
+// Opens or creates the database, migrates it, ends turns that were cut off as interrupted, and starts
+// the store's thread. Errors name the file: locked, read-only, corrupt, newer than this program, not a
+// database.
 int sessions_open(struct sessions **out, struct engine *engine, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err);
-// Turns still running are recorded as interrupted with the tokens they have; everything is
-// committed; joins the store.
+// Ends running turns as interrupted, commits everything and joins the store's thread.
 void sessions_close(struct sessions *ss);
-// Takes in what the engine and the store have to say and runs timers. Call after each wake-up.
+// Takes events of the engine and answers of store and workers, and runs timers. Call after each wake-up.
 // Returns microseconds until the next timer, -1 when there is none.
 int64_t sessions_poll(struct sessions *ss);
-// From now on new turns and sessions are refused with shutting_down.
+// New turns and sessions are refused with shutting_down from now on.
 void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
-// No turn, and every commit has been answered: clients have been told, or are about to be, all
-// there is to tell.
+// No turn, no commit and no worker's job is under way: clients have all events, or get them next.
 bool sessions_settled(const struct sessions *ss);
-bool sessions_store_ok(const struct sessions *ss,
-                       const char **reason); // the database takes writes (readyz)
-// Tokens are kept before they are told as `durable` wants it. False with a reason: the tail cannot
-// be written, and deltas wait for their commits; nothing is lost.
+// The database takes writes (readyz); else *reason.
+bool sessions_store_ok(const struct sessions *ss, const char **reason);
+// False: the tail cannot be written, so deltas wait for their commits. Nothing is lost.
 bool sessions_tail_ok(const struct sessions *ss, const char **reason);
 
-// The door of every request (request.h says what becomes of each kind).
+// Takes every request of every protocol (request.h).
 void sessions_submit(struct sessions *ss, const struct request *r);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
 
-// The next event of s after the client's cursor; moves the cursor past it. 1 with an event, 0 when
-// there is none that may be told yet (on_ready will come). max_text bounds a joined delta's text in
-// bytes (at least one token is given).
+// The next visible event behind the client's cursor, which moves past it: 1, or 0 where there is none
+// yet (on_ready will come). max_text bounds a joined delta's text in bytes, but not its first token.
 int session_next_event(struct session *s, uint64_t client, size_t max_text,
                        struct session_event *out);
 const char *session_id(const struct session *s);

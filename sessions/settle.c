@@ -32,7 +32,7 @@ static void show_state(struct session *s, int state) {
 // --- leaving memory ----------------------------------------------------------
 
 static bool can_unload(const struct session *s) {
-    bool asked = s->attachments || s->paging;
+    bool asked = s->attachments || s->paging || s->preparing;
     return (s->life == LIFE_LIVE || s->life == LIFE_LEAVING) && !asked && !session_is_busy(s) &&
            session_is_saved(s);
 }
@@ -78,7 +78,8 @@ void service_destroy(struct session *s) {
         request_free(r);
     }
     request_free(s->paging);
-    s->paging = NULL;
+    request_free(s->preparing);
+    s->paging = s->preparing = NULL;
     while (s->attachments) clients_detach(s->attachments);
     clients_forget_author(s);
     service_remove(ss, s);

@@ -1,4 +1,4 @@
-// Tokens into the tail before they are told, and out of it when the database has them. See
+// Tokens enter the tail before clients see them, and leave it when the database has them. See
 // service.h, tail.h.
 //
 // Where the tail cannot be written (a full disk), deltas wait for their commit: later, never
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Rewritten at this size: what is read at a start stays short, and so is the write.
+// Rewritten at this size, so that a start reads little.
 #define TAIL_BYTES (1 << 20)
 
 int tail_writer_open(struct sessions *ss, const char *db_path, struct err *err) {

@@ -1,11 +1,11 @@
 // Exports and imports on a running service. See service.h.
 //
-// The store reads and writes; an export's text is made on its thread, too, so that a long session
-// holds up no token. An import is read here: a client's message is short beside a file.
+// The store's thread reads, writes and makes an export's text; a worker reads an import.
 #include "base/buf.h"
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/archive/archive.h"
+#include "sessions/preparing.h"
 #include "sessions/service.h"
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void fail_job(struct sessions *ss, const struct store_job *job) {
     const char *code = answer_code(job->rc);
     if (job->rc == E_LIMIT) code = "too_large";
     if (!strcmp(code, "internal")) code = "store_failed";
-    // As of a session that is not there: nobody learns from the words that it is somebody else's.
+    // The same sentence as for a missing session: another owner's must not show.
     const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
     struct asker to = {job->client, job->request_id, job->id};
     answer_error(ss, &to, code, job->rc, message);
@@ -62,31 +62,26 @@ void transfer_exported(struct sessions *ss, const struct store_job *job) {
 
 // --- import ------------------------------------------------------------------
 
-// 0, or E_* with a sentence: nothing has been sent.
-static int send_import(struct sessions *ss, const struct request *r, struct err *err) {
-    struct stored_session *s = NULL;
-    const struct archive_import as = {.new_id = true, .owner = r->owner};
-    TRY(archive_read(&s, r->archive, r->archive_len, service_now_ms(ss), err));
-    int rc = archive_rename(&s->rec, &as, err);
-    struct store_job *job = rc == 0 ? job_for(r, STORE_IMPORT) : NULL;
-    if (!job) {
-        stored_session_free(s);
-        return rc < 0 ? rc : err_set(err, E_NOMEM, "the server is out of memory");
-    }
-    job->loaded = s;
-    job->key = s->rec.key = ss->next_key++;
-    store_send(ss->store, job);
-    return 0;
-}
-
 void transfer_import(struct sessions *ss, const struct request *r) {
     struct err err = {0};
-    if (ss->draining) {
+    if (ss->draining)
         refuse(ss, r, "shutting_down", "the server is shutting down");
-    } else if (send_import(ss, r, &err) < 0) {
-        if (err.code == E_CORRUPT) err.code = E_FORMAT; // the file's fault, not ours
+    else if (preparing_import(ss, r, &err) < 0)
         refuse_err(ss, r, &err);
+}
+
+void transfer_read(struct sessions *ss, struct preparation *p) {
+    struct store_job *job = p->rc == 0 ? job_for(p->import, STORE_IMPORT) : NULL;
+    if (!job) {
+        if (p->rc == 0) p->err.code = E_NOMEM;
+        if (p->err.code == E_CORRUPT) p->err.code = E_FORMAT; // the file's fault, not ours
+        refuse_err(ss, p->import, &p->err);
+        return;
     }
+    job->loaded = p->imported;
+    p->imported = NULL;
+    job->key = job->loaded->rec.key = ss->next_key++;
+    store_send(ss->store, job);
 }
 
 void transfer_imported(struct sessions *ss, const struct store_job *job) {

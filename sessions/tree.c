@@ -41,6 +41,17 @@ int64_t tree_log_end(const struct session *s, int64_t turn) {
     return 0;
 }
 
+int32_t tree_last_id(const struct session *s, int64_t turn) {
+    const struct turn *t;
+    for (; (t = session_turn(s, turn)); turn = t->rec.parent) {
+        int64_t n = t->rec.log_first < 0 ? 0 : t->rec.n_input + (int64_t)t->n_out;
+        if (n == 0) continue;
+        if (t->on_path) return s->log[t->rec.log_first + n - 1];
+        return t->n_out ? t->ids[t->n_out - 1] : t->rec.input_ids[t->rec.n_input - 1];
+    }
+    return -1;
+}
+
 bool tree_chat_begun(const struct session *s, int64_t turn) {
     const struct turn *t;
     while ((t = session_turn(s, turn)) && t->rec.log_first < 0) turn = t->rec.parent;
@@ -169,7 +180,7 @@ void tree_pop_turn(struct session *s) {
         if (i > s->events.n) i = s->events.n; // two runs around it may have become one
     }
     if (t->rec.log_first >= 0) s->n_log = (size_t)t->rec.log_first;
-    if (t->state == TURN_QUEUED) s->n_queued--;
+    if (turn_waits(t)) s->n_queued--;
     if (s->running == t->rec.turn) s->running = -1;
     tree_drop_turn(s);
     turn_free(t);

@@ -1,8 +1,8 @@
 // The tree of a session's turns, and the log that is one path through it.
 //
 // Every turn follows its parent (or the empty log), for ever. The session's log is the path from a
-// first turn to the head; what is off that path stays where it was, in memory as far as it is not
-// slim, on the disk in any case. Turns are marked while they are on the path, so moving the head
+// first turn to the head; turns off that path stay on the disk and, unless slim, in memory. Turns are
+// marked while they are on the path, so moving the head
 // costs what the two paths do not share, however deep or wide the tree is. Net thread.
 #pragma once
 #include "sessions/session.h"
@@ -18,6 +18,7 @@ void tree_pop_turn(struct session *s);
 
 // Length of the log of this turn's path, or of TURN_NONE's. Of a turn that runs: as far as it is.
 int64_t tree_log_end(const struct session *s, int64_t turn);
+int32_t tree_last_id(const struct session *s, int64_t turn); // of that log; -1: it is empty
 bool tree_chat_begun(const struct session *s, int64_t turn); // with a chat turn's system prompt
 // The newest turn below this one, or itself. E_NOMEM.
 int64_t tree_newest_below(const struct session *s, int64_t turn);

@@ -7,6 +7,10 @@
 
 #define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
 
+bool turn_waits(const struct turn *t) {
+    return t->state == TURN_QUEUED || t->state == TURN_PREPARING;
+}
+
 struct turn *turn_new(void) {
     struct turn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -20,6 +24,7 @@ void turn_free(struct turn *t) {
     if (!t) return;
     turn_record_release(&t->rec);
     free(t->sampling);
+    free(t->input.ids);
     free(t->ids);
     free(t->logprobs);
     free(t->text_ends);
@@ -151,9 +156,9 @@ void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct tu
     *out = (struct turn_view){
         .turn = r->turn,
         .parent = r->parent,
-        .state = done                      ? TURN_DONE
-                 : t->state == TURN_QUEUED ? TURN_QUEUED
-                                           : TURN_RUNNING,
+        .state = done            ? TURN_DONE
+                 : turn_waits(t) ? TURN_QUEUED
+                                 : TURN_RUNNING,
         .input = {.kind = r->kind,
                   .text = r->input_text,
                   .text_len = r->input_text_len,

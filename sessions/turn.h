@@ -4,6 +4,7 @@
 #pragma once
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "sessions/input.h"
 #include "sessions/sessions.h"
 #include "sessions/store/record.h"
 
@@ -13,6 +14,8 @@ struct turn_children {
     int64_t n;
 };
 
+struct preparation;
+
 struct turn {
     struct turn_record rec;
     enum turn_state state;
@@ -21,6 +24,8 @@ struct turn {
     int64_t accepted_us, submitted_us; // monotonic
     int64_t engine_started_us;         // the engine's clock, at ENGINE_STARTED
     const char *file_refused;          // why a snapshot was not used: the reason of its end's event
+    struct input_ids input;            // made ahead of its start
+    const struct preparation *preparation; // TURN_PREPARING: the one it waits for
     // Output, token by token. While the turn is on the path in use, its session's log has the ids
     // too, and those of a slim turn alone.
     int32_t *ids;
@@ -45,13 +50,14 @@ struct turn {
     bool chat_begun;      // once it has begun: a chat turn is in its log, with the system prompt
 };
 
-struct turn *turn_new(void); // NULL: no memory
+bool turn_waits(const struct turn *t); // behind another, or for its input
+struct turn *turn_new(void);           // NULL: no memory
 void turn_free(struct turn *t);
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);
 
-// Once its input is there: what is left of it when the turn is slim.
+// Hashes the input, once it is there: all that a slim turn keeps of it.
 void turn_note_input(struct turn *t);
 // Frees what a turn that is over and on disk need not keep: all but its numbers.
 void turn_slim(struct turn *t);

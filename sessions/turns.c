@@ -1,14 +1,14 @@
-// Turns: from a request to the engine, and what the engine says. See service.h.
+// Turns: from a request to the engine, and their ends. See service.h.
 //
-// A turn goes to the engine before its record is committed, so that the disk and the prefill work
-// at the same time; what clients see of it waits for the commit. If that fails the turn is taken
-// back (save.c) as if it had never been.
+// A turn goes to the engine before its record is committed, so that disk and prefill work at the same
+// time. Clients see it after the commit. If that fails the turn is undone (save.c).
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/random_id.h"
 #include "sessions/answers.h"
+#include "sessions/preparing.h"
 #include "sessions/service.h"
 #include "sessions/title.h"
 #include "sessions/tree.h"
@@ -82,28 +82,33 @@ void turns_hint(struct session *s) {
     if (e.ids) engine_sequence_prepare(ss->engine, &e);
 }
 
+// The ids that the turn adds to the log: raw ones are its record's already.
+static const int32_t *new_ids(const struct turn *t, size_t *n) {
+    bool raw = t->rec.kind == INPUT_IDS;
+    *n = raw ? t->rec.n_input_ids : t->input.n;
+    return raw ? t->rec.input_ids : t->input.ids;
+}
+
 // The turn enters the log and the engine, or nothing happens.
 static int start(struct session *s, struct turn *t, struct err *err) {
     struct sessions *ss = s->service;
-    int32_t *ids = NULL;
-    size_t n = 0;
+    size_t n;
     TRY(input_check_continue(s, t, err));
-    TRY(input_make(s, &t->rec, &ids, &n, err));
-    int rc = input_check_room(s, t, n, err);
-    if (rc == 0 && (session_log_reserve(s, n) < 0 || event_log_reserve(&s->events, 2) < 0))
-        rc = err_set(err, E_NOMEM, "the server is out of memory");
-    if (rc == 0) rc = hand_to_engine(s, t, ids, n, err);
-    if (rc < 0) {
-        free(ids);
-        return rc;
-    }
+    TRY(input_make(s, t, err));
+    const int32_t *ids = new_ids(t, &n);
+    TRY(input_check_room(s, t, n, err));
+    if (session_log_reserve(s, n) < 0 || event_log_reserve(&s->events, 2) < 0)
+        return err_set(err, E_NOMEM, "the server is out of memory");
+    TRY(hand_to_engine(s, t, ids, n, err));
     evict_stop(&ss->idle, &s->idle);
-    free(t->rec.input_ids);
-    t->rec.input_ids = ids;
-    t->rec.n_input_ids = n;
+    if (n) memcpy(s->log + s->n_log, ids, n * sizeof *ids);
+    if (t->rec.kind != INPUT_IDS) {
+        t->rec.input_ids = t->input.ids;
+        t->rec.n_input_ids = n;
+        t->input = (struct input_ids){0};
+    }
     t->rec.n_input = (int64_t)n;
     t->rec.log_first = (int64_t)s->n_log;
-    if (n) memcpy(s->log + s->n_log, ids, n * sizeof *ids);
     s->n_log += n;
     t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
     t->state = TURN_RUNNING;
@@ -210,28 +215,7 @@ static bool refused(struct session *s, const struct request *r) {
     return true;
 }
 
-static int check_input(const struct session *s, const struct turn_input *in, struct err *err) {
-    if (in->kind == INPUT_IDS) {
-        if (in->n_ids == 0) return err_set(err, E_INVAL, "input.ids is empty");
-        return input_check_ids(s->service, in->ids, in->n_ids, err);
-    }
-    if (in->kind == INPUT_CONTINUE) return 0;
-    if (in->text_len == 0)
-        return err_set(err, E_INVAL, "input.%s is empty", turn_input_kind_name(in->kind));
-    // Templates take C strings: nothing may be lost behind a NUL.
-    if (memchr(in->text, '\0', in->text_len))
-        return err_set(err, E_INVAL, "input has a NUL character");
-    return 0;
-}
-
-// A turn that waits is rendered when its time comes; what can be known now is refused now.
-static int queue_turn(struct session *s, struct turn *t, struct err *err) {
-    int32_t *ids = NULL;
-    size_t n = 0;
-    TRY(input_check_continue(s, t, err));
-    TRY(input_make(s, &t->rec, &ids, &n, err));
-    free(ids);
-    TRY(input_check_room(s, t, n, err));
+static int enqueue(struct session *s, struct turn *t, struct err *err) {
     int64_t seq =
         event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
     if (seq < 0) return err_set(err, E_NOMEM, "the server is out of memory");
@@ -243,7 +227,17 @@ static int queue_turn(struct session *s, struct turn *t, struct err *err) {
     return 0;
 }
 
-// Said by who started a turn, or says so again: it keeps the turn going, while it is there.
+// Its input is made when its time comes; a fault that shows now is refused now.
+static int queue_turn(struct session *s, struct turn *t, struct err *err) {
+    size_t n;
+    TRY(input_check_continue(s, t, err));
+    if (!t->input.made) TRY(input_make(s, t, err));
+    new_ids(t, &n);
+    TRY(input_check_room(s, t, n, err));
+    return enqueue(s, t, err);
+}
+
+// The client that starts a turn, or repeats the request, keeps it going while it is connected.
 static int note_author(struct session *s, const struct request *r) {
     TRY(clients_note_author(s, r->client));
     clients_lost_end(s);
@@ -271,15 +265,31 @@ static void answer_again(struct session *s, const struct request *r, const struc
 // Moves the head, puts the turn behind it and starts it, or lets it wait; or nothing happens.
 static int begin(struct session *s, struct turn *t, int64_t after, struct pending *p,
                  struct err *err) {
-    bool busy = session_is_busy(s);
+    bool busy = session_is_busy(s), aborted = s->preparation && s->preparation->aborted;
     if (after != s->head) TRY(head_move(s, after, p));
     int rc = tree_add_turn(s, t);
     if (rc == 0) {
-        rc = (busy ? queue_turn : start)(s, t, err);
+        rc = (aborted ? enqueue : busy ? queue_turn : start)(s, t, err);
         if (rc < 0) tree_drop_turn(s);
     }
     if (rc < 0) head_move_back(s, p);
     return rc;
+}
+
+// True when the request has been answered, or waits for a worker to make its input.
+static bool prepared(struct session *s, const struct request *r, int64_t parent) {
+    struct preparation *made = s->preparation;
+    struct err err = {0};
+    if (made && made->aborted) return false;
+    if (input_check(s, &r->input, &err) == 0 && made && made->rc < 0) err = made->err;
+    // Of a turn that will be queued, this is the room it takes, whatever the log ends with now.
+    bool suits = made && session_is_busy(s);
+    if (err.code == 0 && !suits &&
+        preparing_wanted(s, &r->input, parent, made ? &made->made : NULL)) {
+        if (preparing_request(s, r, parent, &err) == 0) return true;
+    }
+    if (err.code < 0) refuse_err(s->service, r, &err);
+    return err.code < 0;
 }
 
 void turns_start(struct session *s, const struct request *r) {
@@ -293,7 +303,10 @@ void turns_start(struct session *s, const struct request *r) {
     if (refused(s, r)) return;
     bool moves = r->turn != TURN_HEAD && r->turn != s->head;
     if (moves && !head_can_move(s, r, r->turn)) return;
-    struct turn *t = check_input(s, &r->input, &err) == 0 ? make_turn(s, r, &err) : NULL;
+    if (prepared(s, r, moves ? r->turn : s->head)) return;
+    struct preparation *made = s->preparation;
+    struct turn *t = make_turn(s, r, &err);
+    if (t && made) t->input = made->made, made->made = (struct input_ids){0};
     struct pending *p = t ? save_pending(s, PENDING_TURN, r, 0) : NULL;
     if (p && clients_note_author(s, r->client) < 0)
         err_set(&err, E_NOMEM, "the server is out of memory");
@@ -315,6 +328,21 @@ void turns_start(struct session *s, const struct request *r) {
     ss->n_active++;
     s->marks |= MARK_WATCHERS;
     save_now(s);
+    if (made && made->aborted) turns_finish(s, t, "cancelled", NULL, NULL);
+}
+
+void turns_prepared(struct session *s, struct preparation *p) {
+    struct turn *t = session_turn(s, p->turn);
+    if (!t || t->state != TURN_PREPARING || t->preparation != p) return; // it was cancelled
+    t->preparation = NULL;
+    t->state = TURN_QUEUED;
+    service_touch(s);
+    if (p->rc < 0) {
+        turns_finish(s, t, "error", answer_code(p->rc), p->err.text);
+        return;
+    }
+    t->input = p->made;
+    p->made = (struct input_ids){0};
 }
 
 // --- ends --------------------------------------------------------------------
@@ -326,7 +354,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     bool failed = false;
     if (t->lost && !code && strcmp(reason, "cancelled") == 0)
         code = "client_lost", message = "no connection follows this session any more";
-    if (t->state == TURN_QUEUED) s->n_queued--;
+    if (turn_waits(t)) s->n_queued--;
     t->state = TURN_DONE;
     t->number = 0;
     free(t->sampling);
@@ -357,7 +385,7 @@ void turns_cancel(struct session *s, int64_t turn) {
     struct sessions *ss = s->service;
     for (size_t i = 0; s->n_queued > 0 && i < s->n_turns; i++) {
         struct turn *t = s->turns[i];
-        if (t->state == TURN_QUEUED && (turn < 0 || turn == t->rec.turn))
+        if (turn_waits(t) && (turn < 0 || turn == t->rec.turn))
             turns_finish(s, t, "cancelled", NULL, NULL);
     }
     const struct turn *running = session_turn(s, s->running);
@@ -365,25 +393,30 @@ void turns_cancel(struct session *s, int64_t turn) {
         engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, running->number);
 }
 
+// Starts it, or gives its input to a worker.
+static int start_queued(struct session *s, struct turn *t, struct err *err) {
+    const struct turn_record *r = &t->rec;
+    struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
+    if (preparing_wanted(s, &in, r->parent, &t->input)) return preparing_turn(s, t, err);
+    TRY(start(s, t, err));
+    s->n_queued--;
+    s->marks |= MARK_WATCHERS;
+    save_now(s);
+    return 0;
+}
+
 void turns_start_next(struct session *s) {
-    struct sessions *ss = s->service;
     struct err err = {0};
     struct turn *t;
     s->retry_us = 0;
     while (s->running < 0 && !s->engine_turn && !session_is_closing(s) &&
-           (t = session_next_queued(s))) {
-        int rc = start(s, t, &err);
+           (t = session_next_queued(s)) && t->state == TURN_QUEUED) {
+        int rc = start_queued(s, t, &err);
         if (rc == E_BUSY) {
-            s->retry_us = service_now(ss) + QUEUE_RETRY_US;
+            s->retry_us = service_now(s->service) + QUEUE_RETRY_US;
             break;
         }
-        if (rc < 0) {
-            turns_finish(s, t, "error", answer_code(err.code), err.text);
-            continue;
-        }
-        s->n_queued--;
-        s->marks |= MARK_WATCHERS;
-        save_now(s);
+        if (rc < 0) turns_finish(s, t, "error", answer_code(err.code), err.text);
     }
     service_timers_changed(s);
 }

@@ -333,3 +333,25 @@ const char *tokenizer_eos(const struct tokenizer *t) {
 const char *tokenizer_description(const struct tokenizer *t) {
     return t->description;
 }
+
+static bool strips(const struct added_tokens *a) {
+    for (size_t i = 0; i < a->n_tokens; i++)
+        if (a->tokens[i].lstrip || a->tokens[i].rstrip) return true;
+    return false;
+}
+
+static bool loses_bytes(const struct tokenizer *t) {
+    if (t->kind != TOKENIZER_BYTE_BPE || t->normalizer.n_steps) return true;
+    for (int i = 0; i < t->pre.n_steps; i++)
+        if (t->pre.steps[i].kind == PRE_WORDS || t->pre.steps[i].behavior == PRE_REMOVED)
+            return true;
+    return strips(&t->added) || strips(&t->added_normalized);
+}
+
+size_t tokenizer_longest_token(const struct tokenizer *t) {
+    size_t longest = 0, len;
+    if (loses_bytes(t)) return 0;
+    for (int32_t id = 0; id < tokenizer_n_tokens(t); id++)
+        if (tokenizer_bytes(t, id, &len) && len > longest) longest = len;
+    return longest;
+}

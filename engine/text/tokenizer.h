@@ -53,6 +53,10 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bo
 // The bytes that a token stands for in running text (not always whole UTF-8), borrowed. NULL for an
 // id outside the vocabulary.
 const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len);
+// The longest token in bytes, so that a text of n bytes has at least n / longest tokens. 0: there is
+// no such bound, because a normaliser, a pre-tokeniser or an added token takes bytes away, or one
+// unknown token stands for many.
+size_t tokenizer_longest_token(const struct tokenizer *t);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_find(const struct tokenizer *t,
                        const char *content); // an added or vocabulary token's id, or -1

@@ -98,7 +98,7 @@ static void what_does_not_fit_together_is_refused_by_name(void **state) {
     static const struct {
         const char *what, *from, *to, *word;
     } damage[] = {
-        {"format", "parley.session", "parley.sausage", "format"},
+        {"format", "parley.session", "parley.sausage", "Parley session"},
         {"version", "\"version\":2", "\"version\":99", "newer"},
         {"a length", "\"n_tokens\":", "\"n_tokens\":7", "tokens"},
         {"a type", "\"turn\":0", "\"turn\":\"0\"", "turn"},

@@ -1,0 +1,42 @@
+// A turn's input: from a request's text or ids to the ids that continue a log.
+#pragma once
+#include "sessions/request.h"
+
+struct session;
+struct sessions;
+struct turn;
+
+// What the ids follow from, beside the model.
+struct input_source {
+    enum turn_input_kind kind;
+    const char *text; // CONTENT, TEXT
+    size_t text_len;
+    const char *system; // CONTENT: the system prompt goes in front; NULL: none, or it has been said
+    int32_t last_id;    // of the log; -1: it is empty
+};
+struct input_ids {
+    int32_t *ids; // (n)
+    size_t n;
+    bool made;
+    // The context that they were made for.
+    bool system;
+    int32_t last_id;
+};
+
+// Of CONTENT and TEXT, behind the path to turn `parent`; its strings are borrowed.
+struct input_source input_source_of(const struct session *s, const struct turn_input *in,
+                                    int64_t parent);
+// Renders and tokenizes, in time that grows with the text. Any thread. E_* with a sentence.
+int input_encode(const struct engine *e, const struct input_source *source, struct input_ids *out,
+                 struct err *err);
+bool input_suits(const struct input_ids *made, const struct input_source *source); // its context
+void input_ids_release(struct input_ids *made);
+
+// The checks return 0, or E_* with a sentence for the client.
+int input_check(const struct session *s, const struct turn_input *in, struct err *err);
+// Makes t->input, the ids that continue the log as it is now, unless it suits already.
+int input_make(const struct session *s, struct turn *t, struct err *err);
+// Whether n more tokens fit the session.
+int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err);
+// Whether the log that the turn would follow ends with an answer that can be gone on with.
+int input_check_continue(const struct session *s, const struct turn *t, struct err *err);

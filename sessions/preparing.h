@@ -1,0 +1,29 @@
+// A turn's input that is long, and an import, are made by a worker: rendering, tokenizing and parsing
+// would hold up the net thread. See service.h, base/workers.h.
+//
+//     START (long) -> preparing_request() ... worker ... requests_prepared() -> turns_start() again
+//     a queued turn whose time has come: TURN_PREPARING ... turns_prepared() -> it starts
+//
+// A request that is being prepared holds up those behind it for its session, as one does that waits
+// for older turns. CANCEL and CLOSE do not wait for the worker: they abort the preparation, and the
+// turn is recorded as cancelled.
+#pragma once
+#include "base/workers.h"
+#include "sessions/input.h"
+
+struct preparation {
+    struct work work;
+    struct sessions *ss; // NULL: no longer wanted
+    const struct engine *engine;
+    int64_t key;            // of the session
+    int64_t turn;           // the queued one; TURN_NONE: the session's waiting request
+    struct request *import; // IMPORT instead; owned
+    int64_t now_ms;
+    struct input_source source; // its text and system are owned
+    struct input_ids made;      // from the source
+    struct stored_session *imported;
+    bool ended, aborted; // run or not; the request need not be
+    int rc;
+    struct err err;
+    struct preparation *prev, *next; // in the service's list: outstanding, or done
+};

@@ -1,0 +1,287 @@
+// Long inputs and imports that a worker makes. What the worker has made arrives when the test polls
+// for it, so every request can come before that.
+#include "base/workers.h"
+#include "sessions/preparing.h"
+#include "tests/unit/sessions_fixture.h"
+
+#define LONG 6000 // bytes; the session has room for two of them, not for three
+
+static struct workers *pool;
+static char words[LONG + 1];
+
+static void woken(void *ctx) {}
+
+static void setup_with(size_t capacity) {
+    struct err err = {0};
+    fx_settings(":memory:");
+    fake.info.max_session_len = 16000;
+    if (workers_open(&pool, 2, capacity, woken, NULL, &err) < 0) fail_msg("%s", err.text);
+    fx.o.workers = pool;
+    fx_open();
+    memset(words, 'a', LONG);
+    fx_open_session(1, "s");
+    fx.n_answers = 0;
+}
+static int setup(void **state) {
+    setup_with(64);
+    return 0;
+}
+static int teardown(void **state) {
+    if (fx.ss) sessions_close(fx.ss);
+    fx.ss = NULL;
+    workers_close(pool);
+    fx_open();
+    fx_teardown();
+    return 0;
+}
+
+// The workers' results arrive.
+static void arrive(void) {
+    while (fx.ss->outstanding) {
+        workers_poll(pool);
+        fx_settle();
+    }
+    fx_settle();
+}
+static void say(const char *text, const char *request_id, bool queue) {
+    fx_start_with(1, "s", text, "{\"max_tokens\":4}", queue, request_id);
+    fx_settle();
+}
+static const struct seen_turn *turn(int i) {
+    return &fx_follower(1, "s")->turns[i];
+}
+
+static void the_log_is_the_same_as_without_workers(void **state) {
+    say(words, "q1", false);
+    assert_int_equal(fake.n_submitted, 0);
+    assert_int_equal(fx.n_answers, 0);
+    assert_true(session_must_wait(fx_session("s")));
+    arrive();
+    assert_int_equal(fx_answer_to("q1")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(fx_session("s")->n_log, LONG + 3); // user, words, end of turn, answer
+    fx_run();
+    assert_string_equal(turn(0)->finish, "length");
+    say("short", "q2", false); // in the same call
+    assert_int_equal(fake.n_submitted, 2);
+    fx_run();
+}
+
+static void requests_keep_their_order(void **state) {
+    fx_attach(2, "s", 0);
+    fx.n_answers = 0;
+    say(words, "q1", false);
+    struct request r = fx_request(2, "q2");
+    ask_get(fx.ss, &r, "s", false, 0, -1);
+    say("again", "q3", true);
+    fx_start_with(2, "s", words, NULL, false, "q1"); // the same request: one turn
+    fx_settle();
+    assert_int_equal(fx.n_answers, 0);
+    arrive();
+    fx_run();
+    static const char *const order[] = {"q1", "q2", "q3", "q1"};
+    int n = 0;
+    for (int i = 0; i < fx.n_answers; i++)
+        if (fx.answers[i].kind == ANSWER_STATE) assert_int_equal(fx.answers[i].n_turns_total, 0);
+    for (int i = 0; i < 4; i++) n += fx_answer_to(order[i])->kind != ANSWER_ERROR;
+    assert_int_equal(n, 4);
+    assert_int_equal(fx_session("s")->n_turns, 2);
+    assert_int_equal(fx_answer_to("q3")->turn, 1);
+    assert_int_equal(fx_answer_to("q1")->turn, 0);
+}
+
+static void a_queued_turn_is_prepared_when_its_time_comes(void **state) {
+    say("hello", "q1", false);
+    say(words, "q2", true); // refused now if it did not fit
+    arrive();
+    assert_int_equal(fx_answer_to("q2")->kind, ANSWER_ACCEPTED);
+    assert_true(turn(1)->queued);
+    for (int i = 0; fx_session("s")->turns[1]->state == TURN_QUEUED && i < 20; i++) fx_step();
+    // The log ends with other tokens than when it was queued.
+    assert_int_equal(fx_session("s")->turns[1]->state, TURN_PREPARING);
+    assert_int_equal(fx_get(2, "s")->turns[1].state, TURN_QUEUED);
+    say("behind it", "q3", true);
+    arrive();
+    assert_int_equal(fx_session("s")->turns[1]->state, TURN_RUNNING);
+    fx_run();
+    for (int i = 0; i < 3; i++) assert_string_equal(turn(i)->finish, "length");
+    assert_int_equal(fx_session("s")->turns[1]->rec.n_input, LONG + 4);
+}
+
+static void a_queued_turn_can_be_cancelled_meanwhile(void **state) {
+    say("hello", "q1", false);
+    say(words, "q2", true);
+    arrive();
+    for (int i = 0; fx_session("s")->turns[1]->state == TURN_QUEUED && i < 20; i++) fx_step();
+    assert_int_equal(fx_session("s")->turns[1]->state, TURN_PREPARING);
+    fx_cancel(1, "s", 1);
+    assert_string_equal(turn(1)->finish, "cancelled");
+    say("next", "q3", false);
+    arrive();
+    fx_run();
+    assert_string_equal(turn(2)->finish, "length");
+    assert_int_equal(fx_session("s")->turns[1]->rec.log_first, -1);
+}
+
+static void a_cancel_does_not_wait_for_the_worker(void **state) {
+    struct request eve = fx_request(3, "eve");
+    eve.owner = "eve";
+    say(words, "q1", false);
+    ask_for(fx.ss, &eve, REQUEST_CANCEL, "s", TURN_HEAD); // not hers
+    fx_settle();
+    assert_non_null(fx_session("s")->preparing);
+    fx_cancel(1, "s", TURN_HEAD);
+    assert_int_equal(fx_answer_to("eve")->kind, ANSWER_ERROR);
+    assert_int_equal(fx_answer_to("q1")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(fx_answer_to("cancel")->kind, ANSWER_CANCELLING);
+    assert_string_equal(turn(0)->finish, "cancelled");
+    assert_int_equal(fake.n_submitted, 0);
+    while (workers_outstanding(pool, (uint64_t)1 << 63 | (uint64_t)fx_session("s")->rec.key))
+        workers_poll(pool); // the result of the worker finds no taker
+    say("again", "q2", false);
+    fx_run();
+    assert_string_equal(turn(1)->finish, "length");
+}
+
+static void a_cancel_can_come_between_result_and_poll(void **state) {
+    say(words, "q1", false);
+    while (fx.ss->outstanding) workers_poll(pool);
+    fx_cancel(1, "s", TURN_HEAD);
+    assert_string_equal(turn(0)->finish, "cancelled");
+    assert_null(fx.ss->prepared);
+}
+
+static void a_close_ends_it(void **state) {
+    say(words, "q1", false);
+    fx_close(1, "s", false);
+    assert_true(fx_follower(1, "s")->closed);
+    assert_string_equal(turn(0)->finish, "cancelled");
+    assert_int_equal(fake.n_submitted, 0);
+}
+
+static void a_deletion_ends_it(void **state) {
+    say(words, "q1", false);
+    fx_close(1, "s", true);
+    assert_true(fx_follower(1, "s")->deleted);
+    assert_null(fx_session("s"));
+}
+
+static void a_client_that_left_keeps_its_turn(void **state) {
+    say(words, "q1", false);
+    sessions_client_gone(fx.ss, 1);
+    fx_clear_followers();
+    arrive();
+    fx_run();
+    assert_int_equal(fx_session("s")->n_turns, 1);
+    assert_string_equal(fx_session("s")->turns[0]->rec.finish_reason, "length");
+    assert_null(fx.ss->clients);
+}
+
+static void a_shutdown_refuses_it(void **state) {
+    say(words, "q1", false);
+    sessions_drain(fx.ss);
+    assert_false(sessions_settled(fx.ss));
+    arrive();
+    assert_string_equal(fx_answer_to("q1")->code, "shutting_down");
+    assert_true(sessions_settled(fx.ss));
+}
+
+static void the_service_may_close_before_the_workers(void **state) {
+    say(words, "q1", false);
+    fx_start_with(1, "s", words, NULL, true, "q2");
+    fx_shut_down();
+}
+
+static void and_the_workers_before_the_service(void **state) {
+    struct err err = {0};
+    say(words, "q1", false);
+    workers_close(pool);
+    fx.ss->o.workers = NULL;
+    fx_shut_down();
+    if (workers_open(&pool, 1, 4, woken, NULL, &err) < 0) fail_msg("%s", err.text);
+}
+
+static void what_cannot_fit_is_refused(void **state) {
+    char *huge = malloc(40001);
+    memset(huge, 'b', 40000), huge[40000] = '\0';
+    say(huge, "q1", false); // by the tokens that the worker counts
+    arrive();
+    assert_string_equal(fx_answer_to("q1")->code, "session_full");
+    fake.info.longest_token = 2; // by its bytes, before a worker sees them
+    say(huge, "q2", false);
+    assert_string_equal(fx_answer_to("q2")->code, "session_full");
+    memset(huge, ' ', 39000); // a template may trim
+    say(huge, "q3", false);
+    arrive();
+    assert_string_equal(fx_answer_to("q3")->code, "session_full");
+    assert_int_equal(fx_session("s")->n_turns, 0);
+    free(huge);
+}
+
+static void an_older_path_stays_read_meanwhile(void **state) {
+    for (int i = 0; i < 4; i++) {
+        say("short", NULL, false);
+        fx_run();
+    }
+    struct request r = fx_request(1, "edit");
+    struct turn_input in = ask_content(words);
+    ask_start(fx.ss, &r, "s", 1, &in, "{\"max_tokens\":4}", false);
+    fx_settle();
+    arrive();
+    assert_int_equal(fx_answer_to("edit")->kind, ANSWER_ACCEPTED);
+    fx_run();
+    assert_int_equal(fx_session("s")->turns[4]->rec.parent, 1);
+}
+
+static void too_many_are_refused(void **state) {
+    setup_with(1);
+    fx_open_session(2, "t");
+    say(words, "q1", false);
+    fx_start_with(2, "t", words, NULL, false, "q2");
+    fx_settle();
+    assert_string_equal(fx_answer_to("q2")->code, "overloaded");
+    arrive();
+    assert_int_equal(fx_answer_to("q1")->kind, ANSWER_ACCEPTED);
+    fx_run();
+    teardown(state);
+}
+
+static void an_import_is_read_by_a_worker(void **state) {
+    say("hello", "q1", false);
+    fx_run();
+    struct request r = fx_request(1, "out");
+    ask_for(fx.ss, &r, REQUEST_EXPORT, "s", TURN_HEAD);
+    fx_settle();
+    char *file = strdup(fx.archive);
+    r = fx_request(1, "in");
+    ask_import(fx.ss, &r, file, strlen(file));
+    r = fx_request(1, "bad");
+    ask_import(fx.ss, &r, "{}", 2);
+    memset(file, 'x', strlen(file)); // it was copied
+    arrive();
+    assert_int_equal(fx_answer_to("in")->kind, ANSWER_IMPORTED);
+    assert_string_equal(fx_answer_to("bad")->code, "invalid");
+    free(file);
+}
+
+int main(void) {
+#define PREPARING(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        PREPARING(the_log_is_the_same_as_without_workers),
+        PREPARING(requests_keep_their_order),
+        PREPARING(a_queued_turn_is_prepared_when_its_time_comes),
+        PREPARING(a_queued_turn_can_be_cancelled_meanwhile),
+        PREPARING(a_cancel_does_not_wait_for_the_worker),
+        PREPARING(a_cancel_can_come_between_result_and_poll),
+        PREPARING(a_close_ends_it),
+        PREPARING(a_deletion_ends_it),
+        PREPARING(a_client_that_left_keeps_its_turn),
+        PREPARING(a_shutdown_refuses_it),
+        PREPARING(the_service_may_close_before_the_workers),
+        PREPARING(and_the_workers_before_the_service),
+        PREPARING(what_cannot_fit_is_refused),
+        PREPARING(an_older_path_stays_read_meanwhile),
+        cmocka_unit_test(too_many_are_refused),
+        PREPARING(an_import_is_read_by_a_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
