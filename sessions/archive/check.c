@@ -194,9 +194,9 @@ static int check_turns(const struct stored_session *s, struct err *err) {
 
 struct numbering {
     const struct stored_session *s;
-    int64_t seq;     // numbered so far
-    int64_t running; // the turn whose deltas fill the numbers between events, -1
-    int64_t n_told;  // its tokens that have a number
+    int64_t seq;        // numbered so far
+    int64_t running;    // the turn whose deltas fill the numbers between events, -1
+    int64_t n_numbered; // its tokens that have a number
     int64_t head;
     enum progress { NOT_YET, BEGUN, ENDED } * turns; // (n_turns)
 };
@@ -213,7 +213,7 @@ static int check_started(struct numbering *n, const struct turn_record *t, size_
         return misfit(err, EVENT "kind: turn %" PRId64 " cannot begin there", i, t->turn);
     *p = BEGUN;
     n->running = t->turn;
-    n->n_told = 0;
+    n->n_numbered = 0;
     return 0;
 }
 
@@ -222,10 +222,10 @@ static int check_done(struct numbering *n, const struct turn_record *t,
     enum progress *p = &n->turns[t->turn];
     if (*p != (t->log_first < 0 ? NOT_YET : BEGUN))
         return misfit(err, EVENT "kind: turn %" PRId64 " cannot end there", i, t->turn);
-    if (n->running == t->turn && n->n_told != t->n_output)
+    if (n->running == t->turn && n->n_numbered != t->n_output)
         return misfit(err,
                       EVENT "kind: turn %" PRId64 " ends after %" PRId64 " of %" PRId64 " tokens",
-                      i, t->turn, n->n_told, t->n_output);
+                      i, t->turn, n->n_numbered, t->n_output);
     if (t->seq_last != e->seq)
         return misfit(err, TURN "seq_last is not its last event's", (size_t)t->turn);
     *p = ENDED;
@@ -290,11 +290,11 @@ static int check_event(struct numbering *n, const struct event_record *e, size_t
 static int number_event(struct numbering *n, const struct event_record *e, size_t i,
                         struct err *err) {
     bool running = n->running >= 0 && n->turns[n->running] == BEGUN;
-    int64_t n_left = running ? n->s->turns[n->running].rec.n_output - n->n_told : 0;
+    int64_t n_left = running ? n->s->turns[n->running].rec.n_output - n->n_numbered : 0;
     int64_t n_deltas = e->seq - 1 - n->seq;
     if (n_deltas < 0 || n_deltas > n_left)
         return misfit(err, EVENT "seq is %" PRId64 " after %" PRId64, i, e->seq, n->seq);
-    n->n_told += n_deltas;
+    n->n_numbered += n_deltas;
     n->seq = e->seq + e->n - 1;
     return 0;
 }

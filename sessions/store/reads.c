@@ -184,7 +184,7 @@ static struct store_job *next_job(struct reads *r) {
     return job;
 }
 
-// A stop does not wait for room: nobody takes answers any more.
+// A stop does not wait for room: no thread takes answers then.
 static void answer(struct reads *r, struct store_job *job) {
     pthread_mutex_lock(&r->mutex);
     r->running = NULL;

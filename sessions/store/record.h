@@ -24,7 +24,7 @@ struct session_record {
     int64_t forked_turn;     // the last copied turn, by its number there
     int64_t cancel_after_ms; // its turns are cancelled after so long without a client; 0: never
     int64_t seq;             // last event that is on disk
-    int64_t seq_reserved;    // clients may have been told of deltas up to here (>= seq)
+    int64_t seq_reserved;    // clients may have deltas up to here (>= seq)
 };
 
 #define FINISH_REASON_MAX 16

@@ -1,4 +1,4 @@
-// The store's thread: jobs in, group commits, answers out. See store.h.
+// The writing thread and the sender's side. See store.h.
 #include "sessions/store/store.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -16,32 +16,32 @@
 #define QUEUE_JOBS 4096
 #define GROUP_JOBS 256        // committed together at most
 #define IDLE_US 250000        // without a job: time to checkpoint
-#define STEP_IDLE_US 1000     // between two steps of merging when there is nothing else to do
-#define STEP_BUSY_US 100000   // and when there is
-#define EMPTY_BUSY_US 5000000 // the log is emptied of what was deleted even if no moment is quiet
-#define NEWS_US 500000        // between two looks at what other programs have added
-#define RETRY_US 1000000      // a reader or a full disk is in the way: again later
-#define LAST_STEPS_US 500000 // for those that a stop finds undone; the next start goes on with them
-#define BUSY_WAL_FRAMES 4096 // under load, checkpoint when the log has grown by this much (16 MiB)
+#define STEP_IDLE_US 1000     // between two steps of a merge, idle
+#define STEP_BUSY_US 100000   // and under load
+#define EMPTY_BUSY_US 5000000 // under load, the log is emptied of deleted rows this often
+#define NEWS_US 500000        // between two looks for imports and at the files
+#define RETRY_US 1000000      // after a reader or a full disk was in the way
+#define LAST_STEPS_US 500000  // of merging at a stop; the next start goes on
+#define BUSY_WAL_FRAMES 4096  // under load, a log of this size (16 MiB) is checkpointed
 
 // What a turn waits for does not wait behind lists and exports.
 enum { READ_SESSIONS, READ_LISTS, N_READERS };
 
 struct store {
-    struct store_db db; // the store's thread; before and after it lives, the owner's
+    struct store_db db; // the store's thread; the opener's while that does not run
     pthread_t thread;
-    int64_t stepped_us;         // when the index was merged a little last
-    int64_t looked_us;          // when it was looked for news last
+    int64_t stepped_us;         // last step of a merge
+    int64_t looked_us;          // last look for news
     struct queue jobs, answers; // struct store_job *
     const struct clock *clock;
-    // Owner's side, in order: what is not flushed yet, or the queue had no room for.
+    // The sender's side: jobs not flushed, or without room in the queue, in order.
     struct store_job *backlog, **backlog_end;
     size_t n_waiting, n_writing;
     uint64_t n_sent;                  // writes that are in `jobs` or answered
     struct reads *readers[N_READERS]; // NULL: reads are the store's thread's
     struct metric *m_commit, *m_wal, *m_errors;
-    struct store_job *news; // the store's thread: for what the next look finds
-    bool lost;              // the owner knows that the file was replaced or removed
+    struct store_job *news; // the store's thread: for the next look
+    bool lost;              // the sender knows that the file was replaced or removed
     bool run_ahead;
 };
 
@@ -117,7 +117,7 @@ static int write_one(struct store *st, struct store_job *job) {
     }
 }
 
-// All of them or none. The failure's sentence is left in *err; *began: it may be one job's fault.
+// Commits all or none. With *began the failure may be the fault of one job.
 static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *began,
                      struct err *err) {
     int64_t start = clock_mono_us(&clock_system);
@@ -130,7 +130,7 @@ static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *
         if (rc < 0) *err = jobs[i]->err;
     }
     if (rc == 0) rc = store_db_exec(&st->db, "COMMIT", err);
-    // A full disk may have rolled back by itself; then this says so and changes nothing.
+    // After a full disk SQLite may have rolled back; then this fails and changes nothing.
     if (rc < 0) store_db_exec(&st->db, "ROLLBACK", NULL);
     store_db_write_end(&st->db);
     if (rc < 0) return rc;
@@ -142,7 +142,7 @@ static void write_group(struct store *st, struct store_job **jobs, size_t n) {
     struct err err = {0};
     bool began;
     int rc = try_group(st, jobs, n, &began, &err);
-    if (rc < 0 && began && n > 1) { // find out whose fault it is; the others shall not suffer
+    if (rc < 0 && began && n > 1) { // one by one: a bad job takes no other down
         for (size_t i = 0; i < n; i++) write_group(st, &jobs[i], 1);
         return;
     }
@@ -172,20 +172,20 @@ static void serve(struct store *st, struct store_job **jobs, size_t n) {
             write_group(st, &jobs[i], n_writes);
         else
             read_here(st, jobs[end++]);
-        queue_push_all(&st->answers, &jobs[i], end - i); // their owner may free them now
+        queue_push_all(&st->answers, &jobs[i], end - i); // the sender may free them now
         count_writes(st, n_writes);
         i = end;
     }
 }
 
-// One step of what deletions left to do. False when it could not be done now.
+// One step of a merge after deletions. False when it failed.
 static bool tidy(struct store *st) {
     int rc = store_tidy_step(&st->db, NULL);
     st->stepped_us = clock_mono_us(&clock_system);
     return rc == 0;
 }
 
-// Behind a group: what must not wait for a quiet moment, in small pieces.
+// After a group: small steps of work that cannot wait for an idle moment.
 static void tend_busy(struct store *st) {
     int64_t now = clock_mono_us(&clock_system);
     if (st->db.unmerged && now - st->stepped_us >= STEP_BUSY_US) tidy(st);
@@ -197,7 +197,7 @@ static void tend_busy(struct store *st) {
     metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
 }
 
-// While nothing is asked for. Returns when to come again if that lasts: -1 when all is done.
+// Without a job. Returns when to come again, -1: all is done.
 static int64_t tend_idle(struct store *st) {
     int64_t again = -1;
     if (st->db.unmerged) {
@@ -220,8 +220,8 @@ static int look(struct store *st, struct store_job *job) {
     return store_news_read(&st->db, job->list, &job->err);
 }
 
-// Tells the owner what other programs have added, and once when the file is no longer there. What
-// cannot be read now is looked for again.
+// Sends imported sessions, and once that the file was replaced or removed. A look that fails is
+// repeated.
 static void look_for_news(struct store *st) {
     int64_t now = clock_mono_us(&clock_system);
     if (now - st->looked_us < NEWS_US) return;
@@ -250,8 +250,8 @@ static void *store_main(void *arg) {
     struct store *st = arg;
     struct store_job *jobs[GROUP_JOBS];
     pthread_setname_np(pthread_self(), "parley-store");
-    if (st->run_ahead) (void)thread_run_ahead(); // where it is denied, commits wait for a core
-    int64_t wait_us = IDLE_US;                   // what the last run left undone is seen to as well
+    if (st->run_ahead) (void)thread_run_ahead(); // denied: commits wait for a core
+    int64_t wait_us = IDLE_US;                   // the last run may have left work
     for (bool stop = false; !stop;) {
         int got = queue_pop(&st->jobs, &jobs[0], wait_us);
         if (got < 0) break;
@@ -278,7 +278,7 @@ static void *store_main(void *arg) {
     return NULL;
 }
 
-// --- the owner's side --------------------------------------------------------
+// --- the sender's side --------------------------------------------------------
 
 static void register_metrics(struct store *st, struct metrics *m) {
     static const double bounds[] = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2};
@@ -395,7 +395,7 @@ static void push_backlog(struct store *st) {
         for (size_t i = 0; i < n; i++) writes[i] = is_write(some[i]);
         int pushed = queue_try_push_some(&st->jobs, some, n);
         if (pushed <= 0) return;
-        // Those that went may be gone by now.
+        // The jobs that went may be freed by now.
         for (int i = 0; i < pushed; i++) n_writes += writes[i];
         st->n_sent += n_writes;
         drop_first(st, (size_t)pushed == n ? rest : some[pushed]);

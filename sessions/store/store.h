@@ -1,12 +1,13 @@
 // The store: SQLite on threads of its own.
 //
-// The net thread sends jobs and gets the same jobs back, each with its code. One thread writes. Saves
-// that wait together are committed together (group commit, one fsync); a save that fails takes no
-// other down. A save is on disk as a whole or not at all.
+// The net thread sends jobs and gets the same jobs back, each with its code. One thread writes.
+// Saves that wait together are committed together (group commit, one fsync); a save that fails
+// takes no other down. A save is on disk as a whole or not at all.
 //
 // Reads have their own connections and threads: one for sessions and turns, one for lists and
-// exports. Each owner has a queue there, served in turn. Answers of writes come in the order sent; a
-// read is answered after the writes that were sent before it, and later writes do not wait for it.
+// exports. Each owner has a queue there, served in turn. Answers of writes come in the order sent;
+// a read is answered after the writes that were sent before it, and later writes do not wait for
+// it.
 #pragma once
 #include "base/buf.h"
 #include "sessions/store/record.h"
@@ -17,17 +18,17 @@ struct store;
 
 enum turn_save_kind {
     TURN_INSERT,
-    TURN_SET,  // what a start or an end changes
-    TURN_GROW, // nothing of the row: tokens only, a small insert however long the input was
+    TURN_SET,  // all columns but the fixed ones
+    TURN_GROW, // tokens only: a small insert, however long the input
 };
 struct turn_save {
     enum turn_save_kind kind;
     struct turn_record rec; // TURN_GROW: only turn, n_alternatives
     uint32_t version;
-    bool whole; // tokens are all there are: they replace the parts, and the words are indexed
+    bool whole; // tokens are complete: they replace the parts, and the words are indexed
     struct token_run tokens; // n 0: none
 };
-// One session's difference between memory and disk.
+// The difference of a session between memory and disk.
 struct session_save {
     bool insert;          // E_EXISTS when the id is taken
     bool session_changed; // write its row
@@ -38,8 +39,8 @@ struct session_save {
     size_t n_turns;
     struct event_record *events; // (n_events) none of them deltas
     size_t n_events;
-    int64_t fork_key;    // with insert: its turns 0, 1, ... are copies of these, E_NOTFOUND
-    int64_t *fork_turns; // (n_fork_turns) ended and on disk
+    int64_t fork_key;    // with insert: turns 0, 1, ... are copies of its turns; E_NOTFOUND
+    int64_t *fork_turns; // (n_fork_turns) those turns, ended and on disk
     size_t n_fork_turns;
 };
 
@@ -61,14 +62,14 @@ enum store_job_kind {
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
     STORE_EXPORT, // id, owner, render -> archive; E_NOTFOUND, E_LIMIT from its cap
     STORE_IMPORT, // loaded, under its number
-    STORE_PROBE,  // writes one row: has a full disk got room again?
+    STORE_PROBE,  // writes one row: tests whether the disk takes writes
     STORE_NEWS, // sent by the store: list has the rows that other programs have added. With rc < 0
                 // the database takes no writes any more
     STORE_STOP, // the last job: checkpoint and end
 };
 struct store_job {
     enum store_job_kind kind;
-    int64_t key;    // of the session, as the sender wants it back
+    int64_t key;    // of the session
     int64_t *turns; // TURNS: (n_turns) ascending
     size_t n_turns;
     char *id;    // LOAD, EXPORT, DELETE of one that cannot be loaded
@@ -76,11 +77,11 @@ struct store_job {
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
-    struct buf archive; // EXPORT: what render makes of the session, on a thread of the store
+    struct buf archive; // EXPORT: filled by render, on a thread of the store
     int (*render)(const struct stored_session *s, struct buf *out);
-    int rc; // verdict
+    int rc; // 0 or E_*
     struct err err;
-    uint64_t replay; // TURNS: the sequence of the one that wants them; 0: the session itself
+    uint64_t replay; // TURNS: the sequence of the replay that asks; 0: the session asks
     uint64_t client; // LIST, EXPORT, IMPORT, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's backlog
@@ -97,22 +98,21 @@ struct store_options {
     void *wake_ctx;
     bool run_ahead; // as in sessions_options
 };
-struct store_start { // what the service needs to know at its start
+struct store_start { // for the service, at its start
     int64_t next_key;
-    int64_t n_interrupted; // turns that had been cut off
-    int64_t n_recovered;   // tokens of theirs that only the tail had
+    int64_t n_interrupted; // turns that a crash cut off
+    int64_t n_recovered;   // their tokens that only the tail had
 };
-// Takes the lock, opens, checks and migrates the file, ends turns that were cut off, starts the
-// thread.
+// Takes the lock, opens, checks and migrates the file, recovers, starts the threads.
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,
                struct err *err);
-// Where the database is: of a link that to which it leads. Borrowed.
+// The database's path, of a symbolic link its target. Borrowed.
 const char *store_path(const struct store *st);
 // Drops reads, waits for all writes sent, checkpoints, closes. Frees the answers not received.
 void store_close(struct store *st);
-// Takes the job. Never waits, never fails. It goes out with the next call of flush, receive or
-// wait; what the queue has no room for waits on this side. Jobs that go out together are committed
-// together: the thread is up after the first one, before a second call could bring another.
+// Takes the job. Never waits, never fails. The next flush, receive or wait sends it; without room
+// in the queue it waits on this side. Jobs that are sent together are committed together: the
+// thread wakes up with the first one.
 void store_send(struct store *st, struct store_job *job);
 void store_flush(struct store *st);
 // The next answer or NULL. The caller frees it.

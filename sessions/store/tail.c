@@ -12,16 +12,16 @@
 #define PENDING_BYTES ((size_t)1 << 30)
 #define FILE_BYTES ((size_t)1 << 30)
 
-// The file has two places to begin at: its start, and here. What is still wanted goes over to the
-// other one while turns run; a file made anew, with its rename, would hold the net thread up for
-// most of a millisecond. What is behind in the place that was left was committed before, or is in
-// the other one too: reading it again at a start changes nothing.
+// The file has two halves. While turns run, records still needed move to the other half, because a
+// new file with its rename would stop the net thread for most of a millisecond. Records in the half
+// that was left are committed or in the other half too: a start that reads them again changes
+// nothing.
 #define HALF_BYTES ((int64_t)4 << 20)
 #define END_BYTES 8 // zeros behind the last record, where older ones may follow
 
-// A record's head, little-endian as the database's arrays are; behind it ids, logprobs, text_ends,
-// alternatives, text, zeros up to a multiple of 8. Seed and time of creation tell the turn from
-// another one that had its number before, in a record that a power loss brought back.
+// A record's head, little-endian; then ids, logprobs, text_ends, alternatives, text, zeros up to a
+// multiple of 8. Seed and creation time tell the turn from an older one of the same number, whose
+// record a power loss may bring back.
 struct head {
     uint32_t bytes; // of the whole record
     uint32_t crc;   // of everything behind this field
@@ -37,7 +37,7 @@ struct tail {
     struct buf pending;
     int64_t base;   // where the records in use begin: 0 or HALF_BYTES
     int64_t size;   // of them
-    int64_t end[2]; // of what each half may have in it
+    int64_t end[2]; // of the bytes that each half may hold
 };
 
 static char *suffixed(const char *path, const char *suffix) {
@@ -102,7 +102,7 @@ int tail_put(struct tail *t, int64_t key, const struct turn_record *turn,
     if (n_alt) buf_add(b, run->alternatives, n * n_alt * sizeof *run->alternatives);
     buf_add(b, run->text, run->text_len);
     buf_add(b, "\0\0\0\0\0\0\0", -(b->len - at) % 8);
-    if (b->error) { // sticky: without this record, the ones before it still count
+    if (b->error) { // sticky: drop this record, keep the ones before it
         b->error = 0;
         b->len = at;
         return E_NOMEM;
@@ -125,8 +125,8 @@ static int write_at(int fd, const char *p, size_t len, int64_t at) {
     return 0;
 }
 
-// What was put, at this place of the half that begins at base. A part of it may be there
-// afterwards: the next write goes over it, from the end of what is whole.
+// Writes what was put into the half that begins at base. After a failure a part of it may be there;
+// the next write overwrites it.
 static int write_pending(struct tail *t, int64_t base, int64_t at, struct err *err) {
     size_t len = t->pending.len;
     int64_t *end = &t->end[base > 0], new_end = at + (int64_t)len;
@@ -149,7 +149,7 @@ int tail_flush(struct tail *t, struct err *err) {
     return 0;
 }
 
-// Zeros behind what counts end it, as what is not written yet does.
+// Zeros after the last record end the tail, like unwritten bytes.
 int tail_try(struct tail *t, struct err *err) {
     static const char zeros[4096];
     if (write_at(t->fd, zeros, sizeof zeros, t->base + t->size) < 0)
@@ -221,8 +221,8 @@ static int parse(char *p, size_t left, struct head *h, struct token_run *run) {
     return 0;
 }
 
-// How many tokens of the record's turn the database has, and where their text ends; -1: no such
-// turn is without an end.
+// How many tokens of the record's turn the database has, and where their text ends; -1: the turn
+// has its end, or there is no such turn.
 static int have_tokens(struct store_db *db, const struct head *h, int64_t *n, int64_t *text_len,
                        struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_CUT_OFF_GET, err);
