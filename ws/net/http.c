@@ -1,14 +1,10 @@
-// A connection's HTTP: one state, changed by what arrives (process), by the socket's room (flush),
-// by deadlines (http_tick) and by handlers. See http.h.
+// A connection's HTTP: one state, changed by received bytes (process), by the socket's room
+// (http_flush), by deadlines (http_tick) and by handlers. See http.h; http_send.c sends.
 //
 //     HEAD -> BODY -> DECODING -> handle() -> REPLYING -> HEAD, or LINGERING, or closed
 //                                    |-> WAITING ----^
 //                                    `-> STREAMING --^
-#include "ws/net/http.h"
-#include "base/workers.h"
-#include "ws/net/http_body.h"
-#include "ws/net/http_reply.h"
-#include "ws/net/peer.h"
+#include "ws/net/http_state.h"
 #include "ws/net/upgrade.h"
 #include "ws/net/websocket.h"
 #include <assert.h>
@@ -21,78 +17,17 @@
 
 #define READ_BYTES 16384
 #define READS_PER_EVENT 4
-#define SEND_BYTES 262144 // in one event: others get their turn
-#define KEEP_BYTES 4096   // a buffer that grew beyond is given back when it is empty
 #define OUT_MAX_BYTES (32 << 20)
 #define INLINE_BYTES 4096 // a body beyond is decoded on a worker
 #define HEAD_US 10000000
 #define KEEPALIVE_US 30000000
 #define BODY_US 10000000 // and a second more for each of these:
 #define BODY_BYTES_PER_SECOND 4096
-#define REPLY_US 120000000 // for a whole reply, however slowly it is read
 #define LINGER_US 2000000
 // Units of net.request_limit: a tenth of a WebSocket message.
 #define COST_READ 1
 #define COST_WRITE 10
 #define COST_BYTES 6554 // of a body, for one unit
-
-struct decoding { // a body on its way through a worker
-    struct work work;
-    struct http *h; // NULL: the client is gone
-    const struct http_route *route;
-    void *user;
-    struct buf data;
-    bool zipped;
-    int rc;
-    void *decoded;
-};
-
-struct http {
-    struct peer *peer;
-    struct net *net;
-    int fd, watching;
-    uv_poll_t poll;
-    enum {
-        READING_HEAD,
-        READING_BODY,
-        DECODING,
-        WAITING,
-        REPLYING,
-        STREAMING,
-        LINGERING,
-        CLOSED
-    } state;
-    int64_t deadline_us; // 0: none
-    struct rate rate;
-    struct buf in; // read, not taken yet
-    bool eof, processing, served;
-
-    // the request
-    char *head_text; // head's strings
-    struct http_head head;
-    const struct http_route *route; // NULL before it is known
-    char *owner;
-    struct http_body body;
-    struct decoding *decoding;
-    void *decoded;
-
-    // the reply
-    struct buf out; // a head, and what is streamed
-    size_t out_sent;
-    const char *bytes; // (n_bytes) behind out
-    void *owned;       // free()d with the reply
-    size_t n_bytes, n_sent;
-    const struct http_waiter *waiter;
-    void *waiter_ctx;
-    int64_t blocked_us; // since when the socket takes nothing; 0: it does
-    bool closes, chunked, starved;
-};
-
-static void watch(struct http *h);
-
-static void set_deadline(struct http *h, int64_t us) {
-    h->deadline_us = us ? net_now_us() + us : 0;
-}
 
 // --- the end ---
 
@@ -141,185 +76,6 @@ void http_close(struct http *h) {
     dispose(h);
     close(fd);
     peer_free(p);
-}
-
-// --- sending ---
-
-static size_t unsent(const struct http *h) {
-    return h->out.len - h->out_sent;
-}
-
-// 1: all is sent, 0: the socket takes no more, -1: it is broken.
-static int send_some(struct http *h, const char *bytes, size_t len, size_t *sent, size_t *budget,
-                     int flags) {
-    while (*sent<len && * budget> 0) {
-        size_t want = len - *sent < *budget ? len - *sent : *budget;
-        ssize_t n = send(h->fd, bytes + *sent, want, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN ? 0 : -1;
-        *sent += (size_t)n;
-        *budget -= (size_t)n;
-        metric_add(h->net->metrics.bytes_out, (double)n);
-    }
-    return *sent == len;
-}
-
-static int flush(struct http *h) {
-    size_t budget = SEND_BYTES, before = h->out_sent + h->n_sent;
-    if (h->out.error) return -1;
-    int more = h->n_sent < h->n_bytes ? MSG_MORE : 0;
-    int rc = send_some(h, h->out.data, h->out.len, &h->out_sent, &budget, more);
-    if (rc == 1) rc = send_some(h, h->bytes, h->n_bytes, &h->n_sent, &budget, 0);
-    bool progress = h->out_sent + h->n_sent > before;
-    if (rc == 1)
-        h->blocked_us = 0;
-    else if (progress || !h->blocked_us)
-        h->blocked_us = net_now_us();
-    if (h->out_sent == h->out.len) {
-        h->out_sent = 0;
-        buf_reset(&h->out);
-        if (h->out.cap > KEEP_BYTES) buf_release(&h->out);
-    }
-    return rc;
-}
-
-static void count(struct http *h, int status) {
-    struct net_metrics *m = &h->net->metrics;
-    metric_add(status < 400 ? m->http_2xx : status < 500 ? m->http_4xx : m->http_5xx, 1);
-}
-
-static void begin_reply(struct http *h, const struct http_reply_head *r) {
-    assert(h->state != REPLYING && h->state != STREAMING && h->state != LINGERING);
-    if (!h->head.keep_alive || h->eof) h->closes = true;
-    count(h, r->status);
-    struct http_reply_head head = *r;
-    head.close = h->closes;
-    http_reply_write_head(&h->out, &head);
-}
-
-void http_reply(struct http *h, int status, const char *type, const char *extra, const void *body,
-                size_t len, bool owned) {
-    if (status == 304) type = NULL;
-    begin_reply(
-        h, &(struct http_reply_head){.status = status, .type = type, .extra = extra, .len = len});
-    h->owned = owned ? (void *)(size_t)body : NULL;
-    h->bytes = body;
-    h->n_bytes = status == 304 || h->head.method == HTTP_HEAD ? 0 : len;
-    h->n_sent = 0;
-    h->state = REPLYING;
-    set_deadline(h, REPLY_US);
-    if (!h->processing) watch(h);
-}
-
-void http_reply_buf(struct http *h, int status, const char *type, const char *extra,
-                    struct buf *body) {
-    size_t len = 0;
-    char *bytes = buf_take(body, &len);
-    if (bytes)
-        http_reply(h, status, type, extra, bytes, len, true);
-    else
-        http_reply_error(h, 500, "internal", "no memory for the answer", 0);
-}
-
-// The methods of every route with h's path, as an Allow header.
-static void write_allow(struct http *h, struct buf *out) {
-    unsigned methods = 0;
-    const char *separator = "allow: ";
-    for (size_t i = 0; i < h->net->n_routes; i++) {
-        const struct http_route *r = &h->net->routes[i];
-        if (r->path ? strcmp(r->path, h->head.path) == 0 : !methods) methods |= r->methods;
-    }
-    if (methods & HTTP_METHOD(HTTP_GET)) methods |= HTTP_METHOD(HTTP_HEAD);
-    for (int m = 0; m < HTTP_UNKNOWN; m++) {
-        if (!(methods & HTTP_METHOD(m))) continue;
-        buf_addf(out, "%s%s", separator, http_method_name((enum http_method)m));
-        separator = ", ";
-    }
-    buf_addz(out, methods ? "\r\n" : "");
-}
-
-void http_reply_error(struct http *h, int status, const char *code, const char *message,
-                      int64_t retry_after_ms) {
-    struct buf body, extra;
-    buf_init(&body, 8192);
-    buf_init(&extra, 1024);
-    if (h->route && h->route->write_error)
-        h->route->write_error(&body, status, code, message);
-    else
-        http_reply_write_error(&body, code, message);
-    buf_addz(&extra, "cache-control: no-store\r\n");
-    if (status == 405) write_allow(h, &extra);
-    if (status == 401) buf_addz(&extra, "www-authenticate: Bearer\r\n");
-    if (status == 426) buf_addz(&extra, "sec-websocket-version: 13\r\nupgrade: websocket\r\n");
-    if (retry_after_ms > 0)
-        buf_addf(&extra, "retry-after: %lld\r\nretry-after-ms: %lld\r\n",
-                 (long long)((retry_after_ms + 999) / 1000), (long long)retry_after_ms);
-    size_t len = 0;
-    char *bytes = buf_take(&body, &len);
-    http_reply(h, status, "application/json", buf_z(&extra), bytes ? bytes : "", len,
-               bytes != NULL);
-    buf_release(&extra);
-}
-
-// What follows on the connection cannot be trusted to be a request.
-static void refuse(struct http *h, const struct http_refusal *r) {
-    h->closes = true;
-    http_reply_error(h, r->status, r->code, r->message, 0);
-}
-
-// --- replies that take their time ---
-
-void http_wait(struct http *h, const struct http_waiter *w, void *ctx) {
-    h->state = WAITING;
-    h->waiter = w;
-    h->waiter_ctx = ctx;
-    set_deadline(h, 0);
-    if (!h->processing) watch(h);
-}
-
-void http_stream(struct http *h, const char *type, const char *extra, const struct http_waiter *w,
-                 void *ctx) {
-    h->chunked = !h->head.http10;
-    if (!h->chunked) h->closes = true;
-    begin_reply(h, &(struct http_reply_head){
-                       .status = 200, .type = type, .extra = extra, .chunked = h->chunked});
-    h->state = STREAMING;
-    h->waiter = w;
-    h->waiter_ctx = ctx;
-    set_deadline(h, 0);
-    if (!h->processing) watch(h);
-}
-
-bool http_stream_has_room(const struct http *h) {
-    bool room = unsent(h) < HTTP_ROOM_BYTES;
-    if (!room) ((struct http *)(size_t)h)->starved = true; // writable() is owed
-    return room;
-}
-
-void http_stream_write(struct http *h, const void *bytes, size_t len) {
-    bool idle = unsent(h) == 0;
-    if (len == 0) return; // a chunk of none would end the reply
-    if (h->chunked) buf_addf(&h->out, "%zx\r\n", len);
-    buf_add(&h->out, bytes, len);
-    if (h->chunked) buf_addz(&h->out, "\r\n");
-    if (!h->processing && idle) {
-        // A broken socket is closed by its own event: not here, in the midst of a handler.
-        if (flush(h) < 0) h->deadline_us = net_now_us();
-        watch(h);
-    }
-}
-
-void http_stream_end(struct http *h) {
-    if (h->chunked) buf_addz(&h->out, "0\r\n\r\n");
-    h->state = REPLYING;
-    set_deadline(h, REPLY_US);
-    if (!h->processing) watch(h);
-}
-
-void http_stream_abort(struct http *h) {
-    h->chunked = false;
-    h->closes = true;
-    http_stream_end(h);
 }
 
 // --- requests ---
@@ -407,7 +163,7 @@ static void begin_decoding(struct http *h) {
     buf_init(&h->body.data, 0);
     h->decoding = d;
     h->state = DECODING;
-    set_deadline(h, 0);
+    http_set_deadline(h, 0);
     if (!inlined && workers_submit(h->net->workers, &d->work) == 0) return;
     if (!inlined) {
         h->decoding = NULL;
@@ -481,7 +237,7 @@ static void upgrade(struct http *h) {
     if (!r.status && h->in.len > 0)
         r = (struct http_refusal){400, "bad_message", "a frame came before the handshake"};
     if (r.status) {
-        refuse(h, &r);
+        http_refuse(h, &r);
         return;
     }
     strncpy(key, h->head.header[HEADER_WS_KEY], sizeof(key) - 1);
@@ -506,7 +262,7 @@ static void begin_request(struct http *h) {
     if (!auth_host_allowed(h->head.header[HEADER_HOST], h->net->config->allowed_hosts)) {
         r = (struct http_refusal){403, "forbidden",
                                   "this Host is not one of the server's: see allowed_hosts"};
-        refuse(h, &r);
+        http_refuse(h, &r);
     } else if (*h->head.header[HEADER_UPGRADE]) {
         upgrade(h);
     } else if (within_rate(h)) {
@@ -516,10 +272,10 @@ static void begin_request(struct http *h) {
             return;
         }
         h->state = READING_BODY;
-        set_deadline(h, BODY_US);
+        http_set_deadline(h, BODY_US);
         if (h->head.expects_continue && h->in.len == 0 && h->body.state != BODY_COMPLETE) {
             buf_addz(&h->out, "HTTP/1.1 100 Continue\r\n\r\n");
-            flush(h);
+            http_flush(h);
         }
     }
 }
@@ -546,7 +302,7 @@ static bool take_head(struct http *h) {
     }
     h->served = true;
     if (r.status)
-        refuse(h, &r);
+        http_refuse(h, &r);
     else
         begin_request(h);
     return true;
@@ -561,7 +317,7 @@ static bool take_body(struct http *h) {
     if (rc == E_LIMIT) r = (struct http_refusal){413, "too_large", "the body is too long"};
     if (rc == E_NOMEM) r = (struct http_refusal){503, "overloaded", "no memory for the body"};
     if (r.status) {
-        refuse(h, &r);
+        http_refuse(h, &r);
         return true;
     }
     if (rc == 0) {
@@ -582,7 +338,7 @@ static bool end_exchange(struct http *h) {
     forget_request(h);
     if (!closes) {
         h->state = READING_HEAD;
-        set_deadline(h, KEEPALIVE_US);
+        http_set_deadline(h, KEEPALIVE_US);
         return true;
     }
     if (h->eof) {
@@ -593,13 +349,13 @@ static bool end_exchange(struct http *h) {
     // the reply.
     h->state = LINGERING;
     shutdown(h->fd, SHUT_WR);
-    set_deadline(h, LINGER_US);
+    http_set_deadline(h, LINGER_US);
     buf_release(&h->in);
     return false;
 }
 
 static bool send_reply(struct http *h) {
-    int rc = flush(h);
+    int rc = http_flush(h);
     if (rc < 0) http_close(h);
     return rc == 1 && end_exchange(h);
 }
@@ -624,12 +380,12 @@ static void process(struct http *h) {
     if (h->state == CLOSED) return;
     h->processing = false;
     bool gone = h->eof && h->state != REPLYING;
-    if (gone || (h->state == STREAMING && unsent(h) > 0 && flush(h) < 0)) {
+    if (gone || (h->state == STREAMING && http_unsent(h) > 0 && http_flush(h) < 0)) {
         http_close(h);
         return;
     }
     if (h->in.len == 0) buf_release(&h->in);
-    watch(h);
+    http_watch(h);
 }
 
 static void drain(struct http *h) {
@@ -654,7 +410,7 @@ static void read_some(struct http *h) {
             process(h);
             return;
         }
-        if (begins) set_deadline(h, HEAD_US);
+        if (begins) http_set_deadline(h, HEAD_US);
         h->in.len += (size_t)n;
         h->in.data[h->in.len] = '\0';
         process(h);
@@ -666,7 +422,7 @@ static void write_some(struct http *h) {
         process(h);
         return;
     }
-    int rc = flush(h);
+    int rc = http_flush(h);
     if (rc < 0) {
         http_close(h);
         return;
@@ -675,7 +431,7 @@ static void write_some(struct http *h) {
         h->starved = false;
         h->waiter->writable(h->waiter_ctx);
     }
-    watch(h);
+    http_watch(h);
 }
 
 static void on_event(uv_poll_t *handle, int status, int events) {
@@ -689,20 +445,6 @@ static void on_event(uv_poll_t *handle, int status, int events) {
         read_some(h);
     else if (events & UV_WRITABLE)
         write_some(h);
-}
-
-// What the loop is asked to watch for, by state. A stream that has nothing to say costs nothing: its
-// client's end alone is watched for.
-static void watch(struct http *h) {
-    int events = UV_DISCONNECT;
-    if (h->state == CLOSED) return;
-    if (h->state == READING_HEAD || h->state == READING_BODY || h->state == LINGERING)
-        events = UV_READABLE;
-    if (h->state == REPLYING) events = UV_WRITABLE;
-    if (h->state == STREAMING && (unsent(h) > 0 || h->starved)) events |= UV_WRITABLE;
-    if (events == h->watching) return;
-    h->watching = events;
-    uv_poll_start(&h->poll, events, on_event);
 }
 
 // --- life ---
@@ -719,12 +461,13 @@ void http_open(struct peer *p, int fd) {
     h->net = p->net;
     h->fd = fd;
     h->poll.data = h;
+    h->on_event = on_event;
     p->http = h;
     rate_init(&h->rate, &p->net->request_limit, net_now_us());
     buf_init(&h->in, HTTP_HEAD_BYTES + READ_BYTES);
     buf_init(&h->out, OUT_MAX_BYTES);
-    set_deadline(h, HEAD_US);
-    watch(h);
+    http_set_deadline(h, HEAD_US);
+    http_watch(h);
 }
 
 static void time_out(struct http *h) {
@@ -734,7 +477,7 @@ static void time_out(struct http *h) {
         http_close(h);
         return;
     }
-    refuse(h, &r);
+    http_refuse(h, &r);
     process(h);
 }
 

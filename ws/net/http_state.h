@@ -1,0 +1,71 @@
+// The state of a connection's HTTP, shared by its receiving side (http.c) and its sending side
+// (http_send.c). Only these two include it.
+#pragma once
+#include "base/workers.h"
+#include "ws/net/http.h"
+#include "ws/net/http_body.h"
+#include "ws/net/peer.h"
+
+#define KEEP_BYTES 4096 // a larger buffer is freed when it is empty
+
+struct decoding { // a body on its way through a worker
+    struct work work;
+    struct http *h; // NULL: the client is gone
+    const struct http_route *route;
+    void *user;
+    struct buf data;
+    bool zipped;
+    int rc;
+    void *decoded;
+};
+
+struct http {
+    struct peer *peer;
+    struct net *net;
+    int fd, watching;
+    uv_poll_t poll;
+    uv_poll_cb on_event;
+    enum {
+        READING_HEAD,
+        READING_BODY,
+        DECODING,
+        WAITING,
+        REPLYING,
+        STREAMING,
+        LINGERING,
+        CLOSED
+    } state;
+    int64_t deadline_us; // 0: none
+    struct rate rate;
+    struct buf in; // read, not taken yet
+    bool eof, processing, served;
+
+    // the request
+    char *head_text; // head's strings
+    struct http_head head;
+    const struct http_route *route; // NULL before it is known
+    char *owner;
+    struct http_body body;
+    struct decoding *decoding;
+    void *decoded;
+
+    // the reply
+    struct buf out; // a head, and what is streamed
+    size_t out_sent;
+    const char *bytes; // (n_bytes) behind out
+    void *owned;       // free()d with the reply
+    size_t n_bytes, n_sent;
+    const struct http_waiter *waiter;
+    void *waiter_ctx;
+    int64_t blocked_us; // since when the socket takes nothing; 0: it does
+    bool closes, chunked, starved;
+};
+
+void http_set_deadline(struct http *h, int64_t us); // from now; 0: none
+// Tells the loop which events to watch for, by state.
+void http_watch(struct http *h);
+size_t http_unsent(const struct http *h); // bytes of `out` that wait
+// Sends as much as the socket takes. 1: everything is sent, 0: the socket is full, -1: it is broken.
+int http_flush(struct http *h);
+// Replies with an error and closes: the bytes that follow cannot be trusted to be a request.
+void http_refuse(struct http *h, const struct http_refusal *r);
