@@ -24,7 +24,7 @@ const outside = () => Object.values(os.networkInterfaces()).flat().find((a) => a
 
 test('tokens', async (t) => {
   const file = tokenFile(t);
-  const wire = await Wire.start(t, { args: ['--token-file', file, '--hello-timeout', '1'] });
+  const wire = await Wire.start(t, { args: ['--token-file', file, '--hello-timeout', '3'] });
   const status = async (changes) => (await wire.raw(wire.upgrade(changes), { until: 'hello' })).status;
 
   await t.test('three ways in', async () => {
@@ -53,7 +53,7 @@ test('tokens', async (t) => {
       assert.equal(await s.close(), 1008, text);
       assert.deepEqual(s.messages().map((m) => m.code), ['unauthorized']);
     }
-    await withinOnce(4000, 'silence with --hello-timeout 1', async () => { // 5 s is the default
+    await withinOnce(4900, 'silence with --hello-timeout 3', async () => { // 5 s is the default
       const silent = await RawSocket.open(wire);
       const begun = Date.now();
       assert.equal(await silent.close(), 1008);
