@@ -44,28 +44,29 @@ static bool same_labels(const char *a, const char *b) {
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-// The format requires the rows of one name to be adjacent and unique; the code that registers them
-// is responsible for that.
-static bool may_register(const struct metrics *m, const char *name, const char *labels) {
-    for (const struct metric *i = m->first; i; i = i->next) {
+// The format requires the rows of one name to be adjacent: a new row goes behind the last one of its
+// name, or to the end.
+static struct metric *row_before(const struct metrics *m, const char *name, const char *labels) {
+    struct metric *before = NULL;
+    for (struct metric *i = m->first; i; i = i->next) {
         if (strcmp(i->name, name) != 0) continue;
-        if (same_labels(i->labels, labels) || strcmp(m->last->name, name) != 0) return false;
+        assert(!same_labels(i->labels, labels)); // rows are unique
+        before = i;
     }
-    return true;
+    return before ? before : m->last;
 }
 
 static struct metric *add(struct metrics *m, enum kind kind, const char *name, const char *help,
                           const char *labels) {
     if (!m) return NULL;
-    assert(may_register(m, name, labels));
+    struct metric *before = row_before(m, name, labels);
     struct metric *metric = calloc(1, sizeof *metric);
     if (!metric) return NULL;
-    *metric = (struct metric){.kind = kind, .name = name, .help = help, .labels = labels};
-    if (m->last)
-        m->last->next = metric;
-    else
-        m->first = metric;
-    m->last = metric;
+    struct metric **at = before ? &before->next : &m->first;
+    *metric =
+        (struct metric){.kind = kind, .name = name, .help = help, .labels = labels, .next = *at};
+    *at = metric;
+    if (before == m->last) m->last = metric;
     return metric;
 }
 

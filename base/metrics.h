@@ -12,10 +12,9 @@ struct metric;
 struct metrics *metrics_new(void); // NULL when memory is out
 void metrics_free(struct metrics *m);
 
-// labels: NULL or text such as `reason="idle"`. Register the rows of one name one after another.
-// name, help and labels must be string literals: they are borrowed for the life of the process.
-// Returns NULL: out of memory. An update of a NULL metric does nothing, so parts can run without a
-// registry.
+// labels: NULL or text such as `reason="idle"`; unique among the rows of one name. name, help and
+// labels are borrowed for the life of the registry. Returns NULL: out of memory. An update of a NULL
+// metric does nothing, so parts can run without a registry.
 struct metric *metrics_counter(struct metrics *m, const char *name, const char *help,
                                const char *labels);
 struct metric *metrics_gauge(struct metrics *m, const char *name, const char *help,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const double DEFAULT_FRACTION = 0.95;
-// Recorded steps, work of attention and of cuBLASLt, what the driver itself takes.
+// For captured graphs, work of attention and cuBLASLt, and the driver.
 static const int64_t RESERVE = INT64_C(512) << 20;
 enum { LEAST_CHUNK = 64 };
 
@@ -23,8 +23,7 @@ int64_t budget_largest_cache(const struct budget *b) {
     return at_least_0(b->left - b->work - RESERVE);
 }
 
-// With the window comes the chunk of slack, and the blocks cut at either end of it and of the
-// sinks.
+// The window, the chunk of slack, and the partly used blocks at the ends of window and sinks.
 static int64_t least_cache(const struct budget *b, int64_t chunk) {
     int64_t blocks = (b->memory_len + chunk + b->block_tokens - 1) / b->block_tokens + 2;
     int64_t all = (b->session_len + b->block_tokens - 1) / b->block_tokens;
@@ -50,7 +49,7 @@ static struct size size_of(int64_t bytes) {
     return s;
 }
 
-// What holds memory on the device that is not this model's.
+// Memory of the device that other processes hold.
 static int64_t others(const struct budget *b) {
     return at_least_0(b->total - b->left - (b->loaded ? b->weights : 0));
 }
@@ -71,7 +70,7 @@ int budget_no_weights(const struct budget *b, struct err *err) {
                    size_of(b->total).text, fits);
 }
 
-// Which setting would make room for the least cache, the cheapest first.
+// Which setting would make room for the smallest cache, the cheapest first.
 static void say_what_fits(const struct budget *b, char *out, size_t cap) {
     int64_t used = b->total - b->left, need = budget_least_cache(b);
     int64_t all = used + b->work + RESERVE + need;

@@ -1,5 +1,4 @@
-// Opening and closing an instance: what the options leave open is worked out here, once, and said
-// in engine_info.
+// Opening and closing an engine: works out what the options leave open, once, for engine_info.
 #include "engine/engine.h"
 
 #include "base/build_id.h"
@@ -22,15 +21,15 @@ enum {
     IDLE_ROUND_US = 500000, // how often an idle engine shows that it is alive
     MAX_KNOWN_IDLE = 16384, // sequences with a cache and no turn: beyond it, new ones are refused
     MAX_CHUNK_TOKENS = 8192,
-    CPU_CHUNK_TOKENS = 256, // where nobody says: what others wait for while a long prompt comes in
+    CPU_CHUNK_TOKENS = 256, // the default: bounds how long a prompt delays other turns
     GPU_CHUNK_TOKENS = 2048,
     MAX_SEQUENCES = 4096,
     MAX_QUEUED = 65536,
-    FORGETS = 256, // snapshots of sessions that are gone: places for as many commands at once
+    FORGETS = 256, // commands that remove snapshots, at once
 };
 
-// Without a host tier, what is on its way to a file goes through so much host memory, or room for
-// one window.
+// Without host_cache_bytes, caches on the way to snapshots go through so much host memory, or room
+// for one window.
 #define TRANSIT_BYTES (INT64_C(64) << 20)
 
 void engine_options_init(struct engine_options *o) {
@@ -87,8 +86,7 @@ static int open_text(struct engine *e, const struct engine_options *o, struct er
     if (rc < 0) return err_set(err, rc, "%s", why.text);
     rc = chat_template_open(&e->chat, dir, o->chat_template, e->tokenizer, &why);
     if (rc < 0) e->chat = NULL;
-    // One that was asked for by name must work; the model's own may be missing, chat turns are
-    // refused then.
+    // A form that was named must work. The model's own may be missing: chat turns are refused then.
     if (rc < 0 && (o->chat_template || (rc != E_NOTFOUND && rc != E_UNSUPPORTED))) {
         return err_set(err, rc, "%s", why.text);
     }
@@ -109,7 +107,7 @@ static void collect_eos(struct engine *e) {
 
 // --- sizes ---------------------------------------------------------------------------------------
 
-// Memory that could be had without swapping; 0 where the system does not say.
+// Memory available without swapping; 0: unknown.
 static int64_t available_bytes(void) {
     char line[128];
     long long kib = 0;
@@ -121,9 +119,8 @@ static int64_t available_bytes(void) {
     return kib * 1024;
 }
 
-// The longest memory that fits the pool whatever its sinks: a whole session's log if that fits,
-// else what is left beside the sinks' last block, the chunk of slack and the blocks cut at either
-// end.
+// The longest memory that fits the pool with any sinks: a whole session's log if that fits, else the
+// pool less the sinks' last block, the chunk of slack and the partly used blocks at both ends.
 static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
                               int64_t max_session_len) {
     int64_t b = o->block_tokens;
@@ -131,7 +128,7 @@ static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
     return (n_blocks - 2) * b - o->prefill_chunk_tokens;
 }
 
-// The device's memory and what is to go there; *b is zero where the device uses the host's.
+// The device's memory; *b is zero where the device uses the host's.
 static int device_budget(const struct engine *e, const struct engine_options *o, struct budget *b,
                          struct err *err) {
     size_t left, total;
@@ -150,7 +147,7 @@ static int device_budget(const struct engine *e, const struct engine_options *o,
     return 0;
 }
 
-// Weights that cannot fit are refused before minutes go by in loading them.
+// Weights that cannot fit are refused before loading them, which may take minutes.
 static int check_weights_fit(const struct engine *e, const struct engine_options *o,
                              const struct model_config *mc, struct err *err) {
     struct budget b;
@@ -162,8 +159,8 @@ static int check_weights_fit(const struct engine *e, const struct engine_options
     return b.weights > b.left ? budget_no_weights(&b, err) : 0;
 }
 
-// Where the user names no size: max_sequences full windows, within half of what is free; on a GPU
-// what is allowed of its memory, all of it where a fraction was named.
+// The cache's size where none is set: max_sequences full windows, at most half of the free memory; on
+// a GPU at most what gpu_memory_fraction leaves, and all of that where the fraction is set.
 static int64_t default_cache_bytes(const struct engine_options *o, const struct budget *b,
                                    int64_t memory_len, int64_t max_session_len,
                                    int64_t block_bytes) {
@@ -246,7 +243,7 @@ static struct sampling_params suggested(const struct model_config *mc) {
     return p;
 }
 
-// The folder's last part, also of "." and of paths that end in a slash; of NAME/4-gpu, NAME.
+// The folder's last part, also for "." and paths that end in a slash; NAME for NAME/4-gpu.
 static void name_model(struct engine *e, const char *dir) {
     char *real = realpath(dir, NULL);
     if (real && ft_folder_ranks(real) > 0 && strrchr(real, '/') > real) *strrchr(real, '/') = '\0';
@@ -285,8 +282,8 @@ const struct engine_info *engine_info(const struct engine *e) {
 
 // --- opening -------------------------------------------------------------------------------------
 
-// What a cache's bytes depend on beside the log and the window. Threads do not count: they share
-// out the work, and change no bit of it.
+// Everything that a cache's bytes depend on beside the log and the window. The number of threads
+// changes no bit.
 static void describe_maker(const struct engine *e, const struct instance_options *io,
                            struct kv_snapshot_maker *m) {
     const struct backend *be = e->backend;
@@ -310,7 +307,7 @@ static void describe_maker(const struct engine *e, const struct instance_options
     }
 }
 
-// The folder, and where there is no host tier the room for the way there.
+// The snapshot folder and, without host_cache_bytes, host memory for the way there.
 static void size_snapshots(struct engine *e, const struct engine_options *o,
                            struct instance_options *io) {
     if (!o->snapshot_dir || !e->backend->ops->kv_blocks_save) return;
@@ -351,9 +348,9 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     int64_t parked = io.host_cache_bytes / e->info.block_bytes;
     if (parked > TIERS_MAX_IMAGES) parked = TIERS_MAX_IMAGES;
     e->max_known = (int32_t)(idle + parked) + o->max_sequences + o->max_queued_turns;
-    // A sequence has at most one fork or release, one submit, one cancel, one more release, and one
-    // of each hint (park, warm) under way: no command is refused. Of files: what the folder's
-    // threads have at work comes back, and some are forgotten.
+    // Each sequence has at most one fork or release, one submit, one cancel, one more release, one
+    // park and one hint under way; the folder's threads return each job once. So no command is
+    // refused.
     size_t files = SNAPSHOTS_MAX_READS + SNAPSHOTS_MAX_WRITES + FORGETS;
     TRY(queue_init(&e->commands, sizeof(struct command), (size_t)e->max_known * 6 + 2 + files, NULL,
                    NULL, err));
@@ -361,13 +358,14 @@ static int open_instance(struct engine *e, const struct engine_options *o,
                    err));
     TRY(instance_init(&e->instance, e->model, e->tokenizer, e->eos_ids, e->n_eos, &io, &e->commands,
                       &e->events, clock, err));
-    engine_metrics_init(&e->instance.metrics, o->metrics, e);
+    engine_metrics_init(&e->instance.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
+                        (double)e->info.n_blocks * (double)e->info.block_bytes);
     note_found(e);
     return 0;
 }
 
-// Whether the folder's matrices are bf16, all of them: of what computes in bf16 none may be other.
-// Integers and bytes are masks and the like. What is wrong with the folder model_load says.
+// Whether all matrices of the folder are bf16. Integers and bytes are masks and the like. model_load
+// reports a folder that cannot be read.
 static bool matrices_are_bf16(const char *model_dir) {
     struct checkpoint *cp;
     struct err why = {0};
@@ -384,8 +382,8 @@ static bool matrices_are_bf16(const char *model_dir) {
     return any && !other;
 }
 
-// The GPU computes in the model's dtype, so the configuration is looked at before the device is
-// opened; model_load says what is wrong with it.
+// Reads the model's configuration first: a GPU computes in the model's dtype. model_load reports a
+// configuration that is wrong.
 static int open_backend(struct engine *e, const struct engine_options *o, struct err *err) {
     struct model_config *mc = calloc(1, sizeof *mc);
     if (!mc) return err_set(err, E_NOMEM, "no memory for an engine");
@@ -424,7 +422,7 @@ int engine_open_manual(struct engine **out, const struct engine_options *o,
     e->info.load_us = clock_mono_us(&clock_system) - began;
     TRY_GOTO(fail, open_text(e, o, err));
     struct engine_options sized = *o;
-    if (sized.prefill_chunk_tokens == 0) // a GPU wants products with many rows
+    if (sized.prefill_chunk_tokens == 0) // a GPU is fast only with many rows
         sized.prefill_chunk_tokens =
             e->backend->ops->mem_info ? GPU_CHUNK_TOKENS : CPU_CHUNK_TOKENS;
     TRY_GOTO(fail, open_instance(e, &sized, clock, err));
@@ -450,8 +448,7 @@ static void *engine_main(void *arg) {
 int engine_open(struct engine **out, const struct engine_options *o, struct err *err) {
     TRY(engine_open_manual(out, o, &clock_system, err));
     struct engine *e = *out;
-    // Signals are the owner's business.
-    sigset_t all, old;
+    sigset_t all, old; // signals go to the owner's threads
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&e->thread, NULL, engine_main, e);
@@ -501,7 +498,7 @@ void engine_close(struct engine *e) {
         pthread_join(e->thread, NULL);
     }
     struct command c;
-    snapshots_stop(&e->instance.caches.snapshots); // what its threads do comes back as commands
+    snapshots_stop(&e->instance.caches.snapshots); // its jobs come back as commands
     while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) {
         live_turn_free(c.turn);
         snapshot_job_free(c.job);

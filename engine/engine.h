@@ -73,6 +73,8 @@ struct engine_options {
     void (*measuring)(void *ctx, int64_t done, int64_t total);
     void *measuring_ctx;
     struct metrics *metrics; // may be NULL
+    const char *instance;    // label of these metrics, at most 40 characters without quotes, where
+                             // several engines share them; NULL: none
 };
 void engine_options_init(struct engine_options *o);
 // The cache's number format as a setting: names in the order of `choice`.

@@ -6,20 +6,20 @@
 #include "engine/turnover.h"
 #include <pthread.h>
 
-// What the owner's thread knows of a sequence without asking: is a turn under way, may there be a
-// cache.
+// The owner's view of a sequence: whether a turn runs, and which commands are under way. An entry
+// means that the engine may have a turn or a cache of it.
 struct owned {
-    uint64_t sequence, turn; // turn: the one under way, if any
+    uint64_t sequence, turn; // turn: the running or queued one
     bool active, cancel_sent, release_sent, park_sent;
-    int64_t warmed_us; // when it was last hinted at; 0: never
+    int64_t warmed_us; // time of the last hint; 0: none
     UT_hash_handle hh;
 };
 
-// A snapshot that there is, as the owner's thread knows it.
+// A snapshot, as the owner's thread knows it.
 struct known_snapshot {
     struct hash128 name;
-    char id[KV_SNAPSHOT_ID_MAX + 1]; // of those that were there at opening
-    bool forget;                     // the command had no room yet
+    char id[KV_SNAPSHOT_ID_MAX + 1]; // of a snapshot that was found at opening; else ""
+    bool forget;                     // to be removed; the command had no room yet
     uint64_t sequence;
     UT_hash_handle hh;
 };
@@ -42,8 +42,8 @@ struct engine {
     bool saves_at_stop;           // engine_save_at_stop was called
     bool has_snapshots;           // constant
     int32_t n_active;
-    struct turnover turnover; // of the places of those
-    bool stopped;             // told to
+    struct turnover turnover; // of the places for turns
+    bool stopped;             // engine_stop was called
     const struct clock *clock;
 
     struct queue commands; // owner -> engine's thread
@@ -56,7 +56,7 @@ struct engine {
 // engine_open without the thread: the caller calls engine_round. Tests only.
 int engine_open_manual(struct engine **out, const struct engine_options *o,
                        const struct clock *clock, struct err *err);
-// The owner's thread knows of a file. Of no other use than to the engine's own files.
+// Adds a snapshot to the owner's view.
 void engine_note_snapshot(struct engine *e, struct hash128 name, const char *id);
 // One round of the loop that the thread would run; does not wait. False once stopped. Between
 // rounds the caller polls.

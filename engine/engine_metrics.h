@@ -4,9 +4,8 @@
 #include "base/metrics.h"
 #include "engine/engine.h"
 
-enum { N_FINISHES = FINISH_SHUTDOWN + 1, N_RELEASES = RELEASE_PRESSURE + 1 };
-
-// Why a snapshot was not written, and why one was not used; the last stands for all others.
+// Why a snapshot was not written, and why one was removed instead of used; the last stands for all
+// others.
 #define GIVEN_UP_REASONS                                                                           \
     { "full", "slow", "denied", "large", "memory", "pressed", "io" }
 #define REFUSED_REASONS                                                                            \
@@ -14,7 +13,20 @@ enum { N_FINISHES = FINISH_SHUTDOWN + 1, N_RELEASES = RELEASE_PRESSURE + 1 };
         "model", "tokenizer", "dtype", "layout", "backend", "build", "session", "window",          \
             "tokens", "damaged", "version", "gone", "io"                                           \
     }
-enum { N_GIVEN_UP = 7, N_REFUSED = 13 };
+enum {
+    N_FINISHES = FINISH_SHUTDOWN + 1,
+    N_RELEASES = RELEASE_PRESSURE + 1,
+    N_GIVEN_UP = 7,
+    N_REFUSED = 13,
+    N_GAUGES = 9,
+    METRIC_LABELS = 80, // at least as many as there are rows
+    METRIC_LABEL_BYTES = 96
+};
+
+struct gauge { // asks the engine for its load when the page is made
+    const struct engine *engine;
+    const struct gauge_row *row;
+};
 
 struct engine_metrics {
     struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps;
@@ -24,8 +36,12 @@ struct engine_metrics {
     struct metric *given_up[N_GIVEN_UP], *refused[N_REFUSED];
     struct metric *first_token, *inter_token, *queue_time, *prefill_time, *decode_time;
     struct metric *step_time, *step_tokens, *step_turns;
+    struct gauge gauges[N_GAUGES];
+    char labels[METRIC_LABELS][METRIC_LABEL_BYTES];
+    int n_labels;
 };
 
-// registry may be NULL. e: whose load the gauges ask for; it outlives the registry's last page.
-void engine_metrics_init(struct engine_metrics *m, struct metrics *registry,
-                         const struct engine *e);
+// registry: NULL: nothing is counted. instance: a label of every row, for engines that share a
+// registry; NULL: none. *m and e outlive the registry's last page.
+void engine_metrics_init(struct engine_metrics *m, struct metrics *registry, const char *instance,
+                         const struct engine *e, enum dtype kv_dtype, double cache_bytes);

@@ -35,7 +35,7 @@ int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *t
     return tokenizer_encode(e->tokenizer, text, len, &opt, out, err);
 }
 
-// The two structs are the same thing on either side of the door.
+// The two structs are the same, under the door's name and the template's.
 _Static_assert(sizeof(struct engine_message) == sizeof(struct chat_message) &&
                    offsetof(struct engine_message, content) ==
                        offsetof(struct chat_message, content),

@@ -1,9 +1,7 @@
-// The owner's side of turns: what can be refused at once is refused here, without asking the
-// engine's thread.
+// The owner's side of turns. Checks that need nothing of the engine's thread are made here.
 //
-// The owner keeps a small table of what it has going on: a sequence is in it from its first submit
-// until an event says that neither turn nor cache is left. That bounds how many commands can ever
-// be under way, so that none is refused.
+// The owner has a table of sequences: an entry lives from the first submit until an event says that
+// neither turn nor cache is left. Its size bounds the commands under way, so none is refused.
 #include "engine/engine.h"
 
 #include "base/random_id.h"
@@ -13,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// --- what the owner has going on -----------------------------------------------------------------
+// --- the owner's table ---------------------------------------------------------------------------
 
 static struct owned *find(struct engine *e, uint64_t sequence) {
     struct owned *w;
@@ -47,7 +45,7 @@ static struct known_snapshot *find_known(const struct engine *e, struct hash128 
 void engine_note_snapshot(struct engine *e, struct hash128 name, const char *id) {
     if (find_known(e, name)) return;
     struct known_snapshot *k = calloc(1, sizeof *k);
-    if (!k) return; // it is not shown, and used all the same
+    if (!k) return; // it is not shown, but still used
     k->name = name;
     snprintf(k->id, sizeof k->id, "%s", id);
     HASH_ADD(hh, e->known, name, sizeof k->name, k);
@@ -83,7 +81,7 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
         w->park_sent = false;
     } else if (ev->kind == ENGINE_RELEASED) {
         w->release_sent = w->park_sent = false;
-        if (!w->active) forget(e, w); // else a new turn was submitted since
+        if (!w->active) forget(e, w); // else a new turn was submitted meanwhile
     } else if (ev->kind == ENGINE_FORKED && ev->blocks == 0) {
         if (!w->active) forget(e, w); // else its turn starts from nothing
     }
@@ -98,7 +96,7 @@ static int check_log(const struct engine *e, const struct engine_turn *t, struct
         return err_set(err, E_INVAL, "n_input: %lld new tokens in a log of %lld",
                        (long long)t->n_input, (long long)t->n_ids);
     }
-    // Length first: it bounds what is looked at.
+    // Length first: it bounds the loop below.
     int64_t room = t->session_len - t->n_ids;
     if (room < 0 || (room == 0 && !t->score_only)) {
         return err_set(err, E_FULL,
@@ -222,7 +220,7 @@ void engine_sequence_park(struct engine *e, uint64_t sequence) {
 }
 
 void engine_sequence_warm(struct engine *e, uint64_t sequence) {
-    const int64_t again_us = 5000000; // bounds the commands under way, and what a client can cause
+    const int64_t again_us = 5000000; // bounds the commands under way and the work for one client
     struct owned *w = find(e, sequence);
     int64_t now = clock_mono_us(e->clock);
     if (!w || w->active || (w->warmed_us && now - w->warmed_us < again_us)) return;
@@ -288,7 +286,7 @@ bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
     return k && !k->forget;
 }
 
-// Also where there is none that we know of: it may be on its way to the disk.
+// Also without a known snapshot: one may be on its way to the disk.
 void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id) {
     if (!e->has_snapshots) return;
     struct hash128 name = snapshot_name(lasting_id);
@@ -296,7 +294,7 @@ void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *las
     if (send_forget(e, sequence, name) == 0 || (k && k->forget)) return;
     engine_note_snapshot(e, name, lasting_id);
     k = find_known(e, name);
-    if (!k) return; // no memory: the next start finds the file, and nobody who wants it
+    if (!k) return; // no memory: the next start removes it (engine_snapshots_tidy)
     k->forget = true;
     k->sequence = sequence;
     e->n_forget++;

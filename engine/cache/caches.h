@@ -110,7 +110,7 @@ void cache_forget_if_empty(struct caches *c, struct sequence *s);
 
 // Lets an idle cache leave the device, in the background. (park.c)
 void cache_park(struct caches *c, struct sequence *s);
-// A hint that a turn will come: what is parked is resumed, if it fits n_free blocks. (warm.c)
+// A hint that a turn will come: what is parked is resumed, if it fits n_free blocks. (hint.c)
 void cache_warm(struct caches *c, struct sequence *s, int64_t n_free);
 // The same for a new sequence with a snapshot. Takes ids (n_ids), the log of the turn to come.
 // False: it stays empty.

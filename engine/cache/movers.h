@@ -1,5 +1,5 @@
 // What the movers of caches ask of each other; engine/run sees caches.h only. Calls go down:
-//   warm fork -> load -> read evict resume -> park -> room -> write -> drop
+//   hint fork -> load -> read evict resume -> park -> room -> write -> drop
 #pragma once
 #include "engine/cache/caches.h"
 

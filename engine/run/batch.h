@@ -12,7 +12,7 @@ struct batch_builder {
     int32_t max_rows, max_seqs;
     int32_t *ids, *positions; // (max_rows)
     int32_t *logit_rows;      // (max_rows)
-    int32_t *logit_seqs;      // (max_rows) which sequence of the batch each wanted row belongs to
+    int32_t *logit_seqs;      // (max_rows) the batch's sequence of each wanted row
     struct batch_seq *seqs;   // (max_seqs)
 };
 

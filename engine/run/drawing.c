@@ -1,10 +1,10 @@
-// A step's draws, dealt out. drawing.h says which.
+// See drawing.h.
 #include "engine/run/drawing.h"
 
 int drawings_init(struct drawings *d, int32_t n_vocab, struct err *err) {
     *d = (struct drawings){0};
-    // One for each draw and not for each thread: of many threads any may draw at some time, and its
-    // scratch, megabytes for a large vocabulary, would stay resident.
+    // One for each draw, not for each thread: each of many threads draws at some time, and its scratch,
+    // megabytes for a large vocabulary, would stay resident.
     for (int i = 0; i < DRAWN_TOGETHER; i++) {
         int rc = sampler_work_init(&d->works[i], n_vocab, err);
         if (rc == 0) continue;

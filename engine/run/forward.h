@@ -10,7 +10,7 @@
 // So a step of one token each is forward_run alone, and a device may record it and launch it again
 // (kernels/backend.h, STEP_REPLAYED).
 //
-// Wanted rows are those whose logits somebody asked for (struct batch's logit_rows).
+// Wanted rows are those whose logits are needed (struct batch's logit_rows).
 //
 // Engine thread only. All buffers are sized at init; a step allocates nothing.
 #pragma once
@@ -42,20 +42,20 @@ struct forward {
     bool one_layer;  // the step ends behind the first layer (warm.c)
 };
 
-// What the workspace takes, before anything is allocated.
+// Bytes of the workspace, before anything is allocated.
 size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits);
-// progress (ctx, done, total): of what the device measures first, if it does; may be NULL.
+// progress (ctx, done, total): of measurements that the device makes first, if any; may be NULL.
 int forward_init(struct forward *f, const struct model *m, struct comm *comm,
                  const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
                  void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err);
 void forward_release(struct forward *f); // of a zeroed or released one: nothing
 
-// Writes the batch's keys and values to the cache and prepares the wanted rows. b stays put until
-// forward_done.
+// Writes the batch's keys and values to the cache and prepares the wanted rows. b must not change
+// until forward_done.
 int forward_run(struct forward *f, const struct batch *b);
 // Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits, first a multiple of
 // max_logits; ascending. Valid until the next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
-// What came of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
+// The results of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);
 int forward_done(struct forward *f);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-// One token's text; a longer one would be no token. Allocated once, at init.
+// Bytes of one token's text. Allocated once, at init.
 enum { TEXT_RESERVE = 4096, TEXT_MAX = 1 << 20 };
 enum {
     READ_POLL_US = 1000,  // between two looks at a snapshot that is being read, where no turn steps
@@ -43,7 +43,7 @@ static int text_init(struct instance *in, struct err *err) {
     return 0;
 }
 
-// On one of the folder's threads. There is a place for each job that can be under way.
+// On one of the folder's threads. The queue has a place for each job that can be under way.
 static void job_done(void *ctx, struct snapshot_job *j) {
     struct instance *in = ctx;
     struct command c = {.kind = COMMAND_SNAPSHOT, .job = j};

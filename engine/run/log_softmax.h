@@ -1,6 +1,6 @@
-// The model's own log-probabilities: log-softmax of one position's logits. What is kept of the
-// whole row is two numbers; each token's value follows from them. The sum runs over ids in one
-// fixed order, so the bits depend on the row alone.
+// The model's own log-probabilities: log-softmax of one position's logits. Two numbers of the whole
+// row are stored; each token's value follows from them. The sum runs over ids in one fixed order, so
+// the bits depend on the row alone.
 #pragma once
 #include "base/err.h"
 #include <stdint.h>

@@ -1,6 +1,6 @@
-// The tokens in descending order of probability (equal logits: ascending id), of which only what a
-// question needs is ever sorted. Every filter of a turn keeps a prefix of that order, and the draw
-// is a place in it.
+// The tokens in descending order of probability (equal logits: ascending id), sorted only where a
+// question needs it. Every filter of a turn keeps a prefix of that order, and the draw is a place in
+// it.
 //
 // The range from the best logit down is cut into SAMPLER_BUCKETS equal slices. One pass over the
 // vocabulary notes each token's bucket and each bucket's count and mass (sum of weights e^((logit -

@@ -1,9 +1,9 @@
 // Draws one token from one position's logits, as the turn's sampling_params say.
 //
-// A draw is a pure function of (logits, params, the sequence's history, position, branch): its
-// random number is Philox of (seed, position, branch), its sums run in one fixed order, and nothing
-// is carried from one draw to the next but the history that sampler_begin and sampler_accept were
-// told. So a turn can be replayed from any token.
+// A draw is a pure function of (logits, params, the sequence's history, position, branch). Its
+// random number is Philox of (seed, position, branch), its sums run in one fixed order, and a draw
+// leaves no state; only sampler_begin and sampler_accept change the history. So a turn can be
+// replayed from any token.
 //
 //   per sequence                    per drawing thread
 //   struct sampler  (history) --+   struct sampler_work (scratch)
@@ -88,8 +88,8 @@ struct sampled {
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err);
 
-// What sampler_draw would do, put so that a device can do it where the logits are; kind DRAW_NONE
-// where it takes more than the row's logits: history, bias, bans, alternatives.
+// The same draw as a plan that a device can run on its own logits. kind DRAW_NONE: the draw needs more
+// than the row's logits (history, bias, bans, alternatives).
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position);
 
 // The distribution that sampler_draw would draw from: probs (n_vocab), summing to 1; one-hot where

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Below this many tokens a prefill chunk is not worth its place in a step: with many prompts at
-// once, fewer of them share a step and the others come first in the next.
+// The smallest chunk worth its place in a step: with many prompts at once fewer of them share a step,
+// and the others come first in the next.
 enum { MIN_SHARE = 16 };
 
 // Prompt tokens of a step that other sessions decode in. All of them wait for that step, so it must
@@ -69,7 +69,7 @@ void sched_leave(struct scheduler *s, struct sched_turn *t) {
         s->n_running--;
         memmove(&s->running[i], &s->running[i + 1],
                 (size_t)(s->n_running - i) * sizeof *s->running);
-        if (i < s->cursor) s->cursor--; // the same turn stays first
+        if (i < s->cursor) s->cursor--; // so that the same turn stays first
         s->n_reserved -= t->reserve;
     }
     t->state = SCHED_OUT;
@@ -88,8 +88,8 @@ static int32_t prefill_budget(const struct scheduler *s, int32_t n_decoding, int
     return beside < s->prefill_tokens ? (int32_t)beside : s->prefill_tokens;
 }
 
-// Hands `budget` out among the prefilling turns, from the cursor on. Those that come away empty are
-// first next time.
+// Shares the budget among the prefilling turns, from the cursor on. Turns that get nothing come first
+// next time.
 static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int32_t n_prefilling,
                             int32_t budget) {
     int32_t n = 0;
@@ -113,7 +113,7 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int3
         share[k].n_tokens += more;
         budget -= more;
     }
-    // All were served: whoever got the first pick of the left-overs goes to the back.
+    // All were served: the turn that was first goes to the back.
     s->cursor = next >= 0 ? next : first + 1;
     return n;
 }

@@ -12,8 +12,8 @@ static int copy_block(void *ctx, int32_t dst, int32_t src) {
     return be->ops->kv_block_copy(be, &in->caches.store, dst, src);
 }
 
-// Admission has promised the blocks: whatever idle sequences still hold of them is taken back here,
-// and not earlier. TURN_WAITS: one of them is being copied first (park.c).
+// Admission has promised the blocks; idle sequences that still hold them are evicted here, not
+// earlier. TURN_WAITS: a cache is being copied first (cache/park.c).
 enum { TURN_WAITS = 1 };
 static int take_blocks(struct instance *in, struct live_turn *t, int32_t n) {
     int rc;
@@ -31,8 +31,8 @@ static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
     return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
 }
 
-// Whether the device can draw this step's tokens: it can, none wants the logits of more rows than
-// one, and none's are drawn from anything else but the logits.
+// Lets the device draw this step's tokens, where it can, each turn needs the logits of one row at
+// most, and the draws depend on nothing but the logits.
 static void plan_draws(struct instance *in) {
     struct batch *b = &in->batch.batch;
     bool any = false;
@@ -63,7 +63,7 @@ static void build(struct instance *in) {
             instance_finish(in, t, FINISH_ERROR, &err, true);
             continue;
         }
-        if (!kv_ring_sound(r)) { // cannot be; one's words in another's answer would be worse
+        if (!kv_ring_sound(r)) { // never; but one user's text in another's answer would be worse
             struct err err;
             err_set(&err, E_INTERNAL, "the cache holds a block that is not this sequence's");
             log_error("engine.foreign_block", "turn=%llu", (unsigned long long)t->spec.turn);
@@ -79,7 +79,7 @@ static void build(struct instance *in) {
     plan_draws(in);
 }
 
-// --- what a step yields --------------------------------------------------------------------------
+// --- draws ---------------------------------------------------------------------------------------
 
 static void turn_failed(struct instance *in, struct live_turn *t, int rc, const char *what,
                         struct err *err) {
@@ -87,7 +87,7 @@ static void turn_failed(struct instance *in, struct live_turn *t, int rc, const 
     instance_finish(in, t, FINISH_ERROR, err, false);
 }
 
-// A token has been drawn: say it, and see whether the turn is over. True if it is.
+// Emits a drawn token and ends its turn where it is over: true then.
 static bool accept(struct instance *in, struct live_turn *t, const struct sampled *s,
                    int64_t time_us) {
     struct err err = {0};
@@ -108,10 +108,10 @@ static bool accept(struct instance *in, struct live_turn *t, const struct sample
     return true;
 }
 
-// Draws what has been gathered, and says it. Turns that are over leave in_step.
+// Draws the gathered tokens and emits them. Turns that are over leave in_step.
 static void draw(struct instance *in) {
     struct drawings *d = &in->drawings;
-    // Whoever stays awake for tokens that come one by one need not for these: they come together.
+    // Polling pays off only for tokens that come one by one (engine_token_is_near).
     bool alone = d->n == 1;
     atomic_store_explicit(&in->load.drawing_on, alone ? sched_getcpu() : -1, memory_order_relaxed);
     drawings_run(d, in->forward.backend, in->emit.clock);
@@ -127,7 +127,7 @@ static void draw(struct instance *in) {
     d->n = 0;
 }
 
-// Takes the tokens that the device drew. True if it drew all that were wanted: nobody needs logits.
+// Takes the tokens that the device drew. *all: it drew all of them, so no logits are needed.
 static int use_draws(struct instance *in, bool *all) {
     const struct batch *b = &in->batch.batch;
     *all = b->draws;
@@ -145,7 +145,7 @@ static int use_draws(struct instance *in, bool *all) {
     return 0;
 }
 
-// Logits of the wanted rows, a few at a time, to whoever wants them.
+// Passes the logits of the wanted rows, a few at a time, to on_logits and to the draws.
 static int use_logits(struct instance *in) {
     const struct batch *b = &in->batch.batch;
     int32_t vocab = in->model->config.vocab_size;
@@ -171,12 +171,12 @@ static int use_logits(struct instance *in) {
             drawings_add(&in->drawings, seq, &t->slot->sampler, logits, t->n_log);
             if (in->drawings.n == together) draw(in);
         }
-        if (in->drawings.n > 0) draw(in); // logits are there until the next are read
+        if (in->drawings.n > 0) draw(in); // these logits are valid until the next are read
     }
     return 0;
 }
 
-// The cache now holds the step's tokens, whatever becomes of the draws.
+// The cache holds the step's tokens now, also if a draw fails.
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
@@ -201,8 +201,8 @@ static void report_prefill(struct instance *in) {
     }
 }
 
-// The device failed in the middle: what the step's sequences hold is not known, everybody else's
-// cache is untouched.
+// The device failed in the middle of the step: what its sequences hold is unknown; other caches are
+// untouched.
 static void fail_step(struct instance *in, int rc) {
     struct err err;
     err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)",
@@ -217,9 +217,9 @@ static void fail_step(struct instance *in, int rc) {
     }
 }
 
-// How fast prompts are computed. A device may still be at a step when the host has asked for it;
-// what has logits has been waited for. So a step without counts together with those behind it, up
-// to one that has; unless copies went beside one of them, one failed, or there was a pause.
+// Measures how fast prompts are computed. A step without logits is only queued on the device when it
+// returns; a step with logits has been waited for. So steps without logits count together with the
+// next one that has some, unless copies ran beside one of them, one failed, or there was a pause.
 static void note_prefill(struct instance *in, int64_t start, int64_t now, bool over, bool failed) {
     const struct batch *b = &in->batch.batch;
     struct asked *a = &in->asked;

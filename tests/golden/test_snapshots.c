@@ -406,17 +406,19 @@ static int64_t n_steps(const struct engine *e) {
     return atomic_load(&e->instance.load.steps);
 }
 
-// A hint for a cold session without a snapshot computes nothing, alone or beside a turn.
+// A hint for a cold session without a snapshot computes nothing, alone or beside another session.
 static void test_a_hint_computes_nothing(void **state) {
     static struct outcome o;
     int32_t log[200];
     struct engine *e = open_one(*state, true), *calm = open_one(*state, false);
     seed = 9;
     random_log(e, log, 200);
-    for (int beside = 0; beside < 2; beside++) {
-        struct engine_turn other = turn_for(e, 5, log, 100, 48, 4);
-        other.sampling.max_tokens = 1;
-        if (beside) run_slowly(e, &other, &o);
+    for (int after_turn = 0; after_turn < 2; after_turn++) {
+        if (after_turn) {
+            struct engine_turn other = turn_for(e, 5, log, 100, 48, 4);
+            other.sampling.max_tokens = 1;
+            run_slowly(e, &other, &o);
+        }
         int64_t steps = n_steps(e);
         prepare(e, 3, log, 120, "three");
         rounds(e, 20);

@@ -473,6 +473,31 @@ static void test_times_and_counters(void **state) {
     buf_release(&page);
 }
 
+// Each of two engines in one process has its own rows, those of one name together.
+static void test_two_engines_share_metrics(void **state) {
+    struct engine_options o;
+    struct engine *other;
+    struct err err = {0};
+    struct buf page;
+    options(&o);
+    o.metrics = metrics;
+    o.instance = "two";
+    if (engine_open_manual(&other, &o, &fake.clock, &err) < 0) fail_msg("%s", err.text);
+    struct engine_turn t = prompt(1, 20);
+    t.sampling.max_tokens = 4;
+    run_turn(e, &t, &out);
+    buf_init(&page, 1 << 20);
+    assert_int_equal(metrics_write(metrics, &page), 0);
+    assert_non_null(strstr(buf_z(&page),
+                           "parley_engine_prompt_tokens_total 20\n"
+                           "parley_engine_prompt_tokens_total{instance=\"two\"} 0\n"));
+    assert_non_null(
+        strstr(buf_z(&page),
+               "parley_engine_requests_finished_total{instance=\"two\",reason=\"length\"} 0\n"));
+    buf_release(&page);
+    engine_close(other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bad_turns_are_refused, set_up, tear_down),
@@ -499,6 +524,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_progress_of_a_long_prompt, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_seed_is_drawn_and_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_times_and_counters, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_two_engines_share_metrics, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
