@@ -160,7 +160,7 @@ test('export refuses what the format cannot hold, and overwrites nothing', async
   const to = ['--output', path.join(folder, 'ft')];
   await bad(['export', '--model', fixture('llama'), ...to], /the family llama is not exported .*gpt2, opt, bloom and gptj are$/m);
   await bad(['export', '--model', fixture('gpt2'), '--tensor-parallel', '3', ...to], /4 heads do not divide by 3/);
-  await bad(['export', '--model', fixture('gpt2'), '--dtype', 'int4', ...to], /none of fp32, fp16, bf16/);
+  await bad(['export', '--model', fixture('gpt2'), '--dtype', 'int4', ...to], /not fp32, fp16 or bf16/);
   await bad(['export', '--model', path.join(folder, 'nothing'), ...to], /nothing/);
   assert.deepEqual(readdirSync(folder), []);
   const written = await exported(fixture('gpt2'), path.join(folder, 'ft'), 1);
