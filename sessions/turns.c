@@ -341,6 +341,7 @@ void turns_prepared(struct session *s, struct preparation *p) {
         turns_finish(s, t, "error", answer_code(p->rc), p->err.text);
         return;
     }
+    input_ids_release(&t->input); // made when it was queued
     t->input = p->made;
     p->made = (struct input_ids){0};
 }
