@@ -34,28 +34,28 @@ struct engine_options {
     const char *device;        // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
     const char *isa;           // of the CPU: NULL or "auto"
     // "f32", "bf16", on a GPU "f16", or "auto". "auto" on a GPU is the model's own format. On the CPU
-    // it is bf16 where all matrices are and stay bf16 (weight_format) and the processor multiplies
-    // bf16, else f32. NULL: "auto" on a GPU; f32 on the CPU, as the references are computed.
+    // it is bf16 if all matrices are in bf16, weight_format keeps them so and the processor
+    // multiplies bf16; else f32. NULL: "auto" on a GPU; on the CPU f32, the references' format.
     const char *compute_dtype;
-    bool deterministic;         // on a GPU: the same bits whatever the batch; the CPU always is
+    bool deterministic;         // on a GPU: the same bits in every batch; the CPU always does so
     double gpu_memory_fraction; // part of the GPU's memory for weights, work and cache together;
-                                // 0: the cache takes what max_sequences need
+                                // 0: the cache has room for max_sequences full windows
     int32_t n_threads;          // 0: all cores
     enum weight_format weight_format; // matrices are converted to it while loading
     enum dtype kv_dtype;    // of the cache; 8-bit formats have a scale for each position and head
     bool kv_dtype_auto;     // instead of kv_dtype, the format that the backend computes in
-    int64_t kv_cache_bytes; // size of the cache; 0: on a GPU what gpu_memory_fraction leaves, else
+    int64_t kv_cache_bytes; // size of the cache; 0: on a GPU the rest of gpu_memory_fraction, else
                             // max_sequences full windows, at most half of free memory
-    // Host memory for parked caches, which have left the device. The least recently used goes
+    // Host memory for parked caches, which have left the device. The least recently used is dropped
     // first. 0: none; a cache that leaves the device is dropped.
     int64_t host_cache_bytes;
-    // A folder for snapshots: caches that leave host memory, or the device where host_cache_bytes is
-    // 0, are written there and read again, also by a later process. One engine at a time has the
-    // folder. NULL: none.
+    // A folder for snapshots: caches that leave host memory (the device, if host_cache_bytes is 0)
+    // are written there and read again, also by a later process. Only one engine at a time can use
+    // the folder. NULL: no snapshots.
     const char *snapshot_dir;
-    int64_t snapshot_bytes;       // of all snapshots together; the least recently used goes first
+    int64_t snapshot_bytes;       // most of all snapshots; the least recently used is removed first
     int32_t block_tokens;         // positions per cache block: a power of two, 8 .. 256
-    int32_t default_memory_len;   // 0: what the model was trained for
+    int32_t default_memory_len;   // 0: the length that the model was trained for
     int32_t max_sequences;        // turns that run at once; further turns are queued
     int32_t max_queued_turns;     // further turns are refused with E_BUSY
     int32_t prefill_chunk_tokens; // most prompt tokens in one step, which bounds how long a prompt
@@ -65,11 +65,11 @@ struct engine_options {
     // engine_wait.
     void (*wake)(void *ctx);
     void *wake_ctx;
-    // Bytes loaded so far; on the caller's thread. May be NULL.
+    // Reports the bytes loaded so far, on the caller's thread. May be NULL.
     void (*progress)(void *ctx, int64_t done, int64_t total);
     void *progress_ctx;
-    // Likewise, after loading: matrix products that a GPU times when it meets matrix shapes for the
-    // first time. The results are stored in a file; with that file it is not called.
+    // Reports the matrix products timed so far, after loading: a GPU times them for matrix shapes
+    // that are new to it, and stores the results in a file. Not called if the file has them all.
     void (*measuring)(void *ctx, int64_t done, int64_t total);
     void *measuring_ctx;
     struct metrics *metrics; // may be NULL
@@ -104,7 +104,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
     int32_t longest_token; // bytes: n bytes are at least n / longest_token tokens; 0: unknown
     int64_t n_params, weight_bytes;
-    int64_t weight_bytes_read; // by a step of one token: without tables of which it reads one row
+    int64_t weight_bytes_read; // by a step of one token; without tables of which it reads one row
     int64_t load_us;           // time for reading, converting and copying to the device
     const char *weight_dtype;  // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;   // the longest possible log
@@ -171,14 +171,14 @@ void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
 // and ENGINE_PARKED follows, or ENGINE_RELEASED where host memory has no room. If a turn comes first,
 // the turn finds the cache and neither event follows. Ignored if unknown.
 void engine_sequence_park(struct engine *e, uint64_t sequence);
-// A hint that a turn of this sequence will come: a parked cache is brought back now, into blocks that
-// are free and not promised to a running turn. After ENGINE_WARM_US without a turn it is parked
-// again. No event follows; a hint that is repeated within 5 s is ignored.
+// A hint that a turn of this sequence will come: brings a parked cache back now, into blocks that
+// are free and not promised to a running turn. After ENGINE_WARM_US without a turn the cache is
+// parked again. No event follows; a hint that is repeated within 5 s is ignored.
 #define ENGINE_WARM_US 15000000
 void engine_sequence_warm(struct engine *e, uint64_t sequence);
-// The same hint for a sequence without a cache in memory: the part of this log that its snapshot has
-// is read. Without a snapshot nothing happens; nothing is computed before the turn. t as in
-// engine_turn_submit, without input; takes t->ids in every case. ENGINE_RELEASED follows where the
+// The same hint for a sequence without a cache in memory: reads the part of this log that its
+// snapshot holds. Without a snapshot nothing happens; nothing is computed before the turn. t as in
+// engine_turn_submit, without input; takes t->ids in every case. ENGINE_RELEASED follows if the
 // snapshot was not used.
 void engine_sequence_prepare(struct engine *e, struct engine_turn *t);
 // Drops the cache of the sequence, wherever it is, after the running turn if there is one.
@@ -187,10 +187,10 @@ void engine_sequence_release(struct engine *e, uint64_t sequence);
 // A new sequence `to` begins with the first n_tokens of what the cache of `from` holds, on the device
 // or in host memory (then `to` is parked from the start). Blocks are shared and copied on write: the
 // cost does not depend on their size. `from` may have a running turn. Does not wait: ENGINE_FORKED
-// says how much is shared (engine_wait passes it over). Where nothing can be shared (no cache, the
+// says how many tokens are shared (engine_wait skips it). If nothing can be shared (no cache, the
 // window has moved on, memory is short), `to` starts empty and its next turn computes the same
-// results, so a caller may ignore the code. E_INVAL: `to` is 0, `from`, or not new; E_BUSY: too many
-// sequences have a cache; E_NOMEM; E_CLOSED: after engine_stop.
+// results, so a caller may ignore the code. E_INVAL: `to` is 0, equals `from`, or is not new; E_BUSY:
+// too many sequences have a cache; E_NOMEM; E_CLOSED: after engine_stop.
 int engine_sequence_fork(struct engine *e, uint64_t from, uint64_t to, int64_t n_tokens);
 
 // Removes the sequence's snapshot and writes no further one: the session was closed or deleted.
@@ -209,10 +209,10 @@ enum engine_event_kind {
     ENGINE_STARTED,  // the turn left the queue; cache source and prefill size are known
     ENGINE_PROGRESS, // prefill: n_done of n_total; at most one per step, none for short prompts
     ENGINE_TOKEN,    // one drawn token and the text that may be shown now
-    ENGINE_DONE,     // the turn ended; text has what was held back until now
+    ENGINE_DONE,     // the turn ended; text has the end of its text that was held back
     ENGINE_PARKED,   // the sequence's cache is in host memory only
     ENGINE_RELEASED, // the sequence's cache was dropped
-    ENGINE_SNAPSHOT, // a session has a snapshot now, or no longer (engine_has_snapshot)
+    ENGINE_SNAPSHOT, // a session's snapshot was written or removed (engine_has_snapshot)
     ENGINE_FORKED,   // the result of a fork: n_cached tokens are shared, 0 for none
 };
 enum engine_finish {
@@ -262,8 +262,8 @@ struct engine_event {
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first drawn token to the last
     int64_t n_prefilled, n_generated;        // tokens computed before the first draw; tokens drawn
-    int64_t resume_us;   // part of prefill_us: to restore what an earlier turn had computed
-    const char *refused; // why a snapshot was removed instead of used, in a word; NULL: none was
+    int64_t resume_us;   // part of prefill_us: bringing the cache back to the device
+    const char *refused; // why a snapshot was removed instead of used, in a word; NULL: not so
     // RELEASED, PARKED
     enum engine_release why;
     // STARTED, DONE, FORKED: held on the device; RELEASED: given up; PARKED: held in host memory
@@ -272,9 +272,9 @@ struct engine_event {
     uint64_t snapshot_name[2]; // SNAPSHOT: for engine_poll alone
     bool parked;               // DONE, PARKED, FORKED: the cache is in host memory only
 };
-// 1 with an event; 0: none waits. Owner's thread.
+// 1: *out is the next event; 0: there is none. Owner's thread.
 int engine_poll(struct engine *e, struct engine_event *out);
-// The same, but waits; timeout_us negative: for ever. Passes FORKED and SNAPSHOT over.
+// The same, but waits; a negative timeout_us waits for ever. Skips FORKED and SNAPSHOT.
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us);
 
 // --- load (any thread) ---------------------------------------------------------------------------
@@ -304,8 +304,8 @@ struct engine_message {
 };
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
-// The same for a text that follows a log whose last id is last_id (-1: empty). After a token of text
-// a tokenizer that puts a space before each text puts none.
+// The same for a text that follows a log whose last id is last_id (-1: empty). A tokenizer that puts
+// a space before each text leaves it out after a token of text.
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err);
 // Appends these messages and the generation prompt to a log whose last id is last_id (-1: empty).

@@ -1,5 +1,5 @@
-// Where a sequence's cache is, and what moves it. One state for each sequence; cache_set() alone
-// changes it, and cache_state.c has the table of legal changes.
+// Where a sequence's cache is, and the events that move it. One state for each sequence; cache_set()
+// alone changes it, and cache_state.c has the table of legal changes.
 //
 //          turn             copied ahead of need            blocks wanted
 //   EMPTY ------> DEVICE ----------------> COPYING -> CLEAN ------.
@@ -14,8 +14,8 @@
 //                   '--------|-----------------'        READING
 //                            '---- all blocks read ------'
 //
-// A snapshot is written beside any of these states, since a turn may bring the cache back
-// meanwhile: snapshots_is_writing() says so.
+// Writing a snapshot is not a state, because a turn may bring the cache back meanwhile: see
+// snapshots_is_writing().
 #pragma once
 #include <stdbool.h>
 
@@ -24,14 +24,14 @@ enum cache_state {
     CACHE_DEVICE,      // on the device; a copy in host memory, if any, is stale
     CACHE_COPYING,     // on the device; being copied to host memory ahead of need
     CACHE_CLEAN,       // on the device, with a complete copy in host memory
-    CACHE_DEVICE_ONLY, // on the device; host memory had no room for it, until its next turn
+    CACHE_DEVICE_ONLY, // on the device; host memory has no room: not copied before its next turn
     CACHE_PARKING,     // on the device; leaves when its copy is complete
     CACHE_PARKED,      // in host memory only
-    // Being resumed: struct resume has the rest.
-    CACHE_OPENING,  // a thread reads the head of its snapshot; the ring is untouched
-    CACHE_WAITING,  // waits for blocks of the device
-    CACHE_READING,  // a thread reads its snapshot into host memory; copied on as it comes
-    CACHE_LOADING,  // being copied from host memory
+    // Being resumed (struct resume).
+    CACHE_OPENING, // a thread reads the head of its snapshot; the ring is untouched
+    CACHE_WAITING, // waits for blocks of the device
+    CACHE_READING, // a thread reads its snapshot into host memory; blocks are copied as they arrive
+    CACHE_LOADING, // being copied from host memory
     CACHE_STEPPING, // its turn runs; the last blocks come with the turn's first step
     CACHE_N_STATES
 };
@@ -48,7 +48,7 @@ static inline bool cache_is_resuming(enum cache_state s) {
 static inline bool cache_is_on_device(enum cache_state s) {
     return s >= CACHE_DEVICE && s <= CACHE_PARKING;
 }
-// What the sequence's turn has to wait for.
+// Whether the sequence's turn waits for the cache.
 static inline bool cache_is_awaited(enum cache_state s) {
     return cache_is_resuming(s) && s != CACHE_STEPPING;
 }

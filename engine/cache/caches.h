@@ -1,6 +1,6 @@
 // All caches of one engine: the device's blocks, host memory and snapshots behind them, the
-// sequences that hold them, and what moves them. engine/run asks for a cache when it admits a turn
-// and looks at the sequence's state afterwards; nothing here calls back.
+// sequences that hold them, and the functions that move them. engine/run asks for a cache when it
+// admits a turn and looks at the sequence's state afterwards; nothing here calls back.
 //
 //   run/ -> caches.h -> load.c -> read.c, evict.c -> park.c -> room.c -> write.c -> drop.c
 //                                                 sequence, tiers, snapshots, kvcache below all
@@ -20,7 +20,7 @@ struct cache_options {
     int32_t max_idle;     // sequences with a cache and no turn; 0: as many as have room
     int64_t max_session_len;
     int64_t host_bytes;       // 0: no host memory for caches
-    bool host_transit;        // host memory is only the way to the snapshots
+    bool host_transit;        // host memory is only a buffer on the way to snapshots
     const char *snapshot_dir; // NULL: none; borrowed until caches_init returns
     int64_t snapshot_bytes;
     struct kv_snapshot_maker maker;
@@ -42,67 +42,66 @@ struct caches {
     struct resume *resuming;      // list
     struct resume *stepping;      // the one of them in CACHE_STEPPING, or NULL
     int32_t n_warm;               // sequences resumed on a hint, whose turn has not come
-    int64_t last_version;         // of what a ring or an image holds (struct sequence)
-    // What the running turns need; set before caches_move.
+    int64_t last_version;         // the last one given to a ring or an image (struct sequence)
+    // The needs of the running turns; set before caches_resume.
     struct turns_load {
         int32_t n_stepping;  // turns that take part in steps
         int64_t blocks_soon; // blocks that they will need in their next steps
         int64_t step_us;     // mean duration of a step
     } load;
-    bool look_for_writes; // what is to be written may have changed
-    bool saving_all;      // the engine stops: everything is to be written
+    bool look_for_writes; // the set of caches to write may have changed
+    bool saving_all;      // the engine stops: all caches are to be written
     bool park_pressed;    // a turn waits for blocks of the device
-    int64_t park_debt_us; // time of copies that steps have yet to make up for
+    int64_t park_debt_us; // time spent on copies, not yet balanced by time of steps
     bool reads;           // a snapshot is being read
     bool device_lost;
 };
 
-// shape: what the store is to be (dtype, layers, heads, blocks). On failure *c is zeroed.
+// shape: dtype, layers, heads and blocks of the store. On failure *c is zeroed.
 int caches_init(struct caches *c, struct backend *backend, const struct kv_store *shape,
                 const struct cache_options *o, struct emitter *emit,
                 const struct engine_metrics *metrics, struct err *err);
-// The sequences are freed too; none has a turn.
+// Also frees the sequences; none may have a turn.
 void caches_release(struct caches *c);
-// kv_check over all rings, and that each state tells the truth. Asserts.
+// Asserts kv_check of all rings, and that each sequence's state agrees with its ring and image.
 void caches_check(const struct caches *c);
 
 // --- sequences (table.c) -------------------------------------------------------------------------
 
 struct sequence *caches_find(const struct caches *c, uint64_t id);
-struct sequence *caches_find_or_add(struct caches *c, uint64_t id); // NULL: memory is out
+struct sequence *caches_find_or_add(struct caches *c, uint64_t id); // NULL: out of memory
 void cache_idle_add(struct caches *c,
                     struct sequence *s); // as the one used last; moves it if listed
 void cache_idle_remove(struct caches *c, struct sequence *s); // nothing when it is not listed
 
 // --- a turn's cache (load.c) ---------------------------------------------------------------------
 
-// A turn over ids (n_ids) begins: the ring keeps what it has of this log; what else is in memory or
-// in a snapshot is resumed if that is cheaper than computing. While cache_is_awaited(s->state) the
-// turn waits; then s->cached says what is there. ids is borrowed until the turn is over
-// (s->turn_ids, which follows if the log moves). E_NOMEM.
+// A turn over ids (n_ids) begins: the ring keeps the part of this log that it holds; a longer part in
+// host memory or in a snapshot is resumed if that is cheaper than computing. While
+// cache_is_awaited(s->state) the turn waits; then s->cached says how much is cached. ids is borrowed
+// until the turn is over; a caller that moves the log sets s->turn_ids. E_NOMEM.
 int cache_admit(struct caches *c, struct sequence *s, const struct sequence_shape *shape,
                 const int32_t *ids, int64_t n_ids, struct err *err);
-// The turn that is over has handed its log over (sequence_take_log) if it ran. drop: what the ring
-// holds cannot be trusted.
+// Ends the sequence's turn. A turn that ran has handed its log over before (sequence_take_log).
+// drop: the ring's contents cannot be trusted.
 void cache_turn_over(struct caches *c, struct sequence *s, bool drop, int32_t n_queued);
-// The step that is being built has rows of s, which is CACHE_STEPPING: what the batch has to load.
-// *waited_us grows by the time that the step stands still for it.
+// The copies that come with the step being built; it has rows of s, which is in CACHE_STEPPING. The
+// time that the step waits for them is added to *waited_us.
 const struct kv_load *cache_load_with_step(struct caches *c, struct sequence *s,
                                            int64_t *waited_us);
 void cache_stepped(struct caches *c); // that step has been queued on the device
 
 // --- making room (evict.c, drop.c) ---------------------------------------------------------------
 
-// Frees blocks of the device: the least recently used idle cache is parked, or dropped where there
-// is no host memory. WAIT: it is being copied first; ask again in the next round. NONE: no cache is
-// idle.
+// Frees blocks of the device: parks the least recently used idle cache, or drops it if there is no
+// host memory. WAIT: it is being copied first; ask again in the next round. NONE: no cache is idle.
 enum evicted { EVICT_NONE, EVICT_DONE, EVICT_WAIT };
 enum evicted cache_evict(struct caches *c);
-// The sequence goes idle; beyond max_idle the oldest is evicted. n_queued: idle sequences whose turn
-// is queued, which do not count.
+// The sequence goes idle; beyond max_idle the least recently used is evicted. n_queued: idle
+// sequences with a queued turn, which do not count.
 void cache_go_idle(struct caches *c, struct sequence *s, int32_t n_queued);
-// The cache goes, wherever it is, and ENGINE_RELEASED is emitted. The sequence has no turn, and may
-// be freed.
+// Drops the cache, wherever it is, and emits ENGINE_RELEASED. The sequence has no turn; this call may
+// free it.
 void cache_drop(struct caches *c, struct sequence *s, enum engine_release why);
 void cache_forget_if_empty(struct caches *c, struct sequence *s);
 
@@ -110,28 +109,28 @@ void cache_forget_if_empty(struct caches *c, struct sequence *s);
 
 // Lets an idle cache leave the device, in the background. (park.c)
 void cache_park(struct caches *c, struct sequence *s);
-// A hint that a turn will come: what is parked is resumed, if it fits n_free blocks. (hint.c)
+// A hint that a turn will come: resumes a parked cache if it fits into n_free blocks. (hint.c)
 void cache_warm(struct caches *c, struct sequence *s, int64_t n_free);
 // The same for a new sequence with a snapshot. Takes ids (n_ids), the log of the turn to come.
 // False: it stays empty.
 bool cache_prepare(struct caches *c, struct sequence *s, const struct sequence_shape *shape,
                    int32_t *ids, int64_t n_ids);
-// `to`, a sequence without a cache, begins with what `from` has of its first n_tokens. (fork.c)
+// `to`, which has no cache, begins with the cached part of the first n_tokens of `from`. (fork.c)
 void cache_fork(struct caches *c, struct sequence *to, struct sequence *from, int64_t n_tokens,
                 int32_t n_queued);
-// The id's snapshot goes, and none of s (may be NULL) is written any more.
+// Removes the snapshot of this name, and writes none of s (may be NULL) any more.
 void cache_forget_snapshot(struct caches *c, struct sequence *s, struct hash128 name);
 
 // --- the loop's part -----------------------------------------------------------------------------
 
-// A thread of the folder's has finished this job.
+// One of the folder's threads has finished this job.
 void caches_job_done(struct caches *c, struct snapshot_job *j);
-// Goes on with what is being resumed, parked and written, after a round of round_us. stepped: turns
-// took part, and wait while copies are made. True: there is more to do at once.
+// Continue resuming, parking and writing after a round of round_us. stepped: the round had a step,
+// so turns wait while copies are made. True: more can be done at once.
 bool caches_resume(struct caches *c);
 bool caches_park(struct caches *c, bool stepped, int64_t round_us);
 void caches_write(struct caches *c);
-// The engine stops: goes on with writing everything idle or parked, the one used last first.
-// COPIES: there is more to do at once; WRITES: the disk is waited for.
+// Continues to write all idle and parked caches while the engine stops, the most recently used first.
+// COPIES: more can be done at once; WRITES: waits for the disk.
 enum saving { SAVING_DONE, SAVING_COPIES, SAVING_WRITES };
 enum saving caches_save_all(struct caches *c);

@@ -1,6 +1,6 @@
 // One sequence: its ring of blocks on the device, its copy in host memory, and the logs that the two
-// were computed from. The owner's log is the truth; these logs only say what the cached keys and
-// values stand for, so that the next turn keeps what still holds. Engine thread only.
+// were computed from. The owner's log is the truth; these logs only say of which tokens the keys and
+// values are, so that the next turn reuses the part that is still valid. Engine thread only.
 #pragma once
 #include "base/hash.h"
 #include "base/siphash.h"
@@ -20,7 +20,7 @@ struct sequence_names {
 void sequence_names_init(struct sequence_names *n, const char *id, const char *origin,
                          const char *owner); // each may be NULL
 
-// What the admitted turn found of its log, and where.
+// How much of its log the admitted turn found in a cache, and where.
 struct cached {
     int64_t n;                       // tokens that need not be computed again
     int64_t n_shared;                // of these, taken from other sequences of the group
@@ -35,7 +35,7 @@ struct sequence {
     struct kv_ring ring;             // ring.blocks is NULL until the first turn starts
     int32_t *ids; // (n_ids) the log of the last turn; its first ring.n_tokens are in the cache
     int64_t n_ids;
-    int64_t version;         // of what the ring stands for: a new number for each turn
+    int64_t version;         // of the ring's contents: a new number for each turn
     uint64_t group;          // shares equal blocks with sequences of this group; 0: with none
     struct hash128 name;     // of its first n_named tokens, all of them in full blocks; only with a
     int64_t n_named;         // group, and only while a turn runs
@@ -43,8 +43,8 @@ struct sequence {
     const int32_t *turn_ids; // (n_turn_ids) the log of the admitted turn, borrowed; NULL: none
     int64_t n_turn_ids;
     struct cached cached; // for that turn
-    // The copy in host memory, and the log that it stands for: a log of its own, since the ring may
-    // have gone on, or have gone.
+    // The copy in host memory, and the log that it was computed from: the ring may be further on, or
+    // released.
     struct kv_image image; // image.copies is NULL: none
     int32_t *image_ids;    // (n_image)
     int64_t n_image;
@@ -56,35 +56,35 @@ struct sequence {
     int64_t used_us;                          // when its last turn ended
     int64_t warm_until_us; // resumed on a hint, and parked again at this time; 0: no
     struct sequence_names names;
-    const char *refused;   // why its snapshot was not used, until a turn has reported it; NULL
-    struct resume *resume; // while the state is one of resuming (resume.h)
+    const char *refused;   // why its snapshot was not used, until a turn reports it; NULL: none
+    struct resume *resume; // while cache_is_resuming
     UT_hash_handle hh;
 };
-enum { NOT_WRITABLE = -1 }; // a snapshot of it could not be written; until its next turn
+enum { NOT_WRITABLE = -1 }; // writing its snapshot failed; not tried again before its next turn
 
 struct sequence_shape {
     uint64_t group; // engine_turn.share_group
     int32_t memory_len, sink_len, chunk_tokens, block_tokens;
-    int64_t session_len; // the most that any log may have: the ring's size must not depend on one
-                         // turn's bound
+    // The longest log of any turn: the ring's size must not depend on the bound of one turn.
+    int64_t session_len;
 };
 
-struct sequence *sequence_new(uint64_t id); // NULL when memory is out
+struct sequence *sequence_new(uint64_t id); // NULL: out of memory
 void sequence_free(struct sequence *s);     // gives its blocks back; it is not resuming
 void sequence_drop(struct sequence *s);     // gives its blocks back and forgets its log
 
 // Makes the ring agree with this log: keeps the longest common prefix, at most n_ids - 1 tokens (the
-// turn needs the last one's logits), cuts the rest, and starts from nothing where the cut is not
-// possible (KV_GONE) or the window's shape or the group has changed. Then goes on with blocks that
-// others of its group hold. *kept: tokens of the log that need not be computed again; *shared: of
-// these, taken from others now. E_NOMEM.
+// turn needs the last one's logits), cuts the rest, and starts empty if the cut is not possible
+// (KV_GONE) or the window's shape or the group has changed. Then takes over blocks that continue the
+// log from others of its group. *kept: tokens of the log that need not be computed again; *shared:
+// of these, taken from others now. E_NOMEM.
 int sequence_match(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
                    const int32_t *ids, int64_t n_ids, int64_t *kept, int64_t *shared,
                    struct err *err);
-// Lets others of its group find what has been computed since. ids: the running turn's log. Called
+// Lets others of its group find the blocks that have become full. ids: the running turn's log. Called
 // after each step.
 void sequence_name(struct sequence *s, const int32_t *ids);
-// The sequence's ring, made anew where what there is cannot serve this shape. E_NOMEM.
+// Makes the sequence's ring anew if it cannot serve this shape. E_NOMEM.
 int sequence_ready(struct sequence *s, struct kv_pool *pool, const struct sequence_shape *shape,
                    struct err *err);
 void sequence_name_all(struct sequence *s, const int32_t *ids); // from the log's beginning
@@ -92,11 +92,9 @@ void sequence_name_all(struct sequence *s, const int32_t *ids); // from the log'
 struct sequence_shape sequence_image_shape(const struct sequence *s,
                                            const struct sequence_shape *all);
 bool sequence_has_shape(const struct sequence *s, const struct sequence_shape *shape);
-// A new sequence takes over what the cache of another holds of its first n_tokens tokens, blocks
-// shared. It stays empty where that is nothing: no cache, the window has moved on (KV_GONE), no
-// memory (E_NOMEM).
+// A new sequence takes over the cached part of another's first n_tokens tokens and shares its blocks.
+// It stays empty if there is no cache, the window has moved on (KV_GONE) or memory is out (E_NOMEM).
 int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_tokens);
 int64_t sequence_common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b);
-// The turn is over: the sequence takes its log (malloc'd). What the cache has not seen of it is
-// forgotten.
+// The turn is over: the sequence takes its log (malloc'd) and keeps the part that is in the cache.
 void sequence_take_log(struct sequence *s, int32_t *ids);

@@ -1,9 +1,9 @@
-// The folder of snapshots: which sessions have one, how much they take together, and the two
-// threads that write and read them. Bounded: the least recently used goes first. A lock file gives
-// the folder to one engine at a time.
+// The folder of snapshots: which sessions have one, the bytes of all together, and the two threads
+// that write and read them. The total is bounded: the least recently used is removed first. A lock
+// file gives the folder to one engine at a time.
 //
-// This is the mechanism; write.c decides which cache is written, read.c which is read. Engine thread
-// only, once open, but for the threads' own part. After opening nothing here waits for the disk.
+// This is the mechanism; write.c decides which cache is written, read.c which is read. Once open,
+// only the engine's thread calls these functions, and none of them waits for the disk.
 #pragma once
 #include "base/hash.h"
 #include "base/queue.h"
@@ -24,7 +24,7 @@ struct snapshot_entry {
 struct snapshots {
     bool on; // all zero: there is no folder
     int dir_fd, lock_fd;
-    int64_t limit, bytes, pending; // allowed; taken by all files; by those being written
+    int64_t limit, bytes, pending; // bytes: allowed; of all files; of files being written
     struct kv_snapshot_maker maker;
     struct snapshot_entry *by_name, *lru; // lru: the least recently used first
     struct queue writes, reads;           // of struct snapshot_job *
@@ -32,7 +32,7 @@ struct snapshots {
     bool running;
     int32_t n_writing, n_reading;
     struct snapshot_job *writing[4]; // (n_writing)
-    // On one of the threads: the job is done, and the engine's again.
+    // Called on one of the threads: gives a finished job back to the engine.
     void (*done)(void *ctx, struct snapshot_job *j);
     void *done_ctx;
     struct emitter *emit; // ENGINE_SNAPSHOT; NULL while the folder is scanned
@@ -40,13 +40,13 @@ struct snapshots {
 
 enum {
     SNAPSHOTS_MAX_FILES = 16384,
-    SNAPSHOTS_MAX_WRITES = 4 /* of writing */,
+    SNAPSHOTS_MAX_WRITES = 4, // as struct snapshots.writing
     SNAPSHOTS_MAX_READS = 64
 };
 
 // Makes the folder where there is none, takes its lock, and scans it: half-written and unreadable
 // snapshots, and those beyond the limit, are removed with a line in the log; files of other names
-// stay. E_BUSY: another engine has it. On failure *f is zeroed.
+// stay. E_BUSY: another engine has the folder. On failure *f is zeroed.
 int snapshots_open(struct snapshots *f, const char *dir, int64_t limit,
                    const struct kv_snapshot_maker *maker, struct err *err);
 int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot_job *j), void *ctx,
@@ -60,10 +60,10 @@ static inline bool snapshots_on(const struct snapshots *f) {
 
 struct snapshot_entry *snapshots_find(struct snapshots *f, const char *id); // NULL: none
 bool snapshots_is_writing(const struct snapshots *f, uint64_t sequence);
-// Removes the snapshot, if there is one, also one that is being written.
+// Removes the snapshot of this name, if any, also one that is being written.
 void snapshots_forget(struct snapshots *f, struct hash128 name);
-// Begins. E_BUSY: enough is under way; E_FULL: larger than the limit. *j is taken on 0.
+// Begins the job and takes *j on 0. E_BUSY: too many under way; E_FULL: larger than the limit.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j);
 int snapshots_read(struct snapshots *f, struct snapshot_job *j); // OPEN, READ. E_BUSY
-// The engine has the job back: brings the books up to date.
+// The engine has the job back: updates the entries and totals.
 void snapshots_done(struct snapshots *f, struct snapshot_job *j);

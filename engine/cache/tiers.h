@@ -12,7 +12,7 @@ struct sequence;
 enum {
     TIER_BATCH = 32,         // most blocks of one batch of copies
     TIER_STEP_BLOCKS = 256,  // most that come back with a step
-    TIERS_MAX_IMAGES = 16384 // most sequences that are parked, or have a copy
+    TIERS_MAX_IMAGES = 16384 // most sequences with a copy in host memory
 };
 
 struct tiers {
@@ -22,20 +22,20 @@ struct tiers {
     char *memory;            // (host.n_blocks, block_bytes)
     struct sequence *images; // sequences with an image, the least recently used first
     int32_t n_images, n_parked;
-    bool transit;        // host memory is only the way to the snapshots
-    int32_t n_expensive; // snapshots that looked slower to read than computing
+    bool transit;        // host memory is only a buffer on the way to snapshots
+    int32_t n_expensive; // snapshots that seemed slower than recomputing
     // The batch under way: one at a time.
     struct sequence *copying; // NULL: none
     int32_t slots[TIER_BATCH], n_slots;
     bool loading;
     int64_t copy_began_us;
-    bool with_step;     // it comes with a step (struct batch's load)
-    int64_t *waited_us; // of the turn whose step that is; NULL: the turn has ended
+    bool with_step;     // it comes with a step (load of struct batch)
+    int64_t *waited_us; // of that step's turn; NULL: the turn has ended
     struct kv_load step_load;
     void *step_host[TIER_STEP_BLOCKS];
     int32_t step_blocks[TIER_STEP_BLOCKS];
-    // Measured, as running means, in bytes and tokens per microsecond; 0: not yet. read_rate: of
-    // snapshots; open_us: how long it takes to read a snapshot's head and table.
+    // Running means, in bytes or tokens per microsecond; 0: not measured yet. read_rate: of
+    // snapshots; open_us: the time to read a snapshot's head and table.
     double save_rate, load_rate, read_rate, prefill_rate, open_us;
 };
 
@@ -50,7 +50,7 @@ void *tiers_host(const struct tiers *t, int32_t host_block);
 
 // Makes the sequence's image, if it has none, and lists it as the one used last. E_NOMEM.
 int tiers_image(struct tiers *t, struct sequence *s);
-// `to` has no image and begins with what that of `from` has of its first n positions: nothing is
+// `to`, which has no image, shares the host blocks of the first n positions of `from`: nothing is
 // copied. E_NOMEM.
 int tiers_fork(struct tiers *t, struct sequence *to, const struct sequence *from, int64_t n);
 void tiers_used(struct tiers *t, struct sequence *s); // its image, if any, was used last
@@ -59,25 +59,24 @@ void tiers_drop(struct tiers *t, struct sequence *s); // drops its image; waits 
 // Begins a batch, at most `most` blocks. 1: begun; 0: nothing to copy, the image is whole; E_NOMEM:
 // no host block is free; E_DEVICE.
 int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us);
-// Begins to copy the first of these n slots (n >= 1) back, as many as a batch has: their number, or
-// E_DEVICE.
+// Begins to copy the first of these n slots (n >= 1) back, at most one batch. Returns their number,
+// or E_DEVICE.
 int tiers_load(struct tiers *t, struct sequence *s, const int32_t *slots, int32_t n,
                int64_t now_us);
-// The same for all n (n >= 1, <= TIER_STEP_BLOCKS), with the step that gets this load: the next
-// one.
-// *waited_us grows by the time that the step stands still for it.
+// Copies all n slots (1 <= n <= TIER_STEP_BLOCKS) back with the next step, whose batch gets this
+// load. The time that the step waits for it is added to *waited_us.
 const struct kv_load *tiers_load_with_step(struct tiers *t, struct sequence *s,
                                            const int32_t *slots, int32_t n, int64_t *waited_us);
-// Takes note of a batch that is done: 1, also where none was under way; 0: not yet (wait: never);
+// Completes the batch under way. 1: done, or there was none; 0: not done yet (never with wait);
 // E_DEVICE.
 int tiers_collect(struct tiers *t, bool wait, int64_t now_us);
 
-// Whether reading so much of a snapshot takes longer than computing so many tokens. One in
-// TRY_EXPENSIVE that looks so is read all the same: a rate measured once on a bad day of the disk
-// must not hold for ever.
+// Whether reading these bytes of a snapshot takes longer than computing these tokens. One in
+// TRY_EXPENSIVE that seems slower is read all the same, to measure again: a disk that was slow once
+// may be fast now.
 bool tiers_read_is_slow(struct tiers *t, double bytes, int64_t tokens);
 
-// Running means: an eighth of what is new.
+// Running means: a new value weighs an eighth.
 static inline void rate_note(double *rate, double amount, int64_t took_us) {
     if (took_us <= 0 || amount <= 0) return;
     double now = amount / (double)took_us;
@@ -86,7 +85,7 @@ static inline void rate_note(double *rate, double amount, int64_t took_us) {
 static inline void rate_mean(double *mean, double now) {
     *mean = *mean == 0 ? now : *mean + (now - *mean) / 8;
 }
-// What an amount will take, in microseconds; 0 where nothing is known yet.
+// The estimated time for an amount, in microseconds; 0: no estimate yet.
 static inline double rate_cost(double rate, double amount) {
     return rate > 0 ? amount / rate : 0;
 }

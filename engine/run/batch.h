@@ -8,7 +8,7 @@
 enum batch_logits { BATCH_LOGITS_NONE, BATCH_LOGITS_LAST, BATCH_LOGITS_ALL };
 
 struct batch_builder {
-    struct batch batch; // what the kernels read: points into the arrays below
+    struct batch batch; // for the kernels: points into the arrays below
     int32_t max_rows, max_seqs;
     int32_t *ids, *positions; // (max_rows)
     int32_t *logit_rows;      // (max_rows)
@@ -21,7 +21,8 @@ int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs,
 void batch_release(struct batch_builder *b);
 void batch_reset(struct batch_builder *b);
 // Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The map's blocks
-// stay borrowed until the step is over. The caller keeps within max_rows and max_seqs.
+// stay borrowed until the step is over. The caller adds at most max_rows tokens and max_seqs
+// sequences.
 void batch_add(struct batch_builder *b, const int32_t *ids, int64_t first, int32_t n,
                enum batch_logits logits, int32_t memory_len, int32_t sink_len,
                const struct kv_map *map);

@@ -34,7 +34,7 @@ struct drawings {
 };
 
 int drawings_init(struct drawings *d, int32_t n_vocab, struct err *err); // E_NOMEM
-void drawings_release(struct drawings *d); // of a zeroed or released one: nothing
+void drawings_release(struct drawings *d); // a zeroed or released one is allowed
 
 // How many draws to gather for one drawings_run, in a step of n_turns.
 int drawings_together(int32_t n_turns);

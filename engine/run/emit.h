@@ -1,4 +1,4 @@
-// The events of turns: filled in, text cut into pieces on character borders, pushed. Engine thread
+// Fills in and pushes the events of turns; text is cut into pieces between characters. Engine thread
 // only.
 #pragma once
 #include "engine/events.h"

@@ -1,6 +1,6 @@
-// The model's forward pass, written once over the op table: every family is a setting of struct
-// model_config, every device a struct backend_ops, and several ranks are `split` (already in the
-// model's sizes) and the calls of `comm`.
+// The model's forward pass, written once over the op table: each family is a struct model_config,
+// each device a struct backend_ops, and several ranks are `split` (already in the model's sizes)
+// and the calls of `comm`.
 //
 //   forward_run:    embed -> layers (attention, feed-forward) -> final norm of the wanted rows
 //                   -> head of the first max_logits of them
@@ -25,7 +25,7 @@ struct forward {
     const struct kv_store *kv;
     int32_t max_rows, max_logits;
     size_t bytes;    // of the workspace
-    void *arena;     // all that follows, device memory of the backend's act_dtype:
+    void *arena;     // device memory of the buffers below, in the backend's act_dtype
     void *x;         // (max_rows, width) the residual stream
     void *rows;      // (max_rows, width) the stream of the rows whose logits are wanted
     void *normed;    // (max_rows, width)
@@ -37,9 +37,9 @@ struct forward {
     float *cos_sin;  // (max_rows, rot_dim) f32
     void *part;      // (max_logits, vocab rows of this rank)
     void *logits;    // (max_logits, vocab); the same as part where this rank has all rows
-    float *host;     // (max_logits, vocab) f32, host memory; NULL where logits are there already
+    float *host;     // (max_logits, vocab) f32, host memory; NULL if logits are such memory already
     void *out;       // after forward_run: (n_logits, width), x or rows
-    bool one_layer;  // the step ends behind the first layer (warm.c)
+    bool one_layer;  // the step ends after the first layer (warm.c)
 };
 
 // Bytes of the workspace, before anything is allocated.
@@ -48,13 +48,13 @@ size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits
 int forward_init(struct forward *f, const struct model *m, struct comm *comm,
                  const struct kv_store *kv, int32_t max_rows, int32_t max_logits,
                  void (*progress)(void *, int64_t, int64_t), void *progress_ctx, struct err *err);
-void forward_release(struct forward *f); // of a zeroed or released one: nothing
+void forward_release(struct forward *f); // a zeroed or released one is allowed
 
 // Writes the batch's keys and values to the cache and prepares the wanted rows. b must not change
 // until forward_done.
 int forward_run(struct forward *f, const struct batch *b);
 // Logits (n, vocab) f32 of the wanted rows [first, first + n), n <= max_logits, first a multiple of
-// max_logits; ascending. Valid until the next call.
+// max_logits. Calls are in ascending order of first. *logits is valid until the next call.
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits);
 // The results of the batch's draws (b->draws not NULL, n = n_logits <= max_logits).
 int forward_draws(struct forward *f, int32_t n, struct batch_drawn *out);

@@ -1,5 +1,5 @@
-// All that the engine's thread owns: scheduler, caches, forward, and the turns in flight.
-// instance_round() is one round of its loop; the thread calls it for ever, tests call it by hand.
+// All state of the engine's thread: scheduler, caches, forward pass, and the live turns.
+// instance_round() is one round of its loop; the thread calls it in a loop, tests call it directly.
 //
 //   instance.c (the round) -> turns.c (begin, end), step.c (one step) -> tell.c -> engine/cache
 //
@@ -45,13 +45,13 @@ struct instance_load { // written by the engine's thread, read by any
     _Atomic int32_t drawing_on; // the core on which tokens are being drawn; -1: none are
 };
 
-// A token that is in its turn's log, and in no event yet (tell.c).
+// A token that is in its turn's log and has not been emitted yet (tell.c).
 struct untold {
     struct live_turn *turn;
     struct sampled drawn;
 };
 
-struct instance_options { // what engine_open has worked out
+struct instance_options { // computed by engine_open
     int32_t max_running, prefill_tokens;
     int64_t max_session_len;
     enum dtype kv_dtype;
@@ -82,17 +82,17 @@ struct instance {
     struct drawings drawings;
     struct turn_slot *slots;    // (max_running)
     struct sched_share *shares; // (max_running) the step's plan
-    struct live_turn **in_step; // (max_running) whose rows are in the batch, by sequence of the
-                                // batch; NULL once the turn has ended
-    struct batch_draw *draws;   // (max_running) the step's, where the device draws; by wanted row
+    struct live_turn **in_step; // (max_running) the turn of each sequence of the batch; NULL once
+                                // the turn has ended
+    struct batch_draw *draws;   // (max_running) the step's draws by wanted row, if the device draws
     struct batch_drawn *drawn;  // (max_running) their results
-    struct untold *untold;      // (max_running) told while the device is at the next step
+    struct untold *untold;      // (max_running) emitted while the device computes the next step
     int32_t n_untold;
     struct asked { // steps queued on the device that the host has not waited for (step.c)
         int64_t began_us, n_rows, n_seqs;
-        bool unclear; // their duration cannot be told
+        bool unclear; // their duration cannot be measured
     } asked;
-    bool cache_work;          // there is more to copy: no waiting for commands
+    bool cache_work;          // there is more to copy: the loop does not wait for commands
     int64_t next_deadline_us; // no turn's deadline is earlier
     struct buf scratch, text; // of one token at a time
     struct emitter emit;
@@ -110,9 +110,8 @@ int instance_init(struct instance *in, const struct model *model, const struct t
                   struct err *err);
 void instance_release(struct instance *in);
 
-// One round: commands (waits for the first, up to timeout_us, where nothing runs), deadlines,
-// admission, one step, and the caches that move. False once it was told to stop and every turn has
-// ended.
+// One round: commands (waits up to timeout_us for the first if no turn runs), deadlines, admission,
+// one step, and the caches that move. False: after COMMAND_STOP, every turn has ended.
 bool instance_round(struct instance *in, int64_t timeout_us);
 
 // --- turns.c: how turns begin and end ------------------------------------------------------------
@@ -120,10 +119,10 @@ bool instance_round(struct instance *in, int64_t timeout_us);
 void instance_command(struct instance *in, const struct command *c);
 void instance_expire(struct instance *in);
 void instance_admit(struct instance *in);
-// Turns whose cache has come back, or has not, take part in steps from now on.
+// Lets turns whose resume has ended, with or without their cache, take part in steps.
 void instance_start_resumed(struct instance *in);
 // A turn ends: emits the text that was held back and DONE; the sequence goes idle; frees the turn.
-// why: with FINISH_ERROR. drop_cache: what the cache holds of it cannot be trusted.
+// why: with FINISH_ERROR. drop_cache: the cache's contents cannot be trusted.
 void instance_finish(struct instance *in, struct live_turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache);
 int32_t instance_n_stepping(const struct instance *in); // running turns that do not wait
@@ -140,5 +139,5 @@ bool instance_ends_turn(const struct instance *in, const struct live_turn *t, in
 // Puts the token into its turn's log; its event is emitted by the next instance_tell. False: the
 // token may end the turn, and has to be emitted now.
 bool instance_tell_later(struct instance *in, struct live_turn *t, const struct sampled *s);
-// Emits what is untold: before any other event of a turn, and before the engine waits.
+// Emits the untold tokens. Called before any other event of a turn, and before the engine waits.
 void instance_tell(struct instance *in);

@@ -35,7 +35,7 @@ static inline bool i32x4_any(i32x4 mask) {
     return ((i64x2)mask)[0] | ((i64x2)mask)[1];
 }
 
-// x[0 .. left), at most CHUNK of them; what is missing reads as -inf, a token without probability.
+// x[0 .. left), at most CHUNK values; missing values read as -inf, a token of probability 0.
 static inline struct chunk chunk_load(const float *x, int32_t left) {
     struct chunk c;
     if (left < CHUNK) {

@@ -10,14 +10,14 @@ struct log_softmax {
     double log_sum; // log of the sum of e^(logit - max)
 };
 
-// E_INTERNAL: a logit is NaN or +inf, or all are -inf, which only a broken model or kernel gives.
+// E_INTERNAL: a logit is NaN or +inf, or all are -inf: the model or a kernel is broken.
 int log_softmax_init(struct log_softmax *s, const float *logits, int32_t n_vocab, struct err *err);
 
 static inline float log_softmax_value(const struct log_softmax *s, float logit) {
     return (float)((double)logit - (double)s->max - s->log_sum);
 }
 
-// The greatest of x (n), -inf if n is 0; NaN are passed over.
+// The greatest of x (n), -inf if n is 0; NaNs are ignored.
 float row_max(const float *x, int32_t n);
 // The least of x (n) that is not -inf; +inf if there is none.
 float row_min(const float *x, int32_t n);

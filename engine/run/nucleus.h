@@ -4,12 +4,12 @@
 //
 // The range from the best logit down is cut into SAMPLER_BUCKETS equal slices. One pass over the
 // vocabulary notes each token's bucket and each bucket's count and mass (sum of weights e^((logit -
-// best) / temperature)). "The first k tokens" or "the first 90 % of the mass" is then a walk over
-// the buckets, and only the bucket where it ends is collected and sorted. A vocabulary of 128k
-// falls to a few hundred tokens in a bucket.
+// best) / temperature)). To find the first k tokens, or the first 90 % of the mass, the code walks
+// over the buckets, then collects and sorts only the bucket where it stops: of a vocabulary of 128k,
+// a few hundred tokens.
 //
-// Tokens under e^-NUCLEUS_DEPTH of the best one are left out: a draw has 24 bits, so it cannot tell
-// them from nothing.
+// Tokens less probable than e^-NUCLEUS_DEPTH times the best one are left out: a draw has 24 bits, too
+// few to select them.
 #pragma once
 #include "engine/run/sampler.h"
 
@@ -30,7 +30,7 @@ struct nucleus {
     float max, inverse_temperature;
     float slices_per_logit; // buckets to one unit of logit
     int32_t sorted;         // the bucket whose ids are in work->members, or -1
-    struct prefix kept;     // what the filters so far have left
+    struct prefix kept;     // the tokens that the filters so far have kept
 };
 
 // max: the greatest of logits, finite. temperature > 0. All tokens are kept at first.
@@ -38,11 +38,11 @@ void nucleus_init(struct nucleus *nu, struct sampler_work *w, const float *logit
                   float max, float temperature);
 void nucleus_keep_count(struct nucleus *nu, int32_t k); // the k best, k >= 1
 void nucleus_keep_mass(struct nucleus *nu,
-                       float p); // the fewest best that hold p of what is kept, p > 0
+                       float p); // the fewest best that hold p of the kept mass, p > 0
 void nucleus_keep_ratio(struct nucleus *nu,
                         float p); // those at least p times as probable as the best, p <= 1
 
-// The first token whose cumulative probability, among what is kept, exceeds u; 0 <= u < 1.
+// The first token whose cumulative probability, among the kept tokens, exceeds u; 0 <= u < 1.
 int32_t nucleus_draw(struct nucleus *nu, float u);
-// probs (n_vocab): each token's probability among what is kept, 0 for the others.
+// probs (n_vocab): each token's probability among the kept tokens, 0 for the others.
 void nucleus_probabilities(struct nucleus *nu, float *probs);

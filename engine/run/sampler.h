@@ -33,7 +33,7 @@ struct sampler_work {
     int32_t *count;   // (SAMPLER_BUCKETS)
 };
 int sampler_work_init(struct sampler_work *w, int32_t n_vocab, struct err *err); // E_NOMEM
-void sampler_work_release(struct sampler_work *w); // of a zeroed or released one: nothing
+void sampler_work_release(struct sampler_work *w); // a zeroed or released one is allowed
 
 // --- history: one for each sequence that runs ----------------------------------------------------
 
@@ -51,21 +51,20 @@ struct sampler {
     int32_t tail[SAMPLING_BAD_TOKENS - 1];
 };
 int sampler_init(struct sampler *s, int32_t n_vocab, struct err *err); // E_NOMEM
-void sampler_release(struct sampler *s); // of a zeroed or released one: nothing
+void sampler_release(struct sampler *s); // a zeroed or released one is allowed
 
 // Starts a turn. *p has passed sampling_params_check and has its seed; it and eos_ids stay valid
 // until the next sampler_begin or the release. log is the whole token log with the turn's input
 // (read only during the call): the repetition penalty covers its distinct tokens; presence and
-// frequency penalties count what sampler_accept adds. To go on in the middle of a turn: begin with
-// the log as it was after the turn's input, then accept the tokens generated since. branch: index
-// where one turn draws several continuations, else 0. E_INVAL: an id of the log is not in the
-// vocabulary.
+// frequency penalties count the tokens that sampler_accept adds. To continue in the middle of a turn,
+// begin with the log as it was after the turn's input, then accept the tokens generated since.
+// branch: the index of the continuation if one turn draws several, else 0. E_INVAL: an id of the log
+// is not in the vocabulary.
 int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t branch,
                   const int32_t *eos_ids, int32_t n_eos, const int32_t *log, int64_t n_log,
                   struct err *err);
 
-// The token is now in the log. id is one that sampler_draw gave (or, in a replay, the record's): 0
-// <= id < n_vocab.
+// The token is now in the log. id, from sampler_draw or a replayed record, is in [0, n_vocab).
 void sampler_accept(struct sampler *s, int32_t id);
 
 // --- one draw ------------------------------------------------------------------------------------
@@ -82,9 +81,9 @@ struct sampled {
 // in the log. Greedy (temperature 0 or top_k 1): the best adjusted logit, the lowest id among
 // equals, no random number. Otherwise inverse CDF over the tokens that top-k, top-p and min-p
 // leave, in descending order of probability, lower ids first among equals. ignore_eos: eos tokens
-// are ordinary tokens (min_tokens does not hold them back); not to stop at them is the caller's
-// part. E_INTERNAL: a logit is NaN or +inf, or all are -inf (a broken model); E_INVAL: the
-// parameters leave no token.
+// are ordinary tokens (min_tokens does not hold them back), and the caller does not stop at them.
+// E_INTERNAL: a logit is NaN or +inf, or all are -inf (a broken model); E_INVAL: the parameters
+// leave no token.
 int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits, int64_t position,
                  struct sampled *out, struct err *err);
 
@@ -92,8 +91,8 @@ int sampler_draw(struct sampler *s, struct sampler_work *w, const float *logits,
 // than the row's logits (history, bias, bans, alternatives).
 struct batch_draw sampler_plan(const struct sampler *s, int64_t position);
 
-// The distribution that sampler_draw would draw from: probs (n_vocab), summing to 1; one-hot where
-// greedy. For tests and explanations; same errors.
+// The distribution that sampler_draw draws from: probs (n_vocab), summing to 1; one-hot if greedy.
+// For tests and explanations; same errors.
 int sampler_probabilities(struct sampler *s, struct sampler_work *w, const float *logits,
                           float *probs, struct err *err);
 

@@ -37,8 +37,8 @@ struct scheduler {
     int32_t cursor; // index into running of the turn that prefills first in the next step
 };
 
-// prefill_tokens: most prompt tokens of one step, all turns together. A step that other turns decode
-// in has fewer (scheduler.c).
+// prefill_tokens: most prompt tokens of one step, all turns together; fewer if other turns decode in
+// the step (scheduler.c).
 int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens, int32_t n_blocks,
                struct err *err);
 void sched_release(struct scheduler *s);

@@ -3,6 +3,6 @@
 #pragma once
 #include "engine/run/forward.h"
 
-// Writes to blocks 0, 1, ... of the cache, which must be free. Of a device that computes on the
-// host: nothing. Engine thread, or the thread that opens the engine.
+// Writes to blocks 0, 1, ... of the cache, which must be free. Does nothing on a device that computes
+// on the host. Engine thread, or the thread that opens the engine.
 int forward_warm(struct forward *f, struct err *err);

@@ -25,9 +25,9 @@ int sampling_json_apply(struct turn_sampling *s, const char *json, int32_t n_voc
 int sampling_json_write(struct buf *out, const struct turn_sampling *s, uint32_t keys);
 void sampling_json_put(struct json_writer *w, const char *key, const struct turn_sampling *s,
                        uint32_t keys);
-// The same as a string of its own: free() it. NULL: E_NOMEM.
+// The same as a new string, which the caller frees. NULL: E_NOMEM.
 char *sampling_json_text(const struct turn_sampling *s, uint32_t keys, struct err *err);
 
-// Writes the rows as an array: name, type, range, step, label, meaning of 0, help, and whether the
-// parameter belongs in a form. A client builds its settings from it.
+// Writes the rows as an array, from which a client builds its settings: name, type, range, step,
+// label, meaning of 0, help, and whether the parameter belongs in a form.
 void sampling_json_put_rows(struct json_writer *w, const char *key);

@@ -42,7 +42,7 @@ struct sampling_params {
     int32_t n_bias, n_stop, n_bad;
     struct logit_bias bias[SAMPLING_MAX_BIAS];
     char stop[SAMPLING_MAX_STOP][SAMPLING_STOP_BYTES]; // NUL-terminated
-    // token sequences that are never completed, padded with -1
+    // token sequences that no answer contains, padded with -1
     int32_t bad[SAMPLING_MAX_BAD][SAMPLING_BAD_TOKENS];
 };
 
@@ -51,8 +51,8 @@ void sampling_params_init(struct sampling_params *p); // the defaults of the row
 // the parameter's name and range.
 int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, struct err *err);
 
-// Parameters, and which of them were given: one layer (of the server, a session or a turn).
-// About 4 KiB: keep it off small stacks.
+// Parameters, and which of them were given: one layer (the server's, a session's or a turn's).
+// About 4 KiB: too large for small stacks.
 struct turn_sampling {
     struct sampling_params params;
     uint32_t set; // one bit for each given parameter, in the order of the rows
