@@ -6,6 +6,7 @@
 #include "engine/model/safetensors.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -16,7 +17,7 @@
 #define PREFIX_BYTES 8    // of the header's length
 
 struct safetensors_writer {
-    char *path, *partial;
+    char *path, *partial; // partial is path itself where that is a device or a pipe
     int fd;
     size_t left; // bytes still to come
 };
@@ -101,9 +102,14 @@ static int write_all(struct safetensors_writer *w, const void *bytes, size_t n, 
     return 0;
 }
 
+// A file appears under its name when it is complete. A device or a pipe is written to: a rename
+// would put a file in its place.
 static int open_partial(struct safetensors_writer *w, const char *path, struct err *err) {
+    struct stat st;
     w->path = strdup(path);
-    if (!w->path || asprintf(&w->partial, "%s.partial", path) < 0) {
+    if (w->path && stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) {
+        w->partial = w->path;
+    } else if (!w->path || asprintf(&w->partial, "%s.partial", path) < 0) {
         w->partial = NULL;
         return err_set(err, E_NOMEM, "no memory to write %s", path);
     }
@@ -144,6 +150,10 @@ int safetensors_write(struct safetensors_writer *w, const void *bytes, size_t n,
     return 0;
 }
 
+static bool renames(const struct safetensors_writer *w) {
+    return w->partial != w->path;
+}
+
 int safetensors_finish(struct safetensors_writer *w, struct err *err) {
     int rc = 0;
     if (w->left > 0)
@@ -153,8 +163,9 @@ int safetensors_finish(struct safetensors_writer *w, struct err *err) {
     w->fd = -1;
     // A full disk may say so only here.
     if (close(fd) < 0 && rc == 0) rc = err_errno(err, "cannot write %s", w->partial);
-    if (rc == 0 && rename(w->partial, w->path) < 0) rc = err_errno(err, "cannot name %s", w->path);
-    if (rc < 0) unlink(w->partial);
+    if (rc == 0 && renames(w) && rename(w->partial, w->path) < 0)
+        rc = err_errno(err, "cannot name %s", w->path);
+    if (rc < 0 && renames(w)) unlink(w->partial);
     safetensors_abort(w);
     return rc;
 }
@@ -163,9 +174,9 @@ void safetensors_abort(struct safetensors_writer *w) {
     if (!w) return;
     if (w->fd >= 0) {
         close(w->fd);
-        unlink(w->partial);
+        if (renames(w)) unlink(w->partial);
     }
-    free(w->partial);
+    if (renames(w)) free(w->partial);
     free(w->path);
     free(w);
 }

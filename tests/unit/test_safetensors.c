@@ -2,6 +2,8 @@
 // named.
 #include "engine/model/safetensors.h"
 #include "tests/unit/tmp_dir.h"
+#include <fcntl.h>
+#include <sys/stat.h>
 
 static struct tmp_dir dir;
 
@@ -240,6 +242,28 @@ static void writer_leaves_nothing_behind(void **state) {
     assert_int_equal(access(tmp_path(&dir, "n.safetensors.partial"), F_OK), -1);
 }
 
+// As root, a rename over /dev/null would replace it for the whole machine.
+static void writer_writes_into_a_pipe(void **state) {
+    const struct tensor t = {.name = "a", .dtype = DTYPE_U8, .n_dims = 1, .shape = {4}};
+    struct safetensors_writer *w = NULL;
+    struct err err = {0};
+    struct stat st;
+    char bytes[4096];
+    const char *path = tmp_path(&dir, "pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int out = open(path, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(safetensors_create(&w, path, &t, 1, &err), 0);
+    assert_int_equal(safetensors_write(w, "wxyz", 4, &err), 0);
+    assert_int_equal(safetensors_finish(w, &err), 0);
+    ssize_t n = read(out, bytes, sizeof bytes);
+    assert_true(n > 12 && memcmp(bytes + n - 4, "wxyz", 4) == 0);
+    assert_int_equal(safetensors_create(&w, path, &t, 1, &err), 0);
+    safetensors_abort(w);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    close(out);
+}
+
 static void any_cut_of_a_good_file_is_refused(void **state) {
     static unsigned char bytes[400000];
     FILE *in = fopen("tests/fixtures/models/llama/model.safetensors", "rb");
@@ -303,6 +327,7 @@ int main(void) {
         cmocka_unit_test(notices_truncation_while_open),
         cmocka_unit_test(writer_round_trips),
         cmocka_unit_test(writer_leaves_nothing_behind),
+        cmocka_unit_test(writer_writes_into_a_pipe),
         cmocka_unit_test(any_cut_of_a_good_file_is_refused),
         cmocka_unit_test(changed_headers_do_no_harm),
     };
