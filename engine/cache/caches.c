@@ -1,4 +1,4 @@
-// All caches of an engine: what opens and releases them, and the parts that belong to none of them.
+// Opens, checks and releases the caches of an engine.
 #include "engine/cache/caches.h"
 
 #include "base/log.h"
@@ -45,7 +45,7 @@ void caches_release(struct caches *c) {
     if (c->tiers.copying) (void)tiers_collect(&c->tiers, true, 0);
     HASH_ITER(hh, c->sequences, s, next) {
         HASH_DEL(c->sequences, s);
-        if (s->resume && s->state != CACHE_WAITING) s->resume->job = NULL; // came back, and freed
+        if (s->resume && s->state != CACHE_WAITING) s->resume->job = NULL; // returned and freed
         if (s->resume) resume_free(c, s);
         sequence_free(s);
     }
@@ -72,7 +72,7 @@ void cache_forget_snapshot(struct caches *c, struct sequence *s, struct hash128 
     if (s) s->names.id[0] = '\0';
 }
 
-// The idle cache used last is to park: it is written like any other then.
+// Parks the most recently used idle cache; it is then written like any other.
 static bool park_next(struct caches *c) {
     struct sequence *prev, *s = c->idle ? c->idle->idle_prev : NULL;
     for (; s; s = prev) {
@@ -121,6 +121,6 @@ void caches_check(const struct caches *c) {
     for (int i = 0; i < CACHE_N_STATES; i++) assert(n_in[i] == c->n_in[i]);
     int rc = kv_check(&c->pool, rings, n, &err);
     if (rc < 0) log_error("engine.kv_check", "%s", err.text);
-    assert(rc == 0); // where it broke, not where it shows
+    assert(rc == 0); // stops at the first broken step, not at a later symptom
     free(rings);
 }

@@ -1,4 +1,4 @@
-// How a cache goes for good: its copy, its way back, its blocks.
+// Drops a cache: its copy, its resume and its blocks.
 #include "engine/cache/caches.h"
 #include "engine/cache/movers.h"
 
@@ -26,10 +26,10 @@ void resume_free(struct caches *c, struct sequence *s) {
     s->resume = NULL;
     if (c->stepping == r) c->stepping = NULL;
     DL_DELETE(c->resuming, r);
-    if (j && s->state == CACHE_WAITING) { // no thread has it yet
+    if (j && s->state == CACHE_WAITING) { // no thread holds the job
         cache_give_host_blocks_back(c, j);
         snapshot_job_free(j);
-    } else if (j) { // it comes back and finds no resume
+    } else if (j) { // its thread gives it back later
         j->resume = NULL;
         atomic_store(&j->stop, true);
     }

@@ -1,11 +1,10 @@
-// Which cache leaves the device when running turns need blocks: the least recently used idle one.
-// One with a complete copy goes at once; the others are copied first, or dropped where host memory
-// has no room.
+// When running turns need blocks, the least recently used idle cache leaves the device. A cache with a
+// complete copy leaves at once; another one is copied first, or dropped if host memory has no room.
 #include "engine/cache/movers.h"
 
 #include <utlist.h>
 
-// No idle cache has blocks: those that come back on a hint go where they were (caches_resume).
+// No idle cache has blocks: stops the caches that come back on a hint (caches_resume ends them).
 static bool hints_give_way(struct caches *c) {
     struct resume *r;
     bool any = false;
@@ -21,7 +20,7 @@ enum evicted cache_evict(struct caches *c) {
     for (struct sequence *s = c->idle; s; s = next) {
         next = s->idle_next;
         if (s->resume) continue;             // its blocks are being filled
-        if (!cache_is_on_device(s->state)) { // its turn is queued: it has nothing to give
+        if (!cache_is_on_device(s->state)) { // listed for its queued turn; it holds no blocks
             cache_idle_remove(c, s);
             continue;
         }
@@ -42,8 +41,8 @@ enum evicted cache_evict(struct caches *c) {
     return EVICT_WAIT;
 }
 
-// Sequences that share their blocks could be more than there are blocks, and the owner's table is
-// bounded. One that has to be copied first goes when the next sequence goes idle.
+// max_idle bounds the idle sequences, because those that share blocks could be more than the owner's
+// table holds. A cache that is copied first leaves when the next sequence goes idle.
 void cache_go_idle(struct caches *c, struct sequence *s, int32_t n_queued) {
     cache_idle_add(c, s);
     while (c->opt.max_idle > 0 && c->n_idle > c->opt.max_idle + n_queued) {

@@ -1,12 +1,12 @@
-// A new sequence begins with what another one has, on the device and in host memory: blocks are
-// shared, no byte is copied.
+// A new sequence begins with the cache of another, on the device and in host memory: it shares the
+// blocks, and no byte is copied.
 #include "engine/cache/movers.h"
 
 #include "base/log.h"
 
 // Shares the copy in host memory. Without blocks on the device the fork is parked from the start;
-// with them the copy is there for when it parks. A copy that is only on its way to a snapshot is
-// left alone, and one that is being read is not right yet.
+// with them it can park later without copying. Not shared: a copy on its way to a snapshot, which is
+// dropped soon, and one that is being read, which is not complete.
 static int fork_image(struct caches *c, struct sequence *to, const struct sequence *from,
                       int64_t n) {
     const struct sequence_shape all = {.chunk_tokens = c->opt.chunk_tokens,
@@ -17,7 +17,7 @@ static int fork_image(struct caches *c, struct sequence *to, const struct sequen
     struct err err;
     if (n > from->n_image) n = from->n_image;
     if (!from->image.copies || c->tiers.transit || from->state == CACHE_READING || n <= 0) return 0;
-    if (parks) { // a ring says what the window leaves of so many positions
+    if (parks) { // a ring of this shape tells which blocks n positions need
         TRY(sequence_ready(to, &c->pool, &shape, &err));
         bool serves = kv_image_serves(&from->image, &to->ring, n);
         sequence_drop(to);

@@ -1,11 +1,11 @@
-// Hints: a turn is likely to come. What is parked or in a snapshot comes back before the turn, into
-// blocks that no cache holds and no running turn has been promised; any turn that needs those blocks
-// gets them. Nothing is computed.
+// Hints: a turn is likely to come. A parked cache or a snapshot comes back before the turn, into
+// blocks that no cache holds and that are not promised to a running turn. Any turn that needs those
+// blocks gets them. Nothing is computed.
 #include "engine/cache/movers.h"
 
 #include <stdlib.h>
 
-enum { MOST_WARM = 8 }; // at a time: a hint whose turn never comes must cost others nothing
+enum { MOST_WARM = 8 }; // at a time, because the turn of a hint may never come
 
 static void begun(struct caches *c, struct sequence *s) {
     s->warm_until_us = clock_mono_us(c->emit->clock) + ENGINE_WARM_US;

@@ -1,5 +1,5 @@
-// Caches on their way back to the device: a turn's, when it is admitted, or a hint's. Everything
-// that is being resumed goes on here once a round, between the steps of the running turns.
+// Caches on their way back to the device, for an admitted turn or on a hint. caches_resume continues
+// all of them once a round, between the steps of the running turns.
 #include "engine/cache/movers.h"
 
 #include "base/log.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-// Copies back may take a quarter of a step between two steps; without steps a slice between two
-// looks at the commands.
+// Between two steps copies may take a quarter of a step. Without steps they run in slices, between
+// which the loop reads commands.
 enum { STEP_PART = 4, LEAST_SLICE_US = 1000, ALONE_SLICE_US = 20000, SLICE_BATCHES = 256 };
 
-// --- beginning -----------------------------------------------------------------------------------
+// --- begin ---------------------------------------------------------------------------------------
 
 bool cache_load_begin(struct caches *c, struct sequence *s, const int32_t *ids, int64_t n_ids,
                       int64_t n_cached) {
@@ -28,8 +28,8 @@ bool cache_load_begin(struct caches *c, struct sequence *s, const int32_t *ids, 
     return true;
 }
 
-// Whether all that is on its way is the beginning of this log, as this window sees it. Of a snapshot
-// that is being opened it is not known yet.
+// Whether the tokens being resumed are the beginning of this log, with this window. The tokens of a
+// snapshot that is being opened are unknown yet: judge() in read.c compares them.
 static bool serves(const struct sequence *s, const struct sequence_shape *shape, const int32_t *ids,
                    int64_t n_ids) {
     const struct resume *r = s->resume;
@@ -44,8 +44,7 @@ static bool serves(const struct sequence *s, const struct sequence_shape *shape,
 int cache_admit(struct caches *c, struct sequence *s, const struct sequence_shape *shape,
                 const int32_t *ids, int64_t n_ids, struct err *err) {
     cache_idle_remove(c, s);
-    // The turn writes to these blocks or gives them back: a copy under way must see them as they
-    // are.
+    // The turn writes to these blocks or gives them back, so a copy of them must end first.
     if (c->tiers.copying == s && !c->tiers.loading)
         (void)tiers_collect(&c->tiers, true, clock_mono_us(c->emit->clock));
     if (s->resume && !serves(s, shape, ids, n_ids)) resume_end(c, s, RESUME_STOPPED);
@@ -54,7 +53,7 @@ int cache_admit(struct caches *c, struct sequence *s, const struct sequence_shap
     s->version = ++c->last_version;
     if (s->n_filed == NOT_WRITABLE) s->n_filed = 0;
     s->cached = (struct cached){.resume_began_us = s->resume ? s->resume->began_us : 0};
-    // Once its blocks are being filled, the ring holds nothing that could be compared.
+    // A ring whose blocks are being filled holds no tokens to compare yet.
     if (!s->resume || s->state == CACHE_OPENING)
         TRY(sequence_match(s, &c->pool, shape, ids, n_ids, &s->cached.n, &s->cached.n_shared, err));
     s->cached.source = s->cached.n > s->cached.n_shared ? CACHE_KEPT : CACHE_NONE;
@@ -79,7 +78,7 @@ void cache_turn_over(struct caches *c, struct sequence *s, bool drop, int32_t n_
 
 // --- with the turn's first step ------------------------------------------------------------------
 
-// slice_us: how long other turns may be held up.
+// slice_us: the longest delay of other turns.
 static bool comes_with_step(const struct caches *c, const struct resume *r, int64_t slice_us) {
     const struct tiers *t = &c->tiers;
     int32_t rest = r->n_slots - r->at;
@@ -105,7 +104,7 @@ const struct kv_load *cache_load_with_step(struct caches *c, struct sequence *s,
                                            int64_t *waited_us) {
     struct resume *r = s->resume;
     assert(r == c->stepping);
-    // A park may have begun since: a batch of it at most.
+    // A park may have begun meanwhile; at most one batch of it is under way.
     if (tiers_collect(&c->tiers, true, clock_mono_us(c->emit->clock)) < 0) c->device_lost = true;
     return tiers_load_with_step(&c->tiers, s, r->slots + r->at, r->n_slots - r->at, waited_us);
 }
@@ -114,17 +113,17 @@ void cache_stepped(struct caches *c) {
     resume_end(c, c->stepping->sequence, RESUME_ARRIVED);
 }
 
-// --- going on ------------------------------------------------------------------------------------
+// --- continue ------------------------------------------------------------------------------------
 
-// What a resume needs to go on: another slice (at once), the disk, or nothing from here.
+// What a resume waits for: nothing (it is complete), another slice, the disk, or its turn's step.
 enum progress { ARRIVED, MORE, READS, STEPS };
 
-// 1: it has its blocks; 0: not yet; E_NOMEM: it cannot have them.
+// 1: it has its blocks; 0: a cache is being copied to make room; E_NOMEM: no blocks can be freed.
 static int take_blocks(struct caches *c, struct resume *r) {
     struct sequence *s = r->sequence;
     if (s->ring.n_held > 0) return 1;
     while (kv_ring_restore(&s->ring, r->n) == E_NOMEM) {
-        if (!s->turn) return E_NOMEM; // a hint takes no other's blocks
+        if (!s->turn) return E_NOMEM; // a hint evicts no cache
         enum evicted e = cache_evict(c);
         if (e == EVICT_WAIT) return 0;
         if (e == EVICT_NONE) return E_NOMEM;
@@ -135,7 +134,7 @@ static int take_blocks(struct caches *c, struct resume *r) {
 static int begin_copies(struct caches *c, struct resume *r) {
     struct sequence *s = r->sequence;
     if (r->job) return cache_read_blocks(c, r);
-    assert(kv_image_missing(&s->image, &s->ring) == 0); // cache_load_begin() has looked
+    assert(kv_image_missing(&s->image, &s->ring) == 0); // checked by cache_load_begin()
     r->slots = malloc((size_t)s->ring.n_held * sizeof *r->slots);
     if (!r->slots) return E_NOMEM;
     for (int32_t i = 0; i < s->image.n_slots; i++) {
@@ -157,7 +156,7 @@ static int copy(struct caches *c, struct resume *r, int64_t slice_us, int64_t un
         if (r->at == r->n_slots && !r->job) return ARRIVED;
         if (r->at == ready) return READS;
         if (ready == r->n_slots && comes_with_step(c, r, slice_us)) {
-            if (r->job) return READS; // all of it has come: its thread is about to say so
+            if (r->job) return READS; // all blocks have arrived: the job's command follows
             begin_step(c, r);
             return STEPS;
         }
@@ -187,14 +186,14 @@ static void resume_failed(struct caches *c, struct resume *r, int rc) {
     struct sequence *s = r->sequence;
     bool from_host = r->source == CACHE_HOST;
     log_debug("engine.resume", "code=%s from_host=%d", err_name(rc), from_host);
-    // On a hint it stays parked where there were no blocks for it.
+    // After a hint without free blocks the cache stays parked.
     bool stays = rc == E_NOMEM && !s->turn && from_host;
     resume_end(c, s, stays ? RESUME_STOPPED : RESUME_FAILED);
 }
 
 static void give_way(struct caches *c, struct resume *r) {
     if (r->source == CACHE_HOST)
-        resume_end(c, r->sequence, RESUME_STOPPED); // it stays parked
+        resume_end(c, r->sequence, RESUME_STOPPED); // the cache stays parked
     else
         cache_drop(c, r->sequence, RELEASE_PRESSURE);
 }

@@ -1,14 +1,14 @@
-// Copies from the device to host memory, and the caches that leave the device for it.
+// Copies caches from the device to host memory, and lets them leave the device.
 //
-// Three things start a copy, all between steps, a few blocks at a time:
+// A copy begins for one of three reasons. It runs between steps, a few blocks at a time:
 //   - the owner asked (the idle clock);
-//   - a step finds the pool dry: the turn that needs blocks sits this step out, the others go on;
+//   - a step finds the pool empty: the turn that needs blocks takes no part in this step;
 //   - running turns will soon need blocks that are neither free nor clean: the least recently used
-//     caches are copied ahead, and keep their blocks until they are needed.
-// While turns run, copying ahead takes a sixteenth of the time, and half of it when a turn waits for
-// the blocks; otherwise it runs in slices between which commands are taken.
+//     caches are copied ahead, and keep their blocks until a turn needs them.
+// While turns run, copies take a sixteenth of the time, or half of it if a turn waits for the blocks.
+// Without running turns they run in slices, between which the loop reads commands.
 //
-// Nothing waits for ever: a cache that is copied becomes clean, parked or dropped.
+// No wait is endless: a cache that is copied becomes clean, parked or dropped.
 #include "engine/cache/movers.h"
 
 #include <stdlib.h>
@@ -16,16 +16,16 @@
 
 enum { SHARE = 16, SHARE_PRESSED = 2, SLICE_US = 5000, SLICE_BATCHES = 64, BUSY_BLOCKS = 2 };
 
-// --- leaving -------------------------------------------------------------------------------------
+// --- leave the device ----------------------------------------------------------------------------
 
-// The copy is complete: the device's blocks go.
+// The copy is complete: frees the device's blocks.
 static void park_now(struct caches *c, struct sequence *s) {
     cache_idle_remove(c, s);
     sequence_drop(s);
     cache_set(c, s, CACHE_PARKED);
     warm_end(c, s);
     c->look_for_writes = true;
-    // On its way to a snapshot it is the drop that the owner learns of.
+    // A cache on its way to a snapshot is dropped next, and the owner gets that event only.
     if (!c->tiers.transit) emit_parked(c->emit, s->id, s->why, s->image.n_held);
 }
 
@@ -51,7 +51,7 @@ static bool image_is_current(const struct sequence *s) {
     return s->image.copies && s->image_version == s->version;
 }
 
-// The image becomes one of what the ring holds now: what the last turn changed is cut off.
+// Makes the image one of the ring's present contents: cuts off the part that the last turn changed.
 static int image_begin(struct caches *c, struct sequence *s) {
     struct kv_ring *r = &s->ring;
     if (image_is_current(s)) return 0;
@@ -76,7 +76,7 @@ static int image_begin(struct caches *c, struct sequence *s) {
     return 0;
 }
 
-// Whether to try again; *rc becomes E_BUSY where there will be room when a snapshot is written.
+// Whether to try again at once. *rc becomes E_BUSY if room follows when a snapshot is written.
 static bool try_again(struct caches *c, const struct sequence *s, int *rc) {
     if (*rc != E_NOMEM) return false;
     bool pressed = s->state == CACHE_PARKING && s->why == RELEASE_PRESSURE;
@@ -85,8 +85,8 @@ static bool try_again(struct caches *c, const struct sequence *s, int *rc) {
     return room == ROOM_MADE;
 }
 
-// A batch of its copies. 1: begun; 0: the image is complete; E_BUSY: later; E_NOMEM: host memory has
-// no room for it; E_DEVICE.
+// Begins a batch of copies. 1: begun; 0: the image is complete; E_BUSY: try again later; E_NOMEM:
+// host memory has no room; E_DEVICE.
 static int save_some(struct caches *c, struct sequence *s, int32_t most, int64_t now) {
     int rc;
     do rc = image_begin(c, s);
@@ -97,9 +97,9 @@ static int save_some(struct caches *c, struct sequence *s, int32_t most, int64_t
     return rc;
 }
 
-// --- which one is next ---------------------------------------------------------------------------
+// --- choice of the next cache --------------------------------------------------------------------
 
-// Caches that were resumed on a hint, and whose turn has not come, park again.
+// Parks caches again that were resumed on a hint and whose turn has not come in time.
 static void end_hints(struct caches *c, int64_t now) {
     struct sequence *next;
     for (struct sequence *s = c->n_warm > 0 ? c->idle : NULL; s; s = next) {
@@ -110,7 +110,7 @@ static void end_hints(struct caches *c, int64_t now) {
     }
 }
 
-// The next one to copy: one that is parking, else one whose blocks may soon be needed.
+// The next cache to copy: one that is parking, else one whose blocks may soon be needed.
 static struct sequence *next_to_save(struct caches *c) {
     int64_t short_of = c->load.blocks_soon - c->pool.n_free;
     struct sequence *ahead = NULL;
@@ -137,7 +137,7 @@ static void saved(struct caches *c, struct sequence *s, int rc) {
         cache_set(c, s, CACHE_CLEAN);
 }
 
-// One batch. False when there is nothing to do.
+// Begins one batch. False: nothing can be copied now.
 static bool park_some(struct caches *c, int32_t most, int64_t now) {
     end_hints(c, now);
     struct sequence *s = next_to_save(c);
@@ -169,7 +169,7 @@ bool caches_park(struct caches *c, bool stepped, int64_t round_us) {
             return false;
         }
         now = clock_mono_us(c->emit->clock);
-        // Where copies are done when they return, this one is, and its time is known.
+        // A backend that copies synchronously has finished: this measures the batch.
         (void)tiers_collect(t, false, now);
     }
     c->park_debt_us = stepped ? now - began : 0;

@@ -1,5 +1,5 @@
-// A cache's way back from its snapshot: first the snapshot's head and table, then, if they fit, its
-// blocks into host memory, from where load.c copies them on.
+// Reads a cache from its snapshot: first the snapshot's head and table, then, if they fit, its blocks
+// into host memory, from which load.c copies them to the device.
 #include "engine/cache/movers.h"
 
 #include "base/log.h"
@@ -11,7 +11,7 @@ enum { ROOM_WAIT_US = 250000 }; // how long a slow disk may take to free host me
 
 // --- head and table ------------------------------------------------------------------------------
 
-// Its own, or that of the sequence it was forked from. NULL: there is none.
+// The snapshot of s, or of the sequence that s was forked from. NULL: there is none.
 static const struct snapshot_entry *find_snapshot(struct caches *c, const struct sequence *s) {
     const struct snapshot_entry *own = snapshots_find(&c->snapshots, s->names.id);
     return own ? own : snapshots_find(&c->snapshots, s->names.origin);
@@ -21,7 +21,7 @@ bool cache_read_begin(struct caches *c, struct sequence *s, int64_t n_ids, int64
     const struct snapshot_entry *e = find_snapshot(c, s);
     if (!e) return false;
     int64_t n = e->n_tokens < n_ids - 1 ? e->n_tokens : n_ids - 1;
-    // As if that part of it alone were read: what the window leaves of it is not known yet.
+    // Estimated from the part of the log; the window's part is known only from the head.
     double bytes = (double)e->bytes * (double)n / (double)e->n_tokens;
     if (n <= n_cached || tiers_read_is_slow(&c->tiers, bytes, n - n_cached)) return false;
     struct snapshot_job *j = calloc(1, sizeof *j);
@@ -33,7 +33,7 @@ bool cache_read_begin(struct caches *c, struct sequence *s, int64_t n_ids, int64
         return false;
     }
     struct resume *r = resume_begin(c, s, CACHE_OPENING, CACHE_SNAPSHOT, n);
-    if (!r) return false; // the job comes back and finds no resume
+    if (!r) return false; // the job returns and finds no resume
     r->job = j;
     r->is_origins = is_origins;
     j->resume = r;
@@ -64,7 +64,7 @@ static int32_t blocks_wanted(const struct kv_ring *r, const struct snapshot_job 
     return wanted;
 }
 
-// How many tokens of the log that is wanted the snapshot holds.
+// How many tokens of the turn's log the snapshot holds.
 static int64_t common_tokens(const struct resume *r, const struct snapshot_job *j) {
     const struct sequence *s = r->sequence;
     return s->turn_ids
@@ -74,10 +74,10 @@ static int64_t common_tokens(const struct resume *r, const struct snapshot_job *
 
 struct verdict {
     const char *reason, *why; // NULL: the snapshot fits
-    bool is_useless;          // to any sequence: it is removed, also where it is the origin's
+    bool is_useless;          // for every sequence: it is removed, also if it is the origin's
 };
 
-// Whether its bytes mean here what they meant when they were written, and belong to this sequence.
+// Whether the snapshot was written by an equal engine, and for this sequence.
 static struct verdict judge(const struct caches *c, const struct resume *r,
                             const struct snapshot_job *j) {
     static const char why[] = "it was written for something else";
@@ -125,7 +125,7 @@ static void opened(struct caches *c, struct snapshot_job *j) {
     struct verdict v = judge(c, r, j);
     r->job = NULL;
     if (v.reason) {
-        // Another sequence's snapshot may still be of use to that one.
+        // The origin may still use its own snapshot.
         if (v.is_useless || !r->is_origins) refuse(c, s, j, v.reason, v.why);
         decline(c, s);
         return;
@@ -146,14 +146,14 @@ static void opened(struct caches *c, struct snapshot_job *j) {
 
 // --- blocks --------------------------------------------------------------------------------------
 
-// Host blocks for all that the ring holds. E_BUSY: a snapshot that is being written frees some soon.
+// Host blocks for all of the ring's. E_BUSY: a snapshot that is being written frees some soon.
 static int take_host_blocks(struct caches *c, struct resume *r) {
     struct sequence *s = r->sequence;
     int rc;
     tiers_drop(&c->tiers, s);
     TRY(tiers_image(&c->tiers, s));
     while ((rc = kv_image_fill(&s->image, &s->ring)) == E_NOMEM) {
-        // A hint takes no other's room.
+        // A hint drops no other cache.
         if (s->turn && cache_make_host_room(c, s, true) == ROOM_MADE) continue;
         bool soon = c->snapshots.n_writing > 0 &&
                     clock_mono_us(c->emit->clock) - r->began_us < ROOM_WAIT_US;
@@ -162,7 +162,7 @@ static int take_host_blocks(struct caches *c, struct resume *r) {
     return rc;
 }
 
-// Which of the snapshot's blocks are read, and where they go; the job holds the host blocks too.
+// Lists the snapshot's blocks to read and their places; the job holds the host blocks too.
 static int plan_reads(struct caches *c, struct resume *r) {
     struct sequence *s = r->sequence;
     struct snapshot_job *j = r->job;
@@ -184,7 +184,7 @@ static int plan_reads(struct caches *c, struct resume *r) {
         j->wanted[j->n_wanted++] = i;
         kv_pool_ref(&c->tiers.host, copy->host);
     }
-    assert(j->n_wanted == s->ring.n_held); // judge() has counted them
+    assert(j->n_wanted == s->ring.n_held); // checked by judge()
     j->n_host = r->n_slots = j->n_wanted;
     return 0;
 }

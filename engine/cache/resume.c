@@ -40,10 +40,10 @@ static enum cache_state arrived(struct caches *c, struct sequence *s) {
     s->cached.n = r->n;
     s->cached.n_shared = 0;
     s->cached.source = r->source;
-    resume_free(c, s); // beside a step the copies go on, ahead of whatever the device does next
+    resume_free(c, s); // copies beside a step continue; the device runs them before later work
     if (c->tiers.transit && !beside_step) tiers_drop(&c->tiers, s); // others need the room
     if (s->turn || c->tiers.transit) return CACHE_DEVICE;
-    s->version = s->image_version; // the copy stays: parking again takes no time
+    s->version = s->image_version; // the copy is current: parking again copies nothing
     return CACHE_CLEAN;
 }
 
@@ -51,7 +51,7 @@ static enum cache_state stopped(struct caches *c, struct sequence *s) {
     bool half_read = s->state >= CACHE_READING && s->resume->source == CACHE_SNAPSHOT;
     enum cache_state back = s->back_to == CACHE_PARKED ? CACHE_PARKED : CACHE_EMPTY;
     resume_discard(c, s);
-    // Also where its snapshot was only being opened: the ring stands for the turn's log by then.
+    // Also if its snapshot was only being opened: cache_admit has matched the ring to the turn's log.
     kv_ring_truncate(&s->ring, 0);
     if (half_read) tiers_drop(&c->tiers, s);
     return back;
@@ -80,8 +80,9 @@ void resume_end(struct caches *c, struct sequence *s, enum resume_result result)
                           : result == RESUME_DECLINED ? declined(c, s)
                           : result == RESUME_STOPPED  ? stopped(c, s)
                                                       : failed(c, s);
-    c->look_for_writes = true; // what is parked was passed over while it was being resumed
-    // An admitted turn goes on with what the ring holds, if only with nothing.
+    c->look_for_writes =
+        true; // the search for writes skipped this cache while it was being resumed
+    // An admitted turn continues with the ring's contents, even if it is empty.
     if (s->turn_ids && result != RESUME_STOPPED) to = CACHE_DEVICE;
     if (s->turn || result != RESUME_ARRIVED) warm_end(c, s);
     cache_set(c, s, to);

@@ -1,7 +1,7 @@
 // Room in host memory for one more block.
 #include "engine/cache/movers.h"
 
-// Whether o's copy gives no room: it is moved, or a thread holds its blocks.
+// Whether o's copy cannot be dropped: it is being moved, or a thread holds its blocks.
 static bool is_held(const struct caches *c, const struct sequence *s, const struct sequence *o) {
     return o == s || o == c->tiers.copying || o->resume;
 }

@@ -129,7 +129,7 @@ void sequence_take_log(struct sequence *s, int32_t *ids) {
         free(ids);
         return;
     }
-    // Only what is cached is of use here. Where shrinking fails, the larger array is as good.
+    // Only the cached tokens are kept. If shrinking fails, the larger array serves as well.
     int32_t *fit = realloc(ids, (size_t)s->n_ids * sizeof *ids);
     s->ids = fit ? fit : ids;
 }

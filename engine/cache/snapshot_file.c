@@ -1,7 +1,8 @@
 // One snapshot's bytes to and from the disk. See snapshot_file.h.
 //
-// A file is written under another name, synced and renamed, so that what has the name is whole
-// whatever happened. Blocks go first and the head last: a file that was cut off has no head either.
+// A file is written under another name, synced and renamed, so that a file of the final name is
+// complete even after a crash. Blocks are written first and the head last, so that a file that was
+// cut off has no head.
 #include "engine/cache/snapshot_file.h"
 
 #include "base/clock.h"
@@ -45,7 +46,7 @@ void snapshot_job_free(struct snapshot_job *j) {
 
 // --- bytes
 
-// Disks count in microseconds and up, so short writes and signals are the only special cases.
+// Only short writes and signals need care.
 static int write_all(int fd, const void *data, size_t n, uint64_t at, struct err *err) {
     const char *p = data;
     while (n > 0) {
@@ -122,7 +123,7 @@ static int file_write(struct snapshot_job *j, int64_t began_us) {
     if (rc == 0 && renameat(j->dir_fd, temporary, j->dir_fd, name) < 0)
         rc = err_errno(&j->why, "it cannot be given its name");
     if (rc < 0) unlinkat(j->dir_fd, temporary, 0);
-    if (rc == 0) (void)fsync(j->dir_fd); // the name; without it the old one may come back
+    if (rc == 0) (void)fsync(j->dir_fd); // makes the rename last; else the old file may reappear
     j->bytes = rc == 0 ? (int64_t)kv_snapshot_file_bytes(&j->head) : 0;
     return rc;
 }
@@ -133,7 +134,7 @@ int snapshot_file_head(int dir_fd, const char *file, struct kv_snapshot_head *h,
                        struct err *err) {
     unsigned char head[KV_SNAPSHOT_HEAD_BYTES] = {0};
     struct stat st;
-    // A pipe under this name would be waited for.
+    // Without O_NONBLOCK, opening a pipe of this name would wait.
     *fd = openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) return err_errno(err, "it cannot be opened");
     int rc = fstat(*fd, &st) < 0 ? err_errno(err, "it cannot be looked at") : 0;
@@ -164,15 +165,15 @@ static int file_open(struct snapshot_job *j) {
     return rc;
 }
 
-// Pages that are in memory are copied and checked at the rate of one core; several do it side by
-// side, a piece of the file at a time, so that what has come can be copied on while the rest is
-// read.
+// One core limits the rate at which pages in memory are copied and checked, so several threads work
+// in parallel. They take the file in pieces, so that the engine can copy a piece to the device while
+// the next one is read.
 enum { READ_AHEAD_BYTES = 32 << 20, READ_THREADS = 4, READ_LEAST_BYTES = 2 << 20 };
 
 struct piece {
     struct snapshot_job *j;
     int32_t first;
-    _Atomic int rc; // of the first that failed, whose why is the job's
+    _Atomic int rc; // of the first thread that failed; it also sets the job's why
 };
 
 static int block_read(struct snapshot_job *j, int32_t i, struct err *why) {
@@ -198,7 +199,7 @@ static void blocks_read(void *ctx, int64_t first, int64_t n) {
 static int file_read(struct snapshot_job *j) {
     uint64_t data = kv_snapshot_data_at(&j->head), bytes = j->head.maker.block_bytes;
     int64_t ahead = bytes < READ_AHEAD_BYTES ? (int64_t)(READ_AHEAD_BYTES / bytes) : 1;
-    int64_t least = (int64_t)(READ_LEAST_BYTES / bytes) + 1; // a thread is not made for less
+    int64_t least = (int64_t)(READ_LEAST_BYTES / bytes) + 1; // fewer blocks need no thread
     (void)posix_fadvise(j->fd, (off_t)data, 0, POSIX_FADV_SEQUENTIAL);
     for (int32_t at = 0; at < j->n_wanted;) {
         struct piece p = {.j = j, .first = at};

@@ -18,7 +18,7 @@
 #define LOCK_FILE "parley.lock"
 enum { NAME_DIGITS = 32, SCAN_MOST = 4 * SNAPSHOTS_MAX_FILES };
 
-// --- the books
+// --- entries
 
 static struct snapshot_entry *find_name(struct snapshots *f, struct hash128 name) {
     struct snapshot_entry *e;
@@ -57,7 +57,7 @@ static void entry_drop(struct snapshots *f, struct snapshot_entry *e) {
     free(e);
 }
 
-// Before the threads run, and where there is no memory for a job, at once.
+// By the writer thread; at once if the threads do not run yet or there is no memory for a job.
 static void file_remove(struct snapshots *f, struct hash128 name) {
     struct snapshot_job *j = f->running ? calloc(1, sizeof *j) : NULL;
     if (j) {
@@ -99,7 +99,7 @@ void snapshots_forget(struct snapshots *f, struct hash128 name) {
     if (e) evict(f, e);
 }
 
-// --- the folder as it is found
+// --- scan
 
 static bool is_ours(const char *file, bool *temporary) {
     for (int i = 0; i < NAME_DIGITS; i++) {
@@ -115,7 +115,7 @@ static void discard(struct snapshots *f, const char *file, const char *why) {
     unlinkat(f->dir_fd, file, 0);
 }
 
-// E_NOMEM, or 0 whatever became of it.
+// Lists the file, or removes it if it is of no use. Fails only with E_NOMEM.
 static int scan_file(struct snapshots *f, const char *file) {
     struct kv_snapshot_head h;
     struct err err = {0};
@@ -170,7 +170,7 @@ static int scan(struct snapshots *f, const char *dir, struct err *err) {
     return 0;
 }
 
-// --- opening and closing
+// --- open and close
 
 static int take_folder(struct snapshots *f, const char *dir, struct err *err) {
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
@@ -192,7 +192,7 @@ int snapshots_open(struct snapshots *f, const char *dir, int64_t limit,
         .on = true, .dir_fd = -1, .lock_fd = -1, .limit = limit, .maker = *maker};
     TRY_GOTO(fail, take_folder(f, dir, err));
     TRY_GOTO(fail, scan(f, dir, err));
-    // A removal for each file, what may be under way, and one that replaces each.
+    // Room for all jobs: for each file a removal and one more of its replacement, and the reads.
     size_t room = 2 * SNAPSHOTS_MAX_FILES + SNAPSHOTS_MAX_READS;
     TRY_GOTO(fail, queue_init(&f->writes, sizeof(void *), room, NULL, NULL, err));
     TRY_GOTO(fail, queue_init(&f->reads, sizeof(void *), SNAPSHOTS_MAX_READS, NULL, NULL, err));
@@ -232,7 +232,7 @@ int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot
     sigset_t all, old;
     f->done = done;
     f->done_ctx = ctx;
-    sigfillset(&all); // signals are the owner's business
+    sigfillset(&all); // signals go to the owner's threads
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&f->writer, NULL, writer_main, f);
     if (rc == 0 && (rc = pthread_create(&f->reader, NULL, reader_main, f)) != 0) {
@@ -268,8 +268,8 @@ void snapshots_close(struct snapshots *f) {
 
 // --- jobs
 
-// The file that a new one replaces counts too until it is gone; where both do not fit, it goes
-// first.
+// The file that a new one replaces also counts until it is replaced. If both do not fit, the old file
+// is removed first.
 int snapshots_write(struct snapshots *f, struct snapshot_job *j) {
     int64_t bytes = (int64_t)kv_snapshot_file_bytes(&j->head);
     if (!f->running || f->n_writing >= SNAPSHOTS_MAX_WRITES) return E_BUSY;
@@ -281,7 +281,7 @@ int snapshots_write(struct snapshots *f, struct snapshot_job *j) {
         if (bytes <= f->limit - f->pending - f->bytes &&
             HASH_COUNT(f->by_name) < SNAPSHOTS_MAX_FILES)
             break;
-        // One that is being replaced goes when its time comes; a removal now would come after that.
+        // A file that is being replaced is skipped: the removal would run after the replacement.
         if (!being_written(f, e->name)) evict(f, e);
     }
     if (bytes > f->limit - f->pending - f->bytes) return E_BUSY;
@@ -308,7 +308,7 @@ int snapshots_read(struct snapshots *f, struct snapshot_job *j) {
 static void written(struct snapshots *f, const struct snapshot_job *j) {
     struct snapshot_entry *old = find_name(f, j->name);
     f->pending -= (int64_t)kv_snapshot_file_bytes(&j->head);
-    if (j->rc < 0) return; // what was there before still is
+    if (j->rc < 0) return; // an older snapshot, if any, still exists
     bool is_new = !old;
     if (old) entry_drop(f, old);
     if (j->forgotten || entry_add(f, &j->head, j->name, 0) < 0) {

@@ -31,7 +31,7 @@ void cache_idle_add(struct caches *c, struct sequence *s) {
 }
 
 void cache_idle_remove(struct caches *c, struct sequence *s) {
-    if (!s->idle_prev) return; // the head's leads to the tail
+    if (!s->idle_prev) return; // not listed: in utlist even the head has a prev, the tail
     DL_DELETE2(c->idle, s, idle_prev, idle_next);
     s->idle_prev = s->idle_next = NULL;
     c->n_idle--;

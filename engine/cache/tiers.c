@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <utlist.h>
 
-// Pinned where the backend has a word in it, else pages that come as they are touched.
+// Pinned memory if the backend allocates host memory, else pages that exist once they are touched.
 static int memory_init(struct tiers *t, size_t bytes, struct err *err) {
     const struct backend_ops *ops = t->backend->ops;
     if (ops->host_alloc) return ops->host_alloc(t->backend, bytes, (void **)&t->memory, err);
@@ -124,8 +124,8 @@ int tiers_save(struct tiers *t, struct sequence *s, int32_t most, int64_t now_us
         int rc = kv_image_next(&s->image, &s->ring, &slot);
         if (rc == E_NOMEM && t->n_slots == 0) return rc;
         if (rc <= 0) break;
-        // Marked before it is copied, so that the next one is another. A copy fails only with the
-        // device, and with that every cache is lost.
+        // Marked before it is copied, so that kv_image_next returns another one. A copy fails only if
+        // the device fails, and then every cache is lost.
         kv_image_copied(&s->image, &s->ring, slot);
         t->slots[t->n_slots++] = slot;
     }
@@ -165,15 +165,15 @@ int tiers_collect(struct tiers *t, bool wait, int64_t now_us) {
     if (rc == 0) return 0;
     double bytes = (double)t->n_slots * (double)t->store->block_bytes;
     bool with_step = t->with_step;
-    // The host's clock has seen how long a batch took, give or take when somebody looked. Of copies
-    // beside a step it has seen the step.
+    // Without a device clock, the host's clock gives the time up to this poll. For copies beside a
+    // step it would give the step's time, so they then count for nothing.
     int64_t took = how.took_us > 0 || with_step ? how.took_us : now_us - t->copy_began_us;
     if (rc == 1) rate_note(t->loading ? &t->load_rate : &t->save_rate, bytes, took);
     if (t->waited_us) *t->waited_us += how.held_us;
     t->waited_us = NULL;
     t->copying = NULL;
     t->with_step = false;
-    // Other caches are on the way to their snapshots and need the room.
+    // With transit, other caches on the way to their snapshots need the room.
     if (with_step && t->transit && !s->resume) tiers_drop(t, s);
     return rc;
 }

@@ -1,13 +1,13 @@
-// Which parked caches are written to snapshots, and what becomes of those writes.
+// Chooses parked caches to write to snapshots, and handles the results of the writes.
 //
-// A cache is written when it is about to leave host memory, so that what is used often costs the
-// disk nothing: the least recently used ones, while less than a quarter of host memory is free, and
-// when their room is needed. Where host memory is only the way to the snapshots (tiers.transit), a
-// parked cache is written at once. When the engine stops, all are.
+// A cache is written only when it is about to leave host memory, so that caches in frequent use cost
+// no disk writes: the least recently used ones while less than a quarter of host memory is free, and
+// a cache whose room is needed. If host memory is only a buffer on the way to snapshots
+// (tiers.transit), a parked cache is written at once. When the engine stops, all caches are written.
 //
-// A turn never waits for a disk: it takes the room, and what has not been written by then is given
-// up, like everything that a slow or full disk does not take. That is counted, logged once, and
-// costs a computation later.
+// A turn never waits for a disk: it takes the room, and snapshots not written by then are given up.
+// So are those that a full or slow disk does not take. The engine counts and logs each once; the next
+// turn recomputes.
 #include "engine/cache/movers.h"
 
 #include "base/log.h"
@@ -15,9 +15,9 @@
 #include <string.h>
 
 enum {
-    LOW_PART = 4, // of host memory: below it, the least recently used are written ahead
+    LOW_PART = 4, // with less than a quarter of host memory free, caches are written ahead
     MOST_BEGUN = 2,
-    WRITE_US = 20000000, // a disk that takes longer for one is too slow to be of use
+    WRITE_US = 20000000, // most for one snapshot: a slower disk is of no use
 };
 
 // --- one snapshot --------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ static int by_logical(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// The image's blocks, ascending. The job holds each too: they stay as they are until it is done.
+// The image's blocks, ascending. The job holds each too, so they do not change until it is done.
 static int take_image(struct caches *c, const struct sequence *s, struct snapshot_job *j) {
     const struct kv_image *m = &s->image;
     size_t n = (size_t)m->n_held;
@@ -66,7 +66,7 @@ static int take_image(struct caches *c, const struct sequence *s, struct snapsho
     if (!j->blocks || !j->memory || !j->host || !j->ids) return E_NOMEM;
     memcpy(j->ids, s->image_ids, (size_t)s->n_image * sizeof *j->ids);
     int32_t k = 0;
-    for (int32_t i = 0; i < m->n_slots; i++) { // sum: the host block, until they are in order
+    for (int32_t i = 0; i < m->n_slots; i++) { // sum holds the host block until all are sorted
         if (m->copies[i].host < 0) continue;
         j->blocks[k].logical = (uint64_t)m->copies[i].logical;
         j->blocks[k++].sum = (uint64_t)m->copies[i].host;
@@ -115,9 +115,9 @@ int cache_write(struct caches *c, struct sequence *s) {
     return rc;
 }
 
-// --- which one is next ---------------------------------------------------------------------------
+// --- choice of the next cache --------------------------------------------------------------------
 
-// Host memory was only its way to the snapshot, which is written or will not be.
+// Drops a cache whose host memory was only a buffer, once its snapshot is written or given up.
 static void leave(struct caches *c, struct sequence *s) {
     if (c->tiers.transit && s->state == CACHE_PARKED && !s->turn) cache_drop(c, s, s->why);
 }
@@ -131,10 +131,10 @@ void caches_write(struct caches *c) {
     struct sequence *s, *next, *first = c->tiers.images;
     if (!c->look_for_writes || !snapshots_on(&c->snapshots) || !host_is_low(c)) return;
     c->look_for_writes = false;
-    // When the engine stops, the one used last goes first: utlist's head has the tail before it.
+    // When the engine stops, the most recently used is first: in utlist, the head's prev is the tail.
     for (s = c->saving_all && first ? first->image_prev : first; s; s = next) {
         next = !c->saving_all ? s->image_next : s == first ? NULL : s->image_prev;
-        if (c->snapshots.n_writing >= MOST_BEGUN) return; // the end of one looks again
+        if (c->snapshots.n_writing >= MOST_BEGUN) return; // the end of a write searches again
         if (s->state != CACHE_PARKED || s == c->tiers.copying) continue;
         if (snapshots_is_writing(&c->snapshots, s->id)) continue;
         if (!cache_wants_snapshot(c, s) || (cache_write(c, s) < 0 && s->n_filed == NOT_WRITABLE))
@@ -144,7 +144,7 @@ void caches_write(struct caches *c) {
 
 void cache_written(struct caches *c, struct snapshot_job *j) {
     struct sequence *s = caches_find(c, j->sequence);
-    if (s && s->image_version != j->version) s = NULL; // its copy is another one by now
+    if (s && s->image_version != j->version) s = NULL; // its copy has changed meanwhile
     if (j->rc < 0 && j->rc != E_CANCELLED) {
         give_up(c, s, j->reason, j->why.text);
     } else if (j->rc == 0) {
