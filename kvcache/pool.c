@@ -16,7 +16,7 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
     p->tags = calloc((size_t)n_blocks, sizeof *p->tags);
     if (!p->free_list || !p->refs || !p->counted || !p->tags) {
         kv_pool_release(p);
-        return err_set(err, E_NOMEM, "no memory to keep count of %d cache blocks", n_blocks);
+        return err_set(err, E_NOMEM, "no memory to count %d cache blocks", n_blocks);
     }
     int rc = kv_names_init(&p->names, n_blocks, err);
     if (rc < 0) {

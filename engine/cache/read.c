@@ -77,10 +77,10 @@ struct verdict {
     bool is_useless;          // for every sequence: it is removed, also if it is the origin's
 };
 
-// Whether the snapshot was written by an equal engine, and for this sequence.
+// Whether the snapshot was written by an equal engine, for this sequence and for the same log.
 static struct verdict judge(const struct caches *c, const struct resume *r,
                             const struct snapshot_job *j) {
-    static const char why[] = "it was written for something else";
+    static const char why[] = "it does not fit this server or session";
     const struct sequence *s = r->sequence;
     const struct kv_snapshot_head *h = &j->head;
     if (j->rc < 0) return (struct verdict){j->reason, j->why.text, true};
@@ -93,9 +93,9 @@ static struct verdict judge(const struct caches *c, const struct resume *r,
     if (h->memory_len != s->ring.memory_len || h->sink_len != s->ring.sink_len)
         return (struct verdict){"window", why, false};
     int64_t n = common_tokens(r, j);
-    if (n == 0) return (struct verdict){"tokens", "it stands for another log", false};
+    if (n == 0) return (struct verdict){"tokens", "its log is a different one", false};
     if (blocks_wanted(&s->ring, j, n) < 0)
-        return (struct verdict){"window", "the log was cut behind what it has", false};
+        return (struct verdict){"window", "it lacks blocks that the shorter log needs", false};
     return (struct verdict){0};
 }
 

@@ -53,7 +53,7 @@ static int write_all(int fd, const void *data, size_t n, uint64_t at, struct err
         ssize_t got = pwrite(fd, p, n < PIECE_BYTES ? n : PIECE_BYTES, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EFBIG)
-            return err_set(err, E_FULL, "the file may not become so large");
+            return err_set(err, E_FULL, "it exceeds the limit on the size of a file");
         if (got <= 0) return err_errno(err, "it cannot be written");
         p += got;
         at += (uint64_t)got;
@@ -68,7 +68,7 @@ static int read_all(int fd, void *data, size_t n, uint64_t at, struct err *err) 
         ssize_t got = pread(fd, p, n < PIECE_BYTES ? n : PIECE_BYTES, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return err_errno(err, "it cannot be read");
-        if (got == 0) return err_set(err, E_CORRUPT, "it has become shorter");
+        if (got == 0) return err_set(err, E_CORRUPT, "it was cut off");
         p += got;
         at += (uint64_t)got;
         n -= (size_t)got;
@@ -121,7 +121,7 @@ static int file_write(struct snapshot_job *j, int64_t began_us) {
     int rc = write_to(j, fd, j->most_us ? began_us + j->most_us : 0);
     if (close(fd) < 0 && rc == 0) rc = err_errno(&j->why, "it cannot be closed");
     if (rc == 0 && renameat(j->dir_fd, temporary, j->dir_fd, name) < 0)
-        rc = err_errno(&j->why, "it cannot be given its name");
+        rc = err_errno(&j->why, "it cannot be renamed");
     if (rc < 0) unlinkat(j->dir_fd, temporary, 0);
     if (rc == 0) (void)fsync(j->dir_fd); // makes the rename last; else the old file may reappear
     j->bytes = rc == 0 ? (int64_t)kv_snapshot_file_bytes(&j->head) : 0;
@@ -137,8 +137,8 @@ int snapshot_file_head(int dir_fd, const char *file, struct kv_snapshot_head *h,
     // Without O_NONBLOCK, opening a pipe of this name would wait.
     *fd = openat(dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) return err_errno(err, "it cannot be opened");
-    int rc = fstat(*fd, &st) < 0 ? err_errno(err, "it cannot be looked at") : 0;
-    if (rc == 0 && !S_ISREG(st.st_mode)) rc = err_set(err, E_FORMAT, "it is no file");
+    int rc = fstat(*fd, &st) < 0 ? err_errno(err, "it cannot be examined") : 0;
+    if (rc == 0 && !S_ISREG(st.st_mode)) rc = err_set(err, E_FORMAT, "it is not a regular file");
     if (rc == 0 && (uint64_t)st.st_size >= sizeof head)
         rc = read_all(*fd, head, sizeof head, 0, err);
     if (rc == 0) rc = kv_snapshot_read_head(h, head, (uint64_t)st.st_size, err);

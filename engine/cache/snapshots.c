@@ -154,7 +154,7 @@ static int scan(struct snapshots *f, const char *dir, struct err *err) {
         bool temporary;
         if (!is_ours(e->d_name, &temporary)) continue;
         if (temporary)
-            discard(f, e->d_name, "it is half written");
+            discard(f, e->d_name, "it is incomplete");
         else
             rc = scan_file(f, e->d_name);
     }
@@ -181,7 +181,7 @@ static int take_folder(struct snapshots *f, const char *dir, struct err *err) {
     if (f->lock_fd < 0) return err_errno(err, "snapshot_dir %s cannot be written to", dir);
     if (flock(f->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
     if (errno == EWOULDBLOCK)
-        return err_set(err, E_BUSY, "snapshot_dir %s is another server's", dir);
+        return err_set(err, E_BUSY, "snapshot_dir %s is in use by another server", dir);
     return err_errno(err, "snapshot_dir %s cannot be locked", dir);
 }
 

@@ -3,8 +3,8 @@
 
 int drawings_init(struct drawings *d, int32_t n_vocab, struct err *err) {
     *d = (struct drawings){0};
-    // One for each draw, not for each thread: each of many threads draws at some time, and its scratch,
-    // megabytes for a large vocabulary, would stay resident.
+    // One for each draw, not for each thread: every thread draws at some time, and the scratch of each,
+    // megabytes for a large vocabulary, would then stay resident.
     for (int i = 0; i < DRAWN_TOGETHER; i++) {
         int rc = sampler_work_init(&d->works[i], n_vocab, err);
         if (rc == 0) continue;

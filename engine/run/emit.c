@@ -4,7 +4,7 @@
 #include "base/utf8.h"
 #include <string.h>
 
-// Puts as many whole characters of the text as fit into the event; returns how many bytes.
+// Puts as many whole characters of the text as fit into the event. Returns their bytes.
 static size_t event_text(struct engine_event *ev, const char *text, size_t len) {
     if (len > ENGINE_EVENT_TEXT) len = utf8_complete_len(text, ENGINE_EVENT_TEXT);
     memcpy(ev->text, text, len);
@@ -12,8 +12,8 @@ static size_t event_text(struct engine_event *ev, const char *text, size_t len) 
     return len;
 }
 
-// The pieces of a long text as continuations (id -1), until what is left fits into one event;
-// returns where that begins.
+// Emits a long text as continuations (id -1) until the rest fits into one event. Returns the offset
+// of the rest.
 static size_t emit_pieces(struct emitter *e, const struct live_turn *t, const char *text,
                           size_t len) {
     size_t at = 0;
@@ -48,7 +48,7 @@ void emit_progress(struct emitter *e, const struct live_turn *t, int64_t n_done,
 void emit_token(struct emitter *e, const struct live_turn *t, const struct sampled *s,
                 const char *text, size_t len) {
     struct engine_event *ev = event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn);
-    if (t->last_us) ev->time_us = t->last_us; // when it was drawn, which may be a step ago
+    if (t->last_us) ev->time_us = t->last_us; // the time of the draw, which may be a step ago
     ev->id = s->id;
     ev->logprob = s->logprob;
     ev->n_alternatives = s->n_alternatives;
@@ -62,8 +62,8 @@ void emit_token(struct emitter *e, const struct live_turn *t, const struct sampl
     event_push(e);
 }
 
-// What resuming cost: the copies, and of the time that computing took the part of the tokens that an
-// earlier turn had computed already. (The pending token is new to the cache.)
+// The cost of resuming: the wait for copies, and the share of the computing time that went to tokens
+// that an earlier turn had computed. (The last drawn token does not count: it was never cached.)
 static int64_t resume_time(const struct live_turn *t, int64_t prefill_us) {
     int64_t old = t->spec.n_ids - t->spec.n_input - 1 - t->n_cached;
     if (old > t->n_prefilled) old = t->n_prefilled;
@@ -75,7 +75,7 @@ static int64_t resume_time(const struct live_turn *t, int64_t prefill_us) {
 void emit_done(struct emitter *e, const struct live_turn *t, enum engine_finish finish,
                const struct err *why, const char *text, size_t len, int32_t blocks, bool parked) {
     if (finish == FINISH_ERROR) {
-        // The event's text is the sentence; what the model said goes ahead of it.
+        // DONE carries the error sentence, so the rest of the answer is emitted before it.
         size_t at = emit_pieces(e, t, text, len);
         if (len > at) {
             event_text(event_begin(e, ENGINE_TOKEN, t->spec.sequence, t->spec.turn), text + at,

@@ -2,15 +2,15 @@
 // model_config's.
 //
 // Tensor parallel: the first rank adds its part of a sub-layer's output to the residual stream, the
-// others replace the stream with theirs, and the sum over the ranks is the new stream. One rank:
-// that is simply x += part.
+// others replace the stream with theirs, and the sum over the ranks is the new stream. With one rank
+// this is x += part.
 #include "engine/run/forward.h"
 
 #include <stdlib.h>
 
 // --- workspace -----------------------------------------------------------------------------------
 
-struct carve { // walks over the arena; with a NULL base it only adds up
+struct carve { // divides the arena into buffers; with a NULL base it only sums their sizes
     char *base;
     size_t used;
 };
@@ -50,7 +50,7 @@ size_t forward_bytes(const struct model *m, int32_t max_rows, int32_t max_logits
     return c.used + (size_t)max_logits * (size_t)m->config.vocab_size * sizeof(float);
 }
 
-// Where logits arrive, if they are not on the host already.
+// The host's buffer of logits, if the device has its own memory.
 static int host_init(struct forward *f, struct err *err) {
     const struct backend_ops *ops = f->backend->ops;
     if (!ops->logits_read) return 0;
@@ -61,8 +61,8 @@ static int host_init(struct forward *f, struct err *err) {
     return err_set(err, E_NOMEM, "no memory for the logits of %d sequences", f->max_logits);
 }
 
-// A sequence's map has no more entries than the pool has blocks; all maps together, no more than
-// four million (a device makes room for more when they come).
+// A sequence's map has at most as many entries as the pool has blocks; all maps together have at most
+// four million (a device allocates more when a step needs them).
 static int reserve_steps(struct forward *f, void (*progress)(void *, int64_t, int64_t),
                          void *progress_ctx, struct err *err) {
     const struct model *m = f->model;
@@ -127,7 +127,7 @@ static int linear(struct forward *f, enum linear_mode mode, void *y, const void 
     return f->backend->ops->linear(f->backend, mode, y, x, n, w, bias);
 }
 
-// What a sub-layer reads: x, normed on the way where `norm` is not NULL.
+// The input of a sub-layer: x, or norm(x) if `norm` is not NULL.
 struct input {
     const void *x;
     const struct norm_weights *norm;
@@ -138,7 +138,7 @@ static struct norm_args norm_args_of(const struct forward *f, const struct norm_
     return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
 }
 
-// Where no fusion took the norm: the rows normed by themselves.
+// Norms the rows by a separate op, if no fusion did.
 static int norm_input(struct forward *f, struct input *in, int32_t n) {
     if (!in->norm) return 0;
     TRY(norm(f, in->norm, f->normed, in->x, n, f->model->config.width));
@@ -162,7 +162,7 @@ static int all_reduce(struct forward *f, void *x, int32_t n) {
     return f->comm->ops->all_reduce(f->comm, f->backend, x, (int64_t)n * f->model->config.width);
 }
 
-// How a rank's part of a sub-layer's output enters the stream: see the head of this file.
+// How a rank's part of a sub-layer's output enters the stream (see above, "Tensor parallel").
 static enum linear_mode stream_mode(const struct forward *f) {
     return f->model->split.tp_rank == 0 ? LINEAR_ADD : LINEAR_STORE;
 }
@@ -186,7 +186,7 @@ static int embed(struct forward *f, const struct batch *b) {
     return 0;
 }
 
-// q and k normed and turned, k and v stored.
+// Norms and rotates q and k, stores k and v.
 static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer,
                       const struct qkv_args *q) {
     const struct model *m = f->model;
@@ -207,7 +207,7 @@ static int qkv_finish(struct forward *f, const struct batch *b, int32_t layer,
     return ops->kv_write(f->backend, f->kv, layer, f->qkv, b, m->n_heads);
 }
 
-// in (n_rows, width) -> f->attended, with the cache written on the way.
+// in (n_rows, width) -> f->attended; writes the cache.
 static int attend(struct forward *f, const struct batch *b, int32_t layer, struct input in) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
@@ -242,7 +242,7 @@ static int attend(struct forward *f, const struct batch *b, int32_t layer, struc
     return ops->attention(f->backend, f->attended, f->qkv, f->kv, b, &args);
 }
 
-// f->activated = act(up(in)): the feed-forward but for its last linear, `down`.
+// f->activated = act(up(in)): the feed-forward without its last linear, `down`.
 static int feed(struct forward *f, struct input in, int32_t n, int32_t layer) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
@@ -271,7 +271,7 @@ static int down(struct forward *f, enum linear_mode mode, void *x, int32_t n, in
     return linear(f, mode, x, f->activated, n, &w->down, w->down_bias);
 }
 
-// x =|+= down(act(up(in))), at once where the device does.
+// x =|+= down(act(up(in))), by one op if the device has it.
 static int feed_forward(struct forward *f, enum linear_mode mode, void *x, struct input in,
                         int32_t n, int32_t layer) {
     const struct model_config *mc = &f->model->config;
@@ -289,14 +289,14 @@ static int feed_forward(struct forward *f, enum linear_mode mode, void *x, struc
 
 // --- layers --------------------------------------------------------------------------------------
 
-struct stream { // the residual stream as it stands
+struct stream { // the present residual stream
     void *x;    // (n, width)
     int32_t n;
     const void *attended; // (n, n_heads * head_dim)
 };
 
-// What a sub-layer behind the norm `w` reads. Where it is the normed stream that is added to, the
-// stream is normed in its place, now.
+// The input of a sub-layer after the norm `w`. With normed_residual the stream itself is normed, in
+// place.
 static int normed_stream(struct forward *f, const struct stream *s, const struct norm_weights *w,
                          struct input *in) {
     const struct model_config *mc = &f->model->config;
@@ -306,21 +306,21 @@ static int normed_stream(struct forward *f, const struct stream *s, const struct
     return norm(f, w, s->x, s->x, s->n, mc->width);
 }
 
-// Behind the last layer's attention only the rows whose logits are wanted matter: of a prompt's
-// chunk, one or none.
+// After the last layer's attention only the wanted rows are computed: of a prompt's chunk, one or
+// none.
 static int narrow(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct backend_ops *ops = f->backend->ops;
     if (b->n_logits == b->n_rows) return 0;
     int32_t q_width = m->n_heads * m->config.head_dim;
     TRY(ops->gather_logit_rows(f->backend, f->rows, f->x, b, m->config.width));
-    TRY(ops->gather_logit_rows(f->backend, f->qkv, f->attended, b, q_width)); // qkv is free by now
+    TRY(ops->gather_logit_rows(f->backend, f->qkv, f->attended, b, q_width)); // qkv is free again
     *s = (struct stream){.x = f->rows, .n = b->n_logits, .attended = f->qkv};
     return 0;
 }
 
-// x = x + attention(n1(x)) + ffn(n2(x)), both from the same x: what the feed-forward reads is read,
-// or normed to another place, before o adds to it.
+// x = x + attention(n1(x)) + ffn(n2(x)), both from the same x: the feed-forward's input is read, or
+// normed to another buffer, before o adds to x.
 static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
@@ -334,7 +334,7 @@ static int finish_parallel(struct forward *f, int32_t layer, struct stream *s) {
     return all_reduce(f, s->x, s->n);
 }
 
-// x = x + attention(..), then x = x + ffn(..), the norm before or behind each.
+// x = x + attention(..), then x = x + ffn(..), with the norm before or after each.
 static int finish_serial(struct forward *f, int32_t layer, struct stream *s) {
     const struct model_config *mc = &f->model->config;
     const struct layer_weights *w = &f->model->layers[layer];
@@ -377,9 +377,8 @@ static int head(struct forward *f, struct input in, int32_t n) {
     return f->comm->ops->all_gather_rows(f->comm, f->backend, f->logits, f->part, n, m->vocab_rows);
 }
 
-// Everything behind the layers: final norm, and for as many of the wanted rows as there is room
-// for, the head and, on a device that draws, the next token. Where there are more, the head is
-// asked for again (forward_logits), and f->out is what it reads.
+// The ops after the layers: the final norm, then for the first max_logits wanted rows the head and,
+// on a device that draws, the next token. forward_logits runs the head for further rows, from f->out.
 static int finish(struct forward *f, const struct batch *b, struct stream *s) {
     const struct model *m = f->model;
     const struct model_config *mc = &m->config;
@@ -432,7 +431,7 @@ int forward_run(struct forward *f, const struct batch *b) {
 int forward_logits(struct forward *f, int32_t first, int32_t n, const float **logits) {
     size_t row = (size_t)f->model->head.cols * dtype_size(f->backend->act_dtype);
     struct input in = {.x = (const char *)f->out + (size_t)first * row};
-    if (first > 0) TRY(head(f, in, n)); // the first ones are there
+    if (first > 0) TRY(head(f, in, n)); // finish() has computed the first ones
     const struct backend_ops *ops = f->backend->ops;
     *logits = ops->logits_read ? f->host : f->logits;
     if (!ops->logits_read) return 0;

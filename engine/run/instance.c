@@ -1,4 +1,4 @@
-// The instance's storage, and its loop's one round.
+// The instance's storage, and one round of its loop.
 #include "engine/run/instance.h"
 
 #include "engine/run/warm.h"
@@ -8,9 +8,9 @@
 // Bytes of one token's text. Allocated once, at init.
 enum { TEXT_RESERVE = 4096, TEXT_MAX = 1 << 20 };
 enum {
-    READ_POLL_US = 1000,  // between two looks at a snapshot that is being read, where no turn steps
+    READ_POLL_US = 1000,  // interval of polls of a snapshot that is being read, without steps
     SAVE_US = 8000000,    // for writing snapshots at the end: most supervisors kill after 10 s
-    SAVE_POLL_US = 20000, // between two looks at those writes
+    SAVE_POLL_US = 20000, // interval of polls of those writes
 };
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -43,7 +43,7 @@ static int text_init(struct instance *in, struct err *err) {
     return 0;
 }
 
-// On one of the folder's threads. The queue has a place for each job that can be under way.
+// On one of the folder's threads. The queue has room for all jobs that can be under way.
 static void job_done(void *ctx, struct snapshot_job *j) {
     struct instance *in = ctx;
     struct command c = {.kind = COMMAND_SNAPSHOT, .job = j};
@@ -162,7 +162,7 @@ static void end_all(struct instance *in, enum engine_finish finish, const struct
     }
 }
 
-// A GPU that has failed works again only in a new process: queued turns end too.
+// Queued turns end too, because a failed GPU works again only in a new process.
 static void end_lost(struct instance *in) {
     struct err err;
     err_set(&err, E_DEVICE,
@@ -175,7 +175,7 @@ static void end_lost(struct instance *in) {
 static void publish(struct instance *in) {
     struct instance_load *l = &in->load;
     struct caches *c = &in->caches;
-    int32_t running = 0; // blocks; those that two of them share count once
+    int32_t running = 0; // blocks of running turns, shared ones counted once
     kv_pool_count_begin(&c->pool);
     for (int32_t i = 0; i < in->sched.n_running; i++) {
         running += kv_ring_count(&((struct live_turn *)in->sched.running[i])->sequence->ring);
@@ -194,7 +194,7 @@ static void publish(struct instance *in) {
     atomic_store_explicit(&l->heartbeat_us, clock_mono_us(in->emit.clock), memory_order_relaxed);
 }
 
-// The engine stops: snapshots of everything idle or parked are written, as far as there is time.
+// The engine stops: writes snapshots of idle and parked caches for at most SAVE_US.
 static void save_all(struct instance *in) {
     int64_t until = clock_mono_us(in->emit.clock) + SAVE_US;
     enum saving how;
@@ -218,7 +218,7 @@ static int64_t blocks_soon(const struct instance *in) {
     return n;
 }
 
-// Caches go on their way after the step. True: there is more to do at once.
+// Resumes, parks and writes caches after the step. True: more can be done at once.
 static bool move_caches(struct instance *in, bool stepped, int64_t began_us) {
     struct caches *c = &in->caches;
     c->load.n_stepping = instance_n_stepping(in);

@@ -1,4 +1,4 @@
-// The life of one turn, without its schedule and its events.
+// One turn's log and text, without its schedule and its events.
 #include "engine/run/live_turn.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct to
     return 0;
 }
 
-// The detokenizer knows its tokenizer exactly where there is one.
+// The detokenizer's tokenizer is NULL if the model has none.
 static bool has_text(const struct live_turn *t) {
     return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer;
 }
@@ -73,8 +73,7 @@ void live_turn_take(struct live_turn *t, int32_t id) {
 
 static int next_text(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
-    // A head that is wider than the vocabulary, as padded ones are, has tokens that stand for
-    // nothing.
+    // A padded head is wider than the vocabulary: its last tokens have no bytes.
     size_t len;
     if (!tokenizer_bytes(t->slot->detokenizer.tokenizer, id, &len)) return 0;
     buf_reset(scratch);
@@ -98,8 +97,8 @@ int live_turn_flush(struct live_turn *t, struct buf *scratch, struct buf *out) {
     if (!has_text(t)) return 0;
     buf_reset(scratch);
     TRY(detokenizer_flush(&t->slot->detokenizer, scratch));
-    // What is left is at most an unfinished character: a stop string that it completes is not one
-    // that was sampled.
+    // The rest is at most an unfinished character. If it completes a stop string, no token did, so
+    // the result is ignored.
     TRY(stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out));
     return stop_matcher_flush(&t->slot->stop, out);
 }

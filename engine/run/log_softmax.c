@@ -59,7 +59,7 @@ int log_softmax_init(struct log_softmax *s, const float *logits, int32_t n_vocab
         int32_t left = n_vocab - i;
         sum += (double)sum_exp_run(logits + i, left < SUM_RUN ? left : SUM_RUN, s->max);
     }
-    if (isnan(sum)) return broken(logits, n_vocab, err); // row_max passes NaN over, e^NaN does not
+    if (isnan(sum)) return broken(logits, n_vocab, err); // row_max ignores NaNs, the sum does not
     s->log_sum = log(sum);
     return 0;
 }

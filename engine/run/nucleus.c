@@ -16,8 +16,8 @@ static inline bool precedes(const float *logits, int32_t a, int32_t b) {
     return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
 }
 
-// Shell sort: in place, no recursion, near-linear on what is nearly in order (equal logits are: ids
-// come ascending), and never quadratic, for the rare row whose tokens all share one bucket.
+// Shell sort: in place, without recursion, near-linear on ids that are nearly in order (equal logits
+// are, since ids ascend), and never quadratic, for the rare row whose tokens all share one bucket.
 static void sort_members(const float *logits, int32_t *ids, int32_t n) {
     static const int32_t gaps[] = {587521, 260609, 146305, 64769, 36289, 16001, 8929, 3905, 2161,
                                    929,    505,    209,    109,   41,    19,    5,    1};
@@ -106,7 +106,7 @@ void nucleus_init(struct nucleus *nu, struct sampler_work *w, const float *logit
     }
 }
 
-// How many tokens of a bucket are kept: it is not behind the last one.
+// How many tokens of a bucket, up to the last kept one, are kept.
 static int32_t kept_inside(const struct nucleus *nu, int32_t bucket) {
     return bucket < nu->kept.bucket ? nu->work->count[bucket] : nu->kept.n_inside;
 }
@@ -124,8 +124,8 @@ void nucleus_keep_count(struct nucleus *nu, int32_t k) {
     nu->kept = p;
 }
 
-// The shortest prefix whose mass reaches the target, or exceeds it if `beyond`. Rounding may leave
-// the sum of all that is kept a hair under its own total; the last token kept then is the end.
+// The shortest prefix whose mass reaches the target, or exceeds it if `beyond`. If rounding keeps the
+// sum slightly below the total, the prefix ends with the last kept token.
 static struct prefix reach_mass(struct nucleus *nu, double target, bool beyond) {
     struct prefix p = {0};
     for (; p.bucket < nu->kept.bucket; p.bucket++) {
@@ -150,7 +150,7 @@ void nucleus_keep_mass(struct nucleus *nu, float p) {
 
 void nucleus_keep_ratio(struct nucleus *nu, float p) {
     if (!(p > 0)) return;
-    // p = 1 gives the best logit itself, exactly: only its equals stay.
+    // p = 1 gives exactly the best logit: only tokens with the same logit are kept.
     float least = (float)((double)nu->max + log((double)p) / (double)nu->inverse_temperature);
     int32_t bucket = bucket_of(nu, f32x4_splat(nu->max - least))[0];
     if (bucket > nu->kept.bucket) return;

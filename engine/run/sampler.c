@@ -1,6 +1,6 @@
 // The order of a draw (DESIGN: "Sampling"): adjust() applies repetition, presence and frequency
 // penalties, logit bias, bad words and minimum length; nucleus.c does temperature, top-k, top-p,
-// min-p and the draw; log_softmax.c says what the model itself thought of the token.
+// min-p and the draw; log_softmax.c computes the model's own log-probability of the token.
 #include "engine/run/sampler.h"
 #include "base/philox.h"
 #include "engine/run/lanes.h"
@@ -122,7 +122,7 @@ static void apply_penalties(const struct sampler *s, float *x) {
     }
 }
 
-// A ban sets, so that no sum with an infinite logit can become NaN.
+// A ban sets the logit instead of adding to it: adding -inf to an infinite logit could give NaN.
 static void apply_bias(const struct sampling_params *p, float *x) {
     for (int32_t i = 0; i < p->n_bias; i++) {
         const struct logit_bias *b = &p->bias[i];
@@ -156,7 +156,7 @@ static bool is_adjusted(const struct sampler *s) {
     return s->n_seen > 0 || s->params->n_bias > 0 || s->params->n_bad > 0 || eos_is_held_back(s);
 }
 
-// The logits to draw from: the model's own where the parameters change nothing, else a changed
+// The logits to draw from: the model's own if the parameters do not change them, else a changed
 // copy.
 static const float *adjust(const struct sampler *s, struct sampler_work *w, const float *logits) {
     const struct sampling_params *p = s->params;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The smallest chunk worth its place in a step: with many prompts at once fewer of them share a step,
-// and the others come first in the next.
+// The smallest share of a prompt in a step: if there are many prompts, fewer of them share a step, and
+// the others come first in the next.
 enum { MIN_SHARE = 16 };
 
 // Prompt tokens of a step that other sessions decode in. All of them wait for that step, so it must
@@ -108,7 +108,7 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int3
         share[n++] = (struct sched_share){t, take};
         budget -= take;
     }
-    for (int32_t k = 0; k < n && budget > 0; k++) { // what short prompts left over
+    for (int32_t k = 0; k < n && budget > 0; k++) { // tokens that short prompts do not need
         int32_t more = min3(share[k].turn->n_todo - share[k].n_tokens, budget, budget);
         share[k].n_tokens += more;
         budget -= more;

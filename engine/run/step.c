@@ -12,8 +12,8 @@ static int copy_block(void *ctx, int32_t dst, int32_t src) {
     return be->ops->kv_block_copy(be, &in->caches.store, dst, src);
 }
 
-// Admission has promised the blocks; idle sequences that still hold them are evicted here, not
-// earlier. TURN_WAITS: a cache is being copied first (cache/park.c).
+// Admission has promised the blocks; idle sequences that hold them are evicted here, when a turn
+// needs them. TURN_WAITS: a cache is being copied first (cache/park.c).
 enum { TURN_WAITS = 1 };
 static int take_blocks(struct instance *in, struct live_turn *t, int32_t n) {
     int rc;
@@ -31,8 +31,8 @@ static enum batch_logits wanted(const struct live_turn *t, int32_t n) {
     return draws && !t->spec.score_only ? BATCH_LOGITS_LAST : BATCH_LOGITS_NONE;
 }
 
-// Lets the device draw this step's tokens, where it can, each turn needs the logits of one row at
-// most, and the draws depend on nothing but the logits.
+// Lets the device draw this step's tokens if it can draw, each turn needs the logits of at most one
+// row, and the draws depend on the logits alone.
 static void plan_draws(struct instance *in) {
     struct batch *b = &in->batch.batch;
     bool any = false;
@@ -63,7 +63,7 @@ static void build(struct instance *in) {
             instance_finish(in, t, FINISH_ERROR, &err, true);
             continue;
         }
-        if (!kv_ring_sound(r)) { // never; but one user's text in another's answer would be worse
+        if (!kv_ring_sound(r)) { // cannot happen; checked, since it would leak one user's text
             struct err err;
             err_set(&err, E_INTERNAL, "the cache holds a block that is not this sequence's");
             log_error("engine.foreign_block", "turn=%llu", (unsigned long long)t->spec.turn);
@@ -87,7 +87,7 @@ static void turn_failed(struct instance *in, struct live_turn *t, int rc, const 
     instance_finish(in, t, FINISH_ERROR, err, false);
 }
 
-// Emits a drawn token and ends its turn where it is over: true then.
+// Emits a drawn token, and ends its turn if the turn is over. True: it has ended.
 static bool accept(struct instance *in, struct live_turn *t, const struct sampled *s,
                    int64_t time_us) {
     struct err err = {0};
@@ -162,7 +162,7 @@ static int use_logits(struct instance *in) {
             int32_t seq = in->batch.logit_seqs[first + i];
             bool drawn =
                 b->draws && in->draws[first + i].kind != DRAW_NONE && in->drawn[first + i].id >= 0;
-            if (drawn) continue; // and the turn may be gone
+            if (drawn) continue; // the turn may have ended
             struct live_turn *t = in->in_step[seq];
             int32_t position = b->positions[b->logit_rows[first + i]];
             if (t->spec.on_logits) t->spec.on_logits(t->spec.on_logits_ctx, position, logits);
@@ -176,7 +176,7 @@ static int use_logits(struct instance *in) {
     return 0;
 }
 
-// The cache holds the step's tokens now, also if a draw fails.
+// Commits the step's tokens to the cache, also if a draw has failed.
 static void commit(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
@@ -201,8 +201,8 @@ static void report_prefill(struct instance *in) {
     }
 }
 
-// The device failed in the middle of the step: what its sequences hold is unknown; other caches are
-// untouched.
+// The device failed during the step: the contents of the step's caches are unknown; other caches are
+// unchanged.
 static void fail_step(struct instance *in, int rc) {
     struct err err;
     err_set(&err, rc == 0 ? E_INTERNAL : rc, "the model's step failed on %s (%s)",
@@ -228,7 +228,7 @@ static void note_prefill(struct instance *in, int64_t start, int64_t now, bool o
     a->n_seqs += b->n_seqs;
     a->unclear = a->unclear || b->load || failed;
     if (!over) return;
-    if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts, and nothing but computing
+    if (a->n_rows >= 2 * a->n_seqs && !a->unclear) // mostly prompts
         rate_note(&in->caches.tiers.prefill_rate, (double)a->n_rows, now - a->began_us);
     *a = (struct asked){0};
 }
@@ -243,7 +243,7 @@ bool instance_step(struct instance *in) {
     metric_observe(in->metrics.step_turns, b->n_seqs);
 
     int rc = forward_run(&in->forward, b);
-    instance_tell(in); // of the step before; a device is at this one
+    instance_tell(in); // the previous step's tokens, while a device computes this step
     if (rc == 0) {
         if (b->load) cache_stepped(&in->caches);
         commit(in);

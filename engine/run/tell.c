@@ -1,9 +1,8 @@
-// Tokens that the device drew, emitted while it is at the next step.
+// Emits the tokens that the device drew while the device computes the next step.
 //
-// Turning tokens into text and pushing events takes the host about as long, for a few dozen turns, as
-// a small model's step takes the device. So the next step is queued first. Only whether a turn is
-// over must be known at once: its end is emitted at once, and so is a token that may complete a stop
-// string.
+// For a few dozen turns, the host takes about as long to make text and push events as the device
+// takes for a small model's step. So the next step is queued first. A token that ends its turn, or
+// may complete a stop string, is emitted at once, because the next step depends on it.
 #include "engine/run/instance.h"
 
 void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_us) {
@@ -36,7 +35,7 @@ bool instance_tell_later(struct instance *in, struct live_turn *t, const struct 
     return true;
 }
 
-// No turn ends here: it may have rows in the step that is under way. One whose text has failed ends
+// Ends no turn, since a turn may have rows in the step under way. A turn whose text has failed ends
 // with its next token.
 void instance_tell(struct instance *in) {
     for (int32_t i = 0; i < in->n_untold; i++) {

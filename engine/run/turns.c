@@ -13,8 +13,8 @@ static void count_end(struct instance *in, const struct live_turn *t, enum engin
     metric_observe(m->decode_time, (double)(t->last_us - t->first_us) * 1e-6);
 }
 
-// What its first step stood still for is part of what DONE says. A step that is not over by now is
-// not waited for, and does not count for the next turn.
+// DONE includes the time that the turn's first step waited for copies. A step that is not over is not
+// waited for; its time then counts for no turn.
 static void end_waiting(struct instance *in, struct live_turn *t) {
     struct tiers *tiers = &in->caches.tiers;
     if (tiers->waited_us != &t->restore_us) return;
@@ -68,7 +68,7 @@ static void submit(struct instance *in, struct live_turn *t) {
     t->sequence = s;
     s->turn = t;
     s->names = t->names;
-    cache_idle_add(&in->caches, s); // about to be used: evicted last
+    cache_idle_add(&in->caches, s); // used soon: evicted last
     if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
     sched_enqueue(&in->sched, &t->sched);
 }
@@ -80,8 +80,8 @@ static void release(struct instance *in, struct sequence *s) {
         cache_drop(&in->caches, s, RELEASE_ASKED);
 }
 
-// The new sequence is idle or parked from here on, and may be evicted like any other. Where there
-// was nothing to share it is not made.
+// The new sequence is then idle or parked, and may be evicted like any other. If nothing can be
+// shared, none is made.
 static void fork_sequence(struct instance *in, const struct command *cmd) {
     struct caches *c = &in->caches;
     struct sequence *from = caches_find(c, cmd->from);
@@ -108,7 +108,7 @@ static struct sequence_shape shape_of(const struct instance *in, const struct en
     };
 }
 
-// Free blocks that no running turn has been promised.
+// Free blocks that are not promised to a running turn.
 static int64_t blocks_to_spare(const struct instance *in) {
     int64_t held = 0;
     for (int32_t i = 0; i < in->sched.n_running; i++)
@@ -149,7 +149,7 @@ void instance_command(struct instance *in, const struct command *cmd) {
             instance_finish(in, s->turn, FINISH_CANCELLED, NULL, false);
         break;
     case COMMAND_RELEASE:
-        if (s) release(in, s); // else it was dropped meanwhile, and its event is under way
+        if (s) release(in, s); // else it was dropped before, and its event is under way
         break;
     case COMMAND_PARK:
         if (idle) cache_park(c, s);
@@ -179,7 +179,7 @@ void instance_command(struct instance *in, const struct command *cmd) {
     }
 }
 
-// Deadlines are looked at only when one can have passed.
+// Checks the deadlines only if one can have passed.
 void instance_expire(struct instance *in) {
     int64_t now = clock_mono_us(in->emit.clock);
     if (now < in->next_deadline_us) return;
@@ -199,7 +199,7 @@ void instance_expire(struct instance *in) {
 
 static struct turn_slot *free_slot(struct instance *in) {
     struct turn_slot *slot = in->slots;
-    while (slot->taken) slot++; // as many slots as turns may run
+    while (slot->taken) slot++; // there is one for each turn that may run
     return slot;
 }
 
@@ -221,7 +221,7 @@ static int begin(struct instance *in, struct live_turn *t, struct err *err) {
     t->slot = free_slot(in);
     t->slot->taken = true;
     int rc = live_turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
-    s->turn_ids = t->spec.ids; // it may have moved
+    s->turn_ids = t->spec.ids; // the log may have moved
     return rc;
 }
 
@@ -251,7 +251,7 @@ void instance_start_resumed(struct instance *in) {
         struct live_turn *t = (struct live_turn *)in->sched.running[i];
         const struct sequence *s = t->sequence;
         if (t->sched.state != SCHED_WAIT || cache_is_awaited(s->state)) continue;
-        // On a hint it began before there was a turn that waited.
+        // A resume on a hint may have begun before the turn.
         int64_t began = s->cached.resume_began_us;
         if (began < t->started_us) began = t->started_us;
         t->restore_us = clock_mono_us(in->emit.clock) - began;

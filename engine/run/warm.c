@@ -1,8 +1,8 @@
-// See warm.h. A GPU's driver loads a kernel when it is launched first, which takes a millisecond or
-// more, and which kernel multiplies depends on the number of rows. So one prompt of each width runs
+// See warm.h. A GPU's driver loads a kernel at its first launch, which takes a millisecond or more,
+// and the kernel of a product depends on the number of rows. So one prompt of each width runs
 // through one layer (layers differ in weights, not in kernels), and one decode step of each width
-// through all of them. The decode step of one session runs three times: the second time is recorded
-// and the third is launched from the recording.
+// through all layers. The decode step of one session runs three times: the second is recorded, the
+// third launched from the recording.
 #include "engine/run/warm.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static int prompt(struct forward *f, struct warm *w, int32_t n) {
     return rc;
 }
 
-// A token each of n sequences.
+// One token of each of n sequences.
 static int decode(struct forward *f, struct warm *w, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         w->positions[i] = 0;
@@ -84,8 +84,8 @@ static int decode(struct forward *f, struct warm *w, int32_t n) {
 static int warm_all(struct forward *f, struct warm *w) {
     const struct kv_store *kv = f->kv;
     int64_t room = (int64_t)kv->n_blocks * kv->block_tokens;
-    if (room > f->model->config.max_positions) room = f->model->config.max_positions; // of a table
-    // Steps of a third to a half: a library's choice of kernel changes no faster.
+    if (room > f->model->config.max_positions) room = f->model->config.max_positions;
+    // Widths grow by a third to a half: a library's choice of kernel does not change more often.
     for (int32_t n = 2; n <= f->max_rows && n <= room; n += n < 4 ? 1 : n / 3) TRY(prompt(f, w, n));
     for (int i = 0; i < 3; i++) TRY(decode(f, w, 1));
     for (int32_t n = 2; n <= f->max_logits && n <= kv->n_blocks; n *= 2) TRY(decode(f, w, n));
