@@ -1,6 +1,6 @@
-// How much of a GPU's memory weights, work and cache take, and the error sentence where they do not
-// fit: how much is needed, how much there is, and which setting would make it fit. Only arithmetic
-// and sentences, so that both are tested without a device.
+// How much of a GPU's memory weights, work and cache take, and the error sentence if they do not fit:
+// the need, the free memory, and a setting that would make them fit. Only arithmetic and sentences,
+// so that both are tested without a device.
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -61,7 +61,7 @@ static int open_cpu(struct backend **out, const struct device_options *o, struct
     if (o->compute_dtype && strcmp(o->compute_dtype, "auto") == 0 && o->bf16_matrices) {
         struct err why = {0};
         int rc = backend_cpu_open_for(out, DTYPE_BF16, o->n_threads, o->isa, &why);
-        // Not here, then. Where that is not the reason, the second attempt says it again.
+        // bf16 is unsupported. If there is another reason, opening with F32 reports it below.
         if (rc != E_UNSUPPORTED) return rc < 0 ? err_set(err, rc, "%s", why.text) : 0;
     } else {
         TRY(parse_compute(o->compute_dtype, DTYPE_F32, &compute, err));

@@ -1,4 +1,4 @@
-// Which device an engine runs on: the configuration's word for it, turned into a backend.
+// Opens the backend that the configuration's `device` names.
 #pragma once
 #include "kernels/backend.h"
 
@@ -8,14 +8,13 @@ struct device_options {
     int n_threads;             // of the CPU
     const char *compute_dtype; // "auto", "f32", "bf16", and on a GPU "f16". NULL: "auto" on a GPU,
                                // "f32" on the CPU
-    enum dtype model_dtype;    // the model's: what auto is on a GPU
-    bool bf16_matrices;        // all of them: auto is bf16 on a CPU that multiplies bf16, else f32
+    enum dtype model_dtype;    // the model's; "auto" on a GPU
+    bool bf16_matrices;        // all are bf16: then "auto" is bf16 on a CPU that multiplies bf16
     bool deterministic;        // of a GPU
 };
 
-// auto: the first GPU, or the CPU where the build, the machine or the GPU's architecture has none
-// (the log says which). E_INVAL: no such word; E_NOTFOUND, E_UNSUPPORTED: the GPU that was named is
-// not there.
+// "auto": the first GPU, or the CPU if the build, the machine or the GPU's architecture has none (the
+// log says which). E_INVAL: unknown word; E_NOTFOUND, E_UNSUPPORTED: the named GPU is not usable.
 int device_open(struct backend **out, const struct device_options *o, struct err *err);
-// Whether the word is one, without asking the machine.
+// Whether the word is valid; does not query the machine.
 int device_check(const char *device, const char *compute_dtype, struct err *err);

@@ -1,4 +1,4 @@
-// Opening and closing an engine: works out what the options leave open, once, for engine_info.
+// Opens and closes an engine. Computes the values that the options leave open once, for engine_info.
 #include "engine/engine.h"
 
 #include "base/build_id.h"
@@ -18,7 +18,7 @@
 enum {
     EVENT_QUEUE_LEN =
         1024, // events: about half a megabyte; a full queue makes the engine wait, not fail
-    IDLE_ROUND_US = 500000, // how often an idle engine shows that it is alive
+    IDLE_ROUND_US = 500000, // interval of an idle engine's heartbeat
     MAX_KNOWN_IDLE = 16384, // sequences with a cache and no turn: beyond it, new ones are refused
     MAX_CHUNK_TOKENS = 8192,
     CPU_CHUNK_TOKENS = 256, // the default: bounds how long a prompt delays other turns
@@ -77,7 +77,7 @@ static int open_text(struct engine *e, const struct engine_options *o, struct er
     char dir[PATH_MAX];
     TRY(text_files_dir(dir, o->model_dir, err));
     int rc = tokenizer_open(&e->tokenizer, dir, &why);
-    if (rc == E_NOTFOUND && !o->chat_template) { // a model without words still takes ids
+    if (rc == E_NOTFOUND && !o->chat_template) { // a model without a tokenizer still takes ids
         e->tokenizer = NULL;
         snprintf(e->template_error, sizeof e->template_error, "the model has no tokenizer: %.400s",
                  why.text);
@@ -441,7 +441,7 @@ static void *engine_main(void *arg) {
     struct engine *e = arg;
     pthread_setname_np(pthread_self(), "parley-engine");
     while (instance_round(&e->instance, IDLE_ROUND_US)) continue;
-    queue_close(&e->events); // the owner still takes what is inside
+    queue_close(&e->events); // the owner can still poll the remaining events
     return NULL;
 }
 

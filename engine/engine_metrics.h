@@ -1,11 +1,10 @@
-// What the engine counts for /metrics. Updates are atomic and cost nanoseconds; without a registry
-// they do nothing.
+// The engine's metrics. Updates are atomic and cost nanoseconds; without a registry they do nothing.
 #pragma once
 #include "base/metrics.h"
 #include "engine/engine.h"
 
-// Why a snapshot was not written, and why one was removed instead of used; the last stands for all
-// others.
+// Why a snapshot was not written, and why one was removed instead of used; the last reason stands for
+// all others.
 #define GIVEN_UP_REASONS                                                                           \
     { "full", "slow", "denied", "large", "memory", "pressed", "io" }
 #define REFUSED_REASONS                                                                            \

@@ -1,7 +1,6 @@
-// Events on their way to the owner. Where the owner lags and the queue is full, the engine's thread
-// waits for room: nothing is dropped. Events of one moment are pushed together, between emit_hold and
-// emit_let_go: a listener that is woken for each token of a step takes a core from the step as often.
-// Engine thread only.
+// Events on their way to the owner. If the queue is full, the engine's thread waits for room: no event
+// is dropped. Events between emit_hold and emit_let_go are pushed together, because each wake-up of
+// the owner can take a core from the step. Engine thread only.
 #pragma once
 #include "base/clock.h"
 #include "base/queue.h"
@@ -15,13 +14,11 @@ struct emitter {
     const struct clock *clock;
     bool holds;
     int n_held;
-    // Those held, and behind them the one being made: too large for a step's stack to be zeroed
-    // each time.
+    // The held events, then the one being made: too large to be zeroed on the stack in each step.
     struct engine_event events[EMIT_TOGETHER];
 };
 
-// Holds events from now on, until emit_let_go or there are EMIT_TOGETHER of them. For no longer than
-// it takes to make them.
+// Holds events until emit_let_go, or until there are EMIT_TOGETHER. Hold them only while making them.
 void emit_hold(struct emitter *e);
 void emit_let_go(struct emitter *e);
 

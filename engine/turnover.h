@@ -2,10 +2,10 @@
 // long it stays full until a turn ends.
 //
 // Each refused turn is promised a later time than the one before, so that turns refused together do
-// not come back together. The promise is capped at the time in which all places change hands once.
+// not come back together. The promise is capped at the time in which all running turns end once.
 // It is an estimate, not a reservation: the first turn to come gets the place.
 //
-// The engine's owner's thread.
+// Owner's thread only.
 #pragma once
 #include <stdint.h>
 
@@ -18,5 +18,6 @@ enum { TURNOVER_LEAST_US = 20000, TURNOVER_UNKNOWN_US = 500000, TURNOVER_MOST_US
 
 void turnover_filled(struct turnover *t, int64_t now_us); // the last place has been taken
 void turnover_ended(struct turnover *t, int64_t now_us);  // a turn has left its place
-// The time in microseconds after which the next refused turn is to try again, of n_places places.
+// The time in microseconds after which the next refused turn should try again. n_places: how many
+// turns can run.
 int64_t turnover_promise(struct turnover *t, int64_t now_us, int32_t n_places);

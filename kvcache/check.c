@@ -1,5 +1,5 @@
-// kv_check(): recomputes what the pool and the rings claim about each other. It is written against
-// the window rule, not against ring.c's arithmetic, so that it can find errors in ring.c.
+// kv_check(): recomputes the counts of pool and rings from each other. It uses the window rule, not
+// ring.c's arithmetic, so that it can find errors in ring.c.
 #include "kvcache/check.h"
 
 #include <stdbool.h>
@@ -11,8 +11,8 @@ struct check {
     bool *is_free;    // (n_blocks)
 };
 
-// The window rule for the next token, at t = n_tokens, which sees itself too. What it does not need,
-// no later token needs.
+// The window rule for the next token, at t = n_tokens, which also sees itself. Later tokens need no
+// position that it does not need.
 static bool position_needed(const struct kv_ring *r, int64_t p) {
     int64_t t = r->n_tokens;
     return p <= t && (p < r->sink_len || p > t - ((int64_t)r->memory_len - r->sink_len));

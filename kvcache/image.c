@@ -92,8 +92,8 @@ int32_t kv_image_missing(const struct kv_image *m, const struct kv_ring *r) {
     return n;
 }
 
-// A host block with another holder is left to that one. A block that is written again no longer is
-// what its name says.
+// A host block with another holder is left to that holder. A block that is written again no longer has
+// its name's contents.
 static int copy_take(struct kv_image *m, struct kv_copy *c) {
     if (c->host >= 0 && m->host->refs[c->host] == 1) {
         kv_names_drop(&m->host->names, c->host);

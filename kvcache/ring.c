@@ -141,7 +141,7 @@ int kv_ring_extend(struct kv_ring *r, int32_t n, int (*copy)(void *ctx, int32_t 
         kv_pool_unref(r->pool, theirs);
         r->blocks[slot] = own;
     }
-    // A block that was cut and is written again no longer is what its name says.
+    // A block that was cut and is written again no longer has its name's contents.
     if (r->blocks[slot] >= 0) kv_names_drop(&r->pool->names, r->blocks[slot]);
     for (int64_t l = first; l <= last; l++) {
         int32_t at = kv_map_slot(&r->map, l * block);
@@ -231,7 +231,7 @@ int kv_ring_restore(struct kv_ring *r, int64_t n) {
 
 bool kv_ring_sound(const struct kv_ring *r) {
     int32_t n = r->map.n_sink_blocks + r->map.n_ring_blocks, left = r->n_held;
-    // Every step asks, so a short log in a long ring must cost only what it holds.
+    // Called in every step, so a short log in a long ring must cost only its own blocks.
     for (int32_t i = 0; i < n && left > 0; i++) {
         int32_t block = r->blocks[i];
         if (block < 0) continue;

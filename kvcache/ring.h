@@ -57,7 +57,7 @@ void kv_ring_name(struct kv_ring *r, int64_t p, struct hash128 name);
 int64_t kv_ring_adopt(struct kv_ring *r, struct hash128 name, const int32_t *ids, int64_t n_most);
 // Whether every block of r is in use and has r's tag. A step checks this before it reads through r.
 bool kv_ring_sound(const struct kv_ring *r);
-// Cuts the sequence to n positions. 0: what is left is complete. KV_GONE (positive): the window had
+// Cuts the sequence to n positions. 0: the rest is complete. KV_GONE (positive): the window had
 // passed positions that [0, n) needs; the ring is then empty and the log must be recomputed.
 enum { KV_GONE = 1 };
 int kv_ring_truncate(struct kv_ring *r, int64_t n);

@@ -5,13 +5,13 @@
 #include <endian.h>
 #include <string.h>
 
-#define MAGIC "PRLYKV\r\n" // the line end notices a file that went through a text transfer
+#define MAGIC "PRLYKV\r\n" // a transfer in text mode changes the line end
 #define MAGIC_BYTES 8
-#define SUM_AT (KV_SNAPSHOT_HEAD_BYTES - sizeof(uint64_t)) // the head's own, behind all of it
+#define SUM_AT (KV_SNAPSHOT_HEAD_BYTES - sizeof(uint64_t)) // the head's own checksum, at its end
 #define ALIGN 4096
 #define MAX_BLOCK_BYTES (UINT64_C(1) << 40)
 
-// --- one field after another; the same order for both directions
+// --- fields, in the same order for reading and writing
 
 struct cursor {
     unsigned char *out;      // writing

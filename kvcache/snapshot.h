@@ -1,7 +1,7 @@
 // The format of a snapshot: one sequence's cache in a file. Pure bytes; engine/cache/snapshot_file.h
 // reads and writes files.
 //
-//   0         head       HEAD_BYTES: what the blocks are of, how many there are, its own checksum
+//   0         head       HEAD_BYTES: the blocks' origin and number, and the head's own checksum
 //   HEAD      table      ids (n_tokens) i32, the log of the cache;
 //                        n_blocks times { logical u64, checksum u64 }; its checksum is in the head
 //   data_at   blocks     (n_blocks, block_bytes), ascending by logical number

@@ -4,7 +4,8 @@
 #include "engine/jinja/node.h"
 #include "engine/jinja/run.h"
 
-// Statements in order. 0; JINJA_BREAK or JINJA_CONTINUE, to be handed up to the loop; negative.
+// Runs statements in order. 0; JINJA_BREAK or JINJA_CONTINUE, which callers pass up to the loop;
+// negative: an error.
 enum { JINJA_BREAK = 1, JINJA_CONTINUE = 2 };
 int jinja_exec(struct jinja_run *r, const struct jinja_node *n);
 int jinja_eval(struct jinja_run *r, const struct jinja_node *n, struct jinja_value *out);

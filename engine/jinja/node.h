@@ -1,5 +1,5 @@
-// A parsed chat template. Nodes of one kind of list (statements, arguments, elements) hang together
-// by `next`; what the children a to d are depends on the kind.
+// A parsed chat template. `next` links the nodes of a list (statements, arguments, elements); the
+// kind decides the meaning of the children a to d.
 #pragma once
 #include "engine/jinja/value.h"
 

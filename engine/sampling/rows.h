@@ -35,7 +35,7 @@ struct sampling_row {
     double fallback, step; // default; what one click in a form changes
     unsigned places;       // SAMPLING_SERVER | ...
     const char *label;     // in a form
-    const char *zero;      // what the value 0, or none, means in a form; NULL: nothing special
+    const char *zero;      // the meaning of the value 0, or none, in a form; NULL: nothing special
     const char *help;      // one or two sentences
 };
 

@@ -48,7 +48,7 @@ void bpe_add_merge(struct bpe *b, int32_t left, int32_t right, int32_t merged);
 // The same with a rank that the caller gives; merges may share it.
 void bpe_add_ranked_merge(struct bpe *b, uint32_t rank, int32_t left, int32_t right,
                           int32_t merged);
-// Room for a word of n symbols; NULL where memory is out.
+// Room for a word of n symbols. NULL: out of memory.
 int32_t *bpe_first_symbols(struct bpe_scratch *s, size_t n);
 // Merges n < 2^32 symbols and appends the result; negative symbols merge with nothing. Overwrites
 // symbols. E_NOMEM.

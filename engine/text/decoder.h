@@ -14,8 +14,7 @@
 #define DECODER_MAX_STEPS 8
 
 enum decode_kind {
-    DECODE_BYTE_LEVEL, // byte alphabet to bytes, everything joined; what is not UTF-8 becomes
-                       // U+FFFD
+    DECODE_BYTE_LEVEL, // byte alphabet to bytes, everything joined; invalid UTF-8 becomes U+FFFD
     DECODE_METASPACE,  // content to a space; none in the first token where flag
     DECODE_REPLACE,    // matches of the pattern by content; flag: the pattern is a single character
     DECODE_BYTE_FALLBACK, // runs of "<0x41>" to bytes; each byte of a run that is not UTF-8 as a

@@ -10,8 +10,7 @@ struct rewrite {
     struct text_span *spans;
     size_t next, n; // remaining borders of spans, two for each
     bool bare;      // inside a text: a step adds no prefix
-    bool at_start;  // the text's first bytes are the first of what the user gave, and have not
-                    // become nothing
+    bool at_start;  // the text begins with the user's first bytes, and they were not removed
 };
 
 void rewrite_init(struct rewrite *r, const char *text, size_t len, struct buf *out,

@@ -1,7 +1,6 @@
-// What short words have become within one call: most words of a text come again, and one look at
-// memory that is still warm costs less than a search in the vocabulary, let alone merging.
-// Direct-mapped: a word that falls on another's place replaces it, so nothing grows and no text
-// makes it slow.
+// Caches the ids of short words within one call: most words of a text recur, and one access to warm
+// memory costs less than a search in the vocabulary or merging. Direct-mapped: a word replaces another
+// one of the same slot, so the cache does not grow and no text makes it slow.
 #pragma once
 #include "engine/text/string_table.h"
 #include "engine/text/token_list.h"
@@ -37,8 +36,8 @@ static inline uint64_t word_load(const char *s, size_t len) {
     return v;
 }
 
-// The place of a word of 1 to CACHED_WORD_MAX_BYTES bytes; true where it is there. Otherwise the
-// place is made its own, to be filled by word_cache_fill or left empty.
+// The slot of a word of 1 to CACHED_WORD_MAX_BYTES bytes. True: the word is in it. False: the slot now
+// belongs to the word, and word_cache_fill may fill it.
 static inline bool word_cache_find(struct cached_word *cache, const char *word, size_t len,
                                    struct cached_word **place) {
     uint64_t head = word_load(word, len), tail = len > 8 ? word_load(word + len - 8, 8) : 0;
@@ -51,7 +50,7 @@ static inline bool word_cache_find(struct cached_word *cache, const char *word, 
     return false;
 }
 
-// The word has become the last ids of out, from `before` on.
+// Stores the word's ids: those of out from `before` on.
 static inline void word_cache_fill(struct cached_word *c, size_t len, const struct token_list *out,
                                    size_t before) {
     size_t n = out->len - before;
