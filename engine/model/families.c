@@ -1,7 +1,7 @@
 // One row for each family. See families.h.
 //
-// What a missing key means follows the configuration classes of transformers (v4.57, v5), where it
-// differs from family to family: that is what the weights were trained with.
+// The defaults of missing keys are those of each family's configuration class in transformers (v4.57,
+// v5), because the weights were trained with them.
 #include "engine/model/families.h"
 #include "base/json.h"
 #include "engine/model/ft_layout.h"
@@ -15,8 +15,8 @@ static bool has_key(const cJSON *json, const char *key) {
 
 // --- sliding windows ---
 
-// Reads layer_types. *first = the first layer with a window, n_layers when there is none. What
-// model_config can say is "full below *first, a window from there on"; another pattern is refused.
+// Reads layer_types. *first = the first layer with a window, n_layers when there is none.
+// model_config can express "full below *first, a window from there on"; another pattern is refused.
 static int read_layer_types(const cJSON *json, int32_t n_layers, int32_t *first, struct err *err) {
     const cJSON *list = NULL, *item;
     int rc = json_get_array(json, "layer_types", &list, err);
@@ -41,8 +41,7 @@ static int read_layer_types(const cJSON *json, int32_t n_layers, int32_t *first,
     return JSON_PRESENT;
 }
 
-// For families whose classes in transformers do not look at layer_types: it must not say anything
-// else.
+// For families whose classes in transformers ignore layer_types: refuses a list that contradicts them.
 static int check_layer_types(const struct model_config *c, const cJSON *json, struct err *err) {
     int32_t first, expected = c->sliding_window ? 0 : c->n_layers;
     int rc = read_layer_types(json, c->n_layers, &first, err);
@@ -50,7 +49,7 @@ static int check_layer_types(const struct model_config *c, const cJSON *json, st
     return err_set(err, E_UNSUPPORTED, "'layer_types' contradicts 'sliding_window'");
 }
 
-// A key that is there with null means no window; one that is not there, the class's default.
+// A key with the value null means no window; an absent key, the class's default.
 static int read_window(const cJSON *json, int32_t fallback, int32_t *window, struct err *err) {
     int64_t v = has_key(json, "sliding_window") ? 0 : fallback;
     TRY(json_get_int(json, "sliding_window", 1, INT32_MAX, &v, err));
@@ -80,7 +79,7 @@ static int read_qwen_window(struct model_config *c, const cJSON *json, struct er
     return 0;
 }
 
-// --- what config.json decides in each family ---
+// --- switches that config.json decides, by family ---
 
 static int read_attention_bias(struct model_config *c, const cJSON *json, struct err *err) {
     TRY(json_get_bool(json, "attention_bias", &c->qkv_bias, err));

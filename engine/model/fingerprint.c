@@ -106,7 +106,7 @@ int fingerprint_compute(char out[FINGERPRINT_LEN + 1], const struct model_config
         goto done;
     }
     for (int i = 0; i < FINGERPRINT_LEN / 2; i++) snprintf(out + 2 * i, 3, "%02x", digest[i]);
-    // Changed since, it is another model.
+    // An unchanged folder has the fingerprint of its source; a changed one keeps its own.
     if (c->quantized_own[0] && strcmp(out, c->quantized_own) == 0) strcpy(out, c->quantized_of);
 done:
     EVP_MD_CTX_free(h);

@@ -1,4 +1,4 @@
-// See ft_checkpoint.h. What is read, and how ranks' pieces come together, is ft_read.c's.
+// See ft_checkpoint.h. ft_read.c reads the files and merges the ranks' pieces.
 #include "engine/model/ft_checkpoint.h"
 #include "base/log.h"
 #include "engine/dist/split.h"
@@ -159,13 +159,13 @@ int ft_checkpoint_check_unchanged(const struct ft_checkpoint *c, struct err *err
     return 0;
 }
 
-// --- what is left over ---
+// --- unused files ---
 
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// "model.layers.0.mlp.dense_4h_to_h.weight.1.bin" to the tensor's name. False for what is no array.
+// "model.layers.0.mlp.dense_4h_to_h.weight.1.bin" to the tensor's name. False: not an array's file.
 static bool tensor_of_file(char out[NAME_MAX + 16], const char *file) {
     size_t len = strlen(file);
     if (len < 5 || strcmp(file + len - 4, ".bin") != 0) return false;

@@ -134,7 +134,7 @@ static int read_activation(const struct ft_reader *r, struct err *err) {
 }
 
 // BLOOM's apply_residual_connection_post_layernorm, which the converter writes as post_layernorm:
-// to its authors it means that the normed stream is what is added to, in a pre-norm layer.
+// its authors mean a pre-norm layer that adds to the normed stream.
 static bool is_bloom_post(const struct ft_reader *r, const char *variant) {
     const struct model_config *c = &r->out->model;
     if (strcmp(variant, "bloom-post") == 0) return true;
@@ -156,7 +156,7 @@ static int read_placement(const struct ft_reader *r, const char *variant, struct
     return 0;
 }
 
-// --- what is not done ---
+// --- unsupported features ---
 
 static int refuse_key(const struct ft_reader *r, const char *section, const char *name,
                       struct err *err) {

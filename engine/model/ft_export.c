@@ -1,5 +1,5 @@
-// See ft_export.h. The order: what cannot be said is refused, every tensor is found and the bytes
-// are added up, and only then is a folder made. It is written under another name and renamed.
+// See ft_export.h. Refuses switches that config.ini cannot express, finds every tensor, adds up the
+// bytes, and only then makes a folder. It is written under another name and renamed.
 #include "engine/model/ft_export.h"
 #include "base/buf.h"
 #include "base/json.h"
@@ -30,7 +30,7 @@ struct export {
     struct ft_target out;
 };
 
-// --- what FasterTransformer can say ---
+// --- switches that config.ini can express ---
 
 static int refuse(const struct export *x, const char *what, struct err *err) {
     return err_set(err, E_UNSUPPORTED, "%s, a model of the family %s: FasterTransformer has no %s",
@@ -206,7 +206,7 @@ static int write_config(const struct export *x, struct err *err) {
     return rc;
 }
 
-// --- what is beside the weights ---
+// --- text files ---
 
 // config.ini holds one end token: those of a model with more are in generation_config.json.
 static int write_generation(const struct export *x, struct err *err) {

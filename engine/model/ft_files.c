@@ -52,7 +52,7 @@ int ft_files_check(const struct ft_files *f, size_t file, const char *path, stru
 
 int ft_files_open(const struct ft_files *f, size_t file, const char *path, struct err *err) {
     struct stat s;
-    // O_NONBLOCK: a pipe that has taken the file's place must not make us wait.
+    // O_NONBLOCK: opening a pipe in the file's place must not wait.
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return err_errno(err, "cannot open %s", path);
     int rc = fstat(fd, &s) < 0 ? err_errno(err, "cannot examine %s", path)

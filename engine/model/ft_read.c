@@ -11,7 +11,7 @@
 
 #define BLOCK_BYTES ((size_t)1 << 20)
 
-struct source { // what is being read
+struct source { // the tensor being read
     const struct ft_checkpoint *c;
     const struct ft_entry *e;
     size_t line, piece; // bytes of a line; of them, in one file

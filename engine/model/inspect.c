@@ -194,7 +194,7 @@ static void put_weights(struct json_writer *w, const struct model_config *c,
     int64_t int8 = weight_bytes(c, cp, WEIGHTS_INT8, &why);
     int64_t fp8 = weight_bytes(c, cp, WEIGHTS_FP8, &why);
     json_put_string(w, "weight_dtype", model_config_weight_dtype(c));
-    if (int8 >= 0 && fp8 >= 0) { // what cannot be asked for is not said
+    if (int8 >= 0 && fp8 >= 0) { // only formats that can be requested
         if (!c->fp8) json_put_int(w, "weight_bytes_int8", int8);
         if (!c->int8) json_put_int(w, "weight_bytes_fp8", fp8);
     } else {

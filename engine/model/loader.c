@@ -131,7 +131,7 @@ static void to_f32(float *out, const void *in, enum dtype dtype, size_t n) {
         for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(half[i]);
 }
 
-// The first element of the slice in what is staged, and the strides from there on.
+// The slice's first element in the staging area, and the strides from there on.
 static struct tensor_view view_of(const struct tensor *t, const struct part *p,
                                   const char *staged) {
     size_t skip = (size_t)(p->transposed ? part_tensor_row(p, p->rows.first) : p->cols.first);
@@ -149,7 +149,7 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
 struct matrix { // parts as they are read: rows whole where they are yet to become 8 bits
     struct part parts[LOADER_MAX_PARTS];
     const struct tensor *tensors[LOADER_MAX_PARTS];
-    const struct tensor *scales[LOADER_MAX_PARTS]; // of what is stored in 8 bits
+    const struct tensor *scales[LOADER_MAX_PARTS]; // of parts stored in 8 bits
     int n;
     int32_t block_k;             // of the scales stored, as of views
     enum weight_format quantize; // on the way
@@ -234,11 +234,11 @@ static int quantize_view(const struct matrix *m, int i, char **at, struct tensor
     return 0;
 }
 
-// --- matrices that are in the file as they are wanted ---
+// --- matrices that are used in place ---
 
 // Where the rows of all parts lie one above the other as panels; NULL if they do not: a rank's
 // columns, rows in another order (q, k and v of each head), a part that ends within a panel, a file
-// of somebody else's making.
+// of another program.
 static const char *find_panels(const struct matrix *m) {
     const char *first = NULL, *next = NULL;
     const int64_t bytes = int8_panel_bytes(m->parts[0].n_cols);
@@ -260,7 +260,7 @@ static const char *find_panels(const struct matrix *m) {
     return first;
 }
 
-// Brings a part's panels into memory, piece by piece, so that progress is what is there.
+// Brings a part's panels into memory piece by piece, so that progress counts the loaded bytes.
 static int populate(struct loader *l, const struct tensor *t, const struct part *p,
                     struct err *err) {
     const size_t panel = (size_t)int8_panel_bytes(p->n_cols);

@@ -128,7 +128,7 @@ static int walk(struct loader *l, struct err *err) {
     return 0;
 }
 
-// --- what a formula gives ---
+// --- tables from formulas ---
 
 static int make_alibi_slopes(struct model *m, struct err *err) {
     struct range mine = split_heads(&m->split, m->config.n_heads);
@@ -160,15 +160,15 @@ static int make_positions(struct model *m, struct err *err) {
     return 0;
 }
 
-// --- what is left over ---
+// --- unused tensors ---
 
 static bool ends_with(const char *name, const char *end) {
     size_t n = strlen(name), m = strlen(end);
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-// Checkpoints carry buffers of the classes that wrote them (causal masks, the value that masks,
-// rotary and sinusoidal tables), and tied ones a copy of the head: all derived, not lost.
+// Checkpoints contain buffers of the classes that wrote them (causal masks, the mask's value, rotary
+// and sinusoidal tables), and tied ones a copy of the head. All are derived, so ignoring them is safe.
 static bool is_derived(const struct model *m, const struct family_tensors *names,
                        const char *name) {
     static const char *const buffers[] = {

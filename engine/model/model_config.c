@@ -1,8 +1,8 @@
 // config.json and generation_config.json into struct model_config. See model_config.h.
 //
-// Families differ in rows (families.c); what they share is here: the shape with its ranges, the
-// refusals, the token ids. Inner functions say which key is at fault, the outermost puts the file's
-// name before it.
+// families.c has the differences between families; this file has the rest: the shape with its ranges,
+// the refusals, the token ids. Inner functions name the wrong key, the outermost one adds the file's
+// name.
 #include "engine/model/model_config.h"
 #include "base/json.h"
 #include "engine/model/families.h"
@@ -74,7 +74,7 @@ static int read_heads(struct model_config *c, const struct family *f, const cJSO
     if (c->n_heads % c->n_kv_heads != 0)
         return err_set(err, E_FORMAT, "'%s' %d does not divide by '%s' %d", k->n_heads, c->n_heads,
                        k->n_kv_heads, c->n_kv_heads);
-    // null means what the shape gives, even where the class has a default of its own.
+    // null means the value that follows from the shape, even if the class has another default.
     if (k->head_dim && cJSON_GetObjectItemCaseSensitive(json, k->head_dim)) c->head_dim = 0;
     if (k->head_dim) TRY(read_i32(json, k->head_dim, MODEL_MAX_HEAD_DIM, &c->head_dim, err));
     if (c->head_dim != 0) return 0;
@@ -178,7 +178,7 @@ static int read_dtype(struct model_config *c, const cJSON *json, struct err *err
                    name);
 }
 
-// Keys that would change the result and that no family here knows what to do with.
+// Keys that would change the result and that no family supports.
 static int refuse_unknown(const cJSON *json, struct err *err) {
     static const char *const keys[] = {"compression_config", "is_encoder_decoder",
                                        "add_cross_attention"};
@@ -252,7 +252,7 @@ static int add_eos(struct model_config *c, const cJSON *item, struct err *err) {
     return 0;
 }
 
-// generation_config.json is read second and has the last word, as in transformers.
+// generation_config.json is read second and overrides config.json, as in transformers.
 static int read_tokens(struct model_config *c, const cJSON *json, struct err *err) {
     const cJSON *bos = cJSON_GetObjectItemCaseSensitive(json, "bos_token_id");
     const cJSON *eos = cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"), *item;

@@ -1,4 +1,4 @@
-// Who quantised a folder, and how. See quantization.h.
+// The method by which a folder was quantised. See quantization.h.
 #include "engine/model/quantization.h"
 #include "kernels/fp8.h"
 #include <stdio.h>
@@ -48,7 +48,7 @@ static int read_int8(struct model_config *c, const cJSON *q, struct err *err) {
     return read_fingerprints(c, q, err);
 }
 
-// --- what both kinds of e4m3 have ---
+// --- keys of both e4m3 methods ---
 
 static int refuse(const char *key, const char *value, const char *known, struct err *err) {
     return err_set(err, E_UNSUPPORTED, "'quantization_config' has '%s' %.60s; known %s", key, value,
@@ -66,7 +66,7 @@ static int expect_string(const cJSON *obj, const char *key, const char *a, const
     return refuse(key, s, known, err);
 }
 
-// A thing that must not be asked for: absent, null, false or empty.
+// An unsupported key: must be absent, null, false or empty.
 static int expect_nothing(const cJSON *obj, const char *key, struct err *err) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(obj, key);
     bool empty = !item || cJSON_IsNull(item) || cJSON_IsFalse(item) ||

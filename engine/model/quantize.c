@@ -76,7 +76,7 @@ static int copy_files(const struct job *j, struct err *err) {
     return rc;
 }
 
-// What loading the source in 8 bits has, and what is in the weights' file that was written.
+// The fingerprints of the source loaded in 8 bits, and of the written weights' file.
 static int compute_fingerprints(const struct job *j, char of[FINGERPRINT_LEN + 1],
                                 char own[FINGERPRINT_LEN + 1], struct err *err) {
     struct model_config c = j->config;
@@ -196,7 +196,7 @@ static int add_scales(struct job *j, const struct tensor *t, struct err *err) {
     if (asprintf(&name, "%s_scale", t->name) < 0)
         return err_set(err, E_NOMEM, "no memory for a tensor's name");
     int64_t rows = t->shape[is_turned(j, t)];
-    // For e4m3 a column, which is what others look for.
+    // For e4m3 a column, as other programs expect.
     struct tensor scales = {.name = name, .dtype = DTYPE_F32, .n_dims = 1, .shape = {rows, 1}};
     if (j->o->weights == WEIGHTS_FP8) scales.n_dims = 2;
     add(j, NULL, &scales, (size_t)rows * sizeof(float));

@@ -1,9 +1,8 @@
 // Reading .safetensors: u64 header length, JSON header, data. See safetensors.h.
 //
-// The header comes from a stranger. It is read whole, capped (cJSON takes some 40 times the text in
-// the worst case), parsed, and each tensor's dtype, shape and range are checked against each other;
-// sorted by their start the ranges must then tile the data exactly. Only after that is anything
-// mapped.
+// The header is untrusted. It is read whole, capped (cJSON takes some 40 times the text in the worst
+// case) and parsed, and each tensor's dtype, shape and range are checked against each other. Sorted by
+// their start, the ranges must then tile the data exactly. Only after that is the file mapped.
 #include "engine/model/safetensors.h"
 #include "base/json.h"
 #include "base/parallel.h"
@@ -239,7 +238,7 @@ static int read_header(struct safetensors *f, cJSON *root, struct err *err) {
 
 // --- the file ---
 
-// What is in the page cache comes at a few GB/s for each core that asks for it.
+// Each core reads a few GB/s from the page cache, so several read in parallel.
 enum { READ_LEAST = 4 << 20 };
 struct reading {
     int fd;
@@ -336,7 +335,7 @@ static int map_file(struct safetensors *f, struct err *err) {
     void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, f->fd, 0);
     if (map == MAP_FAILED) return err_errno(err, "cannot map %s", f->path);
     f->map = map;
-    madvise(map, size, MADV_HUGEPAGE); // advice, for what is used in place
+    madvise(map, size, MADV_HUGEPAGE); // for matrices that are used in place
     for (size_t i = 0; i < f->n; i++)
         f->tensors[i].data = (const char *)map + f->data_start + range_begin(&f->tensors[i]);
     return 0;

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define HEADER_MAX_BYTES ((size_t)32 << 20)
-#define DATA_ALIGNMENT 64 // of what is mapped: kernels/int8.h
+#define DATA_ALIGNMENT 64 // of mapped panels (kernels/int8.h)
 #define PREFIX_BYTES 8    // of the header's length
 
 struct safetensors_writer {

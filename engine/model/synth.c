@@ -20,7 +20,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#ifndef SYNTH_SHARD_BYTES // tests shard what is small
+#ifndef SYNTH_SHARD_BYTES // tests use small shards
 #define SYNTH_SHARD_BYTES ((int64_t)4 << 30)
 #endif
 #define BLOCK_BYTES ((size_t)1 << 20)
@@ -218,8 +218,8 @@ static int write_text(const char *dir, const char *name, const struct buf *text,
     return 0;
 }
 
-// config.json is on disk before the rest, because it is read back: what is listed is what a loader
-// will look for.
+// config.json is written first and read back, so that the listed tensors are those that a loader
+// expects.
 static int write_config(struct plan *p, struct err *err) {
     char path[PATH_MAX];
     const char *dir = p->options->out_dir;
@@ -351,7 +351,7 @@ static int write_weights(struct plan *p, struct err *err) {
     return p->n_shards > 1 ? write_index(p, err) : 0;
 }
 
-// Half a checkpoint is of no use to anybody, and would be taken for a whole one.
+// Removes an incomplete checkpoint, which a reader could take for a complete one.
 static void remove_files(const struct plan *p) {
     char name[64], path[PATH_MAX];
     static const char *const others[] = {"config.json", "generation_config.json",

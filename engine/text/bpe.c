@@ -11,7 +11,7 @@
 struct bpe_symbol {
     int32_t id;
     uint32_t rank;  // of the pair that this symbol and the next one form
-    int32_t merged; // what the pair becomes
+    int32_t merged; // the symbol that the pair becomes
     uint32_t prev, next;
 };
 

@@ -242,8 +242,8 @@ int bpe_pieces_encode(const struct bpe_pieces *b, const struct vocab *v, const s
     struct plain_cursor plain = {word->plain, word->n_plain};
     bool in_run = false;
     if (p->has_unused) TRY(bpe_scratch_keep_halves(s, v->n_ids));
-    // A word by itself says what it becomes only where neither plain spans nor a run of unknown
-    // characters matter.
+    // A word's result can be cached only if it depends neither on plain spans nor on a run of unknown
+    // characters.
     bool alone = p->byte_fallback && b->cuts && p->symbols.trie.n_nodes <= 1;
     struct cached_word *c = NULL;
     for (size_t from = 0, to; from < word->len; from = to) {

@@ -26,7 +26,7 @@ static size_t root_of(const struct charsmap *c) {
 }
 
 // Visits every node that some text leads to. Paths may share nodes or run in circles in a damaged
-// file: a node is looked at once.
+// file: each node is visited once.
 static int check(const struct charsmap *c, struct err *err) {
     uint32_t *waiting = malloc(c->n_units * sizeof *waiting);
     bool *seen = calloc(c->n_units, 1);

@@ -1,4 +1,4 @@
-// See chat_forms.h. Each form prints what the model's own template prints for system, user and
+// See chat_forms.h. Each form prints the same text as the model's own template for system, user and
 // assistant messages, white space included.
 #include "engine/text/chat_forms.h"
 #include <string.h>

@@ -1,7 +1,7 @@
 // Chat templates: finds a model folder's template, runs it (jinja.h) over conversations, and passes
 // the result to the tokenizer, together with the spans of the users' text. Every byte of a message
-// carries its origin through the template, so no special token is looked for there whatever the
-// template did with it.
+// carries its origin through the template, so a message never yields a special token, even if the
+// template has changed it.
 #include "engine/text/chat_template.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -138,8 +138,8 @@ static int32_t first_mark_up(const struct tokenizer *t, const char *text, size_t
     return found;
 }
 
-// What the template puts right behind an assistant's words. One that cannot write this conversation
-// is still of use for those that it can.
+// Finds the token that the template puts directly after an assistant's text. A template that refuses
+// this test conversation can still render others, so that is no error.
 static void find_end_of_turn(struct chat_template *c) {
     static const struct message m[] = {{"user", EARLIER, sizeof EARLIER - 1, ORIGIN_EARLIER},
                                        {"assistant", MARK, sizeof MARK - 1, ORIGIN_MARK},
@@ -313,9 +313,9 @@ static int read_messages(const struct chat_message *messages, size_t n, size_t n
     return rc;
 }
 
-// Templates leave out what they have no place for; a session says so. An answer may lose its
-// reasoning, which is the template's way with it, and what ends in an answer asks for no turn
-// (Mistral's write the system's words into the last question only).
+// Some templates omit messages of some roles; a session refuses that. Allowed: an answer that loses
+// its reasoning, and a conversation that ends in an answer, which asks for no turn (Mistral's put the
+// system's text into the last question only).
 static int check_written(const struct rendering *w, const struct message *m, size_t n,
                          struct err *err) {
     bool seen[N_ORIGINS] = {0};

@@ -14,12 +14,12 @@ void detokenizer_start(struct detokenizer *d, const struct tokenizer *t) {
 
 // --- in the midst of a text
 
-// The decoder is run over the last tokens before. What it gives out then is theirs; so is what it
-// holds back, unless the new tokens make something else of it (of half a character a whole one).
-// What it would hold back is what it gives out at an end: `before`. As far as the new text begins
-// with the same characters, they are passed over.
+// Runs the decoder over the last earlier tokens and drops the text that it returns, which is theirs.
+// The text that it still holds belongs to them too, unless the new tokens change it (they may complete
+// a character). decoding_end returns that text as `before`; characters at the start of the new text
+// that equal it are skipped.
 
-// More than a character's bytes, and beyond whatever a text's start changes.
+// More than a character's bytes, and past the tokens that the rules for a text's start affect.
 #define TOKENS_BEFORE 8
 #define IDS_BEFORE 64 // special tokens between them are not worth a longer way
 

@@ -1,8 +1,8 @@
 // The normaliser's steps that go by SentencePiece's table of rules. There are two readings of it.
-// SentencePiece takes the longest rule at each place. Hugging Face's tokenizers goes by what a
-// reader sees as one character (extended grapheme clusters): one of at most five bytes becomes
-// whatever the shortest rule at its start says, as a whole; in a longer one each code point is
-// looked up by itself. Both are kept as they are: vocabularies were measured with them.
+// SentencePiece takes the longest rule at each place. Hugging Face's tokenizers goes by extended
+// grapheme clusters: the shortest rule at the start of a cluster of at most five bytes replaces all of
+// it; in a longer one each code point is looked up separately. Both are repeated exactly, because
+// vocabularies were trained with them.
 #include "engine/text/char_class.h"
 #include "engine/text/normalizer.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-// See pre_tokenizer.h. Nothing is collected between the steps: each piece goes on to the next step
-// as soon as its end is known, so memory does not grow with the text.
+// See pre_tokenizer.h. Each piece passes to the next step as soon as its end is known, so memory does
+// not grow with the text.
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/byte_alphabet.h"
 #include "engine/text/char_class.h"

@@ -1,6 +1,6 @@
-// See stop_matcher.h. A stop string counts as met at the byte that completes it, whatever pieces
-// the text came in; of several completed by the same byte the longest counts. What is held back
-// afterwards is the longest end of the text that begins a stop string.
+// See stop_matcher.h. A stop string matches at the byte that completes it, however the text was cut
+// into pieces; of several completed by the same byte the longest counts. Without a match, the longest
+// end of the text that begins a stop string is held back.
 #include "engine/text/stop_matcher.h"
 #include "base/err.h"
 #include "base/utf8.h"

@@ -1,5 +1,4 @@
-// The decoder of a tokenizer.json: nested JSON to a flat list of steps. What is not known by name
-// is refused.
+// The decoder of a tokenizer.json: nested JSON to a flat list of steps. Unknown names are refused.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
 #include <string.h>

@@ -206,9 +206,8 @@ static int copy(char **out, const char *s, struct err *err) {
     return !s || !*s || *out ? 0 : err_set(err, E_NOMEM, "no memory for the model's options");
 }
 
-// Words are bytes where ByteLevel is the last that is done to them: every byte has a token there
-// (bpe_finish sees to it), so unk_token, fuse_unk and byte_fallback, which speak of what the
-// vocabulary lacks, change nothing.
+// Words are bytes if ByteLevel is the last step: then every byte has a token (bpe_finish checks this),
+// so unk_token, fuse_unk and byte_fallback, which handle unknown characters, change nothing.
 static int read_bpe(struct tokenizer *t, const cJSON *model, const cJSON *added, bool byte_level,
                     struct err *err) {
     struct bpe_options o;
@@ -287,7 +286,7 @@ static int read_model(struct tokenizer *t, const cJSON *root, bool byte_level, s
     TRY(json_get_array(root, "added_tokens", &added, err));
     if (!model) return err_set(err, E_FORMAT, "no model");
     TRY(json_get_string(model, "type", &type, err));
-    // Files from before `type` existed are recognised by what they have, as Hugging Face does.
+    // Older files without `type` are recognised by their keys, as Hugging Face does.
     if (!type && cJSON_HasObjectItem(model, "merges")) type = "BPE";
     if (!type && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(model, "vocab"))) type = "Unigram";
     if (type && strcmp(type, "BPE") == 0)

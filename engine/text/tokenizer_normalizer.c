@@ -1,5 +1,4 @@
-// The normalizer of a tokenizer.json: nested JSON to a flat list of steps. What is not known by
-// name is refused.
+// The normalizer of a tokenizer.json: nested JSON to a flat list of steps. Unknown names are refused.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
 #include <stdlib.h>
@@ -81,7 +80,7 @@ static int base64_digit(char c) {
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-// In blocks of four digits to three bytes, with = in place of what the last block lacks.
+// In blocks of four digits to three bytes, with = for the missing digits of the last block.
 static int read_base64(const char *s, struct buf *out, struct err *err) {
     size_t len = strlen(s),
            padding = len && s[len - 1] == '=' ? 1 + (len > 1 && s[len - 2] == '=') : 0;

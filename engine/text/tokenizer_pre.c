@@ -1,5 +1,5 @@
-// The pre_tokenizer of a tokenizer.json: nested JSON to a flat list of steps. Everything that is
-// not known here by name is refused: a skipped step would be a silent difference in every text.
+// The pre_tokenizer of a tokenizer.json: nested JSON to a flat list of steps. Unknown names are
+// refused: skipping a step would silently change the ids of every text.
 #include "base/json.h"
 #include "engine/text/tokenizer_file.h"
 #include <string.h>

@@ -1,7 +1,7 @@
-// See unigram.h. The search keeps one node for each byte since the last place that every way leads
-// through: there the best way is known for good, its pieces are given out and the nodes are used
-// again. In most texts that is at each word; a text without such places costs 16 bytes of memory
-// for each of its own. Time for a byte is bounded by the longest piece.
+// See unigram.h. The search keeps one node for each byte since the last position that every path
+// passes through. There the best path is final: its pieces are emitted and the nodes reused. Most
+// texts have such a position at each word; a text without one costs 16 bytes of memory for each of its
+// own. Time for a byte is bounded by the longest piece.
 #include "engine/text/unigram.h"
 #include "engine/text/bpe_chars.h"
 #include "engine/text/char_class.h"
@@ -77,7 +77,7 @@ int unigram_init_pieces(struct unigram *u, const struct vocab *v, const struct p
     return build_trie(u, v, err);
 }
 
-// --- giving out
+// --- emit pieces
 
 struct search {
     const struct unigram *u;
@@ -86,7 +86,7 @@ struct search {
     struct unigram_scratch *s;
     struct token_list *out;
     struct plain_cursor plain;
-    size_t begin;            // where the nodes begin: every way passes through here
+    size_t begin;            // where the nodes begin: every path passes through here
     size_t ready;            // nodes that are set up, counted from begin
     size_t unk_from, unk_to; // a run of unknown characters that waits to be written (from < to)
     bool in_run;             // SentencePiece: the last piece was the unknown one
@@ -126,7 +126,7 @@ static int give_piece(struct search *e, size_t from, size_t to, int32_t id) {
     return 0;
 }
 
-// The best way from begin to `at`, found backwards.
+// The best path from begin to `at`, found backwards.
 static int give_path(struct search *e, size_t at) {
     struct unigram_scratch *s = e->s;
     s->path.len = 0;
