@@ -1,5 +1,5 @@
-// Parts of a value in a chat template: attributes, elements, slices of strings and lists. What is
-// not there is undefined, with the sentence that Jinja would raise where it is used.
+// Parts of a value in a chat template: attributes, elements, slices of strings and lists. A missing
+// part is undefined, with the sentence that Jinja would raise when it is used.
 #include "engine/jinja/eval.h"
 #include "engine/text/char_class.h"
 #include <stdarg.h>
@@ -131,7 +131,7 @@ static int64_t clamp(int64_t v, int64_t low, int64_t high) {
     return v < low ? low : v > high ? high : v;
 }
 
-// Python's slice.indices(): bounds are cut to the sequence, which is what lets them be any number.
+// Python's slice.indices(): bounds are cut to the sequence, so any number is allowed.
 static int slice_of(struct jinja_run *r, const struct jinja_value bounds[3], size_t len,
                     struct slice *out) {
     int64_t n = (int64_t)len, from, to, step = 1;

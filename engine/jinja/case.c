@@ -1,5 +1,5 @@
-// Strings of chat templates in upper and lower case, in lines, without what is at their ends, and
-// with parts replaced: what filters and methods share.
+// String functions that filters and methods of chat templates share: upper and lower case, lines,
+// stripping and replacing.
 #include "engine/jinja/case_tables.h"
 #include "engine/jinja/run.h"
 #include "engine/text/char_class.h"
@@ -52,7 +52,7 @@ static bool is_between(uint32_t c) {
     }
 }
 
-// The small form of a capital sigma at i: another one where it ends a word.
+// The small form of a capital sigma at i; at the end of a word it is another character.
 static uint32_t small_sigma(struct jinja_string s, size_t i) {
     const char *p = s.s + i, *end = s.s + s.len, *start;
     uint32_t c = 0;

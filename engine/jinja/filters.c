@@ -190,7 +190,7 @@ struct number {
     double f;
 };
 
-// What Python's int() and float() make of a string: underscores stand between digits.
+// A string as Python's int() and float() read it: underscores are allowed between digits.
 static int number_of(struct jinja_run *r, struct jinja_string s, int base, struct number *out) {
     char digits[64], *end;
     size_t n = 0;

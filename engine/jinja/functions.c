@@ -51,7 +51,7 @@ JINJA_FN(g_namespace) {
     return 0;
 }
 
-// The sentence is the template's own: what a client of a model reads and looks for.
+// The error is the template's own sentence, which a model's client may search for.
 JINJA_FN(g_raise) {
     struct jinja_string s;
     TRY(jinja_to_string(r, &a[0], &s));

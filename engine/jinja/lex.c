@@ -73,7 +73,7 @@ static bool take_end(struct lexer *l, const char *close, bool trims) {
     return true;
 }
 
-// The text in front of a tag whose sign is known, without what the tag takes from it.
+// The text in front of a tag whose sign is known, without the white space that the tag removes.
 static struct jinja_string text_before(const struct lexer *l, size_t from, size_t to, int sign,
                                        bool is_print) {
     struct jinja_string s = jinja_string_sub(l->text, from, to), tail;
@@ -124,7 +124,7 @@ static const char *unescape(struct lexer *l, struct jinja_text *t) {
         jinja_text_add_char(t, code, 0);
     } else if (c == 'N' || (unsigned char)c >= 0x80) { // there Python sees more than characters
         return "a backslash before N or a character beyond ASCII is not supported";
-    } else if (c != '\n') { // Python keeps the backslash of what it does not know
+    } else if (c != '\n') { // Python keeps the backslash of an unknown escape
         jinja_text_addz(t, "\\");
         l->at--;
     }

@@ -1,5 +1,5 @@
-// Filters of chat templates that take lists, dicts or strings apart and give others. What Jinja
-// computes item by item as it is asked for is computed at once here.
+// Filters of chat templates on lists, dicts and strings. Filters that are lazy in Jinja compute all
+// items at once here.
 #include "engine/jinja/eval.h"
 #include <string.h>
 
@@ -32,7 +32,7 @@ static int part_of(struct jinja_run *r, const struct jinja_value *item,
     return 0;
 }
 
-// What an item is sorted or compared by: its part, in lower case unless case_sensitive.
+// The key by which an item is sorted or compared: its part, in lower case unless case_sensitive.
 static int key_of(struct jinja_run *r, const struct jinja_value *item,
                   const struct jinja_value *attribute, const struct jinja_value *case_sensitive,
                   struct jinja_value *out) {

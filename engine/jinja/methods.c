@@ -1,5 +1,5 @@
-// Methods of lists, dicts and loops in chat templates: Python's. What would change a list or dict
-// is refused, as the sandbox of transformers refuses it.
+// Python's methods of lists, dicts and loops in chat templates. Methods that change a list or dict are
+// refused, as in the sandbox of transformers.
 #include "engine/jinja/run.h"
 
 // Row by row, since the sentence names the method.

@@ -166,7 +166,7 @@ static int parse_with(struct jinja_parser *p, struct jinja_node *n) {
     return parse_to_end(p, "endwith", &n->c);
 }
 
-// {% generation %} marks what training looks at; here it is a scope.
+// {% generation %} marks text for training; here it is only a scope.
 static int parse_generation(struct jinja_parser *p, struct jinja_node *n) {
     n->kind = JINJA_N_WITH;
     return parse_to_end(p, "endgeneration", &n->c);

@@ -132,7 +132,7 @@ int jinja_print(struct jinja_run *r, const struct jinja_value *v, bool repr,
     case JINJA_DICT:
         TRY(print_dict(r, v->dict, to));
         break;
-    default: // Python shows where it lies in memory
+    default: // Python prints its address
         return jinja_fail(r, E_UNSUPPORTED, "a '%s' has no text", jinja_type_name(v));
     }
     return to->arena->error;

@@ -59,7 +59,7 @@ static int push_part(struct jinja_run *r, struct jinja_list *l, struct jinja_str
     return jinja_list_push(r, l, jinja_str(jinja_string_sub(s, from, to)));
 }
 
-// At runs of white space; the rest behind the last split keeps what is at its end.
+// Splits at runs of white space; the rest after the last split keeps the white space at its end.
 static int split_words(struct jinja_run *r, struct jinja_string s, int64_t max,
                        struct jinja_list *l) {
     for (;; max--) {

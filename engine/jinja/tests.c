@@ -1,4 +1,4 @@
-// Tests of chat templates: what may follow `is`, and what select and reject take by name.
+// Tests of chat templates: the names that may follow `is`, and that select and reject take.
 #include "engine/jinja/eval.h"
 #include "engine/text/char_class.h"
 #include <utf8proc.h>

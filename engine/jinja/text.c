@@ -12,7 +12,7 @@ void jinja_text_init(struct jinja_text *t, struct jinja_arena *a) {
     *t = (struct jinja_text){.arena = a};
 }
 
-// Doubles, so that many adds cost what they add.
+// Doubles the capacity, so that many adds are linear in their total length.
 static bool grow(struct jinja_text *t, size_t more) {
     if (t->arena->error) return false;
     if (more <= t->cap - t->len) return true;

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_NESTING 64 // of lists and dicts: what recurses through values stays this shallow
+#define MAX_NESTING 64 // of lists and dicts: bounds the recursion through values
 
 struct jinja_value jinja_z(const char *zstring) {
     return jinja_str((struct jinja_string){.s = zstring, .len = strlen(zstring)});

@@ -48,8 +48,8 @@ size_t next_word_start(const char *text, size_t len, size_t from) {
 struct symbols {
     int32_t *ids;
     size_t n;
-    bool unknown; // one waits to be pushed: fused with what follows, and behind the bytes of what
-                  // follows (as Hugging Face has it)
+    bool unknown; // an unknown symbol waits: it fuses with following ones, and follows the bytes of
+                  // the next character (as in Hugging Face)
 };
 
 static void flush_unknown(const struct bpe_chars *b, struct symbols *s) {

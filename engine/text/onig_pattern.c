@@ -105,8 +105,7 @@ static bool is_set_escape(char c) {
     return c != '\0' && strchr("sSwWdDpP", c) != NULL;
 }
 
-// A backslash and what follows; *is_set: it stood for many characters (and so cannot begin a
-// range).
+// An escape sequence. *is_set: it stands for several characters, so it cannot begin a range.
 static int escape(struct translation *t, bool in_class, bool *is_set) {
     const char *from = t->p;
     char c = from[1];

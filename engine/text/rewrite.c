@@ -20,9 +20,8 @@ int rewrite_copy(struct rewrite *r, size_t n) {
     return rc;
 }
 
-// A border at the start of what changes stays in front of it; one inside moves out, so that the
-// span grows. Where bytes are put in front of everything (n is 0), they belong to what follows
-// them.
+// A border at the start of the changed bytes stays in front of them; one inside moves out, so that the
+// span grows. Bytes inserted at the start of the text (n is 0) belong to the bytes after them.
 int rewrite_put(struct rewrite *r, size_t n, const char *bytes, size_t len) {
     size_t before = r->out->len, end = r->done + n;
     for (; r->next < r->n && *border(r) <= r->done && n > 0; r->next++) *border(r) = before;

@@ -4,12 +4,12 @@
 //
 // What it computes, in each of 16 lanes (tests/ops/test_bf16_linear.c has it in C):
 //   sum = fma(x[2k + 1], w[2k + 1], sum), then sum = fma(x[2k], w[2k], sum)
-// to nearest, ties to even, whatever MXCSR says; denormals count as zero, as input and as result.
+// to nearest, ties to even, independent of MXCSR; denormals count as zero, as input and as result.
 // Pairs come in ascending order, one chain for each output: the order of a sum is the same for any
 // number of rows. x is rounded once for a call, to nearest even (denormals to zero).
 //
 // Two ways to the same bits:
-//   few rows   panels side by side, read once from end to end: the memory is what takes the time
+//   few rows   panels side by side, read once from end to end: memory limits the speed
 //   many rows  two panels x BLOCK_K of weights stay in L1 while all rows pass over them
 // PANEL_BF12 is widened to pairs of bf16, in registers or to such a strip.
 //
@@ -226,7 +226,7 @@ TABLE(packed)
     }
 }
 
-// --- few rows of a gated matrix, and what becomes of them
+// --- few rows of a gated matrix, activated and rounded
 
 // A group has as many panels of the gate as panels that they gate, side by side: the gate first,
 // then the same panels half a matrix on. Returns how many of each.
@@ -305,7 +305,7 @@ struct block {
     const uint8_t *w[STRIP_PANELS]; // each panel's pairs of the block
     float *sum;                     // (rows, STRIP_LANES)
     int32_t n_pairs;
-    bool add; // to what sum holds
+    bool add; // adds to sum, else overwrites it
 };
 
 VEC_INLINE void micro(const int mr, const int nv, const struct block *b, int32_t row) {
