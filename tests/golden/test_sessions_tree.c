@@ -101,7 +101,8 @@ static void settle(void) {
     for (int i = 0; quiet < 3; i++) {
         if (i > 100000) fail_msg("it does not come to rest");
         sessions_poll(world.ss);
-        quiet = sessions_settled(world.ss) ? quiet + 1 : 0;
+        bool rests = sessions_settled(world.ss) && store_n_waiting(world.ss->store) == 0;
+        quiet = rests ? quiet + 1 : 0;
         if (quiet < 3) usleep(100);
     }
 }
