@@ -37,7 +37,7 @@ struct engine_options {
     // it is bf16 if all matrices are in bf16, weight_format keeps them so and the processor
     // multiplies bf16; else f32. NULL: "auto" on a GPU; on the CPU f32, the references' format.
     const char *compute_dtype;
-    bool deterministic;         // on a GPU: the same bits in every batch; the CPU always does so
+    bool deterministic;         // on a GPU: the same bits in every batch; always so on the CPU
     double gpu_memory_fraction; // part of the GPU's memory for weights, work and cache together;
                                 // 0: the cache has room for max_sequences full windows
     int32_t n_threads;          // 0: all cores
@@ -104,7 +104,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
     int32_t longest_token; // bytes: n bytes are at least n / longest_token tokens; 0: unknown
     int64_t n_params, weight_bytes;
-    int64_t weight_bytes_read; // by a step of one token; without tables of which it reads one row
+    int64_t weight_bytes_read; // by a step of one token; excludes tables of which it reads one row
     int64_t load_us;           // time for reading, converting and copying to the device
     const char *weight_dtype;  // "int8", "fp8", or as config.json says: "bf16"
     int64_t max_session_len;   // the longest possible log
@@ -161,14 +161,14 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
 // After E_BUSY: the time in microseconds after which to try again, estimated from recent turnover
 // and from retries already promised.
 int64_t engine_retry_us(struct engine *e);
-// Ends the turn within one step, whatever it waits for; its ENGINE_DONE says "cancelled". Ignored if
+// Ends the turn within one step, also if it waits; its ENGINE_DONE says "cancelled". Ignored if
 // unknown.
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
 
 // --- caches --------------------------------------------------------------------------------------
 
 // Lets the cache of an idle sequence leave the device: it is copied to host memory in the background
-// and ENGINE_PARKED follows, or ENGINE_RELEASED where host memory has no room. If a turn comes first,
+// and ENGINE_PARKED follows, or ENGINE_RELEASED if host memory has no room. If a turn comes first,
 // the turn finds the cache and neither event follows. Ignored if unknown.
 void engine_sequence_park(struct engine *e, uint64_t sequence);
 // A hint that a turn of this sequence will come: brings a parked cache back now, into blocks that
@@ -184,8 +184,8 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t);
 // Drops the cache of the sequence, wherever it is, after the running turn if there is one.
 // ENGINE_RELEASED follows. Ignored if unknown.
 void engine_sequence_release(struct engine *e, uint64_t sequence);
-// A new sequence `to` begins with the first n_tokens of what the cache of `from` holds, on the device
-// or in host memory (then `to` is parked from the start). Blocks are shared and copied on write: the
+// A new sequence `to` begins with the cached part of the first n_tokens of `from`, on the device or
+// in host memory (then `to` is parked from the start). Blocks are shared and copied on write: the
 // cost does not depend on their size. `from` may have a running turn. Does not wait: ENGINE_FORKED
 // says how many tokens are shared (engine_wait skips it). If nothing can be shared (no cache, the
 // window has moved on, memory is short), `to` starts empty and its next turn computes the same
@@ -209,7 +209,7 @@ enum engine_event_kind {
     ENGINE_STARTED,  // the turn left the queue; cache source and prefill size are known
     ENGINE_PROGRESS, // prefill: n_done of n_total; at most one per step, none for short prompts
     ENGINE_TOKEN,    // one drawn token and the text that may be shown now
-    ENGINE_DONE,     // the turn ended; text has the end of its text that was held back
+    ENGINE_DONE,     // the turn ended; text is the end of its text, which was held back
     ENGINE_PARKED,   // the sequence's cache is in host memory only
     ENGINE_RELEASED, // the sequence's cache was dropped
     ENGINE_SNAPSHOT, // a session's snapshot was written or removed (engine_has_snapshot)
@@ -256,14 +256,14 @@ struct engine_event {
     int64_t n_cached;                // tokens of the log that were in the cache
     int64_t n_done, n_total;         // STARTED, PROGRESS: tokens computed so far; to compute
     int64_t n_shared;                // of n_cached, taken over from other sequences of the group
-    enum engine_cache_source source; // STARTED: of the other cached tokens
+    enum engine_cache_source source; // STARTED: where the other cached tokens were
     // DONE
     enum engine_finish finish;
     int32_t error_code;                      // with FINISH_ERROR: an E_*; the sentence is in text
     int64_t queue_us, prefill_us, decode_us; // decode: from the first drawn token to the last
     int64_t n_prefilled, n_generated;        // tokens computed before the first draw; tokens drawn
     int64_t resume_us;   // part of prefill_us: bringing the cache back to the device
-    const char *refused; // why a snapshot was removed instead of used, in a word; NULL: not so
+    const char *refused; // why a snapshot was removed instead of used, in a word; NULL: none was
     // RELEASED, PARKED
     enum engine_release why;
     // STARTED, DONE, FORKED: held on the device; RELEASED: given up; PARKED: held in host memory

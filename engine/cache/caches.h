@@ -105,7 +105,7 @@ void cache_go_idle(struct caches *c, struct sequence *s, int32_t n_queued);
 void cache_drop(struct caches *c, struct sequence *s, enum engine_release why);
 void cache_forget_if_empty(struct caches *c, struct sequence *s);
 
-// --- what the owner asks for ---------------------------------------------------------------------
+// --- requests of the owner -----------------------------------------------------------------------
 
 // Lets an idle cache leave the device, in the background. (park.c)
 void cache_park(struct caches *c, struct sequence *s);

@@ -23,7 +23,7 @@ struct resume {
     bool is_origins;                 // the snapshot is that of the sequence it was forked from
     int64_t n;                       // tokens that will be cached
     int32_t *slots;                  // (n_slots) of the ring, in the order in which they are copied
-    int32_t n_slots, at;             // copied up to here
+    int32_t n_slots, at;             // at: how many of them have been copied
     bool gives_way;                  // begun on a hint, and running turns need its blocks
     int32_t *hint_ids;               // (n_hint) the log that a hint announced; NULL: none
     int64_t n_hint;

@@ -54,8 +54,8 @@ template <int WIDE> struct run_8bit { // WIDE: head_dim / 64, rounded up
 };
 
 // Queues the copies of a run: `keys` and `scales` are its first key and that key's scale, values
-// and their scales lie `to_values` and `to_value_scales` bytes further. sees(i): key i is in sight;
-// what is not becomes zeros, since there may be anything.
+// and their scales lie `to_values` and `to_value_scales` bytes further. sees(i): key i is visible.
+// Other keys become zeros, since their memory may hold any bytes.
 template <int WIDE, typename Sees>
 __device__ __forceinline__ void request_8bit(const char *keys, int64_t to_values,
                                              const char *scales, int64_t to_value_scales, int dim,
@@ -154,7 +154,7 @@ __device__ __forceinline__ void score_run_8bit(float (&score)[2][4],
 }
 
 // A power of two above the values' scales that the warp has met: weights are probabilities times
-// scales over it, at most 2. As an exponent field; it only grows, and what was summed shrinks then.
+// scales over it, at most 2. As an exponent field; it only grows, and earlier sums are then scaled.
 struct unit {
     int exponent; // 0: nothing met
 

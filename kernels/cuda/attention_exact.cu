@@ -8,8 +8,8 @@ namespace {
 
 constexpr int BLOCKS_WANTED = 1000; // of decode rows, before parts are no longer divided
 
-// Of heads beyond 128, only 256: with heads of 192, rows were seen whose bits depended on other rows
-// (f16, blocks of 128). The cause is unknown.
+// Of heads beyond 128, only 256: with heads of 192, the bits of some rows once depended on other
+// rows (f16, blocks of 128). The cause is unknown.
 bool covers(const struct cuda_attention *a) {
     return tiles_cover(a) && (a->kv.head_dim <= 128 || a->kv.head_dim == 256);
 }

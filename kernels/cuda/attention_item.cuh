@@ -99,7 +99,7 @@ __device__ __forceinline__ void add_values(float (&out)[WIDE][8][4], const float
     }
 }
 
-// Scores to probabilities of this run, and what was summed before scaled to the new top.
+// Turns this run's scores into probabilities, and scales the earlier sums to the new top.
 template <int WIDE, int HALVES>
 __device__ __forceinline__ void softmax_run(const struct decode &j, const struct item &it,
                                             float (&score)[2][4], float (&out)[WIDE][8][4],
@@ -336,7 +336,7 @@ __device__ __forceinline__ void attend(const struct decode &j, const struct item
 
     uint32_t q[2 * WIDE][HALVES][4], q8[HALVES][WIDE][8]; // one of them
     float slope[HALVES], q_unit[HALVES];
-    struct unit unit = {0}; // of what is summed, 8 bits
+    struct unit unit = {0}; // of the sums; 8 bits only
 #pragma unroll
     for (int h = 0; h < HALVES; h++) {
         int in_group = it.chunk * S::heads + h * 8 + g, head = it.kv_head * group + in_group;

@@ -25,7 +25,7 @@ template <int DIM> struct shape {         // DIM: head_dim rounded up to 64, 128
     static constexpr size_t bytes_8bit = raw_scales_8bit + 2 * KEYS * 4;
 };
 
-// What a query row sees: [sink_first, sink_end) and [first, position].
+// The positions that a query row sees: [sink_first, sink_end) and [first, position].
 struct sight {
     int32_t position, sink_first, sink_end, first;
 };

@@ -19,11 +19,11 @@ struct decode {
     int32_t n_chunks;           // of at most 8 * HALVES query heads, of each kv head
     int32_t heads_at;           // FRESH: in shared memory
     int32_t *counters;          // (n_rows, n_kv_heads, n_chunks), zero before and after
-    struct cuda_kv_write fresh; // FRESH: what q, k and v go through first
+    struct cuda_kv_write fresh; // FRESH: norm, rotation and cache write of q, k and v
 };
 
-// What a row sees: [sink_first, sink_end) and [first, position] (kv_map.h has the rule), and the
-// runs that these lie in.
+// The positions that a row sees: [sink_first, sink_end) and [first, position] (kv_map.h has the
+// rule), and the runs that they lie in.
 struct view {
     int32_t row, position, sink_first, sink_end, first;
     int32_t fresh; // positions from here on are written in this step
@@ -64,7 +64,7 @@ __device__ __forceinline__ bool sees_whole_run(const struct view &v, int p) {
            (p >= v.sink_first && p + RUN <= v.sink_end);
 }
 
-// C: what the cache holds, T of 16 bits or one of the tags of 8 bits.
+// C: the cache's type, T of 16 bits or one of the tags of 8 bits.
 template <typename C>
 constexpr bool is_8bit = std::is_same_v<C, kv_i8> || std::is_same_v<C, kv_e4m3>;
 
@@ -113,7 +113,7 @@ inline bool has_room(size_t bytes) {
     return bytes + 64 <= (size_t)cuda_device_here().shared_per_block;
 }
 
-// CUDA_NOT_MINE for what neither kernel covers.
+// CUDA_NOT_MINE for cases that neither kernel covers.
 inline int describe(struct decode *j, const struct cuda_attention *a) {
     size_t mine = a->work_bytes > TILE_COUNTERS ? a->work_bytes - TILE_COUNTERS : 0;
     size_t room = mine / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);

@@ -95,7 +95,7 @@ template <typename T>
 static void launch(const struct cuda_attention *a, const int32_t *rows, int32_t n,
                    cudaStream_t stream) {
     dim3 grid((unsigned)n, (unsigned)a->n_heads);
-    // Whole words of 16 bytes: the compiler reads the query in such, and throws away what is too much.
+    // Whole words of 16 bytes: the compiler reads the query in such words, also past its end.
     size_t shared = ((size_t)a->kv.head_dim * sizeof(float) + 15) & ~(size_t)15;
     if (a->kv.head_dim <= RUN)
         attention_simple_kernel<T, 1><<<grid, RUN, shared, stream>>>(*a, rows);

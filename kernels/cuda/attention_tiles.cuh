@@ -40,7 +40,7 @@ struct sharing {
 template <int DIM>
 constexpr int part_pitch = DIM + 8; // sums, largest score, four lanes' sums of probabilities
 
-// What a unit's list of runs falls into.
+// The parts of a unit's list of runs.
 struct parts {
     int n;
     int each;    // runs of one, but the last one's may be fewer; EXACT:
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(THREADS, DIM <= 128 ? 2 : 1)
             if (t == 0) __stcg(mine_to + DIM, top[h]);
         }
     };
-    // Of what has been summed: the parts before this one.
+    // The sums of the parts before this one.
     float total[EXACT ? DIM / 8 : 1][4] = {};
     float total_top[2] = {-INFINITY, -INFINITY}, total_sum[2] = {0.0f, 0.0f};
     auto end_part = [&] {

@@ -1,5 +1,5 @@
-// What the host-side files of the CUDA backend share. All ops use one stream, so they run in the
-// order of their calls. The engine's thread is the only caller.
+// Shared by the host-side files of the CUDA backend. All ops use one stream, so they run in the order
+// of their calls. The engine's thread is the only caller.
 #pragma once
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda.h"
@@ -41,7 +41,7 @@ struct cuda_backend {
         cudaStream_t stream;
         cudaEvent_t stepped;        // in the steps' stream, before the copies
         const struct kv_load *load; // of the step that is being launched; NULL: none
-        bool under_way;             // started, and not seen complete yet
+        bool under_way;             // started; completion not observed yet
         int n_groups, n_begun, n_waited;
         cudaEvent_t begun[CUDA_COPY_GROUPS], done[CUDA_COPY_GROUPS];   // around a group's copies
         cudaEvent_t held[CUDA_COPY_GROUPS], went_on[CUDA_COPY_GROUPS]; // around the steps' waits

@@ -1,4 +1,4 @@
-// What kernels share: loads and stores of T as F32, sums over a warp or a block in one fixed order,
+// Shared by kernels: loads and stores of T as F32, sums over a warp or a block in one fixed order,
 // and the switch from a dtype to a template's T.
 #pragma once
 #include "kernels/cuda/cuda.h"
@@ -54,7 +54,7 @@ __device__ __forceinline__ void store_from_float(void *p, enum dtype t, int64_t 
         ((float *)p)[i] = v;
 }
 
-// The sum over a warp, in every lane; the same order whatever is in the lanes.
+// The sum over a warp, in every lane, in one fixed order.
 __device__ __forceinline__ float warp_sum(float v) {
     for (int step = 16; step > 0; step >>= 1) v += __shfl_xor_sync(0xffffffffu, v, step);
     return v;

@@ -25,8 +25,8 @@ struct cuda_device cuda_device_here(void);
 // launch.
 void cuda_allow_shared(const void *kernel, size_t bytes);
 
-// A number about (current device, kernel, `what`), kept for the next launch. False: not kept yet.
-// `what` is the caller's own, from 1 on.
+// A number stored for (current device, kernel, `what`), for the next launch. False: none is stored yet.
+// The caller chooses `what`, from 1 on.
 bool cuda_kernel_fact(const void *kernel, int what, int *value);
 void cuda_keep_kernel_fact(const void *kernel, int what, int value);
 

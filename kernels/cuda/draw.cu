@@ -1,4 +1,4 @@
-// Tokens drawn where the logits are: what engine/run/sampler.c does for a turn without penalties,
+// Draws tokens where the logits are, as engine/run/sampler.c does for a turn without penalties,
 // bias, bans and alternatives, for every row of a step. Three kernels:
 //
 //   extremes   grid (PARTS, rows)   each part's greatest logit and its lowest id, its least finite
@@ -294,7 +294,7 @@ __device__ bool keep_count(struct nucleus &u, const struct scale &s, const float
     return true;
 }
 
-// The shortest prefix of what is kept whose mass reaches the target, or exceeds it if `beyond`.
+// The shortest prefix of the kept tokens whose mass reaches the target, or exceeds it if `beyond`.
 __device__ bool reach_mass(struct nucleus &u, const struct scale &s, const float *x, int32_t n,
                            double target, bool beyond, struct prefix *out) {
     auto enough = [&](mass_t m) { return beyond ? (double)m > target : (double)m >= target; };

@@ -109,8 +109,8 @@ __device__ __forceinline__ void multiply_copy(float (&sum)[(HALVES + 1) / 2][4],
     }
 }
 
-// The 8 warps' sums of output `row` (column `col` of the pass) for row i of x, and what belongs to
-// a linear: scale, bias.
+// Adds the 8 warps' sums of output `row` (column `col` of the pass) for row i of x, then applies
+// scale and bias.
 template <int GROUPS>
 __device__ __forceinline__ float sum_of_warps(const float *sums, const struct cuda_linear &a,
                                               int group, int col, int i, int row) {
@@ -318,8 +318,8 @@ template <typename T, typename W, int GROUPS, int HALVES, bool GATED, bool BLOCK
 bool launch_gemv(struct gemv j, int blocks, cudaStream_t stream) {
     using S = shape<T, W, GROUPS, HALVES, BLOCKS>;
     auto kernel = gemv_kernel<T, W, GROUPS, HALVES, GATED, BLOCKS, NORM>;
-    // Shared memory of a multiprocessor, less what the system takes of it for each block; and what
-    // a block may have at most, which is less than some cuts want on devices made for graphics.
+    // Limits: the shared memory of a multiprocessor, less the system's part for each block; and the
+    // most of one block, which on graphics devices is less than some cuts need.
     const struct cuda_device device = cuda_device_here();
     const int shared = device.shared_per_multiprocessor, most = device.shared_per_block;
     int room = shared / blocks - 1024;

@@ -175,7 +175,7 @@ void cuda_kv_load_end(struct cuda_backend *cuda) {
     cuda->copies.load = NULL;
 }
 
-// --- what came of it -----------------------------------------------------------------------------
+// --- results -------------------------------------------------------------------------------------
 
 // Clears the pending error code: "not ready" is none.
 static bool not_ready(cudaError_t rc) {

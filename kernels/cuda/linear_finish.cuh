@@ -62,8 +62,8 @@ __device__ __forceinline__ void store_outputs(const struct cuda_linear &a, int64
     }
 }
 
-// Outputs `row` ... of row i of x; gated: gates `row` ... and what they gate. First what is there,
-// then the rest.
+// Outputs `row` ... of row i of x; gated: gates `row` ... and the rows that they gate. load_outputs
+// reads the present y if the results are added to it; finish_outputs computes and stores.
 template <typename T, int N, bool GATED>
 __device__ __forceinline__ void load_outputs(float (&before)[N], const struct cuda_linear &a, int i,
                                              int row) {

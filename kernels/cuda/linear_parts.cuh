@@ -1,4 +1,4 @@
-// How linear_stream.cu and linear_tiles.cu cut a matrix: the same way, whatever n is, so that both
+// How linear_stream.cu and linear_tiles.cu cut a matrix: the same way for every n, so that both
 // give the same bits.
 #pragma once
 #include "kernels/cuda/hopper.cuh"
@@ -45,7 +45,7 @@ __device__ __forceinline__ struct linear_part linear_part_of(const struct linear
     return {part * c.steps / c.parts, (part + 1) * c.steps / c.parts};
 }
 
-// What both take: 16-bit activations whose rows a tensor map can describe.
+// Whether both cover the linear: 16-bit activations whose rows a tensor map can describe.
 static inline bool linear_parts_cover(const struct cuda_linear *a) {
     bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
     bool aligned = (((uintptr_t)a->x | (uintptr_t)a->w) & 15) == 0 && a->cols % 8 == 0;

@@ -29,7 +29,7 @@ constexpr int PITCH =
     ROWS + 4; // floats of a row of x in the tile of sums: no two lanes in one bank
 constexpr int ROOM = 110 * 1024; // of shared memory for a block's ring
 constexpr int BOX =
-    ROWS / 2 * SWIZZLED_ROW; // bytes of half a tile of W: the gates, or what they gate
+    ROWS / 2 * SWIZZLED_ROW; // bytes of half a tile of W: the gates, or the gated rows
 
 struct stream {
     struct cuda_linear a;
@@ -110,8 +110,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
             barrier_wait(full + (uint32_t)(8 * stage), round & 1);
             stage_products<T, W, N>::run(sum, at + (uint32_t)(warp / 4 * BOX), at + S::w_bytes,
                                          i > 0);
-            products_wait<0>(); // memory is what everybody waits for: the stage is wanted back at
-                                // once
+            products_wait<0>(); // releases the stage as early as possible: memory is the bottleneck
             if (lane == 0) barrier_arrive(empty + (uint32_t)(8 * stage));
             if (++stage == S::stages) stage = 0, round++;
         }

@@ -1,7 +1,7 @@
 // Programmatic dependent launch: a kernel may start while its predecessor in the stream or graph
-// still runs. It then does what does not depend on the predecessor (fetches weights, keys and
-// values of earlier steps, the step's description) and waits. This hides a kernel's start, 3 to 4
-// of every 10 microseconds in a decode step.
+// still runs. It then does the work that is independent of the predecessor (fetches weights, keys
+// and values of earlier steps, the step's description) and waits. This hides a kernel's start, 3 to
+// 4 of every 10 microseconds in a decode step.
 //
 // Rules for a kernel that is launched with pdl_launch:
 // 1. Every thread calls pdl_wait() before it reads or writes anything that another kernel of the

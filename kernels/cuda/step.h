@@ -20,7 +20,7 @@ struct cuda_step {
     int32_t max_rows, max_seqs;
     int64_t max_map;
     size_t bytes;
-    char *device;                  // what b points into
+    char *device;                  // the memory that b points into
     char *pinned[CUDA_STEP_SLOTS]; // where the next step is written before it is copied
     cudaEvent_t copied[CUDA_STEP_SLOTS];
     int slot;
@@ -31,7 +31,7 @@ struct cuda_step {
     struct cuda_batch b;
     const struct batch_draw *draws; // (max_seqs), part of the description
     int32_t n_decode, n_tiles, max_position;
-    struct batch padded;          // what the ops are given
+    struct batch padded;          // the batch that the ops get
     struct cuda_graph *recording; // being recorded
 };
 
