@@ -28,6 +28,7 @@ struct reads {
     const char *thread_name;
     bool run_ahead;
     pthread_t thread;
+    bool joined;           // owner only
     pthread_mutex_t mutex; // for all below
     pthread_cond_t changed;
     struct lane *lanes; // the first one is served next
@@ -234,14 +235,20 @@ free:
     return rc;
 }
 
-void reads_close(struct reads *r) {
-    if (!r) return;
+void reads_stop(struct reads *r) {
+    if (!r || r->joined) return;
     pthread_mutex_lock(&r->mutex);
     r->stop = true;
     if (r->running) sqlite3_interrupt(r->db.sql);
     pthread_cond_signal(&r->changed);
     pthread_mutex_unlock(&r->mutex);
     pthread_join(r->thread, NULL);
+    r->joined = true;
+}
+
+void reads_close(struct reads *r) {
+    if (!r) return;
+    reads_stop(r);
     while (r->lanes) {
         store_job_free(r->lanes->jobs->job);
         unlink_job(r, r->lanes, r->lanes->jobs);

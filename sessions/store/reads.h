@@ -13,7 +13,10 @@ struct reads;
 // A reader of the writer's database. E_NOMEM, E_IO ...
 int reads_open(struct reads **out, const struct store_db *writer, struct queue *answers,
                const char *thread_name, bool run_ahead, struct err *err);
-// Drops the reads that wait, interrupts the one that runs, joins the thread.
+// Interrupts the read that runs and joins the thread. reads_written() and reads_push() stay legal.
+// NULL is fine, here and below.
+void reads_stop(struct reads *r);
+// Stops it, drops the reads that wait, and frees. The writer's thread must have ended.
 void reads_close(struct reads *r);
 // Takes the job, whose answer comes after that of write number `after`. E_LIMIT: its owner has
 // READS_PER_OWNER waiting; the job stays the caller's.

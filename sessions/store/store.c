@@ -450,11 +450,12 @@ const char *store_path(const struct store *st) {
 
 void store_close(struct store *st) {
     if (!st) return;
-    close_readers(st);
+    for (int i = 0; i < N_READERS; i++) reads_stop(st->readers[i]);
     struct store_job stop = {.kind = STORE_STOP};
     store_send(st, &stop);
     for (struct store_job *job = NULL; job != &stop; job = store_wait(st, -1)) store_job_free(job);
     pthread_join(st->thread, NULL);
+    close_readers(st); // the writer's thread tells them of its commits
     queue_release(&st->jobs);
     queue_release(&st->answers);
     store_job_free(st->news);
