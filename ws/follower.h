@@ -1,5 +1,5 @@
-// Who follows sessions: a WebSocket, a streamed HTTP reply. The session service knows a follower by a
-// number that is never given again, so that a late answer finds nobody rather than somebody else.
+// Followers of sessions: a WebSocket, a streamed HTTP reply. The session service knows a follower by
+// a number that is never reused, so that a late answer cannot reach another follower.
 // Net thread only.
 #pragma once
 #include "sessions/sessions.h"

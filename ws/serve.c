@@ -143,7 +143,7 @@ int serve_run(const struct serve_config *c, struct err *err) {
     TRY_GOTO(no_sessions, open_sessions(&v, err));
     rc = run(&v, err);
     server_stop(v.server);
-    if (rc == 0) engine_save_at_stop(v.engine); // not where somebody wants it to end at once
+    if (rc == 0) engine_save_at_stop(v.engine); // a second signal skips the snapshots
     sessions_close(v.sessions);
     // Freeing the memory of a failed GPU may crash, so the process exits without it.
     if (rc == E_DEVICE) return rc;

@@ -1,8 +1,8 @@
 // Whether the database's files are still those that were opened.
 //
-// SQLite works on open files. Somebody who removes one, or moves another over it, takes what is
-// committed from then on along: the next start finds it nowhere. So each group looks first, and a
-// quiet server looks with its look for news.
+// SQLite writes to open files. When such a file is removed or replaced, later commits go to a file
+// that the next start does not find. The store therefore checks before each group of writes, and on
+// a quiet server at each check for imported sessions.
 //
 // The index of the log (-shm) is mapped: where it was cut short, the next access is SIGBUS. Between
 // transactions it can be made long again. The new part is zeros, which SQLite finds wanting and

@@ -68,7 +68,7 @@ static struct pv_disk_file *pv_find(const char *name, bool add) {
     memset(f, 0, sizeof *f);
     snprintf(f->name, sizeof f->name, "%s", name);
     struct buf b;
-    if (buf_read_file(&b, name, 1 << 28, NULL) == 0) { // made by somebody else
+    if (buf_read_file(&b, name, 1 << 28, NULL) == 0) { // made outside the test
         f->len = (sqlite3_int64)b.len;
         f->synced = true;
         f->bytes = malloc(pv_cap(f->len));

@@ -231,7 +231,7 @@ static void it_can_be_cancelled(void **state) {
     struct request mine = fx_request(2, "stop"), other = fx_request(3, "stop");
     ask_replay(2, 0);
     fx_step();
-    ask_cancel_replay(fx.ss, &other, "s"); // nobody else's
+    ask_cancel_replay(fx.ss, &other, "s"); // only the client's own replay
     fx_settle();
     assert_string_equal(got.code, "");
     ask_cancel_replay(fx.ss, &mine, "s");

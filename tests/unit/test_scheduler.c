@@ -182,10 +182,10 @@ static void test_everything_ends(void **state) {
         assert_true(s.n_reserved <= BLOCKS && s.n_running <= RUNNING);
         assert_true(s.n_running > 0 || s.n_queued == 0); // no deadlock
         int32_t n = sched_plan(&s, share), prefill = 0, decode = 0, decoding = 0;
-        int64_t todo = 0;
+        int64_t n_waiting = 0;
         for (int32_t i = 0; i < s.n_running; i++) {
             decoding += s.running[i]->state == SCHED_DECODE;
-            if (s.running[i]->state == SCHED_PREFILL) todo += s.running[i]->n_todo;
+            if (s.running[i]->state == SCHED_PREFILL) n_waiting += s.running[i]->n_todo;
         }
         for (int32_t i = 0; i < n; i++) {
             struct sched_turn *turn = share[i].turn;
@@ -201,7 +201,7 @@ static void test_everything_ends(void **state) {
             }
         }
         assert_int_equal(decode, decoding);
-        assert_int_equal(prefill, todo < BUDGET ? todo : BUDGET);
+        assert_int_equal(prefill, n_waiting < BUDGET ? n_waiting : BUDGET);
         if (below(10) == 0 && submitted > 0) { // cancel anything, wherever it is
             struct sched_turn *turn = &t[below((uint32_t)submitted)];
             if (turn->state != SCHED_OUT) {

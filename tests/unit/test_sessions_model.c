@@ -153,7 +153,7 @@ static void start_one(uint64_t client, int s) {
         .kind = pick(2) ? INPUT_CONTENT : INPUT_TEXT, .text = text, .text_len = strlen(text)};
     ask_start(fx.ss, &r, m.id[s], TURN_HEAD, &in, samplings[pick(4)], pick(3) == 0);
     if (pick(10)) return;
-    struct request again = r; // said twice, by somebody else
+    struct request again = r; // sent again, by another client
     again.client = (uint64_t)(1 + pick(READERS));
     fx.answered[atoi(r.request_id + 1)] = 0;
     m.excused[atoi(r.request_id + 1)] = true;

@@ -129,7 +129,7 @@ static void files_go_with_their_sessions(void **state) {
     fx_teardown();
 }
 
-// A cold session's turn is prepared for, not more than once in 5 s; nobody else's.
+// A hint reaches the engine once in 5 s, for a cold session of the client's own.
 static void typing_prepares_a_cold_session(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");

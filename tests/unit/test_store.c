@@ -189,8 +189,8 @@ static void wait_for_store(bool ok) {
     if (!ok && !strstr(reason, "the database file was replaced or removed")) fail_msg("%s", reason);
 }
 
-// What would be written is not where the next start looks: no turn is confirmed, and a server that
-// nobody uses says so too.
+// The next start would not find what is written now: no turn is confirmed, and an unused server
+// reports the fault too.
 static void a_file_that_was_moved_takes_no_turns(void **state) {
     static const char *const suffixes[] = {"", "-wal"};
     for (int i = 0; i < 2; i++) {

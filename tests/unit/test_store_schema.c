@@ -81,7 +81,7 @@ static void expect_tree(const char *id, int64_t head, const int64_t *parents, in
     assert_int_equal(s->rec.head, head);
     for (int64_t i = 0; i < n; i++) {
         assert_int_equal(s->turns[i].rec.parent, parents[i]);
-        assert_int_equal(s->turns[i].rec.numbers.resume_us, 0); // nobody knows it any more
+        assert_int_equal(s->turns[i].rec.numbers.resume_us, 0); // not recorded before this version
     }
     stored_session_free(s);
     archive_close(a);

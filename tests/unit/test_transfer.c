@@ -49,7 +49,7 @@ static void a_session_comes_back_whole_under_an_id_of_its_own(void **state) {
         assert_string_equal(is->turns[i].text, was.turns[i].text);
         assert_string_equal(is->turns[i].input, was.turns[i].input);
     }
-    // It goes on, also after a restart, and the number it got is nobody else's.
+    // It continues, also after a restart, and no other session has its number.
     fx_open_session(1, "next");
     fx_restart();
     fx_follower(1, fresh)->last = -1;

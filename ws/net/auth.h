@@ -24,7 +24,7 @@ void auth_close(struct auth *a);
 int auth_reload(struct auth *a, struct err *err);
 
 bool auth_needs_token(const struct auth *a);
-// The owner's name, borrowed until the next auth_reload, or NULL for a token that nobody has.
+// The owner's name, borrowed until the next auth_reload, or NULL for an invalid token.
 const char *auth_owner(const struct auth *a, const char *token, size_t len);
 // The token in an Authorization header's value ("Bearer TOKEN"), or NULL; *len is its length.
 const char *auth_bearer(const char *header, size_t *len);

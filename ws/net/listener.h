@@ -11,8 +11,8 @@ struct listener;
 // fd is the callee's from now on.
 typedef void (*listener_accept_fn)(void *ctx, int fd, const struct sockaddr *addr);
 
-// Takes the address, so that a port in use is said before a model is loaded; nobody can connect
-// yet.
+// Binds the address, so that a port in use is an error before a model is loaded. No client can
+// connect yet.
 int listener_open(struct listener **out, uv_loop_t *loop, const char *host, int port,
                   listener_accept_fn on_accept, void *ctx, struct err *err);
 int listener_start(struct listener *l, struct err *err);

@@ -223,9 +223,9 @@ int websocket_open(struct net *n, struct err *err) {
     return n->vhost ? 0 : err_set(err, E_IO, "libwebsockets makes no server");
 }
 
-// libwebsockets closes its handles as the loop turns. On a loop that is not its own 4.1.6 frees its
-// context only when it is told to a second time; newer versions may have done it by then
-// (n->context is NULL).
+// libwebsockets closes its handles while the loop runs. On a foreign loop version 4.1.6 frees its
+// context only at the second lws_context_destroy; newer versions free it at the first, and
+// n->context is NULL then.
 void websocket_stop(struct net *n) {
     for (int round = 0; round < 2 && n->context; round++) {
         lws_context_destroy(n->context);
