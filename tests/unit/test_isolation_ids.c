@@ -1,6 +1,6 @@
 // Four ids that are opened, spoken in, closed and deleted again and again, by two owners in turn,
-// while others talk: who has an id sees its own session from its first event on, and nobody else's
-// words, and the other owner sees nothing.
+// while others talk: who has an id sees its own session from its first event on, and no
+// other words, and the other owner sees nothing.
 #include "tests/unit/sessions_fixture.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
