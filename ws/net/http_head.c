@@ -114,7 +114,8 @@ static struct http_refusal parse_request_line(struct http_head *h, char *line) {
 
 // --- header lines ---
 
-static struct http_refusal parse_header(struct http_head *h, char *line) {
+// seen: a bit for each header that came before, also one with an empty value.
+static struct http_refusal parse_header(struct http_head *h, char *line, uint32_t *seen) {
     char *colon = line;
     while (is_token_char((unsigned char)*colon)) colon++;
     // Folding begins a line with a space; "Transfer-Encoding : chunked" has one before its colon.
@@ -128,8 +129,12 @@ static struct http_refusal parse_header(struct http_head *h, char *line) {
         if ((*p < ' ' && *p != '\t') || *p == 0x7f) return BAD("a header has a control character");
     for (int i = 0; i < HEADER_COUNT; i++) {
         if (strcasecmp(line, headers[i].name) != 0) continue;
-        if (*h->header[i]) return BAD("a header that must come once came twice");
+        if (*seen & 1u << i) return BAD("a header that must come once came twice");
+        *seen |= 1u << i;
         if (len > headers[i].max) return REFUSE(431, "too_large", "a header is too long");
+        // A proxy in front may read an empty one in another way.
+        if (!*value && (i == HEADER_CONTENT_LENGTH || i == HEADER_TRANSFER_ENCODING))
+            return BAD("a header that frames the body is empty");
         h->header[i] = value;
     }
     return OK;
@@ -177,6 +182,7 @@ static struct http_refusal judge(struct http_head *h) {
 struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len) {
     char *end = text + len, *line;
     int n_lines = 0;
+    uint32_t seen = 0;
     memset(h, 0, sizeof(*h));
     for (int i = 0; i < HEADER_COUNT; i++) h->header[i] = "";
     if (memchr(text, '\0', len)) return BAD("a head has a NUL");
@@ -187,7 +193,7 @@ struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len)
     while ((line = next_line(&text, end)) && *line) {
         if (++n_lines > HTTP_HEAD_LINES)
             return REFUSE(431, "too_large", "there are too many headers");
-        struct http_refusal bad = parse_header(h, line);
+        struct http_refusal bad = parse_header(h, line, &seen);
         if (bad.status) return bad;
     }
     return r.status ? r : judge(h);
