@@ -3,20 +3,9 @@
 #include "base/err.h"
 #include "sessions/archive/rules.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int misfit(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int misfit(struct err *err, const char *fmt, ...) {
-    char text[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return err_set(err, E_CORRUPT, "%s", text);
-}
 
 // --- turns that have no end --------------------------------------------------
 
@@ -89,14 +78,14 @@ static int check_row(const struct stored_session *s, struct err *err) {
     const struct session_record *r = &s->rec;
     TRY(rules_check("session.", &record_tables[TABLE_SESSIONS], r, err));
     if (r->sink_len >= r->memory_len)
-        return misfit(err, "session.sink_len is not from 0 to memory_len - 1 (%d)",
-                      r->memory_len - 1);
+        return err_set(err, E_CORRUPT, "session.sink_len is not from 0 to memory_len - 1 (%d)",
+                       r->memory_len - 1);
     if (r->head >= (int64_t)s->n_turns)
-        return misfit(err, "session.head is %" PRId64 ", but there are %zu turns", r->head,
-                      s->n_turns);
+        return err_set(err, E_CORRUPT, "session.head is %" PRId64 ", but there are %zu turns",
+                       r->head, s->n_turns);
     if (r->n_turns != (int64_t)s->n_turns)
-        return misfit(err, "session.n_turns is %" PRId64 ", but there are %zu turns", r->n_turns,
-                      s->n_turns);
+        return err_set(err, E_CORRUPT, "session.n_turns is %" PRId64 ", but there are %zu turns",
+                       r->n_turns, s->n_turns);
     return 0;
 }
 
@@ -108,13 +97,13 @@ static int check_request(const struct turn_record *r, size_t i, struct err *err)
     char where[32];
     snprintf(where, sizeof where, TURN, i);
     TRY(rules_check(where, &record_tables[TABLE_TURNS], r, err));
-    if (r->turn != (int64_t)i) return misfit(err, TURN "turn is %" PRId64, i, r->turn);
+    if (r->turn != (int64_t)i) return err_set(err, E_CORRUPT, TURN "turn is %" PRId64, i, r->turn);
     if (turn_input_has_text(r->kind) != (r->input_text != NULL))
-        return misfit(err, TURN "input_text does not fit input_kind '%s'", i,
-                      turn_input_kind_name(r->kind));
+        return err_set(err, E_CORRUPT, TURN "input_text does not fit input_kind '%s'", i,
+                       turn_input_kind_name(r->kind));
     for (size_t k = 0; k < r->n_input_ids; k++)
         if (r->input_ids[k] < 0)
-            return misfit(err, TURN "input_ids[%zu] is %d", i, k, r->input_ids[k]);
+            return err_set(err, E_CORRUPT, TURN "input_ids[%zu] is %d", i, k, r->input_ids[k]);
     return 0;
 }
 
@@ -122,24 +111,26 @@ static int check_output(const struct stored_turn *t, size_t i, struct err *err) 
     const struct token_run *k = &t->tokens;
     uint32_t last = 0;
     if ((int64_t)k->n != t->rec.n_output)
-        return misfit(err, TURN "n_output is %" PRId64 ", but there are %zu tokens", i,
-                      t->rec.n_output, k->n);
+        return err_set(err, E_CORRUPT, TURN "n_output is %" PRId64 ", but there are %zu tokens", i,
+                       t->rec.n_output, k->n);
     for (size_t j = 0; j < k->n; j++) {
         uint32_t end = k->text_ends[j];
-        if (k->ids[j] < 0) return misfit(err, TURN "ids[%zu] is %d", i, j, k->ids[j]);
+        if (k->ids[j] < 0) return err_set(err, E_CORRUPT, TURN "ids[%zu] is %d", i, j, k->ids[j]);
         if (end < last || end > k->text_len)
-            return misfit(err, TURN "text_ends[%zu] is %u, not from %u to the text's %zu bytes", i,
-                          j, end, last, k->text_len);
+            return err_set(err, E_CORRUPT,
+                           TURN "text_ends[%zu] is %u, not from %u to the text's %zu bytes", i, j,
+                           end, last, k->text_len);
         if (end < k->text_len && (k->text[end] & 0xc0) == 0x80)
-            return misfit(err, TURN "text_ends[%zu] lies inside a character", i, j);
+            return err_set(err, E_CORRUPT, TURN "text_ends[%zu] lies inside a character", i, j);
         last = end;
     }
     size_t n_alternatives = (size_t)t->rec.n_alternatives * k->n;
-    if (n_alternatives && !k->alternatives) return misfit(err, TURN "alternatives are missing", i);
+    if (n_alternatives && !k->alternatives)
+        return err_set(err, E_CORRUPT, TURN "alternatives are missing", i);
     for (size_t j = 0; j < n_alternatives; j++)
         if (k->alternatives[j].id < -1)
-            return misfit(err, TURN "alternatives[%zu] has the id %d", i,
-                          j / (size_t)t->rec.n_alternatives, k->alternatives[j].id);
+            return err_set(err, E_CORRUPT, TURN "alternatives[%zu] has the id %d", i,
+                           j / (size_t)t->rec.n_alternatives, k->alternatives[j].id);
     return 0;
 }
 
@@ -156,21 +147,24 @@ static int check_place(const struct stored_session *s, size_t i, struct err *err
     const struct stored_turn *t = &s->turns[i];
     const struct turn_record *r = &t->rec;
     if (r->parent >= (int64_t)i)
-        return misfit(err, TURN "parent is %" PRId64 ", no earlier turn", i, r->parent);
+        return err_set(err, E_CORRUPT, TURN "parent is %" PRId64 ", no earlier turn", i, r->parent);
     if (r->log_first < 0)
-        return t->tokens.n == 0 ? 0 : misfit(err, TURN "ids of a turn that never began", i);
+        return t->tokens.n == 0 ? 0
+                                : err_set(err, E_CORRUPT, TURN "ids of a turn that never began", i);
     int64_t n_log = log_end(s, r->parent);
     if (r->log_first != n_log)
-        return misfit(err, TURN "log_first is %" PRId64 ", the log has %" PRId64 " tokens there", i,
-                      r->log_first, n_log);
+        return err_set(err, E_CORRUPT,
+                       TURN "log_first is %" PRId64 ", the log has %" PRId64 " tokens there", i,
+                       r->log_first, n_log);
     if (r->n_input != (int64_t)r->n_input_ids)
-        return misfit(err, TURN "n_input is %" PRId64 ", but there are %zu input_ids", i,
-                      r->n_input, r->n_input_ids);
+        return err_set(err, E_CORRUPT, TURN "n_input is %" PRId64 ", but there are %zu input_ids",
+                       i, r->n_input, r->n_input_ids);
     n_log += r->n_input + r->n_output;
     if (n_log > s->rec.session_len)
-        return misfit(
-            err, "session.session_len is %" PRId64 ", but turn %zu's log has %" PRId64 " tokens",
-            s->rec.session_len, i, n_log);
+        return err_set(err, E_CORRUPT,
+                       "session.session_len is %" PRId64 ", but turn %zu's log has %" PRId64
+                       " tokens",
+                       s->rec.session_len, i, n_log);
     return 0;
 }
 
@@ -183,8 +177,9 @@ static int check_turns(const struct stored_session *s, struct err *err) {
     }
     int64_t n_log = log_end(s, s->rec.head);
     if (n_log != s->rec.n_tokens)
-        return misfit(err, "session.n_tokens is %" PRId64 ", but the turns have %" PRId64,
-                      s->rec.n_tokens, n_log);
+        return err_set(err, E_CORRUPT,
+                       "session.n_tokens is %" PRId64 ", but the turns have %" PRId64,
+                       s->rec.n_tokens, n_log);
     return 0;
 }
 
@@ -210,7 +205,8 @@ static int check_started(struct numbering *n, const struct turn_record *t, size_
     enum progress *p = &n->turns[t->turn];
     bool free_now = n->running < 0 || n->turns[n->running] == ENDED;
     if (*p != NOT_YET || t->log_first < 0 || !free_now)
-        return misfit(err, EVENT "kind: turn %" PRId64 " cannot begin there", i, t->turn);
+        return err_set(err, E_CORRUPT, EVENT "kind: turn %" PRId64 " cannot begin there", i,
+                       t->turn);
     *p = BEGUN;
     n->running = t->turn;
     n->n_numbered = 0;
@@ -221,13 +217,13 @@ static int check_done(struct numbering *n, const struct turn_record *t,
                       const struct event_record *e, size_t i, struct err *err) {
     enum progress *p = &n->turns[t->turn];
     if (*p != (t->log_first < 0 ? NOT_YET : BEGUN))
-        return misfit(err, EVENT "kind: turn %" PRId64 " cannot end there", i, t->turn);
+        return err_set(err, E_CORRUPT, EVENT "kind: turn %" PRId64 " cannot end there", i, t->turn);
     if (n->running == t->turn && n->n_numbered != t->n_output)
-        return misfit(err,
-                      EVENT "kind: turn %" PRId64 " ends after %" PRId64 " of %" PRId64 " tokens",
-                      i, t->turn, n->n_numbered, t->n_output);
+        return err_set(err, E_CORRUPT,
+                       EVENT "kind: turn %" PRId64 " ends after %" PRId64 " of %" PRId64 " tokens",
+                       i, t->turn, n->n_numbered, t->n_output);
     if (t->seq_last != e->seq)
-        return misfit(err, TURN "seq_last is not its last event's", (size_t)t->turn);
+        return err_set(err, E_CORRUPT, TURN "seq_last is not its last event's", (size_t)t->turn);
     *p = ENDED;
     return 0;
 }
@@ -242,8 +238,9 @@ static int check_head(struct numbering *n, const struct event_record *e, size_t 
     }
     if (!t || e->kind == EVENT_LOST || t->seq_first != e->seq) return 0;
     if (t->parent != n->head)
-        return misfit(err, EVENT "kind: turn %" PRId64 " cannot follow turn %" PRId64 " there", i,
-                      e->turn, n->head);
+        return err_set(err, E_CORRUPT,
+                       EVENT "kind: turn %" PRId64 " cannot follow turn %" PRId64 " there", i,
+                       e->turn, n->head);
     n->head = e->turn;
     return 0;
 }
@@ -255,11 +252,12 @@ static int check_opened(struct numbering *n, const struct event_record *e, size_
         const struct turn_record *t = &n->s->turns[n_inherited].rec;
         if (!is_inherited(n->s, t) || t->parent != n_inherited - 1) break;
         if (t->seq_last != 1)
-            return misfit(err, TURN "seq_last is not 1, but seq_first is", (size_t)n_inherited);
+            return err_set(err, E_CORRUPT, TURN "seq_last is not 1, but seq_first is",
+                           (size_t)n_inherited);
         n->turns[n_inherited++] = ENDED;
     }
     if (i == 0 && e->turn == n_inherited - 1) return 0;
-    return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+    return err_set(err, E_CORRUPT, EVENT "turn is %" PRId64, i, e->turn);
 }
 
 static int check_event(struct numbering *n, const struct event_record *e, size_t i,
@@ -269,20 +267,21 @@ static int check_event(struct numbering *n, const struct event_record *e, size_t
     snprintf(where, sizeof where, EVENT, i);
     TRY(rules_check(where, &record_tables[TABLE_EVENTS], e, err));
     bool of_turn = e->kind == EVENT_QUEUED || e->kind == EVENT_STARTED || e->kind == EVENT_DONE;
-    if (e->kind == EVENT_DELTA) return misfit(err, EVENT "kind is 'delta'", i);
-    if (of_turn && !t) return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+    if (e->kind == EVENT_DELTA) return err_set(err, E_CORRUPT, EVENT "kind is 'delta'", i);
+    if (of_turn && !t) return err_set(err, E_CORRUPT, EVENT "turn is %" PRId64, i, e->turn);
     bool of_head = e->kind == EVENT_OPENED || e->kind == EVENT_REWOUND;
     if (of_head && e->turn != TURN_NONE && !t)
-        return misfit(err, EVENT "turn is %" PRId64, i, e->turn);
+        return err_set(err, E_CORRUPT, EVENT "turn is %" PRId64, i, e->turn);
     if (!of_turn && !of_head && e->kind != EVENT_LOST && e->turn != -1)
-        return misfit(err, EVENT "turn is not -1", i);
-    if (e->n != 1 && e->kind != EVENT_LOST) return misfit(err, EVENT "n is %" PRId64, i, e->n);
+        return err_set(err, E_CORRUPT, EVENT "turn is not -1", i);
+    if (e->n != 1 && e->kind != EVENT_LOST)
+        return err_set(err, E_CORRUPT, EVENT "n is %" PRId64, i, e->n);
     if (e->kind == EVENT_OPENED) TRY(check_opened(n, e, i, err));
     TRY(check_head(n, e, i, err));
     if (e->kind == EVENT_STARTED) return check_started(n, t, i, err);
     if (e->kind == EVENT_DONE) return check_done(n, t, e, i, err);
     if (e->kind == EVENT_QUEUED && (n->turns[e->turn] != NOT_YET || t->seq_first != e->seq))
-        return misfit(err, TURN "seq_first is not its first event's", (size_t)e->turn);
+        return err_set(err, E_CORRUPT, TURN "seq_first is not its first event's", (size_t)e->turn);
     return 0;
 }
 
@@ -293,7 +292,8 @@ static int number_event(struct numbering *n, const struct event_record *e, size_
     int64_t n_left = running ? n->s->turns[n->running].rec.n_output - n->n_numbered : 0;
     int64_t n_deltas = e->seq - 1 - n->seq;
     if (n_deltas < 0 || n_deltas > n_left)
-        return misfit(err, EVENT "seq is %" PRId64 " after %" PRId64, i, e->seq, n->seq);
+        return err_set(err, E_CORRUPT, EVENT "seq is %" PRId64 " after %" PRId64, i, e->seq,
+                       n->seq);
     n->n_numbered += n_deltas;
     n->seq = e->seq + e->n - 1;
     return 0;
@@ -304,22 +304,23 @@ static int check_events(const struct stored_session *s, struct err *err) {
     n.turns = calloc(s->n_turns + 1, sizeof *n.turns);
     if (!n.turns) return err_set(err, E_NOMEM, "no memory to check a session");
     int rc = s->n_events == 0 || s->events[0].kind != EVENT_OPENED
-                 ? misfit(err, "events do not begin with 'opened'")
+                 ? err_set(err, E_CORRUPT, "events do not begin with 'opened'")
                  : 0;
     for (size_t i = 0; rc == 0 && i < s->n_events; i++) {
         rc = number_event(&n, &s->events[i], i, err);
         if (rc == 0) rc = check_event(&n, &s->events[i], i, err);
     }
     for (size_t i = 0; rc == 0 && i < s->n_turns; i++)
-        if (n.turns[i] != ENDED) rc = misfit(err, "events have no 'done' of turn %zu", i);
+        if (n.turns[i] != ENDED)
+            rc = err_set(err, E_CORRUPT, "events have no 'done' of turn %zu", i);
     if (rc == 0 && n.head != s->rec.head)
-        rc = misfit(err, "session.head is %" PRId64 ", but the events end at %" PRId64, s->rec.head,
-                    n.head);
+        rc = err_set(err, E_CORRUPT, "session.head is %" PRId64 ", but the events end at %" PRId64,
+                     s->rec.head, n.head);
     if (rc == 0 && n.seq != s->rec.seq)
-        rc = misfit(err, "session.seq is %" PRId64 ", but the events end at %" PRId64, s->rec.seq,
-                    n.seq);
+        rc = err_set(err, E_CORRUPT, "session.seq is %" PRId64 ", but the events end at %" PRId64,
+                     s->rec.seq, n.seq);
     if (rc == 0 && s->rec.seq_reserved < s->rec.seq)
-        rc = misfit(err, "session.seq_reserved is less than seq");
+        rc = err_set(err, E_CORRUPT, "session.seq_reserved is less than seq");
     free(n.turns);
     return rc;
 }

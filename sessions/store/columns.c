@@ -3,7 +3,6 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "sessions/store/record.h"
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,26 +229,16 @@ int columns_version(void) {
     return newest;
 }
 
-static void put(struct buf *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct buf *out, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    buf_addz(out, text);
-}
-
 static void create(const struct record_table *t, struct buf *out) {
     const char *comma = "";
-    put(out, "CREATE TABLE %s (", t->name);
+    buf_addf(out, "CREATE TABLE %s (", t->name);
     for (size_t i = 0; i < t->n; i++) {
         const struct column *c = &t->columns[i];
         if (!c->decl || c->since != 1) continue;
-        put(out, "%s%s %s", comma, column_name(c), c->decl);
+        buf_addf(out, "%s%s %s", comma, column_name(c), c->decl);
         comma = ", ";
     }
-    put(out, "%s;%s", t->end, t->index ? t->index : "");
+    buf_addf(out, "%s;%s", t->end, t->index ? t->index : "");
 }
 
 int columns_migrate(const struct record_table *tables, size_t n, int version, struct buf *out) {
@@ -258,8 +247,8 @@ int columns_migrate(const struct record_table *tables, size_t n, int version, st
         if (version == 1) create(t, out);
         for (size_t k = 0; k < t->n && version > 1; k++)
             if (t->columns[k].decl && t->columns[k].since == version)
-                put(out, "ALTER TABLE %s ADD COLUMN %s %s;", t->name, column_name(&t->columns[k]),
-                    t->columns[k].decl);
+                buf_addf(out, "ALTER TABLE %s ADD COLUMN %s %s;", t->name,
+                         column_name(&t->columns[k]), t->columns[k].decl);
     }
     return out->error;
 }
@@ -278,10 +267,10 @@ static void put_listed(const struct record_table *t, const struct column *c, enu
     const char *name = column_name(c);
     if (list == LIST_NAMES) buf_addz(out, name);
     if (list == LIST_VALUES) buf_addz(out, c->write ? c->write : c->param);
-    if (list == LIST_SETS) put(out, "%s = %s", name, c->param);
+    if (list == LIST_SETS) buf_addf(out, "%s = %s", name, c->param);
     if (list == LIST_COPIES) buf_addz(out, c->copy ? c->copy : name);
     if (list == LIST_READS && c->read) buf_addz(out, c->read);
-    if (list == LIST_READS && !c->read) put(out, "%s%s", t->alias, name);
+    if (list == LIST_READS && !c->read) buf_addf(out, "%s%s", t->alias, name);
 }
 
 // The list that "TABLE:LIST}" names. Our own statements alone are expanded.

@@ -15,20 +15,25 @@ static void copy_file(const char *from, const char *to) {
     close(in), close(out);
 }
 
-static void check_linear(const char *id, int64_t n_turns, int64_t n_tokens) {
+static struct stored_session *load_sound(const char *id) {
     struct archive *a;
-    struct stored_session *s;
+    struct stored_session *s = NULL;
     struct err err = {0};
     if (archive_open(&a, fx.path, &err) < 0 || archive_load(a, id, &s, &err) < 0 ||
         stored_session_check(s, &err) < 0)
         fail_msg("%s: %s", id, err.text);
+    archive_close(a);
+    return s;
+}
+
+static void check_linear(const char *id, int64_t n_turns, int64_t n_tokens) {
+    struct stored_session *s = load_sound(id);
     assert_int_equal(s->n_turns, n_turns);
     assert_int_equal(s->rec.n_tokens, n_tokens);
     assert_int_equal(s->rec.head, n_turns - 1);
     assert_null(s->rec.forked_from);
     for (int64_t i = 0; i < n_turns; i++) assert_int_equal(s->turns[i].rec.parent, i - 1);
     stored_session_free(s);
-    archive_close(a);
 }
 
 // Killed at schema 1 in the middle of a turn; the next version goes on with it.
@@ -71,12 +76,7 @@ static void a_database_of_schema_1_means_the_same(void **state) {
 }
 
 static void expect_tree(const char *id, int64_t head, const int64_t *parents, int64_t n) {
-    struct archive *a;
-    struct stored_session *s;
-    struct err err = {0};
-    if (archive_open(&a, fx.path, &err) < 0 || archive_load(a, id, &s, &err) < 0 ||
-        stored_session_check(s, &err) < 0)
-        fail_msg("%s: %s", id, err.text);
+    struct stored_session *s = load_sound(id);
     assert_int_equal(s->n_turns, n);
     assert_int_equal(s->rec.head, head);
     for (int64_t i = 0; i < n; i++) {
@@ -84,7 +84,6 @@ static void expect_tree(const char *id, int64_t head, const int64_t *parents, in
         assert_int_equal(s->turns[i].rec.numbers.resume_us, 0); // not recorded before this version
     }
     stored_session_free(s);
-    archive_close(a);
 }
 
 // Killed at schema 2, which knows of trees, and at 3, which knows of lost clients.
