@@ -91,6 +91,7 @@ bool opening_admit(struct session *s, const struct request *r, int64_t head) {
         return false;
     }
     ss->next_key++;
+    owner_use(s->owner, OWNER_SESSIONS, 1);
     if (clients_attach(s, r->client, 0) < 0) { // its client could not see the opening
         refuse_memory(ss, r);
         clients_drop(s);

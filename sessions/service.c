@@ -33,13 +33,18 @@ struct session *service_find_key(struct sessions *ss, int64_t key) {
 }
 
 int service_add(struct sessions *ss, struct session *s, int64_t key) {
+    s->owner = owners_get(ss->owners, s->rec.owner);
+    if (!s->owner) return E_NOMEM;
     s->rec.key = key;
     HASH_ADD(by_key, ss->by_key, rec.key, sizeof s->rec.key, s);
     if (!hash_added(&s->by_key)) return E_NOMEM;
     HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
-    if (hash_added(&s->by_id)) return 0;
-    HASH_DELETE(by_key, ss->by_key, s);
-    return E_NOMEM;
+    if (!hash_added(&s->by_id)) {
+        HASH_DELETE(by_key, ss->by_key, s);
+        return E_NOMEM;
+    }
+    owner_use(s->owner, OWNER_RESIDENT_SESSIONS, 1);
+    return 0;
 }
 
 int service_add_loading(struct sessions *ss, struct session *s) {
@@ -53,11 +58,14 @@ void service_loaded(struct sessions *ss, struct session *s) {
 
 void service_remove(struct sessions *ss, struct session *s) {
     if (s->life != LIFE_GONE) HASH_DELETE(by_id, ss->by_id, s);
-    if (s->life != LIFE_LOADING) HASH_DELETE(by_key, ss->by_key, s);
+    if (s->life == LIFE_LOADING) return;
+    HASH_DELETE(by_key, ss->by_key, s);
+    owner_use(s->owner, OWNER_RESIDENT_SESSIONS, -1);
 }
 
 void service_gone(struct session *s) {
     life_set(&s->life, LIFE_GONE);
+    owner_use(s->owner, OWNER_SESSIONS, -1);
     HASH_DELETE(by_id, s->service->by_id, s);
     service_touch(s);
 }
@@ -128,4 +136,10 @@ bool service_is_settled(const struct sessions *ss) {
 void service_count_finish(struct sessions *ss, const char *reason) {
     for (int i = 0; i < N_FINISH; i++)
         if (strcmp(reason, service_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
+}
+
+void service_uncount_turn(struct session *s, const struct turn *t) {
+    s->service->n_active--;
+    owner_use(s->owner, OWNER_OUTSTANDING_JOBS, -1);
+    if (t->state == TURN_RUNNING) owner_use(s->owner, OWNER_RUNNING_TURNS, -1);
 }

@@ -11,9 +11,9 @@
 // service. README.md has the picture.
 #pragma once
 #include "sessions/input.h"
+#include "sessions/owners.h"
 #include "sessions/request.h"
 #include "sessions/session.h"
-#include "sessions/store/owner_numbers.h"
 #include "sessions/store/store.h"
 #include "sessions/store/tail.h"
 
@@ -46,9 +46,9 @@ struct sessions {
     struct session *by_id, *by_key;
     struct client *clients;
     int64_t next_key;
-    uint64_t next_turn;          // engine's turn numbers
-    struct owner_numbers owners; // whose sessions share cache blocks
-    int64_t n_active;            // turns running or queued
+    uint64_t next_turn;         // engine's turn numbers
+    struct owners *owners, own; // o.owners, or our own
+    int64_t n_active;           // turns running or queued
     struct evict_list idle;
     struct session *lru; // may be unloaded; n_lru of them
     int64_t n_lru;
@@ -89,6 +89,8 @@ void service_store_works(struct sessions *ss);
 void service_probe_later(struct sessions *ss); // unless that is due already
 bool service_is_settled(const struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
+// An accepted turn ends or is undone: before its state says so.
+void service_uncount_turn(struct session *s, const struct turn *t);
 
 // deliver.c
 // Requests whose event the client is not going to take, up to this number, are answered.

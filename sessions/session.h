@@ -9,6 +9,7 @@
 #include "sessions/life.h"
 #include "sessions/turn.h"
 
+struct owner;
 struct request;
 
 #define SESSION_AUTO_TITLE_BYTES 60
@@ -61,6 +62,7 @@ struct session {
     enum session_life life;
     struct session_record rec; // seq and seq_reserved: as of the last save begun
     struct sessions *service;
+    struct owner *owner; // rec.owner's; NULL while it is read
     UT_hash_handle by_id, by_key;
     struct turn_sampling *sampling; // rec.sampling, parsed (sampling_layers.c); NULL: not yet
     struct request *deferred,

@@ -255,6 +255,7 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     ss->cb = *cb;
     ss->clock = o->clock ? o->clock : &clock_system;
     ss->next_turn = 1;
+    ss->owners = o->owners ? o->owners : &ss->own;
     evict_list_init(&ss->idle, o->max_sequence_idle_microseconds);
     struct store_options so = {.path = o->db_path,
                                .clock = ss->clock,
@@ -330,7 +331,7 @@ void sessions_close(struct sessions *ss) {
     }
     store_close(ss->store);
     tail_writer_close(ss, all_saved); // what could not be saved is taken from it at the next start
-    owner_numbers_release(&ss->owners);
+    owners_release(&ss->own);
     free(ss->build);
     free(ss);
 }

@@ -17,6 +17,7 @@
 struct sessions;
 struct session;
 struct metrics;
+struct owners;
 struct workers;
 
 // What must be safe before clients see a delta. All other events are committed and synced first.
@@ -41,6 +42,7 @@ struct sessions_options {
     const char *build;         // this program's version and build, for the record; NULL: "unknown"
     const struct clock *clock; // NULL: clock_system
     struct metrics *metrics;
+    struct owners *owners; // limits and counts (owners.h), borrowed; NULL: no owner is limited
     // Makes long inputs and reads imports; NULL: the calls do. Borrowed; it may be closed at any
     // time before the engine, and nothing is submitted once the service is closed.
     struct workers *workers;

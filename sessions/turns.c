@@ -32,14 +32,13 @@ static const char *origin_of(const struct session *s) {
 
 // With the session's log, and room for n tokens. ids NULL: no memory.
 static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
-    struct sessions *ss = s->service;
     struct engine_turn e = {.sequence = (uint64_t)s->rec.key,
                             .ids = malloc(n * sizeof *e.ids),
                             .n_ids = (int64_t)n,
                             .memory_len = s->rec.memory_len,
                             .sink_len = s->rec.sink_len,
                             .session_len = s->rec.session_len,
-                            .share_group = owner_number(&ss->owners, s->rec.owner),
+                            .share_group = s->owner->number,
                             .lasting_id = s->rec.id,
                             .origin_id = origin_of(s),
                             .lasting_owner = s->rec.owner};
@@ -112,6 +111,7 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     s->n_log += n;
     t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
     t->state = TURN_RUNNING;
+    owner_use(s->owner, OWNER_RUNNING_TURNS, 1);
     t->submitted_us = service_now(ss);
     t->rec.started_ms = s->rec.updated_ms = service_now_ms(ss);
     free(t->sampling);
@@ -326,6 +326,7 @@ void turns_start(struct session *s, const struct request *r) {
     (void)note_author(s, r); // which it is already
     title_set(s, t, p);
     ss->n_active++;
+    owner_use(s->owner, OWNER_OUTSTANDING_JOBS, 1);
     s->marks |= MARK_WATCHERS;
     save_now(s);
     if (made && made->aborted) turns_finish(s, t, "cancelled", NULL, NULL);
@@ -356,6 +357,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     if (t->lost && !code && strcmp(reason, "cancelled") == 0)
         code = "client_lost", message = "no connection follows this session any more";
     if (turn_waits(t)) s->n_queued--;
+    service_uncount_turn(s, t);
     t->state = TURN_DONE;
     t->number = 0;
     free(t->sampling);
@@ -376,7 +378,6 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     r->seq_last = seq;
     t->version++;
     s->version++;
-    ss->n_active--;
     s->marks |= MARK_WATCHERS;
     service_count_finish(ss, reason);
     save_now(s);

@@ -1,5 +1,5 @@
 // The token bucket.
-#include "ws/net/rate.h"
+#include "base/rate.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ static void a_burst_then_the_long_run(void **state) {
     rate_init(&r, &l, 1000);
     for (int i = 0; i < 5; i++) assert_true(rate_take(&r, &l, 1, 1000));
     assert_false(rate_take(&r, &l, 1, 1000));
-    assert_in_range(rate_wait_ms(&r, &l, 1), 100, 101);
+    assert_in_range(rate_promise_ms(&r, &l, 1), 100, 101);
     assert_false(rate_take(&r, &l, 1, 90000));
     assert_true(rate_take(&r, &l, 1, 101000));
     assert_false(rate_take(&r, &l, 1, 101000));

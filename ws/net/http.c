@@ -252,7 +252,7 @@ static bool within_rate(struct http *h) {
     metric_add(h->net->metrics.http_limited, 1);
     h->closes = true;
     http_reply_error(h, 429, "rate_limited", "too many requests",
-                     rate_wait_ms(&h->rate, &h->net->request_limit, cost));
+                     rate_promise_ms(&h->rate, &h->net->request_limit, cost));
     return false;
 }
 

@@ -5,11 +5,11 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/metrics.h"
+#include "base/rate.h"
 #include "ws/net/auth.h"
 #include "ws/net/bell.h"
 #include "ws/net/gate.h"
 #include "ws/net/ip_table.h"
-#include "ws/net/rate.h"
 #include "ws/serve_config.h"
 #include <libwebsockets.h>
 #include <uv.h>

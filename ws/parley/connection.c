@@ -211,7 +211,7 @@ static bool message_within_rate(struct connection *c) {
     if (c->out.close_code) return false;
     message_glance(buf_z(&c->rx), c->rx.len, request_id);
     outgoing_error(&c->out, "rate_limited", "too many messages", request_id,
-                   rate_wait_ms(&c->rate, &c->limit, cost));
+                   rate_promise_ms(&c->rate, &c->limit, cost));
     return false;
 }
 

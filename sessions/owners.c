@@ -1,0 +1,178 @@
+// Limits and counts of owners. See owners.h. The token file names all owners, so the table needs no
+// bound.
+#include "sessions/owners.h"
+#include "base/metrics.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define TIB (1024.0 * 1024 * 1024 * 1024)
+#define BURST_SECONDS 15 // of a rate that may be used at once after a pause
+
+// name, type, maximum, default, help. Defaults: what a public server could keep.
+#define OWNER_LIMITS(X)                                                                            \
+    X(requests_per_minute, INT, 1e9, "1200",                                                       \
+      "Default for owners of tokens, who may each have another value on their line of "            \
+      "token_file, as all of these; 0 means no limit. Requests in a minute over all connections "  \
+      "of an owner: messages, control frames and HTTP requests; a long one counts one more for "   \
+      "each 64 KiB. A quarter of them may come at once.")                                          \
+    X(tokens_per_minute, INT, 1e12, "1000000",                                                     \
+      "Tokens in a minute that are computed for an owner, of inputs and answers. Beyond, new "     \
+      "turns are refused until the time is up; running ones finish.")                              \
+    X(running_turns, INT, 1e6, "8",                                                                \
+      "Turns of an owner that run at the same time; its other turns wait.")                        \
+    X(connections, INT, 1e6, "64", "Open connections of an owner, over all addresses.")            \
+    X(sessions, INT, 1e12, "100000", "Stored sessions of an owner.")                               \
+    X(resident_sessions, INT, 1e9, "1024",                                                         \
+      "Sessions of an owner in memory. Beyond, its least recently used ones without client and "   \
+      "turn leave memory, whatever max_resident_sessions is.")                                     \
+    X(stored_bytes, BYTES, 1024 * TIB, "4GiB",                                                     \
+      "Size of all sessions of an owner in the database, as the server counts it: texts, and 12 "  \
+      "bytes for each token.")                                                                     \
+    X(outstanding_jobs, INT, 1e6, "64",                                                            \
+      "Turns of an owner that run or wait, replays, exports and imports, together.")               \
+    X(cache_share, FLOAT, 1, "0.5",                                                                \
+      "Share of the KV cache that idle sessions of an owner may keep. Beyond, the ones that are "  \
+      "idle longest are parked.")
+
+#define ROW(prefix, name, type, max, fallback, help)                                               \
+    {"owners",                                                                                     \
+     prefix #name,                                                                                 \
+     CONFIG_##type,                                                                                \
+     offsetof(struct owner_limits, name),                                                          \
+     0,                                                                                            \
+     max,                                                                                          \
+     NULL,                                                                                         \
+     fallback,                                                                                     \
+     help,                                                                                         \
+     0},
+#define LINE(name, ...) ROW("", name, __VA_ARGS__)
+#define SETTING(name, ...) ROW("owner_", name, __VA_ARGS__)
+static const struct config_key line_keys[] = {OWNER_LIMITS(LINE)};
+static const struct config_key setting_keys[] = {OWNER_LIMITS(SETTING)};
+const struct config_table owner_limits_table = {.keys = line_keys, .n_keys = N_OWNER_LIMITS};
+
+int owner_limit_keys(struct config_key *out, size_t offset) {
+    for (int i = 0; i < N_OWNER_LIMITS; i++) {
+        out[i] = setting_keys[i];
+        out[i].offset += offset;
+    }
+    return N_OWNER_LIMITS;
+}
+
+double owner_limit_value(const struct owner_limits *l, enum owner_limit which) {
+    const struct config_key *k = &line_keys[which];
+    const void *field = (const char *)l + k->offset;
+    return k->type == CONFIG_FLOAT ? *(const double *)field : (double)*(const int64_t *)field;
+}
+
+// --- the table ---------------------------------------------------------------
+
+void owners_init(struct owners *t, struct metrics *m) {
+    static const char *const labels[N_OWNER_LIMITS] = {"limit=\"requests_per_minute\"",
+                                                       "limit=\"tokens_per_minute\"",
+                                                       "limit=\"running_turns\"",
+                                                       "limit=\"connections\"",
+                                                       "limit=\"sessions\"",
+                                                       "limit=\"resident_sessions\"",
+                                                       "limit=\"stored_bytes\"",
+                                                       "limit=\"outstanding_jobs\"",
+                                                       "limit=\"cache_share\""};
+    *t = (struct owners){0};
+    for (int i = 0; m && i < N_OWNER_LIMITS; i++)
+        t->m_limited[i] = metrics_counter(
+            m, "parley_limited_total",
+            "Requests that met a limit of their owner, by the limit: refused, or, for "
+            "running_turns, made to wait.",
+            labels[i]);
+}
+
+struct owner *owners_get(struct owners *t, const char *name) {
+    struct owner *o;
+    HASH_FIND_STR(t->by_name, name, o);
+    if (o) return o;
+    o = calloc(1, sizeof *o);
+    if (!o || !(o->name = strdup(name))) {
+        free(o);
+        return NULL;
+    }
+    HASH_ADD_KEYPTR(hh, t->by_name, o->name, strlen(o->name), o);
+    if (!hash_added(&o->hh)) {
+        free(o->name);
+        free(o);
+        return NULL;
+    }
+    o->number = ++t->last;
+    return o;
+}
+
+void owners_release(struct owners *t) {
+    struct owner *o, *next;
+    HASH_ITER(hh, t->by_name, o, next) {
+        HASH_DEL(t->by_name, o);
+        free(o->name);
+        free(o);
+    }
+    *t = (struct owners){0};
+}
+
+// --- limits ------------------------------------------------------------------
+
+static struct rate_limit limit_of_rate(int64_t per_minute) {
+    double per_second = (double)per_minute / 60;
+    double burst = per_second * BURST_SECONDS;
+    return (struct rate_limit){per_second, burst < 1 ? 1 : burst};
+}
+
+// A rate that is changed begins with a full bucket.
+static void change_rate(struct rate *r, int64_t from, int64_t to, int64_t now_us) {
+    struct rate_limit l = limit_of_rate(to);
+    if (from != to) rate_init(r, &l, now_us);
+}
+
+void owner_set_limits(struct owner *o, const struct owner_limits *l, int64_t now_us) {
+    change_rate(&o->requests, o->limits.requests_per_minute, l->requests_per_minute, now_us);
+    change_rate(&o->tokens, o->limits.tokens_per_minute, l->tokens_per_minute, now_us);
+    o->limits = *l;
+}
+
+bool owner_has_room(const struct owner *o, enum owner_limit which, int64_t n) {
+    double limit = owner_limit_value(&o->limits, which);
+    return limit == 0 || (double)(o->used[which] + n) <= limit;
+}
+
+int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, struct err *err) {
+    static const char *const what[N_OWNER_LIMITS] = {
+        "requests a minute", "tokens a minute",
+        "running turns",     "open connections",
+        "stored sessions",   "sessions in memory",
+        "bytes in storage",  "turns, replays, exports and imports under way",
+        "of the KV cache"};
+    struct buf limit;
+    o->refused[which]++;
+    metric_add(t->m_limited[which], 1);
+    buf_init(&limit, 64);
+    config_text(&line_keys[which], &o->limits, &limit);
+    err_set(err, E_LIMIT, "your limit is %s %s", buf_z(&limit), what[which]);
+    buf_release(&limit);
+    return E_LIMIT;
+}
+
+int64_t owner_take_requests(struct owner *o, double cost, int64_t now_us) {
+    struct rate_limit l = limit_of_rate(o->limits.requests_per_minute);
+    if (o->limits.requests_per_minute && !rate_take(&o->requests, &l, cost, now_us))
+        return rate_promise_ms(&o->requests, &l, cost);
+    o->used[OWNER_REQUESTS] += (int64_t)cost;
+    return 0;
+}
+
+int64_t owner_tokens_wait_ms(struct owner *o, int64_t now_us) {
+    struct rate_limit l = limit_of_rate(o->limits.tokens_per_minute);
+    if (!o->limits.tokens_per_minute || rate_take(&o->tokens, &l, 1, now_us)) return 0;
+    return rate_promise_ms(&o->tokens, &l, 1);
+}
+
+void owner_charge_tokens(struct owner *o, int64_t n, int64_t now_us) {
+    struct rate_limit l = limit_of_rate(o->limits.tokens_per_minute);
+    if (o->limits.tokens_per_minute) rate_charge(&o->tokens, &l, (double)n, now_us);
+    o->used[OWNER_TOKENS] += n;
+}

@@ -1,0 +1,76 @@
+// Owners: what each may use and what it uses. One struct owner for each name, shared by all its
+// connections, protocols and sessions. ws/net makes the table, from the token file; the session
+// service counts in it too. Net thread only.
+#pragma once
+#include "base/config.h"
+#include "base/hash.h"
+#include "base/rate.h"
+
+struct metric;
+struct metrics;
+
+// In the order of struct owner_limits and of owner_limit_keys.
+enum owner_limit {
+    OWNER_REQUESTS, // a minute's
+    OWNER_TOKENS,   // a minute's, computed
+    OWNER_RUNNING_TURNS,
+    OWNER_CONNECTIONS,
+    OWNER_SESSIONS,          // stored
+    OWNER_RESIDENT_SESSIONS, // in memory, attached or not
+    OWNER_STORED_BYTES,
+    OWNER_OUTSTANDING_JOBS, // turns that run or wait, replays, exports, imports
+    OWNER_CACHE_SHARE,      // used: tokens of idle sessions in the KV cache
+    N_OWNER_LIMITS
+};
+struct owner_limits { // 0: no limit
+    int64_t requests_per_minute, tokens_per_minute, running_turns, connections, sessions,
+        resident_sessions, stored_bytes, outstanding_jobs;
+    double cache_share; // of the KV cache
+};
+
+// The keys of a token line, and of settings as owner_NAME (the defaults of all owners).
+extern const struct config_table owner_limits_table;
+// owner_NAME rows for a table of settings, which has struct owner_limits at `offset`. Returns how
+// many.
+int owner_limit_keys(struct config_key *out, size_t offset);
+double owner_limit_value(const struct owner_limits *l, enum owner_limit which);
+static inline const char *owner_limit_name(enum owner_limit which) {
+    return owner_limits_table.keys[which].name;
+}
+
+struct session;
+struct owner {
+    char *name;
+    uint64_t number; // from 1, fixed while the process runs: engine_turn.share_group
+    struct owner_limits limits;
+    int64_t used[N_OWNER_LIMITS];    // in force now; of a rate: all since the start
+    int64_t refused[N_OWNER_LIMITS]; // requests, since the start
+    struct rate requests, tokens;
+    struct session *waiting; // sessions whose turn waits for a place, in order (turns.c)
+    UT_hash_handle hh;
+};
+
+struct owners { // zeroed: empty, and nothing is limited
+    struct owner *by_name;
+    uint64_t last;
+    struct metric *m_limited[N_OWNER_LIMITS];
+};
+void owners_init(struct owners *t, struct metrics *m);
+void owners_release(struct owners *t);
+// A new one is without limits. Lives as long as the table. NULL: no memory.
+struct owner *owners_get(struct owners *t, const char *name);
+// In force at once.
+void owner_set_limits(struct owner *o, const struct owner_limits *l, int64_t now_us);
+
+static inline void owner_use(struct owner *o, enum owner_limit which, int64_t n) {
+    o->used[which] += n;
+}
+bool owner_has_room(const struct owner *o, enum owner_limit which, int64_t n); // for n more
+// Counts a refusal, and puts a sentence with the limit into *err. Returns E_LIMIT.
+int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, struct err *err);
+// A request of this cost: 0, or the milliseconds after which it will be taken.
+int64_t owner_take_requests(struct owner *o, double cost, int64_t now_us);
+// Tokens are charged when they have been computed. 0: a turn may start; else after so many
+// milliseconds.
+int64_t owner_tokens_wait_ms(struct owner *o, int64_t now_us);
+void owner_charge_tokens(struct owner *o, int64_t n, int64_t now_us);
