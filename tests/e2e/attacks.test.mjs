@@ -1,0 +1,9 @@
+// One owner that uses all of its limits slows no other one: the attacks of attacks.mjs for some seconds each.
+import { test } from 'node:test';
+import { harmless } from './attacks.mjs';
+import { scale } from './harness.mjs';
+
+const asan = scale < 1; // a sanitizer's server is slow by itself
+
+test('a flood of ping frames', (t) =>
+  harmless(t, 'pings', { scale: 1, bounds: { first_token_ms: asan ? 2000 : 50, ping_ms: asan ? 1000 : 20, memory_mib: 64, stop_ms: 30000 } }));
