@@ -59,5 +59,9 @@ void json_put_float(struct json_writer *w, const char *key, float v);
 void json_put_double(struct json_writer *w, const char *key, double v); // nine digits, as %.9g
 void json_put_bool(struct json_writer *w, const char *key, bool v);
 void json_put_null(struct json_writer *w, const char *key);
+void json_put_int_or_null(struct json_writer *w, const char *key, int64_t v); // negative: null
+// Arrays of numbers.
+void json_put_ids(struct json_writer *w, const char *key, const int32_t *ids, size_t n);
+void json_put_floats(struct json_writer *w, const char *key, const float *values, size_t n);
 // Text that is already JSON.
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);

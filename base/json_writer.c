@@ -214,6 +214,25 @@ void json_put_null(struct json_writer *w, const char *key) {
     put(w->buf, "null", 4);
 }
 
+void json_put_int_or_null(struct json_writer *w, const char *key, int64_t v) {
+    if (v < 0)
+        json_put_null(w, key);
+    else
+        json_put_int(w, key, v);
+}
+
+void json_put_ids(struct json_writer *w, const char *key, const int32_t *ids, size_t n) {
+    json_open(w, key, '[');
+    for (size_t i = 0; i < n; i++) json_put_int(w, NULL, ids[i]);
+    json_close(w, ']');
+}
+
+void json_put_floats(struct json_writer *w, const char *key, const float *values, size_t n) {
+    json_open(w, key, '[');
+    for (size_t i = 0; i < n; i++) json_put_double(w, NULL, (double)values[i]);
+    json_close(w, ']');
+}
+
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len) {
     begin(w, key);
     put(w->buf, json, len);

@@ -1,22 +1,12 @@
 // The table of settings and the checks that span several of them.
 #include "ws/serve_config.h"
+#include "base/config_rows.h"
 #include "engine/engine.h"
 #include <arpa/inet.h>
 #include <string.h>
 #include <strings.h>
 
-#define AT(field) offsetof(struct serve_config, field)
-#define TEXT(section, name, fallback, metavar, help)                                               \
-    { section, #name, CONFIG_STRING, AT(name), 0, 0, metavar, fallback, help, 0 }
-#define INT(section, name, min, max, fallback, help)                                               \
-    { section, #name, CONFIG_INT, AT(name), min, max, NULL, fallback, help, 0 }
-#define FLOAT(section, name, min, max, fallback, help)                                             \
-    { section, #name, CONFIG_FLOAT, AT(name), min, max, NULL, fallback, help, 0 }
-#define BYTES(section, name, min, max, fallback, help)                                             \
-    { section, #name, CONFIG_BYTES, AT(name), min, max, NULL, fallback, help, 0 }
-#define CHOICE(section, name, choices, fallback, help)                                             \
-    { section, #name, CONFIG_CHOICE, AT(name), 0, 0, choices, fallback, help, 0 }
-
+#define SETTINGS struct serve_config
 #define GIB (1024.0 * 1024 * 1024)
 
 static const struct config_key keys[] = {
@@ -63,10 +53,9 @@ static const struct config_key keys[] = {
     FLOAT("server", drain_timeout, 0, 86400, "30",
           "Seconds for running turns to finish after SIGTERM; the others are recorded as "
           "interrupted."),
-    {"server", "run_ahead", CONFIG_BOOL, AT(run_ahead), 0, 0, NULL, "on",
-     "Give the network and database threads priority over compute threads, so that a token does "
-     "not wait for a core. Needs permission: root, CAP_SYS_NICE or an rtprio limit.",
-     0},
+    BOOL("server", run_ahead, "on",
+         "Give the network and database threads priority over compute threads, so that a token "
+         "does not wait for a core. Needs permission: root, CAP_SYS_NICE or an rtprio limit."),
     CHOICE("server", log_level, SERVE_LOG_LEVELS, "info",
            "Lowest severity to log. At info and above, the log contains no text of users."),
 
@@ -82,10 +71,9 @@ static const struct config_key keys[] = {
          "or AMX, else f32. bf16 on the CPU rounds the input of each product with bf16 weights, "
          "which is twice as fast with many rows; `parley score --compare-compute bf16` measures "
          "the loss of accuracy."),
-    {"engine", "deterministic", CONFIG_BOOL, AT(deterministic), 0, 0, NULL, "off",
-     "On a GPU, compute the same bits for the same log and seed regardless of the batch; slower. "
-     "The CPU always does.",
-     0},
+    BOOL("engine", deterministic, "off",
+         "On a GPU, compute the same bits for the same log and seed regardless of the batch; "
+         "slower. The CPU always does."),
     FLOAT("engine", gpu_memory_fraction, 0.05, 1, "0.9",
           "Share of GPU memory for weights, work buffers and KV cache together; the cache gets the "
           "rest of it."),
@@ -160,7 +148,8 @@ const struct config_table *serve_config_table(void) {
     static struct config_table table = {.keys = all};
     if (!table.n_keys) {
         memcpy(all, keys, sizeof keys);
-        table.n_keys = N_KEYS + sampling_option_keys(all + N_KEYS, SAMPLING_SERVER, AT(sampling));
+        table.n_keys = N_KEYS + sampling_option_keys(all + N_KEYS, SAMPLING_SERVER,
+                                                     offsetof(SETTINGS, sampling));
     }
     return &table;
 }

@@ -58,6 +58,20 @@ static void commas_and_nesting(void **state) {
                  "\"r\":{\"x\":[]},\"i\":-5}");
 }
 
+static void lists_of_numbers(void **state) {
+    const int32_t ids[] = {3, -1};
+    const float values[] = {0.5f, -INFINITY};
+    json_open(&w, NULL, '{');
+    json_put_ids(&w, "ids", ids, 2);
+    json_put_floats(&w, "values", values, 2);
+    json_put_ids(&w, "none", NULL, 0);
+    json_put_int_or_null(&w, "zero", 0);
+    json_put_int_or_null(&w, "absent", -1);
+    json_close(&w, '}');
+    assert_string_equal(again(), "{\"ids\":[3,-1],\"values\":[0.5,null],\"none\":[],\"zero\":0,"
+                                 "\"absent\":null}");
+}
+
 static const char *written(const char *text, size_t len) {
     json_put_text(&w, NULL, text, len);
     return again();
@@ -212,6 +226,7 @@ static void a_full_buffer_is_an_error_not_half_a_value(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(commas_and_nesting, setup, teardown),
+        cmocka_unit_test_setup_teardown(lists_of_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(strings_are_escaped, setup, teardown),
         cmocka_unit_test_setup_teardown(invalid_utf8_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(integers_are_exact, setup, teardown),

@@ -27,15 +27,18 @@ static void fill(int32_t *ids, int64_t n, const struct engine *e) {
 static int submit(struct engine *e, const struct cli_model *m, uint64_t sequence,
                   const int32_t *log, int64_t n_ids, int64_t n_input, int64_t n_draw,
                   struct err *err) {
-    struct engine_turn turn = {
-        .sequence = sequence, .turn = sequence, .n_ids = n_ids, .n_input = n_input};
+    struct engine_turn turn = {.sequence = sequence, .turn = sequence, .n_input = n_input};
     cli_greedy(&turn.sampling, n_draw);
-    cli_turn_window(m, e, &turn);
-    turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
-    if (!turn.ids) return err_set(err, E_NOMEM, "out of memory for %lld ids", (long long)n_ids);
-    memcpy(turn.ids, log, (size_t)n_ids * sizeof *turn.ids);
-    int rc = engine_turn_submit(e, &turn, err);
-    if (rc < 0) free(turn.ids);
+    return cli_submit(e, m, &turn, log, n_ids, err);
+}
+
+int bench_submit(struct engine *e, const struct cli_model *m, uint64_t sequence, int64_t n_ids,
+                 int64_t n_draw, struct err *err) {
+    int32_t *ids = malloc((size_t)n_ids * sizeof *ids);
+    if (!ids) return err_set(err, E_NOMEM, "out of memory for %lld ids", (long long)n_ids);
+    fill(ids, n_ids, e);
+    int rc = submit(e, m, sequence, ids, n_ids, n_ids, n_draw, err);
+    free(ids);
     return rc;
 }
 
@@ -71,7 +74,13 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static double median(double *values, int64_t n) {
+static double quantile(double *values, int64_t n, double q) {
+    if (n == 0) return 0;
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return values[(int64_t)(q * (double)(n - 1))];
+}
+
+double bench_median(double *values, int64_t n) {
     if (n == 0) return 0;
     qsort(values, (size_t)n, sizeof *values, compare);
     return values[n / 2];
@@ -97,8 +106,8 @@ int bench_later_turn(struct engine *e, const struct cli_model *m, int64_t contex
         engine_sequence_release(e, sequence);
     }
     if (rc == 0) {
-        out->first_token_ms = median(all, repeat);
-        out->engine_ms = median(all + repeat, repeat);
+        out->first_token_ms = bench_median(all, repeat);
+        out->engine_ms = bench_median(all + repeat, repeat);
     }
 out:
     free(all);
@@ -131,8 +140,9 @@ int bench_long_session(struct engine *e, const struct cli_model *m, int64_t turn
         }
     }
     if (rc == 0)
-        *out = (struct long_session){median(us, n_1), median(us + 2 * turns, n_10),
-                                     median(us + turns, n_1), median(us + 3 * turns, n_10), n};
+        *out = (struct long_session){bench_median(us, n_1), bench_median(us + 2 * turns, n_10),
+                                     bench_median(us + turns, n_1),
+                                     bench_median(us + 3 * turns, n_10), n};
     engine_sequence_release(e, SEQUENCE - 1);
 out:
     free(us);
@@ -144,7 +154,7 @@ int bench_first_turns(struct engine *e, const struct cli_model *m, int64_t n_tok
                       struct first_turns *out, struct err *err) {
     double *const ms[] = {&out->first_ms, &out->second_ms};
     int32_t drawn[2], *log = malloc((size_t)n_tokens * sizeof *log);
-    int rc = log ? 0 : err_set(err, E_NOMEM, "no memory for %lld ids", (long long)n_tokens);
+    int rc = log ? 0 : err_set(err, E_NOMEM, "out of memory for %lld ids", (long long)n_tokens);
     for (int i = 0; rc == 0 && i < 2; i++) {
         struct told t = {.ids = drawn};
         uint64_t sequence = SEQUENCE - 2 - (uint64_t)i;
@@ -167,7 +177,6 @@ struct beside {
     const struct cli_model *model;
     struct err *err;
     int64_t sessions, n_arrivals, every_us, context_tokens;
-    int32_t *log;                    // (context_tokens)
     int64_t *last_us, *drawn;        // (sessions) time of the last token; tokens
     int64_t *called_us;              // (n_arrivals)
     double *alone, *between, *first; // milliseconds
@@ -199,11 +208,10 @@ static int call_next_prompt(struct beside *b) {
     const int64_t now = clock_mono_us(&clock_system);
     if (b->n_called == 0) b->next_us = b->began_us = now;
     if (now < b->next_us || b->n_called == b->n_arrivals) return 0;
-    fill(b->log, b->context_tokens, b->engine);
     b->called_us[b->n_called] = now;
     b->next_us += b->every_us;
-    return submit(b->engine, b->model, SEQUENCE + (uint64_t)(b->sessions + b->n_called++), b->log,
-                  b->context_tokens, b->context_tokens, 1, b->err);
+    return bench_submit(b->engine, b->model, SEQUENCE + (uint64_t)(b->sessions + b->n_called++),
+                        b->context_tokens, 1, b->err);
 }
 
 static int take_event(struct beside *b, const struct engine_event *ev) {
@@ -223,11 +231,9 @@ static int run_beside(struct beside *b) {
     struct engine_event ev;
     // Enough for steps of 3 ms while the prompts arrive.
     const int64_t session_tokens = 2 * ALONE_TOKENS + b->n_arrivals * b->every_us / 3000;
-    for (int64_t i = 0; i < b->sessions; i++) {
-        fill(b->log, b->context_tokens, b->engine);
-        TRY(submit(b->engine, b->model, SEQUENCE + (uint64_t)i, b->log, b->context_tokens,
-                   b->context_tokens, session_tokens, b->err));
-    }
+    for (int64_t i = 0; i < b->sessions; i++)
+        TRY(bench_submit(b->engine, b->model, SEQUENCE + (uint64_t)i, b->context_tokens,
+                         session_tokens, b->err));
     bool cancelled = false;
     while (b->n_ended < b->sessions + b->n_arrivals) {
         if (all_have(b, ALONE_TOKENS)) TRY(call_next_prompt(b));
@@ -242,12 +248,6 @@ static int run_beside(struct beside *b) {
     return 0;
 }
 
-static double quantile(double *values, int64_t n, double q) {
-    if (n == 0) return 0;
-    qsort(values, (size_t)n, sizeof *values, compare);
-    return values[(int64_t)(q * (double)(n - 1))];
-}
-
 int bench_arrivals(struct engine *e, const struct cli_model *m, int64_t sessions,
                    int64_t context_tokens, int64_t n_arrivals, int64_t every_ms,
                    struct arrivals *out, struct err *err) {
@@ -260,11 +260,10 @@ int bench_arrivals(struct engine *e, const struct cli_model *m, int64_t sessions
                        .every_us = every_ms * 1000,
                        .context_tokens = context_tokens,
                        .max_between = room};
-    b.log = malloc((size_t)context_tokens * sizeof *b.log);
     b.last_us = calloc((size_t)sessions * 2, sizeof *b.last_us);
     b.called_us = calloc((size_t)n_arrivals, sizeof *b.called_us);
     b.alone = calloc((size_t)(2 * room + n_arrivals), sizeof *b.alone);
-    int rc = b.log && b.last_us && b.called_us && b.alone
+    int rc = b.last_us && b.called_us && b.alone
                  ? 0
                  : err_set(err, E_NOMEM, "no memory for %lld arrivals", (long long)n_arrivals);
     if (rc == 0) {
@@ -285,6 +284,5 @@ int bench_arrivals(struct engine *e, const struct cli_model *m, int64_t sessions
     free(b.alone);
     free(b.called_us);
     free(b.last_us);
-    free(b.log);
     return rc;
 }

@@ -3,6 +3,11 @@
 #pragma once
 #include "ws/cli/cli.h"
 
+// A greedy turn of a new sequence, on n_ids random tokens, that samples n_draw.
+int bench_submit(struct engine *e, const struct cli_model *m, uint64_t sequence, int64_t n_ids,
+                 int64_t n_draw, struct err *err);
+double bench_median(double *values, int64_t n); // sorts them; 0 if n is 0
+
 // First-token time of a turn with n_new tokens on a cache of context_tokens. Medians of `repeat`
 // runs in milliseconds: as the caller sees it, and as the engine measures it.
 struct later_turn {

@@ -22,20 +22,11 @@ static int render(struct engine_peer *p, const char *text, struct err *err) {
 
 static int submit(struct engine_peer *p, size_t n_before, struct err *err) {
     struct engine_turn turn = {.sequence = p->sequence, .turn = ++p->turn};
-    struct token_list copy;
-    token_list_init(&copy);
     struct turn_sampling sampling = {.params = engine_info(p->engine)->suggested};
     TRY(sampling_options_apply(&p->settings->sampling, SAMPLING_COMMAND, &sampling, err));
     turn.sampling = sampling.params; // without a seed the engine draws one
-    cli_turn_window(&p->settings->model, p->engine, &turn);
-    if (token_list_append(&copy, p->log.ids, p->log.len) < 0)
-        return err_set(err, E_NOMEM, "out of memory for the conversation");
-    turn.ids = copy.ids;
-    turn.n_ids = (int64_t)copy.len;
-    turn.n_input = (int64_t)(copy.len - n_before);
-    int rc = engine_turn_submit(p->engine, &turn, err);
-    if (rc < 0) token_list_release(&copy);
-    return rc;
+    turn.n_input = (int64_t)(p->log.len - n_before);
+    return cli_submit(p->engine, &p->settings->model, &turn, p->log.ids, (int64_t)p->log.len, err);
 }
 
 static void fill_stats(const struct engine_peer *p, const struct engine_event *done,
@@ -74,9 +65,7 @@ static int engine_say(struct chat_peer *peer, const char *text, void (*print)(co
             return err_set(err, E_NOMEM, "out of memory for the conversation");
     } while (rc == 0 || ev.kind != ENGINE_DONE);
     fill_stats(p, &ev, ev.queue_us + ev.prefill_us, stats);
-    if (ev.finish == FINISH_ERROR)
-        return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
-    return 0;
+    return cli_check_done(&ev, err);
 }
 
 static int engine_renew(struct chat_peer *peer, struct err *err) {

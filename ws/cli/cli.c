@@ -9,38 +9,64 @@
 #include <string.h>
 #include <unistd.h>
 
-int cli_parse(const struct config_table *t, void *settings, int argc, char **argv,
-              const char *usage, const char *about, char **words, int max_words, int *n_words) {
-    struct err err = {0};
-    *n_words = 0;
-    if (config_init(t, settings, &err) < 0) return cli_fail(&err);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            printf("usage: parley %s\n\n%s\n\n", usage, about);
-            config_help(t, stdout);
-            config_release(t, settings);
-            return CLI_HELP_SHOWN;
-        }
-        int rc = config_arg(t, settings, argc, argv, &i, &err);
-        if (rc == 0 && (argv[i][0] != '-' || !argv[i][1]) && *n_words < max_words) {
-            words[(*n_words)++] = argv[i];
-            continue;
-        }
-        if (rc > 0) continue;
-        config_release(t, settings);
-        return rc < 0 ? cli_usage(argv[0], "%s", err.text)
-                      : cli_usage(argv[0], "unknown argument '%s'", argv[i]);
-    }
-    return CLI_PARSED;
+static void print_help(const struct cli_command *c, const struct config_table *t) {
+    struct buf about;
+    buf_init(&about, 1 << 16);
+    if (c->describe) c->describe(&about);
+    printf("usage: parley %s\n\n%s\n\n", c->usage, c->describe ? buf_z(&about) : c->about);
+    config_help(t, stdout);
+    buf_release(&about);
 }
 
-int cli_usage(const char *command, const char *fmt, ...) {
+// CLI_USAGE, or CLI_OK with *run unset after --help.
+static int parse(const struct cli_command *c, const struct config_table *t, void *settings,
+                 int argc, char **argv, char **words, bool *run, struct err *err) {
+    int n_words = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            print_help(c, t);
+            return CLI_OK;
+        }
+        int rc = config_arg(t, settings, argc, argv, &i, err);
+        if (rc < 0) return CLI_USAGE;
+        if (rc > 0) continue;
+        if ((argv[i][0] == '-' && argv[i][1]) || n_words == c->max_words)
+            return cli_usage(err, "unknown argument '%s'", argv[i]);
+        words[n_words++] = argv[i];
+    }
+    *run = true;
+    return CLI_OK;
+}
+
+int cli_main(const struct cli_command *c, int argc, char **argv) {
+    if (c->main) return c->main(argc, argv);
+    const struct config_table *table = cli_options(c);
+    void *settings = calloc(1, c->settings_bytes);
+    char *words[3] = {NULL};
+    struct err err = {0};
+    bool run = false;
+    int rc = settings ? config_init(table, settings, &err)
+                      : err_set(&err, E_NOMEM, "out of memory for the settings");
+    if (rc == 0) {
+        rc = parse(c, table, settings, argc, argv, words, &run, &err);
+        if (run) rc = c->run(settings, words, &err);
+        config_release(table, settings);
+    }
+    free(settings);
+    if (rc == CLI_USAGE) return cli_fail_usage(c->name, &err);
+    return rc < 0 ? cli_fail(&err) : rc;
+}
+
+int cli_usage(struct err *err, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "parley %s: ", command);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, "\nTry `parley %s --help`.\n", command);
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
+    return CLI_USAGE;
+}
+
+int cli_fail_usage(const char *command, const struct err *err) {
+    fprintf(stderr, "parley %s: %s\nTry `parley %s --help`.\n", command, err->text, command);
     return CLI_USAGE;
 }
 
@@ -82,12 +108,38 @@ int cli_engine_open(struct engine **out, const struct cli_model *m, int n_sequen
     return engine_open(out, &o, err);
 }
 
-void cli_turn_window(const struct cli_model *m, const struct engine *e, struct engine_turn *turn) {
+// The defaults follow the model.
+static void set_window(const struct cli_model *m, const struct engine *e,
+                       struct engine_turn *turn) {
     const struct engine_info *info = engine_info(e);
     turn->session_len = m->session_len ? m->session_len : info->max_session_len;
     int64_t memory = m->memory_len ? m->memory_len : turn->session_len;
     turn->memory_len = (int32_t)(memory < info->max_memory_len ? memory : info->max_memory_len);
     turn->sink_len = m->sink_len >= 0 ? (int32_t)m->sink_len : turn->memory_len > 4 ? 4 : 0;
+}
+
+int cli_submit(struct engine *e, const struct cli_model *m, struct engine_turn *turn,
+               const int32_t *ids, int64_t n_ids, struct err *err) {
+    set_window(m, e, turn);
+    turn->n_ids = n_ids;
+    turn->ids = malloc((size_t)(n_ids + 1) * sizeof *turn->ids);
+    if (!turn->ids) return err_set(err, E_NOMEM, "out of memory for %lld ids", (long long)n_ids);
+    if (n_ids) memcpy(turn->ids, ids, (size_t)n_ids * sizeof *turn->ids);
+    int rc = engine_turn_submit(e, turn, err);
+    if (rc < 0) free(turn->ids);
+    return rc;
+}
+
+int cli_check_done(const struct engine_event *done, struct err *err) {
+    if (done->finish != FINISH_ERROR) return 0;
+    return err_set(err, done->error_code, "%.*s", (int)done->text_len, done->text);
+}
+
+int cli_wait_done(struct engine *e, struct err *err) {
+    struct engine_event ev;
+    do TRY(engine_wait(e, &ev, -1));
+    while (ev.kind != ENGINE_DONE);
+    return cli_check_done(&ev, err);
 }
 
 void cli_greedy(struct sampling_params *p, int64_t max_tokens) {
@@ -138,16 +190,25 @@ void cli_progress(void *ctx, int64_t done, int64_t total) {
     if (percent == 100) last = -1;
 }
 
+void cli_json_begin(struct cli_json *j) {
+    buf_init(&j->out, 1 << 30);
+    json_writer_init(&j->w, &j->out);
+    json_open(&j->w, NULL, '{');
+}
+
+int cli_json_end(struct cli_json *j, struct err *err) {
+    json_close(&j->w, '}');
+    int rc = j->out.error ? err_set(err, j->out.error, "out of memory for the output") : 0;
+    if (rc == 0) cli_print_json(&j->out);
+    buf_release(&j->out);
+    return rc;
+}
+
 void cli_print_json(struct buf *b) {
     fwrite(b->data, 1, b->len, stdout);
     putchar('\n');
     fflush(stdout);
     buf_release(b);
-}
-
-int cli_need_folders(const char *command, const char *model, const char *output) {
-    if (model[0] && output[0]) return 0;
-    return cli_usage(command, model[0] ? "--output is missing: the folder to write" : CLI_NO_MODEL);
 }
 
 static volatile sig_atomic_t stop;

@@ -1,7 +1,6 @@
 // parley bench: prefill and decode rates of a model on this machine, and decode as a share of the
 // memory bandwidth, which is measured in the same run.
 #include "base/clock.h"
-#include "base/json.h"
 #include "engine/engine_internal.h"
 #include "ws/cli/bench_session.h"
 #include "ws/cli/cli.h"
@@ -20,48 +19,32 @@ struct settings {
     char *parts;
     bool json;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"bench", "prompt_tokens", CONFIG_INT, offsetof(struct settings, prompt_tokens), 1, 1e7, 0,
-     "512", "Prompt tokens in the prefill part.", 0},
-    {"bench", "context_tokens", CONFIG_INT, offsetof(struct settings, context_tokens), 1, 1e7, 0,
-     "16", "Tokens in each session before the decode part.", 0},
-    {"bench", "decode_tokens", CONFIG_INT, offsetof(struct settings, decode_tokens), 2, 1e7, 0,
-     "128", "Tokens to generate in the decode part.", 0},
-    {"bench", "sequences", CONFIG_INT, offsetof(struct settings, sequences), 1, MAX_TOGETHER, 0,
-     "8", "Sessions in the together part, which decodes them in one batch.", 0},
-    {"bench", "parts", CONFIG_STRING, offsetof(struct settings, parts), 0, 0, "LIST",
-     "prefill,decode,together", "Parts to measure.", 0},
-    {"bench", "later_turn", CONFIG_INT, offsetof(struct settings, later_turn), 0, 1e6, 0, "0",
-     "Also measure the first token of a later turn with this many new tokens on a cache of "
-     "context_tokens.",
-     0},
-    {"bench", "turns", CONFIG_INT, offsetof(struct settings, turns), 0, 1e6, 0, "0",
-     "Also measure a session of this many turns beyond its window (memory_len): time per token at "
-     "10 times memory_len against 1 time.",
-     0},
-    {"bench", "turn_tokens", CONFIG_INT, offsetof(struct settings, turn_tokens), 2, 1e5, 0, "16",
-     "New tokens, and tokens to generate, in each turn of --turns.", 0},
-    {"bench", "first_turn", CONFIG_INT, offsetof(struct settings, first_turn), 0, 1e6, 0, "0",
-     "Also measure the first tokens of the first two turns after opening, of this many tokens "
-     "each.",
-     0},
-    {"bench", "arrivals", CONFIG_INT, offsetof(struct settings, arrivals), 0, 1e4, 0, "0",
-     "Also measure the sessions' time between tokens while this many prompts of context_tokens "
-     "arrive.",
-     0},
-    {"bench", "arrival_ms", CONFIG_INT, offsetof(struct settings, arrival_ms), 1, 1e5, 0, "50",
-     "Milliseconds between two of these prompts.", 0},
-    {"bench", "repeat", CONFIG_INT, offsetof(struct settings, repeat), 1, MAX_REPEAT, 0, "5",
-     "Runs of each part; the result is the median.", 0},
-    {"bench", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.",
-     0},
+    INT("bench", prompt_tokens, 1, 1e7, "512", "Prompt tokens in the prefill part."),
+    INT("bench", context_tokens, 1, 1e7, "16", "Tokens in each session before the decode part."),
+    INT("bench", decode_tokens, 2, 1e7, "128", "Tokens to generate in the decode part."),
+    INT("bench", sequences, 1, MAX_TOGETHER, "8",
+        "Sessions in the together part, which decodes them in one batch."),
+    TEXT("bench", parts, "prefill,decode,together", "LIST", "Parts to measure."),
+    INT("bench", later_turn, 0, 1e6, "0",
+        "Also measure the first token of a later turn with this many new tokens on a cache of "
+        "context_tokens."),
+    INT("bench", turns, 0, 1e6, "0",
+        "Also measure a session of this many turns beyond its window (memory_len): time per token "
+        "at 10 times memory_len against 1 time."),
+    INT("bench", turn_tokens, 2, 1e5, "16",
+        "New tokens, and tokens to generate, in each turn of --turns."),
+    INT("bench", first_turn, 0, 1e6, "0",
+        "Also measure the first tokens of the first two turns after opening, of this many tokens "
+        "each."),
+    INT("bench", arrivals, 0, 1e4, "0",
+        "Also measure the sessions' time between tokens while this many prompts of context_tokens "
+        "arrive."),
+    INT("bench", arrival_ms, 1, 1e5, "50", "Milliseconds between two of these prompts."),
+    INT("bench", repeat, 1, MAX_REPEAT, "5", "Runs of each part; the result is the median."),
+    BOOL("bench", json, "off", "Print JSON."),
 };
-
-static const struct config_table *options(void) {
-    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
-    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_AUTO);
-    return table;
-}
 
 // --- the ceiling: how fast all threads together can read memory that no cache holds --------------
 
@@ -95,15 +78,15 @@ static void *read_words(void *arg) {
 
 // GB/s, the best of five passes over 1 GiB; 0 if there is not enough memory.
 static double read_ceiling(int n_threads) {
-    enum { BYTES = 1 << 30 };
+    enum { GIB = 1 << 30 };
     struct reader readers[64];
     double best = 0;
-    char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory = mmap(NULL, GIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 0;
-    madvise(memory, BYTES, MADV_HUGEPAGE);
-    memset(memory, 1, BYTES);
+    madvise(memory, GIB, MADV_HUGEPAGE);
+    memset(memory, 1, GIB);
     for (int pass = 0; pass < 5; pass++) {
-        size_t n = BYTES / sizeof(uint64_t) / (size_t)n_threads;
+        size_t n = GIB / sizeof(uint64_t) / (size_t)n_threads;
         int started = 0;
         int64_t start = clock_mono_us(&clock_system);
         for (int i = 0; i < n_threads; i++) {
@@ -117,7 +100,7 @@ static double read_ceiling(int n_threads) {
             (double)started * (double)n * 8 / (double)(clock_mono_us(&clock_system) - start) / 1e3;
         if (rate > best) best = rate;
     }
-    munmap(memory, BYTES);
+    munmap(memory, GIB);
     return best;
 }
 
@@ -129,24 +112,6 @@ struct bench {
     uint64_t next; // sequence and turn numbers
     struct err *err;
 };
-
-static int submit(struct bench *b, int64_t n_ids, int64_t n_generate) {
-    const struct engine_info *info = engine_info(b->engine);
-    struct engine_turn turn = {.sequence = ++b->next, .turn = b->next};
-    cli_greedy(&turn.sampling, n_generate);
-    turn.n_ids = turn.n_input = n_ids;
-    cli_turn_window(&b->settings->model, b->engine, &turn);
-    turn.ids = malloc((size_t)n_ids * sizeof *turn.ids);
-    if (!turn.ids) return err_set(b->err, E_NOMEM, "no memory for %lld ids", (long long)n_ids);
-    uint32_t x = 12345;
-    for (int64_t i = 0; i < n_ids; i++) {
-        x = x * 1664525u + 1013904223u;
-        turn.ids[i] = (int32_t)((x >> 8) % (uint32_t)info->n_vocab);
-    }
-    int rc = engine_turn_submit(b->engine, &turn, b->err);
-    if (rc < 0) free(turn.ids);
-    return rc;
-}
 
 struct finished {
     int64_t prefill_us;           // the last turn's, by the engine
@@ -174,19 +139,13 @@ static int finish(struct bench *b, int n, struct finished *f) {
         }
         ended = ended || ev.kind == ENGINE_DONE;
         if (ev.kind != ENGINE_DONE) continue;
-        if (ev.finish == FINISH_ERROR)
-            return err_set(b->err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+        TRY(cli_check_done(&ev, b->err));
         f->prefill_us = ev.prefill_us;
         engine_sequence_release(b->engine, ev.sequence);
         n--;
     }
     f->decode_us = last - f->started_us;
     return 0;
-}
-
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 enum part { PREFILL, DECODE, TOGETHER, PARTS };
@@ -208,7 +167,9 @@ static int run(struct bench *b, enum part part, int64_t n_decode, struct result 
     int64_t n_prompt = part == PREFILL ? s->prompt_tokens : s->context_tokens;
     struct finished f;
     int64_t began = clock_mono_us(&clock_system);
-    for (int i = 0; i < n; i++) TRY(submit(b, n_prompt, part == PREFILL ? 1 : n_decode));
+    for (int i = 0; i < n; i++)
+        TRY(bench_submit(b->engine, &s->model, ++b->next, n_prompt, part == PREFILL ? 1 : n_decode,
+                         b->err));
     TRY(finish(b, n, &f));
     out->rate = part == PREFILL
                     ? (double)n_prompt * 1e6 / (double)f.prefill_us
@@ -242,10 +203,8 @@ static int measure(struct bench *b, enum part part, struct result *out) {
         rates[i] = out->rate;
         prefill_rates[i] = out->prefill_rate;
     }
-    qsort(rates, (size_t)repeat, sizeof *rates, compare);
-    qsort(prefill_rates, (size_t)repeat, sizeof *prefill_rates, compare);
-    out->rate = rates[repeat / 2];
-    out->prefill_rate = prefill_rates[repeat / 2];
+    out->rate = bench_median(rates, repeat);
+    out->prefill_rate = bench_median(prefill_rates, repeat);
     out->measured = true;
     return 0;
 }
@@ -350,28 +309,30 @@ static void report_text(const struct settings *s, const struct engine_info *info
                x->session.turn_ms_at_10, x->session.turn_ms_at_10 / x->session.turn_ms_at_1);
 }
 
-// plain: the results without `deterministic`, for comparison.
-static void put_rates(struct json_writer *w, const struct result r[PARTS], bool plain) {
-    static const char *const rates[2][PARTS] = {
-        {"prefill_tokens_per_second", "decode_tokens_per_second", "together_tokens_per_second"},
-        {"plain_prefill_tokens_per_second", "plain_decode_tokens_per_second",
-         "plain_together_tokens_per_second"}};
+// A figure of a part: "decode" and "_idle_us".
+static void put(struct json_writer *w, const char *prefix, enum part part, const char *figure,
+                double value) {
+    char key[64];
+    snprintf(key, sizeof key, "%s%s%s", prefix, part_names[part], figure);
+    json_put_double(w, key, value);
+}
+
+// prefix: "plain_" for the results without `deterministic`, which stand beside the others.
+static void put_rates(struct json_writer *w, const struct result r[PARTS], const char *prefix) {
     for (enum part part = PREFILL; part < PARTS; part++)
-        if (r[part].measured) json_put_double(w, rates[plain][part], r[part].rate);
+        if (r[part].measured) put(w, prefix, part, "_tokens_per_second", r[part].rate);
     if (r[TOGETHER].measured)
-        json_put_double(w, plain ? "plain_prompts_tokens_per_second" : "prompts_tokens_per_second",
+        json_put_double(w,
+                        *prefix ? "plain_prompts_tokens_per_second" : "prompts_tokens_per_second",
                         r[TOGETHER].prefill_rate);
 }
 
 static void put_idle(struct json_writer *w, const struct settings *s,
                      const struct result r[PARTS]) {
-    if (idle_known(&r[DECODE])) {
-        json_put_double(w, "decode_idle_us", r[DECODE].idle_us);
-        json_put_double(w, "decode_idle_share", idle_share(s, r, DECODE));
-    }
-    if (idle_known(&r[TOGETHER])) {
-        json_put_double(w, "together_idle_us", r[TOGETHER].idle_us);
-        json_put_double(w, "together_idle_share", idle_share(s, r, TOGETHER));
+    for (enum part part = DECODE; part < PARTS; part++) {
+        if (!idle_known(&r[part])) continue;
+        put(w, "", part, "_idle_us", r[part].idle_us);
+        put(w, "", part, "_idle_share", idle_share(s, r, part));
     }
 }
 
@@ -380,10 +341,8 @@ static void put_extras(struct json_writer *w, const struct settings *s,
     json_put_double(w, "load_seconds", x->load_s);
     json_put_int(w, "peak_resident_bytes", x->peak_bytes);
     json_put_int(w, "anonymous_resident_bytes", x->anonymous_bytes);
-    static const char *const costs[] = {"deterministic_cost_prefill", "deterministic_cost_decode",
-                                        "deterministic_cost_together"};
     for (enum part part = PREFILL; x->compared && part < PARTS; part++)
-        if (r[part].measured) json_put_double(w, costs[part], cost_of(r, x, part));
+        if (r[part].measured) put(w, "deterministic_cost_", part, "", cost_of(r, x, part));
     if (s->later_turn) {
         json_put_int(w, "later_turn_tokens", s->later_turn);
         json_put_double(w, "later_turn_first_token_ms", x->later.first_token_ms);
@@ -411,44 +370,45 @@ static void put_extras(struct json_writer *w, const struct settings *s,
     }
 }
 
-static void report(const struct settings *s, const struct engine_info *info,
-                   const struct result r[PARTS], double ceiling, const struct extras *x) {
+static int report_json(const struct settings *s, const struct engine_info *info,
+                       const struct result r[PARTS], double bytes, double ceiling,
+                       const struct extras *x, struct err *err) {
+    struct cli_json j;
+    cli_json_begin(&j);
+    json_put_string(&j.w, "model", info->model_name);
+    json_put_string(&j.w, "backend", info->backend);
+    json_put_string(&j.w, "weight_dtype", info->weight_dtype);
+    json_put_int(&j.w, "weight_bytes", info->weight_bytes);
+    json_put_int(&j.w, "prompt_tokens", s->prompt_tokens);
+    json_put_int(&j.w, "context_tokens", s->context_tokens);
+    json_put_int(&j.w, "decode_tokens", s->decode_tokens);
+    json_put_int(&j.w, "sequences", s->sequences);
+    json_put_int(&j.w, "repeat", s->repeat);
+    put_rates(&j.w, r, "");
+    if (x->compared) put_rates(&j.w, x->plain, "plain_");
+    json_put_double(&j.w, "bytes_per_step", bytes);
+    json_put_double(&j.w, "ceiling_gb_per_second", ceiling);
+    if (r[DECODE].measured) {
+        double gbs = bytes * r[DECODE].rate / 1e9;
+        json_put_double(&j.w, "gb_per_second", gbs);
+        json_put_double(&j.w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
+    }
+    put_idle(&j.w, s, r);
+    put_extras(&j.w, s, r, x);
+    return cli_json_end(&j, err);
+}
+
+static int report(const struct settings *s, const struct engine_info *info,
+                  const struct result r[PARTS], double ceiling, const struct extras *x,
+                  struct err *err) {
     // A decoded token reads each of its weights once, and the cache (which grows by half the run on
     // average).
     double kv = (double)info->block_bytes / info->block_tokens *
                 ((double)s->context_tokens + (double)s->decode_tokens / 2);
     double bytes = (double)info->weight_bytes_read + kv;
-    double gbs = bytes * r[DECODE].rate / 1e9;
-    if (!s->json) {
-        report_text(s, info, r, gbs, ceiling, x);
-        return;
-    }
-    struct buf out;
-    struct json_writer w;
-    buf_init(&out, 1 << 16);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "model", info->model_name);
-    json_put_string(&w, "backend", info->backend);
-    json_put_string(&w, "weight_dtype", info->weight_dtype);
-    json_put_int(&w, "weight_bytes", info->weight_bytes);
-    json_put_int(&w, "prompt_tokens", s->prompt_tokens);
-    json_put_int(&w, "context_tokens", s->context_tokens);
-    json_put_int(&w, "decode_tokens", s->decode_tokens);
-    json_put_int(&w, "sequences", s->sequences);
-    json_put_int(&w, "repeat", s->repeat);
-    put_rates(&w, r, false);
-    if (x->compared) put_rates(&w, x->plain, true);
-    json_put_double(&w, "bytes_per_step", bytes);
-    json_put_double(&w, "ceiling_gb_per_second", ceiling);
-    if (r[DECODE].measured) {
-        json_put_double(&w, "gb_per_second", gbs);
-        json_put_double(&w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
-    }
-    put_idle(&w, s, r);
-    put_extras(&w, s, r, x);
-    json_close(&w, '}');
-    cli_print_json(&out);
+    if (s->json) return report_json(s, info, r, bytes, ceiling, x, err);
+    report_text(s, info, r, bytes * r[DECODE].rate / 1e9, ceiling, x);
+    return 0;
 }
 
 static int measure_all(struct bench *b, unsigned parts, struct result results[PARTS]) {
@@ -481,70 +441,78 @@ static int measure_plain(struct bench *b, struct settings *s, unsigned parts, st
     int rc = cli_engine_open(&b->engine, &s->model, (int)s->sequences, b->err);
     x->compared = rc >= 0 && strcmp(b->engine->backend->ops->name, "cuda") == 0;
     if (x->compared) rc = measure_all(b, parts, x->plain);
-    if (b->engine) engine_close(b->engine);
+    engine_close(b->engine);
     b->engine = NULL;
     s->model.deterministic = true;
     return rc;
 }
 
-int main_bench(int argc, char **argv) {
-    const struct config_table *table = options();
-    struct settings s;
-    struct bench b = {.settings = &s};
-    struct err err = {0};
+// GB/s: of the device, else of this machine's memory.
+static int measure_ceiling(struct bench *b, double *ceiling) {
+    struct backend *be = b->engine->backend;
+    const struct cli_model *m = &b->settings->model;
+    int64_t n_threads = m->threads ? m->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    if (!be->ops->read_rate) {
+        *ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
+        return 0;
+    }
+    TRY(be->ops->read_rate(be, ceiling, b->err)); // no turn runs yet
+    *ceiling /= 1e9;
+    return 0;
+}
+
+static int measure_extras(struct bench *b, struct extras *x) {
+    const struct settings *s = b->settings;
+    if (s->arrivals)
+        TRY(bench_arrivals(b->engine, &s->model, s->sequences, s->context_tokens, s->arrivals,
+                           s->arrival_ms, &x->arrivals, b->err));
+    if (s->later_turn)
+        TRY(bench_later_turn(b->engine, &s->model, s->context_tokens, s->later_turn, s->repeat,
+                             &x->later, b->err));
+    if (s->turns)
+        TRY(bench_long_session(b->engine, &s->model, s->turns, s->turn_tokens, &x->session,
+                               b->err));
+    return 0;
+}
+
+static int bench(void *settings, char **words, struct err *err) {
+    struct settings *s = settings;
+    struct bench b = {.settings = s, .err = err};
     struct result results[PARTS] = {0};
     struct extras extras = {0};
-    int n_words, rc = cli_parse(table, &s, argc, argv, "bench --model DIR [--json] [OPTIONS]",
-                                "Measures prefill, decode, and decode of several sessions "
-                                "together; medians of --repeat runs.",
-                                NULL, 0, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model.model[0]) {
-        config_release(table, &s);
-        return cli_usage(argv[0], CLI_NO_MODEL);
-    }
-    if (s.turns && !s.model.memory_len) {
-        config_release(table, &s);
-        return cli_usage(argv[0], "--turns measures a session beyond its window: it needs "
-                                  "--memory-len");
-    }
-    const unsigned parts = parts_of(s.parts);
-    if (!parts) {
-        config_release(table, &s);
-        return cli_usage(argv[0], "--parts takes a list of prefill, decode and together");
-    }
-    b.err = &err;
-    int64_t n_threads = s.model.threads ? s.model.threads : sysconf(_SC_NPROCESSORS_ONLN);
-    if (s.model.deterministic && strcmp(s.model.device, "cpu") != 0)
-        TRY_GOTO(out, measure_plain(&b, &s, parts, &extras));
-    const int64_t arriving = s.arrivals ? 16 : 0; // prompts that find a place beside the sessions
-    TRY_GOTO(out, cli_engine_open(&b.engine, &s.model, (int)(s.sequences + arriving), &err));
+    double ceiling;
+    int rc;
+    if (!s->model.model[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (s->turns && !s->model.memory_len)
+        return cli_usage(err, "--turns measures a session beyond its window: it needs "
+                              "--memory-len");
+    const unsigned parts = parts_of(s->parts);
+    if (!parts) return cli_usage(err, "--parts takes a list of prefill, decode and together");
+    if (s->model.deterministic && strcmp(s->model.device, "cpu") != 0)
+        TRY_GOTO(out, measure_plain(&b, s, parts, &extras));
+    const int64_t arriving = s->arrivals ? 16 : 0; // prompts that find a place beside the sessions
+    TRY_GOTO(out, cli_engine_open(&b.engine, &s->model, (int)(s->sequences + arriving), err));
     extras.load_s = (double)engine_info(b.engine)->load_us / 1e6;
     extras.peak_bytes = status_bytes("VmHWM");
     extras.anonymous_bytes = status_bytes("RssAnon");
-    struct backend *be = b.engine->backend;
-    double ceiling;
-    if (be->ops->read_rate) {
-        TRY_GOTO(out, be->ops->read_rate(be, &ceiling, &err)); // no turn runs yet
-        ceiling /= 1e9;
-    } else {
-        ceiling = read_ceiling((int)(n_threads > 64 ? 64 : n_threads));
-    }
-    if (s.first_turn)
-        TRY_GOTO(out, bench_first_turns(b.engine, &s.model, s.first_turn, &extras.first, &err));
+    TRY_GOTO(out, measure_ceiling(&b, &ceiling));
+    if (s->first_turn)
+        TRY_GOTO(out, bench_first_turns(b.engine, &s->model, s->first_turn, &extras.first, err));
     TRY_GOTO(out, measure_all(&b, parts, results));
-    if (s.arrivals)
-        TRY_GOTO(out, bench_arrivals(b.engine, &s.model, s.sequences, s.context_tokens, s.arrivals,
-                                     s.arrival_ms, &extras.arrivals, &err));
-    if (s.later_turn)
-        TRY_GOTO(out, bench_later_turn(b.engine, &s.model, s.context_tokens, s.later_turn, s.repeat,
-                                       &extras.later, &err));
-    if (s.turns)
-        TRY_GOTO(out, bench_long_session(b.engine, &s.model, s.turns, s.turn_tokens,
-                                         &extras.session, &err));
-    report(&s, engine_info(b.engine), results, ceiling, &extras);
+    TRY_GOTO(out, measure_extras(&b, &extras));
+    rc = report(s, engine_info(b.engine), results, ceiling, &extras, err);
 out:
-    if (b.engine) engine_close(b.engine);
-    config_release(table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    engine_close(b.engine);
+    return rc;
 }
+
+const struct cli_command command_bench = {
+    .name = "bench",
+    .summary = "measure prefill and decode against the machine's memory bandwidth",
+    .usage = "bench --model DIR [--json] [OPTIONS]",
+    .about = "Measures prefill, decode, and decode of several sessions together; medians of "
+             "--repeat runs.",
+    CLI_SETTINGS(keys),
+    .compute = {CLI_COMPUTE_AUTO},
+    .run = bench,
+};

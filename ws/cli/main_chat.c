@@ -6,23 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SETTINGS struct chat_settings
 static const struct config_key keys[] = {
-    {"chat", "url", CONFIG_STRING, offsetof(struct chat_settings, url), 0, 0, 0,
-     "ws://127.0.0.1:8080/ws", "WebSocket address of the server.", 0},
-    {"chat", "session", CONFIG_STRING, offsetof(struct chat_settings, session), 0, 0, 0, "",
-     "Session on the server to continue; empty opens a new one.", 0},
-    {"chat", "token_file", CONFIG_STRING, offsetof(struct chat_settings, token_file), 0, 0, 0, "",
-     "File whose first line is the access token for the server.", 0},
-    {"chat", "system", CONFIG_STRING, offsetof(struct chat_settings, system), 0, 0, 0, "",
-     "System prompt of a new session.", 0},
+    TEXT("chat", url, "ws://127.0.0.1:8080/ws", NULL, "WebSocket address of the server."),
+    TEXT("chat", session, "", NULL, "Session on the server to continue; empty opens a new one."),
+    TEXT("chat", token_file, "", NULL, "File whose first line is the access token for the server."),
+    TEXT("chat", system, "", NULL, "System prompt of a new session."),
 };
-
-static const struct config_table *options(void) {
-    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
-    cli_table_sampling(offsetof(struct chat_settings, sampling));
-    cli_table_model(offsetof(struct chat_settings, model), CLI_COMPUTE_AUTO);
-    return table;
-}
 
 #define NEEDS_SERVER "this command needs a server (--url), which stores earlier answers"
 
@@ -162,28 +152,26 @@ static int converse(struct chat_peer *peer, struct err *err) {
     return 0;
 }
 
-int main_chat(int argc, char **argv) {
-    const struct config_table *table = options();
-    struct chat_settings s;
+static int run(void *settings, char **words, struct err *err) {
+    const struct chat_settings *s = settings;
     struct chat_peer *peer = NULL;
-    struct err err = {0};
-    int n_words, rc = cli_parse(table, &s, argc, argv,
-                                "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
-                                "Sends each line of a terminal or a pipe and prints the answer.",
-                                NULL, 0, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
     struct turn_sampling given = {0}; // checked before loading or connecting
-    if (sampling_options_apply(&s.sampling, SAMPLING_COMMAND, &given, &err) < 0) {
-        config_release(table, &s);
-        return cli_usage(argv[0], "%s", err.text);
-    }
+    if (sampling_options_apply(&s->sampling, SAMPLING_COMMAND, &given, err) < 0) return CLI_USAGE;
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);
-    TRY_GOTO(out, s.model.model[0] ? chat_engine_open(&peer, &s, &err)
-                                   : chat_server_open(&peer, &s, &err));
-    rc = converse(peer, &err);
+    TRY((s->model.model[0] ? chat_engine_open : chat_server_open)(&peer, s, err));
+    int rc = converse(peer, err);
     peer->ops->close(peer);
-out:
-    config_release(table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    return rc;
 }
+
+const struct cli_command command_chat = {
+    .name = "chat",
+    .summary = "chat in the terminal, with a running server or a model folder",
+    .usage = "chat [--url ws://HOST:PORT/ws | --model DIR] [OPTIONS]",
+    .about = "Sends each line of a terminal or a pipe and prints the answer.",
+    CLI_SETTINGS(keys),
+    .compute = {CLI_COMPUTE_AUTO},
+    .sampling_offset = offsetof(struct chat_settings, sampling),
+    .run = run,
+};

@@ -8,49 +8,43 @@ struct settings {
     int format;
     int64_t tensor_parallel;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
-     "Model folder to export (required).", 0},
-    {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, 0, "",
-     "Folder that receives N-gpu (required).", 0},
-    {"", "format", CONFIG_CHOICE, offsetof(struct settings, format), 0, 0, "ft", "ft",
-     "ft: FasterTransformer (config.ini and .bin files).", 0},
-    {"", "tensor_parallel", CONFIG_INT, offsetof(struct settings, tensor_parallel), 1, 256, 0, "1",
-     "Number of ranks to split the weights for; it must divide the heads and the feed-forward "
-     "size.",
-     0},
-    {"", "dtype", CONFIG_STRING, offsetof(struct settings, dtype), 0, 0, 0, "",
-     "Number format of the weights: fp32, fp16 or bf16; empty keeps the model's own, with equal "
-     "logits.",
-     0},
+    TEXT("", model, "", NULL, "Model folder to export (required)."),
+    TEXT("", output, "", NULL, "Folder that receives N-gpu (required)."),
+    CHOICE("", format, "ft", "ft", "ft: FasterTransformer (config.ini and .bin files)."),
+    INT("", tensor_parallel, 1, 256, "1",
+        "Number of ranks to split the weights for; it must divide the heads and the feed-forward "
+        "size."),
+    TEXT("", dtype, "", NULL,
+         "Number format of the weights: fp32, fp16 or bf16; empty keeps the model's own, with "
+         "equal logits."),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-int main_export(int argc, char **argv) {
-    struct settings s;
-    struct err err = {0};
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
     char written[PATH_MAX];
-    int n_words, rc = cli_parse(&table, &s, argc, argv,
-                                "export --model DIR --format ft --tensor-parallel N --output DIR",
-                                "Writes a GPT-2, OPT, BLOOM or GPT-J model with its tokenizer as a "
-                                "FasterTransformer\ncheckpoint in DIR/N-gpu, which must not exist.",
-                                NULL, 0, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    rc = cli_need_folders(argv[0], s.model, s.output);
-    if (rc != 0) {
-        config_release(&table, &s);
-        return rc;
-    }
+    if (!s->model[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (!s->output[0]) return cli_usage(err, CLI_NO_OUTPUT);
     log_set_level(LOG_WARN);
-    struct ft_export_options o = {.model_dir = s.model,
-                                  .out_dir = s.output,
-                                  .tensor_parallel = (int32_t)s.tensor_parallel,
-                                  .dtype = s.dtype[0] ? s.dtype : NULL,
+    struct ft_export_options o = {.model_dir = s->model,
+                                  .out_dir = s->output,
+                                  .tensor_parallel = (int32_t)s->tensor_parallel,
+                                  .dtype = s->dtype[0] ? s->dtype : NULL,
                                   .progress = cli_progress,
                                   .progress_ctx = "exporting",
                                   .stop = cli_stop_on_signal()};
-    rc = ft_export(&o, written, &err);
-    if (rc == 0) printf("%s\n", written);
-    config_release(&table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    TRY(ft_export(&o, written, err));
+    printf("%s\n", written);
+    return CLI_OK;
 }
+
+const struct cli_command command_export = {
+    .name = "export",
+    .summary = "write a model as a FasterTransformer checkpoint",
+    .usage = "export --model DIR --format ft --tensor-parallel N --output DIR",
+    .about = "Writes a GPT-2, OPT, BLOOM or GPT-J model with its tokenizer as a "
+             "FasterTransformer\ncheckpoint in DIR/N-gpu, which must not exist.",
+    CLI_SETTINGS(keys),
+    .run = run,
+};

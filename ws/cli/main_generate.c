@@ -1,6 +1,5 @@
 // parley generate: continues a prompt once. Streams text to standard output, or prints one JSON
 // object.
-#include "base/json.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include <stdlib.h>
@@ -14,23 +13,14 @@ struct settings {
     char *ids, *prompt;
     bool json, chat;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"prompt", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
-     "Prompt as token ids: 1,2,3.", 0},
-    {"prompt", "prompt", CONFIG_STRING, offsetof(struct settings, prompt), 0, 0, 0, "",
-     "Prompt as text, with special tokens; - reads standard input.", 0},
-    {"prompt", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
-     "Send the prompt as a user message, through the chat template.", 0},
-    {"output", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}.", 0},
+    TEXT("prompt", ids, "", NULL, "Prompt as token ids: 1,2,3."),
+    TEXT("prompt", prompt, "", NULL,
+         "Prompt as text, with special tokens; - reads standard input."),
+    BOOL("prompt", chat, "off", "Send the prompt as a user message, through the chat template."),
+    BOOL("output", json, "off", "Print {\"ids\",\"text\",\"logprobs\",\"finish_reason\"}."),
 };
-
-static const struct config_table *options(void) {
-    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
-    cli_table_sampling(offsetof(struct settings, sampling));
-    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_EXACT);
-    return table;
-}
 
 struct result {
     struct token_list ids;
@@ -71,18 +61,15 @@ static int take_token(struct result *r, const struct engine_event *ev) {
 }
 
 static int run_turn(const struct settings *s, struct engine *e, struct engine_turn *turn,
-                    struct token_list *ids, struct result *r, enum engine_finish *finish,
+                    const struct token_list *ids, struct result *r, enum engine_finish *finish,
                     struct err *err) {
-    turn->n_ids = turn->n_input = (int64_t)ids->len;
-    turn->ids = ids->ids;
-    TRY(engine_turn_submit(e, turn, err));
-    token_list_init(ids); // now owned by the engine
     struct engine_event ev;
+    turn->n_input = (int64_t)ids->len;
+    TRY(cli_submit(e, &s->model, turn, ids->ids, (int64_t)ids->len, err));
     do {
         TRY(engine_wait(e, &ev, -1));
         if (ev.kind != ENGINE_TOKEN && ev.kind != ENGINE_DONE) continue;
-        if (ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR)
-            return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+        if (ev.kind == ENGINE_DONE) TRY(cli_check_done(&ev, err));
         if (ev.kind == ENGINE_TOKEN && take_token(r, &ev) < 0)
             return err_set(err, E_NOMEM, "out of memory for the answer");
         buf_add(&r->text, ev.text, ev.text_len);
@@ -95,22 +82,14 @@ static int run_turn(const struct settings *s, struct engine *e, struct engine_tu
     return r->text.error ? err_set(err, r->text.error, "the answer is too long for memory") : 0;
 }
 
-static void print_result(const struct result *r, enum engine_finish finish) {
-    struct buf out;
-    struct json_writer w;
-    buf_init(&out, 1 << 30);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "ids", '[');
-    for (size_t i = 0; i < r->ids.len; i++) json_put_int(&w, NULL, r->ids.ids[i]);
-    json_close(&w, ']');
-    json_put_text(&w, "text", buf_z(&r->text), r->text.len);
-    json_open(&w, "logprobs", '[');
-    for (size_t i = 0; i < r->n_logprobs; i++) json_put_double(&w, NULL, (double)r->logprobs[i]);
-    json_close(&w, ']');
-    json_put_string(&w, "finish_reason", engine_finish_name(finish));
-    json_close(&w, '}');
-    cli_print_json(&out);
+static int print_result(const struct result *r, enum engine_finish finish, struct err *err) {
+    struct cli_json j;
+    cli_json_begin(&j);
+    json_put_ids(&j.w, "ids", r->ids.ids, r->ids.len);
+    json_put_text(&j.w, "text", buf_z(&r->text), r->text.len);
+    json_put_floats(&j.w, "logprobs", r->logprobs, r->n_logprobs);
+    json_put_string(&j.w, "finish_reason", engine_finish_name(finish));
+    return cli_json_end(&j, err);
 }
 
 // Greedy and DEFAULT_TOKENS long, unless options say otherwise. Without a seed the engine draws one.
@@ -125,49 +104,45 @@ static int take_sampling(const struct settings *s, struct sampling_params *out, 
     return 0;
 }
 
-int main_generate(int argc, char **argv) {
-    const struct config_table *table = options();
-    struct settings s;
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
     struct engine *e = NULL;
-    struct err err = {0};
     struct token_list ids;
     struct result r = {0};
+    struct engine_turn turn = {.sequence = 1, .turn = 1, .goes_on = !s->chat};
     enum engine_finish finish = FINISH_ERROR;
-    int n_words,
-        rc = cli_parse(
-            table, &s, argc, argv, "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
-            "Continues a prompt once. Without sampling options it is greedy and stops after 128\n"
-            "tokens.",
-            NULL, 0, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model.model[0] || !s.ids[0] == !s.prompt[0]) {
-        rc = cli_usage(argv[0],
-                       s.model.model[0] ? "give exactly one of --ids and --prompt" : CLI_NO_MODEL);
-        config_release(table, &s);
-        return rc;
-    }
-    struct engine_turn turn = {.sequence = 1, .turn = 1, .goes_on = !s.chat};
-    if (take_sampling(&s, &turn.sampling, &err) < 0) {
-        config_release(table, &s);
-        return cli_usage(argv[0], "%s", err.text);
-    }
+    int rc;
+    if (!s->model.model[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (!s->ids[0] == !s->prompt[0])
+        return cli_usage(err, "give exactly one of --ids and --prompt");
+    if (take_sampling(s, &turn.sampling, err) < 0) return CLI_USAGE;
     token_list_init(&ids);
     token_list_init(&r.ids);
     buf_init(&r.text, 1 << 28);
-    TRY_GOTO(out, cli_engine_open(&e, &s.model, 1, &err));
-    TRY_GOTO(out, prompt_ids(&s, e, &ids, &err));
-    cli_turn_window(&s.model, e, &turn);
-    TRY_GOTO(out, run_turn(&s, e, &turn, &ids, &r, &finish, &err));
-    if (s.json)
-        print_result(&r, finish);
+    TRY_GOTO(out, cli_engine_open(&e, &s->model, 1, err));
+    TRY_GOTO(out, prompt_ids(s, e, &ids, err));
+    TRY_GOTO(out, run_turn(s, e, &turn, &ids, &r, &finish, err));
+    if (s->json)
+        rc = print_result(&r, finish, err);
     else
         putchar('\n');
 out:
-    if (e) engine_close(e);
+    engine_close(e);
     token_list_release(&ids);
     token_list_release(&r.ids);
     buf_release(&r.text);
     free(r.logprobs);
-    config_release(table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    return rc;
 }
+
+const struct cli_command command_generate = {
+    .name = "generate",
+    .summary = "continue a prompt once",
+    .usage = "generate --model DIR (--ids 1,2,3 | --prompt TEXT) [OPTIONS]",
+    .about = "Continues a prompt once. Without sampling options it is greedy and stops after 128\n"
+             "tokens.",
+    CLI_SETTINGS(keys),
+    .compute = {CLI_COMPUTE_EXACT},
+    .sampling_offset = offsetof(struct settings, sampling),
+    .run = run,
+};

@@ -1,5 +1,4 @@
 // parley inspect: shows a model folder's contents and memory need, as text or JSON.
-#include "base/json.h"
 #include "engine/model/inspect.h"
 #include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
@@ -9,22 +8,21 @@ struct settings {
     char *model, *chat_template;
     bool json;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
-     "Model folder (required).", 0},
-    {"", "chat_template", CONFIG_STRING, offsetof(struct settings, chat_template), 0, 0, 0, "",
-     "Chat template to use instead of the model's own: a built-in name or a file.", 0},
-    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off", "Print JSON.", 0},
+    TEXT("", model, "", NULL, "Model folder (required)."),
+    TEXT("", chat_template, "", NULL,
+         "Chat template to use instead of the model's own: a built-in name or a file."),
+    BOOL("", json, "off", "Print JSON."),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
 // If the tokenizer or the template cannot be used, the output says why.
-static void put_text(const struct settings *s, struct json_writer *w) {
+static void put_text(const struct settings *s, const char *model, struct json_writer *w) {
     struct tokenizer *t = NULL;
     struct chat_template *c = NULL;
     struct err err = {0};
     char dir[PATH_MAX];
-    if (text_files_dir(dir, s->model, &err) < 0 || tokenizer_open(&t, dir, &err) < 0) {
+    if (text_files_dir(dir, model, &err) < 0 || tokenizer_open(&t, dir, &err) < 0) {
         json_put_string(w, "tokenizer_error", err.text);
         return;
     }
@@ -73,41 +71,35 @@ static void print_value(const cJSON *item, int depth) {
     }
 }
 
-int main_inspect(int argc, char **argv) {
-    struct settings s;
-    struct buf out;
-    struct json_writer w;
-    struct err err = {0};
-    char *word = NULL;
-    int n_words,
-        rc = cli_parse(&table, &s, argc, argv, "inspect --model DIR [--json]",
-                       "Shows a model folder's family, sizes, number formats, tokenizer, chat "
-                       "template and memory need.",
-                       &word, 1, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model[0] && word) config_set(&table, &s, "model", word, &err);
-    if (!s.model[0]) {
-        config_release(&table, &s);
-        return cli_usage(argv[0], CLI_NO_MODEL);
-    }
-    buf_init(&out, 1 << 24);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    TRY_GOTO(done, model_inspect(s.model, &w, &err));
-    put_text(&s, &w);
-    json_close(&w, '}');
-    if (s.json) {
-        cli_print_json(&out);
-    } else {
-        cJSON *root = json_parse(buf_z(&out), out.len, &json_limits_file, &err);
-        if (root)
-            print_value(root, 0);
-        else
-            rc = err.code;
-        cJSON_Delete(root);
-    }
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
+    const char *model = s->model[0] || !words[0] ? s->model : words[0];
+    struct cli_json j;
+    int rc;
+    if (!model[0]) return cli_usage(err, CLI_NO_MODEL);
+    cli_json_begin(&j);
+    TRY_GOTO(done, model_inspect(model, &j.w, err));
+    put_text(s, model, &j.w);
+    if (s->json) return cli_json_end(&j, err);
+    json_close(&j.w, '}');
+    cJSON *root = json_parse(buf_z(&j.out), j.out.len, &json_limits_file, err);
+    if (root)
+        print_value(root, 0);
+    else
+        rc = err->code;
+    cJSON_Delete(root);
 done:
-    buf_release(&out);
-    config_release(&table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    buf_release(&j.out);
+    return rc;
 }
+
+const struct cli_command command_inspect = {
+    .name = "inspect",
+    .summary = "show a model folder's contents and memory need",
+    .usage = "inspect --model DIR [--json]",
+    .about = "Shows a model folder's family, sizes, number formats, tokenizer, chat template and "
+             "memory need.",
+    CLI_SETTINGS(keys),
+    .max_words = 1,
+    .run = run,
+};

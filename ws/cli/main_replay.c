@@ -1,6 +1,5 @@
 // parley replay: recomputes a recorded session and compares it with the record, or runs it with
 // other sampling parameters. It only reads the database, which a running server may use.
-#include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/replay_report.h"
@@ -14,31 +13,21 @@ struct settings {
     int64_t turn, from_turn;
     bool json, other_model;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
-     "Database file.", 0},
-    {"", "turn", CONFIG_INT, offsetof(struct settings, turn), -1, 1e9, 0, "-1",
-     "Replay only this turn (the first is 0); -1 means all.", 0},
-    {"", "export", CONFIG_STRING, offsetof(struct settings, export), 0, 0, "FILE", "",
-     "Write the session to this new file instead of replaying it, for `parley sessions import`.",
-     0},
-    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "Print one JSON object.", 0},
-    {"", "what_if", CONFIG_STRING, offsetof(struct settings, what_if), 0, 0, "KEY=VALUE,...", "",
-     "Run the session with these sampling parameters in place of the recorded ones and show both "
-     "answers. Also takes a JSON object: {\"stop\":[\"a, b\"]}.",
-     0},
-    {"", "from_turn", CONFIG_INT, offsetof(struct settings, from_turn), -1, 1e9, 0, "-1",
-     "First turn of --what-if; -1 means the first turn of the current path.", 0},
-    {"", "other_model", CONFIG_BOOL, offsetof(struct settings, other_model), 0, 0, 0, "off",
-     "Continue if the model differs from the recorded one.", 0},
+    TEXT("", db, "parley.db", "FILE", "Database file."),
+    INT("", turn, -1, 1e9, "-1", "Replay only this turn (the first is 0); -1 means all."),
+    TEXT("", export, "", "FILE",
+         "Write the session to this new file instead of replaying it, for `parley sessions "
+         "import`."),
+    BOOL("", json, "off", "Print one JSON object."),
+    TEXT("", what_if, "", "KEY=VALUE,...",
+         "Run the session with these sampling parameters in place of the recorded ones and show "
+         "both answers. Also takes a JSON object: {\"stop\":[\"a, b\"]}."),
+    INT("", from_turn, -1, 1e9, "-1",
+        "First turn of --what-if; -1 means the first turn of the current path."),
+    BOOL("", other_model, "off", "Continue if the model differs from the recorded one."),
 };
-
-static const struct config_table *options(void) {
-    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
-    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_RECORDED);
-    return table;
-}
 
 // --- what-if's text ----------------------------------------------------------
 
@@ -202,8 +191,8 @@ static int with_engine(struct settings *s, const struct stored_session *stored, 
 }
 
 // Window and compute_dtype are those of the record.
-static int run(struct settings *s, const char *id, const char *changes, bool *good,
-               struct err *err) {
+static int replay(struct settings *s, const char *id, const char *changes, bool *good,
+                  struct err *err) {
     struct archive *a;
     struct stored_session *stored;
     struct runner r = {0};
@@ -232,55 +221,48 @@ out:
     return rc;
 }
 
-static int check_usage(const struct settings *s, const char *command, const char *id) {
+static int check_usage(const struct settings *s, const char *id, struct err *err) {
     const struct cli_model *m = &s->model;
     if (!id)
-        return cli_usage(command,
-                         "the session's id is missing; `parley sessions list` shows the ids");
+        return cli_usage(err, "the session's id is missing; `parley sessions list` shows the ids");
     if (s->export[0] && (s->what_if[0] || s->turn >= 0 || s->from_turn >= 0))
         return cli_usage(
-            command,
-            "--export writes the whole session; it takes no --turn, --from-turn or --what-if");
-    if (!m->model[0] && !s->export[0]) return cli_usage(command, CLI_NO_MODEL);
+            err, "--export writes the whole session; it takes no --turn, --from-turn or --what-if");
+    if (!m->model[0] && !s->export[0]) return cli_usage(err, CLI_NO_MODEL);
     if (m->memory_len || m->sink_len != -1 || m->session_len)
-        return cli_usage(command,
-                         "--memory-len, --sink-len and --session-len come from the record");
+        return cli_usage(err, "--memory-len, --sink-len and --session-len come from the record");
     if (s->what_if[0] && s->turn >= 0)
-        return cli_usage(command, "use --from-turn with --what-if, not --turn");
-    if (!s->what_if[0] && s->from_turn >= 0)
-        return cli_usage(command, "--from-turn needs --what-if");
+        return cli_usage(err, "use --from-turn with --what-if, not --turn");
+    if (!s->what_if[0] && s->from_turn >= 0) return cli_usage(err, "--from-turn needs --what-if");
     return CLI_OK;
 }
 
-int main_replay(int argc, char **argv) {
-    const struct config_table *table = options();
-    struct settings s;
-    struct err err = {0};
-    char *id = NULL, *changes = NULL;
+static int run(void *settings, char **words, struct err *err) {
+    struct settings *s = settings;
+    char *changes = NULL;
     bool good = false;
-    int n_words,
-        rc = cli_parse(
-            table, &s, argc, argv, "replay SESSION --db FILE --model DIR [OPTIONS]",
-            "Recomputes the recorded turns from an empty cache, each on the recorded log, with "
-            "the\n"
-            "recorded window, sampling parameters and seeds, and compares every token and every\n"
-            "bit of every log-probability. Exit status: 0 all equal, 1 something diverged or\n"
-            "failed, 2 wrong usage. With --what-if: 0 if all turns ran. Only reads the database.",
-            &id, 1, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    rc = check_usage(&s, argv[0], id);
-    if (rc == CLI_OK && s.what_if[0]) {
-        changes = s.what_if[0] == '{' ? strdup(s.what_if) : changes_json(s.what_if, &err);
-        if (!changes || replay_check_changes(changes, INT32_MAX, &err) < 0)
-            rc = cli_usage(argv[0], "%s", err.text);
+    int rc = check_usage(s, words[0], err);
+    if (rc != CLI_OK) return rc;
+    if (s->what_if[0]) {
+        changes = s->what_if[0] == '{' ? strdup(s->what_if) : changes_json(s->what_if, err);
+        if (!changes || replay_check_changes(changes, INT32_MAX, err) < 0) rc = CLI_USAGE;
     }
-    if (rc == CLI_OK) {
-        if (run(&s, id, changes, &good, &err) < 0)
-            rc = cli_fail(&err);
-        else
-            rc = good ? CLI_OK : CLI_FAILED;
-    }
+    if (rc == CLI_OK) rc = replay(s, words[0], changes, &good, err);
     free(changes);
-    config_release(table, &s);
-    return rc;
+    return rc == 0 && !good ? CLI_FAILED : rc;
 }
+
+const struct cli_command command_replay = {
+    .name = "replay",
+    .summary = "recompute a recorded session and compare every bit, or ask what if",
+    .usage = "replay SESSION --db FILE --model DIR [OPTIONS]",
+    .about = "Recomputes the recorded turns from an empty cache, each on the recorded log, with "
+             "the\n"
+             "recorded window, sampling parameters and seeds, and compares every token and every\n"
+             "bit of every log-probability. Exit status: 0 all equal, 1 something diverged or\n"
+             "failed, 2 wrong usage. With --what-if: 0 if all turns ran. Only reads the database.",
+    CLI_SETTINGS(keys),
+    .compute = {CLI_COMPUTE_RECORDED},
+    .max_words = 1,
+    .run = run,
+};

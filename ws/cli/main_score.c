@@ -19,37 +19,26 @@ struct settings {
     int compare_weights, compare_kv, compare_compute;
     bool json;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"score", "ids", CONFIG_STRING, offsetof(struct settings, ids), 0, 0, 0, "",
-     "Token ids: 1,2,3 (either --ids or --text is required).", 0},
-    {"score", "text", CONFIG_STRING, offsetof(struct settings, text), 0, 0, "FILE", "",
-     "File with text to score; - reads standard input. Special tokens are recognised.", 0},
-    {"score", "logits", CONFIG_STRING, offsetof(struct settings, logits), 0, 0, 0, "",
-     "Safetensors file to write: `logits` (n_tokens, vocab) f32.", 0},
-    {"score", "compare_weights", CONFIG_CHOICE, offsetof(struct settings, compare_weights), 0, 0,
-     COMPARE_WEIGHTS, "off",
-     "Compare with the same model in this weight format, by top-1 agreement, perplexity, KL "
-     "divergence and logits. Longer texts are split into pieces of --session-len tokens (default "
-     "1024).",
-     0},
-    {"score", "compare_kv", CONFIG_CHOICE, offsetof(struct settings, compare_kv), 0, 0, COMPARE_KV,
-     "off",
-     "Compare with a KV cache of this number format; together with --compare-weights, with both at "
-     "once.",
-     0},
-    {"score", "compare_compute", CONFIG_CHOICE, offsetof(struct settings, compare_compute), 0, 0,
-     COMPARE_COMPUTE, "off", "Compare with the same model in this compute dtype.", 0},
-    {"score", "compare_model", CONFIG_STRING, offsetof(struct settings, compare_model), 0, 0, "DIR",
-     "", "Compare with this model folder, for example one from `parley quantize`.", 0},
-    {"score", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "Print a comparison as JSON. Without a comparison the output is always JSON.", 0},
+    TEXT("score", ids, "", NULL, "Token ids: 1,2,3 (either --ids or --text is required)."),
+    TEXT("score", text, "", "FILE",
+         "File with text to score; - reads standard input. Special tokens are recognised."),
+    TEXT("score", logits, "", NULL, "Safetensors file to write: `logits` (n_tokens, vocab) f32."),
+    CHOICE("score", compare_weights, COMPARE_WEIGHTS, "off",
+           "Compare with the same model in this weight format, by top-1 agreement, perplexity, KL "
+           "divergence and logits. Longer texts are split into pieces of --session-len tokens "
+           "(default 1024)."),
+    CHOICE("score", compare_kv, COMPARE_KV, "off",
+           "Compare with a KV cache of this number format; together with --compare-weights, with "
+           "both at once."),
+    CHOICE("score", compare_compute, COMPARE_COMPUTE, "off",
+           "Compare with the same model in this compute dtype."),
+    TEXT("score", compare_model, "", "DIR",
+         "Compare with this model folder, for example one from `parley quantize`."),
+    BOOL("score", json, "off",
+         "Print a comparison as JSON. Without a comparison the output is always JSON."),
 };
-
-static const struct config_table *options(void) {
-    const struct config_table *table = cli_table(keys, sizeof keys / sizeof *keys);
-    cli_table_model(offsetof(struct settings, model), CLI_COMPUTE_EXACT);
-    return table;
-}
 
 struct scoring {                       // written by the engine's thread, read after its last event
     struct safetensors_writer *writer; // NULL: compute only the sum
@@ -71,35 +60,24 @@ static void take_logits(void *ctx, int64_t position, const float *logits) {
     s->logprob_sum += (double)logits[s->ids[position + 1]] - max - log(sum);
 }
 
-static int score(struct engine *e, const struct cli_model *model, struct token_list *ids,
+static int score(struct engine *e, const struct cli_model *model, const struct token_list *ids,
                  struct scoring *s, struct err *err) {
-    struct engine_turn turn = {
-        .sequence = 1, .turn = 1, .score_only = true, .on_logits = take_logits, .on_logits_ctx = s};
+    struct engine_turn turn = {.sequence = 1,
+                               .turn = 1,
+                               .n_input = (int64_t)ids->len,
+                               .score_only = true,
+                               .on_logits = take_logits,
+                               .on_logits_ctx = s};
     sampling_params_init(&turn.sampling);
-    cli_turn_window(model, e, &turn);
-    struct token_list copy;
-    token_list_init(&copy);
-    if (token_list_append(&copy, ids->ids, ids->len) < 0)
-        return err_set(err, E_NOMEM, "out of memory for the ids");
-    turn.ids = copy.ids;
-    turn.n_ids = turn.n_input = (int64_t)copy.len;
-    int rc = engine_turn_submit(e, &turn, err);
-    if (rc < 0) {
-        token_list_release(&copy);
-        return rc;
-    }
-    struct engine_event ev;
-    do TRY(engine_wait(e, &ev, -1));
-    while (ev.kind != ENGINE_DONE);
-    if (ev.finish == FINISH_ERROR)
-        return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+    TRY(cli_submit(e, model, &turn, ids->ids, (int64_t)ids->len, err));
+    TRY(cli_wait_done(e, err));
     if (s->rc < 0) *err = s->err;
     return s->rc;
 }
 
 static int read_text(const char *path, struct buf *out, struct err *err) {
-    if (!strcmp(path, "-")) return cli_read_stdin(out, (size_t)64 << 20, err);
-    return buf_read_file(out, path, (size_t)64 << 20, err);
+    if (!strcmp(path, "-")) return cli_read_stdin(out, CLI_STDIN_BYTES, err);
+    return buf_read_file(out, path, CLI_STDIN_BYTES, err);
 }
 
 static int get_ids(const struct settings *s, const struct engine *e, struct token_list *ids,
@@ -112,7 +90,7 @@ static int get_ids(const struct settings *s, const struct engine *e, struct toke
     return rc < 0 || ids->len > 0 ? rc : err_set(err, E_INVAL, "the text is empty");
 }
 
-static int write_logits(const struct settings *s, struct engine *e, struct token_list *ids,
+static int write_logits(const struct settings *s, struct engine *e, const struct token_list *ids,
                         struct err *err) {
     int rc;
     struct scoring scoring = {
@@ -150,24 +128,13 @@ static int compare(const struct settings *s, struct engine *e, const struct cli_
     TRY(cli_engine_open(&other, &m, 1, err));
     int rc =
         score_compare(e, other, model, ids->ids, (int64_t)ids->len, model->session_len, &c, err);
-    if (rc == 0) score_comparison_print(&c, s->json);
+    if (rc == 0) rc = score_comparison_print(&c, s->json, err);
     engine_close(other);
     return rc;
 }
 
 static bool is_comparing(const struct settings *s) {
     return s->compare_weights || s->compare_kv || s->compare_compute || s->compare_model[0];
-}
-
-// Checks the combination of options. 0 or an exit status.
-static int check_usage(const char *command, const struct settings *s) {
-    if (!s->model.model[0]) return cli_usage(command, CLI_NO_MODEL);
-    if (!s->ids[0] == !s->text[0])
-        return cli_usage(command, s->ids[0] ? "give exactly one of --ids and --text"
-                                            : "give exactly one of --ids and --text");
-    if (is_comparing(s) && s->logits[0])
-        return cli_usage(command, "--logits cannot be combined with a comparison");
-    return 0;
 }
 
 // A piece has 1,024 tokens, or the model's maximum. It sets the size of the engines' caches.
@@ -178,37 +145,37 @@ static int pick_context(struct cli_model *m, struct err *err) {
     return 0;
 }
 
-static int run(struct settings *s, struct err *err) {
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
     struct engine *e = NULL;
     struct token_list ids;
-    int rc;
-    bool comparing = is_comparing(s);
-    token_list_init(&ids);
     struct cli_model m = s->model;
+    const bool comparing = is_comparing(s);
+    int rc;
+    if (!m.model[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (!s->ids[0] == !s->text[0]) return cli_usage(err, "give exactly one of --ids and --text");
+    if (comparing && s->logits[0])
+        return cli_usage(err, "--logits cannot be combined with a comparison");
+    token_list_init(&ids);
     if (comparing && !m.session_len) TRY_GOTO(out, pick_context(&m, err));
     TRY_GOTO(out, cli_engine_open(&e, &m, 1, err));
     TRY_GOTO(out, get_ids(s, e, &ids, err));
     rc = comparing ? compare(s, e, &m, &ids, err) : write_logits(s, e, &ids, err);
 out:
-    if (e) engine_close(e);
+    engine_close(e);
     token_list_release(&ids);
     return rc;
 }
 
-int main_score(int argc, char **argv) {
-    const struct config_table *table = options();
-    struct settings s;
-    struct err err = {0};
-    int n_words, rc = cli_parse(table, &s, argc, argv,
-                                "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
-                                "--compare-weights|-kv|-compute NAME]",
-                                "Computes the logits at each position of a token sequence, and "
-                                "writes them or compares\nthem with those of another weight "
-                                "format, cache format, compute dtype or model.",
-                                NULL, 0, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    rc = check_usage(argv[0], &s);
-    if (rc == 0) rc = run(&s, &err) < 0 ? cli_fail(&err) : CLI_OK;
-    config_release(table, &s);
-    return rc;
-}
+const struct cli_command command_score = {
+    .name = "score",
+    .summary = "write the logits of a token sequence, or compare two number formats",
+    .usage = "score --model DIR (--ids 1,2,3 | --text FILE) [--logits OUT | "
+             "--compare-weights|-kv|-compute NAME]",
+    .about = "Computes the logits at each position of a token sequence, and writes them or "
+             "compares\nthem with those of another weight format, cache format, compute dtype or "
+             "model.",
+    CLI_SETTINGS(keys),
+    .compute = {CLI_COMPUTE_EXACT},
+    .run = run,
+};

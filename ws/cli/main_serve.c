@@ -26,7 +26,7 @@ static void help(void) {
     config_help(serve_config_table(), stdout);
 }
 
-int main_serve(int argc, char **argv) {
+static int run(int argc, char **argv) {
     struct serve_config config;
     struct err err = {0};
     bool print = false;
@@ -43,16 +43,14 @@ int main_serve(int argc, char **argv) {
             print = true;
         } else if (!strcmp(argv[i], "--config")) {
             if (++i == argc) {
-                config_release(serve_config_table(), &config);
-                return cli_usage(argv[0], "--config needs a file");
+                rc = cli_usage(&err, "--config needs a file");
+                goto out;
             }
         } else if (strncmp(argv[i], "--config=", 9)) {
             rc = config_arg(serve_config_table(), &config, argc, argv, &i, &err);
-            if (rc == 0) rc = err_set(&err, E_INVAL, "unknown argument '%s'", argv[i]);
-            if (rc < 0) {
-                config_release(serve_config_table(), &config);
-                return cli_usage(argv[0], "%s", err.text);
-            }
+            if (rc > 0) continue;
+            rc = rc < 0 ? CLI_USAGE : cli_usage(&err, "unknown argument '%s'", argv[i]);
+            goto out;
         }
     }
     if (print)
@@ -66,5 +64,12 @@ out:
         fflush(NULL);
         _exit(SERVE_EXIT_RESTART);
     }
+    if (rc == CLI_USAGE) return cli_fail_usage(argv[0], &err);
     return rc < 0 ? cli_fail(&err) : CLI_OK;
 }
+
+const struct cli_command command_serve = {
+    .name = "serve",
+    .summary = "serve a model: chat page, WebSocket protocol, metrics",
+    .main = run,
+};

@@ -1,7 +1,6 @@
 // parley sessions: works on the sessions of a database. Reading and importing work while a server
 // runs on it; removing does not.
 #include "base/clock.h"
-#include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
 #include "sessions/archive/doctor.h"
@@ -18,27 +17,20 @@ struct settings {
     int64_t limit;
     bool json, new_id, repair;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"", "db", CONFIG_STRING, offsetof(struct settings, db), 0, 0, "FILE", "parley.db",
-     "Database file.", 0},
-    {"", "query", CONFIG_STRING, offsetof(struct settings, query), 0, 0, "WORDS", "",
-     "list: only sessions that contain all of these words.", 0},
-    {"", "forked_from", CONFIG_STRING, offsetof(struct settings, forked_from), 0, 0, "SESSION", "",
-     "list: only copies of this session.", 0},
-    {"", "limit", CONFIG_INT, offsetof(struct settings, limit), 0, 1e9, 0, "0",
-     "list: maximum number of sessions; 0 means all.", 0},
-    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "list, show, import, doctor: print JSON.", 0},
-    {"", "new_id", CONFIG_BOOL, offsetof(struct settings, new_id), 0, 0, 0, "off",
-     "import: use a new id if the session's own id exists.", 0},
-    {"", "owner", CONFIG_STRING, offsetof(struct settings, owner), 0, 0, "NAME", "",
-     "import: new owner (the name of a token, or local); empty keeps the owner in the file.", 0},
-    {"", "output", CONFIG_STRING, offsetof(struct settings, output), 0, 0, "PATH", "",
-     "backup: file to create. doctor: folder to export every readable session to.", 0},
-    {"", "repair", CONFIG_BOOL, offsetof(struct settings, repair), 0, 0, 0, "off",
-     "doctor: repair faults (not while a server runs on the database).", 0},
+    TEXT("", db, "parley.db", "FILE", "Database file."),
+    TEXT("", query, "", "WORDS", "list: only sessions that contain all of these words."),
+    TEXT("", forked_from, "", "SESSION", "list: only copies of this session."),
+    INT("", limit, 0, 1e9, "0", "list: maximum number of sessions; 0 means all."),
+    BOOL("", json, "off", "list, show, import, doctor: print JSON."),
+    BOOL("", new_id, "off", "import: use a new id if the session's own id exists."),
+    TEXT("", owner, "", "NAME",
+         "import: new owner (the name of a token, or local); empty keeps the owner in the file."),
+    TEXT("", output, "", "PATH",
+         "backup: file to create. doctor: folder to export every readable session to."),
+    BOOL("", repair, "off", "doctor: repair faults (not while a server runs on the database)."),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
 static void format_time(int64_t ms, char out[20]) {
     time_t seconds = (time_t)(ms / 1000);
@@ -68,24 +60,17 @@ static int list_one(void *ctx, const struct session_record *row) {
     return 0;
 }
 
-static int list(const struct settings *s, struct archive *a, struct err *err) {
-    struct buf out;
-    struct json_writer w;
-    struct listing l = {.w = s->json ? &w : NULL};
-    buf_init(&out, 1 << 30);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "sessions", '[');
+static int list(const struct settings *s, struct archive *a, const char *id, struct err *err) {
+    struct cli_json j;
+    struct listing l = {.w = s->json ? &j.w : NULL};
+    cli_json_begin(&j);
+    json_open(&j.w, "sessions", '[');
     int rc = archive_list(a, NULL, s->query[0] ? s->query : NULL,
                           s->forked_from[0] ? s->forked_from : NULL, s->limit, list_one, &l, err);
-    json_close(&w, ']');
-    json_close(&w, '}');
-    if (rc == 0 && out.error) rc = err_set(err, out.error, "the list is too long for memory");
-    if (rc == 0 && s->json)
-        cli_print_json(&out);
-    else
-        buf_release(&out);
-    if (rc == 0 && !s->json && l.n == 0) puts("no sessions");
+    json_close(&j.w, ']');
+    if (rc == 0 && s->json) return cli_json_end(&j, err);
+    buf_release(&j.out);
+    if (rc == 0 && l.n == 0) puts("no sessions");
     return rc;
 }
 
@@ -139,53 +124,52 @@ static bool is_on_path(const struct stored_session *s, int64_t turn) {
     return at == turn;
 }
 
+static int show_json(const struct stored_session *stored, const struct session_view *view,
+                     struct err *err) {
+    struct cli_json j;
+    cli_json_begin(&j);
+    protocol_put_session(&j.w, "session", view);
+    json_open(&j.w, "turns", '[');
+    for (size_t i = 0; i < stored->n_turns; i++) {
+        struct turn_view t;
+        record_turn_view(&stored->turns[i], &t);
+        protocol_put_turn(&j.w, NULL, &t);
+    }
+    json_close(&j.w, ']');
+    return cli_json_end(&j, err);
+}
+
+static int show_text(const struct stored_session *stored, const struct session_view *view,
+                     struct archive *a, struct err *err) {
+    printf("%s: ", view->id);
+    terminal_line(stdout, view->title, strlen(view->title));
+    terminal_write(stdout, view->model, strlen(view->model));
+    printf(", %lld turns, %lld of %lld tokens, memory %d with %d sinks\n", (long long)view->n_turns,
+           (long long)view->n_tokens, (long long)view->session_len, view->memory_len,
+           view->sink_len);
+    if (view->system) {
+        fputs("system: ", stdout);
+        terminal_line(stdout, view->system, strlen(view->system));
+    }
+    if (view->forked_from)
+        printf("forked from %s at turn %lld\n", view->forked_from, (long long)view->forked_turn);
+    TRY(archive_list(a, stored->rec.owner, NULL, view->id, 0, show_copy, NULL, err));
+    for (size_t i = 0; i < stored->n_turns; i++)
+        show_turn(&stored->turns[i], is_on_path(stored, (int64_t)i));
+    return 0;
+}
+
 static int show(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct stored_session *stored;
     struct session_view view;
     TRY(archive_load(a, id, &stored, err));
     record_session_view(&stored->rec, &view);
-    if (s->json) {
-        struct buf out;
-        struct json_writer w;
-        buf_init(&out, 1 << 30);
-        json_writer_init(&w, &out);
-        json_open(&w, NULL, '{');
-        protocol_put_session(&w, "session", &view);
-        json_open(&w, "turns", '[');
-        for (size_t i = 0; i < stored->n_turns; i++) {
-            struct turn_view t;
-            record_turn_view(&stored->turns[i], &t);
-            protocol_put_turn(&w, NULL, &t);
-        }
-        json_close(&w, ']');
-        json_close(&w, '}');
-        cli_print_json(&out);
-    } else {
-        printf("%s: ", view.id);
-        terminal_line(stdout, view.title, strlen(view.title));
-        terminal_write(stdout, view.model, strlen(view.model));
-        printf(", %lld turns, %lld of %lld tokens, memory %d with %d sinks\n",
-               (long long)view.n_turns, (long long)view.n_tokens, (long long)view.session_len,
-               view.memory_len, view.sink_len);
-        if (view.system) {
-            fputs("system: ", stdout);
-            terminal_line(stdout, view.system, strlen(view.system));
-        }
-        if (view.forked_from)
-            printf("forked from %s at turn %lld\n", view.forked_from, (long long)view.forked_turn);
-        int rc = archive_list(a, stored->rec.owner, NULL, view.id, 0, show_copy, NULL, err);
-        if (rc < 0) {
-            stored_session_free(stored);
-            return rc;
-        }
-        for (size_t i = 0; i < stored->n_turns; i++)
-            show_turn(&stored->turns[i], is_on_path(stored, (int64_t)i));
-    }
+    int rc = s->json ? show_json(stored, &view, err) : show_text(stored, &view, a, err);
     stored_session_free(stored);
-    return 0;
+    return rc;
 }
 
-static int export(struct archive *a, const char *id, struct err *err) {
+static int export(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct stored_session *stored;
     struct buf out;
     TRY(archive_load(a, id, &stored, err));
@@ -200,23 +184,19 @@ static int export(struct archive *a, const char *id, struct err *err) {
     return rc;
 }
 
-static void say_imported(const struct settings *s, const struct session_record *r) {
+static int say_imported(const struct settings *s, const struct session_record *r, struct err *err) {
     struct session_view view;
-    struct buf out;
-    struct json_writer w;
+    struct cli_json j;
     record_session_view(r, &view);
     if (!s->json) {
         printf("imported %s of owner %s into %s: %lld turns, %lld tokens\n", r->id, r->owner, s->db,
                (long long)r->n_turns, (long long)r->n_tokens);
-        return;
+        return 0;
     }
-    buf_init(&out, 1 << 20);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    protocol_put_session(&w, "session", &view);
-    json_put_string(&w, "owner", r->owner);
-    json_close(&w, '}');
-    cli_print_json(&out);
+    cli_json_begin(&j);
+    protocol_put_session(&j.w, "session", &view);
+    json_put_string(&j.w, "owner", r->owner);
+    return cli_json_end(&j, err);
 }
 
 // An error in the file's content is prefixed with the file's name. Errors of a database name it
@@ -238,7 +218,7 @@ static int read_import(const char *path, struct stored_session **out, struct err
     return rc;
 }
 
-static int import(const struct settings *s, const char *path, struct err *err) {
+static int import(const struct settings *s, struct archive *a, const char *path, struct err *err) {
     struct stored_session *stored;
     struct archive_import o = {.new_id = s->new_id, .owner = s->owner[0] ? s->owner : NULL};
     TRY(read_import(path, &stored, err));
@@ -247,17 +227,17 @@ static int import(const struct settings *s, const char *path, struct err *err) {
         struct err reason = *err;
         err_set(err, rc, "%s; --new-id imports it under a new id", reason.text);
     }
-    if (rc == 0) say_imported(s, &stored->rec);
+    if (rc == 0) rc = say_imported(s, &stored->rec, err);
     stored_session_free(stored);
     return rc;
 }
 
-static int backup(const struct settings *s, struct err *err) {
+static int backup(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     if (!s->output[0]) return err_set(err, E_INVAL, "--output is missing: the file to create");
     return backup_database(s->db, s->output, cli_progress, "copying", err);
 }
 
-static int doctor(const struct settings *s, struct err *err) {
+static int doctor(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct doctor_report report;
     struct doctor_options o = {.repair = s->repair,
                                .folder = s->output[0] ? s->output : NULL,
@@ -282,56 +262,54 @@ static int doctor(const struct settings *s, struct err *err) {
     return rc;
 }
 
-static int run(const struct settings *s, const char *verb, const char *id, struct err *err) {
-    struct archive *a;
-    if (!strcmp(verb, "rm")) return archive_remove(s->db, id, err);
-    if (!strcmp(verb, "import")) return import(s, id, err);
-    if (!strcmp(verb, "backup")) return backup(s, err);
-    if (!strcmp(verb, "doctor")) return doctor(s, err);
-    TRY(archive_open(&a, s->db, err));
-    int rc = !strcmp(verb, "list")   ? list(s, a, err)
-             : !strcmp(verb, "show") ? show(s, a, id, err)
-                                     : export(a, id, err);
-    archive_close(a);
+static int rm(const struct settings *s, struct archive *a, const char *id, struct err *err) {
+    return archive_remove(s->db, id, err);
+}
+
+static const struct action {
+    const char *name;
+    int (*run)(const struct settings *s, struct archive *a, const char *id, struct err *err);
+    const char *takes; // its word; NULL: none
+    bool reads;        // gets an open archive; the others open the database themselves
+} actions[] = {
+    {"list", list, NULL, true},
+    {"show", show, "a session's id", true},
+    {"export", export, "a session's id", true},
+    {"import", import, "a file", false},
+    {"rm", rm, "a session's id", false},
+    {"backup", backup, NULL, false},
+    {"doctor", doctor, NULL, false},
+};
+
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
+    const struct action *x = actions, *end = actions + sizeof actions / sizeof *actions;
+    struct archive *a = NULL;
+    while (x < end && (!words[0] || strcmp(words[0], x->name))) x++;
+    if (x == end)
+        return cli_usage(err,
+                         "the action is missing: list, show, export, import, rm, backup or doctor");
+    if (x->takes && !words[1]) return cli_usage(err, "%s takes %s", x->name, x->takes);
+    if (x->reads) TRY(archive_open(&a, s->db, err));
+    int rc = x->run(s, a, words[1], err);
+    if (a) archive_close(a);
     return rc;
 }
 
-static const char *const verbs[] = {"list", "show", "export", "import", "rm", "backup", "doctor"};
-
-static bool is_verb(const char *word) {
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-        if (!strcmp(word, verbs[i])) return true;
-    return false;
-}
-
-int main_sessions(int argc, char **argv) {
-    struct settings s;
-    struct err err = {0};
-    char *words[2] = {NULL, NULL};
-    int n_words,
-        rc = cli_parse(
-            &table, &s, argc, argv,
-            "sessions list | show|export|rm SESSION | import FILE | backup | doctor --db FILE",
-            "list    list all sessions, newest first\n"
-            "show    show one session's turns\n"
-            "export  print one session's complete record as JSON\n"
-            "import  import an exported session from a file or from - (standard input); a server "
-            "that\n"
-            "        runs on the database can open it\n"
-            "rm      delete one session permanently (not while a server runs on the database)\n"
-            "backup  copy the database; a server may run on it\n"
-            "doctor  find damage, repair it (--repair), export readable sessions (--output)",
-            words, 2, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    const char *verb = words[0] ? words[0] : "";
-    if (!is_verb(verb))
-        rc = cli_usage(argv[0],
-                       "the action is missing: list, show, export, import, rm, backup or doctor");
-    else if (strcmp(verb, "list") && strcmp(verb, "backup") && strcmp(verb, "doctor") && !words[1])
-        rc = cli_usage(argv[0], "%s takes %s", verb,
-                       strcmp(verb, "import") ? "a session's id" : "a file");
-    else
-        rc = run(&s, verb, words[1], &err) < 0 ? cli_fail(&err) : CLI_OK;
-    config_release(&table, &s);
-    return rc;
-}
+const struct cli_command command_sessions = {
+    .name = "sessions",
+    .summary = "list, show, move, back up, repair and remove sessions",
+    .usage = "sessions list | show|export|rm SESSION | import FILE | backup | doctor --db FILE",
+    .about = "list    list all sessions, newest first\n"
+             "show    show one session's turns\n"
+             "export  print one session's complete record as JSON\n"
+             "import  import an exported session from a file or from - (standard input); a server "
+             "that\n"
+             "        runs on the database can open it\n"
+             "rm      delete one session permanently (not while a server runs on the database)\n"
+             "backup  copy the database; a server may run on it\n"
+             "doctor  find damage, repair it (--repair), export readable sessions (--output)",
+    CLI_SETTINGS(keys),
+    .max_words = 2,
+    .run = run,
+};

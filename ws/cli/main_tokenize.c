@@ -1,6 +1,5 @@
 // parley tokenize: converts text to ids, ids to text, and conversations to both. Loads the
 // tokenizer but no weights.
-#include "base/json.h"
 #include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
 #include "ws/cli/cli.h"
@@ -10,28 +9,27 @@ struct settings {
     char *model, *chat_template;
     bool json, decode, special, chat;
 };
+#define SETTINGS struct settings
 static const struct config_key keys[] = {
-    {"", "model", CONFIG_STRING, offsetof(struct settings, model), 0, 0, 0, "",
-     "Model folder (required).", 0},
-    {"", "decode", CONFIG_BOOL, offsetof(struct settings, decode), 0, 0, 0, "off",
-     "Read {\"ids\":[...]}, print {\"text\":\"...\"}.", 0},
-    {"", "special", CONFIG_BOOL, offsetof(struct settings, special), 0, 0, 0, "on",
-     "Recognise special tokens; --no-special reads them as plain text.", 0},
-    {"", "chat", CONFIG_BOOL, offsetof(struct settings, chat), 0, 0, 0, "off",
-     "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
-     "{\"text\",\"ids\"}.",
-     0},
-    {"", "chat_template", CONFIG_STRING, offsetof(struct settings, chat_template), 0, 0, 0, "",
-     "With --chat: template to use instead of the model's own, a built-in name or a file.", 0},
-    {"", "json", CONFIG_BOOL, offsetof(struct settings, json), 0, 0, 0, "off",
-     "Print {\"ids\":[...]}.", 0},
+    TEXT("", model, "", NULL, "Model folder (required)."),
+    BOOL("", decode, "off", "Read {\"ids\":[...]}, print {\"text\":\"...\"}."),
+    BOOL("", special, "on", "Recognise special tokens; --no-special reads them as plain text."),
+    BOOL("", chat, "off",
+         "Read {\"messages\":[{\"role\",\"content\"}],\"add_generation_prompt\":true}, print "
+         "{\"text\",\"ids\"}."),
+    TEXT("", chat_template, "", NULL,
+         "With --chat: template to use instead of the model's own, a built-in name or a file."),
+    BOOL("", json, "off", "Print {\"ids\":[...]}."),
 };
-static const struct config_table table = {keys, sizeof keys / sizeof *keys};
 
-static void put_ids(struct json_writer *w, const struct token_list *ids) {
-    json_open(w, "ids", '[');
-    for (size_t i = 0; i < ids->len; i++) json_put_int(w, NULL, ids->ids[i]);
-    json_close(w, ']');
+// {"text","ids"}; without a text, or without ids, the other alone.
+static void put_result(struct buf *out, const struct buf *text, const struct token_list *ids) {
+    struct json_writer w;
+    json_writer_init(&w, out);
+    json_open(&w, NULL, '{');
+    if (text) json_put_text(&w, "text", buf_z(text), text->len);
+    if (ids) json_put_ids(&w, "ids", ids->ids, ids->len);
+    json_close(&w, '}');
 }
 
 static int encode(const struct settings *s, const struct tokenizer *t, const struct buf *in,
@@ -40,15 +38,9 @@ static int encode(const struct settings *s, const struct tokenizer *t, const str
     struct token_list ids;
     token_list_init(&ids);
     int rc = tokenizer_encode(t, buf_z(in), in->len, &options, &ids, err);
-    if (rc == 0 && s->json) {
-        struct json_writer w;
-        json_writer_init(&w, out);
-        json_open(&w, NULL, '{');
-        put_ids(&w, &ids);
-        json_close(&w, '}');
-    } else if (rc == 0) {
-        for (size_t i = 0; i < ids.len; i++) buf_addf(out, i ? " %d" : "%d", ids.ids[i]);
-    }
+    if (rc == 0 && s->json) put_result(out, NULL, &ids);
+    for (size_t i = 0; rc == 0 && !s->json && i < ids.len; i++)
+        buf_addf(out, i ? " %d" : "%d", ids.ids[i]);
     token_list_release(&ids);
     return rc;
 }
@@ -71,7 +63,6 @@ static int decode(const struct settings *s, const struct tokenizer *t, const str
                   struct buf *out, struct err *err) {
     struct token_list ids;
     struct buf text;
-    struct json_writer w;
     int rc;
     token_list_init(&ids);
     buf_init(&text, 1 << 30);
@@ -79,10 +70,7 @@ static int decode(const struct settings *s, const struct tokenizer *t, const str
     if (!root) return err->code;
     TRY_GOTO(out, read_ids(root, &ids, err));
     TRY_GOTO(out, tokenizer_decode(t, ids.ids, ids.len, !s->special, &text, err));
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_text(&w, "text", buf_z(&text), text.len);
-    json_close(&w, '}');
+    put_result(out, &text, NULL);
 out:
     cJSON_Delete(root);
     token_list_release(&ids);
@@ -113,7 +101,6 @@ static int chat(const struct settings *s, const struct tokenizer *t, const struc
     struct chat_message *messages = NULL;
     struct token_list ids;
     struct buf text;
-    struct json_writer w;
     size_t n = 0;
     bool prompt = true;
     int rc;
@@ -128,11 +115,7 @@ static int chat(const struct settings *s, const struct tokenizer *t, const struc
                                      t, err));
     TRY_GOTO(out,
              chat_template_render(template, messages, n, prompt, s->special, &ids, &text, err));
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_text(&w, "text", buf_z(&text), text.len);
-    put_ids(&w, &ids);
-    json_close(&w, '}');
+    put_result(out, &text, &ids);
 out:
     chat_template_close(template);
     free(messages);
@@ -142,37 +125,36 @@ out:
     return rc;
 }
 
-int main_tokenize(int argc, char **argv) {
-    struct settings s;
+static int run(void *settings, char **words, struct err *err) {
+    const struct settings *s = settings;
     struct tokenizer *t = NULL;
     struct buf in, out;
-    struct err err = {0};
     char dir[PATH_MAX];
-    int n_words,
-        rc = cli_parse(
-            &table, &s, argc, argv, "tokenize --model DIR [--json] < TEXT",
-            "Reads text from standard input and prints token ids; --decode does the reverse.", NULL,
-            0, &n_words);
-    if (rc != CLI_PARSED) return rc == CLI_HELP_SHOWN ? CLI_OK : rc;
-    if (!s.model[0] || (s.decode && s.chat)) {
-        rc = cli_usage(argv[0], s.model[0] ? "give only one of --decode and --chat" : CLI_NO_MODEL);
-        config_release(&table, &s);
-        return rc;
-    }
+    int rc;
+    if (!s->model[0]) return cli_usage(err, CLI_NO_MODEL);
+    if (s->decode && s->chat) return cli_usage(err, "give only one of --decode and --chat");
     buf_init(&in, 0);
     buf_init(&out, 1 << 30);
-    TRY_GOTO(done, text_files_dir(dir, s.model, &err));
-    TRY_GOTO(done, tokenizer_open(&t, dir, &err));
-    TRY_GOTO(done, cli_read_stdin(&in, CLI_STDIN_BYTES, &err));
-    TRY_GOTO(done, (s.decode ? decode : s.chat ? chat : encode)(&s, t, &in, &out, &err));
+    TRY_GOTO(done, text_files_dir(dir, s->model, err));
+    TRY_GOTO(done, tokenizer_open(&t, dir, err));
+    TRY_GOTO(done, cli_read_stdin(&in, CLI_STDIN_BYTES, err));
+    TRY_GOTO(done, (s->decode ? decode : s->chat ? chat : encode)(s, t, &in, &out, err));
     if (out.error)
-        rc = err_set(&err, out.error, "out of memory for the result");
+        rc = err_set(err, out.error, "out of memory for the result");
     else
         cli_print_json(&out);
 done:
     tokenizer_close(t);
     buf_release(&in);
     buf_release(&out);
-    config_release(&table, &s);
-    return rc < 0 ? cli_fail(&err) : CLI_OK;
+    return rc;
 }
+
+const struct cli_command command_tokenize = {
+    .name = "tokenize",
+    .summary = "convert text to token ids and back",
+    .usage = "tokenize --model DIR [--json] < TEXT",
+    .about = "Reads text from standard input and prints token ids; --decode does the reverse.",
+    CLI_SETTINGS(keys),
+    .run = run,
+};

@@ -3,7 +3,6 @@
 // in memory until the other model has computed its own. Each engine's cache continues from step to
 // step.
 #include "ws/cli/score_compare.h"
-#include "base/json.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,23 +94,10 @@ static int read_step(struct comparing *c, struct engine *e, uint64_t number,
                                .score_only = true,
                                .on_logits = take,
                                .on_logits_ctx = c,
-                               .n_ids = c->base + c->n_step};
-    struct engine_event ev;
+                               .n_input = c->n_step};
     sampling_params_init(&turn.sampling);
-    cli_turn_window(c->model, e, &turn);
-    turn.n_input = c->n_step;
-    turn.ids = malloc((size_t)turn.n_ids * sizeof *turn.ids);
-    if (!turn.ids) return err_set(err, E_NOMEM, "out of memory for the ids");
-    memcpy(turn.ids, c->ids, (size_t)turn.n_ids * sizeof *turn.ids);
-    int rc = engine_turn_submit(e, &turn, err);
-    if (rc < 0) {
-        free(turn.ids);
-        return rc;
-    }
-    do TRY(engine_wait(e, &ev, -1));
-    while (ev.kind != ENGINE_DONE);
-    if (ev.finish != FINISH_ERROR) return 0;
-    return err_set(err, ev.error_code, "%.*s", (int)ev.text_len, ev.text);
+    TRY(cli_submit(e, c->model, &turn, c->ids, c->base + c->n_step, err));
+    return cli_wait_done(e, err);
 }
 
 static int compare_piece(struct comparing *c, struct engine *reference, struct engine *compared,
@@ -187,25 +173,21 @@ static void put_side(struct json_writer *w, const char *key, const struct score_
     json_close(w, '}');
 }
 
-static void print_json(const struct score_comparison *c) {
-    struct buf out;
-    struct json_writer w;
-    buf_init(&out, 1 << 16);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_int(&w, "positions", c->n_positions);
-    json_put_int(&w, "scored", c->n_scored);
-    put_side(&w, "reference", &c->reference);
-    put_side(&w, "compared", &c->compared);
-    json_put_double(&w, "top1_agreement", c->top1_agreement);
-    json_put_double(&w, "perplexity_ratio", c->compared.perplexity / c->reference.perplexity);
-    json_put_double(&w, "mean_kl", c->mean_kl);
-    json_put_double(&w, "max_kl", c->max_kl);
-    json_put_double(&w, "rms_logit_difference", c->rms_difference);
-    json_put_double(&w, "max_logit_difference", c->max_difference);
-    json_put_double(&w, "logit_spread", c->spread);
-    json_close(&w, '}');
-    cli_print_json(&out);
+static int print_json(const struct score_comparison *c, struct err *err) {
+    struct cli_json j;
+    cli_json_begin(&j);
+    json_put_int(&j.w, "positions", c->n_positions);
+    json_put_int(&j.w, "scored", c->n_scored);
+    put_side(&j.w, "reference", &c->reference);
+    put_side(&j.w, "compared", &c->compared);
+    json_put_double(&j.w, "top1_agreement", c->top1_agreement);
+    json_put_double(&j.w, "perplexity_ratio", c->compared.perplexity / c->reference.perplexity);
+    json_put_double(&j.w, "mean_kl", c->mean_kl);
+    json_put_double(&j.w, "max_kl", c->max_kl);
+    json_put_double(&j.w, "rms_logit_difference", c->rms_difference);
+    json_put_double(&j.w, "max_logit_difference", c->max_difference);
+    json_put_double(&j.w, "logit_spread", c->spread);
+    return cli_json_end(&j, err);
 }
 
 static void print_side(const char *label, const struct score_side *s) {
@@ -214,11 +196,8 @@ static void print_side(const char *label, const struct score_side *s) {
            (double)s->kv_bytes_per_token / 1e3, s->perplexity);
 }
 
-void score_comparison_print(const struct score_comparison *c, bool json) {
-    if (json) {
-        print_json(c);
-        return;
-    }
+int score_comparison_print(const struct score_comparison *c, bool json, struct err *err) {
+    if (json) return print_json(c, err);
     printf("%lld positions\n", (long long)c->n_positions);
     print_side("reference", &c->reference);
     print_side("compared", &c->compared);
@@ -229,4 +208,5 @@ void score_comparison_print(const struct score_comparison *c, bool json) {
     printf("  logits              differ by %.3g (root mean square), %.3g at most; standard "
            "deviation %.3g\n",
            c->rms_difference, c->max_difference, c->spread);
+    return 0;
 }

@@ -23,4 +23,4 @@ struct score_comparison {
 int score_compare(struct engine *reference, struct engine *compared, const struct cli_model *m,
                   const int32_t *ids, int64_t n_ids, int64_t context_len,
                   struct score_comparison *out, struct err *err);
-void score_comparison_print(const struct score_comparison *c, bool json);
+int score_comparison_print(const struct score_comparison *c, bool json, struct err *err);
