@@ -138,7 +138,7 @@ static int too_large(struct err *err, const char *path, size_t max) {
     return err_set(err, E_LIMIT, "%s: larger than the limit of %zu bytes", path, max);
 }
 
-// Reads to the end rather than to fstat's size: the file may be a pipe, or may grow. When the
+// Reads to the end rather than to fstat's size: the file may grow, and /proc's have none. When the
 // buffer is full, one byte is read aside, so that a file of exactly fstat's size never makes it
 // grow.
 static int read_all(struct buf *out, int fd, const char *path, struct err *err) {
@@ -162,7 +162,8 @@ static int read_all(struct buf *out, int fd, const char *path, struct err *err) 
 
 int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err) {
     buf_init(out, max);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: opening a pipe, which is refused below, must not wait for a writer.
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return err_errno(err, "%s", path);
     struct stat st;
     int rc = 0;
@@ -170,9 +171,11 @@ int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err
         rc = err_errno(err, "%s", path);
     } else if (S_ISDIR(st.st_mode)) {
         rc = err_set(err, E_INVAL, "%s: is a folder, not a file", path);
-    } else if (S_ISREG(st.st_mode) && (uint64_t)st.st_size > max) {
+    } else if (!S_ISREG(st.st_mode)) {
+        rc = err_set(err, E_INVAL, "%s: is not a regular file", path);
+    } else if ((uint64_t)st.st_size > max) {
         rc = too_large(err, path, max);
-    } else if (S_ISREG(st.st_mode) && buf_reserve(out, (size_t)st.st_size) < 0) {
+    } else if (buf_reserve(out, (size_t)st.st_size) < 0) {
         rc = err_set(err, out->error, "%s: no memory for %lld bytes", path, (long long)st.st_size);
     } else {
         rc = read_all(out, fd, path, err);

@@ -37,6 +37,7 @@ const char *buf_z(const struct buf *b);         // never NULL: "" while empty
 // NULL when the buffer is in error or memory is out.
 char *buf_take(struct buf *b, size_t *len);
 
-// Reads a whole file of at most max bytes. Initialises *out, also on failure.
+// Reads a whole regular file of at most max bytes: a pipe or a device in its place could keep the
+// caller waiting for ever, and is E_INVAL. Initialises *out, also on failure.
 struct err;
 int buf_read_file(struct buf *out, const char *path, size_t max, struct err *err);

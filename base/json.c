@@ -187,13 +187,14 @@ static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// Sorts, which takes n log n for any keys that a client chooses; a vocabulary has 150,000.
-static int refuse_duplicate_keys(const cJSON *object, struct err *err) {
+// Of one object. Sorts, which takes n log n for any keys that a client chooses; a vocabulary has
+// 150,000.
+static int refuse_twins(const cJSON *object, struct err *err) {
     size_t n = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, object) n++;
     if (n < 2) return 0;
-    const char **keys = malloc(n * sizeof *keys);
+    const char *few[16], **keys = n <= 16 ? few : malloc(n * sizeof *keys);
     if (!keys) return err_set(err, E_NOMEM, "no memory for a JSON object of %zu keys", n);
     n = 0;
     cJSON_ArrayForEach(item, object) keys[n++] = item->string;
@@ -202,8 +203,16 @@ static int refuse_duplicate_keys(const cJSON *object, struct err *err) {
     for (size_t i = 1; i < n && rc == 0; i++)
         if (strcmp(keys[i - 1], keys[i]) == 0)
             rc = err_set(err, E_FORMAT, "not valid JSON: the key '%s' appears twice", keys[i]);
-    free(keys);
+    if (keys != few) free(keys);
     return rc;
+}
+
+// As deep as the guard lets a text be.
+static int refuse_duplicate_keys(const cJSON *value, struct err *err) {
+    const cJSON *item;
+    if (cJSON_IsObject(value)) TRY(refuse_twins(value, err));
+    cJSON_ArrayForEach(item, value) if (item->child) TRY(refuse_duplicate_keys(item, err));
+    return 0;
 }
 
 static bool only_white_space(const char *p, const char *end) {
@@ -227,7 +236,7 @@ cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits
     if (!only_white_space(end, text + len))
         rc = err_set(err, E_FORMAT, "not valid JSON: more text after the value at byte %zu",
                      (size_t)(end - text));
-    else if (cJSON_IsObject(root))
+    else
         rc = refuse_duplicate_keys(root, err);
     if (rc == 0) return root;
     cJSON_Delete(root);

@@ -16,9 +16,8 @@ struct json_limits {
 // From the network: 1 MiB, depth 32, 200,000 values. From disk: 256 MiB, depth 64, 20,000,000.
 extern const struct json_limits json_limits_message, json_limits_file;
 
-// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. At the top level
-// an object with the same key twice is refused, because two readers could disagree about such a
-// message.
+// NULL and *err (E_FORMAT, E_LIMIT, E_NOMEM) on failure; cJSON_Delete the result. An object with the
+// same key twice is refused, at any depth, because two readers could disagree about it.
 cJSON *json_parse(const char *text, size_t len, const struct json_limits *limits, struct err *err);
 cJSON *json_parse_file(const char *path, const struct json_limits *limits, struct err *err);
 

@@ -66,7 +66,7 @@ int normalizer_apply(const struct normalizer *n, const char *text, size_t len, s
                      struct err *err) {
     struct err why = {0};
     struct buf input;
-    size_t given = len;
+    size_t given = len, most = NORMALIZED_MAX_BYTES(len);
     int rc = 0;
     buf_init(&input, SIZE_MAX);
     bool start = at_start ? *at_start : true;
@@ -79,7 +79,7 @@ int normalizer_apply(const struct normalizer *n, const char *text, size_t len, s
             len = input.len;
         }
         struct rewrite r;
-        out->max = NORMALIZED_MAX_BYTES;
+        out->max = most;
         buf_reset(out);
         rewrite_init(&r, text, len, out, spans, n_spans);
         r.at_start = start;
@@ -92,6 +92,8 @@ int normalizer_apply(const struct normalizer *n, const char *text, size_t len, s
     buf_release(&input);
     if (rc == 0) return 0;
     if (why.code) return err_set(err, rc, "%s", why.text);
-    return err_set(err, rc, "the text of %zu bytes cannot be normalised: %s", given,
-                   rc == E_LIMIT ? "it becomes too long" : "no memory");
+    if (rc == E_LIMIT)
+        return err_set(err, rc, "the tokenizer's normalizer makes more than %zu bytes of %zu", most,
+                       given);
+    return err_set(err, rc, "the text of %zu bytes cannot be normalised: no memory", given);
 }

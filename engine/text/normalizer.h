@@ -7,9 +7,10 @@
 #include "engine/text/user_symbols.h"
 
 #define NORMALIZER_MAX_STEPS 16
-// Later stages store positions as 32-bit numbers, and a Replace may turn every character into a
-// sentence.
-#define NORMALIZED_MAX_BYTES ((size_t)1 << 31)
+// The most that a text may become. Unicode's compatibility forms make 11 bytes of one at most, the
+// byte alphabet 2; a Replace that turns each character into a sentence would make gigabytes of a
+// message, in the memory that all users share.
+#define NORMALIZED_MAX_BYTES(len) (((size_t)64 << 10) + 64 * (size_t)(len))
 
 enum normalize_kind {
     NORMALIZE_NFC, // the forms, in the order of enum normal_form

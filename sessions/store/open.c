@@ -123,6 +123,9 @@ static int init(struct store_db *db, const char *path, bool make, struct err *er
     struct stat st;
     *db = (struct store_db){.lock_fd = -1, .file_fd = -1};
     if (make && !is_memory(path)) TRY(create_private(path, err));
+    // SQLite would wait for the writer of a pipe in the database's place.
+    if (!is_memory(path) && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(err, E_INVAL, "%s: is not a regular file", path);
     bool link = !is_memory(path) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
     if (link && !(db->path = realpath(path, NULL))) return err_errno(err, "%s", path);
     if (!link) db->path = strdup(path);

@@ -260,6 +260,12 @@ test('TLS', async (t) => {
     assert.ok(['TLSv1.2', 'TLSv1.3'].includes((await peer()).version));
     await assert.rejects(peer({ minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' }));
   });
+  await t.test('a reply says that the next connection uses TLS too', async () => {
+    for (const target of ['/', '/healthz', '/nowhere', '/%'])
+      assert.match((await wire.get(target)).text, /\r\nstrict-transport-security: max-age=31536000\r\n/, target);
+    const plain = await Wire.start(t);
+    assert.doesNotMatch((await plain.get('/healthz')).text, /strict-transport/i);
+  });
   await t.test('plain text and rubbish are closed', async () => {
     const plain = Object.assign(new Wire(), { host: '127.0.0.1', port: wire.port });
     assert.ok((await plain.raw('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')).closed);
@@ -280,4 +286,22 @@ test('TLS', async (t) => {
     assert.equal((await peer()).name, 'second');
     assert.equal(await ping(), 'pong');
   });
+});
+
+test('TLS 1.2 with forward secrecy and authenticated encryption, or not at all', async (t) => {
+  const folder = temporaryFolder(t);
+  const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
+  execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, '-days', '2', '-subj', '/CN=rsa'], { stdio: 'ignore' });
+  const wire = await Wire.start(t, { tls: true, args: ['--tls-cert', cert, '--tls-key', key] });
+  const connect = (ciphers) => new Promise((resolve) => {
+    const socket = tls.connect({ port: wire.port, host: '127.0.0.1', rejectUnauthorized: false, maxVersion: 'TLSv1.2', ciphers: `${ciphers}:@SECLEVEL=0` }, () => {
+      resolve(socket.getCipher().name);
+      socket.destroy();
+    });
+    socket.once('error', () => resolve(null));
+  });
+  for (const cipher of ['ECDHE-RSA-AES128-GCM-SHA256', 'ECDHE-RSA-AES256-GCM-SHA384', 'ECDHE-RSA-CHACHA20-POLY1305'])
+    assert.equal(await connect(cipher), cipher);
+  for (const cipher of ['AES128-GCM-SHA256', 'AES256-SHA', 'ECDHE-RSA-AES128-SHA256', 'ECDHE-RSA-AES256-SHA', 'ECDHE-RSA-AES256-SHA384'])
+    assert.equal(await connect(cipher), null, cipher);
 });

@@ -150,6 +150,13 @@ static void keys_twice_are_refused(void **state) {
     REFUSED("{\"ab\":1,\"\\u0061b\":2}"); // the same key spelt otherwise
     TAKEN("{\"a\":1,\"A\":2,\"aa\":3,\"\":4}");
     TAKEN("{\"a\":{\"b\":1},\"c\":{\"b\":1}}");
+    TAKEN("[{\"a\":1},{\"a\":1}]");
+    REFUSED("{\"a\":{\"b\":1,\"b\":1}}"); // at any depth
+    REFUSED("[1,{\"a\":[[{\"b\":1,\"c\":{},\"b\":[]}]]}]");
+    REFUSED("{\"a\":{},\"b\":[],\"c\":[{\"d\":{\"e\":1,\"e\":2}}]}");
+    // More than are compared on the stack.
+    REFUSED("{\"a\":{\"1\":1,\"2\":1,\"3\":1,\"4\":1,\"5\":1,\"6\":1,\"7\":1,\"8\":1,\"9\":1,"
+            "\"10\":1,\"11\":1,\"12\":1,\"13\":1,\"14\":1,\"15\":1,\"16\":1,\"1\":1}}");
 }
 
 static void many_keys_cost_little(void **state) {

@@ -122,6 +122,33 @@ static void test_sequence(void **state) {
     buf_release(&out);
 }
 
+// A tokenizer.json may hold a Replace that makes a book of each letter.
+static void test_growth_is_bounded(void **state) {
+    struct normalizer n = {0};
+    struct buf out;
+    struct err err = {0};
+    char text[5000], sentence[1001];
+    memset(text, 'a', sizeof text);
+    memset(sentence, 'b', sizeof sentence - 1);
+    sentence[sizeof sentence - 1] = '\0';
+    for (n.n_steps = 0; n.n_steps < 2; n.n_steps++) {
+        n.steps[n.n_steps].kind = NORMALIZE_REPLACE;
+        n.steps[n.n_steps].content = strdup(n.n_steps ? sentence : "aaaaaaaa");
+        assert_int_equal(pattern_literal(&n.steps[n.n_steps].pattern, "a", &err), 0);
+    }
+    buf_init(&out, 0);
+    n.n_steps = 1; // as much as a form of Unicode's makes of a character
+    assert_int_equal(normalizer_apply(&n, text, sizeof text, &out, NULL, 0, false, NULL, &err), 0);
+    assert_int_equal(out.len, 8 * sizeof text);
+    n.n_steps = 2;
+    assert_int_equal(normalizer_apply(&n, text, sizeof text, &out, NULL, 0, false, NULL, &err),
+                     E_LIMIT);
+    assert_non_null(strstr(err.text, "normalizer makes more than 385536 bytes of 5000"));
+    assert_true(out.cap <= 385536 + 1);
+    buf_release(&out);
+    normalizer_release(&n);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forms),
@@ -129,6 +156,7 @@ int main(void) {
         cmocka_unit_test(test_spans_move_along),
         cmocka_unit_test(test_marks_are_linear),
         cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_growth_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,11 +53,14 @@ static void take_logits(void *ctx, int64_t position, const float *logits) {
     struct scoring *s = ctx;
     if (s->writer && s->rc == 0)
         s->rc = safetensors_write(s->writer, logits, (size_t)s->n_vocab * sizeof *logits, &s->err);
-    if (position + 1 >= s->n_ids) return;
     double max = -INFINITY, sum = 0;
     for (int64_t i = 0; i < s->n_vocab; i++) max = fmax(max, (double)logits[i]);
     for (int64_t i = 0; i < s->n_vocab; i++) sum += exp((double)logits[i] - max);
-    s->logprob_sum += (double)logits[s->ids[position + 1]] - max - log(sum);
+    if (s->rc == 0 && !isfinite(sum))
+        s->rc = err_set(&s->err, E_INTERNAL, "the model's logits at position %lld are not finite",
+                        (long long)position);
+    if (position + 1 < s->n_ids)
+        s->logprob_sum += (double)logits[s->ids[position + 1]] - max - log(sum);
 }
 
 static int score(struct engine *e, const struct cli_model *model, const struct token_list *ids,
@@ -109,7 +112,11 @@ static int write_logits(const struct settings *s, struct engine *e, const struct
         scoring.writer = NULL;
         if (rc < 0) goto out;
     }
-    printf("{\"tokens\":%lld,\"logprob\":%.9g}\n", (long long)scoring.n_ids, scoring.logprob_sum);
+    printf("{\"tokens\":%lld,\"logprob\":", (long long)scoring.n_ids);
+    if (isfinite(scoring.logprob_sum))
+        printf("%.9g}\n", scoring.logprob_sum);
+    else
+        puts("null}"); // -inf: the model rules a token out
 out:
     if (scoring.writer) safetensors_abort(scoring.writer);
     return rc;

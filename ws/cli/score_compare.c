@@ -16,6 +16,7 @@ struct comparing {
     float *kept; // (n_step, n_vocab) the reference's logits from position base on
     int64_t agreeing;
     double kl_sum, kl_max, square_sum, difference_max, variance_sum;
+    const char *broken; // the model whose logits are not finite; NULL: none
     struct score_comparison *out;
 };
 
@@ -51,6 +52,8 @@ static void compare_position(struct comparing *c, int64_t position, const float 
                              const float *y) {
     struct distribution p = distribution(x, c->n_vocab), q = distribution(y, c->n_vocab);
     double kl = 0;
+    if (!isfinite(p.log_sum) || !isfinite(q.log_sum))
+        c->broken = isfinite(p.log_sum) ? "compared" : "reference";
     for (int64_t i = 0; i < c->n_vocab; i++) {
         double lp = (double)x[i] - p.log_sum, lq = (double)y[i] - q.log_sum;
         double difference = fabs((double)x[i] - (double)y[i]);
@@ -146,6 +149,8 @@ int score_compare(struct engine *reference, struct engine *compared, const struc
         cli_progress("comparing", at + c.n_ids, n_ids);
     }
     free(c.kept);
+    if (rc == 0 && c.broken)
+        rc = err_set(err, E_INTERNAL, "the logits of the %s model are not finite", c.broken);
     if (rc < 0) return rc;
     double n = (double)out->n_positions;
     out->top1_agreement = (double)c.agreeing / n;

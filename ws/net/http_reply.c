@@ -15,6 +15,9 @@
     "cross-origin-opener-policy: same-origin\r\n"                                                  \
     "cross-origin-resource-policy: same-origin\r\n"
 
+// A browser that came over TLS once comes without it never again, for a year.
+#define TLS_HEADER "strict-transport-security: max-age=31536000\r\n"
+
 static const struct {
     int status;
     const char *text;
@@ -56,7 +59,7 @@ void http_reply_write_head(struct buf *out, const struct http_reply_head *r) {
     buf_addz(out, r->chunked ? "transfer-encoding: chunked\r\n" : "");
     buf_addz(out, r->close ? "connection: close\r\n" : "");
     buf_addz(out, r->extra ? r->extra : "");
-    buf_addz(out, SECURITY_HEADERS "\r\n");
+    buf_addz(out, r->tls ? SECURITY_HEADERS TLS_HEADER "\r\n" : SECURITY_HEADERS "\r\n");
 }
 
 void http_reply_write_error(struct buf *out, const char *code, const char *message) {

@@ -10,6 +10,7 @@ struct http_reply_head {
     const char *extra; // header lines; NULL: none
     size_t len;
     bool chunked, close;
+    bool tls; // the connection is encrypted
 };
 void http_reply_write_head(struct buf *out, const struct http_reply_head *r);
 // {"error":{"code":..., "message":...}}

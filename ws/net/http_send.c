@@ -78,6 +78,7 @@ static void begin_reply(struct http *h, const struct http_reply_head *r) {
     count(h, r->status);
     struct http_reply_head head = *r;
     head.close = h->closes;
+    head.tls = h->net->ssl != NULL;
     http_reply_write_head(&h->out, &head);
 }
 

@@ -1,7 +1,11 @@
 // PEM files into an SSL_CTX. See tls.h.
 #include "ws/net/tls.h"
+#include "base/buf.h"
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+
+#define FILE_MAX (1 << 20)
 
 static int fail(struct err *err, const char *path) {
     unsigned long code = ERR_peek_last_error();
@@ -11,7 +15,18 @@ static int fail(struct err *err, const char *path) {
     return err->code;
 }
 
+// OpenSSL would wait for the writer of a pipe in the file's place.
+static int check_file(const char *path, struct err *err) {
+    struct buf pem;
+    int rc = buf_read_file(&pem, path, FILE_MAX, err);
+    if (pem.data) OPENSSL_cleanse(pem.data, pem.len);
+    buf_release(&pem);
+    return rc;
+}
+
 static int use(SSL_CTX *ctx, const char *cert, const char *key, struct err *err) {
+    TRY(check_file(cert, err));
+    TRY(check_file(key, err));
     ERR_clear_error();
     if (SSL_CTX_use_certificate_chain_file(ctx, cert) != 1) return fail(err, cert);
     if (SSL_CTX_use_PrivateKey_file(ctx, key, SSL_FILETYPE_PEM) != 1) return fail(err, key);
@@ -33,6 +48,8 @@ int tls_open(struct ssl_ctx_st **out, const char *cert, const char *key, struct 
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
     if (!ctx) return err_set(err, E_NOMEM, "no memory for TLS");
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
+    // Of TLS 1.2 forward secrecy and AEAD only. TLS 1.3 has nothing else.
+    SSL_CTX_set_cipher_list(ctx, "ECDHE+AESGCM:ECDHE+CHACHA20:!PSK");
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
