@@ -199,7 +199,7 @@ static void errors_and_small_messages(void **state) {
         "{\"type\":\"error\",\"request_id\":\"r\",\"code\":\"overloaded\",\"message\":\"no "
         "\\\"room\\\"\",\"session\":\"s\",\"retry_after_ms\":250}");
     buf_reset(&b);
-    protocol_write_pong(&b, "");
+    protocol_write_plain(&b, "pong", "");
     assert_string_equal(written(&b), "{\"type\":\"pong\"}");
     buf_reset(&b);
     protocol_write_progress(&b, "s", 2, 512, 2048);

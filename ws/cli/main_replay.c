@@ -147,8 +147,7 @@ static int verify(const struct settings *s, struct runner *r, struct replay_repo
         replay_report_turn(report, &stored->turns[i], &found);
         cli_progress("replaying", (int64_t)(i - first + 1), (int64_t)(end - first));
     }
-    *equal = replay_report_end(report);
-    return 0;
+    return replay_report_end(report, equal, err);
 }
 
 static int what_if(const struct settings *s, struct replay *r, struct replay_report *report,
@@ -162,8 +161,7 @@ static int what_if(const struct settings *s, struct replay *r, struct replay_rep
         what_if_report_pair(report, &pair);
         *done = *done && !pair.failed;
     }
-    if (rc == 0) what_if_report_end(report);
-    return rc;
+    return rc < 0 ? rc : what_if_report_end(report, err);
 }
 
 static int with_engine(struct settings *s, const struct stored_session *stored, struct runner *r,
@@ -184,7 +182,7 @@ static int with_engine(struct settings *s, const struct stored_session *stored, 
     if (rc == 0)
         rc = changes ? what_if(s, r->replay, &report, changes, good, err)
                      : verify(s, r, &report, w, good, err);
-    if (rc < 0) buf_release(&report.out);
+    if (rc < 0) buf_release(&report.out.out);
     free(model);
     free(fingerprint);
     return rc;

@@ -1,8 +1,6 @@
 // Prints the result of `parley replay`. See replay_report.h.
 #include "ws/cli/replay_report.h"
-#include "base/json.h"
 #include "base/utf8.h"
-#include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -12,7 +10,6 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
-#define JSON_MAX ((size_t)1 << 30)
 #define PIPE_COLUMNS 100
 
 // Text and JSON use the same sentences.
@@ -36,12 +33,6 @@ static uint32_t bits_of(float f) {
     return bits;
 }
 
-static struct json_writer writer(struct replay_report *r) {
-    struct json_writer w = {.buf = &r->out};
-    w.comma = r->out.len > 0 && !strchr("[{", r->out.data[r->out.len - 1]);
-    return w;
-}
-
 // --- the head ----------------------------------------------------------------
 
 static void put_side(struct json_writer *w, const char *key, const char *model,
@@ -54,17 +45,16 @@ static void put_side(struct json_writer *w, const char *key, const char *model,
 
 static void head_json(struct replay_report *r) {
     const struct session_record *s = &r->stored->rec;
-    buf_init(&r->out, JSON_MAX);
-    struct json_writer w = writer(r);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "session", s->id);
-    json_open(&w, "model", '{');
-    put_side(&w, "recorded", s->model, s->fingerprint);
-    put_side(&w, "now", r->now.model, r->now.fingerprint);
-    json_put_bool(&w, "equal", !strcmp(s->fingerprint, r->now.fingerprint));
-    json_close(&w, '}');
-    json_put_string(&w, "build", r->now.build);
-    json_put_string(&w, "instance", r->now.instance);
+    struct json_writer *w = &r->out.w;
+    cli_json_begin(&r->out);
+    json_put_string(w, "session", s->id);
+    json_open(w, "model", '{');
+    put_side(w, "recorded", s->model, s->fingerprint);
+    put_side(w, "now", r->now.model, r->now.fingerprint);
+    json_put_bool(w, "equal", !strcmp(s->fingerprint, r->now.fingerprint));
+    json_close(w, '}');
+    json_put_string(w, "build", r->now.build);
+    json_put_string(w, "instance", r->now.instance);
 }
 
 static void word(const char *label, const char *text) {
@@ -94,8 +84,7 @@ void replay_report_begin(struct replay_report *r) {
         return;
     }
     head_json(r);
-    struct json_writer w = writer(r);
-    json_open(&w, "turns", '[');
+    json_open(&r->out.w, "turns", '[');
 }
 
 void replay_report_now(struct replay_report *r, const struct engine *e, const char *instance) {
@@ -167,29 +156,29 @@ static void put_divergence(struct json_writer *w, const struct replay_report *r,
 static void turn_json(struct replay_report *r, const struct stored_turn *stored,
                       const struct replay_turn *f) {
     const struct turn_record *t = &stored->rec;
-    struct json_writer w = writer(r);
-    json_open(&w, NULL, '{');
-    json_put_int(&w, "turn", f->turn);
-    json_put_string(&w, "verdict", replay_verdict_name(f->verdict));
-    json_put_int(&w, "tokens", t->n_output);
-    json_put_int(&w, "compared", f->n_compared);
-    json_put_int(&w, "logprobs_differ", f->n_logprobs_differ);
-    json_put_bool(&w, "cut_short", f->cut_short);
-    json_open(&w, "finish_reason", '{');
-    json_put_string(&w, "recorded", f->recorded_finish[0] ? f->recorded_finish : NULL);
-    json_put_string(&w, "now", f->finish[0] && !f->cut_short ? f->finish : NULL);
-    json_close(&w, '}');
-    json_put_string(&w, "build", or_unknown(t->build));
-    json_put_string(&w, "instance", or_unknown(t->instance));
-    json_put_bool(&w, "same_build", !strcmp(or_unknown(t->build), r->now.build));
+    struct json_writer *w = &r->out.w;
+    json_open(w, NULL, '{');
+    json_put_int(w, "turn", f->turn);
+    json_put_string(w, "verdict", replay_verdict_name(f->verdict));
+    json_put_int(w, "tokens", t->n_output);
+    json_put_int(w, "compared", f->n_compared);
+    json_put_int(w, "logprobs_differ", f->n_logprobs_differ);
+    json_put_bool(w, "cut_short", f->cut_short);
+    json_open(w, "finish_reason", '{');
+    json_put_string(w, "recorded", f->recorded_finish[0] ? f->recorded_finish : NULL);
+    json_put_string(w, "now", f->finish[0] && !f->cut_short ? f->finish : NULL);
+    json_close(w, '}');
+    json_put_string(w, "build", or_unknown(t->build));
+    json_put_string(w, "instance", or_unknown(t->instance));
+    json_put_bool(w, "same_build", !strcmp(or_unknown(t->build), r->now.build));
     int differs = replay_instance_differs(or_unknown(t->instance), r->now.instance);
-    json_put_bool(&w, "same_instance", differs == 0);
-    json_put_bool(&w, "same_device", !(differs & REPLAY_DEVICE));
-    json_put_bool(&w, "same_settings", !(differs & REPLAY_SETTINGS));
-    put_divergence(&w, r, "first", stored, &f->first);
-    put_divergence(&w, r, "token", stored, &f->token);
-    json_put_string(&w, "error", f->verdict == REPLAY_FAILED ? f->why : NULL);
-    json_close(&w, '}');
+    json_put_bool(w, "same_instance", differs == 0);
+    json_put_bool(w, "same_device", !(differs & REPLAY_DEVICE));
+    json_put_bool(w, "same_settings", !(differs & REPLAY_SETTINGS));
+    put_divergence(w, r, "first", stored, &f->first);
+    put_divergence(w, r, "token", stored, &f->token);
+    json_put_string(w, "error", f->verdict == REPLAY_FAILED ? f->why : NULL);
+    json_close(w, '}');
 }
 
 static void say_token(const struct replay_report *r, const char *label, int32_t id, float logprob) {
@@ -313,25 +302,24 @@ void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
 
 // --- the end -----------------------------------------------------------------
 
-static void end_json(struct replay_report *r) {
-    struct json_writer w = writer(r);
-    json_close(&w, ']');
-    for (int i = 0; i <= REPLAY_FAILED; i++) json_put_int(&w, replay_verdict_name(i), r->n[i]);
+static int end_json(struct replay_report *r, struct err *err) {
+    struct json_writer *w = &r->out.w;
+    json_close(w, ']');
+    for (int i = 0; i <= REPLAY_FAILED; i++) json_put_int(w, replay_verdict_name(i), r->n[i]);
     if (r->has_first) {
-        json_open(&w, "first_divergence", '{');
-        json_put_int(&w, "turn", r->first.turn);
-        json_put_int(&w, "index", r->first.first.index); // -1: the turn could not run
-        json_put_int(&w, "position", r->first.first.index < 0 ? -1 : r->first.first.position);
-        json_close(&w, '}');
+        json_open(w, "first_divergence", '{');
+        json_put_int(w, "turn", r->first.turn);
+        json_put_int(w, "index", r->first.first.index); // -1: the turn could not run
+        json_put_int(w, "position", r->first.first.index < 0 ? -1 : r->first.first.position);
+        json_close(w, '}');
     } else {
-        json_put_null(&w, "first_divergence");
+        json_put_null(w, "first_divergence");
     }
-    json_open(&w, "not_checked", '[');
+    json_open(w, "not_checked", '[');
     for (size_t i = 0; i < sizeof not_checked / sizeof *not_checked; i++)
-        json_put_string(&w, NULL, not_checked[i]);
-    json_close(&w, ']');
-    json_close(&w, '}');
-    cli_print_json(&r->out);
+        json_put_string(w, NULL, not_checked[i]);
+    json_close(w, ']');
+    return cli_json_end(&r->out, err);
 }
 
 static void end_text(const struct replay_report *r) {
@@ -345,12 +333,11 @@ static void end_text(const struct replay_report *r) {
         printf("%s%s\n", i ? "             " : "not checked: ", not_checked[i]);
 }
 
-bool replay_report_end(struct replay_report *r) {
-    if (r->json)
-        end_json(r);
-    else
-        end_text(r);
-    return !r->has_first;
+int replay_report_end(struct replay_report *r, bool *equal, struct err *err) {
+    *equal = !r->has_first;
+    if (r->json) return end_json(r, err);
+    end_text(r);
+    return 0;
 }
 
 // --- what if -----------------------------------------------------------------
@@ -366,46 +353,38 @@ void what_if_report_begin(struct replay_report *r, const char *changes, int64_t 
         return;
     }
     head_json(r);
-    struct json_writer w = writer(r);
-    json_put_raw(&w, "what_if", changes, strlen(changes));
-    if (from >= 0)
-        json_put_int(&w, "from_turn", from);
-    else
-        json_put_null(&w, "from_turn");
-    json_open(&w, "turns", '[');
+    json_put_raw(&r->out.w, "what_if", changes, strlen(changes));
+    json_put_int_or_null(&r->out.w, "from_turn", from);
+    json_open(&r->out.w, "turns", '[');
 }
 
 static void put_answer(struct json_writer *w, const char *key, const struct replay_answer *a) {
     json_open(w, key, '{');
     json_put_text(w, "text", a->text, a->text_len);
-    json_open(w, "ids", '[');
-    for (size_t i = 0; i < a->n; i++) json_put_int(w, NULL, a->ids[i]);
-    json_close(w, ']');
-    json_open(w, "logprobs", '[');
-    for (size_t i = 0; i < a->n; i++) json_put_double(w, NULL, (double)a->logprobs[i]);
-    json_close(w, ']');
+    json_put_ids(w, "ids", a->ids, a->n);
+    json_put_floats(w, "logprobs", a->logprobs, a->n);
     json_put_string(w, "finish_reason", a->finish_reason[0] ? a->finish_reason : NULL);
     json_close(w, '}');
 }
 
 static void pair_json(struct replay_report *r, const struct replay_pair *p) {
     const struct turn_record *t = record_of(r, p->turn);
-    struct json_writer w = writer(r);
-    json_open(&w, NULL, '{');
-    json_put_int(&w, "turn", p->turn);
+    struct json_writer *w = &r->out.w;
+    json_open(w, NULL, '{');
+    json_put_int(w, "turn", p->turn);
     if (t->input_text)
-        json_put_text(&w, "input", t->input_text, t->input_text_len);
+        json_put_text(w, "input", t->input_text, t->input_text_len);
     else
-        json_put_null(&w, "input");
-    json_put_bool(&w, "same", p->same);
-    json_put_int(&w, "same_tokens", (int64_t)p->n_same);
-    put_answer(&w, "recorded", &p->recorded);
+        json_put_null(w, "input");
+    json_put_bool(w, "same", p->same);
+    json_put_int(w, "same_tokens", (int64_t)p->n_same);
+    put_answer(w, "recorded", &p->recorded);
     if (p->failed)
-        json_put_null(&w, "now");
+        json_put_null(w, "now");
     else
-        put_answer(&w, "now", &p->now);
-    json_put_string(&w, "error", p->failed);
-    json_close(&w, '}');
+        put_answer(w, "now", &p->now);
+    json_put_string(w, "error", p->failed);
+    json_close(w, '}');
 }
 
 static size_t column_width(void) {
@@ -503,14 +482,12 @@ void what_if_report_pair(struct replay_report *r, const struct replay_pair *p) {
     (r->json ? pair_json : pair_text)(r, p);
 }
 
-void what_if_report_end(struct replay_report *r) {
-    if (!r->json) {
-        printf("\n%" PRId64 " answers are the same, %" PRId64 " others\n", r->n[REPLAY_EQUAL],
-               r->n[REPLAY_DIVERGED]);
-        return;
+int what_if_report_end(struct replay_report *r, struct err *err) {
+    if (r->json) {
+        json_close(&r->out.w, ']');
+        return cli_json_end(&r->out, err);
     }
-    struct json_writer w = writer(r);
-    json_close(&w, ']');
-    json_close(&w, '}');
-    cli_print_json(&r->out);
+    printf("\n%" PRId64 " answers are the same, %" PRId64 " others\n", r->n[REPLAY_EQUAL],
+           r->n[REPLAY_DIVERGED]);
+    return 0;
 }

@@ -1,7 +1,7 @@
 // Prints the result of `parley replay`, as text or JSON.
 #pragma once
 #include "sessions/replay.h"
-#include <stdbool.h>
+#include "ws/cli/cli.h"
 
 // The current model and engine; the record has its own for each turn.
 struct replay_side {
@@ -13,7 +13,7 @@ struct replay_report {
     const struct engine *engine; // for the text of tokens
     const struct stored_session *stored;
     struct replay_side now;
-    struct buf out;               // JSON
+    struct cli_json out;
     int64_t n[REPLAY_FAILED + 1]; // turns by verdict
     struct replay_turn first;     // the first diverged or failed one
     bool has_first;
@@ -25,10 +25,10 @@ void replay_report_begin(struct replay_report *r);
 void replay_report_now(struct replay_report *r, const struct engine *e, const char *instance);
 void replay_report_turn(struct replay_report *r, const struct stored_turn *t,
                         const struct replay_turn *found);
-// Prints the summary. True if nothing diverged or failed.
-bool replay_report_end(struct replay_report *r);
+// Prints the summary. *equal: nothing diverged or failed.
+int replay_report_end(struct replay_report *r, bool *equal, struct err *err);
 
 // from: the first changed turn; TURN_NONE: none.
 void what_if_report_begin(struct replay_report *r, const char *changes, int64_t from);
 void what_if_report_pair(struct replay_report *r, const struct replay_pair *p);
-void what_if_report_end(struct replay_report *r);
+int what_if_report_end(struct replay_report *r, struct err *err);

@@ -81,11 +81,11 @@ static void handle_authorised(struct connection *c, struct message *m) {
     switch (m->type) {
     case MESSAGE_WATCH:
         c->watching = true;
-        protocol_write_watching(outgoing_tx(&c->out), m->request.request_id);
+        protocol_write_plain(outgoing_tx(&c->out), "sessions.watching", m->request.request_id);
         outgoing_queue(&c->out);
         break;
     case MESSAGE_PING:
-        protocol_write_pong(outgoing_tx(&c->out), m->request.request_id);
+        protocol_write_plain(outgoing_tx(&c->out), "pong", m->request.request_id);
         outgoing_queue(&c->out);
         break;
     case MESSAGE_HELLO:

@@ -54,8 +54,7 @@ struct protocol_hello {
 
 // Writers append one whole message to out; errors are the buf's own (out->error).
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id);
-void protocol_write_pong(struct buf *out, const char *request_id);
-void protocol_write_watching(struct buf *out, const char *request_id);
+void protocol_write_plain(struct buf *out, const char *type, const char *request_id); // no fields
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms);
 // engine gives alternatives their text.
@@ -79,6 +78,10 @@ void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, con
 void protocol_put_forked_from(struct json_writer *w, const char *session /* NULL: null */,
                               int64_t turn);
 
-// protocol_debug.c: ANSWER_TURN, _EVENTS, _REPLAYING, _REPLAYED.
-void protocol_write_debug(struct buf *out, const struct session_answer *a,
-                          const struct engine *engine);
+// protocol_debug.c: the fields of ANSWER_TURN, _EVENTS and _REPLAYED (put_fn in protocol_write.c).
+bool protocol_put_record(struct json_writer *w, const struct session_answer *a,
+                         const struct engine *engine, int cut);
+bool protocol_put_events(struct json_writer *w, const struct session_answer *a,
+                         const struct engine *engine, int cut);
+bool protocol_put_replayed(struct json_writer *w, const struct session_answer *a,
+                           const struct engine *engine, int cut);

@@ -2,17 +2,8 @@
 // again. See protocol.h, sessions/debug.h.
 #include "sessions/debug.h"
 #include "ws/parley/protocol.h"
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
-
-static void begin(struct json_writer *w, struct buf *out, const char *type,
-                  const struct session_answer *a) {
-    json_writer_init(w, out);
-    json_open(w, NULL, '{');
-    json_put_string(w, "type", type);
-    if (*a->request_id) json_put_string(w, "request_id", a->request_id);
-    json_put_string(w, "session", a->session_id);
-}
 
 // A token's bytes may be part of a character: what is no UTF-8 becomes U+FFFD.
 static void put_text(struct json_writer *w, const char *key, int32_t id,
@@ -25,15 +16,9 @@ static void put_text(struct json_writer *w, const char *key, int32_t id,
 // Within an object that is open. id -1: no token.
 static void put_token(struct json_writer *w, int32_t id, double logprob,
                       const struct engine *engine) {
-    if (id >= 0)
-        json_put_int(w, "id", id);
-    else
-        json_put_null(w, "id");
+    json_put_int_or_null(w, "id", id);
     put_text(w, "text", id, engine);
-    if (id >= 0)
-        json_put_double(w, "logprob", logprob);
-    else
-        json_put_null(w, "logprob");
+    json_put_double(w, "logprob", id >= 0 ? logprob : NAN); // NAN: null
 }
 
 static void put_top(struct json_writer *w, const struct engine_alternative *top, int32_t n,
@@ -49,93 +34,64 @@ static void put_top(struct json_writer *w, const struct engine_alternative *top,
 
 // --- turn.state ---
 
-// Before a turn starts its place in the log is not known.
-static void put_log_first(struct json_writer *w, int64_t first) {
-    if (first < 0)
-        json_put_null(w, "log_first");
-    else
-        json_put_int(w, "log_first", first);
-}
-
 static void put_input(struct json_writer *w, const struct turn_record *t,
                       const struct engine *engine) {
-    json_open(w, "input_ids", '[');
-    for (size_t i = 0; i < t->n_input_ids; i++) json_put_int(w, NULL, t->input_ids[i]);
-    json_close(w, ']');
+    json_put_ids(w, "input_ids", t->input_ids, t->n_input_ids);
     json_open(w, "input_tokens", '[');
     for (size_t i = 0; i < t->n_input_ids; i++) put_text(w, NULL, t->input_ids[i], engine);
     json_close(w, ']');
 }
 
-static void put_detail(struct buf *out, const struct session_answer *a, bool with_top,
-                       const struct engine *engine) {
+// With the alternatives of each token, unless cut.
+bool protocol_put_record(struct json_writer *w, const struct session_answer *a,
+                         const struct engine *engine, int cut) {
     const struct turn_detail *d = a->detail;
     const struct turn_record *t = d->rec;
-    struct json_writer w;
-    begin(&w, out, "turn.state", a);
-    protocol_put_turn(&w, "turn", &d->turn);
-    json_put_raw(&w, "request", t->request ? t->request : "{}",
-                 t->request ? strlen(t->request) : 2);
-    json_put_string(&w, "build", t->build);
-    json_put_string(&w, "instance", t->instance);
-    json_put_int(&w, "started_ms", t->started_ms);
-    json_put_int(&w, "ended_ms", t->ended_ms);
-    put_log_first(&w, t->log_first);
-    put_input(&w, t, engine);
-    json_open(&w, "tokens", '[');
-    for (size_t i = 0; i < d->n_ids && !out->error; i++) {
-        json_open(&w, NULL, '{');
-        put_token(&w, d->ids[i], (double)d->logprobs[i], engine);
-        if (with_top && d->alternatives)
-            put_top(&w, d->alternatives + i * (size_t)t->n_alternatives, t->n_alternatives, engine);
-        json_close(&w, '}');
+    protocol_put_turn(w, "turn", &d->turn);
+    json_put_raw(w, "request", t->request ? t->request : "{}", t->request ? strlen(t->request) : 2);
+    json_put_string(w, "build", t->build);
+    json_put_string(w, "instance", t->instance);
+    json_put_int(w, "started_ms", t->started_ms);
+    json_put_int(w, "ended_ms", t->ended_ms);
+    json_put_int_or_null(w, "log_first", t->log_first); // its place in the log, once it has started
+    put_input(w, t, engine);
+    json_open(w, "tokens", '[');
+    for (size_t i = 0; i < d->n_ids && !w->buf->error; i++) {
+        json_open(w, NULL, '{');
+        put_token(w, d->ids[i], (double)d->logprobs[i], engine);
+        if (!cut && d->alternatives)
+            put_top(w, d->alternatives + i * (size_t)t->n_alternatives, t->n_alternatives, engine);
+        json_close(w, '}');
     }
-    json_close(&w, ']');
-    json_close(&w, '}');
-}
-
-static void write_detail(struct buf *out, const struct session_answer *a,
-                         const struct engine *engine) {
-    size_t start = out->len;
-    put_detail(out, a, true, engine);
-    if (out->error == E_LIMIT) {
-        out->error = 0;
-        out->len = start;
-        put_detail(out, a, false, engine);
-    }
-    if (out->error != E_LIMIT) return;
-    out->error = 0;
-    out->len = start;
-    protocol_write_error(out, "too_large", "the turn's record is too long for one message",
-                         a->request_id, a->session_id, 0);
+    json_close(w, ']');
+    return !cut;
 }
 
 // --- session.events ---
 
-static void write_events(struct buf *out, const struct session_answer *a) {
-    struct json_writer w;
-    begin(&w, out, "session.events", a);
-    json_open(&w, "events", '[');
+bool protocol_put_events(struct json_writer *w, const struct session_answer *a,
+                         const struct engine *engine, int cut) {
+    json_open(w, "events", '[');
     for (size_t i = 0; i < a->n_events; i++) {
         const struct listed_event *listed = &a->events[i];
         const struct event_record *e = &listed->rec;
-        json_open(&w, NULL, '{');
-        json_put_int(&w, "seq", e->seq);
-        if (e->n > 1) json_put_int(&w, "n", e->n);
-        json_put_string(&w, "kind", event_kind_name(e->kind));
-        if (e->turn >= 0) json_put_int(&w, "turn", e->turn);
-        if (e->reason[0] && e->kind != EVENT_DONE) json_put_string(&w, "reason", e->reason);
+        json_open(w, NULL, '{');
+        json_put_int(w, "seq", e->seq);
+        if (e->n > 1) json_put_int(w, "n", e->n);
+        json_put_string(w, "kind", event_kind_name(e->kind));
+        if (e->turn >= 0) json_put_int(w, "turn", e->turn);
+        if (e->reason[0] && e->kind != EVENT_DONE) json_put_string(w, "reason", e->reason);
         if (listed->resumed)
-            protocol_put_cache(&w, listed->resumed, e->reason[0] ? e->reason : NULL);
+            protocol_put_cache(w, listed->resumed, e->reason[0] ? e->reason : NULL);
         if (listed->forked_from)
-            protocol_put_forked_from(&w, listed->forked_from, listed->forked_turn);
-        json_put_int(&w, "at_ms", e->at_ms);
-        json_close(&w, '}');
+            protocol_put_forked_from(w, listed->forked_from, listed->forked_turn);
+        json_put_int(w, "at_ms", e->at_ms);
+        json_close(w, '}');
     }
-    json_close(&w, ']');
-    if (a->before >= 0) json_put_int(&w, "before", a->before);
-    json_put_bool(&w, "more", a->more);
-    json_close(&w, '}');
+    json_close(w, ']');
+    if (a->before >= 0) json_put_int(w, "before", a->before);
+    json_put_bool(w, "more", a->more);
+    return false;
 }
 
 // --- turn.replayed ---
@@ -185,66 +141,32 @@ static bool ended_alike(const struct replay_detail *d) {
            !strcmp(f->recorded_finish, f->finish);
 }
 
-static void put_replayed(struct buf *out, const struct session_answer *a, bool with_top,
-                         const struct engine *engine) {
+bool protocol_put_replayed(struct json_writer *w, const struct session_answer *a,
+                           const struct engine *engine, int cut) {
     const struct replay_turn *f = a->replay->found;
     const struct answer *now = a->replay->answer;
-    struct json_writer w;
-    begin(&w, out, "turn.replayed", a);
-    json_put_int(&w, "turn", a->turn);
-    json_put_bool(&w, "equal", f->verdict == REPLAY_EQUAL);
-    json_put_int(&w, "compared_tokens", f->n_compared);
-    json_put_int(&w, "logprobs_differ", f->n_logprobs_differ);
-    json_put_bool(&w, "cut_short", f->cut_short);
+    json_put_bool(w, "equal", f->verdict == REPLAY_EQUAL);
+    json_put_int(w, "compared_tokens", f->n_compared);
+    json_put_int(w, "logprobs_differ", f->n_logprobs_differ);
+    json_put_bool(w, "cut_short", f->cut_short);
     if (f->cut_short) // its end came from outside: there is nothing to compare
-        json_put_null(&w, "ended_alike");
+        json_put_null(w, "ended_alike");
     else
-        json_put_bool(&w, "ended_alike", ended_alike(a->replay));
-    json_open(&w, "finish_reason", '{');
-    json_put_string(&w, "recorded", f->recorded_finish);
-    json_put_string(&w, "replayed", f->cut_short ? NULL : f->finish);
-    json_close(&w, '}');
-    json_open(&w, "tokens", '[');
-    for (size_t i = 0; i < now->n && !out->error; i++) {
-        json_open(&w, NULL, '{');
-        put_token(&w, now->ids[i], (double)now->logprobs[i], engine);
-        if (with_top) put_top(&w, now->top + i * (size_t)now->n_top, now->n_top, engine);
-        json_close(&w, '}');
+        json_put_bool(w, "ended_alike", ended_alike(a->replay));
+    json_open(w, "finish_reason", '{');
+    json_put_string(w, "recorded", f->recorded_finish);
+    json_put_string(w, "replayed", f->cut_short ? NULL : f->finish);
+    json_close(w, '}');
+    json_open(w, "tokens", '[');
+    for (size_t i = 0; i < now->n && !w->buf->error; i++) {
+        json_open(w, NULL, '{');
+        put_token(w, now->ids[i], (double)now->logprobs[i], engine);
+        if (!cut) put_top(w, now->top + i * (size_t)now->n_top, now->n_top, engine);
+        json_close(w, '}');
     }
-    json_close(&w, ']');
-    if (f->first.index >= 0) put_divergence(&w, "divergence", &f->first, engine);
-    if (f->token.index > f->first.index) put_divergence(&w, "other_token", &f->token, engine);
-    put_differences(&w, a->replay);
-    json_close(&w, '}');
-}
-
-static void write_replayed(struct buf *out, const struct session_answer *a,
-                           const struct engine *engine) {
-    size_t start = out->len;
-    put_replayed(out, a, true, engine);
-    if (out->error != E_LIMIT) return;
-    out->error = 0;
-    out->len = start;
-    put_replayed(out, a, false, engine);
-}
-
-void protocol_write_debug(struct buf *out, const struct session_answer *a,
-                          const struct engine *engine) {
-    struct json_writer w;
-    switch (a->kind) {
-    case ANSWER_TURN:
-        write_detail(out, a, engine);
-        return;
-    case ANSWER_EVENTS:
-        write_events(out, a);
-        return;
-    case ANSWER_REPLAYED:
-        write_replayed(out, a, engine);
-        return;
-    default:
-        begin(&w, out, "turn.replaying", a);
-        json_put_int(&w, "turn", a->turn);
-        json_close(&w, '}');
-        return;
-    }
+    json_close(w, ']');
+    if (f->first.index >= 0) put_divergence(w, "divergence", &f->first, engine);
+    if (f->token.index > f->first.index) put_divergence(w, "other_token", &f->token, engine);
+    put_differences(w, a->replay);
+    return !cut;
 }

@@ -25,13 +25,6 @@ static double ms(int64_t us) {
     return (double)us / 1000.0;
 }
 
-static void put_turn_or_null(struct json_writer *w, const char *key, int64_t turn) {
-    if (turn >= 0)
-        json_put_int(w, key, turn);
-    else
-        json_put_null(w, key);
-}
-
 void protocol_put_forked_from(struct json_writer *w, const char *session, int64_t turn) {
     if (!session) {
         json_put_null(w, "forked_from");
@@ -39,7 +32,7 @@ void protocol_put_forked_from(struct json_writer *w, const char *session, int64_
     }
     json_open(w, "forked_from", '{');
     json_put_string(w, "session", session);
-    put_turn_or_null(w, "turn", turn);
+    json_put_int_or_null(w, "turn", turn);
     json_close(w, '}');
 }
 
@@ -71,8 +64,8 @@ void protocol_put_session(struct json_writer *w, const char *key, const struct s
         json_put_string(w, "on_disconnect", "finish");
     }
     json_put_int(w, "seq", v->seq);
-    put_turn_or_null(w, "turn", v->turn);
-    put_turn_or_null(w, "head", v->head);
+    json_put_int_or_null(w, "turn", v->turn);
+    json_put_int_or_null(w, "head", v->head);
     if (v->below >= 0) json_put_bool(w, "below", v->below);
     protocol_put_forked_from(w, v->forked_from, v->forked_turn);
     json_close(w, '}');
@@ -139,7 +132,7 @@ static const char *turn_state_name(enum turn_state s) {
 
 static void put_place(struct json_writer *w, const struct turn_view *t) {
     json_put_int(w, "turn", t->turn);
-    put_turn_or_null(w, "parent", t->parent);
+    json_put_int_or_null(w, "parent", t->parent);
 }
 
 void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t) {
@@ -149,9 +142,7 @@ void protocol_put_turn(struct json_writer *w, const char *key, const struct turn
         json_open(w, "siblings", '[');
         for (size_t i = 0; i < t->n_siblings; i++) json_put_int(w, NULL, t->siblings[i]);
         json_close(w, ']');
-        json_open(w, "inputs", '[');
-        for (size_t i = 0; i < t->n_siblings; i++) json_put_int(w, NULL, t->inputs[i]);
-        json_close(w, ']');
+        json_put_ids(w, "inputs", t->inputs, t->n_siblings);
     }
     json_put_string(w, "state", turn_state_name(t->state));
     put_input(w, &t->input);
@@ -213,15 +204,9 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_close(&w, '}');
 }
 
-void protocol_write_pong(struct buf *out, const char *request_id) {
+void protocol_write_plain(struct buf *out, const char *type, const char *request_id) {
     struct json_writer w;
-    begin(&w, out, "pong", request_id);
-    json_close(&w, '}');
-}
-
-void protocol_write_watching(struct buf *out, const char *request_id) {
-    struct json_writer w;
-    begin(&w, out, "sessions.watching", request_id);
+    begin(&w, out, type, request_id);
     json_close(&w, '}');
 }
 
@@ -301,14 +286,8 @@ static void write_delta(struct buf *out, const struct session_event *ev, const c
     json_put_int(&w, "first_seq", ev->first_seq);
     json_put_int(&w, "turn", ev->delta_turn);
     json_put_text(&w, "text", ev->text ? ev->text : "", ev->text ? ev->text_len : 0);
-    json_open(&w, "ids", '[');
-    for (size_t i = 0; i < ev->n_ids; i++) json_put_int(&w, NULL, ev->ids[i]);
-    json_close(&w, ']');
-    if (ev->logprobs) {
-        json_open(&w, "logprobs", '[');
-        for (size_t i = 0; i < ev->n_ids; i++) json_put_double(&w, NULL, (double)ev->logprobs[i]);
-        json_close(&w, ']');
-    }
+    json_put_ids(&w, "ids", ev->ids, ev->n_ids);
+    if (ev->logprobs) json_put_floats(&w, "logprobs", ev->logprobs, ev->n_ids);
     if (ev->alternatives && ev->n_alternatives > 0) put_alternatives(&w, ev, engine);
     ADD(out, "}");
 }
@@ -321,31 +300,16 @@ static void put_started(struct json_writer *w, const struct turn_view *t) {
     json_put_int(w, "created_ms", t->created_ms);
 }
 
-static const char *event_type(enum session_event_kind k) {
-    switch (k) {
-    case EVENT_OPENED:
-        return "session.opened";
-    case EVENT_UPDATED:
-        return "session.updated";
-    case EVENT_CLOSED:
-        return "session.closed";
-    case EVENT_QUEUED:
-        return "turn.queued";
-    case EVENT_STARTED:
-        return "turn.started";
-    case EVENT_DELTA:
-        return "turn.delta";
-    case EVENT_DONE:
-        return "turn.done";
-    case EVENT_EVICTED:
-        return "session.evicted";
-    case EVENT_REWOUND:
-        return "session.rewound";
-    case EVENT_PARKED:
-        return "session.parked";
-    }
-    return "";
-}
+static const struct {
+    const char *type;
+    bool whole; // has the session, not its id alone
+} events[] = {
+    [EVENT_OPENED] = {"session.opened", true},    [EVENT_UPDATED] = {"session.updated", true},
+    [EVENT_CLOSED] = {"session.closed", true},    [EVENT_REWOUND] = {"session.rewound", true},
+    [EVENT_QUEUED] = {"turn.queued", false},      [EVENT_STARTED] = {"turn.started", false},
+    [EVENT_DELTA] = {"turn.delta", false},        [EVENT_DONE] = {"turn.done", false},
+    [EVENT_EVICTED] = {"session.evicted", false}, [EVENT_PARKED] = {"session.parked", false},
+};
 
 void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
                           const struct engine *engine) {
@@ -354,10 +318,8 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         write_delta(out, ev, session, engine);
         return;
     }
-    begin(&w, out, event_type(ev->kind), ev->request_id);
-    bool whole = ev->kind == EVENT_OPENED || ev->kind == EVENT_UPDATED ||
-                 ev->kind == EVENT_CLOSED || ev->kind == EVENT_REWOUND;
-    if (whole)
+    begin(&w, out, events[ev->kind].type, ev->request_id);
+    if (events[ev->kind].whole)
         protocol_put_session(&w, "session", &ev->session);
     else
         json_put_string(&w, "session", session);
@@ -367,7 +329,7 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
         json_put_bool(&w, "deleted", ev->deleted);
         break;
     case EVENT_REWOUND:
-        put_turn_or_null(&w, "head", ev->head);
+        json_put_int_or_null(&w, "head", ev->head);
         break;
     case EVENT_QUEUED:
         put_place(&w, &ev->turn);
@@ -398,114 +360,101 @@ void protocol_write_event(struct buf *out, const struct session_event *ev, const
 
 // --- answers ---
 
-// Turns oldest first, as many of the newest as the cap of out leaves room for. The sizes are known
-// only by writing, so it writes from a later turn again until it fits; each try leaves out half of
-// what is left.
-static void write_state(struct buf *out, const struct session_answer *a) {
-    size_t start = out->len;
-    for (size_t first = 0;; first += (a->n_turns - first + 1) / 2) {
-        struct json_writer w;
-        begin(&w, out, "session.state", a->request_id);
-        protocol_put_session(&w, "session", &a->session);
-        json_open(&w, "turns", '[');
-        for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(&w, NULL, &a->turns[i]);
-        json_close(&w, ']');
-        json_put_int(&w, "seq", a->seq);
-        if (a->before >= 0) json_put_int(&w, "before", a->before);
-        json_put_bool(&w, "more", a->more || first > 0);
-        json_close(&w, '}');
-        if (out->error != E_LIMIT || first >= a->n_turns) return;
-        out->error = 0;
-        out->len = start;
-    }
+// Writes the fields of an answer behind the type. `cut` is how often the answer was too long for one
+// message before; true: cut once more, it would be shorter.
+typedef bool put_fn(struct json_writer *w, const struct session_answer *a,
+                    const struct engine *engine, int cut);
+
+// Turns oldest first. Their sizes are known only by writing them; each cut leaves out the older half
+// of those that are left.
+static bool put_state(struct json_writer *w, const struct session_answer *a,
+                      const struct engine *engine, int cut) {
+    size_t n = a->n_turns >> cut, first = a->n_turns - n;
+    protocol_put_session(w, "session", &a->session);
+    json_open(w, "turns", '[');
+    for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(w, NULL, &a->turns[i]);
+    json_close(w, ']');
+    json_put_int(w, "seq", a->seq);
+    if (a->before >= 0) json_put_int(w, "before", a->before);
+    json_put_bool(w, "more", a->more || first > 0);
+    return n > 0;
 }
 
-static void write_list(struct buf *out, const struct session_answer *a) {
-    struct json_writer w;
-    begin(&w, out, "session.list", a->request_id);
-    json_open(&w, "sessions", '[');
-    for (size_t i = 0; i < a->n_sessions; i++) protocol_put_session(&w, NULL, &a->sessions[i]);
-    json_close(&w, ']');
-    json_put_string(&w, "cursor", a->cursor);
-    json_close(&w, '}');
+static bool put_list(struct json_writer *w, const struct session_answer *a,
+                     const struct engine *engine, int cut) {
+    json_open(w, "sessions", '[');
+    for (size_t i = 0; i < a->n_sessions; i++) protocol_put_session(w, NULL, &a->sessions[i]);
+    json_close(w, ']');
+    json_put_string(w, "cursor", a->cursor);
+    return false;
 }
 
-static void write_about(struct buf *out, const char *type, const struct session_answer *a,
-                        bool turn) {
-    struct json_writer w;
-    begin(&w, out, type, a->request_id);
-    json_put_string(&w, "session", a->session_id);
-    if (turn) json_put_int(&w, "turn", a->turn);
-    json_close(&w, '}');
+static bool put_session(struct json_writer *w, const struct session_answer *a,
+                        const struct engine *engine, int cut) {
+    protocol_put_session(w, "session", &a->session);
+    if (a->kind == ANSWER_ATTACHED) json_put_bool(w, "reset", a->reset);
+    if (a->kind != ANSWER_REWOUND || a->seq > 0) json_put_int(w, "seq", a->session.seq);
+    if (a->kind == ANSWER_REWOUND) json_put_int_or_null(w, "head", a->session.head);
+    if (a->kind == ANSWER_CLOSED) json_put_bool(w, "deleted", a->deleted);
+    return false;
 }
 
-static void write_with_session(struct buf *out, const char *type, const struct session_answer *a) {
-    struct json_writer w;
-    begin(&w, out, type, a->request_id);
-    protocol_put_session(&w, "session", &a->session);
-    if (a->kind == ANSWER_ATTACHED) json_put_bool(&w, "reset", a->reset);
-    if (a->kind != ANSWER_REWOUND || a->seq > 0) json_put_int(&w, "seq", a->session.seq);
-    if (a->kind == ANSWER_REWOUND) put_turn_or_null(&w, "head", a->session.head);
-    if (a->kind == ANSWER_CLOSED) json_put_bool(&w, "deleted", a->deleted);
-    json_close(&w, '}');
+static bool put_archive(struct json_writer *w, const struct session_answer *a,
+                        const struct engine *engine, int cut) {
+    json_put_text(w, "archive", a->archive, a->archive_len);
+    return false;
 }
 
-static void write_exported(struct buf *out, const struct session_answer *a) {
+static const struct {
+    const char *type;
+    enum { NAMES_NOTHING, NAMES_SESSION, NAMES_TURN } names; // a turn by its session too
+    put_fn *put;                                             // NULL: no further fields
+} answers[] = {
+    [ANSWER_ATTACHED] = {"session.attached", NAMES_NOTHING, put_session},
+    [ANSWER_DETACHED] = {"session.detached", NAMES_SESSION, NULL},
+    [ANSWER_STATE] = {"session.state", NAMES_NOTHING, put_state},
+    [ANSWER_LIST] = {"session.list", NAMES_NOTHING, put_list},
+    [ANSWER_ACCEPTED] = {"turn.accepted", NAMES_TURN, NULL},
+    [ANSWER_CANCELLING] = {"turn.cancelling", NAMES_SESSION, NULL},
+    [ANSWER_CLOSED] = {"session.closed", NAMES_NOTHING, put_session},
+    [ANSWER_UPDATED] = {"session.updated", NAMES_NOTHING, put_session},
+    [ANSWER_OPENED] = {"session.opened", NAMES_NOTHING, put_session},
+    [ANSWER_REWOUND] = {"session.rewound", NAMES_NOTHING, put_session},
+    [ANSWER_TURN] = {"turn.state", NAMES_SESSION, protocol_put_record},
+    [ANSWER_EVENTS] = {"session.events", NAMES_SESSION, protocol_put_events},
+    [ANSWER_REPLAYING] = {"turn.replaying", NAMES_TURN, NULL},
+    [ANSWER_REPLAYED] = {"turn.replayed", NAMES_TURN, protocol_put_replayed},
+    [ANSWER_EXPORTED] = {"session.exported", NAMES_SESSION, put_archive},
+    [ANSWER_IMPORTED] = {"session.imported", NAMES_NOTHING, put_session},
+};
+
+static bool write_cut(struct buf *out, const struct session_answer *a, const struct engine *engine,
+                      int cut) {
     struct json_writer w;
-    begin(&w, out, "session.exported", a->request_id);
-    json_put_string(&w, "session", a->session_id);
-    json_put_text(&w, "archive", a->archive, a->archive_len);
+    bool more = false;
+    begin(&w, out, answers[a->kind].type, a->request_id);
+    if (answers[a->kind].names != NAMES_NOTHING) json_put_string(&w, "session", a->session_id);
+    if (answers[a->kind].names == NAMES_TURN) json_put_int(&w, "turn", a->turn);
+    if (answers[a->kind].put) more = answers[a->kind].put(&w, a, engine, cut);
     json_close(&w, '}');
+    return more;
 }
 
 void protocol_write_answer(struct buf *out, const struct session_answer *a,
                            const struct engine *engine) {
-    switch (a->kind) {
-    case ANSWER_ERROR:
+    size_t start = out->len;
+    if (a->kind == ANSWER_ERROR) {
         protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
                              a->retry_after_ms);
         return;
-    case ANSWER_ATTACHED:
-        write_with_session(out, "session.attached", a);
-        return;
-    case ANSWER_DETACHED:
-        write_about(out, "session.detached", a, false);
-        return;
-    case ANSWER_STATE:
-        write_state(out, a);
-        return;
-    case ANSWER_LIST:
-        write_list(out, a);
-        return;
-    case ANSWER_ACCEPTED:
-        write_about(out, "turn.accepted", a, true);
-        return;
-    case ANSWER_CANCELLING:
-        write_about(out, "turn.cancelling", a, false);
-        return;
-    case ANSWER_CLOSED:
-        write_with_session(out, "session.closed", a);
-        return;
-    case ANSWER_UPDATED:
-        write_with_session(out, "session.updated", a);
-        return;
-    case ANSWER_OPENED:
-        write_with_session(out, "session.opened", a);
-        return;
-    case ANSWER_TURN:
-    case ANSWER_EVENTS:
-    case ANSWER_REPLAYING:
-    case ANSWER_REPLAYED:
-        protocol_write_debug(out, a, engine);
-        return;
-    case ANSWER_REWOUND:
-        write_with_session(out, "session.rewound", a);
-        return;
-    case ANSWER_EXPORTED:
-        write_exported(out, a);
-        return;
-    case ANSWER_IMPORTED:
-        write_with_session(out, "session.imported", a);
-        return;
     }
+    for (int cut = 0; write_cut(out, a, engine, cut) && out->error == E_LIMIT; cut++) {
+        out->error = 0;
+        out->len = start;
+    }
+    if (out->error != E_LIMIT || a->kind != ANSWER_TURN) return;
+    out->error = 0;
+    out->len = start;
+    protocol_write_error(out, "too_large", "the turn's record is too long for one message",
+                         a->request_id, a->session_id, 0);
 }
