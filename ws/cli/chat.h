@@ -19,18 +19,26 @@ struct chat_stats { // of the last answer
     char finish[32], cache[32];
 };
 
-enum chat_ask { CHAT_AGAIN, CHAT_CONTINUE };
+enum chat_what {
+    CHAT_MESSAGE,
+    CHAT_AGAIN,   // another answer to the last message
+    CHAT_CONTINUE // the rest of an answer that was cut off
+};
+
+struct chat_call {
+    enum chat_what what;
+    const char *text; // MESSAGE
+    void (*print)(const char *text, size_t len);
+    const volatile sig_atomic_t *interrupted; // nonzero stops the answer
+    struct chat_stats stats;                  // set at its end
+};
 
 struct chat_peer;
 struct chat_peer_ops {
-    // Sends one message, streams the answer to print() and returns when it ends. A nonzero
-    // *interrupted stops the answer. E_CLOSED: the connection is lost for good.
-    int (*say)(struct chat_peer *p, const char *text, void (*print)(const char *text, size_t len),
-               const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
-    // Like say, without a message: another answer to the last one, or the rest of an answer that
-    // was cut off. ask, back and fork are NULL if the peer stores no turns.
-    int (*ask)(struct chat_peer *p, enum chat_ask what, void (*print)(const char *text, size_t len),
-               const volatile sig_atomic_t *interrupted, struct chat_stats *stats, struct err *err);
+    // Streams the answer to print() and returns when it ends. E_CLOSED: the connection is lost for
+    // good.
+    int (*say)(struct chat_peer *p, struct chat_call *call, struct err *err);
+    // NULL if the peer stores no turns; then say takes messages only.
     int (*back)(struct chat_peer *p, int64_t n,
                 struct err *err);                       // returns to before the last n messages
     int (*fork)(struct chat_peer *p, struct err *err);  // continues in a copy of the session

@@ -40,31 +40,29 @@ static void fill_stats(const struct engine_peer *p, const struct engine_event *d
     snprintf(stats->finish, sizeof stats->finish, "%s", engine_finish_name(done->finish));
 }
 
-static int engine_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
-                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats,
-                      struct err *err) {
+static int engine_say(struct chat_peer *peer, struct chat_call *call, struct err *err) {
     struct engine_peer *p = (struct engine_peer *)peer;
     struct engine_event ev;
     size_t n_before = p->log.len;
     bool cancelled = false;
     int rc;
-    if ((rc = render(p, text, err)) < 0 || (rc = submit(p, n_before, err)) < 0) {
+    if ((rc = render(p, call->text, err)) < 0 || (rc = submit(p, n_before, err)) < 0) {
         p->log.len = n_before; // drop the rejected turn
         return rc;
     }
     do {
         rc = engine_wait(p->engine, &ev, 50000);
         if (rc < 0) return err_set(err, rc, "the engine stopped");
-        if (*interrupted && !cancelled) {
+        if (*call->interrupted && !cancelled) {
             engine_turn_cancel(p->engine, p->sequence, p->turn);
             cancelled = true;
         }
         if (rc == 0 || (ev.kind != ENGINE_TOKEN && ev.kind != ENGINE_DONE)) continue;
-        print(ev.text, ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR ? 0 : ev.text_len);
+        call->print(ev.text, ev.kind == ENGINE_DONE && ev.finish == FINISH_ERROR ? 0 : ev.text_len);
         if (ev.kind == ENGINE_TOKEN && ev.id >= 0 && token_list_push(&p->log, ev.id) < 0)
             return err_set(err, E_NOMEM, "out of memory for the conversation");
     } while (rc == 0 || ev.kind != ENGINE_DONE);
-    fill_stats(p, &ev, ev.queue_us + ev.prefill_us, stats);
+    fill_stats(p, &ev, ev.queue_us + ev.prefill_us, &call->stats);
     return cli_check_done(&ev, err);
 }
 

@@ -38,13 +38,17 @@ static int finish(struct server_peer *p, struct json_writer *w) {
     return p->out.error ? p->out.error : ws_client_send(p->client, p->out.data, p->out.len);
 }
 
+static const cJSON *at(const cJSON *frame, const char *key) {
+    return cJSON_GetObjectItemCaseSensitive(frame, key);
+}
+
 static const char *text_of(const cJSON *frame, const char *key) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(frame, key);
+    const cJSON *item = at(frame, key);
     return cJSON_IsString(item) ? item->valuestring : "";
 }
 
 static double number_of(const cJSON *frame, const char *key) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(frame, key);
+    const cJSON *item = at(frame, key);
     return cJSON_IsNumber(item) ? item->valuedouble : 0;
 }
 
@@ -80,11 +84,18 @@ static int await(struct server_peer *p, const char *type, cJSON **frame, struct 
     }
 }
 
+// Sends the message that was begun and waits for its answer.
+static int ask(struct server_peer *p, struct json_writer *w, const char *type, cJSON **frame,
+               struct err *err) {
+    TRY(finish(p, w));
+    return await(p, type, frame, err);
+}
+
 static int connect_and_greet(struct server_peer *p, struct err *err) {
     cJSON *hello = NULL;
     TRY(ws_client_open(&p->client, p->settings->url, p->token[0] ? p->token : NULL, err));
     TRY(await(p, "hello", &hello, err));
-    const cJSON *model = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(hello, "models"), 0);
+    const cJSON *model = cJSON_GetArrayItem(at(hello, "models"), 0);
     snprintf(p->description, sizeof p->description, "%s at %s", text_of(model, "name"),
              p->settings->url);
     cJSON_Delete(hello);
@@ -93,7 +104,7 @@ static int connect_and_greet(struct server_peer *p, struct err *err) {
 
 // Reads a session object; returns the session's last seq.
 static int64_t take_session(struct server_peer *p, const cJSON *frame) {
-    const cJSON *session = cJSON_GetObjectItemCaseSensitive(frame, "session");
+    const cJSON *session = at(frame, "session");
     snprintf(p->session, sizeof p->session, "%s", text_of(session, "id"));
     p->session_len = (int64_t)number_of(session, "session_len");
     return (int64_t)number_of(session, "seq");
@@ -104,10 +115,9 @@ static int attach(struct server_peer *p, bool from_seq, struct err *err) {
     cJSON *frame;
     begin(p, &w, "session.attach");
     if (from_seq) json_put_int(&w, "after", p->seq);
-    TRY(finish(p, &w));
-    TRY(await(p, "session.attached", &frame, err));
+    TRY(ask(p, &w, "session.attached", &frame, err));
     int64_t seq = take_session(p, frame);
-    if (!from_seq || cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(frame, "reset"))) p->seq = seq;
+    if (!from_seq || cJSON_IsTrue(at(frame, "reset"))) p->seq = seq;
     cJSON_Delete(frame);
     return 0;
 }
@@ -127,8 +137,7 @@ static int server_renew(struct chat_peer *peer, struct err *err) {
     if (s->model.session_len) json_put_int(&w, "session_len", s->model.session_len);
     if (s->model.memory_len) json_put_int(&w, "memory_len", s->model.memory_len);
     if (s->model.sink_len >= 0) json_put_int(&w, "sink_len", s->model.sink_len);
-    TRY(finish(p, &w));
-    TRY(await(p, "session.opened", &frame, err));
+    TRY(ask(p, &w, "session.opened", &frame, err));
     p->seq = take_session(p, frame);
     cJSON_Delete(frame);
     return 0;
@@ -147,16 +156,15 @@ static int reconnect(struct server_peer *p, struct err *err) {
 }
 
 static void take_done(struct server_peer *p, const cJSON *frame, struct chat_stats *stats) {
-    const cJSON *usage = cJSON_GetObjectItemCaseSensitive(frame, "usage");
-    const cJSON *timings = cJSON_GetObjectItemCaseSensitive(frame, "timings");
+    const cJSON *usage = at(frame, "usage");
+    const cJSON *timings = at(frame, "timings");
     stats->n_tokens = (int64_t)number_of(usage, "output_tokens");
     stats->log_tokens = (int64_t)number_of(usage, "log_tokens");
     stats->session_len = p->session_len;
     stats->tokens_per_second = number_of(timings, "tokens_per_second");
     stats->first_token_ms = number_of(timings, "first_token_ms");
     snprintf(stats->finish, sizeof stats->finish, "%s", text_of(frame, "finish_reason"));
-    snprintf(stats->cache, sizeof stats->cache, "%s",
-             text_of(cJSON_GetObjectItemCaseSensitive(frame, "cache"), "source"));
+    snprintf(stats->cache, sizeof stats->cache, "%s", text_of(at(frame, "cache"), "source"));
 }
 
 // Prints it once; the server repeats it at each failed attempt.
@@ -168,8 +176,7 @@ static void say_stalled(struct server_peer *p, const char *reason) {
 }
 
 // Returns 1 at the end of the turn, 0 to continue, or the server's error.
-static int take_frame(struct server_peer *p, const cJSON *frame,
-                      void (*print)(const char *, size_t), struct chat_stats *stats,
+static int take_frame(struct server_peer *p, const cJSON *frame, struct chat_call *call,
                       struct err *err) {
     const char *type = text_of(frame, "type"), *text = text_of(frame, "text");
     int64_t seq = (int64_t)number_of(frame, "seq");
@@ -181,27 +188,23 @@ static int take_frame(struct server_peer *p, const cJSON *frame,
     p->seq = seq;
     bool done = !strcmp(type, "turn.done");
     if (!done && strcmp(type, "turn.delta")) return 0;
-    print(text, strlen(text));
+    call->print(text, strlen(text));
     if (!done) return 0;
-    take_done(p, frame, stats);
-    if (!strcmp(stats->finish, "error"))
-        return err_set(err, E_IO, "%s",
-                       text_of(cJSON_GetObjectItemCaseSensitive(frame, "error"), "message"));
+    take_done(p, frame, &call->stats);
+    if (!strcmp(call->stats.finish, "error"))
+        return err_set(err, E_IO, "%s", text_of(at(frame, "error"), "message"));
     return 1;
 }
 
-// The request_id makes it safe to send again: the server does not start a turn twice. text NULL: do
-// what `what` says.
-static int send_start(struct server_peer *p, const char *text, enum chat_ask what,
-                      const char *request_id) {
+// The request_id makes it safe to send again: the server does not start a turn twice.
+static int send_start(struct server_peer *p, const struct chat_call *call, const char *request_id) {
     struct json_writer w;
-    bool again = !text && what == CHAT_AGAIN;
-    begin(p, &w, again ? "turn.regenerate" : "turn.start");
+    begin(p, &w, call->what == CHAT_AGAIN ? "turn.regenerate" : "turn.start");
     json_put_string(&w, "request_id", request_id);
-    if (!again) {
+    if (call->what != CHAT_AGAIN) {
         json_open(&w, "input", '{');
-        if (text)
-            json_put_string(&w, "content", text);
+        if (call->what == CHAT_MESSAGE)
+            json_put_string(&w, "content", call->text);
         else
             json_put_bool(&w, "continue", true);
         json_close(&w, '}');
@@ -210,48 +213,35 @@ static int send_start(struct server_peer *p, const char *text, enum chat_ask wha
     return finish(p, &w);
 }
 
-static int run_turn(struct server_peer *p, const char *text, enum chat_ask what,
-                    void (*print)(const char *, size_t), const volatile sig_atomic_t *interrupted,
-                    struct chat_stats *stats, struct err *err) {
+static int server_say(struct chat_peer *peer, struct chat_call *call, struct err *err) {
+    struct server_peer *p = (struct server_peer *)peer;
     struct json_writer w;
     char request_id[RANDOM_ID_LEN + 1];
     bool cancelled = false;
     random_id(request_id);
     // The loop below notices a lost connection.
-    int rc = send_start(p, text, what, request_id);
+    int rc = send_start(p, call, request_id);
     if (rc < 0 && rc != E_CLOSED) return err_set(err, rc, "cannot send the message");
     for (;;) {
         cJSON *frame = NULL;
         rc = next_frame(p, &frame, 50000, err);
         if (rc == E_CLOSED) {
             TRY(reconnect(p, err));
-            send_start(p, text, what, request_id); // the first copy may be lost
+            send_start(p, call, request_id); // the first copy may be lost
             cancelled = false;
             continue;
         }
         if (rc < 0) return rc;
-        if (*interrupted && !cancelled) {
+        if (*call->interrupted && !cancelled) {
             begin(p, &w, "turn.cancel");
             finish(p, &w);
             cancelled = true;
         }
         if (!frame) continue;
-        rc = take_frame(p, frame, print, stats, err);
+        rc = take_frame(p, frame, call, err);
         cJSON_Delete(frame);
         if (rc) return rc < 0 ? rc : 0;
     }
-}
-
-static int server_say(struct chat_peer *peer, const char *text, void (*print)(const char *, size_t),
-                      const volatile sig_atomic_t *interrupted, struct chat_stats *stats,
-                      struct err *err) {
-    return run_turn((struct server_peer *)peer, text, CHAT_AGAIN, print, interrupted, stats, err);
-}
-
-static int server_ask(struct chat_peer *peer, enum chat_ask what,
-                      void (*print)(const char *, size_t), const volatile sig_atomic_t *interrupted,
-                      struct chat_stats *stats, struct err *err) {
-    return run_turn((struct server_peer *)peer, NULL, what, print, interrupted, stats, err);
 }
 
 // The turn before the last n turns of the path. -1: exactly n turns; E_NOTFOUND: fewer than n.
@@ -260,12 +250,11 @@ static int find_before(struct server_peer *p, int64_t n, int64_t *turn, struct e
     cJSON *frame;
     begin(p, &w, "session.get");
     json_put_int(&w, "last", n);
-    TRY(finish(p, &w));
-    TRY(await(p, "session.state", &frame, err));
-    const cJSON *turns = cJSON_GetObjectItemCaseSensitive(frame, "turns");
+    TRY(ask(p, &w, "session.state", &frame, err));
+    const cJSON *turns = at(frame, "turns");
     const cJSON *first = cJSON_GetArrayItem(turns, 0);
     int n_there = cJSON_GetArraySize(turns);
-    const cJSON *parent = cJSON_GetObjectItemCaseSensitive(first, "parent");
+    const cJSON *parent = at(first, "parent");
     *turn = cJSON_IsNumber(parent) ? (int64_t)parent->valuedouble : -1;
     cJSON_Delete(frame);
     if (n_there == n) return 0;
@@ -279,12 +268,8 @@ static int server_back(struct chat_peer *peer, int64_t n, struct err *err) {
     int64_t turn, seq;
     TRY(find_before(p, n, &turn, err));
     begin(p, &w, "session.rewind");
-    if (turn >= 0)
-        json_put_int(&w, "turn", turn);
-    else
-        json_put_null(&w, "turn");
-    TRY(finish(p, &w));
-    TRY(await(p, "session.rewound", &frame, err));
+    json_put_int_or_null(&w, "turn", turn);
+    TRY(ask(p, &w, "session.rewound", &frame, err));
     seq = (int64_t)number_of(frame, "seq");
     if (seq > p->seq) p->seq = seq;
     cJSON_Delete(frame);
@@ -296,8 +281,7 @@ static int server_fork(struct chat_peer *peer, struct err *err) {
     struct json_writer w;
     cJSON *frame;
     begin(p, &w, "session.fork");
-    TRY(finish(p, &w));
-    TRY(await(p, "session.opened", &frame, err));
+    TRY(ask(p, &w, "session.opened", &frame, err));
     begin(p, &w, "session.detach"); // the original stays on the server
     int rc = finish(p, &w);
     p->seq = take_session(p, frame);
@@ -321,7 +305,6 @@ static void server_close(struct chat_peer *peer) {
 }
 
 static const struct chat_peer_ops ops = {.say = server_say,
-                                         .ask = server_ask,
                                          .back = server_back,
                                          .fork = server_fork,
                                          .renew = server_renew,

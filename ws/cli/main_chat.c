@@ -112,15 +112,13 @@ static int command(struct chat_peer *peer, const char *line) {
     return 1;
 }
 
-static int answer(struct chat_peer *peer, const char *line, struct chat_stats *stats,
-                  struct err *err) {
-    const struct chat_peer_ops *ops = peer->ops;
-    bool again = !strcmp(line, "/regenerate");
+static int answer(struct chat_peer *peer, struct chat_call *call, struct err *err) {
     interrupted = 0;
-    if (!again && strcmp(line, "/continue"))
-        return ops->say(peer, line, print, &interrupted, stats, err);
-    if (!ops->ask) return err_set(err, E_UNSUPPORTED, NEEDS_SERVER);
-    return ops->ask(peer, again ? CHAT_AGAIN : CHAT_CONTINUE, print, &interrupted, stats, err);
+    if (!strcmp(call->text, "/regenerate")) call->what = CHAT_AGAIN;
+    if (!strcmp(call->text, "/continue")) call->what = CHAT_CONTINUE;
+    if (call->what != CHAT_MESSAGE && !peer->ops->back)
+        return err_set(err, E_UNSUPPORTED, NEEDS_SERVER);
+    return peer->ops->say(peer, call, err);
 }
 
 static int converse(struct chat_peer *peer, struct err *err) {
@@ -132,12 +130,12 @@ static int converse(struct chat_peer *peer, struct err *err) {
         puts("/help lists the commands.\n");
     }
     while ((line = read_line(terminal))) {
-        struct chat_stats stats = {0};
+        struct chat_call call = {.text = line, .print = print, .interrupted = &interrupted};
         int what = line[0] ? command(peer, line) : 1;
         if (what == 0) {
-            rc = answer(peer, line, &stats, err);
+            rc = answer(peer, &call, err);
             putchar('\n');
-            if (rc == 0 && terminal) show_stats(&stats);
+            if (rc == 0 && terminal) show_stats(&call.stats);
             fflush(stdout);
         }
         free(line);
