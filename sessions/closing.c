@@ -91,7 +91,7 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
         return;
     }
     service_store_works(ss);
-    replays_session_gone(ss, s->rec.id);
+    replays_session_gone(ss, s->rec.key);
     event_log_add(&s->events, EVENT_CLOSED, -1, NULL, service_now_ms(ss));
     s->rec.closed_ms = service_now_ms(ss);
     s->saved_seq = s->saved_reserved = event_log_seq(&s->events);
@@ -109,23 +109,15 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
 // --- of a session that cannot be read ----------------------------------------
 
 void closing_delete_unread(struct sessions *ss, const struct request *r) {
-    bool failed = false;
-    struct store_job *job = store_job_new(STORE_DELETE, 0);
-    if (job) {
-        job->id = record_strdup(r->session, &failed);
-        job->owner = record_strdup(r->owner, &failed);
-        job->client = r->client;
-        memcpy(job->request_id, r->request_id, sizeof job->request_id);
-    }
-    if (job && !failed) {
+    struct store_job *job = service_job(STORE_DELETE, r, r->session);
+    if (job)
         store_send(ss->store, job);
-    } else {
-        store_job_free(job);
+    else
         refuse_memory(ss, r);
-    }
 }
 
 void closing_unread_done(struct sessions *ss, const struct store_job *job) {
+    char lasting[SESSION_LASTING_BYTES];
     struct session_answer a = {.kind = ANSWER_CLOSED,
                                .request_id = job->request_id,
                                .session_id = job->id,
@@ -136,8 +128,9 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
                     job->err.text);
         return;
     }
-    replays_session_gone(ss, job->id);
-    engine_snapshot_forget(ss->engine, 0, job->id);
+    replays_session_gone(ss, job->key);
+    session_lasting_name(job->owner, job->id, lasting);
+    engine_snapshot_forget(ss->engine, 0, lasting);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     service_removed(ss, job->owner, job->id);
 }

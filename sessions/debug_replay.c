@@ -271,18 +271,18 @@ static void stop_saying(struct sessions *ss, struct replaying *p, const char *co
     fail(ss, p, code, message);
 }
 
-void replays_cancel(struct sessions *ss, uint64_t client, const char *session) {
+void replays_cancel(struct sessions *ss, uint64_t client, int64_t key) {
     struct replaying *p;
     DL_FOREACH(ss->replays, p) {
-        if (p->client == client && !p->stopped && strcmp(p->session, session) == 0)
+        if (p->client == client && !p->stopped && p->key == key)
             stop_saying(ss, p, "cancelled", "the replay was cancelled");
     }
 }
 
-void replays_session_gone(struct sessions *ss, const char *id) {
+void replays_session_gone(struct sessions *ss, int64_t key) {
     struct replaying *p;
     DL_FOREACH(ss->replays, p) {
-        if (strcmp(p->session, id) == 0 && !p->stopped)
+        if (p->key == key && !p->stopped)
             stop_saying(ss, p, "session_not_found", "the session has been deleted");
     }
 }

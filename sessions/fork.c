@@ -37,7 +37,7 @@ static int copy_record(struct session *to, const struct session *from, const str
     struct session_record *rec = &to->rec;
     char *id = rec->id;
     bool failed = false;
-    rec->id = NULL;
+    free(rec->owner);
     int rc = session_record_copy(rec, &from->rec);
     free(rec->id);
     rec->id = id;
@@ -46,7 +46,7 @@ static int copy_record(struct session *to, const struct session *from, const str
     rec->forked_from = record_strdup(from->rec.id, &failed);
     for (size_t i = 0; i < RECORD_ORIGINS && i < from->n_origins + 1; i++)
         to->origins[to->n_origins++] =
-            record_strdup(i ? from->origins[i - 1] : from->rec.id, &failed);
+            record_strdup(i ? from->origins[i - 1] : from->lasting, &failed);
     rec->forked_turn = turn;
     if (r->title) {
         free(rec->title);
@@ -113,7 +113,7 @@ static bool fork_refused(struct sessions *ss, const struct request *r) {
     else if (r->new_session && !session_id_valid(r->new_session))
         refuse(ss, r, "invalid", "new_session must be 1 to %d letters, digits, '-' or '_'",
                SESSION_ID_MAX);
-    else if (r->new_session && service_find(ss, r->new_session))
+    else if (r->new_session && service_find(ss, r->owner, r->new_session))
         refuse(ss, r, "session_exists", "there is a session '%s' already", r->new_session);
     else
         return false;
@@ -127,7 +127,8 @@ void fork_start(struct session *s, const struct request *r) {
     int64_t turn = fork_turn(s, r);
     if (turn == TURN_HEAD) return;
     if (!r->new_session) random_id(drawn);
-    struct session *copy = session_new(ss, r->new_session ? r->new_session : drawn, LIFE_OPENING);
+    struct session *copy =
+        session_new(ss, r->owner, r->new_session ? r->new_session : drawn, LIFE_OPENING);
     if (!copy || fill_fork(copy, s, r, turn) < 0) {
         session_free(copy);
         refuse_memory(ss, r);

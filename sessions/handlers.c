@@ -139,7 +139,7 @@ void handle_update(struct session *s, const struct request *r) {
 void handle_cancel(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     if (r->replay)
-        replays_cancel(ss, r->client, s->rec.id);
+        replays_cancel(ss, r->client, s->rec.key);
     else
         turns_cancel(s, r->turn);
     struct session_answer a = {.kind = ANSWER_CANCELLING,
@@ -151,8 +151,8 @@ void handle_cancel(struct session *s, const struct request *r) {
 
 // Of a session in memory only: reading one from disk is more than a hint is worth.
 void handle_typing(struct sessions *ss, const struct request *r) {
-    struct session *s = service_find(ss, r->session);
-    if (!s || s->life == LIFE_LOADING || strcmp(s->rec.owner, r->owner) != 0) return;
+    struct session *s = service_find(ss, r->owner, r->session);
+    if (!s || s->life == LIFE_LOADING) return;
     if (session_has_turn(s)) return;
     if (s->cache == PLACE_HOST) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
     if (session_state(s) == SESSION_COLD) turns_hint(s);

@@ -11,12 +11,9 @@
 
 void listing_start(struct sessions *ss, const struct request *r) {
     bool failed = false;
-    struct store_job *job = store_job_new(STORE_LIST, 0);
-    struct store_list *l = job ? calloc(1, sizeof *l) : NULL;
+    struct store_job *job = service_job(STORE_LIST, r, NULL);
+    struct store_list *l = job ? job->list = calloc(1, sizeof *l) : NULL;
     if (l) {
-        job->list = l;
-        job->client = r->client;
-        memcpy(job->request_id, r->request_id, sizeof job->request_id);
         l->owner = record_strdup(r->owner, &failed);
         l->query = record_strdup(r->query, &failed);
         l->forked_from = record_strdup(r->forked_from, &failed);
@@ -33,15 +30,17 @@ void listing_start(struct sessions *ss, const struct request *r) {
 
 // Memory is newer than the disk.
 void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out) {
-    const struct session *s = service_find(ss, row->id);
+    const struct session *s = service_find(ss, row->owner, row->id);
     if (s && session_is_known(s)) {
         session_view_fill(s, out);
         return;
     }
     struct session cold = {.rec = *row, .running = -1};
+    char lasting[SESSION_LASTING_BYTES];
     session_view_fill(&cold, out);
     out->state = row->closed_ms ? SESSION_CLOSED : row->n_tokens ? SESSION_COLD : SESSION_OPEN;
-    out->snapshot = engine_has_snapshot(ss->engine, row->id);
+    session_lasting_name(row->owner, row->id, lasting);
+    out->snapshot = engine_has_snapshot(ss->engine, lasting);
     out->n_turns = row->n_turns;
     out->n_tokens = row->n_tokens;
     out->seq = row->seq;

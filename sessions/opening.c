@@ -50,7 +50,6 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     TRY(check_lengths(ss, r, rec, err));
     rec->sampling = layers_normal(ss, r->sampling, err);
     if (!rec->sampling) return err->code;
-    rec->owner = record_strdup(r->owner, &failed);
     rec->model = record_strdup(ss->info->model_name, &failed);
     rec->fingerprint = record_strdup(ss->info->fingerprint, &failed);
     rec->title = record_strdup(title, &failed);
@@ -69,7 +68,7 @@ void opening_start(struct sessions *ss, const struct request *r) {
         return;
     }
     if (!r->session) random_id(drawn);
-    struct session *s = session_new(ss, r->session ? r->session : drawn, LIFE_OPENING);
+    struct session *s = session_new(ss, r->owner, r->session ? r->session : drawn, LIFE_OPENING);
     if (!s) {
         refuse_memory(ss, r);
         return;

@@ -28,17 +28,16 @@ static void defer(struct session *s, const struct request *r) {
 }
 
 static void load(struct sessions *ss, const struct request *r) {
-    struct session *s = session_new(ss, r->session, LIFE_LOADING);
-    struct store_job *job = s ? store_job_new(STORE_LOAD, 0) : NULL;
-    if (job) job->id = strdup(r->session);
-    if (job) job->owner = strdup(r->owner); // without memory the read waits in the server's queue
-    if (!job || !job->id || service_add_loading(ss, s) < 0) {
+    struct session *s = session_new(ss, r->owner, r->session, LIFE_LOADING);
+    struct store_job *job = s ? service_job(STORE_LOAD, r, r->session) : NULL;
+    if (!job || service_add_loading(ss, s) < 0) {
         store_job_free(job);
         session_free(s);
         refuse_memory(ss, r);
         return;
     }
     defer(s, r);
+    job->client = CLIENT_GONE; // others may wait for it too
     store_send(ss->store, job);
 }
 
@@ -58,10 +57,6 @@ static void run(struct session *s, const struct request *r) {
         refuse(ss, r, "session_exists", "there is a session '%s' already", r->session);
         return;
     }
-    if (strcmp(s->rec.owner, r->owner) != 0) {
-        refuse_not_found(ss, r);
-        return;
-    }
     service_used(s);
     int rc = history_need(s, r);
     if (rc == E_NOMEM) refuse_memory(ss, r);
@@ -73,7 +68,7 @@ static void run(struct session *s, const struct request *r) {
 static bool aborts(const struct session *s, const struct request *r) {
     bool ends = r->kind == REQUEST_CLOSE ||
                 (r->kind == REQUEST_CANCEL && !r->replay && r->turn == TURN_HEAD);
-    return ends && s->preparing && strcmp(s->rec.owner, r->owner) == 0;
+    return ends && s->preparing;
 }
 
 static void run_deferred(struct session *s);
@@ -96,7 +91,7 @@ static void run_prepared(struct session *s, bool aborted) {
 
 static void submit_to_session(struct sessions *ss, const struct request *r) {
     bool valid = r->session && session_id_valid(r->session);
-    struct session *s = valid ? service_find(ss, r->session) : NULL;
+    struct session *s = valid ? service_find(ss, r->owner, r->session) : NULL;
     if (!valid && (r->session || r->kind != REQUEST_OPEN)) {
         if (r->kind == REQUEST_OPEN)
             refuse(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
@@ -165,7 +160,7 @@ static void run_orphans(struct session *orphaned, const struct err *err) {
     for (struct request *next; list; list = next) {
         next = list->next;
         list->client = clients_resume(ss, list->client);
-        struct session *s = service_find(ss, list->session);
+        struct session *s = service_find(ss, list->owner, list->session);
         if (err && err->code == E_CORRUPT && list->kind == REQUEST_CLOSE && list->delete_it)
             closing_delete_unread(ss, list);
         else if (err && err->code == E_NOMEM)
@@ -210,7 +205,7 @@ void requests_deleted(struct sessions *ss, struct store_job *job) {
 }
 
 void requests_loaded(struct sessions *ss, struct store_job *job) {
-    struct session *s = service_find(ss, job->id);
+    struct session *s = service_find(ss, job->owner, job->id);
     if (!s || s->life != LIFE_LOADING) return;
     service_loaded(ss, s);
     int rc = job->rc;

@@ -63,12 +63,14 @@ static int restore_events(struct session *s, const struct stored_session *stored
 }
 
 int session_restore(struct session *s, struct stored_session *stored) {
+    char lasting[SESSION_LASTING_BYTES];
     session_record_release(&s->rec);
     s->rec = stored->rec;
     stored->rec = (struct session_record){0};
-    memcpy(s->origins, stored->origins, sizeof s->origins);
-    s->n_origins = stored->n_origins;
-    stored->n_origins = 0;
+    for (size_t i = 0; i < stored->n_origins; i++) {
+        session_lasting_name(s->rec.owner, stored->origins[i], lasting);
+        if (!(s->origins[s->n_origins++] = strdup(lasting))) return E_NOMEM;
+    }
     for (size_t i = 0; i < stored->n_turns; i++) TRY(restore_turn(s, &stored->turns[i]));
     TRY(restore_path(s));
     if ((int64_t)s->n_turns != s->rec.n_turns || (int64_t)s->n_log != s->rec.n_tokens)

@@ -20,9 +20,11 @@ int64_t service_now_ms(const struct sessions *ss) {
     return clock_wall_us(ss->clock) / 1000;
 }
 
-struct session *service_find(struct sessions *ss, const char *id) {
+// Another owner's session of the same id is another name, and takes no longer to miss.
+struct session *service_find(struct sessions *ss, const char *owner, const char *id) {
+    struct hash128 name = session_name(ss->name_key, owner, id);
     struct session *s;
-    HASH_FIND(by_id, ss->by_id, id, strlen(id), s);
+    HASH_FIND(by_name, ss->by_name, &name, sizeof name, s);
     return s;
 }
 
@@ -38,8 +40,7 @@ int service_add(struct sessions *ss, struct session *s, int64_t key) {
     s->rec.key = key;
     HASH_ADD(by_key, ss->by_key, rec.key, sizeof s->rec.key, s);
     if (!hash_added(&s->by_key)) return E_NOMEM;
-    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
-    if (!hash_added(&s->by_id)) {
+    if (service_add_loading(ss, s) < 0) {
         HASH_DELETE(by_key, ss->by_key, s);
         return E_NOMEM;
     }
@@ -48,16 +49,17 @@ int service_add(struct sessions *ss, struct session *s, int64_t key) {
 }
 
 int service_add_loading(struct sessions *ss, struct session *s) {
-    HASH_ADD_KEYPTR(by_id, ss->by_id, s->rec.id, strlen(s->rec.id), s);
-    return hash_added(&s->by_id) ? 0 : E_NOMEM;
+    s->name = session_name(ss->name_key, s->rec.owner, s->rec.id);
+    HASH_ADD(by_name, ss->by_name, name, sizeof s->name, s);
+    return hash_added(&s->by_name) ? 0 : E_NOMEM;
 }
 
 void service_loaded(struct sessions *ss, struct session *s) {
-    HASH_DELETE(by_id, ss->by_id, s);
+    HASH_DELETE(by_name, ss->by_name, s);
 }
 
 void service_remove(struct sessions *ss, struct session *s) {
-    if (s->life != LIFE_GONE) HASH_DELETE(by_id, ss->by_id, s);
+    if (s->life != LIFE_GONE) HASH_DELETE(by_name, ss->by_name, s);
     if (s->life == LIFE_LOADING) return;
     HASH_DELETE(by_key, ss->by_key, s);
     owner_use(s->owner, OWNER_RESIDENT_SESSIONS, -1);
@@ -66,15 +68,27 @@ void service_remove(struct sessions *ss, struct session *s) {
 void service_gone(struct session *s) {
     life_set(&s->life, LIFE_GONE);
     owner_use(s->owner, OWNER_SESSIONS, -1);
-    HASH_DELETE(by_id, s->service->by_id, s);
+    HASH_DELETE(by_name, s->service->by_name, s);
     service_touch(s);
 }
 
 // Also where no event has reported a cache: a fork begins with one.
 void service_forget_cache(struct session *s) {
-    struct engine *e = s->service->engine;
-    engine_sequence_release(e, (uint64_t)s->rec.key);
-    engine_snapshot_forget(e, (uint64_t)s->rec.key, s->rec.id);
+    engine_sequence_release(s->service->engine, (uint64_t)s->rec.key);
+    engine_snapshot_forget(s->service->engine, (uint64_t)s->rec.key, s->lasting);
+}
+
+struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id) {
+    bool failed = false;
+    struct store_job *job = store_job_new(kind, 0);
+    if (!job) return NULL;
+    job->client = r->client;
+    memcpy(job->request_id, r->request_id, sizeof job->request_id);
+    job->id = record_strdup(id, &failed);
+    job->owner = record_strdup(r->owner, &failed);
+    if (!failed) return job;
+    store_job_free(job);
+    return NULL;
 }
 
 void service_touch(struct session *s) {

@@ -43,7 +43,8 @@ struct sessions {
     struct store *store;
     struct tail *tail;    // DURABLE_DELTA; NULL: none
     char tail_error[512]; // why the last write of it was refused; "": it was not
-    struct session *by_id, *by_key;
+    struct session *by_name, *by_key;
+    uint64_t name_key[2]; // of the sessions' names: clients cannot make two of them alike
     struct client *clients;
     int64_t next_key;
     uint64_t next_turn;         // engine's turn numbers
@@ -72,14 +73,16 @@ struct sessions {
 // service.c
 int64_t service_now(const struct sessions *ss);    // monotonic, us
 int64_t service_now_ms(const struct sessions *ss); // since 1970
-struct session *service_find(struct sessions *ss, const char *id);
+struct session *service_find(struct sessions *ss, const char *owner, const char *id);
 struct session *service_find_key(struct sessions *ss, int64_t key);
 int service_add(struct sessions *ss, struct session *s, int64_t key); // into the tables. E_NOMEM
-int service_add_loading(struct sessions *ss, struct session *s);      // under its id alone. E_NOMEM
+int service_add_loading(struct sessions *ss, struct session *s);      // by name alone. E_NOMEM
 void service_loaded(struct sessions *ss, struct session *s);          // and out again
 void service_remove(struct sessions *ss, struct session *s);          // out of all tables
-void service_gone(struct session *s); // GONE: out of the table of ids; settling frees it
+void service_gone(struct session *s); // GONE: out of the table of names; settling frees it
 void service_removed(struct sessions *ss, const char *owner, const char *id); // tells watchers
+// The store's job for a request, of its owner's session `id` or NULL. NULL: no memory.
+struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id);
 void service_touch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
 void service_forget_cache(struct session *s);   // wherever it is: it is closed or deleted
@@ -261,10 +264,10 @@ bool debug_read(struct session *s, const struct request *r, struct stored_sessio
 bool replays_has(const struct sessions *ss, uint64_t client);
 void replays_start(struct session *s, const struct request *r); // of a turn that may be run again
 void replays_read(struct sessions *ss, struct store_job *job);  // a part of its path
-void replays_cancel(struct sessions *ss, uint64_t client, const char *session);
+void replays_cancel(struct sessions *ss, uint64_t client, int64_t key);       // of this session
 bool replays_engine_event(struct sessions *ss, const struct engine_event *e); // true: it was theirs
 void replays_client_gone(struct sessions *ss, uint64_t client);
-void replays_session_gone(struct sessions *ss, const char *id);
+void replays_session_gone(struct sessions *ss, int64_t key);
 void replays_drain(struct sessions *ss); // all end, with an error
 void replays_free(struct sessions *ss);
 

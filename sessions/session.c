@@ -1,24 +1,40 @@
 // One conversation in memory. See session.h.
 #include "sessions/session.h"
 #include "base/err.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
-struct session *session_new(struct sessions *service, const char *id, enum session_life life) {
+struct hash128 session_name(const uint64_t key[2], const char *owner, const char *id) {
+    struct hash128 of_owner = siphash128(key, owner, strlen(owner));
+    return siphash128((uint64_t[2]){of_owner.lo, of_owner.hi}, id, strlen(id));
+}
+
+void session_lasting_name(const char *owner, const char *id, char out[SESSION_LASTING_BYTES]) {
+    static const uint64_t key[2] = {0x7061726c65790004u, 0x73657373696f6e73u};
+    struct hash128 name = session_name(key, owner, id);
+    snprintf(out, SESSION_LASTING_BYTES, "%016llx%016llx", (unsigned long long)name.hi,
+             (unsigned long long)name.lo);
+}
+
+struct session *session_new(struct sessions *service, const char *owner, const char *id,
+                            enum session_life life) {
     struct session *s = calloc(1, sizeof *s);
     if (!s) return NULL;
     s->service = service;
     s->life = life;
     s->rec.id = strdup(id);
+    s->rec.owner = strdup(owner);
+    session_lasting_name(owner, id, s->lasting);
     s->running = -1;
     s->head = s->rec.head = s->rec.forked_turn = TURN_NONE;
     s->roots = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
     s->shown_state = -1;
     s->deferred_end = &s->deferred;
     event_log_init(&s->events);
-    if (s->rec.id) return s;
-    free(s);
+    if (s->rec.id && s->rec.owner) return s;
+    session_free(s);
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 // the service's: sessions/service.h.
 #pragma once
 #include "base/hash.h"
+#include "base/siphash.h"
 #include "sessions/event_log.h"
 #include "sessions/evict.h"
 #include "sessions/life.h"
@@ -58,12 +59,21 @@ enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
 // What settling has to see to beside the session's turns and requests.
 enum { MARK_TITLE = 1, MARK_WATCHERS = 2 }; // the title's index row; watchers of the list
 
+// What names a session, within the process or for good: a hash of its owner and its id, which is
+// unique among the owner's alone.
+struct hash128 session_name(const uint64_t key[2], const char *owner, const char *id);
+// For the engine's snapshots.
+#define SESSION_LASTING_BYTES 33
+void session_lasting_name(const char *owner, const char *id, char out[SESSION_LASTING_BYTES]);
+
 struct session {
     enum session_life life;
+    struct hash128 name; // of this process (service_find)
+    char lasting[SESSION_LASTING_BYTES];
     struct session_record rec; // seq and seq_reserved: as of the last save begun
     struct sessions *service;
     struct owner *owner; // rec.owner's; NULL while it is read
-    UT_hash_handle by_id, by_key;
+    UT_hash_handle by_name, by_key;
     struct turn_sampling *sampling; // rec.sampling, parsed (sampling_layers.c); NULL: not yet
     struct request *deferred,
         **deferred_end;     // what waits until the session is loaded, inserted or deleted
@@ -106,7 +116,8 @@ struct session {
     int64_t fork_key;    // before its first save: its turns are copies of these turns of that
     int64_t *fork_turns; // session (store.h)
     size_t n_fork_turns;
-    char *origins[RECORD_ORIGINS]; // those it was forked from, in turn (record.h)
+    // Lasting names of those it was forked from, in turn (record.h).
+    char *origins[RECORD_ORIGINS];
     size_t n_origins;
     int64_t saved_seq, saved_reserved;
     int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
@@ -127,7 +138,8 @@ struct session {
 };
 
 // LOADING or OPENING. NULL: no memory.
-struct session *session_new(struct sessions *service, const char *id, enum session_life life);
+struct session *session_new(struct sessions *service, const char *owner, const char *id,
+                            enum session_life life);
 void session_free(struct session *s);
 
 // Removes an undelivered event; later ones move up.

@@ -160,5 +160,5 @@ void session_view_fill(const struct session *s, struct session_view *out) {
         .sampling = r->sampling,
     };
     if (out->cached_tokens > out->n_tokens) out->cached_tokens = out->n_tokens;
-    out->snapshot = s->service && engine_has_snapshot(s->service->engine, r->id);
+    out->snapshot = s->service && engine_has_snapshot(s->service->engine, s->lasting);
 }

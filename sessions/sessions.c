@@ -2,6 +2,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/random_id.h"
 #include "sessions/service.h"
 #include <stddef.h>
 #include <stdio.h>
@@ -256,6 +257,7 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     ss->clock = o->clock ? o->clock : &clock_system;
     ss->next_turn = 1;
     ss->owners = o->owners ? o->owners : &ss->own;
+    for (int i = 0; i < 2; i++) ss->name_key[i] = random_u64();
     evict_list_init(&ss->idle, o->max_sequence_idle_microseconds);
     struct store_options so = {.path = o->db_path,
                                .clock = ss->clock,
@@ -323,7 +325,7 @@ void sessions_close(struct sessions *ss) {
             engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
         service_destroy(s);
     }
-    HASH_ITER(by_id, ss->by_id, s, next) service_destroy(s);
+    HASH_ITER(by_name, ss->by_name, s, next) service_destroy(s);
     struct client *c, *next_client;
     HASH_ITER(hh, ss->clients, c, next_client) {
         HASH_DEL(ss->clients, c);

@@ -9,14 +9,6 @@
 #include "sessions/service.h"
 #include <string.h>
 
-static struct store_job *job_for(const struct request *r, enum store_job_kind kind) {
-    struct store_job *job = store_job_new(kind, 0);
-    if (!job) return NULL;
-    job->client = r->client;
-    memcpy(job->request_id, r->request_id, sizeof job->request_id);
-    return job;
-}
-
 // What the store refused, in the words of the wire.
 static void fail_job(struct sessions *ss, const struct store_job *job) {
     const char *code = answer_code(job->rc);
@@ -31,20 +23,14 @@ static void fail_job(struct sessions *ss, const struct store_job *job) {
 // --- export ------------------------------------------------------------------
 
 void transfer_export(struct sessions *ss, const struct request *r) {
-    bool failed = false;
-    struct store_job *job = job_for(r, STORE_EXPORT);
-    if (job) {
-        job->id = record_strdup(r->session, &failed);
-        job->owner = record_strdup(r->owner, &failed);
-        buf_init(&job->archive, TRANSFER_BYTES);
-        job->render = archive_export;
-    }
-    if (job && !failed) {
-        store_send(ss->store, job);
-    } else {
-        store_job_free(job);
+    struct store_job *job = service_job(STORE_EXPORT, r, r->session);
+    if (!job) {
         refuse_memory(ss, r);
+        return;
     }
+    buf_init(&job->archive, TRANSFER_BYTES);
+    job->render = archive_export;
+    store_send(ss->store, job);
 }
 
 void transfer_exported(struct sessions *ss, const struct store_job *job) {
@@ -71,7 +57,7 @@ void transfer_import(struct sessions *ss, const struct request *r) {
 }
 
 void transfer_read(struct sessions *ss, struct preparation *p) {
-    struct store_job *job = p->rc == 0 ? job_for(p->import, STORE_IMPORT) : NULL;
+    struct store_job *job = p->rc == 0 ? service_job(STORE_IMPORT, p->import, NULL) : NULL;
     if (!job) {
         if (p->rc == 0) p->err.code = E_NOMEM;
         if (p->err.code == E_CORRUPT) p->err.code = E_FORMAT; // the file's fault, not ours

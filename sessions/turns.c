@@ -27,7 +27,7 @@
 static const char *origin_of(const struct session *s) {
     for (size_t i = 0; i < s->n_origins; i++)
         if (engine_has_snapshot(s->service->engine, s->origins[i])) return s->origins[i];
-    return s->rec.forked_from;
+    return s->n_origins ? s->origins[0] : NULL;
 }
 
 // With the session's log, and room for n tokens. ids NULL: no memory.
@@ -39,7 +39,7 @@ static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
                             .sink_len = s->rec.sink_len,
                             .session_len = s->rec.session_len,
                             .share_group = s->owner->number,
-                            .lasting_id = s->rec.id,
+                            .lasting_id = s->lasting,
                             .origin_id = origin_of(s),
                             .lasting_owner = s->rec.owner};
     sampling_params_init(&e.sampling);

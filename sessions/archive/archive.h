@@ -16,8 +16,10 @@ void archive_close(struct archive *a);
 typedef int (*archive_each)(void *ctx, const struct session_record *row);
 int archive_list(struct archive *a, const char *owner, const char *query, const char *forked_from,
                  int64_t limit, archive_each each, void *ctx, struct err *err);
-// One session with all its turns, tokens and events; stored_session_free it. E_NOTFOUND.
-int archive_load(struct archive *a, const char *id, struct stored_session **out, struct err *err);
+// One session with all its turns, tokens and events; stored_session_free it. owner NULL: of any, but
+// E_INVAL when several owners have a session of this id. E_NOTFOUND.
+int archive_load(struct archive *a, const char *owner, const char *id, struct stored_session **out,
+                 struct err *err);
 // The record as one JSON object, complete for a replay or an import: README.md has the format. The
 // text of a client comes back byte for byte. E_NOMEM, E_LIMIT from the buffer.
 int archive_export(const struct stored_session *s, struct buf *out);
@@ -48,5 +50,5 @@ int archive_import(const char *path, struct stored_session *s, const struct arch
                    struct err *err);
 
 // Removes a session: its rows, its words in the index, and their bytes in the file. E_BUSY while a
-// server has the database: then session.close with delete does it.
-int archive_remove(const char *path, const char *id, struct err *err);
+// server has the database: then session.close with delete does it. owner as for archive_load.
+int archive_remove(const char *path, const char *owner, const char *id, struct err *err);

@@ -35,7 +35,8 @@ static int copy_pages(struct store_db *source, sqlite3 *target, const char *path
 // A copy that cannot be read is an error.
 static int check_copy(sqlite3 *target, const char *path, struct err *err) {
     sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(target, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
+    if (store_words_register(target) != SQLITE_OK ||
+        sqlite3_prepare_v2(target, "PRAGMA quick_check(1)", -1, &s, NULL) != SQLITE_OK)
         return fail_target(target, path, err);
     int rc = 0;
     const char *verdict =

@@ -28,6 +28,7 @@
 struct id {
     int64_t key;
     char *id;
+    bool again; // another owner before it has a session of this id
 };
 struct examination {
     struct store_db *db;
@@ -111,13 +112,12 @@ static const struct rule {
      "AND t.turn = tokens.turn)"},
     {"titles are not in the index of words",
      "SELECT count(*) FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM search WHERE rowid = -s.key "
-     "AND words = s.title)",
+     "AND words = " STORE_TITLE_WORDS ")",
      NULL},
     {"turns are not in the index of words",
-     "SELECT count(*) FROM turns t WHERE NOT EXISTS (SELECT 1 FROM search WHERE rowid = t.key AND "
-     "(t.finish_reason IS NULL OR words = coalesce(CAST(t.input_text AS TEXT), '') || char(10) || "
-     "coalesce((SELECT group_concat(CAST(p.text AS TEXT), '') FROM (SELECT text FROM tokens WHERE "
-     "session = t.session AND turn = t.turn ORDER BY first) p), '')))",
+     "SELECT count(*) FROM turns t JOIN sessions s ON s.key = t.session WHERE NOT EXISTS (SELECT 1 "
+     "FROM search WHERE rowid = t.key AND (t.finish_reason IS NULL OR words = " STORE_TURN_WORDS
+     "))",
      NULL},
     {"entries of the index of words are of nothing",
      "SELECT count(*) FROM search WHERE (rowid > 0 AND rowid NOT IN (SELECT key FROM turns)) OR "
@@ -143,8 +143,10 @@ static int check_rules(struct examination *x) {
 
 static int list_sessions(struct examination *x, struct err *err) {
     sqlite3_stmt *s;
-    if (sqlite3_prepare_v2(x->db->sql, "SELECT key, id FROM sessions ORDER BY key", -1, &s, NULL) !=
-        SQLITE_OK)
+    if (sqlite3_prepare_v2(x->db->sql,
+                           "SELECT key, id, row_number() OVER (PARTITION BY id ORDER BY key) > 1 "
+                           "FROM sessions ORDER BY key",
+                           -1, &s, NULL) != SQLITE_OK)
         return store_db_error(x->db, err);
     int rc = 0;
     while (rc == 0 && sqlite3_step(s) == SQLITE_ROW) {
@@ -160,7 +162,8 @@ static int list_sessions(struct examination *x, struct err *err) {
         if (!copy)
             rc = err_set(err, E_NOMEM, "no memory to list the sessions");
         else
-            x->ids[x->n_ids++] = (struct id){sqlite3_column_int64(s, 0), copy};
+            x->ids[x->n_ids++] =
+                (struct id){sqlite3_column_int64(s, 0), copy, sqlite3_column_int(s, 2)};
     }
     sqlite3_finalize(s); // check_structure reports damage
     x->report->n_sessions = (int64_t)x->n_ids;
@@ -171,19 +174,19 @@ static int64_t now_ms(void) {
     return clock_wall_us(&clock_system) / 1000;
 }
 
-static int load_sound(struct store_db *db, const char *id, struct stored_session **out,
+static int load_sound(struct store_db *db, int64_t key, struct stored_session **out,
                       struct err *reason) {
-    TRY(store_read_session(db, id, out, reason));
+    TRY(store_read_session(db, key, out, reason));
     int rc = stored_session_interrupt(*out, now_ms(), reason);
     if (rc == 0) rc = stored_session_check(*out, reason);
     if (rc < 0) stored_session_free(*out);
     return rc;
 }
 
-static int load_salvaged(struct store_db *db, const char *id, struct stored_session **out,
+static int load_salvaged(struct store_db *db, int64_t key, struct stored_session **out,
                          struct err *reason) {
     db->salvage = true;
-    int rc = store_read_session(db, id, out, reason);
+    int rc = store_read_session(db, key, out, reason);
     db->salvage = false;
     if (rc < 0) return rc;
     rc = stored_session_repair(*out, now_ms(), reason);
@@ -194,9 +197,8 @@ static int load_salvaged(struct store_db *db, const char *id, struct stored_sess
 static int export_session(struct examination *x, const struct stored_session *s,
                           const struct id *id, struct err *err) {
     char path[4096];
-    if (session_id_valid(id->id))
-        snprintf(path, sizeof path, "%s/%s.json", x->o->folder, id->id);
-    else
+    snprintf(path, sizeof path, "%s/%s.json", x->o->folder, id->id);
+    if (!session_id_valid(id->id) || id->again)
         snprintf(path, sizeof path, "%s/number-%" PRId64 ".json", x->o->folder, id->key);
     TRY(archive_export_file(s, path, err));
     x->report->n_exported++;
@@ -207,9 +209,9 @@ static int examine_session(struct examination *x, const struct id *id, bool to_f
                            struct err *err) {
     struct stored_session *s;
     struct err reason = {0};
-    int rc = load_sound(x->db, id->id, &s, &reason);
+    int rc = load_sound(x->db, id->key, &s, &reason);
     if (rc < 0) TRY(fault(x, id->id, "%s", reason.text));
-    if (rc < 0 && to_folder) rc = load_salvaged(x->db, id->id, &s, &reason);
+    if (rc < 0 && to_folder) rc = load_salvaged(x->db, id->key, &s, &reason);
     if (rc < 0) return 0;
     rc = to_folder ? export_session(x, s, id, err) : 0;
     stored_session_free(s);
@@ -238,54 +240,30 @@ static void examination_release(struct examination *x) {
 static int repair_session(struct store_db *db, const struct id *id, struct err *err) {
     struct stored_session *s;
     struct err reason = {0};
-    if (load_sound(db, id->id, &s, &reason) == 0) {
+    if (load_sound(db, id->key, &s, &reason) == 0) {
         stored_session_free(s);
         return 0;
     }
-    if (load_salvaged(db, id->id, &s, &reason) < 0) return 0; // stays, and is reported again
+    if (load_salvaged(db, id->key, &s, &reason) < 0) return 0; // stays, and is reported again
     int rc = store_write_delete(db, id->key, err);
     if (rc == 0) rc = store_write_session(db, s, err);
     stored_session_free(s);
     return rc;
 }
 
-static int make_words_anew(struct store_db *db, struct err *err) {
-    TRY(store_db_exec(db, "DELETE FROM search", err));
-    TRY(store_db_exec(
-        db, "INSERT INTO search (rowid, words, session) SELECT -key, title, key FROM sessions",
-        err));
-    TRY(store_db_exec(
-        db,
-        "INSERT INTO search (rowid, words, session) SELECT t.key, coalesce(CAST(t.input_text AS "
-        "TEXT), '') || char(10) || coalesce((SELECT group_concat(CAST(p.text AS TEXT), '') FROM "
-        "(SELECT text FROM tokens WHERE session = t.session AND turn = t.turn ORDER BY first) p), "
-        "''), t.session FROM turns t",
-        err));
-    return store_db_exec(db, "INSERT INTO search (search) VALUES ('optimize')", err);
-}
-
-static int repair_rows(struct examination *x, struct err *err) {
+static int repair_rows(struct store_db *db, void *ctx, struct err *err) {
+    struct examination *x = ctx;
     // First: a stale entry may have the number of a row that is inserted below.
-    TRY(store_db_exec(x->db, "DELETE FROM search", err));
+    TRY(store_words_clear(db, err));
     for (size_t i = 0; i < N_RULES; i++)
-        if (rules[i].repair) TRY(store_db_exec(x->db, rules[i].repair, err));
-    for (size_t i = 0; i < x->n_ids; i++) TRY(repair_session(x->db, &x->ids[i], err));
-    return make_words_anew(x->db, err);
+        if (rules[i].repair) TRY(store_db_exec(db, rules[i].repair, err));
+    for (size_t i = 0; i < x->n_ids; i++) TRY(repair_session(db, &x->ids[i], err));
+    TRY(store_words_clear(db, err));
+    return store_words_fill(db, err);
 }
 
-static int in_transaction(struct examination *x, int (*act)(struct examination *x, struct err *err),
-                          struct err *err) {
-    TRY(store_db_write_begin(x->db, err));
-    int rc = store_db_exec(x->db, "BEGIN IMMEDIATE", err);
-    if (rc == 0) rc = act(x, err);
-    if (rc == 0) rc = store_db_exec(x->db, "COMMIT", err);
-    if (rc < 0) store_db_exec(x->db, "ROLLBACK", NULL);
-    store_db_write_end(x->db);
-    return rc;
-}
-
-static int make_indexes_anew(struct examination *x, struct err *err) {
-    return store_db_exec(x->db, "REINDEX", err);
+static int make_indexes_anew(struct store_db *db, void *ctx, struct err *err) {
+    return store_db_exec(db, "REINDEX", err);
 }
 
 static bool is_sound(struct store_db *db) {
@@ -302,12 +280,13 @@ static bool is_sound(struct store_db *db) {
 static int repair(struct examination *x) {
     struct err reason = {0};
     int64_t n;
-    if (x->file_damaged && (in_transaction(x, make_indexes_anew, &reason) < 0 || !is_sound(x->db)))
+    if (x->file_damaged &&
+        (store_db_transaction(x->db, make_indexes_anew, NULL, &reason) < 0 || !is_sound(x->db)))
         return fault(x, NULL,
                      "the file itself is damaged and was left as it is: take what can be read out "
                      "of it (--output FOLDER) and import that into a new database");
     int rc = tail_recover(x->db, &n, &reason);
-    if (rc == 0) rc = in_transaction(x, repair_rows, &reason);
+    if (rc == 0) rc = store_db_transaction(x->db, repair_rows, x, &reason);
     if (rc == 0) rc = store_recover(x->db, now_ms(), &n, &reason);
     return rc < 0 ? fault(x, NULL, "cannot be repaired: %s", reason.text) : 0;
 }

@@ -71,8 +71,13 @@ int archive_list(struct archive *a, const char *owner, const char *query, const 
     return rc;
 }
 
-int archive_load(struct archive *a, const char *id, struct stored_session **out, struct err *err) {
-    return store_read_session(&a->db, id, out, err);
+int archive_load(struct archive *a, const char *owner, const char *id, struct stored_session **out,
+                 struct err *err) {
+    struct err local = {0};
+    int64_t key;
+    if (!err) err = &local;
+    TRY(store_read_key(&a->db, owner, id, &key, err));
+    return store_read_session(&a->db, key, out, err);
 }
 
 // --- export ------------------------------------------------------------------
@@ -236,26 +241,20 @@ int archive_export_file(const struct stored_session *s, const char *path, struct
 // --- removing ----------------------------------------------------------------
 
 // By number: the rest of the record may be damaged.
-static int remove_from(struct store_db *db, const char *id, struct err *err) {
-    int64_t key;
-    TRY(store_read_key(db, id, NULL, &key, err));
-    TRY(store_db_write_begin(db, err));
-    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
-    if (rc == 0) rc = store_write_delete(db, key, err);
-    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
-    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
-    store_db_write_end(db);
-    return rc;
+static int remove_it(struct store_db *db, void *key, struct err *err) {
+    return store_write_delete(db, *(int64_t *)key, err);
 }
 
-int archive_remove(const char *path, const char *id, struct err *err) {
+int archive_remove(const char *path, const char *owner, const char *id, struct err *err) {
     struct store_db db;
+    int64_t key;
     struct err local = {0};
     if (!err) err = &local;
     if (access(path, F_OK) < 0) return err_errno(err, "%s", path); // opening would make the file
     TRY(store_db_open(&db, path, err));
     int rc = tail_absorb(&db, err);
-    if (rc == 0) rc = remove_from(&db, id, err);
+    if (rc == 0) rc = store_read_key(&db, owner, id, &key, err);
+    if (rc == 0) rc = store_db_transaction(&db, remove_it, &key, err);
     store_db_close(&db, true); // with a checkpoint: the log holds the words too
     return rc;
 }

@@ -393,17 +393,10 @@ int archive_rename(struct session_record *r, const struct archive_import *o, str
     return failed ? err_set(err, E_NOMEM, "no memory to import") : 0;
 }
 
-static int add(struct store_db *db, struct stored_session *s, struct err *err) {
-    int rc;
-    TRY(store_db_write_begin(db, err));
-    TRY_GOTO(end, store_db_exec(db, "BEGIN IMMEDIATE", err));
-    rc = store_read_import_key(db, &s->rec.key, err);
-    if (rc == 0) rc = store_write_session(db, s, err);
-    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
-    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
-end:
-    store_db_write_end(db);
-    return rc;
+static int add(struct store_db *db, void *session, struct err *err) {
+    struct stored_session *s = session;
+    TRY(store_read_import_key(db, &s->rec.key, err));
+    return store_write_session(db, s, err);
 }
 
 int archive_import(const char *path, struct stored_session *s, const struct archive_import *o,
@@ -415,7 +408,7 @@ int archive_import(const char *path, struct stored_session *s, const struct arch
     bool served = false;
     int rc = store_db_open_any(&db, path, &served, err);
     if (rc < 0) return rc;
-    rc = add(&db, s, err);
+    rc = store_db_transaction(&db, add, s, err);
     store_db_close(&db, !served);
     return rc;
 }

@@ -56,7 +56,7 @@ static const struct column models[] = {
 #define RECORD session_record
 static const struct column sessions[] = {
     C(key, "INTEGER PRIMARY KEY", INT, 1, .flags = FIXED | UNSENT),
-    C(id, "TEXT NOT NULL UNIQUE", TEXT, 1, .flags = FIXED | IDENTITY, .rule = RULE_ID),
+    C(id, WORDS, TEXT, 1, .flags = FIXED | IDENTITY, .rule = RULE_ID),
     C(owner, WORDS, TEXT, 1, .flags = FIXED | IDENTITY, .min = 1, .max = NAME_BYTES),
     C(model, "INTEGER NOT NULL REFERENCES models(key)", TEXT, 1, .flags = FIXED | IDENTITY,
       .max = NAME_BYTES, .read = "m.name",
@@ -156,9 +156,11 @@ static const struct column events[] = {
 #define ROWS(array) array, sizeof(array) / sizeof *(array)
 const struct record_table record_tables[N_TABLES] = {
     [TABLE_MODELS] = {"models", "", ROWS(models), ") STRICT", NULL},
-    [TABLE_SESSIONS] = {"sessions", "s.", ROWS(sessions), ") STRICT",
+    // Before version 5 an id was unique over all owners.
+    [TABLE_SESSIONS] = {"sessions", "s.", ROWS(sessions), ", UNIQUE (owner, id)) STRICT",
                         "CREATE INDEX sessions_newest ON sessions(owner, updated_ms DESC, key "
-                        "DESC);"},
+                        "DESC);",
+                        .rebuilt = 5},
     [TABLE_TURNS] = {"turns", "", ROWS(turns), ", UNIQUE (session, turn)) STRICT",
                      "CREATE INDEX turns_unfinished ON turns(session, turn) WHERE finish_reason IS "
                      "NULL;"},
@@ -229,23 +231,49 @@ int columns_version(void) {
     return newest;
 }
 
-static void create(const struct record_table *t, struct buf *out) {
+// The names of the columns that a version has, with or without their declarations.
+static void put_columns(const struct record_table *t, int version, bool declared, struct buf *out) {
     const char *comma = "";
-    buf_addf(out, "CREATE TABLE %s (", t->name);
     for (size_t i = 0; i < t->n; i++) {
         const struct column *c = &t->columns[i];
-        if (!c->decl || c->since != 1) continue;
-        buf_addf(out, "%s%s %s", comma, column_name(c), c->decl);
+        if (!c->decl || c->since > version) continue;
+        buf_addf(out, "%s%s", comma, column_name(c));
+        if (declared) buf_addf(out, " %s", c->decl);
         comma = ", ";
     }
-    buf_addf(out, "%s;%s", t->end, t->index ? t->index : "");
+}
+
+static void create(const struct record_table *t, const char *prefix, int version, struct buf *out) {
+    buf_addf(out, "CREATE TABLE %s%s (", prefix, t->name);
+    put_columns(t, version, true, out);
+    buf_addf(out, "%s;", t->end);
+}
+
+int columns_create(const struct record_table *tables, size_t n, int version, struct buf *out) {
+    for (size_t i = 0; i < n; i++) {
+        create(&tables[i], "", version, out);
+        buf_addz(out, tables[i].index ? tables[i].index : "");
+    }
+    return out->error;
+}
+
+// SQLite cannot change a constraint of a table. The migration turns foreign keys off, so that rows
+// of other tables stay when the old table goes.
+static void rebuild(const struct record_table *t, int version, struct buf *out) {
+    create(t, "new_", version, out);
+    buf_addf(out, "INSERT INTO new_%s (", t->name);
+    put_columns(t, version - 1, false, out);
+    buf_addz(out, ") SELECT ");
+    put_columns(t, version - 1, false, out);
+    buf_addf(out, " FROM %s;DROP TABLE %s;ALTER TABLE new_%s RENAME TO %s;%s", t->name, t->name,
+             t->name, t->name, t->index ? t->index : "");
 }
 
 int columns_migrate(const struct record_table *tables, size_t n, int version, struct buf *out) {
     for (size_t i = 0; i < n; i++) {
         const struct record_table *t = &tables[i];
-        if (version == 1) create(t, out);
-        for (size_t k = 0; k < t->n && version > 1; k++)
+        if (version == t->rebuilt) rebuild(t, version, out);
+        for (size_t k = 0; k < t->n && version != t->rebuilt; k++)
             if (t->columns[k].decl && t->columns[k].since == version)
                 buf_addf(out, "ALTER TABLE %s ADD COLUMN %s %s;", t->name,
                          column_name(&t->columns[k]), t->columns[k].decl);

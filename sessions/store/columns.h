@@ -63,6 +63,7 @@ struct record_table {
     size_t n;
     const char *end;   // of CREATE TABLE: constraints, bracket, options
     const char *index; // statements behind it, or NULL
+    int rebuilt;       // the version whose migration makes it anew: `end` is another since; or 0
 };
 enum { TABLE_MODELS, TABLE_SESSIONS, TABLE_TURNS, TABLE_TOKENS, TABLE_EVENTS, N_TABLES };
 extern const struct record_table record_tables[N_TABLES];
@@ -100,7 +101,8 @@ int columns_own(const struct record_table *t, void *to);
 // --- SQL ---------------------------------------------------------------------
 
 int columns_version(void); // of the schema: the newest column's
-// Statements that take the tables from version - 1 to version.
+// Statements that make the tables as of a version, and that take them to it from the one before.
+int columns_create(const struct record_table *tables, size_t n, int version, struct buf *out);
 int columns_migrate(const struct record_table *tables, size_t n, int version, struct buf *out);
 // Copies a statement. {TABLE:names}, {TABLE:values}, {TABLE:sets}, {TABLE:reads} and {TABLE:copies}
 // become lists of that table's columns.

@@ -57,6 +57,19 @@ int store_db_exec(struct store_db *db, const char *sql, struct err *err) {
     return sqlite3_exec(db->sql, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : store_db_error(db, err);
 }
 
+int store_db_transaction(struct store_db *db,
+                         int (*act)(struct store_db *db, void *ctx, struct err *err), void *ctx,
+                         struct err *err) {
+    TRY(store_db_write_begin(db, err));
+    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
+    if (rc == 0) rc = act(db, ctx, err);
+    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
+    // After a full disk SQLite may have rolled back; then this fails and changes nothing.
+    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
+    store_db_write_end(db);
+    return rc;
+}
+
 int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err *err) {
     sqlite3_stmt *s;
     if (sqlite3_prepare_v2(db->sql, sql, -1, &s, NULL) != SQLITE_OK) return store_db_error(db, err);

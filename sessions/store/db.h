@@ -8,9 +8,6 @@
 #define STORE_APPLICATION_ID 0x50524c59 // "PRLY"
 
 enum store_sql {
-    SQL_BEGIN,
-    SQL_COMMIT,
-    SQL_ROLLBACK,
     SQL_MODEL_ADD,
     SQL_SESSION_ADD,
     SQL_SESSION_SET,
@@ -33,10 +30,9 @@ enum store_sql {
     SQL_WORDS_MERGE,
     SQL_UNMERGED_SET,
     SQL_UNMERGED_CLEAR,
-    SQL_SESSION_GET,
     SQL_ORIGINS_GET,
     SQL_KEY_GET,
-    SQL_LIVE_GET,
+    SQL_KEYS_GET,
     SQL_CUT_OFF_GET,
     SQL_TURNS_GET,
     SQL_TOKENS_GET,
@@ -116,6 +112,10 @@ int64_t store_db_wal_bytes(const struct store_db *db);
 // E_IO, E_CORRUPT, E_BUSY ...).
 int store_db_error(struct store_db *db, struct err *err);
 int store_db_exec(struct store_db *db, const char *sql, struct err *err);
+// One transaction of `act`, under the writer's lock: committed if act returns 0, else undone.
+int store_db_transaction(struct store_db *db,
+                         int (*act)(struct store_db *db, void *ctx, struct err *err), void *ctx,
+                         struct err *err);
 int store_db_int(struct store_db *db, const char *sql, int64_t *out, struct err *err);
 // Expands and prepares a statement. The caller finalizes it.
 int store_db_prepare(struct store_db *db, const char *sql, unsigned flags, sqlite3_stmt **out,
@@ -131,6 +131,19 @@ int store_schema_migrate(struct store_db *db,
                          struct err *err); // each version in one transaction
 int store_schema_check(struct store_db *db,
                        struct err *err); // E_FORMAT: another program's; E_UNSUPPORTED: newer
+
+// words.c
+// Of the connection: owner_tag(owner), and the tokenizer of the index. Returns SQLite's code.
+int store_words_register(sqlite3 *sql);
+// The index, made anew: without a row; with all. Within a transaction.
+int store_words_clear(struct store_db *db, struct err *err);
+int store_words_fill(struct store_db *db, struct err *err);
+// What the index has of a session s, and of its turn t.
+#define STORE_TITLE_WORDS "owner_tag(s.owner) || s.title"
+#define STORE_TURN_WORDS                                                                           \
+    "owner_tag(s.owner) || coalesce(CAST(t.input_text AS TEXT), '') || char(10) || "               \
+    "coalesce((SELECT group_concat(CAST(p.text AS TEXT), '') FROM (SELECT text FROM tokens "       \
+    "WHERE session = t.session AND turn = t.turn ORDER BY first) p), '')"
 
 // statements.c: with columns.h's lists, which store_db_prepare expands.
 const char *store_sql_text(enum store_sql which);
@@ -159,8 +172,8 @@ int store_news_read(struct store_db *db, struct store_list *out, struct err *err
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
 // read.c
-int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
-                       struct err *err);
+int store_read_session(struct store_db *db, int64_t key, struct stored_session **out,
+                       struct err *err); // E_NOTFOUND
 // These turns (ascending) with their tokens. The other parts of *out stay empty.
 int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err);
@@ -173,8 +186,13 @@ int store_read_list(struct store_db *db, struct store_list *list, struct err *er
 #define STORE_IMPORT_KEYS (INT64_C(1) << 52)
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
 int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);
-// A session's number, even where the rest of its record is damaged. E_NOTFOUND. owner NULL: any.
-int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
+// A session's number, even where the rest of its record is damaged. E_NOTFOUND. For tools, owner
+// NULL: any; E_INVAL names them when several have a session of this id.
+int store_read_key(struct store_db *db, const char *owner, const char *id, int64_t *out,
                    struct err *err);
-// 1: there is such a session and it is not closed; 0; E_*.
-int store_read_live(struct store_db *db, const char *id, struct err *err);
+// All sessions that are not closed; a value other than 0 ends it and is returned.
+int store_read_live(struct store_db *db, int (*each)(void *ctx, const char *owner, const char *id),
+                    void *ctx, struct err *err);
+// Sets rows to those not used since before_ms, and of each owner those behind its newest `keep`;
+// the oldest first, from the cursor on. STORE_OLD.
+int store_read_old(struct store_db *db, struct store_list *list, struct err *err);

@@ -109,7 +109,7 @@ static int open_name(struct store_db *db, const char *name, int flags, struct er
                              NULL);
     if (rc != SQLITE_OK) return store_db_error(db, err);
     sqlite3_extended_result_codes(db->sql, 1);
-    return 0;
+    return store_words_register(db->sql) == SQLITE_OK ? 0 : store_db_error(db, err);
 }
 
 static int open_sql(struct store_db *db, int flags, struct err *err) {

@@ -148,19 +148,6 @@ static int read_events(struct store_db *db, struct stored_session *out, struct e
     return rc;
 }
 
-static int find_session(struct store_db *db, const char *id, struct session_record *out,
-                        struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_SESSION_GET, err);
-    if (!s) return err->code;
-    sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
-    int step = sqlite3_step(s);
-    int rc = step == SQLITE_ROW    ? row_read(s, &record_tables[TABLE_SESSIONS], out, db->salvage)
-             : step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no session '%s'", id)
-                                   : store_db_error(db, err);
-    sqlite3_reset(s);
-    return rc;
-}
-
 static int read_origins(struct store_db *db, struct stored_session *out, struct err *err) {
     sqlite3_stmt *s = out->rec.forked_from ? store_db_stmt(db, SQL_ORIGINS_GET, err) : NULL;
     if (!s) return out->rec.forked_from ? err->code : 0;
@@ -192,7 +179,7 @@ int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
     return rc == E_NOMEM ? err_set(err, rc, "no memory to read a session") : rc;
 }
 
-int store_read_session(struct store_db *db, const char *id, struct stored_session **out,
+int store_read_session(struct store_db *db, int64_t key, struct stored_session **out,
                        struct err *err) {
     struct err local = {0};
     if (!err) err = &local; // the helpers return codes through it
@@ -204,7 +191,7 @@ int store_read_session(struct store_db *db, const char *id, struct stored_sessio
     bool own = sqlite3_get_autocommit(db->sql);
     int rc;
     if (own) TRY_GOTO(fail, store_db_exec(db, "BEGIN", err));
-    TRY_GOTO(end, find_session(db, id, &stored->rec, err));
+    TRY_GOTO(end, store_read_row(db, key, &stored->rec, err));
     TRY_GOTO(end, read_origins(db, stored, err));
     TRY_GOTO(end, read_turns(db, stored, 0, INT64_MAX, err));
     TRY_GOTO(end, read_events(db, stored, err));
@@ -215,10 +202,11 @@ end:
         return 0;
     }
 fail:
-    stored_session_free(stored);
-    if (err->code == 0 && rc == E_NOMEM) err_set(err, rc, "no memory to read the session '%s'", id);
+    if (err->code == 0 && rc == E_NOMEM) err_set(err, rc, "no memory to read a session");
     if (err->code == 0)
-        err_set(err, rc, "%s: the record of session '%s' contradicts itself", db->path, id);
+        err_set(err, rc, "%s: the record of session '%s' contradicts itself", db->path,
+                stored->rec.id ? stored->rec.id : "");
+    stored_session_free(stored);
     return rc;
 }
 
@@ -245,7 +233,14 @@ int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, siz
 // --- lists -------------------------------------------------------------------
 
 #define MAX_WORDS 16
-#define PER_WORD " AND s.key IN (SELECT session FROM search WHERE search MATCH ?)"
+// A session has the word where one of its rows in the owner's part of the index has (words.c). Tools
+// that list all owners' sessions look in each part.
+#define PER_WORD                                                                                   \
+    " AND s.key IN (SELECT session FROM (%s) o CROSS JOIN search WHERE search MATCH '\"' || "      \
+    "owner_tag(o.owner) || ?%d)"
+#define TERM 6 // the first one's parameter
+#define ONE_OWNER "SELECT ?3 AS owner"
+#define ALL_OWNERS "SELECT DISTINCT owner FROM sessions"
 
 static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
@@ -262,9 +257,9 @@ static bool is_searchable(const char *word, size_t len) {
     return false;
 }
 
-// Quoted for FTS5, so that no character is an operator. The last word is a prefix.
+// Quoted for FTS5, so that no character is an operator; the first quote and the owner's tag stand in
+// the statement. The last word is a prefix.
 static int add_term(struct buf *out, const char *word, size_t len, bool prefix) {
-    buf_addc(out, '"');
     for (size_t i = 0; i < len; i++) {
         if (word[i] == '"') buf_addc(out, '"');
         buf_addc(out, word[i]);
@@ -303,22 +298,23 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
     int64_t updated_ms, key;
     if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
         return err_set(err, E_INVAL, "cursor is not one of ours");
-    char sql[256 + 512 + MAX_WORDS * sizeof PER_WORD];
-    int n = snprintf(sql, sizeof sql, STORE_SESSIONS "WHERE (s.updated_ms, s.key) < (?, ?)%s%s",
-                     l->owner ? " AND s.owner = ?" : "",
-                     l->forked_from ? " AND s.forked_from = ?" : "");
-    for (int i = 0; i < n_terms; i++) n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD);
-    snprintf(sql + n, sizeof sql - (size_t)n, " ORDER BY s.updated_ms DESC, s.key DESC LIMIT ?");
+    char sql[256 + 512 + MAX_WORDS * (sizeof PER_WORD + sizeof ALL_OWNERS)];
+    int n = snprintf(sql, sizeof sql, STORE_SESSIONS "WHERE (s.updated_ms, s.key) < (?1, ?2)%s%s",
+                     l->owner ? " AND s.owner = ?3" : "",
+                     l->forked_from ? " AND s.forked_from = ?4" : "");
+    for (int i = 0; i < n_terms; i++)
+        n += snprintf(sql + n, sizeof sql - (size_t)n, PER_WORD, l->owner ? ONE_OWNER : ALL_OWNERS,
+                      TERM + i);
+    snprintf(sql + n, sizeof sql - (size_t)n, " ORDER BY s.updated_ms DESC, s.key DESC LIMIT ?5");
     TRY(store_db_prepare(db, sql, 0, out, err));
-    int at = 1;
-    sqlite3_bind_int64(*out, at++, updated_ms);
-    sqlite3_bind_int64(*out, at++, key);
-    if (l->owner) sqlite3_bind_text(*out, at++, l->owner, -1, SQLITE_STATIC);
-    if (l->forked_from) sqlite3_bind_text(*out, at++, l->forked_from, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(*out, 1, updated_ms);
+    sqlite3_bind_int64(*out, 2, key);
+    if (l->owner) sqlite3_bind_text(*out, 3, l->owner, -1, SQLITE_STATIC);
+    if (l->forked_from) sqlite3_bind_text(*out, 4, l->forked_from, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(*out, 5, l->limit + 1); // one more row means another page
     const char *term = buf_z(terms);
     for (int i = 0; i < n_terms; i++, term += strlen(term) + 1)
-        sqlite3_bind_text(*out, at++, term, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(*out, at, l->limit + 1); // one more row means another page
+        sqlite3_bind_text(*out, TERM + i, term, -1, SQLITE_STATIC);
     return 0;
 }
 
@@ -374,28 +370,36 @@ int store_read_import_key(struct store_db *db, int64_t *out, struct err *err) {
     return 0;
 }
 
-int store_read_key(struct store_db *db, const char *id, const char *owner, int64_t *out,
+int store_read_key(struct store_db *db, const char *owner, const char *id, int64_t *out,
                    struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_KEY_GET, err);
+    sqlite3_stmt *s = store_db_stmt(db, owner ? SQL_KEY_GET : SQL_KEYS_GET, err);
     if (!s) return err->code;
     sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
     if (owner) sqlite3_bind_text(s, 2, owner, -1, SQLITE_STATIC);
     int step = sqlite3_step(s), rc = 0;
-    if (step == SQLITE_ROW)
-        *out = sqlite3_column_int64(s, 0);
+    if (step != SQLITE_ROW && step != SQLITE_DONE)
+        rc = store_db_error(db, err);
+    else if (step == SQLITE_DONE || sqlite3_column_type(s, 0) == SQLITE_NULL)
+        rc = err_set(err, E_NOTFOUND, "there is no session '%s'", id);
+    else if (!owner && sqlite3_column_int(s, 1) > 1)
+        rc =
+            err_set(err, E_INVAL, "%d owners have a session '%s': %.200s; --owner NAME selects one",
+                    sqlite3_column_int(s, 1), id, sqlite3_column_text(s, 2));
     else
-        rc = step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no session '%s'", id)
-                                 : store_db_error(db, err);
+        *out = sqlite3_column_int64(s, 0);
     sqlite3_reset(s);
     return rc;
 }
 
-int store_read_live(struct store_db *db, const char *id, struct err *err) {
-    sqlite3_stmt *s = store_db_stmt(db, SQL_LIVE_GET, err);
-    if (!s) return err->code;
-    sqlite3_bind_text(s, 1, id, -1, SQLITE_STATIC);
-    int step = sqlite3_step(s);
-    int rc = step == SQLITE_ROW ? 1 : step == SQLITE_DONE ? 0 : store_db_error(db, err);
-    sqlite3_reset(s);
+int store_read_live(struct store_db *db, int (*each)(void *ctx, const char *owner, const char *id),
+                    void *ctx, struct err *err) {
+    sqlite3_stmt *s;
+    int rc = 0, step = SQLITE_DONE;
+    TRY(store_db_prepare(db, "SELECT owner, id FROM sessions WHERE closed_ms = 0", 0, &s, err));
+    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW)
+        rc = each(ctx, (const char *)sqlite3_column_text(s, 0),
+                  (const char *)sqlite3_column_text(s, 1));
+    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
+    sqlite3_finalize(s);
     return rc;
 }

@@ -44,10 +44,14 @@ const char *read_owner(const struct store_job *job) {
     return owner ? owner : "";
 }
 
+// By owner too: another owner's session does not exist.
+static int load(struct store_db *db, struct store_job *job) {
+    TRY(store_read_key(db, job->owner, job->id, &job->key, &job->err));
+    return store_read_session(db, job->key, &job->loaded, &job->err);
+}
+
 static int export_one(struct store_db *db, struct store_job *job) {
-    int64_t key; // by owner too: another owner's session does not exist
-    TRY(store_read_key(db, job->id, job->owner, &key, &job->err));
-    TRY(store_read_session(db, job->id, &job->loaded, &job->err));
+    TRY(load(db, job));
     int rc = job->render(job->loaded, &job->archive);
     return rc == E_LIMIT ? err_set(&job->err, rc,
                                    "the session is too long for one message; `parley sessions "
@@ -71,7 +75,7 @@ void read_job(struct store_db *db, struct store_job *job, bool between) {
     job->rc = watch(db, between, &job->err);
     if (job->rc < 0) return;
     job->err = (struct err){0};
-    if (job->kind == STORE_LOAD) job->rc = store_read_session(db, job->id, &job->loaded, &job->err);
+    if (job->kind == STORE_LOAD) job->rc = load(db, job);
     if (job->kind == STORE_TURNS)
         job->rc = store_read_turns(db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
     if (job->kind == STORE_EXPORT) job->rc = export_one(db, job);

@@ -35,11 +35,8 @@ static const char *const steps[] = {
     " SELECT c.session, s.seq + row_number() OVER (PARTITION BY c.session ORDER BY c.turn), 1, "
     "'done', c.turn, '',"
     " (SELECT ms FROM now) FROM cut_off c JOIN sessions s ON s.key = c.session",
-    "UPDATE search SET words = (SELECT coalesce(CAST(t.input_text AS TEXT), '') || char(10) || "
-    "coalesce("
-    "  (SELECT group_concat(CAST(p.text AS TEXT), '') FROM (SELECT text FROM tokens"
-    "   WHERE session = t.session AND turn = t.turn ORDER BY first) p), '') FROM turns t WHERE "
-    "t.key = search.rowid)"
+    "UPDATE search SET words = (SELECT " STORE_TURN_WORDS
+    " FROM turns t JOIN sessions s ON s.key = t.session WHERE t.key = search.rowid)"
     " WHERE rowid IN (SELECT key FROM turns WHERE finish_reason IS NULL)",
     "UPDATE turns SET finish_reason = 'interrupted', ended_ms = (SELECT ms FROM now),"
     " seq_last = (SELECT e.seq FROM events e WHERE e.session = turns.session AND e.turn = "
@@ -53,24 +50,17 @@ static const char *const steps[] = {
     " WHERE key IN (SELECT session FROM cut_off)",
 };
 
-static int run(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err) {
+static int run(struct store_db *db, void *now_ms, struct err *err) {
     char now[96];
-    snprintf(now, sizeof now, "CREATE TEMP TABLE now AS SELECT %lld AS ms", (long long)now_ms);
+    snprintf(now, sizeof now, "CREATE TEMP TABLE now AS SELECT %lld AS ms",
+             (long long)*(int64_t *)now_ms);
     TRY(store_db_exec(db, now, err));
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) TRY(store_db_exec(db, steps[i], err));
-    TRY(store_db_int(db, "SELECT count(*) FROM cut_off", n_interrupted, err));
     return store_db_exec(db, "DROP TABLE cut_off; DROP TABLE now", err);
 }
 
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err) {
     TRY(store_db_int(db, "SELECT count(*) FROM turns WHERE finish_reason IS NULL", n_interrupted,
                      err));
-    if (*n_interrupted == 0) return 0;
-    TRY(store_db_write_begin(db, err));
-    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
-    if (rc == 0) rc = run(db, now_ms, n_interrupted, err);
-    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
-    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
-    store_db_write_end(db);
-    return rc;
+    return *n_interrupted == 0 ? 0 : store_db_transaction(db, run, &now_ms, err);
 }

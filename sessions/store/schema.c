@@ -1,30 +1,30 @@
 // The schema and its migrations. user_version is the number of migrations applied; a file with more
 // than this program knows is refused.
+#include "base/clock.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "sessions/store/columns.h"
 #include "sessions/store/db.h"
-#include <stdio.h>
 
 // Numbers stored as text or blobs: seeds are the 64 bits as a signed integer; ids int32,
 // log-probabilities the bits of binary32, text ends uint32, alternatives (int32 id, binary32
 // logprob) pairs, all little-endian.
 
-// What a version adds besides columns.
+static const char state[] =
+    "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+// What a version changes besides columns.
 static const char *const more[] = {
-    [1] =
-        "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
-        // A title's row is minus its session's key, a turn's is the turn's key.
-        "CREATE VIRTUAL TABLE search USING fts5(words, session UNINDEXED, tokenize = 'unicode61 "
-        "remove_diacritics 2');",
     // A tree of turns. Older turns have a null parent, which means the turn before: the migration
     // rewrites no turn, so a large file takes no longer.
     [2] = "UPDATE sessions SET head = n_turns - 1;",
 };
+// The index of words is made last, from the rows: the one of versions 1 to 4 had no owners.
+#define WORDS_SINCE 5
 #define SCHEMA_BYTES 65536
 #define N_MORE (int)(sizeof more / sizeof *more)
 
 int store_schema_version(void) {
-    return columns_version() >= N_MORE ? columns_version() : N_MORE - 1;
+    return columns_version() > WORDS_SINCE ? columns_version() : WORDS_SINCE;
 }
 
 // A file without a table is new. Any other must carry our application id.
@@ -46,36 +46,44 @@ int store_schema_check(struct store_db *db, struct err *err) {
     return 0;
 }
 
-static int run_migration(struct store_db *db, int number, struct err *err) {
+// From version 0, an empty file, to the newest; else from number - 1 to number.
+static void write_sql(int from, int number, struct buf *out) {
+    if (from == 0) {
+        columns_create(record_tables, N_TABLES, number, out);
+        buf_addz(out, state);
+        return;
+    }
+    columns_migrate(record_tables, N_TABLES, number, out);
+    if (number < N_MORE && more[number]) buf_addz(out, more[number]);
+}
+
+static int run_migrations(struct store_db *db, void *version, struct err *err) {
+    int from = *(int *)version, to = store_schema_version();
     struct buf sql;
-    char pragma[96];
-    snprintf(pragma, sizeof pragma, "PRAGMA user_version = %d; PRAGMA application_id = %d", number,
-             STORE_APPLICATION_ID);
     buf_init(&sql, SCHEMA_BYTES);
-    columns_migrate(record_tables, N_TABLES, number, &sql);
-    if (number < N_MORE && more[number]) buf_addz(&sql, more[number]);
-    buf_addz(&sql, pragma);
+    for (int i = from ? from + 1 : to; i <= to; i++) write_sql(from, i, &sql);
+    buf_addf(&sql, "PRAGMA user_version = %d; PRAGMA application_id = %d", to,
+             STORE_APPLICATION_ID);
     int rc = sql.error ? err_set(err, sql.error, "no memory for the schema")
                        : store_db_exec(db, buf_z(&sql), err);
     buf_release(&sql);
+    if (rc == 0 && from < WORDS_SINCE) rc = store_words_clear(db, err);
+    if (rc == 0 && from > 0 && from < WORDS_SINCE) rc = store_words_fill(db, err);
     return rc;
 }
 
-static int apply(struct store_db *db, int number, struct err *err) {
-    int rc;
-    TRY(store_db_exec(db, "BEGIN IMMEDIATE", err));
-    TRY_GOTO(undo, run_migration(db, number, err));
-    TRY_GOTO(undo, store_db_exec(db, "COMMIT", err));
-    return 0;
-undo:
-    store_db_exec(db, "ROLLBACK", NULL);
-    return rc;
-}
-
+// In one transaction: after a crash the file is what it was, and its older program opens it.
 int store_schema_migrate(struct store_db *db, struct err *err) {
-    int64_t version = 0;
+    int64_t version = 0, began = clock_mono_us(&clock_system);
     TRY(store_schema_check(db, err));
     TRY(store_db_int(db, "PRAGMA user_version", &version, err));
-    for (int i = (int)version + 1; i <= store_schema_version(); i++) TRY(apply(db, i, err));
-    return 0;
+    if (version == store_schema_version()) return 0;
+    TRY(store_db_exec(db, "PRAGMA foreign_keys = OFF", err));
+    int from = (int)version;
+    int rc = store_db_transaction(db, run_migrations, &from, err);
+    store_db_exec(db, "PRAGMA foreign_keys = ON", NULL);
+    if (rc == 0 && version > 0)
+        log_info("store.migrate", "from=%d to=%d took_ms=%.1f", from, store_schema_version(),
+                 (double)(clock_mono_us(&clock_system) - began) * 1e-3);
+    return rc;
 }

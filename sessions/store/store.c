@@ -108,7 +108,7 @@ static int write_one(struct store *st, struct store_job *job) {
     case STORE_SAVE:
         return store_write_save(&st->db, job->save, &job->err);
     case STORE_DELETE:
-        if (job->id) TRY(store_read_key(&st->db, job->id, job->owner, &job->key, &job->err));
+        if (job->id) TRY(store_read_key(&st->db, job->owner, job->id, &job->key, &job->err));
         return store_write_delete_rows(&st->db, job->key, &job->err);
     case STORE_IMPORT:
         return store_write_session(&st->db, job->loaded, &job->err);
@@ -117,35 +117,35 @@ static int write_one(struct store *st, struct store_job *job) {
     }
 }
 
-// Commits all or none. With *began the failure may be the fault of one job.
-static int try_group(struct store *st, struct store_job **jobs, size_t n, bool *began,
-                     struct err *err) {
-    int64_t start = clock_mono_us(&clock_system);
-    *began = false;
-    TRY(store_db_write_begin(&st->db, err));
-    int rc = store_db_exec(&st->db, "BEGIN IMMEDIATE", err);
-    *began = rc == 0;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        rc = write_one(st, jobs[i]);
-        if (rc < 0) *err = jobs[i]->err;
+struct group {
+    struct store *st;
+    struct store_job **jobs;
+    size_t n;
+    bool began; // a failure may be the fault of one job
+};
+
+static int write_jobs(struct store_db *db, void *ctx, struct err *err) {
+    struct group *g = ctx;
+    int rc = 0;
+    g->began = true;
+    for (size_t i = 0; rc == 0 && i < g->n; i++) {
+        rc = write_one(g->st, g->jobs[i]);
+        if (rc < 0) *err = g->jobs[i]->err;
     }
-    if (rc == 0) rc = store_db_exec(&st->db, "COMMIT", err);
-    // After a full disk SQLite may have rolled back; then this fails and changes nothing.
-    if (rc < 0) store_db_exec(&st->db, "ROLLBACK", NULL);
-    store_db_write_end(&st->db);
-    if (rc < 0) return rc;
-    metric_observe(st->m_commit, (double)(clock_mono_us(&clock_system) - start) * 1e-6);
-    return 0;
+    return rc;
 }
 
 static void write_group(struct store *st, struct store_job **jobs, size_t n) {
     struct err err = {0};
-    bool began;
-    int rc = try_group(st, jobs, n, &began, &err);
-    if (rc < 0 && began && n > 1) { // one by one: a bad job takes no other down
+    struct group g = {.st = st, .jobs = jobs, .n = n};
+    int64_t start = clock_mono_us(&clock_system);
+    int rc = store_db_transaction(&st->db, write_jobs, &g, &err);
+    if (rc < 0 && g.began && n > 1) { // one by one: a bad job takes no other down
         for (size_t i = 0; i < n; i++) write_group(st, &jobs[i], 1);
         return;
     }
+    if (rc == 0)
+        metric_observe(st->m_commit, (double)(clock_mono_us(&clock_system) - start) * 1e-6);
     for (size_t i = 0; i < n; i++) {
         jobs[i]->rc = rc;
         jobs[i]->err = err;

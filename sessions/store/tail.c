@@ -281,19 +281,22 @@ static int take_records(struct store_db *db, const struct buf *file, size_t at, 
     return 0;
 }
 
-static int take_file(struct store_db *db, const char *path, int64_t *n_tokens, struct err *err) {
+struct taking {
     struct buf file;
-    int rc = buf_read_file(&file, path, FILE_BYTES, err);
-    if (rc == 0 && file.len > 0) {
-        rc = store_db_write_begin(db, err);
-        if (rc == 0) rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
-        if (rc == 0) rc = take_records(db, &file, 0, n_tokens, err);
-        if (rc == 0) rc = take_records(db, &file, HALF_BYTES, n_tokens, err);
-        if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
-        if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
-        store_db_write_end(db);
-    }
-    buf_release(&file);
+    int64_t *n_tokens;
+};
+
+static int take_halves(struct store_db *db, void *ctx, struct err *err) {
+    struct taking *t = ctx;
+    TRY(take_records(db, &t->file, 0, t->n_tokens, err));
+    return take_records(db, &t->file, HALF_BYTES, t->n_tokens, err);
+}
+
+static int take_file(struct store_db *db, const char *path, int64_t *n_tokens, struct err *err) {
+    struct taking t = {.n_tokens = n_tokens};
+    int rc = buf_read_file(&t.file, path, FILE_BYTES, err);
+    if (rc == 0 && t.file.len > 0) rc = store_db_transaction(db, take_halves, &t, err);
+    buf_release(&t.file);
     return rc;
 }
 

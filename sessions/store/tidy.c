@@ -26,27 +26,22 @@ int store_tidy_mark(struct store_db *db, struct err *err) {
 
 // FTS5: a negative number begins a merge into one segment, a positive one continues it. A step that
 // changes fewer than two rows found nothing left to merge.
-static int merge(struct store_db *db, bool *done, struct err *err) {
+static int merge(struct store_db *db, void *done, struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_WORDS_MERGE, err);
     if (!s) return err->code;
     int before = sqlite3_total_changes(db->sql);
     sqlite3_bind_int(s, 1, db->merging ? STEP_PAGES : -STEP_PAGES);
     TRY(store_db_step_done(db, s, err));
-    *done = sqlite3_total_changes(db->sql) - before < 2;
-    if (!*done || db->again) return 0;
+    bool merged = sqlite3_total_changes(db->sql) - before < 2;
+    *(bool *)done = merged;
+    if (!merged || db->again) return 0;
     if (!(s = store_db_stmt(db, SQL_UNMERGED_CLEAR, err))) return err->code;
     return store_db_step_done(db, s, err);
 }
 
 int store_tidy_step(struct store_db *db, struct err *err) {
     bool done = false;
-    TRY(store_db_write_begin(db, err));
-    int rc = store_db_exec(db, "BEGIN IMMEDIATE", err);
-    if (rc == 0) rc = merge(db, &done, err);
-    if (rc == 0) rc = store_db_exec(db, "COMMIT", err);
-    if (rc < 0) store_db_exec(db, "ROLLBACK", NULL);
-    store_db_write_end(db);
-    if (rc < 0) return rc;
+    TRY(store_db_transaction(db, merge, &done, err));
     db->merging = !done;
     if (done) {
         db->unmerged = db->again;

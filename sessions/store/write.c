@@ -10,7 +10,7 @@ static const struct record_table *const sessions = &record_tables[TABLE_SESSIONS
 // The constraint that a client's request can violate.
 static bool id_is_taken(struct store_db *db) {
     return sqlite3_extended_errcode(db->sql) == SQLITE_CONSTRAINT_UNIQUE &&
-           strstr(sqlite3_errmsg(db->sql), "sessions.id") != NULL;
+           strstr(sqlite3_errmsg(db->sql), "sessions.owner") != NULL;
 }
 
 static int insert_session(struct store_db *db, const struct session_record *r, struct err *err) {
@@ -43,7 +43,8 @@ static int write_title(struct store_db *db, const struct session_record *r, stru
     TRY(store_db_step_done(db, s, err));
     if (!(s = store_db_stmt(db, SQL_TITLE_ADD, err))) return err->code;
     sqlite3_bind_int64(s, 1, r->key);
-    sqlite3_bind_text(s, 2, r->title, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 2, r->owner, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 3, r->title, -1, SQLITE_STATIC);
     return store_db_step_done(db, s, err);
 }
 

@@ -108,7 +108,7 @@ test('versions of a message, and the way between them', async (t) => {
   // Taken elsewhere and back it is the same tree.
   const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
   const imported = path.join(server.folder, 'other.db');
-  execFileSync(parley, ['sessions', 'import', '-', '--db', imported], { input: file });
+  execFileSync(parley, ['sessions', 'import', '-', '--keep-owner', '--db', imported], { input: file });
   assert.deepEqual(execFileSync(parley, ['sessions', 'export', id, '--db', imported]), file);
 
   // Only what is on the path is in the log.

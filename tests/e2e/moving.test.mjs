@@ -43,7 +43,11 @@ async function remembers(client, id, mayLose = false) {
 test('import: into a new database, and a server continues the conversation', async (t) => {
   const { folder, file, turns } = await made(t);
   const db = path.join(folder, 'new.db');
-  assert.match(await good(['sessions', 'import', file, '--db', db]), /^imported zora of owner local into .*new\.db: 2 turns, \d+ tokens\n$/);
+  // Anyone can have written the file's owner: it is believed when asked to be.
+  const unasked = await run(['sessions', 'import', file, '--db', db]);
+  assert.deepEqual([unasked.code, unasked.stderr], [1, "parley: the file says that 'local' owns the session: --keep-owner imports it for that owner, --owner NAME for another\n"]);
+  assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('new')), []);
+  assert.match(await good(['sessions', 'import', file, '--keep-owner', '--db', db]), /^imported zora of owner local into .*new\.db: 2 turns, \d+ tokens\n$/);
   assert.equal(await good(['sessions', 'export', 'zora', '--db', db]), readFileSync(file, 'utf8'), 'the same bytes');
   const server = await Server.start(t, { db, args: unlimited });
   const session = await remembers(await server.connect(), 'zora');
@@ -76,7 +80,7 @@ test('import beside a running server: listed, found, continued; a taken id needs
   const own = await Follower.open(client, { session: 'own' });
   const list = async () => (await client.ask({ type: 'session.list' })).sessions.map(({ id }) => id).sort();
   const talking = own.say('Tell me a story.', { sampling: { temperature: 0, max_tokens: 60 } }); // while it writes, too
-  await good(['sessions', 'import', '-', '--db', db], { input: readFileSync(file) });
+  await good(['sessions', 'import', '-', '--owner', 'local', '--db', db], { input: readFileSync(file) });
   await talking;
   assert.deepEqual(await list(), ['own', 'zora']);
   await remembers(client, 'zora');
@@ -84,15 +88,15 @@ test('import beside a running server: listed, found, continued; a taken id needs
   const watcher = await server.connect();
   await watcher.ask({ type: 'sessions.watch' });
   const stranger = await good(['sessions', 'import', file, '--db', db, '--new-id', '--owner', 'somebody']);
-  const told = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--new-id', '--json'])).session;
+  const told = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--owner', 'local', '--new-id', '--json'])).session;
   const heard = (await watcher.next((frame) => frame.type === 'session.changed' && frame.session.id === told.id)).session;
   assert.deepEqual([heard.title, heard.n_turns, heard.n_tokens, heard.state], [told.title, 2, told.n_tokens, 'cold']);
   assert.ok(!watcher.frames.some((frame) => stranger.includes(frame.session?.id)));
   await client.request({ type: 'session.close', session: told.id, delete: true });
-  const taken = await run(['sessions', 'import', file, '--db', db]);
+  const taken = await run(['sessions', 'import', file, '--keep-owner', '--db', db]);
   assert.equal(taken.code, 1);
   assert.equal(taken.stderr, "parley: the session 'zora' exists already; --new-id imports it under a new id\n");
-  const { session } = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--new-id', '--json']));
+  const { session } = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--keep-owner', '--new-id', '--json']));
   assert.match(session.id, /^[0-9a-f]{32}$/);
   assert.deepEqual(await list(), ['own', 'zora', session.id].sort());
   await remembers(client, session.id);
@@ -122,6 +126,30 @@ test('import of what is no session: one line that names the file and the field, 
   assert.match(missing.stderr, /^parley: .*missing\.json: No such file or directory\n$/);
   assert.equal((await run(['sessions', 'import', '--db', db])).code, 2);
   assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('none')), []);
+});
+
+test('two owners with one id: tools ask whose, and take --owner', async (t) => {
+  const { folder, db, file, turns } = await made(t);
+  const stranger = await good(['sessions', 'import', file, '--db', db, '--owner', 'somebody']); // the id is theirs to use
+  assert.match(stranger, /^imported zora of owner somebody /);
+  const verbs = [['sessions', 'show', 'zora'], ['sessions', 'export', 'zora'], ['sessions', 'rm', 'zora'],
+    ['replay', 'zora', '--model', 'configs/demo-model', '--export', path.join(folder, 'again.json')]];
+  for (const verb of verbs) {
+    const { code, stderr } = await run([...verb, '--db', db]);
+    assert.deepEqual([code, stderr], [1, "parley: 2 owners have a session 'zora': local, somebody; --owner NAME selects one\n"], verb.join(' '));
+    assert.match((await run([...verb, '--db', db, '--owner', 'nobody'])).stderr, /there is no session 'zora'/);
+  }
+  assert.equal(await good(['sessions', 'export', 'zora', '--owner', 'local', '--db', db]), readFileSync(file, 'utf8'));
+  await good([...verbs[3], '--db', db, '--owner', 'somebody']);
+  assert.equal(JSON.parse(readFileSync(path.join(folder, 'again.json'))).session.owner, 'somebody');
+  const listed = async (...args) => JSON.parse(await good(['sessions', 'list', '--json', '--db', db, ...args])).sessions.length;
+  assert.deepEqual([await listed(), await listed('--owner', 'local'), await listed('--query', 'red'),
+    await listed('--query', 'red', '--owner', 'somebody'), await listed('--query', 'blue')], [2, 1, 2, 1, 0]);
+  assert.match(await good(['sessions', 'doctor', '--db', db, '--output', path.join(folder, 'saved')]), /^2 sessions, no faults/);
+  assert.equal(readdirSync(path.join(folder, 'saved')).length, 2);
+  await good(['sessions', 'rm', 'zora', '--owner', 'somebody', '--db', db]);
+  const session = await remembers(await (await Server.start(t, { db, args: unlimited })).connect(), 'zora');
+  assert.deepEqual([0, 1].map((turn) => transcript(session.turns.get(turn))), turns);
 });
 
 test('list and show print no escape sequences, whoever wrote them', async (t) => {
@@ -163,14 +191,14 @@ test('doctor: a sound database, beside its server too; a damaged one is repaired
   assert.equal(busy.code, 1);
   assert.match(busy.stderr, /in use by another Parley/);
   await server.stop();
-  execFileSync('sqlite3', [db, "UPDATE turns SET log_first = 99 WHERE turn = 1; DELETE FROM search WHERE rowid = 1"]);
+  execFileSync('sqlite3', [db, "UPDATE turns SET log_first = 99 WHERE turn = 1; DELETE FROM search_content WHERE id = 1"]);
   const found = await run(['sessions', 'doctor', '--db', db, '--output', path.join(folder, 'saved')]);
   assert.equal(found.code, 1);
   assert.match(found.stdout, /^session zora: turns\[1\]\.log_first is 99, the log has \d+ tokens there$/m);
   assert.match(found.stdout, /^1 turns are not in the index of words$/m);
   assert.match(found.stderr, /^parley: .*: 2 faults\n$/);
   assert.match((await run(['sessions', 'doctor', '--db', db])).stderr, /: 2 faults; --repair repairs, --output FOLDER exports readable sessions\n$/);
-  await good(['sessions', 'import', path.join(folder, 'saved/zora.json'), '--db', path.join(folder, 'new.db')]);
+  await good(['sessions', 'import', path.join(folder, 'saved/zora.json'), '--keep-owner', '--db', path.join(folder, 'new.db')]);
   const report = JSON.parse(await good(['sessions', 'doctor', '--db', db, '--repair', '--json']));
   assert.deepEqual([report.sessions, report.faults.length, report.faults.every((fault) => fault.repaired), report.left], [1, 2, true, 0]);
   assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 session, no faults\n');

@@ -109,7 +109,7 @@ async function changed(name, edit) {
   edit(session.turns);
   const [file, copy] = [`${name}.json`, `${name}.db`].map((part) => path.join(folder, part));
   writeFileSync(file, JSON.stringify(session));
-  await good(['sessions', 'import', file, '--db', copy]);
+  await good(['sessions', 'import', file, '--keep-owner', '--db', copy]);
   return copy;
 }
 
@@ -279,7 +279,7 @@ test('--export: one file that goes on elsewhere, with nothing secret in it', asy
   assert.deepEqual([twice.code, readFileSync(file, 'utf8') === text], [1, true]);
   for (const more of [['--what-if', 'top_p=1'], ['--turn', '0'], ['--from-turn', '0']])
     assert.equal((await run(['replay', 'moved', '--db', from, '--export', `${file}.2`, ...more])).code, 2);
-  await good(['sessions', 'import', file, '--db', to]);
+  await good(['sessions', 'import', file, '--keep-owner', '--db', to]);
   assert.equal((await report('moved', to, '--chat-template', template)).code, 0);
   assert.equal(await good(['sessions', 'export', 'moved', '--db', to]), text);
 });

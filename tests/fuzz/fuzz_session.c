@@ -35,7 +35,7 @@ static void check_session(struct stored_session *s) {
     FUZZ_CHECK(first.len == second.len && memcmp(first.data, second.data, first.len) == 0);
     stored_session_free(again);
     buf_release(&first), buf_release(&second);
-    struct session *held = session_new(NULL, s->rec.id, LIFE_LOADING);
+    struct session *held = session_new(NULL, s->rec.owner, s->rec.id, LIFE_LOADING);
     FUZZ_CHECK(held && session_restore(held, s) == 0);
     session_free(held);
 }

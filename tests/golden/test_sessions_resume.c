@@ -126,7 +126,7 @@ static struct stored_session *load(bool disturbed) {
     char path[220];
     snprintf(world.path, sizeof world.path, "/tmp/parley-resume-%ld-%d.db", (long)getpid(),
              disturbed);
-    if (archive_open(&a, world.path, &err) < 0 || archive_load(a, "s", &s, &err) < 0)
+    if (archive_open(&a, world.path, &err) < 0 || archive_load(a, NULL, "s", &s, &err) < 0)
         fail_msg("%s", err.text);
     archive_close(a);
     static const char *const suffixes[] = {"", "-wal", "-shm", ".lock"};

@@ -148,7 +148,7 @@ static struct session *resident(const char *id) {
     struct request r = request();
     ask_get(world.ss, &r, id, true, 0, -1); // reads it from the disk, attaches
     settle();
-    return service_find(world.ss, id);
+    return service_find(world.ss, "local", id);
 }
 
 static void one_step(const char *id) {
@@ -256,7 +256,7 @@ static void nothing_depends_on_history(void **state) {
             const char *id = world.ids_of[pick(world.n_sessions)];
             one_step(id);
             if (step % 4 == 3) compare_with_fresh(id, seed, step);
-            const struct session *s = service_find(world.ss, id);
+            const struct session *s = service_find(world.ss, "local", id);
             if (s && s->n_log > longest) longest = s->n_log;
         }
         close_world();

@@ -254,6 +254,8 @@ void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *las
     fake.n_forgotten++;
 }
 bool engine_has_snapshot(const struct engine *e, const char *lasting_id) {
+    for (size_t i = 0; i < sizeof fake.files / sizeof *fake.files && fake.files[i]; i++)
+        if (!strcmp(fake.files[i], lasting_id)) return true;
     return false;
 }
 int engine_snapshots_tidy(struct engine *e, bool (*wanted)(void *ctx, const char *lasting_id),

@@ -472,7 +472,7 @@ static void fx_expect_error(const char *code) {
     assert_true(a->message[0] != 0);
 }
 static struct session *fx_session(const char *id) {
-    return service_find(fx.ss, id);
+    return service_find(fx.ss, "local", id);
 }
 
 // No file of this process may grow past what the log has now: to SQLite the disk is full.

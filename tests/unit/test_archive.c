@@ -62,7 +62,7 @@ static void exports_everything_a_replay_needs(void **state) {
     make_sessions();
     struct seen_turn *seen = &fx_follower(1, "one")->turns[0];
     assert_int_equal(archive_open(&a, fx.path, NULL), 0);
-    assert_int_equal(archive_load(a, "one", &s, NULL), 0);
+    assert_int_equal(archive_load(a, NULL, "one", &s, NULL), 0);
     buf_init(&out, 1 << 20);
     assert_int_equal(archive_export(s, &out), 0);
     struct err err = {0};
@@ -92,7 +92,7 @@ static void exports_everything_a_replay_needs(void **state) {
     cJSON_Delete(o);
     buf_release(&out);
     stored_session_free(s);
-    assert_int_equal(archive_load(a, "none", &s, &err), E_NOTFOUND);
+    assert_int_equal(archive_load(a, NULL, "none", &s, &err), E_NOTFOUND);
     archive_close(a);
     fx_teardown();
 }
@@ -111,19 +111,19 @@ static void removing_needs_the_lock_and_leaves_no_bytes(void **state) {
     struct err err = {0};
     char ids[256];
     make_sessions();
-    assert_int_equal(archive_remove(fx.path, "one", &err), E_BUSY);
+    assert_int_equal(archive_remove(fx.path, NULL, "one", &err), E_BUSY);
     assert_non_null(strstr(err.text, "in use by another Parley"));
     sessions_close(fx.ss);
     assert_true(file_has("", "zebra"));
-    assert_int_equal(archive_remove(fx.path, "nobody", &err), E_NOTFOUND);
-    assert_int_equal(archive_remove(fx.path, "one", &err), 0);
+    assert_int_equal(archive_remove(fx.path, NULL, "nobody", &err), E_NOTFOUND);
+    assert_int_equal(archive_remove(fx.path, NULL, "one", &err), 0);
     list_all(NULL, 0, ids);
     assert_string_equal(ids, "two ");
     list_all("zebra", 0, ids);
     assert_string_equal(ids, "");
     assert_false(file_has("", "zebra"));
     assert_false(file_has("-wal", "zebra"));
-    assert_int_equal(archive_remove("/nowhere/at/all.db", "one", &err), E_NOTFOUND);
+    assert_int_equal(archive_remove("/nowhere/at/all.db", NULL, "one", &err), E_NOTFOUND);
     fx_open();
     fx_teardown();
 }

@@ -60,7 +60,7 @@ static struct buf exported(const char *path, const char *id) {
     struct err err = {0};
     struct buf out;
     if (archive_open(&a, path, &err) < 0) fail_msg("%s", err.text);
-    if (archive_load(a, id, &s, &err) < 0) fail_msg("%s", err.text);
+    if (archive_load(a, NULL, id, &s, &err) < 0) fail_msg("%s", err.text);
     buf_init(&out, 1 << 26);
     assert_int_equal(archive_export(s, &out), 0);
     stored_session_free(s);
@@ -505,7 +505,7 @@ static void only_a_taken_id_is_said_to_exist(void **state) {
     struct err err = {0};
     struct session_record r = {.key = 1,
                                .id = (char *)"new",
-                               .owner = (char *)"o",
+                               .owner = (char *)"local",
                                .model = (char *)"m",
                                .fingerprint = (char *)"f",
                                .title = (char *)"",
@@ -538,7 +538,7 @@ static void a_damaged_session_can_be_removed(void **state) {
         fx_turn(1, "s", "one");
         sessions_close(fx.ss);
         sql(fx.path, damage[i]);
-        assert_int_equal(archive_remove(fx.path, "s", &err), 0);
+        assert_int_equal(archive_remove(fx.path, NULL, "s", &err), 0);
         assert_int_equal(count(fx.path, "sessions"), 0);
         assert_int_equal(count(fx.path, "search"), 0);
         fx_open();

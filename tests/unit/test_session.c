@@ -111,7 +111,7 @@ static void titles(void **state) {
 }
 
 static struct session *with_events(int n_deltas) {
-    struct session *s = session_new(NULL, "s", LIFE_OPENING);
+    struct session *s = session_new(NULL, "local", "s", LIFE_OPENING);
     event_log_add(&s->events, EVENT_OPENED, -1, NULL, 0);
     event_log_add(&s->events, EVENT_STARTED, 0, NULL, 0);
     for (int i = 0; i < n_deltas; i++) event_log_add_token(&s->events, 0, i);

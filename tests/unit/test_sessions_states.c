@@ -64,7 +64,7 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     fx_settings("x");
     fx_setup_file();
     three_stay_of(8);
-    assert_int_equal(HASH_CNT(by_id, fx.ss->by_id), 3);
+    assert_int_equal(HASH_CNT(by_name, fx.ss->by_name), 3);
     assert_null(fx_session("s0"));
     assert_non_null(fx_session("s7"));
     fx_get(1, "s5"); // used: s6 goes first
@@ -85,7 +85,7 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     assert_string_equal(fx.answers[n].request_id, "a");
     assert_int_equal(fx_answer_to("b")->kind, ANSWER_ACCEPTED);
     fx_run();
-    assert_int_equal(HASH_CNT(by_id, fx.ss->by_id), 4); // one in use, three kept
+    assert_int_equal(HASH_CNT(by_name, fx.ss->by_name), 4); // one in use, three kept
     fx_teardown();
 }
 
@@ -105,6 +105,7 @@ static void leaving_memory_costs_no_other_session_its_cache(void **state) {
 // server could remove it.
 static void files_go_with_their_sessions(void **state) {
     static const char *const ids[] = {"live", "closed", "deleted"};
+    static char names[3][SESSION_LASTING_BYTES];
     fx_setup_file();
     for (int i = 0; i < 3; i++) {
         fx_open_session(1, ids[i]);
@@ -121,10 +122,13 @@ static void files_go_with_their_sessions(void **state) {
     fx.ss = NULL;
     fx_forget_clients();
     fake_reset();
-    for (int i = 0; i < 3; i++) fake.files[i] = ids[i];
+    for (int i = 0; i < 3; i++) {
+        session_lasting_name("local", ids[i], names[i]);
+        fake.files[i] = names[i];
+    }
     fake.files[3] = "never";
     fx_open();
-    assert_string_equal(fake.files[0], "live");
+    assert_string_equal(fake.files[0], names[0]);
     for (int i = 1; i < 4; i++) assert_string_equal(fake.files[i], "");
     fx_teardown();
 }

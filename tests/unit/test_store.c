@@ -299,7 +299,7 @@ static int load_s(struct err *err) {
     struct archive *a;
     struct stored_session *s;
     TRY(archive_open(&a, fx.path, err));
-    int rc = archive_load(a, "s", &s, err);
+    int rc = archive_load(a, NULL, "s", &s, err);
     if (rc == 0) stored_session_free(s);
     archive_close(a);
     return rc;

@@ -73,11 +73,12 @@ static void fill_index(int n_rows) {
     sqlite3 *db;
     char sql[512];
     assert_int_equal(sqlite3_open(fx.path, &db), SQLITE_OK);
+    assert_int_equal(store_words_register(db), SQLITE_OK);
     snprintf(sql, sizeof sql,
              "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)"
-             "INSERT INTO search (rowid, words, session) SELECT 1000000 + i,"
-             " hex(randomblob(16)) || ' ' || hex(randomblob(16)) || ' ' || hex(randomblob(16)), 9"
-             " FROM n",
+             "INSERT INTO search (rowid, session, words) SELECT 1000000 + i, 9,"
+             " owner_tag('x') || hex(randomblob(16)) || ' ' || hex(randomblob(16)) || ' ' ||"
+             " hex(randomblob(16)) FROM n",
              n_rows);
     for (int i = 0; i < 4; i++) { // segments
         assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
@@ -85,7 +86,7 @@ static void fill_index(int n_rows) {
             sqlite3_exec(db, "UPDATE search_content SET id = id WHERE 0", NULL, NULL, NULL),
             SQLITE_OK);
         snprintf(sql, sizeof sql,
-                 "INSERT INTO search (rowid, words, session) SELECT rowid + %d, words || ' x', 9"
+                 "INSERT INTO search (rowid, session, words) SELECT rowid + %d, 9, words || ' x'"
                  " FROM search WHERE rowid > 1000000 LIMIT %d",
                  (i + 2) * 1000000, n_rows);
     }

@@ -106,7 +106,7 @@ static void what_was_told_is_there_after_kill_9(void **state) {
     struct archive *a; // alternatives came back too, and the whole record fits together
     struct stored_session *s;
     assert_int_equal(archive_open(&a, fx.path, NULL), 0);
-    assert_int_equal(archive_load(a, "s", &s, NULL), 0);
+    assert_int_equal(archive_load(a, NULL, "s", &s, NULL), 0);
     assert_non_null(s->turns[1].tokens.alternatives);
     stored_session_free(s);
     archive_close(a);
@@ -395,7 +395,7 @@ static void words_of_a_deleted_session_leave_it(void **state) {
     put_bytes(".tail", &taken.tail, taken.tail.len);
     unlink(with_suffix("-shm"));
     assert_true(tail_has(word));
-    assert_int_equal(archive_remove(fx.path, "s", &err), 0);
+    assert_int_equal(archive_remove(fx.path, NULL, "s", &err), 0);
     assert_false(tail_has(word));
     fx_open();
     release_image();

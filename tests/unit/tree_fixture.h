@@ -45,7 +45,7 @@ static struct stored_session *load(const char *path, const char *id) {
     struct stored_session *s = NULL;
     struct err err = {0};
     if (archive_open(&a, path, &err) < 0) fail_msg("%s", err.text);
-    if (archive_load(a, id, &s, &err) < 0 || stored_session_check(s, &err) < 0)
+    if (archive_load(a, NULL, id, &s, &err) < 0 || stored_session_check(s, &err) < 0)
         fail_msg("%s", err.text);
     archive_close(a);
     return s;

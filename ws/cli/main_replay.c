@@ -9,13 +9,14 @@
 
 struct settings {
     struct cli_model model;
-    char *db, *what_if, *export;
+    char *db, *owner, *what_if, *export;
     int64_t turn, from_turn;
     bool json, other_model;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
     TEXT("", db, "parley.db", "FILE", "Database file."),
+    TEXT("", owner, "", "NAME", "Whose session, if several owners have one of this id."),
     INT("", turn, -1, 1e9, "-1", "Replay only this turn (the first is 0); -1 means all."),
     TEXT("", export, "", "FILE",
          "Write the session to this new file instead of replaying it, for `parley sessions "
@@ -196,7 +197,7 @@ static int replay(struct settings *s, const char *id, const char *changes, bool 
     struct runner r = {0};
     struct replay_window w;
     TRY(archive_open(&a, s->db, err));
-    int rc = archive_load(a, id, &stored, err);
+    int rc = archive_load(a, s->owner[0] ? s->owner : NULL, id, &stored, err);
     archive_close(a); // later changes of the database do not matter
     TRY(rc);
     if (s->export[0]) {

@@ -15,7 +15,7 @@
 struct settings {
     char *db, *query, *forked_from, *owner, *output;
     int64_t limit;
-    bool json, new_id, repair;
+    bool json, new_id, keep_owner, repair;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
@@ -25,12 +25,22 @@ static const struct config_key keys[] = {
     INT("", limit, 0, 1e9, "0", "list: maximum number of sessions; 0 means all."),
     BOOL("", json, "off", "list, show, import, doctor: print JSON."),
     BOOL("", new_id, "off", "import: use a new id if the session's own id exists."),
-    TEXT("", owner, "", "NAME",
-         "import: new owner (the name of a token, or local); empty keeps the owner in the file."),
+    TEXT(
+        "", owner, "", "NAME",
+        "import: who owns the session from now on (the name of a token, or local). list: only this "
+        "owner's sessions. show, export, rm: whose session, if several owners have one of this "
+        "id."),
+    BOOL("", keep_owner, "off",
+         "import: the owner in the file, which anyone can have written, owns the session."),
     TEXT("", output, "", "PATH",
          "backup: file to create. doctor: folder to export every readable session to."),
     BOOL("", repair, "off", "doctor: repair faults (not while a server runs on the database)."),
 };
+
+// NULL: not given.
+static const char *owner_of(const struct settings *s) {
+    return s->owner[0] ? s->owner : NULL;
+}
 
 static void format_time(int64_t ms, char out[20]) {
     time_t seconds = (time_t)(ms / 1000);
@@ -65,7 +75,7 @@ static int list(const struct settings *s, struct archive *a, const char *id, str
     struct listing l = {.w = s->json ? &j.w : NULL};
     cli_json_begin(&j);
     json_open(&j.w, "sessions", '[');
-    int rc = archive_list(a, NULL, s->query[0] ? s->query : NULL,
+    int rc = archive_list(a, owner_of(s), s->query[0] ? s->query : NULL,
                           s->forked_from[0] ? s->forked_from : NULL, s->limit, list_one, &l, err);
     json_close(&j.w, ']');
     if (rc == 0 && s->json) return cli_json_end(&j, err);
@@ -162,7 +172,7 @@ static int show_text(const struct stored_session *stored, const struct session_v
 static int show(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct stored_session *stored;
     struct session_view view;
-    TRY(archive_load(a, id, &stored, err));
+    TRY(archive_load(a, owner_of(s), id, &stored, err));
     record_session_view(&stored->rec, &view);
     int rc = s->json ? show_json(stored, &view, err) : show_text(stored, &view, a, err);
     stored_session_free(stored);
@@ -172,7 +182,7 @@ static int show(const struct settings *s, struct archive *a, const char *id, str
 static int export(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct stored_session *stored;
     struct buf out;
-    TRY(archive_load(a, id, &stored, err));
+    TRY(archive_load(a, owner_of(s), id, &stored, err));
     buf_init(&out, (size_t)1 << 31);
     int rc = archive_export(stored, &out);
     if (rc < 0)
@@ -220,9 +230,14 @@ static int read_import(const char *path, struct stored_session **out, struct err
 
 static int import(const struct settings *s, struct archive *a, const char *path, struct err *err) {
     struct stored_session *stored;
-    struct archive_import o = {.new_id = s->new_id, .owner = s->owner[0] ? s->owner : NULL};
+    struct archive_import o = {.new_id = s->new_id, .owner = owner_of(s)};
     TRY(read_import(path, &stored, err));
-    int rc = archive_import(s->db, stored, &o, err);
+    int rc = o.owner || s->keep_owner
+                 ? archive_import(s->db, stored, &o, err)
+                 : err_set(err, E_INVAL,
+                           "the file says that '%.100s' owns the session: --keep-owner imports it "
+                           "for that owner, --owner NAME for another",
+                           stored->rec.owner);
     if (rc == E_EXISTS && !s->new_id) {
         struct err reason = *err;
         err_set(err, rc, "%s; --new-id imports it under a new id", reason.text);
@@ -263,7 +278,7 @@ static int doctor(const struct settings *s, struct archive *a, const char *id, s
 }
 
 static int rm(const struct settings *s, struct archive *a, const char *id, struct err *err) {
-    return archive_remove(s->db, id, err);
+    return archive_remove(s->db, owner_of(s), id, err);
 }
 
 static const struct action {
@@ -300,15 +315,16 @@ const struct cli_command command_sessions = {
     .name = "sessions",
     .summary = "list, show, move, back up, repair and remove sessions",
     .usage = "sessions list | show|export|rm SESSION | import FILE | backup | doctor --db FILE",
-    .about = "list    list all sessions, newest first\n"
-             "show    show one session's turns\n"
-             "export  print one session's complete record as JSON\n"
-             "import  import an exported session from a file or from - (standard input); a server "
-             "that\n"
-             "        runs on the database can open it\n"
-             "rm      delete one session permanently (not while a server runs on the database)\n"
-             "backup  copy the database; a server may run on it\n"
-             "doctor  find damage, repair it (--repair), export readable sessions (--output)",
+    .about =
+        "list    list all sessions, newest first\n"
+        "show    show one session's turns\n"
+        "export  print one session's complete record as JSON\n"
+        "import  import an exported session from a file or from - (standard input) for --owner, "
+        "or\n"
+        "        with --keep-owner; a server that runs on the database can open it\n"
+        "rm      delete one session permanently (not while a server runs on the database)\n"
+        "backup  copy the database; a server may run on it\n"
+        "doctor  find damage, repair it (--repair), export readable sessions (--output)",
     CLI_SETTINGS(keys),
     .max_words = 2,
     .run = run,

@@ -53,7 +53,7 @@ test('a session that is imported beside the server is in the list of every tab, 
   const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
   const context = await newContext(t);
   const tabs = [await openPage(t, server, { context }), await openPage(t, server, { context })];
-  const told = JSON.parse(execFileSync(parley, ['sessions', 'import', '-', '--db', server.db, '--new-id', '--json'], { input: file }));
+  const told = JSON.parse(execFileSync(parley, ['sessions', 'import', '-', '--db', server.db, '--owner', 'local', '--new-id', '--json'], { input: file }));
   for (const tab of tabs) await tab.waitForSelector(item(told.session.id));
   await tabs[0].click(`${item(told.session.id)} a`);
   await settled(tabs[0], 1);
