@@ -3,6 +3,7 @@
 
 #include "base/build_id.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/xxh64.h"
 #include "engine/budget.h"
 #include "engine/device.h"
@@ -107,18 +108,6 @@ static void collect_eos(struct engine *e) {
 
 // --- sizes ---------------------------------------------------------------------------------------
 
-// Memory available without swapping; 0: unknown.
-static int64_t available_bytes(void) {
-    char line[128];
-    long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) == 1) break;
-    }
-    if (f) fclose(f);
-    return kib * 1024;
-}
-
 // The longest memory that fits the pool with any sinks: a whole session's log if that fits, else the
 // pool less the sinks' last block, the chunk of slack and the partly used blocks at both ends.
 static int64_t longest_memory(const struct engine_options *o, int64_t n_blocks,
@@ -168,7 +157,7 @@ static int64_t default_cache_bytes(const struct engine_options *o, const struct 
                                       o->block_tokens, max_session_len) *
                    block_bytes * o->max_sequences;
     bool device = b->device;
-    int64_t most = device ? budget_cache(b) : available_bytes() / 2;
+    int64_t most = device ? budget_cache(b) : memory_left() / 2;
     bool all = device && o->gpu_memory_fraction > 0;
     return all || (most < full && (most > 0 || device)) ? most : full;
 }

@@ -1,5 +1,6 @@
 // See tiers.h.
 #include "engine/cache/tiers.h"
+#include "base/memory.h"
 
 #include "engine/cache/sequence.h"
 #include <assert.h>
@@ -29,10 +30,10 @@ int tiers_init(struct tiers *t, struct backend *backend, struct kv_store *store,
     TRY(kv_pool_init(&t->host, (int32_t)n, err));
     if (memory_init(t, (size_t)n * store->block_bytes, err) == 0) return 0;
     kv_pool_release(&t->host);
-    return err_set(err, E_NOMEM,
-                   "no host memory for %lld parked cache blocks of %zu bytes; lower "
-                   "host_cache_bytes",
-                   (long long)n, store->block_bytes);
+    return err_set(
+        err, E_NOMEM,
+        "no host memory for %lld parked cache blocks of %zu bytes: lower host_cache_bytes%s",
+        (long long)n, store->block_bytes, memory_advice().text);
 }
 
 void tiers_release(struct tiers *t) {

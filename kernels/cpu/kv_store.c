@@ -6,6 +6,7 @@
 // K is transposed, so that a vector's lanes are positions and a dot product needs no sum over
 // lanes; its scales lie as those lanes do.
 #include "kernels/cpu/kv_store.h"
+#include "base/memory.h"
 #include <string.h>
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
@@ -39,8 +40,10 @@ int cpu_kv_store_init(struct backend *be, struct kv_store *kv, struct err *err) 
     size_t bytes = kv->block_bytes * (size_t)kv->n_blocks;
     kv->data = cpu_pages_alloc(bytes);
     if (!kv->data)
-        return err_set(err, E_NOMEM, "out of memory for a cache of %d blocks of %zu bytes",
-                       kv->n_blocks, kv->block_bytes);
+        return err_set(
+            err, E_NOMEM,
+            "out of memory for a cache of %d blocks of %zu bytes: lower kv_cache_bytes%s",
+            kv->n_blocks, kv->block_bytes, memory_advice().text);
     return 0;
 }
 

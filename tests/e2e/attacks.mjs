@@ -12,6 +12,7 @@
 //   seconds   how long the victim measures (default 5)
 //   patience  seconds until a turn or ping that has no answer is given up (default 20); counts as that long
 //   args      further options of the server; its limits are the defaults, the demo model runs
+//   wrap      a program before the server, such as ['prlimit', '--as=268435456']
 //   tokens    lines of the token file, where the defaults (alice attacks, bob suffers) do not do
 // harmless(...) strikes up to `tries` times (default 3) until all bounds hold, as a busy machine delays one run or
 // another. A bound on time is raised to three times what the same victim measured before the attack. Bounds, each
@@ -173,7 +174,7 @@ async function target(t, attack, figures, options) {
   const folder = temporaryFolder(t), file = path.join(folder, 'tokens');
   writeFileSync(file, (options.tokens ?? Object.entries(owners).map(([name, token]) => `${name}:${token}`)).join('\n'));
   chmodSync(file, 0o600);
-  const start = (args) => Server.start(t, { db: path.join(folder, 'parley.db'), args: ['--token-file', file, ...args] });
+  const start = (args) => Server.start(t, { db: path.join(folder, 'parley.db'), args: ['--token-file', file, ...args], wrap: options.wrap });
   let prepared = {};
   if (attack.prepare) {
     const filled = await start(unlimited);
@@ -184,7 +185,7 @@ async function target(t, attack, figures, options) {
 }
 
 /** Runs one attack: see the top. Gives { figures, quiet, loaded: { first_token_ms, ping_ms: { p50, p99, n }, refused, stuck },
- * memory_mib: { before, peak, after }, stop_ms, attacker: what it did and which errors it got }. */
+ * after: the same once the attack is over, memory_mib: { before, peak, after }, stop_ms, attacker: what it did and which errors it got }. */
 export async function strike(t, name, options = {}) {
   const attack = attacks[name], share = options.scale ?? 0.1, patience = options.patience ?? 20;
   const figures = { ...attack.full };
@@ -210,13 +211,14 @@ export async function strike(t, name, options = {}) {
     did = await alice.stop();
   }
   await sleep(options.rest ?? 2000);
+  const after = server.status ? null : summary(await victim.measure(0.5, patience)); // and once it is over
   memory.after = server.status ? 0 : rssMib(server);
   clearInterval(sampler);
   const begun = performance.now();
   const ended = await within(patience * 3000, server.stop());
   const stop_ms = performance.now() - begun;
   await server.stop('SIGKILL');
-  return { attack: name, figures, prepared, quiet, loaded, memory_mib: memory, stop_ms, attacker: did, status: ended ?? 'still running' };
+  return { attack: name, figures, prepared, quiet, loaded, after, memory_mib: memory, stop_ms, attacker: did, status: ended ?? 'still running' };
 }
 
 /** Fails unless, in one of a few attempts, the attack keeps within all bounds. */
@@ -233,8 +235,8 @@ export async function harmless(t, name, options = {}) {
     };
     const over = Object.entries(options.bounds ?? {}).filter(([key, bound]) => measured[key][0] > Math.max(bound, measured[key][1]))
       .map(([key, bound]) => `${key} ${measured[key][0].toFixed(1)} (${bound})`);
-    if (over.length === 0 && !loaded.stuck) return seen;
-    faults.push(`${over.join(', ')}${loaded.stuck ? ', some without an answer' : ''}`);
+    if (over.length === 0 && !loaded.stuck && !seen.after.stuck) return seen;
+    faults.push(`${over.join(', ')}${loaded.stuck || seen.after.stuck ? ', some without an answer' : ''}`);
   }
   return assert.fail(`${name}: ${faults.join('; ')}`);
 }

@@ -1,0 +1,15 @@
+// How much memory the process can still get, for sizes that a setting leaves open and for errors
+// that say which size would fit.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+// Bytes available without swapping, or what RLIMIT_AS (ulimit -v) leaves where that is less.
+// 0: unknown.
+int64_t memory_left(void);
+// For the end of an error about a size that is too large: "; 312MiB would fit", which leaves room
+// for threads and sessions, or how little is left.
+struct memory_advice {
+    char text[64];
+};
+struct memory_advice memory_advice(void);

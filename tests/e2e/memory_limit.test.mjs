@@ -1,0 +1,35 @@
+// Too little memory: a server that cannot start says what would fit, one that starts keeps serving.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { Follower } from './follower.mjs';
+import { scale, Server } from './harness.mjs';
+
+const limited = (mib) => ['prlimit', `--as=${mib << 20}`];
+const sanitized = scale < 1 && 'a sanitizer takes terabytes of addresses';
+
+test('what does not start names the setting and a size that would fit; with it the server starts', { skip: sanitized }, async (t) => {
+  const ended = [];
+  for (const mib of [64, 112, 256, 640, 1200]) {
+    const args = [];
+    let server, line;
+    for (let setting = ''; setting !== undefined;) { // each start follows the advice of the one before
+      server = await Server.start(t, { wait: false, wrap: limited(mib), args });
+      await server.ready().catch(() => {});
+      if (!server.status) break;
+      line = server.log.trim().split('\n').at(-1);
+      assert.deepEqual(server.status, { code: 1, signal: null }, `${mib} MiB: ${line}`);
+      const [, named, fits] = /lower (\w+); (?:(\d+)MiB would fit|only \d+ MiB of memory are left)$/.exec(line) ?? [];
+      setting = named;
+      if (setting) args.push(`--${setting.replaceAll('_', '-')}`, fits ? `${fits}MiB` : '0');
+      else assert.match(line, /^parley: .*(memory|thread)/, `${mib} MiB`);
+      assert.ok(args.length <= 6, `${mib} MiB: ${line}`);
+      ended.push([mib, setting ?? line]);
+    }
+    if (mib < 256) continue; // the weights and the threads alone
+    assert.ok(!server.status, `${mib} MiB: ${line}`);
+    const { done } = await (await Follower.open(await server.connect())).say('Hello!', { sampling: { max_tokens: 4 } });
+    assert.notEqual(done.finish_reason, 'error');
+    assert.deepEqual(await server.stop(), { code: 0, signal: null });
+  }
+  assert.ok(ended.some(([, setting]) => setting === 'host_cache_bytes'), JSON.stringify(ended));
+});
