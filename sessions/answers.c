@@ -40,6 +40,11 @@ static void fail(struct sessions *ss, const struct asker *to, const char *code,
     ss->cb.on_answer(ss->cb.ctx, to->client, &a);
 }
 
+struct session_answer answer_of(const struct request *r, enum session_answer_kind kind) {
+    return (struct session_answer){
+        .kind = kind, .request_id = r->request_id, .session_id = r->session, .turn = r->turn};
+}
+
 struct asker asker_of(const struct request *r) {
     return (struct asker){r->client, r->request_id, r->session};
 }
@@ -65,7 +70,7 @@ void answer_error(struct sessions *ss, const struct asker *to, const char *code,
     fail(ss, to, err_code == E_NOMEM || !code ? answer_code(err_code) : code, retry_ms, message);
 }
 
-void refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...) {
+int refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...) {
     char message[512];
     struct asker to = asker_of(r);
     va_list ap;
@@ -73,11 +78,13 @@ void refuse(struct sessions *ss, const struct request *r, const char *code, cons
     vsnprintf(message, sizeof message, fmt, ap);
     va_end(ap);
     fail(ss, &to, code, 0, message);
+    return 0;
 }
 
-void refuse_err(struct sessions *ss, const struct request *r, const struct err *err) {
+int refuse_err(struct sessions *ss, const struct request *r, const struct err *err) {
     struct asker to = asker_of(r);
     answer_error(ss, &to, NULL, err->code, err->text);
+    return 0;
 }
 
 void refuse_memory(struct sessions *ss, const struct request *r) {
@@ -85,6 +92,6 @@ void refuse_memory(struct sessions *ss, const struct request *r) {
     answer_error(ss, &to, NULL, E_NOMEM, NULL);
 }
 
-void refuse_not_found(struct sessions *ss, const struct request *r) {
-    refuse(ss, r, "session_not_found", "there is no such session");
+int refuse_not_found(struct sessions *ss, const struct request *r) {
+    return refuse(ss, r, "session_not_found", "there is no such session");
 }

@@ -17,8 +17,12 @@ void answer_fail(struct sessions *ss, const struct asker *to, const char *code, 
 void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
                   const char *message);
 
-void refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
+// An answer to begin with: it names the request, its session and its turn.
+struct session_answer answer_of(const struct request *r, enum session_answer_kind kind);
+
+// All return 0, as a handler does that has answered (service.h).
+int refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-void refuse_err(struct sessions *ss, const struct request *r, const struct err *err);
+int refuse_err(struct sessions *ss, const struct request *r, const struct err *err);
+int refuse_not_found(struct sessions *ss, const struct request *r);
 void refuse_memory(struct sessions *ss, const struct request *r);
-void refuse_not_found(struct sessions *ss, const struct request *r);

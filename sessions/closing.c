@@ -10,23 +10,17 @@
 
 #define AGAIN_US 100000
 
-void closing_start(struct session *s, const struct request *r) {
+int closing_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     enum session_life to = r->delete_it || s->life == LIFE_DROPPING ? LIFE_DROPPING : LIFE_CLOSING;
-    if (s->rec.closed_ms && !r->delete_it) {
-        refuse(ss, r, "session_closed", "the session is closed already");
-        return;
-    }
-    if (ss->store_error[0]) { // before its turn is ended for nothing
-        refuse(ss, r, "store_failed", "%s", ss->store_error);
-        return;
-    }
-    if (!save_pending(s, PENDING_CLOSE, r, INT64_MAX)) {
-        refuse_memory(ss, r);
-        return;
-    }
+    if (s->rec.closed_ms && !r->delete_it)
+        return refuse(ss, r, "session_closed", "the session is closed already");
+    if (ss->store_error[0]) // before its turn is ended for nothing
+        return refuse(ss, r, "store_failed", "%s", ss->store_error);
+    if (!save_pending(s, PENDING_CLOSE, r, INT64_MAX)) return E_NOMEM;
     if (s->life != to) life_set(&s->life, to);
     turns_cancel(s, TURN_HEAD);
+    return 0;
 }
 
 // Out of memory: settled again later. Touching it would not let settling end.
@@ -108,12 +102,11 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
 
 // --- of a session that cannot be read ----------------------------------------
 
-void closing_delete_unread(struct sessions *ss, const struct request *r) {
+int closing_delete_unread(struct sessions *ss, const struct request *r) {
     struct store_job *job = service_job(STORE_DELETE, r, r->session);
-    if (job)
-        store_send(ss->store, job);
-    else
-        refuse_memory(ss, r);
+    if (!job) return E_NOMEM;
+    store_send(ss->store, job);
+    return 0;
 }
 
 void closing_unread_done(struct sessions *ss, const struct store_job *job) {

@@ -54,19 +54,15 @@ bool debug_needs(const struct session *s, const struct request *r, int64_t *list
     return true;
 }
 
-// True when it has been answered.
-static bool refused(struct session *s, const struct request *r) {
+// Of a turn that can be shown only memory for reading it was missing.
+int debug_turn(struct session *s, const struct request *r) {
     const char *message = "", *code = refusal(s, r, &message);
-    if (code) refuse(s->service, r, code, "%s", message);
-    return code;
+    return code ? refuse(s->service, r, code, "%s", message) : E_NOMEM;
 }
 
-void debug_turn(struct session *s, const struct request *r) {
-    if (!refused(s, r)) refuse_memory(s->service, r);
-}
-
-void debug_replay(struct session *s, const struct request *r) {
-    if (!refused(s, r)) replays_start(s, r);
+int debug_replay(struct session *s, const struct request *r) {
+    const char *message = "", *code = refusal(s, r, &message);
+    return code ? refuse(s->service, r, code, "%s", message) : replays_start(s, r);
 }
 
 // --- turns -------------------------------------------------------------------
@@ -79,11 +75,8 @@ static void show(struct session *s, const struct request *r, const struct turn *
                                  .logprobs = t->logprobs,
                                  .n_ids = t->n_out,
                                  .alternatives = t->alternatives};
-    struct session_answer a = {.kind = ANSWER_TURN,
-                               .request_id = r->request_id,
-                               .session_id = s->rec.id,
-                               .turn = t->rec.turn,
-                               .detail = &detail};
+    struct session_answer a = answer_of(r, ANSWER_TURN);
+    a.detail = &detail;
     turn_view_fill(t, (int64_t)t->n_out, t->state == TURN_DONE, &detail.turn);
     if (t->state != TURN_DONE) detail.turn.seq_last = session_tellable(s);
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
@@ -121,7 +114,7 @@ static struct listed_event listed(const struct session *s, const struct event_re
                                  .forked_turn = s->rec.forked_turn};
 }
 
-void debug_events(struct session *s, const struct request *r) {
+int debug_events(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     int64_t limit = session_tellable(s);
     size_t most = (size_t)(r->last > 0 ? r->last : SESSION_PAGE_TURNS), first = s->events.n, n = 0;
@@ -137,22 +130,18 @@ void debug_events(struct session *s, const struct request *r) {
         first--;
     }
     struct listed_event *events = calloc(n + 1, sizeof *events);
-    if (!events) {
-        refuse_memory(ss, r);
-        return;
-    }
+    if (!events) return E_NOMEM;
     n = 0;
     for (size_t i = first; i < s->events.n; i++) {
         const struct event_record *e = &s->events.entries[i].rec;
         if (e->kind != EVENT_DELTA && e->seq <= limit) events[n++] = listed(s, e);
     }
-    struct session_answer a = {.kind = ANSWER_EVENTS,
-                               .request_id = r->request_id,
-                               .session_id = s->rec.id,
-                               .more = more,
-                               .before = r->before,
-                               .events = events,
-                               .n_events = n};
+    struct session_answer a = answer_of(r, ANSWER_EVENTS);
+    a.more = more;
+    a.before = r->before;
+    a.events = events;
+    a.n_events = n;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
     free(events);
+    return 0;
 }

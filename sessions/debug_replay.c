@@ -162,14 +162,11 @@ static void begin(struct sessions *ss, struct replaying *p) {
     advance(ss, p);
 }
 
-void replays_start(struct session *s, const struct request *r) {
+int replays_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    if (r->client == CLIENT_GONE) return;
+    if (r->client == CLIENT_GONE) return 0;
     struct replaying *p = calloc(1, sizeof *p);
-    if (!p) {
-        refuse_memory(ss, r);
-        return;
-    }
+    if (!p) return E_NOMEM;
     DL_APPEND(ss->replays, p);
     p->sequence = REPLAY_SEQUENCES | ++ss->next_replay;
     p->client = r->client;
@@ -185,6 +182,7 @@ void replays_start(struct session *s, const struct request *r) {
         fail_memory(ss, p);
     else
         read_next(ss, p);
+    return 0;
 }
 
 // Of the turns before it the ids, of the last one all.

@@ -120,21 +120,21 @@ static bool fork_refused(struct sessions *ss, const struct request *r) {
     return true;
 }
 
-void fork_start(struct session *s, const struct request *r) {
+int fork_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     char drawn[RANDOM_ID_LEN + 1];
-    if (fork_refused(ss, r)) return;
+    if (fork_refused(ss, r)) return 0;
     int64_t turn = fork_turn(s, r);
-    if (turn == TURN_HEAD) return;
+    if (turn == TURN_HEAD) return 0;
     if (!r->new_session) random_id(drawn);
     struct session *copy =
         session_new(ss, r->owner, r->new_session ? r->new_session : drawn, LIFE_OPENING);
     if (!copy || fill_fork(copy, s, r, turn) < 0) {
         session_free(copy);
-        refuse_memory(ss, r);
-        return;
+        return E_NOMEM;
     }
-    if (!opening_admit(copy, r, copy->head)) return;
+    TRY(opening_admit(copy, r, copy->head));
     engine_sequence_fork(ss->engine, (uint64_t)s->rec.key, (uint64_t)copy->rec.key,
                          (int64_t)copy->n_log);
+    return 0;
 }

@@ -6,33 +6,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-void handle_attach(struct session *s, const struct request *r) {
+int handle_attach(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     int64_t now = session_tellable(s);
     bool reset = r->after > now || (r->after > 0 && event_log_is_lost(&s->events, r->after));
     int64_t cursor = r->after < 0 || reset ? now : r->after;
-    if (clients_attach(s, r->client, cursor) < 0) {
-        refuse_memory(ss, r);
-        return;
-    }
-    struct session_answer a = {.kind = ANSWER_ATTACHED,
-                               .request_id = r->request_id,
-                               .session_id = s->rec.id,
-                               .reset = reset};
+    if (clients_attach(s, r->client, cursor) < 0) return E_NOMEM;
+    struct session_answer a = answer_of(r, ANSWER_ATTACHED);
+    a.reset = reset;
     session_view_fill(s, &a.session);
     a.seq = a.session.seq;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+    return 0;
 }
 
-void handle_detach(struct session *s, const struct request *r) {
+int handle_detach(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     deliver_answer_told(s, r->client, INT64_MAX);
     struct attachment *at = session_attachment(s, r->client);
     if (at) clients_detach(at);
     if (s->author == r->client) clients_forget_author(s);
-    struct session_answer a = {
-        .kind = ANSWER_DETACHED, .request_id = r->request_id, .session_id = s->rec.id};
+    struct session_answer a = answer_of(r, ANSWER_DETACHED);
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+    return 0;
 }
 
 // The siblings of all turns of a page, and which of them say the same: one list behind the other.
@@ -59,55 +55,46 @@ static int list_siblings(const struct session *s, const struct session_page *pag
     return 0;
 }
 
-void handle_get(struct session *s, const struct request *r) {
+int handle_get(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct session_page page = {0};
     struct turn_view *views = NULL;
     struct page_siblings siblings = {0};
+    struct session_answer a = answer_of(r, ANSWER_STATE);
     int rc = E_NOMEM;
     if (session_page(s, r->last, r->before, &page) == 0) views = calloc(page.n + 1, sizeof *views);
     for (size_t i = 0; views && i < page.n; i++)
         session_turn_view(s, s->turns[page.turns[i]], &views[i]);
     if (views) rc = list_siblings(s, &page, views, &siblings);
-    if (rc < 0 || (r->attach && clients_attach(s, r->client, session_tellable(s)) < 0)) {
-        refuse_memory(ss, r);
-        goto free;
+    if (rc == 0 && r->attach) rc = clients_attach(s, r->client, session_tellable(s));
+    if (rc == 0) {
+        a.more = page.more;
+        a.before = r->before;
+        a.turns = views;
+        a.n_turns = page.n;
+        session_view_fill(s, &a.session);
+        a.seq = a.session.seq;
+        ss->cb.on_answer(ss->cb.ctx, r->client, &a);
     }
-    struct session_answer a = {.kind = ANSWER_STATE,
-                               .request_id = r->request_id,
-                               .session_id = s->rec.id,
-                               .more = page.more,
-                               .before = r->before,
-                               .turns = views,
-                               .n_turns = page.n};
-    session_view_fill(s, &a.session);
-    a.seq = a.session.seq;
-    ss->cb.on_answer(ss->cb.ctx, r->client, &a);
-free:
     free(siblings.list);
     free(siblings.inputs);
     free(views);
     free(page.turns);
+    return rc;
 }
 
 // Swaps the new settings in; the old ones go into the pending request, for taking back.
-void handle_update(struct session *s, const struct request *r) {
+int handle_update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
     char *title = NULL, *sampling = NULL;
-    if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS) {
-        refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
-               SESSION_CANCEL_AFTER_MAX_MS);
-        return;
-    }
-    if (r->title && strlen(r->title) > SESSION_TITLE_BYTES) {
-        refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
-        return;
-    }
-    if (r->sampling && !(sampling = layers_normal(ss, r->sampling, &err))) {
-        refuse_err(ss, r, &err);
-        return;
-    }
+    if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
+        return refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
+                      SESSION_CANCEL_AFTER_MAX_MS);
+    if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
+        return refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
+    if (r->sampling && !(sampling = layers_normal(ss, r->sampling, &err)))
+        return refuse_err(ss, r, &err);
     if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
     bool ready = (!r->title || title) && event_log_reserve(&s->events, 1) == 0;
     struct pending *p =
@@ -115,8 +102,7 @@ void handle_update(struct session *s, const struct request *r) {
     if (!p) {
         free(title);
         free(sampling);
-        refuse_memory(ss, r);
-        return;
+        return E_NOMEM;
     }
     event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
     if (title) {
@@ -134,19 +120,18 @@ void handle_update(struct session *s, const struct request *r) {
     s->rec.updated_ms = service_now_ms(ss);
     s->version++;
     save_now(s);
+    return 0;
 }
 
-void handle_cancel(struct session *s, const struct request *r) {
+int handle_cancel(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     if (r->replay)
         replays_cancel(ss, r->client, s->rec.key);
     else
         turns_cancel(s, r->turn);
-    struct session_answer a = {.kind = ANSWER_CANCELLING,
-                               .request_id = r->request_id,
-                               .session_id = s->rec.id,
-                               .turn = r->turn};
+    struct session_answer a = answer_of(r, ANSWER_CANCELLING);
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
+    return 0;
 }
 
 // Of a session in memory only: reading one from disk is more than a hint is worth.

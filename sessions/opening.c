@@ -60,44 +60,35 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
 }
 
-void opening_start(struct sessions *ss, const struct request *r) {
+int opening_start(struct sessions *ss, const struct request *r) {
     char drawn[RANDOM_ID_LEN + 1];
     struct err err = {0};
-    if (ss->draining) {
-        refuse(ss, r, "shutting_down", "the server is shutting down");
-        return;
-    }
+    if (ss->draining) return refuse(ss, r, "shutting_down", "the server is shutting down");
     if (!r->session) random_id(drawn);
     struct session *s = session_new(ss, r->owner, r->session ? r->session : drawn, LIFE_OPENING);
-    if (!s) {
-        refuse_memory(ss, r);
-        return;
-    }
+    if (!s) return E_NOMEM;
     if (fill_record(s, r, &err) < 0) {
-        refuse_err(ss, r, &err);
         session_free(s);
-        return;
+        return refuse_err(ss, r, &err);
     }
-    opening_admit(s, r, TURN_NONE);
+    return opening_admit(s, r, TURN_NONE);
 }
 
-bool opening_admit(struct session *s, const struct request *r, int64_t head) {
+int opening_admit(struct session *s, const struct request *r, int64_t head) {
     struct sessions *ss = s->service;
     int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
     if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) || service_add(ss, s, ss->next_key) < 0) {
-        refuse_memory(ss, r);
         session_free(s);
-        return false;
+        return E_NOMEM;
     }
     ss->next_key++;
     owner_use(s->owner, OWNER_SESSIONS, 1);
     if (clients_attach(s, r->client, 0) < 0) { // its client could not see the opening
-        refuse_memory(ss, r);
         clients_drop(s);
-        return false;
+        return E_NOMEM;
     }
     s->version = 1;
     s->marks |= MARK_TITLE;
     save_now(s);
-    return true;
+    return 0;
 }

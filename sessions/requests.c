@@ -16,32 +16,32 @@ static const char damaged[] = "the record of this session is damaged";
 
 // --- finding the session -----------------------------------------------------
 
-static void defer(struct session *s, const struct request *r) {
+static int defer(struct session *s, const struct request *r) {
     struct request *copy = request_copy(r);
     if (!copy || clients_defer(s->service, r->client) < 0) {
         request_free(copy);
-        refuse_memory(s->service, r);
-        return;
+        return E_NOMEM;
     }
     *s->deferred_end = copy;
     s->deferred_end = &copy->next;
+    return 0;
 }
 
-static void load(struct sessions *ss, const struct request *r) {
+static int load(struct sessions *ss, const struct request *r) {
     struct session *s = session_new(ss, r->owner, r->session, LIFE_LOADING);
     struct store_job *job = s ? service_job(STORE_LOAD, r, r->session) : NULL;
     if (!job || service_add_loading(ss, s) < 0) {
         store_job_free(job);
         session_free(s);
-        refuse_memory(ss, r);
-        return;
+        return E_NOMEM;
     }
-    defer(s, r);
+    int rc = defer(s, r);
     job->client = CLIENT_GONE; // others may wait for it too
     store_send(ss->store, job);
+    return rc;
 }
 
-static void (*const handlers[])(struct session *s, const struct request *r) = {
+static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_ATTACH] = handle_attach, [REQUEST_DETACH] = handle_detach,
     [REQUEST_GET] = handle_get,       [REQUEST_UPDATE] = handle_update,
     [REQUEST_CLOSE] = closing_start,  [REQUEST_START] = turns_start,
@@ -51,17 +51,25 @@ static void (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_FORK] = fork_start,
 };
 
-static void run(struct session *s, const struct request *r) {
+static int run(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    if (r->kind == REQUEST_OPEN) {
-        refuse(ss, r, "session_exists", "there is a session '%s' already", r->session);
-        return;
-    }
+    if (r->kind == REQUEST_OPEN)
+        return refuse(ss, r, "session_exists", "there is a session '%s' already", r->session);
     service_used(s);
     int rc = history_need(s, r);
-    if (rc == E_NOMEM) refuse_memory(ss, r);
-    if (rc == 0) handlers[r->kind](s, r);
+    if (rc == 0) rc = handlers[r->kind](s, r);
     service_touch(s);
+    return rc;
+}
+
+// Runs it, or lets it wait for what one before it began.
+static int run_or_defer(struct session *s, const struct request *r) {
+    return session_must_wait(s) ? defer(s, r) : run(s, r);
+}
+
+// Handlers leave this refusal to their callers.
+static void settle_memory(struct sessions *ss, const struct request *r, int rc) {
+    if (rc == E_NOMEM) refuse_memory(ss, r);
 }
 
 // A request that ends the one that a worker prepares: the worker need not be waited for.
@@ -82,33 +90,26 @@ static void run_prepared(struct session *s, bool aborted) {
     struct preparation gone = {.aborted = true};
     s->preparation = aborted ? &gone : p;
     r->client = clients_resume(s->service, r->client);
-    run(s, r);
+    settle_memory(s->service, r, run(s, r));
     if (s->preparation == &gone || s->preparation == p) s->preparation = NULL;
     request_free(r);
     run_deferred(s);
     service_touch(s);
 }
 
-static void submit_to_session(struct sessions *ss, const struct request *r) {
+static int submit_to_session(struct sessions *ss, const struct request *r) {
     bool valid = r->session && session_id_valid(r->session);
     struct session *s = valid ? service_find(ss, r->owner, r->session) : NULL;
-    if (!valid && (r->session || r->kind != REQUEST_OPEN)) {
-        if (r->kind == REQUEST_OPEN)
-            refuse(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
-                   SESSION_ID_MAX);
-        else
-            refuse_not_found(ss, r);
-    } else if (s && session_must_wait(s)) {
-        bool ends = aborts(s, r);
-        defer(s, r);
-        if (ends) run_prepared(s, true);
-    } else if (r->kind == REQUEST_OPEN && !s) {
-        opening_start(ss, r);
-    } else if (!s) {
-        load(ss, r);
-    } else {
-        run(s, r);
-    }
+    if (!valid && r->session && r->kind == REQUEST_OPEN)
+        return refuse(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
+                      SESSION_ID_MAX);
+    if (!s && r->kind == REQUEST_OPEN) return opening_start(ss, r);
+    if (!valid) return refuse_not_found(ss, r);
+    if (!s) return load(ss, r);
+    bool ends = session_must_wait(s) && aborts(s, r);
+    int rc = run_or_defer(s, r);
+    if (ends) run_prepared(s, true);
+    return rc;
 }
 
 void sessions_submit(struct sessions *ss, const struct request *r) {
@@ -127,7 +128,7 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
         transfer_import(ss, r);
         break;
     default:
-        submit_to_session(ss, r);
+        settle_memory(ss, r, submit_to_session(ss, r));
     }
     requests_prepared(ss); // without workers, imports
     service_leave(ss);
@@ -145,38 +146,30 @@ static void run_deferred(struct session *s) {
     for (struct request *next; list; list = next) {
         next = list->next;
         list->client = clients_resume(s->service, list->client);
-        if (session_must_wait(s)) // for what one of those before it began
-            defer(s, list);
-        else
-            run(s, list);
+        settle_memory(s->service, list, run_or_defer(s, list));
         request_free(list);
     }
+}
+
+static int run_orphan(struct sessions *ss, const struct request *r, const struct err *err) {
+    struct session *s = service_find(ss, r->owner, r->session);
+    bool on_disk = err && err->code == E_EXISTS;
+    if (err && err->code == E_CORRUPT && r->kind == REQUEST_CLOSE && r->delete_it)
+        return closing_delete_unread(ss, r);
+    if (err && err->code == E_NOMEM) return E_NOMEM;
+    if (err && !on_disk) return refuse(ss, r, "store_failed", "%s", err->text);
+    if (s) return run_or_defer(s, r);
+    if (r->kind == REQUEST_OPEN) return opening_start(ss, r);
+    return on_disk ? load(ss, r) : refuse_not_found(ss, r);
 }
 
 static void run_orphans(struct session *orphaned, const struct err *err) {
     struct sessions *ss = orphaned->service;
     struct request *list = take_deferred(orphaned);
-    bool on_disk = err && err->code == E_EXISTS;
     for (struct request *next; list; list = next) {
         next = list->next;
         list->client = clients_resume(ss, list->client);
-        struct session *s = service_find(ss, list->owner, list->session);
-        if (err && err->code == E_CORRUPT && list->kind == REQUEST_CLOSE && list->delete_it)
-            closing_delete_unread(ss, list);
-        else if (err && err->code == E_NOMEM)
-            refuse_memory(ss, list);
-        else if (err && !on_disk)
-            refuse(ss, list, "store_failed", "%s", err->text);
-        else if (s && session_must_wait(s))
-            defer(s, list);
-        else if (s)
-            run(s, list);
-        else if (list->kind == REQUEST_OPEN)
-            opening_start(ss, list);
-        else if (on_disk)
-            load(ss, list);
-        else
-            refuse_not_found(ss, list);
+        settle_memory(ss, list, run_orphan(ss, list, err));
         request_free(list);
     }
 }
@@ -238,7 +231,7 @@ void requests_paged(struct sessions *ss, struct store_job *job) {
         log_error("session.history", "session=%s error=%s", s->rec.id, err_name(rc));
         answer_error(ss, &to, "store_failed", rc, rc == E_CORRUPT ? damaged : job->err.text);
     } else if (!shown) {
-        run(s, r);
+        settle_memory(ss, r, run(s, r));
     }
     request_free(r);
     run_deferred(s);

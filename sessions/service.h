@@ -147,6 +147,8 @@ void head_move_back(struct session *s, struct pending *p); // an undelivered one
 
 // --- handlers ----------------------------------------------------------------
 
+// A handler returns 0 when the request is answered, or will be by an event; E_NOMEM: by its caller.
+
 // requests.c: the store's answers
 void requests_saved(struct sessions *ss, struct store_job *job);
 void requests_deleted(struct sessions *ss, struct store_job *job);
@@ -155,26 +157,26 @@ void requests_paged(struct sessions *ss, struct store_job *job);
 void requests_prepared(struct sessions *ss); // the workers' results
 
 // handlers.c
-void handle_attach(struct session *s, const struct request *r);
-void handle_detach(struct session *s, const struct request *r);
-void handle_get(struct session *s, const struct request *r);
-void handle_update(struct session *s, const struct request *r);
-void handle_cancel(struct session *s, const struct request *r);
+int handle_attach(struct session *s, const struct request *r);
+int handle_detach(struct session *s, const struct request *r);
+int handle_get(struct session *s, const struct request *r);
+int handle_update(struct session *s, const struct request *r);
+int handle_cancel(struct session *s, const struct request *r);
 void handle_typing(struct sessions *ss, const struct request *r);
 
 // closing.c
-void closing_start(struct session *s, const struct request *r);
+int closing_start(struct session *s, const struct request *r);
 void closing_settle(struct session *s); // when its turns have ended
 // DELETING: now GONE, or LIVE with an error for those that asked.
 void closing_delete_done(struct session *s, const struct store_job *job);
-void closing_delete_unread(struct sessions *ss, const struct request *r); // its record is damaged
+int closing_delete_unread(struct sessions *ss, const struct request *r); // its record is damaged
 void closing_unread_done(struct sessions *ss, const struct store_job *job);
 
 // opening.c
-void opening_start(struct sessions *ss, const struct request *r);
+int opening_start(struct sessions *ss, const struct request *r);
 // Puts a new session into the tables, attaches its client and saves it. `head`:
-// what its first event says. False: it has been answered and *s is freed.
-bool opening_admit(struct session *s, const struct request *r, int64_t head);
+// what its first event says. E_NOMEM: *s is freed.
+int opening_admit(struct session *s, const struct request *r, int64_t head);
 
 // listing.c
 void listing_start(struct sessions *ss, const struct request *r);
@@ -209,12 +211,12 @@ int layers_again(const struct session *s, const char *request, const struct turn
 void layers_changed(struct session *s); // rec.sampling is another
 
 // branch.c, fork.c
-void branch_rewind(struct session *s, const struct request *r);
-void branch_regenerate(struct session *s, const struct request *r);
-void fork_start(struct session *s, const struct request *r);
+int branch_rewind(struct session *s, const struct request *r);
+int branch_regenerate(struct session *s, const struct request *r);
+int fork_start(struct session *s, const struct request *r);
 
 // turns.c
-void turns_start(struct session *s, const struct request *r);
+int turns_start(struct session *s, const struct request *r);
 void turns_cancel(struct session *s, int64_t turn); // TURN_HEAD: all
 void turns_hint(struct session *s);                 // a turn of this cold session is likely to come
 void turns_prepared(struct session *s, struct preparation *p); // takes what was made
@@ -254,16 +256,16 @@ void history_trim(struct session *s); // when it is settled
 // The turn that the request wants from the record, into *list (or NULL). False: none, or it will be
 // refused.
 bool debug_needs(const struct session *s, const struct request *r, int64_t *list, size_t *n);
-void debug_turn(struct session *s, const struct request *r); // what debug_needs() did not want
-void debug_replay(struct session *s, const struct request *r);
-void debug_events(struct session *s, const struct request *r);
+int debug_turn(struct session *s, const struct request *r); // what debug_needs() did not want
+int debug_replay(struct session *s, const struct request *r);
+int debug_events(struct session *s, const struct request *r);
 // The turn was read. False: this request did not ask for one.
 bool debug_read(struct session *s, const struct request *r, struct stored_session *turns);
 
 // debug_replay.c
 bool replays_has(const struct sessions *ss, uint64_t client);
-void replays_start(struct session *s, const struct request *r); // of a turn that may be run again
-void replays_read(struct sessions *ss, struct store_job *job);  // a part of its path
+int replays_start(struct session *s, const struct request *r); // of a turn that may be run again
+void replays_read(struct sessions *ss, struct store_job *job); // a part of its path
 void replays_cancel(struct sessions *ss, uint64_t client, int64_t key);       // of this session
 bool replays_engine_event(struct sessions *ss, const struct engine_event *e); // true: it was theirs
 void replays_client_gone(struct sessions *ss, uint64_t client);

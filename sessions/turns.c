@@ -245,21 +245,21 @@ static int note_author(struct session *s, const struct request *r) {
     return 0;
 }
 
-static void answer_again(struct session *s, const struct request *r, const struct turn *t) {
+static int answer_again(struct session *s, const struct request *r, const struct turn *t) {
     struct pending *p = save_pending(s, PENDING_TURN, r, t->rec.seq_first);
     if (!p || note_author(s, r) < 0) {
         if (p) {
             DL_DELETE(s->pending, p);
             pending_free(p);
         }
-        refuse_memory(s->service, r);
-        return;
+        return E_NOMEM;
     }
     p->turn = t->rec.turn;
     p->repeated = true;
-    if (!t->on_disk) return; // with the first one's verdict
+    if (!t->on_disk) return 0; // with the first one's verdict
     DL_DELETE(s->pending, p);
     deliver_committed(s, p);
+    return 0;
 }
 
 // Moves the head, puts the turn behind it and starts it, or lets it wait; or nothing happens.
@@ -292,18 +292,15 @@ static bool prepared(struct session *s, const struct request *r, int64_t parent)
     return err.code < 0;
 }
 
-void turns_start(struct session *s, const struct request *r) {
+int turns_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
     const struct turn *same = session_find_request(s, r->request_id);
-    if (same) {
-        answer_again(s, r, same);
-        return;
-    }
-    if (refused(s, r)) return;
+    if (same) return answer_again(s, r, same);
+    if (refused(s, r)) return 0;
     bool moves = r->turn != TURN_HEAD && r->turn != s->head;
-    if (moves && !head_can_move(s, r, r->turn)) return;
-    if (prepared(s, r, moves ? r->turn : s->head)) return;
+    if (moves && !head_can_move(s, r, r->turn)) return 0;
+    if (prepared(s, r, moves ? r->turn : s->head)) return 0;
     struct preparation *made = s->preparation;
     struct turn *t = make_turn(s, r, &err);
     if (t && made) t->input = made->made, made->made = (struct input_ids){0};
@@ -318,8 +315,7 @@ void turns_start(struct session *s, const struct request *r) {
             pending_free(p);
         }
         turn_free(t);
-        refuse_err(ss, r, &err);
-        return;
+        return refuse_err(ss, r, &err);
     }
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
@@ -330,6 +326,7 @@ void turns_start(struct session *s, const struct request *r) {
     s->marks |= MARK_WATCHERS;
     save_now(s);
     if (made && made->aborted) turns_finish(s, t, "cancelled", NULL, NULL);
+    return 0;
 }
 
 void turns_prepared(struct session *s, struct preparation *p) {
