@@ -253,6 +253,8 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->backend = e->backend_name;
     i->n_vocab = mc->vocab_size;
     i->longest_token = e->tokenizer ? (int32_t)tokenizer_longest_token(e->tokenizer) : 0;
+    i->eos_ids = e->eos_ids;
+    i->n_eos = e->n_eos;
     i->end_of_turn = e->chat ? chat_template_end_of_turn(e->chat) : -1;
     i->n_params = model_config_n_params(mc);
     i->weight_dtype = model_config_weight_dtype(mc);

@@ -101,6 +101,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     const char *tokenizer; // its description; NULL: the engine takes and gives token ids only
     const char *backend;   // "cpu: AVX-512, 2 threads"
     int32_t n_vocab;
+    const int32_t *eos_ids; // (n_eos) the ids that end an answer
+    int32_t n_eos;
     int32_t end_of_turn;   // the chat template's token id; -1: it has none
     int32_t longest_token; // bytes: n bytes are at least n / longest_token tokens; 0: unknown
     int64_t n_params, weight_bytes;

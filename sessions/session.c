@@ -165,3 +165,8 @@ struct attachment *session_attachment(const struct session *s, uint64_t client) 
 const char *session_id(const struct session *s) {
     return s->rec.id;
 }
+
+const int32_t *session_log(const struct session *s, size_t *n) {
+    *n = s->n_log;
+    return s->log;
+}

@@ -213,3 +213,6 @@ void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches eve
 int session_next_event(struct session *s, uint64_t client, size_t max_text,
                        struct session_event *out);
 const char *session_id(const struct session *s);
+// Every token of the path in use, with those that clients may not see yet. Borrowed until the next
+// call on this session.
+const int32_t *session_log(const struct session *s, size_t *n);

@@ -36,6 +36,30 @@ static void finish(struct http *h, int status, struct json_writer *w) {
     reply(h, status, "application/json", w->buf);
 }
 
+bool health_is_live(const struct service *s) {
+    int64_t age;
+    return engine_alive(s, &age);
+}
+
+static const char *unready_reason(const struct service *s, const char **detail) {
+    int64_t age;
+    *detail = NULL;
+    if (s->state != SERVICE_RUNNING) {
+        *detail = "the server is shutting down";
+        return "draining";
+    }
+    if (!engine_alive(s, &age)) {
+        *detail = "the engine has not finished a step for too long";
+        return "model";
+    }
+    return sessions_store_ok(s->sessions, detail) ? NULL : "store";
+}
+
+bool health_is_ready(const struct service *s) {
+    const char *detail;
+    return !unready_reason(s, &detail);
+}
+
 void health_live(void *user, struct http *h) {
     struct buf out;
     struct json_writer w;
@@ -53,14 +77,7 @@ void health_ready(void *user, struct http *h) {
     struct service *s = user;
     struct buf out;
     struct json_writer w;
-    int64_t age;
-    const char *detail = NULL, *reason = NULL;
-    if (s->state != SERVICE_RUNNING)
-        reason = "draining", detail = "the server is shutting down";
-    else if (!engine_alive(s, &age))
-        reason = "model", detail = "the engine has not finished a step for too long";
-    else if (!sessions_store_ok(s->sessions, &detail))
-        reason = "store";
+    const char *detail, *reason = unready_reason(s, &detail);
     begin(&w, &out);
     json_open(&w, NULL, '{');
     json_put_bool(&w, "ready", !reason);

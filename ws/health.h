@@ -2,6 +2,11 @@
 // up. Routes of http.h; user is the struct service.
 #pragma once
 #include "ws/net/http.h"
+#include <stdbool.h>
+
+struct service;
+bool health_is_live(const struct service *s);
+bool health_is_ready(const struct service *s);
 
 void health_live(void *user, struct http *h);  // 503 when the engine stands still while it has work
 void health_ready(void *user, struct http *h); // 503 with the reason: model, store, draining

@@ -2,6 +2,7 @@
 #include "ws/server.h"
 #include "base/log.h"
 #include "ws/health.h"
+#include "ws/kserve/kserve.h"
 #include "ws/net/http.h"
 #include "ws/openai/openai.h"
 #include "ws/page.h"
@@ -34,6 +35,7 @@ static const struct http_route routes[] = {
     {.path = "/config", .methods = GET, .guarded = true, .handle = health_config},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
     OPENAI_ROUTES,
+    KSERVE_ROUTES,
     {.path = NULL, .methods = GET, .handle = page_handle},
 };
 
@@ -133,9 +135,12 @@ int server_open(struct server **out, const struct serve_config *config, struct m
     if (!srv) return err_set(err, E_NOMEM, "no memory for the server");
     srv->service.bell.fd = -1;
     int rc = net_open(&net, config, registry, err);
+    if (rc == 0 && kserve_open(&srv->service.kserve) < 0)
+        rc = err_set(err, E_NOMEM, "no memory for the server");
     if (rc == 0) rc = service_init(&srv->service, net, registry, err);
     if (rc < 0) {
         net_close(net);
+        kserve_close(srv->service.kserve);
         free(srv);
         return rc;
     }
@@ -183,6 +188,7 @@ void server_stop(struct server *srv) {
 void server_close(struct server *srv) {
     if (!srv) return;
     net_close(srv->service.net);
+    kserve_close(srv->service.kserve);
     service_release(&srv->service);
     free(srv);
 }

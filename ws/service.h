@@ -32,6 +32,7 @@ struct service {
     struct metrics *registry;
     struct service_metrics metrics;
     struct followers followers;
+    struct kserve *kserve; // what ws/kserve remembers between requests
     enum service_state state;
 
     struct bell bell;

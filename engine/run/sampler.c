@@ -85,8 +85,8 @@ int sampler_begin(struct sampler *s, const struct sampling_params *p, uint32_t b
     forget(s);
     s->params = p;
     s->branch = branch;
-    s->eos_ids = eos_ids;
-    s->n_eos = n_eos;
+    s->eos_ids = p->end_id >= 0 ? &p->end_id : eos_ids;
+    s->n_eos = p->end_id >= 0 ? 1 : n_eos;
     for (int64_t i = 0; i < n_log; i++)
         if (log[i] < 0 || log[i] >= s->n_vocab)
             return err_set(err, E_INVAL, "token %d at position %lld is not in the vocabulary of %d",

@@ -19,6 +19,7 @@ void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_
 
 bool instance_ends_turn(const struct instance *in, const struct live_turn *t, int32_t id) {
     if (t->spec.sampling.ignore_eos) return false;
+    if (t->spec.sampling.end_id >= 0) return id == t->spec.sampling.end_id;
     for (int32_t i = 0; i < in->n_eos; i++) {
         if (in->eos_ids[i] == id) return true;
     }

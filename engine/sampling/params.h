@@ -36,6 +36,7 @@ struct sampling_params {
     int32_t max_tokens; // 0: until eos or session_len
     int32_t min_tokens; // eos is not drawn before
     bool ignore_eos;
+    int32_t end_id;       // -1: the model's; else the one token that ends the answer
     bool logprobs;        // clients get the log-probabilities; the engine computes them anyway
     int32_t top_logprobs; // alternatives reported with each token
     int64_t deadline_us;  // from the turn's start; 0: none

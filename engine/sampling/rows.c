@@ -44,6 +44,10 @@ const struct sampling_row sampling_rows[] = {
      "none", "Token sequences that the answer never contains: lists of token ids."},
     {"ignore_eos", NULL, SAMPLING_BOOL, AT(ignore_eos), 0, 1, false, 0, 1, SAMPLING_COMMAND,
      "Ignore end of sequence", NULL, "Continue past the end-of-sequence token."},
+    {"end_id", NULL, SAMPLING_INT, AT(end_id), -1, INT32_MAX, false, -1, 1, SAMPLING_COMMAND,
+     "End token", NULL,
+     "Token id that ends the answer instead of the model's end-of-sequence tokens; -1 means "
+     "theirs."},
     {"logprobs", NULL, SAMPLING_BOOL, AT(logprobs), 0, 1, false, 0, 1, 0, "Log-probabilities", NULL,
      "Send the log-probability of each token."},
     {"top_logprobs", NULL, SAMPLING_INT, AT(top_logprobs), 0, SAMPLING_MAX_TOP_LOGPROBS, false, 0,

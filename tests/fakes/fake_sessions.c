@@ -107,6 +107,18 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
     for (size_t i = 0; i < n && rc == 0; i++) rc = token_list_push(out, (int32_t)i);
     return rc;
 }
+// One id for each byte.
+int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
+                    struct token_list *out, struct err *err) {
+    int rc = 0;
+    for (size_t i = 0; i < len && rc == 0; i++) rc = token_list_push(out, (unsigned char)text[i]);
+    return rc;
+}
+int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
+                      struct buf *out, struct err *err) {
+    for (size_t i = 0; i < n; i++) buf_addc(out, (char)ids[i]);
+    return out->error;
+}
 const char *engine_cache_source_name(enum engine_cache_source s) {
     return s == CACHE_NONE ? "none" : "kept";
 }
@@ -122,6 +134,10 @@ const char *session_state_name(enum session_state s) {
 }
 const char *session_id(const struct session *s) {
     return s->id;
+}
+const int32_t *session_log(const struct session *s, size_t *n) {
+    *n = 0;
+    return NULL;
 }
 
 static void fill(const struct session *s, struct session_view *v) {

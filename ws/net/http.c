@@ -116,7 +116,8 @@ static void decode(struct work *work) {
         buf_release(&d->data);
         d->data = plain;
     }
-    if (d->rc == 0) d->decoded = d->route->decode(d->user, buf_z(&d->data), d->data.len);
+    struct http_payload p = {d->path, d->json_length, buf_z(&d->data), d->data.len};
+    if (d->rc == 0) d->decoded = d->route->decode(d->user, &p);
 }
 
 static void process(struct http *h);
@@ -159,6 +160,8 @@ static void begin_decoding(struct http *h) {
                            .user = h->net->user,
                            .data = h->body.data,
                            .zipped = h->head.zipped};
+    memcpy(d->path, h->head.path, sizeof(d->path));
+    snprintf(d->json_length, sizeof(d->json_length), "%s", h->head.header[HEADER_JSON_LENGTH]);
     bool inlined = d->data.len <= INLINE_BYTES && !d->zipped;
     buf_init(&h->body.data, 0);
     h->decoding = d;
@@ -177,12 +180,18 @@ static void begin_decoding(struct http *h) {
     free(d);
 }
 
+static bool matches(const char *pattern, const char *path) {
+    size_t len = strlen(pattern);
+    return pattern[len - 1] == '*' ? strncmp(pattern, path, len - 1) == 0
+                                   : strcmp(pattern, path) == 0;
+}
+
 static const struct http_route *find_route(struct http *h, bool *path_known) {
     enum http_method m = h->head.method == HTTP_HEAD ? HTTP_GET : h->head.method;
     *path_known = false;
     for (size_t i = 0; i < h->net->n_routes; i++) {
         const struct http_route *r = &h->net->routes[i];
-        if (r->path ? strcmp(r->path, h->head.path) != 0 : *path_known) continue;
+        if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
         *path_known = true;
         h->route = r; // for the form of its errors
         if (r->methods & HTTP_METHOD(m)) return r;

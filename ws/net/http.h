@@ -17,15 +17,22 @@ struct http;
     SIZE_MAX                  // max_body: as long as a WebSocket message (max_message_bytes)
 #define HTTP_ROOM_BYTES 16384 // unsent bytes of a stream up to which it takes more
 
+struct http_payload { // what decode() gets of a request
+    const char *path;
+    const char *json_length; // Inference-Header-Content-Length, "" when absent
+    const char *body;        // (len)
+    size_t len;
+};
+
 struct http_route {
-    const char *path; // NULL: all others; the last row
+    const char *path; // ends in '*': all paths that begin so. NULL: all others; the last row
     unsigned methods; // HTTP_METHOD(HTTP_GET) serves HEAD too
     bool guarded;     // where tokens are in use, one is needed
     size_t max_body;  // 0: none is taken
     void (*handle)(void *user, struct http *h);
     // For routes with a body: what handle() finds in http_decoded. A long body is decoded on a
     // worker's thread, so it reads nothing but its arguments. NULL: no memory.
-    void *(*decode)(void *user, const char *body, size_t len);
+    void *(*decode)(void *user, const struct http_payload *p);
     void (*release)(void *decoded);
     // Writes this route's form of an error; NULL: {"error":{"code","message"}}.
     void (*write_error)(struct buf *out, int status, const char *code, const char *message);

@@ -35,6 +35,7 @@ static const struct {
     [HEADER_WS_KEY] = {"sec-websocket-key", 255},
     [HEADER_WS_VERSION] = {"sec-websocket-version", 255},
     [HEADER_WS_PROTOCOL] = {"sec-websocket-protocol", 1023},
+    [HEADER_JSON_LENGTH] = {"inference-header-content-length", 31},
 };
 
 static bool is_token_char(unsigned char c) {

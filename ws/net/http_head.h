@@ -42,6 +42,7 @@ enum http_header {
     HEADER_WS_KEY,
     HEADER_WS_VERSION,
     HEADER_WS_PROTOCOL,
+    HEADER_JSON_LENGTH,
     HEADER_COUNT
 };
 

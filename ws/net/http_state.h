@@ -13,6 +13,7 @@ struct decoding { // a body on its way through a worker
     struct http *h; // NULL: the client is gone
     const struct http_route *route;
     void *user;
+    char path[HTTP_PATH_BYTES], json_length[32]; // http_payload
     struct buf data;
     bool zipped;
     int rc;

@@ -312,9 +312,9 @@ void openai_chat_handle(void *user, struct http *h) {
     service_poll_soon(s);
 }
 
-void *openai_chat_decode(void *user, const char *body, size_t len) {
+void *openai_chat_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
-    return chat_request_read(s->engine, body, len, (size_t)s->config->max_message_bytes);
+    return chat_request_read(s->engine, p->body, p->len, (size_t)s->config->max_message_bytes);
 }
 
 void openai_chat_release(void *decoded) {

@@ -3,7 +3,7 @@
 #pragma once
 #include "ws/net/http.h"
 
-void *openai_chat_decode(void *user, const char *body, size_t len);
+void *openai_chat_decode(void *user, const struct http_payload *p);
 void openai_chat_release(void *decoded);
 void openai_chat_handle(void *user, struct http *h);
 void openai_write_error(struct buf *out, int status, const char *code, const char *message);

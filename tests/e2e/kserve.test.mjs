@@ -1,0 +1,276 @@
+// KServe v2 with FasterTransformer's models and tensors, as raw HTTP: JSON and binary tensors, sequences, batches, errors.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { Server, parley, root, temporaryFolder, unlimited, until } from './harness.mjs';
+
+const gpt2 = path.join(root, 'tests/fixtures/models/gpt2');
+const sizes = { UINT32: 4, INT32: 4, FP32: 4, UINT64: 8, BOOL: 1 };
+const put = {
+  UINT32: (b, v, at) => b.writeUInt32LE(v, at), INT32: (b, v, at) => b.writeInt32LE(v, at), FP32: (b, v, at) => b.writeFloatLE(v, at),
+  UINT64: (b, v, at) => b.writeBigUInt64LE(BigInt(v), at), BOOL: (b, v, at) => b.writeUInt8(v ? 1 : 0, at),
+};
+const get = { UINT32: (b, at) => b.readUInt32LE(at), INT32: (b, at) => b.readInt32LE(at), FP32: (b, at) => b.readFloatLE(at) };
+
+const tensor = (name, datatype, shape, data) => ({ name, datatype, shape, data: [].concat(data) });
+const column = (name, datatype, values) => tensor(name, datatype, [1, values.length, 1], values);
+/** Inputs as FasterTransformer's interactive clients send them: rows of equal length, with the pseudo batch dimension. */
+function inputsOf(rows, outputLen, more = []) {
+  const width = Math.max(...rows.map((row) => row.length));
+  return [
+    tensor('input_ids', 'UINT32', [1, rows.length, width], rows.flatMap((row) => [...row, ...Array(width - row.length).fill(0)])),
+    column('input_lengths', 'UINT32', rows.map((row) => row.length)),
+    column('request_output_len', 'UINT32', rows.map(() => outputLen)),
+    ...more,
+  ];
+}
+const lengths = (rows, session, memory = session) => [column('session_len', 'UINT32', rows.map(() => session)), column('memory_len', 'UINT32', rows.map(() => memory))];
+
+async function post(server, body, { model = 'fastertransformer', verb = 'infer', headers = {} } = {}) {
+  const response = await fetch(`${server.url}/v2/models/${model}/${verb}`, {
+    method: 'POST', body: body instanceof Uint8Array || typeof body === 'string' ? body : JSON.stringify(body), headers,
+  });
+  return { status: response.status, headers: response.headers, bytes: Buffer.from(await response.arrayBuffer()) };
+}
+async function infer(server, inputs, parameters, options) {
+  const { status, bytes } = await post(server, { inputs, ...(parameters ? { parameters } : {}) }, options);
+  const answer = JSON.parse(bytes);
+  assert.equal(status, 200, answer.error);
+  const out = Object.fromEntries(answer.outputs.map((o) => [o.name, o]));
+  const [batch, rows, beams, width] = out.output_ids.shape;
+  assert.deepEqual([batch, beams], [1, 1]);
+  const ids = Array.from({ length: rows }, (_, row) => out.output_ids.data.slice(row * width, row * width + out.sequence_length.data[row]));
+  return { ids, out, answer };
+}
+async function refused(server, body, status, sentence, options) {
+  const answer = await post(server, body, options);
+  const { error } = JSON.parse(answer.bytes);
+  assert.equal(answer.status, status, error);
+  assert.match(error, sentence);
+}
+const generate = (ids, n, more = []) => JSON.parse(execFileSync(parley, ['generate', '--model', gpt2, '--ids', ids.join(','),
+  '--max-tokens', String(n), '--temperature', '0', '--json', ...more], { encoding: 'utf8' }));
+
+test('tensors as JSON and as bytes give the ids of parley generate', async (t) => {
+  const server = await Server.start(t, { model: gpt2, args: unlimited });
+  const rows = [[5, 9, 33], [7, 8, 9, 10, 11]];
+  const want = rows.map((row) => generate(row, 6));
+
+  await t.test('a batch of two lengths', async () => {
+    const { ids, out } = await infer(server, inputsOf(rows, 6, [column('is_return_log_probs', 'BOOL', [true, true])]));
+    rows.forEach((row, i) => assert.deepEqual(ids[i], [...row, ...want[i].ids]));
+    assert.deepEqual(out.response_input_lengths.data, [3, 5]);
+    assert.deepEqual(out.output_log_probs.shape, [1, 2, 1, 6]);
+    rows.forEach((_, i) => want[i].ids.forEach((_, n) => assert.ok(Math.abs(out.output_log_probs.data[i * 6 + n] - want[i].logprobs[n]) < 1e-5)));
+    const sum = want[1].logprobs.reduce((a, b) => a + b, 0);
+    assert.ok(Math.abs(out.cum_log_probs.data[1] - sum) < 1e-4);
+  });
+
+  await t.test('without the pseudo batch dimension', async () => {
+    const plain = inputsOf([rows[0]], 6).map((input) => ({ ...input, shape: input.shape.slice(1) }));
+    const { bytes } = await post(server, { id: 'a', inputs: plain, outputs: [{ name: 'output_ids' }] });
+    const answer = JSON.parse(bytes);
+    assert.equal(answer.id, 'a');
+    assert.deepEqual(answer.outputs.map((o) => [o.name, o.shape]), [['output_ids', [1, 1, 9]]]);
+    assert.deepEqual(answer.outputs[0].data, [...rows[0], ...want[0].ids]);
+  });
+
+  const binary = (inputs, extra = {}) => {
+    const parts = inputs.map((input) => {
+      const bytes = Buffer.alloc(input.data.length * sizes[input.datatype]);
+      input.data.forEach((v, i) => put[input.datatype](bytes, v, i * sizes[input.datatype]));
+      return bytes;
+    });
+    const json = Buffer.from(JSON.stringify({ ...extra, inputs: inputs.map(({ data, ...input }, i) => ({ ...input, parameters: { binary_data_size: parts[i].length } })) }));
+    return { body: Buffer.concat([json, ...parts]), headers: { 'Inference-Header-Content-Length': String(json.length) } };
+  };
+  await t.test('binary both ways, also compressed', async () => {
+    const seed = column('random_seed', 'UINT64', ['18446744073709551615', 3]);
+    const { body, headers } = binary(inputsOf(rows, 6, [seed]), { parameters: { binary_data_output: true } });
+    for (const [bytes, more] of [[body, {}], [gzipSync(body), { 'Content-Encoding': 'gzip' }]]) {
+      const answer = await post(server, bytes, { headers: { ...headers, ...more } });
+      assert.equal(answer.status, 200);
+      assert.equal(answer.headers.get('content-type'), 'application/octet-stream');
+      const jsonLength = Number(answer.headers.get('inference-header-content-length'));
+      const { outputs } = JSON.parse(answer.bytes.subarray(0, jsonLength));
+      let at = jsonLength;
+      const read = Object.fromEntries(outputs.map((o) => {
+        const values = Array.from({ length: o.parameters.binary_data_size / 4 }, (_, i) => get[o.datatype](answer.bytes, at + i * 4));
+        at += o.parameters.binary_data_size;
+        return [o.name, values];
+      }));
+      assert.equal(at, answer.bytes.length);
+      assert.deepEqual(read.sequence_length, [9, 11]);
+      assert.deepEqual(read.output_ids.slice(0, 9), [...rows[0], ...want[0].ids]);
+    }
+  });
+
+  await t.test('bytes that do not add up', async () => {
+    const { body, headers } = binary(inputsOf([rows[0]], 6));
+    const send = (bytes, length) => refused(server, bytes, 400, /input|body|number/, { headers: { 'Inference-Header-Content-Length': String(length) } });
+    const length = Number(headers['Inference-Header-Content-Length']);
+    await send(body.subarray(0, body.length - 1), length);
+    await send(Buffer.concat([body, Buffer.from([0])]), length);
+    await send(body, body.length + 1);
+    await send(body, '0x10');
+    const lies = JSON.stringify({ inputs: [{ name: 'input_ids', datatype: 'UINT32', shape: [1, 1, 2147483647], parameters: { binary_data_size: 4 } }] });
+    await send(Buffer.concat([Buffer.from(lies), Buffer.alloc(4)]), lies.length);
+  });
+
+  await t.test('parameters: an end token of the request, bad words, stop words, samples', async () => {
+    const [first, , third] = want[0].ids;
+    const ended = await infer(server, inputsOf([rows[0]], 6, [column('end_id', 'UINT32', [third])]));
+    assert.deepEqual(ended.ids[0], [...rows[0], ...want[0].ids.slice(0, want[0].ids.indexOf(third) + 1)]);
+    const banned = await infer(server, inputsOf([rows[0]], 6, [tensor('bad_words_list', 'INT32', [1, 1, 2, 1], [first, 1])]));
+    assert.ok(!banned.ids[0].slice(3).includes(first));
+    const sampled = [column('runtime_top_k', 'UINT32', [40]), column('temperature', 'FP32', [0.9]), column('random_seed', 'UINT64', [11])];
+    const again = await infer(server, inputsOf([rows[0]], 6, sampled));
+    assert.deepEqual((await infer(server, inputsOf([rows[0]], 6, sampled))).ids, again.ids);
+    assert.deepEqual(again.ids[0].slice(3), generate(rows[0], 6, ['--temperature', '0.9', '--top-k', '40', '--seed', '11']).ids);
+  });
+
+  await t.test('nothing is kept of requests without a sequence', async () => {
+    const client = await server.connect();
+    await until('the sessions to be deleted', async () => (await client.request({ type: 'session.list' })).sessions.length === 0);
+  });
+});
+
+test('a sequence is a session: turns, restart, END, and what must be refused', async (t) => {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  let server = await Server.start(t, { model: gpt2, db, args: unlimited });
+  const rows = [[5, 9, 33], [7, 8, 9, 10, 11]];
+  const next = [[21, 22], [23, 24]];
+  const start = { sequence_id: 42, sequence_start: true, sequence_end: false };
+  const go = { sequence_id: 42, sequence_start: false, sequence_end: false };
+  const one = await infer(server, inputsOf(rows, 4, lengths(rows, 128, 64)), start);
+  rows.forEach((row, i) => assert.deepEqual(one.ids[i], [...row, ...generate(row, 4).ids]));
+
+  const two = await infer(server, inputsOf(next, 4), go);
+  next.forEach((row, i) => assert.deepEqual(two.ids[i], [...one.ids[i], ...row, ...generate([...one.ids[i], ...row], 4).ids]));
+
+  const client = await server.connect();
+  const { sessions } = await client.request({ type: 'session.list' });
+  assert.deepEqual(sessions.map((s) => [s.title, s.memory_len, s.session_len, s.n_turns]), [['Sequence 42', 64, 128, 2], ['Sequence 42', 64, 128, 2]]);
+
+  await t.test('goes on after kill -9, which lost nothing', async () => {
+    await server.stop('SIGKILL');
+    server = await Server.start(t, { model: gpt2, db, args: unlimited });
+    const three = await infer(server, inputsOf(next, 3), go);
+    next.forEach((row, i) => assert.deepEqual(three.ids[i], [...two.ids[i], ...row, ...generate([...two.ids[i], ...row], 3).ids]));
+  });
+
+  await t.test('requests of one sequence run in order, and 42 and "42" are two', async () => {
+    const more = { ...go, sequence_id: '42' };
+    await infer(server, inputsOf([[3]], 2, lengths([[3]], 128)), { ...more, sequence_start: true });
+    const answers = await Promise.all([1, 2, 3, 4].map((id) => infer(server, inputsOf([[id]], 2), more)));
+    const logs = answers.map((a) => a.ids[0]).sort((a, b) => a.length - b.length);
+    logs.forEach((log, i) => assert.deepEqual(log.slice(0, 3 + i * 3), logs[3].slice(0, 3 + i * 3)));
+    assert.equal(logs[3].length, 3 + 4 * 3);
+  });
+
+  await t.test('ids of 64 bits are exact', async () => {
+    const body = (id, begin) => JSON.stringify({ inputs: inputsOf([[begin ? 3 : 4]], 2, begin ? lengths([[3]], 128) : []),
+      parameters: { sequence_id: 'ID', sequence_start: begin } }).replace('"ID"', id);
+    assert.equal((await post(server, body('18446744073709551615', true))).status, 200);
+    await refused(server, body('18446744073709551614', false), 400, /must specify the START flag/);
+  });
+
+  await t.test('one row too long for the session takes no row further', async () => {
+    const before = await infer(server, inputsOf([[1], [1]], 1), go);
+    const long = Array.from({ length: 110 }, (_, i) => i + 1);
+    await refused(server, { inputs: inputsOf([[2], long], 4), parameters: go }, 400, /Session size too low \(128\) vs\. total output size \(\d+\)/);
+    const after = await infer(server, inputsOf([[1], [1]], 1), go);
+    after.ids.forEach((ids, i) => assert.deepEqual(ids.slice(0, before.ids[i].length), before.ids[i]));
+    after.ids.forEach((ids, i) => assert.equal(ids.length, before.ids[i].length + 2));
+  });
+
+  await t.test('START on a live id begins anew; END frees it', async () => {
+    const anew = await infer(server, inputsOf(rows, 4, lengths(rows, 128)), start);
+    assert.deepEqual(anew.ids, one.ids);
+    await infer(server, inputsOf(next, 1), { ...go, sequence_end: true });
+    await refused(server, { inputs: inputsOf(next, 1), parameters: go }, 400,
+      /^inference request for sequence 42 to model 'fastertransformer' must specify the START flag on the first request of the sequence$/);
+    await server.stop();
+    server = await Server.start(t, { model: gpt2, db, args: unlimited });
+    await refused(server, { inputs: inputsOf(next, 1), parameters: go }, 400, /must specify the START flag/);
+  });
+
+  await t.test('START without session_len, another number of rows, two owners', async () => {
+    await refused(server, { inputs: inputsOf(rows, 4), parameters: start }, 400, /session_len/);
+    await infer(server, inputsOf(rows, 4, lengths(rows, 128)), start);
+    await refused(server, { inputs: inputsOf([[1]], 1), parameters: go }, 400, /2 rows, this request has 1/);
+    await refused(server, { inputs: inputsOf([[1]], 1), parameters: { triton_x: 1 } }, 400, /^parameter keys starting with 'triton_'/);
+  });
+});
+
+test('one owner never meets the sequence of another', async (t) => {
+  const tokens = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(tokens, 'ann:ann-token-0123456789\nbob:bob-token-0123456789\n', { mode: 0o600 });
+  const server = await Server.start(t, { model: gpt2, args: [...unlimited, '--token-file', tokens] });
+  const as = (name) => ({ headers: { Authorization: `Bearer ${name}-token-0123456789` } });
+  const go = { sequence_id: 1, sequence_start: false };
+  await infer(server, inputsOf([[3]], 2, lengths([[3]], 128)), { ...go, sequence_start: true }, as('ann'));
+  await refused(server, { inputs: inputsOf([[4]], 2), parameters: go }, 400, /must specify the START flag/, as('bob'));
+  assert.equal((await post(server, '{}')).status, 401);
+  await infer(server, inputsOf([[4]], 2), go, as('ann'));
+});
+
+test('text: ensemble, generate, generate_stream; health, metadata, statistics', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const name = (await server.connect()).hello.models[0].name;
+  const ask = [tensor('INPUT_0', 'BYTES', [2, 1], ['The cat', 'One, two,']), tensor('INPUT_1', 'UINT32', [2, 1], [5, 5])];
+  const { status, bytes } = await post(server, { inputs: ask, outputs: [{ name: 'OUTPUT_0' }] }, { model: 'ensemble' });
+  assert.equal(status, 200, bytes.toString());
+  const [output] = JSON.parse(bytes).outputs;
+  assert.deepEqual([output.datatype, output.shape], ['BYTES', [2, 1]]);
+  output.data.forEach((text, i) => assert.ok(text.startsWith(ask[0].data[i]), text));
+
+  const prompt = { text_input: 'Once upon a time', max_tokens: 300, parameters: { temperature: 0, ignore_eos: true } };
+  const whole = JSON.parse((await post(server, prompt, { model: name, verb: 'generate' })).bytes);
+  const streamed = await post(server, { ...prompt, id: 's' }, { model: name, verb: 'generate_stream' });
+  assert.equal(streamed.headers.get('content-type'), 'text/event-stream; charset=utf-8');
+  const events = streamed.bytes.toString().split('\n\n').filter(Boolean).map((event) => JSON.parse(event.replace(/^data: /, '')));
+  assert.equal(events.map((event) => event.text_output).join(''), whole.text_output);
+  assert.ok(whole.text_output.length > 0 && events.length > 1 && events.every((event) => event.id === 's'));
+
+  const get = async (url) => {
+    const response = await fetch(server.url + url);
+    const text = await response.text();
+    return { status: response.status, json: text ? JSON.parse(text) : null };
+  };
+  for (const url of ['/v2/health/live', '/v2/health/ready', `/v2/models/${name}/ready`, '/v2/models/ensemble/versions/1/ready']) assert.deepEqual(await get(url), { status: 200, json: null });
+  assert.ok((await get('/v2')).json.extensions.includes('sequence(string_id)'));
+  const metadata = (await get('/v2/models/fastertransformer')).json;
+  assert.deepEqual(metadata.inputs.find((i) => i.name === 'input_ids'), { name: 'input_ids', datatype: 'UINT32', shape: [-1, -1] });
+  assert.deepEqual(metadata.versions, ['1']);
+  assert.ok((await get('/v2/models/ensemble/config')).json.input.some((i) => i.name === 'INPUT_0' && i.data_type === 'TYPE_STRING'));
+  assert.equal((await get('/v2/models/ensemble/stats')).json.model_stats[0].inference_count, 1);
+  assert.equal((await get('/v2/models/fastertransformer/infer')).status, 405);
+  assert.equal((await get('/v2/models/nosuch')).status, 404);
+  assert.equal((await get('/v2/models/nosuch/ready')).status, 400);
+  assert.equal((await get('/v2/models/ensemble/versions/2')).status, 404);
+  assert.equal((await get('/v2/nothing')).status, 404);
+
+  await t.test('bad input is named', async () => {
+    const one = inputsOf([[1]], 1);
+    const cases = [
+      ['{', /./], ['[]', /object/], [{}, /inputs is missing/], [{ inputs: [] }, /'input_ids' is missing/],
+      [{ inputs: [...one, tensor('nosuch', 'FP32', [1], [1])] }, /^unexpected inference input 'nosuch' for model 'fastertransformer'$/],
+      [{ inputs: one.map((i) => ({ ...i, datatype: 'INT32' })) }, /data-type is 'INT32', but model 'fastertransformer' expects 'UINT32'/],
+      [{ inputs: one, outputs: [{ name: 'nosuch' }] }, /unexpected inference output 'nosuch'/],
+      [{ inputs: [...one, one[0]] }, /given twice/],
+      [{ inputs: [{ ...one[0], shape: [1, 1, 3] }, ...one.slice(1)] }, /its shape needs 3/],
+      [{ inputs: [{ ...one[0], shape: [9223372036854775807] }, ...one.slice(1)] }, /dimension/],
+      [{ inputs: [{ ...one[0], data: [-1] }, ...one.slice(1)] }, /is no UINT32/],
+      [{ inputs: [{ ...one[0], data: [4294967295] }, ...one.slice(1)] }, /vocabulary/],
+      [{ inputs: [one[0], column('input_lengths', 'UINT32', [2]), one[2]] }, /input_lengths/],
+      [{ inputs: [...one, column('beam_width', 'UINT32', [1000])] }, /beam_width/],
+      [{ inputs: [...one, column('temperature', 'FP32', [-1])] }, /temperature/],
+      [{ inputs: [...one, tensor('stop_words_list', 'INT32', [1, 1, 2, 2], [5, 6, 2, 1])] }, /backwards/],
+    ];
+    for (const [body, sentence] of cases) await refused(server, body, 400, sentence);
+  });
+});

@@ -1,0 +1,571 @@
+// Inferences, from their sessions to their reply. See infer.h.
+#include "ws/kserve/infer.h"
+#include "ws/kserve/infer_reply.h"
+#include "ws/kserve/kserve.h"
+#include "ws/service.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENT_TEXT_BYTES 4096
+#define CANCEL_AFTER_MS 1 // of a session that only this exchange knows
+
+static void fail(struct infer *i, int status, const char *message) {
+    if (i->status) return; // the first is the cause
+    i->status = status;
+    snprintf(i->message, sizeof i->message, "%s", message);
+}
+
+static void push_later(struct infer *i) {
+    if (!follower_push_later(&i->service->followers, &i->follower))
+        fail(i, 503, "the server is out of memory"); // the next event takes it further
+}
+
+// New sessions, which nothing else knows yet.
+static bool is_fresh(const struct infer *i) {
+    return !i->sequence || i->request->start;
+}
+
+// --- requests to the session service ---
+
+static struct request request_for(const struct infer *i, enum request_kind kind, const char *id) {
+    struct request r;
+    request_init(&r, kind);
+    r.client = i->follower.client;
+    r.owner = i->owner;
+    r.session = id;
+    return r;
+}
+
+static void submit(struct infer *i, const struct request *r) {
+    sessions_submit(i->service->sessions, r);
+    service_poll_soon(i->service);
+}
+
+static void close_session(struct infer *i, const char *id, bool delete_it) {
+    struct request r = request_for(i, REQUEST_CLOSE, id);
+    r.client = CLIENT_GONE;
+    r.delete_it = delete_it;
+    submit(i, &r);
+}
+
+static void start_turn(struct infer *i, size_t row) {
+    const struct infer_row *input = &i->request->rows[row];
+    struct request r = request_for(i, REQUEST_START, i->turns[row].session_id);
+    r.turn = TURN_HEAD;
+    r.input = (struct turn_input){.kind = INPUT_IDS, .ids = input->ids, .n_ids = input->n_ids};
+    r.sampling = &input->sampling;
+    i->turns[row].state = ROW_STARTED;
+    submit(i, &r);
+}
+
+// --- the end ---
+
+static void infer_free(struct infer *i) {
+    struct service *s = i->service;
+    sessions_client_gone(s->sessions, i->follower.client);
+    service_poll_soon(s);
+    followers_remove(&s->followers, &i->follower);
+    for (size_t row = 0; i->turns && row < i->request->n_rows; row++) {
+        free(i->turns[row].ids);
+        free(i->turns[row].logprobs);
+    }
+    free(i->turns);
+    infer_request_free(i->request);
+    buf_release(&i->text);
+    free(i->owner);
+    free(i);
+}
+
+// The sequence's next exchange runs. Without one, a sequence that has no session is forgotten.
+static void leave_sequence(struct infer *i) {
+    struct sequence *q = i->sequence;
+    if (!q) return;
+    bool over = i->request->end || (i->status && is_fresh(i));
+    if (i->request->end && !i->status)
+        for (size_t row = 0; row < i->request->n_rows; row++)
+            close_session(i, i->turns[row].session_id, false);
+    if (over) q->session[0] = '\0';
+    q->running = q->waiting;
+    q->used_us = net_now_us();
+    if (q->running) {
+        struct infer *next = q->running;
+        q->waiting = next->next;
+        if (!q->waiting) q->w_last = &q->waiting;
+        next->next = NULL;
+        push_later(next);
+    } else if (!q->session[0]) {
+        sequences_remove(&i->service->kserve->sequences, q);
+    }
+}
+
+static void end(struct infer *i) {
+    if (!i->sequence || (is_fresh(i) && i->status))
+        for (size_t row = 0; row < i->request->n_rows; row++)
+            if (i->turns[row].state != ROW_ABSENT) close_session(i, i->turns[row].session_id, true);
+    leave_sequence(i);
+    infer_free(i);
+}
+
+static void count(struct infer *i) {
+    struct kserve_stats *s = &i->service->kserve->stats[i->request->model];
+    int64_t now = net_now_us();
+    *(i->status ? &s->n_failed : &s->n_done) += 1;
+    s->last_ms = clock_wall_us(&clock_system) / 1000;
+    if (i->status) return;
+    s->done_us += now - i->begun_us;
+    s->queue_us += i->started_us - i->begun_us;
+    s->infer_us += now - i->started_us;
+}
+
+static void reply(struct infer *i) {
+    struct http *h = i->http;
+    i->http = NULL;
+    count(i);
+    if (h) infer_reply(i, h);
+}
+
+// --- undoing ---
+
+static void undo_row(struct infer *i, struct infer_turn *t) {
+    if (t->state == ROW_ABSENT || t->state == ROW_OPEN) t->state = ROW_UNDONE;
+    if (t->state != ROW_ENDED) return;
+    struct request r = request_for(i, REQUEST_REWIND, t->session_id);
+    r.turn = t->before;
+    t->state = ROW_MOVING;
+    submit(i, &r);
+}
+
+static void begin_undo(struct infer *i) {
+    i->state = INFER_UNDOING;
+    for (size_t row = 0; !is_fresh(i) && row < i->request->n_rows; row++) {
+        if (i->turns[row].state != ROW_STARTED) continue;
+        struct request r = request_for(i, REQUEST_CANCEL, i->turns[row].session_id);
+        r.turn = TURN_HEAD;
+        submit(i, &r);
+    }
+}
+
+static bool all_rows(const struct infer *i, enum row_state state) {
+    for (size_t row = 0; row < i->request->n_rows; row++)
+        if (i->turns[row].state != state) return false;
+    return true;
+}
+
+// --- running ---
+
+static bool fits(struct infer *i, int64_t session_len) {
+    char text[128];
+    for (size_t row = 0; row < i->request->n_rows; row++) {
+        const struct infer_row *r = &i->request->rows[row];
+        int64_t total = i->turns[row].n_before + (int64_t)r->n_ids + r->sampling.params.max_tokens;
+        if (session_len == 0 || total <= session_len) continue;
+        snprintf(text, sizeof text, "Session size too low (%lld) vs. total output size (%lld)",
+                 (long long)session_len, (long long)total);
+        fail(i, 400, text);
+        return false;
+    }
+    return true;
+}
+
+static void start_turns(struct infer *i) {
+    i->state = INFER_RUNNING;
+    i->started_us = net_now_us();
+    for (size_t row = 0; row < i->request->n_rows && !i->status; row++) start_turn(i, row);
+}
+
+static void open_fresh(struct infer *i) {
+    struct infer_request *q = i->request;
+    char title[SESSION_TITLE_BYTES], base[SESSION_ID_MAX + 1];
+    if (i->sequence && !q->session_len) {
+        fail(i, 400, "input 'session_len' is missing: a sequence is started with it");
+        return;
+    }
+    if (!fits(i, q->session_len)) return;
+    sequence_draw(i->owner, q->sequence, q->n_rows, base);
+    for (size_t row = 0; row < q->n_rows && !i->status; row++) {
+        struct infer_turn *t = &i->turns[row];
+        sequence_row_id(base, row, t->session_id);
+        struct request r = request_for(i, REQUEST_OPEN, t->session_id);
+        r.session_len = q->session_len;
+        r.memory_len = q->memory_len ? q->memory_len : q->session_len;
+        r.sink_len = 0; // as FasterTransformer's window
+        if (i->sequence) {
+            sequence_title(q->sequence, title);
+            r.title = title;
+        } else {
+            r.cancel_after_ms = CANCEL_AFTER_MS;
+        }
+        t->state = ROW_OPEN;
+        t->before = TURN_NONE;
+        submit(i, &r);
+    }
+    if (!i->status) start_turns(i);
+}
+
+static void attach(struct infer *i) {
+    struct sequence *q = i->sequence;
+    char text[128];
+    if (q->n_rows != i->request->n_rows) {
+        snprintf(text, sizeof text, "the sequence was started with %zu rows, this request has %zu",
+                 q->n_rows, i->request->n_rows);
+        fail(i, 400, text);
+        return;
+    }
+    i->state = INFER_OPENING;
+    for (size_t row = 0; row < q->n_rows; row++) {
+        sequence_row_id(q->session, row, i->turns[row].session_id);
+        struct request r = request_for(i, REQUEST_ATTACH, i->turns[row].session_id);
+        r.after = -1;
+        submit(i, &r);
+    }
+}
+
+static void find(struct infer *i) {
+    char title[SESSION_TITLE_BYTES];
+    struct request r = request_for(i, REQUEST_LIST, NULL);
+    sequence_title(i->request->sequence, title);
+    r.query = title;
+    i->state = INFER_FINDING;
+    submit(i, &r);
+}
+
+// Its turn in the sequence has come, or it is in none.
+static void proceed(struct infer *i) {
+    struct sequence *q = i->sequence;
+    char id[SESSION_ID_MAX + 1];
+    if (!is_fresh(i)) {
+        if (q->session[0])
+            attach(i);
+        else
+            find(i);
+        return;
+    }
+    if (q && q->session[0]) // it was never ended
+        for (size_t row = 0; row < q->n_rows; row++) {
+            sequence_row_id(q->session, row, id);
+            close_session(i, id, false);
+        }
+    open_fresh(i);
+    if (!q) return;
+    q->n_rows = i->request->n_rows;
+    snprintf(q->session, sizeof q->session, "%s", i->turns[0].session_id);
+}
+
+static void step(struct infer *i) {
+    if (i->state == INFER_WAITING && !i->status) proceed(i);
+    if (i->state == INFER_OPENING && !i->status && all_rows(i, ROW_OPEN) &&
+        fits(i, i->request->session_len))
+        start_turns(i);
+    if (i->status && i->state != INFER_UNDOING) {
+        reply(i);
+        begin_undo(i);
+    }
+    if (i->state == INFER_UNDOING) {
+        for (size_t row = 0; !is_fresh(i) && row < i->request->n_rows; row++)
+            undo_row(i, &i->turns[row]);
+        if (is_fresh(i) || all_rows(i, ROW_UNDONE)) end(i);
+        return;
+    }
+    if (i->state == INFER_RUNNING && all_rows(i, ROW_ENDED)) {
+        reply(i);
+        end(i);
+    }
+}
+
+// --- events ---
+
+static void take_logprobs(struct infer *i, struct infer_turn *t, const struct session_event *ev) {
+    size_t n = ev->logprobs ? ev->n_ids : 0;
+    if (t->n_logprobs + n > t->cap_logprobs) {
+        size_t cap = (t->n_logprobs + n) * 2;
+        float *grown = realloc(t->logprobs, cap * sizeof *grown);
+        if (!grown) {
+            fail(i, 503, "the server is out of memory");
+            return;
+        }
+        t->logprobs = grown;
+        t->cap_logprobs = cap;
+    }
+    if (n) memcpy(t->logprobs + t->n_logprobs, ev->logprobs, n * sizeof *t->logprobs);
+    t->n_logprobs += n;
+}
+
+static void take_end(struct infer *i, struct infer_turn *t, const struct turn_view *v) {
+    size_t n = 0, length = (size_t)v->numbers.log_tokens;
+    const int32_t *log = session_log(t->session, &n);
+    t->state = ROW_ENDED;
+    if (v->error_code || i->status) {
+        if (v->error_code) fail(i, 500, v->error_message ? v->error_message : "the turn failed");
+        return;
+    }
+    const char *reason = v->finish_reason ? v->finish_reason : "";
+    if (strcmp(reason, "eos") != 0 && strcmp(reason, "length") != 0 &&
+        strcmp(reason, "stop") != 0) {
+        fail(i, 503, "the turn was cut off");
+        return;
+    }
+    t->ids = malloc((length + 1) * sizeof *t->ids);
+    if (!t->ids || n < length) {
+        fail(i, 503, t->ids ? "the session was changed meanwhile" : "the server is out of memory");
+        return;
+    }
+    memcpy(t->ids, log, length * sizeof *t->ids);
+    t->n_ids = length;
+    infer_reply_text(i, v->text, v->text_len, 0);
+}
+
+static void take_event(struct infer *i, struct infer_turn *t, const struct session_event *ev) {
+    switch (ev->kind) {
+    case EVENT_DELTA:
+        if (t->state != ROW_STARTED) break;
+        take_logprobs(i, t, ev);
+        infer_reply_text(i, ev->text, ev->text_len, ev->drawn_us);
+        break;
+    case EVENT_DONE:
+        if (t->state == ROW_STARTED) take_end(i, t, &ev->turn);
+        break;
+    case EVENT_REWOUND:
+        if (t->state == ROW_MOVING) t->state = ROW_UNDONE;
+        break;
+    default:
+        break;
+    }
+}
+
+static void push(struct follower *f) {
+    struct infer *i = (struct infer *)f;
+    struct session_event ev;
+    for (size_t row = 0; row < i->request->n_rows; row++) {
+        struct infer_turn *t = &i->turns[row];
+        while (t->session && (!i->streaming || !i->http || http_stream_has_room(i->http))) {
+            if (session_next_event(t->session, f->client, EVENT_TEXT_BYTES, &ev) == 1)
+                take_event(i, t, &ev);
+            else
+                t->session = NULL; // on_ready comes
+        }
+    }
+    step(i);
+}
+
+// --- answers ---
+
+static const struct {
+    const char *code; // of the session service
+    int status;
+} statuses[] = {{"invalid", 400},           {"session_full", 400},   {"unsupported", 400},
+                {"session_not_found", 400}, {"session_closed", 400}, {"session_busy", 503},
+                {"overloaded", 503},        {"rate_limited", 429},   {"shutting_down", 503},
+                {"store_failed", 503}};
+
+static int status_of(const char *code) {
+    for (size_t n = 0; n < sizeof statuses / sizeof *statuses; n++)
+        if (strcmp(statuses[n].code, code) == 0) return statuses[n].status;
+    return 500;
+}
+
+static void refuse_unstarted(struct infer *i) {
+    char text[512];
+    char title[SESSION_TITLE_BYTES];
+    sequence_title(i->request->sequence, title);
+    snprintf(text, sizeof text,
+             "inference request for sequence %s to model '%s' must specify the START flag on the "
+             "first request of the sequence",
+             title + strlen("Sequence "), i->request->name);
+    fail(i, 400, text);
+}
+
+// The newest session of this sequence that was not closed, as one before a restart is.
+static void take_list(struct infer *i, const struct session_answer *a) {
+    struct sequence *q = i->sequence;
+    char prefix[SESSION_ID_MAX + 1];
+    sequence_prefix(i->owner, i->request->sequence, prefix);
+    for (size_t n = 0; n < a->n_sessions && !q->session[0]; n++) {
+        const struct session_view *v = &a->sessions[n];
+        size_t n_rows = sequence_rows_of(v->id);
+        if (n_rows == 0 || strncmp(v->id, prefix, strlen(prefix)) != 0) continue;
+        if (v->state == SESSION_CLOSED) break;
+        snprintf(q->session, sizeof q->session, "%s", v->id);
+        q->n_rows = n_rows;
+    }
+    if (!q->session[0])
+        refuse_unstarted(i);
+    else
+        i->state = INFER_WAITING; // proceeds
+}
+
+static struct infer_turn *turn_of(struct infer *i, const char *session_id) {
+    for (size_t row = 0; session_id && row < i->request->n_rows; row++)
+        if (strcmp(i->turns[row].session_id, session_id) == 0) return &i->turns[row];
+    return NULL;
+}
+
+static void take_refusal(struct infer *i, struct infer_turn *t, const struct session_answer *a) {
+    if (t && t->state == ROW_MOVING) t->state = ROW_UNDONE;
+    if (t && t->state == ROW_STARTED) t->state = ROW_OPEN;
+    bool lost = i->state == INFER_OPENING && status_of(a->code) == 400;
+    if (lost && i->sequence) {
+        i->sequence->session[0] = '\0'; // closed or deleted by its owner
+        refuse_unstarted(i);
+    } else {
+        fail(i, status_of(a->code), a->message);
+    }
+}
+
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct infer *i = (struct infer *)f;
+    struct infer_turn *t = turn_of(i, a->session_id);
+    if (a->kind == ANSWER_LIST) {
+        take_list(i, a);
+    } else if (a->kind == ANSWER_ATTACHED && t) {
+        t->state = ROW_OPEN;
+        t->before = a->session.head;
+        t->n_before = a->session.n_tokens;
+        i->request->session_len = a->session.session_len;
+    } else if (a->kind == ANSWER_REWOUND && t && t->state == ROW_MOVING) {
+        t->state = ROW_UNDONE;
+    } else if (a->kind == ANSWER_ERROR) {
+        take_refusal(i, t, a);
+    } else {
+        return;
+    }
+    push_later(i);
+}
+
+static void on_ready(struct follower *f, struct session *s) {
+    struct infer *i = (struct infer *)f;
+    struct infer_turn *t = turn_of(i, session_id(s));
+    if (!t) return;
+    t->session = s;
+    push_later(i);
+}
+
+static void on_gone(struct follower *f, struct session *s) {
+    struct infer *i = (struct infer *)f;
+    for (size_t row = 0; row < i->request->n_rows; row++) {
+        struct infer_turn *t = &i->turns[row];
+        if (t->session == s || strcmp(t->session_id, session_id(s)) == 0) {
+            t->session = NULL;
+            t->state = ROW_UNDONE;
+        }
+    }
+    fail(i, 500, "the session was deleted");
+    push_later(i);
+}
+
+static bool is_drained(const struct follower *f) {
+    const struct infer *i = (const struct infer *)f;
+    for (size_t row = 0; row < i->request->n_rows; row++)
+        if (i->turns[row].session) return false;
+    return true;
+}
+
+static void unqueue(struct infer *i) {
+    struct sequence *q = i->sequence;
+    for (struct infer **p = &q->waiting; *p; p = &(*p)->next) {
+        if (*p != i) continue;
+        *p = i->next;
+        if (!*p) q->w_last = p;
+        return;
+    }
+}
+
+static void on_end(struct follower *f) {
+    struct infer *i = (struct infer *)f;
+    fail(i, 503, "the server is shutting down");
+    reply(i);
+    if (i->sequence && i->sequence->running != i)
+        unqueue(i);
+    else
+        leave_sequence(i);
+    infer_free(i);
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_gone = on_gone,
+                                                 .push = push,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+// --- the client ---
+
+// The turns of a sequence go on without it, as those of any session; others end.
+static void on_client_gone(void *ctx) {
+    struct infer *i = ctx;
+    i->http = NULL;
+    if (i->sequence && i->sequence->running == i) {
+        push_later(i);
+        return;
+    }
+    if (i->sequence) unqueue(i);
+    i->sequence = NULL;
+    fail(i, 400, "the client is gone");
+    count(i);
+    end(i);
+}
+
+static void on_room(void *ctx) {
+    push(ctx);
+}
+
+static void on_tick(void *ctx, int64_t now_us) {
+    struct infer *i = ctx;
+    int64_t timeout_us = i->request->timeout_us;
+    if (i->state != INFER_WAITING || !timeout_us || now_us - i->begun_us < timeout_us) return;
+    unqueue(i);
+    i->sequence = NULL;
+    fail(i, 400, "timeout of the corresponding sequence has been expired");
+    reply(i);
+    end(i);
+}
+
+const struct http_waiter infer_waiter = {
+    .client_gone = on_client_gone, .writable = on_room, .tick = on_tick};
+
+static bool enter_sequence(struct infer *i) {
+    struct sequences *all = &i->service->kserve->sequences;
+    struct sequence *q = sequences_find(all, i->owner, i->request->sequence);
+    if (!q) q = sequences_add(all, i->owner, i->request->sequence);
+    if (!q) return false;
+    i->sequence = q;
+    if (!q->running) {
+        q->running = i;
+        return true;
+    }
+    *q->w_last = i;
+    q->w_last = &i->next;
+    return true;
+}
+
+static struct infer *infer_new(struct service *s, struct http *h, struct infer_request *r) {
+    struct infer *i = calloc(1, sizeof *i);
+    if (!i) return NULL;
+    i->follower.ops = &follower_ops;
+    i->service = s;
+    i->http = h;
+    i->request = r;
+    i->begun_us = i->started_us = net_now_us();
+    buf_init(&i->text, INFER_TEXT_BYTES);
+    i->owner = strdup(http_owner(h));
+    i->turns = calloc(r->n_rows, sizeof *i->turns);
+    if (!i->owner || !i->turns || followers_add(&s->followers, &i->follower) < 0) {
+        free(i->owner);
+        free(i->turns);
+        free(i);
+        return NULL;
+    }
+    return i;
+}
+
+void infer_start(struct service *s, struct http *h, struct infer_request *r) {
+    struct infer *i = infer_new(s, h, r);
+    if (!i) {
+        infer_request_free(r);
+        kserve_reply_error(h, 503, "the server is out of memory");
+        return;
+    }
+    http_wait(h, &infer_waiter, i);
+    if (r->sequence[0] && !enter_sequence(i)) fail(i, 503, "the server is out of memory");
+    if (!i->sequence || i->sequence->running == i || i->status) step(i);
+}

@@ -1,0 +1,41 @@
+// Sequences: a client's name for a conversation, as Triton has them. Each row of a sequence's batch
+// is one session, so a sequence is in the store, in the page and in replay, and outlives evictions
+// and the process: after a restart its sessions are found again (infer.c).
+//
+// The table has the sequences in use; one exchange of a sequence runs at a time, others wait in order.
+// Net thread only.
+#pragma once
+#include "sessions/sessions.h"
+#include "ws/kserve/infer_request.h"
+#include <uthash.h>
+
+struct infer;
+
+struct sequence {
+    UT_hash_handle hh;
+    char *key;                        // owner, a line feed, the id as infer_request has it
+    char session[SESSION_ID_MAX + 1]; // of row 0; "": not started, or to be found
+    size_t n_rows;
+    struct infer *running;           // NULL: it is idle
+    struct infer *waiting, **w_last; // behind it, in order
+    int64_t used_us;                 // when it became idle
+};
+
+struct sequences {
+    struct sequence *by_key; // uthash
+    size_t n;
+};
+
+struct sequence *sequences_find(struct sequences *t, const char *owner, const char *id);
+struct sequence *sequences_add(struct sequences *t, const char *owner,
+                               const char *id);                 // NULL: E_NOMEM
+void sequences_remove(struct sequences *t, struct sequence *s); // frees it
+void sequences_release(struct sequences *t);
+
+// How the sequence is called where people see it: "42", "a-name".
+void sequence_title(const char *id, char out[SESSION_TITLE_BYTES]);
+// Draws the id of a new sequence's first session. It begins with sequence_prefix().
+void sequence_draw(const char *owner, const char *id, size_t n_rows, char out[SESSION_ID_MAX + 1]);
+void sequence_prefix(const char *owner, const char *id, char out[SESSION_ID_MAX + 1]);
+size_t sequence_rows_of(const char *session); // 0: not a sequence's
+void sequence_row_id(const char *session, size_t row, char out[SESSION_ID_MAX + 1]);
