@@ -2,8 +2,7 @@
 // memory bandwidth, which is measured in the same run.
 #include "base/clock.h"
 #include "engine/engine_internal.h"
-#include "ws/cli/bench_session.h"
-#include "ws/cli/cli.h"
+#include "ws/cli/bench.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +11,7 @@
 
 enum { MAX_REPEAT = 1000, MAX_TOGETHER = 1024, WARM_TOKENS = 8 };
 
-struct settings {
-    struct cli_model model;
-    int64_t prompt_tokens, context_tokens, decode_tokens, sequences, repeat;
-    int64_t later_turn, turns, turn_tokens, first_turn, arrivals, arrival_ms;
-    char *parts;
-    bool json;
-};
-#define SETTINGS struct settings
+#define SETTINGS struct bench_settings
 static const struct config_key keys[] = {
     INT("bench", prompt_tokens, 1, 1e7, "512", "Prompt tokens in the prefill part."),
     INT("bench", context_tokens, 1, 1e7, "16", "Tokens in each session before the decode part."),
@@ -106,13 +98,6 @@ static double read_ceiling(int n_threads) {
 
 // --- turns ---------------------------------------------------------------------------------------
 
-struct bench {
-    const struct settings *settings;
-    struct engine *engine;
-    uint64_t next; // sequence and turn numbers
-    struct err *err;
-};
-
 struct finished {
     int64_t prefill_us;           // the last turn's, by the engine
     int64_t started_us;           // when every turn had its first token, which belongs to prefill
@@ -162,14 +147,12 @@ struct result { // of a part
 // prefill computes it. With several prompts, prefill lasts from the first call until each has its
 // token.
 static int run(struct bench *b, enum part part, int64_t n_decode, struct result *out) {
-    const struct settings *s = b->settings;
+    const struct bench_settings *s = b->settings;
     int n = part == TOGETHER ? (int)s->sequences : 1;
     int64_t n_prompt = part == PREFILL ? s->prompt_tokens : s->context_tokens;
     struct finished f;
     int64_t began = clock_mono_us(&clock_system);
-    for (int i = 0; i < n; i++)
-        TRY(bench_submit(b->engine, &s->model, ++b->next, n_prompt, part == PREFILL ? 1 : n_decode,
-                         b->err));
+    for (int i = 0; i < n; i++) TRY(bench_submit(b, n_prompt, part == PREFILL ? 1 : n_decode));
     TRY(finish(b, n, &f));
     out->rate = part == PREFILL
                     ? (double)n_prompt * 1e6 / (double)f.prefill_us
@@ -238,7 +221,7 @@ static double cost_of(const struct result *r, const struct extras *x, enum part 
     return x->plain[part].rate / r[part].rate - 1;
 }
 
-static double idle_share(const struct settings *s, const struct result *r, enum part part) {
+static double idle_share(const struct bench_settings *s, const struct result *r, enum part part) {
     return r[part].idle_us * 1e-6 * r[part].rate / (part == TOGETHER ? (double)s->sequences : 1);
 }
 
@@ -246,7 +229,7 @@ static bool idle_known(const struct result *r) {
     return r->measured && r->idle_us >= 0;
 }
 
-static void print_parts(const struct settings *s, const struct result r[PARTS], double gbs,
+static void print_parts(const struct bench_settings *s, const struct result r[PARTS], double gbs,
                         double ceiling) {
     if (r[PREFILL].measured)
         printf("  prefill of %lld tokens    %10.1f tokens/s\n", (long long)s->prompt_tokens,
@@ -268,7 +251,7 @@ static void print_parts(const struct settings *s, const struct result r[PARTS], 
                r[TOGETHER].idle_us, 100 * idle_share(s, r, TOGETHER));
 }
 
-static void report_text(const struct settings *s, const struct engine_info *info,
+static void report_text(const struct bench_settings *s, const struct engine_info *info,
                         const struct result r[PARTS], double gbs, double ceiling,
                         const struct extras *x) {
     printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
@@ -327,7 +310,7 @@ static void put_rates(struct json_writer *w, const struct result r[PARTS], const
                         r[TOGETHER].prefill_rate);
 }
 
-static void put_idle(struct json_writer *w, const struct settings *s,
+static void put_idle(struct json_writer *w, const struct bench_settings *s,
                      const struct result r[PARTS]) {
     for (enum part part = DECODE; part < PARTS; part++) {
         if (!idle_known(&r[part])) continue;
@@ -336,7 +319,7 @@ static void put_idle(struct json_writer *w, const struct settings *s,
     }
 }
 
-static void put_extras(struct json_writer *w, const struct settings *s,
+static void put_extras(struct json_writer *w, const struct bench_settings *s,
                        const struct result r[PARTS], const struct extras *x) {
     json_put_double(w, "load_seconds", x->load_s);
     json_put_int(w, "peak_resident_bytes", x->peak_bytes);
@@ -370,7 +353,7 @@ static void put_extras(struct json_writer *w, const struct settings *s,
     }
 }
 
-static int report_json(const struct settings *s, const struct engine_info *info,
+static int report_json(const struct bench_settings *s, const struct engine_info *info,
                        const struct result r[PARTS], double bytes, double ceiling,
                        const struct extras *x, struct err *err) {
     struct cli_json j;
@@ -398,7 +381,7 @@ static int report_json(const struct settings *s, const struct engine_info *info,
     return cli_json_end(&j, err);
 }
 
-static int report(const struct settings *s, const struct engine_info *info,
+static int report(const struct bench_settings *s, const struct engine_info *info,
                   const struct result r[PARTS], double ceiling, const struct extras *x,
                   struct err *err) {
     // A decoded token reads each of its weights once, and the cache (which grows by half the run on
@@ -436,7 +419,8 @@ static unsigned parts_of(const char *list) {
 
 // Measures the parts without `deterministic` right after; nothing if the device is always
 // deterministic.
-static int measure_plain(struct bench *b, struct settings *s, unsigned parts, struct extras *x) {
+static int measure_plain(struct bench *b, struct bench_settings *s, unsigned parts,
+                         struct extras *x) {
     s->model.deterministic = false;
     int rc = cli_engine_open(&b->engine, &s->model, (int)s->sequences, b->err);
     x->compared = rc >= 0 && strcmp(b->engine->backend->ops->name, "cuda") == 0;
@@ -462,21 +446,14 @@ static int measure_ceiling(struct bench *b, double *ceiling) {
 }
 
 static int measure_extras(struct bench *b, struct extras *x) {
-    const struct settings *s = b->settings;
-    if (s->arrivals)
-        TRY(bench_arrivals(b->engine, &s->model, s->sequences, s->context_tokens, s->arrivals,
-                           s->arrival_ms, &x->arrivals, b->err));
-    if (s->later_turn)
-        TRY(bench_later_turn(b->engine, &s->model, s->context_tokens, s->later_turn, s->repeat,
-                             &x->later, b->err));
-    if (s->turns)
-        TRY(bench_long_session(b->engine, &s->model, s->turns, s->turn_tokens, &x->session,
-                               b->err));
-    return 0;
+    const struct bench_settings *s = b->settings;
+    if (s->arrivals) TRY(bench_arrivals(b, &x->arrivals));
+    if (s->later_turn) TRY(bench_later_turn(b, &x->later));
+    return s->turns ? bench_long_session(b, &x->session) : 0;
 }
 
 static int bench(void *settings, char **words, struct err *err) {
-    struct settings *s = settings;
+    struct bench_settings *s = settings;
     struct bench b = {.settings = s, .err = err};
     struct result results[PARTS] = {0};
     struct extras extras = {0};
@@ -496,8 +473,7 @@ static int bench(void *settings, char **words, struct err *err) {
     extras.peak_bytes = status_bytes("VmHWM");
     extras.anonymous_bytes = status_bytes("RssAnon");
     TRY_GOTO(out, measure_ceiling(&b, &ceiling));
-    if (s->first_turn)
-        TRY_GOTO(out, bench_first_turns(b.engine, &s->model, s->first_turn, &extras.first, err));
+    if (s->first_turn) TRY_GOTO(out, bench_first_turns(&b, &extras.first));
     TRY_GOTO(out, measure_all(&b, parts, results));
     TRY_GOTO(out, measure_extras(&b, &extras));
     rc = report(s, engine_info(b.engine), results, ceiling, &extras, err);
