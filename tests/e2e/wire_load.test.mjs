@@ -96,6 +96,29 @@ test('a flood of pings ends its connection, and the others do not notice', async
   assert.equal(await s.close(), 4002);
 });
 
+test('a flood of short fragments ends its connection; a message in some is taken', async (t) => {
+  const wire = await Wire.start(t);
+  const s = await RawSocket.open(wire);
+  await s.message((m) => m.type === 'hello');
+  for (const [size, ping] of [[5, { type: 'ping', request_id: 'short' }], [16384, { type: 'ping', request_id: 'long', pad: 'x'.repeat(900000) }]]) {
+    const text = JSON.stringify(ping);
+    for (let at = 0; at < text.length; at += size)
+      s.send(text.slice(at, at + size), { opcode: at ? 0 : 1, fin: at + size >= text.length });
+    assert.equal((await s.message((m) => m.request_id === ping.request_id)).type, 'pong');
+  }
+  for (const bytes of ['', 'x']) {
+    const other = await RawSocket.open(wire);
+    await other.message((m) => m.type === 'hello');
+    other.send('{', { fin: false });
+    const flood = Buffer.concat(Array(1000).fill(frame(bytes, { opcode: 0, fin: false })));
+    for (let i = 0; i < 500 && other.closeCode === undefined && !other.closed; i++) {
+      other.socket.write(flood);
+      await sleep(2);
+    }
+    assert.equal(await other.close(), 4002, bytes);
+  }
+});
+
 test('before hello a message has at most 4 KiB', async (t) => {
   const { writeFileSync, chmodSync } = await import('node:fs');
   const { temporaryFolder } = await import('./wire.mjs');

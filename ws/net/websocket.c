@@ -99,9 +99,9 @@ static int receive(struct peer *p, struct lws *wsi, const char *bytes, size_t le
     struct websocket_piece piece = {.bytes = bytes,
                                     .len = len,
                                     .first = lws_is_first_fragment(wsi),
-                                    .last = lws_is_final_fragment(wsi) &&
-                                            lws_remaining_packet_payload(wsi) == 0,
-                                    .binary = lws_frame_is_binary(wsi)};
+                                    .binary = lws_frame_is_binary(wsi),
+                                    .frame_ends = lws_remaining_packet_payload(wsi) == 0};
+    piece.last = piece.frame_ends && lws_is_final_fragment(wsi);
     return p->net->websocket->receive(p->websocket, &piece);
 }
 

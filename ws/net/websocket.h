@@ -8,6 +8,7 @@ struct websocket_piece { // of a message, as it arrives
     const char *bytes;
     size_t len;
     bool first, last, binary;
+    bool frame_ends;
 };
 
 // What a protocol over WebSocket brings. ws: the object that open made. An int return of -1 ends

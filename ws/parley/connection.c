@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RX_KEEP_BYTES 4096 // a receive buffer that grew beyond is given back after its message
-#define INLINE_BYTES 8192  // a message beyond is decoded on a worker
-#define HELLO_BYTES 4096   // of a message before the client is authorised
+#define RX_KEEP_BYTES 4096  // a receive buffer that grew beyond is given back after its message
+#define INLINE_BYTES 8192   // a message beyond is decoded on a worker
+#define FRAGMENT_BYTES 1024 // one that is shorter counts as a message, unless it is the last
+#define HELLO_BYTES 4096    // of a message before the client is authorised
 
 struct decoding { // a message on its way through a worker, and back to be freed there
     struct work work;
@@ -37,6 +38,7 @@ struct connection {
     struct rate rate;
     int64_t opened_us;
     int64_t refused_in_a_row;
+    size_t frame_bytes;     // of the frame that is arriving
     int64_t control_frames; // beyond the rate, in this second
     struct outgoing out;
     struct decoding *decoding;
@@ -215,13 +217,14 @@ static bool message_within_rate(struct connection *c) {
     return false;
 }
 
-// It cannot be refused: it is answered already. A flood within a second ends the connection.
+// A ping or a short fragment. It cannot be refused: it is answered already, or a part of a message.
+// A flood within a second ends the connection.
 static void on_control_frame(void *ws) {
     struct connection *c = ws;
     if (rate_take(&c->rate, &c->limit, 1, net_now_us())) return;
     metric_add(c->service->metrics.rate_limited, 1);
     if (++c->control_frames > (int64_t)c->limit.burst)
-        outgoing_end(&c->out, CLOSE_RATE, "too many pings");
+        outgoing_end(&c->out, CLOSE_RATE, "too many pings or fragments");
 }
 
 // --- receiving ---
@@ -248,6 +251,9 @@ static int on_receive(void *ws, const struct websocket_piece *piece) {
         too_big(c);
     else if (c->rx.error)
         outgoing_end(&c->out, CLOSE_INTERNAL, "no memory");
+    c->frame_bytes += piece->len;
+    if (piece->frame_ends && !piece->last && c->frame_bytes < FRAGMENT_BYTES) on_control_frame(c);
+    if (piece->frame_ends) c->frame_bytes = 0;
     if (c->out.close_code || !piece->last) return 0;
     metric_add(c->service->metrics.messages_in, 1);
     if (message_within_rate(c)) take_message(c);
