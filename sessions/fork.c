@@ -95,13 +95,12 @@ static int copy_path(struct session *to, const struct session *from, int64_t tur
 
 static int fill_fork(struct session *to, const struct session *from, const struct request *r,
                      int64_t turn) {
-    char *words;
     TRY(copy_record(to, from, r, turn));
     TRY(copy_path(to, from, turn));
-    if (!(words = title_first_words(from))) return E_NOMEM;
-    snprintf(to->first_words, sizeof to->first_words, "%s", words);
-    free(words);
-    return 0;
+    memcpy(to->first_words, from->first_words, sizeof to->first_words);
+    if (!title_of(from, turn, to->first_words) || !to->rec.auto_title || r->title) return 0;
+    free(to->rec.title);
+    return (to->rec.title = strdup(to->first_words)) ? 0 : E_NOMEM;
 }
 
 // True when it has been answered.

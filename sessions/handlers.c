@@ -117,7 +117,6 @@ int handle_update(struct session *s, const struct request *r) {
         layers_changed(s);
     }
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
-    s->rec.updated_ms = service_now_ms(ss);
     s->version++;
     save_now(s);
     return 0;

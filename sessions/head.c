@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
+#include "sessions/title.h"
 #include "sessions/tree.h"
 
 bool head_can_move(struct session *s, const struct request *r, int64_t turn) {
@@ -30,6 +31,7 @@ int head_move(struct session *s, int64_t turn, struct pending *p) {
     s->rec.updated_ms = service_now_ms(s->service);
     s->version++;
     s->marks |= MARK_WATCHERS;
+    title_follow(s, p);
     return 0;
 }
 
@@ -38,6 +40,7 @@ void head_move_back(struct session *s, struct pending *p) {
     session_remove_event(s, p->rewound_seq);
     p->rewound_seq = 0;
     tree_move_back(s, &p->cut);
+    title_restore(s, p);
     s->rec.updated_ms = p->updated_ms;
     s->version++;
     s->marks |= MARK_WATCHERS;

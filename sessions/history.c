@@ -26,7 +26,7 @@ void history_trim(struct session *s) {
     while (s->full_from < limit && s->turns[s->full_from]->rec.seq_last <= told) {
         struct turn *t = s->turns[s->full_from++];
         if (t->slim) continue;
-        title_keep(s, &t->rec);
+        title_keep(s);
         turn_slim(t);
     }
 }

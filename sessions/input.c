@@ -90,9 +90,8 @@ int input_check(const struct session *s, const struct turn_input *in, struct err
     size_t n = fewest_tokens(s->service, in->text, in->text_len);
     if ((int64_t)n < s->rec.session_len) return 0;
     return err_set(err, E_FULL,
-                   "the message has at least %zu tokens, a whole session %lld (session_len): "
-                   "shorten it",
-                   n, (long long)s->rec.session_len);
+                   "message too long: at least %zu tokens, at most %lld fit in this session", n,
+                   (long long)s->rec.session_len - 1);
 }
 
 int input_make(const struct session *s, struct turn *t, struct err *err) {
@@ -112,12 +111,10 @@ int input_check_room(const struct session *s, const struct turn *t, size_t n, st
     int64_t most = s->rec.session_len, left = most - 1 - (int64_t)s->n_log;
     if ((int64_t)n >= most)
         return err_set(err, E_FULL,
-                       "the message has %zu tokens, a whole session %lld (session_len): shorten it",
-                       n, (long long)most);
-    return err_set(err, E_FULL,
-                   "the message has %zu tokens; the session's log has %zu of at most %lld "
-                   "(session_len): %lld are left",
-                   n, s->n_log, (long long)most, (long long)(left > 0 ? left : 0));
+                       "message too long: %zu tokens, at most %lld fit in this session", n,
+                       (long long)most - 1);
+    return err_set(err, E_FULL, "message too long: %zu tokens, %lld left in this session", n,
+                   (long long)(left > 0 ? left : 0));
 }
 
 int input_check_continue(const struct session *s, const struct turn *t, struct err *err) {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
+#include "sessions/title.h"
 #include "sessions/tree.h"
 #include <stdlib.h>
 #include <string.h>
@@ -182,6 +183,7 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
     p->turn = -1;
     p->updated_ms = s->rec.updated_ms;
     p->auto_title = s->rec.auto_title;
+    memcpy(p->first_words, s->first_words, sizeof p->first_words);
     p->cancel_after_ms = s->rec.cancel_after_ms;
     DL_APPEND(s->pending, p);
     return p;
@@ -236,13 +238,7 @@ static void undo_turn(struct session *s, struct pending *p) {
 }
 
 static void undo_settings(struct session *s, struct pending *p) {
-    if (p->title) {
-        free(s->rec.title);
-        s->rec.title = p->title;
-        s->rec.auto_title = p->auto_title;
-        s->marks |= MARK_TITLE;
-        p->title = NULL;
-    }
+    title_restore(s, p);
     if (p->sampling) {
         free(s->rec.sampling);
         s->rec.sampling = p->sampling;

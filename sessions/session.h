@@ -47,6 +47,7 @@ struct pending {
     int64_t rewound_seq;    // PENDING_TURN, REWIND: the event of its move, 0: it made none
     struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // as they were; NULL: not changed
+    char first_words[SESSION_AUTO_TITLE_BYTES];
     bool auto_title;
     int64_t updated_ms, cancel_after_ms; // as they were
     struct pending *prev, *next;
@@ -82,8 +83,7 @@ struct session {
     struct request *preparing;
     struct preparation *preparation;            // also while the request runs again: what was made
     size_t full_from;                           // turns before this one are slim (turn.h)
-    char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title, once its turn is slim
-    int64_t first_words_turn;                   // that turn
+    char first_words[SESSION_AUTO_TITLE_BYTES]; // the automatic title; "": see title_of()
 
     int32_t *log; // (n_log) every token of the path in use: inputs and outputs, in order
     size_t n_log, cap_log;

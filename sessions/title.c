@@ -37,39 +37,43 @@ void title_from(const char *text, size_t len, char *out, size_t cap) {
     out[n] = '\0';
 }
 
-void title_keep(struct session *s, const struct turn_record *r) {
-    bool first = !s->first_words[0] || (r->parent == TURN_NONE && r->turn > s->first_words_turn);
-    if (!first || !r->input_text) return;
-    title_from(r->input_text, r->input_text_len, s->first_words, sizeof s->first_words);
-    s->first_words_turn = r->turn;
+// The first turn with words on the path. Slim turns have lost theirs: what lies above one may have
+// been first, so the answer is not known.
+bool title_of(const struct session *s, int64_t turn, char out[SESSION_AUTO_TITLE_BYTES]) {
+    const struct turn_record *first = NULL;
+    for (const struct turn *t; (t = session_turn(s, turn)); turn = t->rec.parent)
+        if (t->slim || t->rec.input_text) first = t->slim ? NULL : &t->rec;
+    if (first) title_from(first->input_text, first->input_text_len, out, SESSION_AUTO_TITLE_BYTES);
+    return first && out[0];
 }
 
-char *title_first_words(const struct session *s) {
-    char title[SESSION_AUTO_TITLE_BYTES];
-    memcpy(title, s->first_words, sizeof title);
-    int64_t since = title[0] ? s->first_words_turn : -1;
-    for (int64_t i = s->roots.last; i > since; i = s->turns[i]->older) {
-        const struct turn_record *t = &s->turns[i]->rec;
-        if (!t->input_text) continue;
-        title_from(t->input_text, t->input_text_len, title, sizeof title);
-        return strdup(title);
-    }
-    for (size_t i = 0; i < s->n_turns && !title[0]; i++) {
-        const struct turn_record *t = &s->turns[i]->rec;
-        if (t->input_text) title_from(t->input_text, t->input_text_len, title, sizeof title);
-    }
-    return strdup(title);
+void title_keep(struct session *s) {
+    if (!s->first_words[0]) (void)title_of(s, s->head, s->first_words);
 }
 
-void title_set(struct session *s, const struct turn *t, struct pending *p) {
+char *title_first_words(struct session *s) {
+    title_keep(s);
+    return strdup(s->first_words);
+}
+
+void title_follow(struct session *s, struct pending *p) {
     char title[SESSION_AUTO_TITLE_BYTES];
-    bool first = t->rec.parent == TURN_NONE || !s->rec.title[0];
-    if (!s->rec.auto_title || !first || !t->rec.input_text) return;
-    title_from(t->rec.input_text, t->rec.input_text_len, title, sizeof title);
-    if (strcmp(title, s->rec.title) == 0) return;
+    if (!title_of(s, s->head, title)) return;
+    memcpy(s->first_words, title, sizeof title);
+    if (!s->rec.auto_title || strcmp(title, s->rec.title) == 0) return;
     char *copy = strdup(title);
     if (!copy) return; // the next message will do
     p->title = s->rec.title;
     s->rec.title = copy;
     s->marks |= MARK_TITLE;
+}
+
+void title_restore(struct session *s, struct pending *p) {
+    memcpy(s->first_words, p->first_words, sizeof s->first_words);
+    if (!p->title) return;
+    free(s->rec.title);
+    s->rec.title = p->title;
+    s->rec.auto_title = p->auto_title;
+    s->marks |= MARK_TITLE;
+    p->title = NULL;
 }

@@ -4,9 +4,13 @@
 
 // The title that a message makes: at most cap bytes with the NUL, whole characters, one line.
 void title_from(const char *text, size_t len, char *out, size_t cap);
-// The automatic title; free it. NULL: no memory.
-char *title_first_words(const struct session *s);
-// A turn is about to become slim: keeps its words where they are the automatic title.
-void title_keep(struct session *s, const struct turn_record *r);
-// A new turn's words become the title where they are the first, or replace those; p takes it back.
-void title_set(struct session *s, const struct turn *t, struct pending *p);
+// The automatic title of the path to a turn. False: memory lacks the words, or there are none.
+bool title_of(const struct session *s, int64_t turn, char out[SESSION_AUTO_TITLE_BYTES]);
+// The session's automatic title; free it. NULL: no memory.
+char *title_first_words(struct session *s);
+// Before a turn becomes slim: its words may be the automatic title.
+void title_keep(struct session *s);
+// After a first message or a move of the head: the path's first words become the title, unless the
+// user gave one. p can take it back.
+void title_follow(struct session *s, struct pending *p);
+void title_restore(struct session *s, struct pending *p);

@@ -320,7 +320,7 @@ int turns_start(struct session *s, const struct request *r) {
     p->seq = t->rec.seq_first;
     p->turn = t->rec.turn;
     (void)note_author(s, r); // which it is already
-    title_set(s, t, p);
+    if (t->rec.parent == TURN_NONE || !s->rec.title[0]) title_follow(s, p);
     ss->n_active++;
     owner_use(s->owner, OWNER_OUTSTANDING_JOBS, 1);
     s->marks |= MARK_WATCHERS;
