@@ -33,6 +33,7 @@ struct service {
     struct service_metrics metrics;
     struct followers followers;
     struct kserve *kserve; // what ws/kserve remembers between requests
+    size_t upload_bytes;   // of archives that arrive in pieces (upload.h)
     enum service_state state;
 
     struct bell bell;

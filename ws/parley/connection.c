@@ -6,6 +6,7 @@
 #include "base/workers.h"
 #include "ws/parley/outgoing.h"
 #include "ws/parley/protocol.h"
+#include "ws/parley/upload.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,7 @@ struct connection {
     int64_t control_frames; // beyond the rate, in this second
     struct outgoing out;
     struct decoding *decoding;
+    struct upload upload;
     bool watching;
 };
 
@@ -79,6 +81,27 @@ static void handle_hello(struct connection *c, const struct message *m) {
         send_hello(c, m->request.request_id);
 }
 
+// False: it was a piece of an archive, and is answered.
+static bool import_is_whole(struct connection *c, struct message *m) {
+    struct request *r = &m->request;
+    struct err err = {0};
+    if (r->kind != REQUEST_IMPORT || (!m->more && m->at == 0)) return true;
+    int rc = upload_add(&c->upload, &c->service->upload_bytes, m->at, r->archive, r->archive_len,
+                        net_now_us(), &err);
+    if (rc < 0) {
+        const char *code = rc == E_LIMIT ? "too_large" : rc == E_BUSY ? "overloaded" : "invalid";
+        outgoing_error(&c->out, code, err.text, r->request_id, rc == E_BUSY ? 5000 : 0);
+    } else if (m->more) {
+        protocol_write_importing(outgoing_tx(&c->out), (int64_t)c->upload.text.len, r->request_id);
+        outgoing_queue(&c->out);
+    } else {
+        r->archive = buf_z(&c->upload.text);
+        r->archive_len = c->upload.text.len;
+        return true;
+    }
+    return false;
+}
+
 static void handle_authorised(struct connection *c, struct message *m) {
     switch (m->type) {
     case MESSAGE_WATCH:
@@ -93,9 +116,11 @@ static void handle_authorised(struct connection *c, struct message *m) {
     case MESSAGE_HELLO:
         break;
     case MESSAGE_REQUEST:
+        if (!import_is_whole(c, m)) return;
         m->request.client = c->follower.client;
         m->request.owner = c->owner;
         sessions_submit(c->service->sessions, &m->request);
+        if (m->request.kind == REQUEST_IMPORT) upload_release(&c->upload);
     }
     service_poll_soon(c->service);
 }
@@ -282,6 +307,7 @@ static void on_tick(void *ws, int64_t now_us) {
         outgoing_error(&c->out, "unauthorized", "no token came in time", "", 0);
         outgoing_end(&c->out, CLOSE_POLICY, "no hello in time");
     }
+    upload_tick(&c->upload, now_us);
     outgoing_tick(&c->out, now_us);
 }
 
@@ -369,6 +395,7 @@ static void on_close(void *ws) {
     outgoing_release(&c->out);
     followers_remove(&c->service->followers, &c->follower);
     buf_release(&c->rx);
+    upload_release(&c->upload);
     free(c->owner);
     free(c);
 }

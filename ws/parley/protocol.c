@@ -250,7 +250,8 @@ static int decode_import(struct decoder *d) {
     TRY(get_string(d, "archive", &d->r->archive));
     if (!d->r->archive) return bad(d, "bad_message", "is missing", "archive");
     d->r->archive_len = strlen(d->r->archive);
-    return 0;
+    TRY(get_int(d, "at", 0, NUMBER_MAX, &d->m->at));
+    return get_bool(d, "more", &d->m->more);
 }
 
 static int decode_hello(struct decoder *d) {

@@ -28,6 +28,8 @@ struct message { // what request points to is borrowed from the members below it
     cJSON *json;
     struct turn_sampling *sampling;
     int32_t *ids;
+    int64_t at; // session.import: where this piece begins, and whether another follows
+    bool more;
 };
 
 // Always followed by message_release. On failure *code is the wire code: bad_json, bad_message,
@@ -55,6 +57,7 @@ struct protocol_hello {
 // Writers append one whole message to out; errors are the buf's own (out->error).
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id);
 void protocol_write_plain(struct buf *out, const char *type, const char *request_id); // no fields
+void protocol_write_importing(struct buf *out, int64_t bytes, const char *request_id);
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms);
 // engine gives alternatives their text.

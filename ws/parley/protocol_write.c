@@ -210,6 +210,13 @@ void protocol_write_plain(struct buf *out, const char *type, const char *request
     json_close(&w, '}');
 }
 
+void protocol_write_importing(struct buf *out, int64_t bytes, const char *request_id) {
+    struct json_writer w;
+    begin(&w, out, "session.importing", request_id);
+    json_put_int(&w, "bytes", bytes);
+    json_close(&w, '}');
+}
+
 void protocol_write_error(struct buf *out, const char *code, const char *message,
                           const char *request_id, const char *session, int64_t retry_after_ms) {
     struct json_writer w;
