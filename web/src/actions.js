@@ -1,21 +1,16 @@
 // @ts-check
 // What a user can do. Connects the state with the socket. A failure is shown where it belongs: at the message, in the
 // dialog, or in a toast.
+import { applyEvent } from './events.js';
 import { duration } from './format.js';
 import * as prefs from './prefs.js';
 import { RequestError, Socket } from './socket.js';
 import {
   addChat,
   addOlder,
-  addPending,
-  applyEvent,
   currentChat,
   currentSession,
-  isFull,
-  model,
-  pendingAccepted,
   putSession,
-  runningTurn,
   select,
   sessionChanged,
   sessionRemoved,
@@ -23,7 +18,6 @@ import {
   setConnection,
   setList,
   setListPage,
-  setPending,
   setTranscript,
   state,
   touch,
@@ -32,8 +26,6 @@ import { toast } from './view/toasts.js';
 
 const PAGE = 50;
 const TURNS = 100;
-const TYPING_MS = 5000; // minimum time between two session.typing messages
-const SLOW_MS = 1000; // when to show that a message is being sent
 const MAX_TURNS = 1000; // limit of session.get
 
 /** @type {Socket} */
@@ -60,6 +52,13 @@ export function connect() {
 export const retryNow = () => socket.retryNow();
 /** One message and its answer, for what is not said here. @type {Socket['request']} */
 export const request = (message, how) => socket.request(message, how);
+
+/** A message without an answer. @type {Socket['tell']} */
+export const tell = (message) => socket.tell(message);
+/** A request_id to send a message under, as often as it takes. */
+export const newKey = () => socket.newKey();
+export const newId = () =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
 
 /** @param {string} token */
 export function authorise(token) {
@@ -103,6 +102,7 @@ function received(frame) {
     case 'session.imported':
       putSession(frame.session);
       break;
+    case 'session.importing':
     case 'session.exported':
       break;
     case 'session.opened': {
@@ -142,31 +142,44 @@ export function sentence(error) {
   return after > 0 ? `${error.message}${end} Try again in ${duration(after)}.` : error.message;
 }
 /** @param {unknown} error @param {string} code */
-const isCode = (error, code) => error instanceof RequestError && error.code === code;
+export const isCode = (error, code) => error instanceof RequestError && error.code === code;
 
 // --- the session shown -------------------------------------------------------------------------------------------
 
-/** @param {string | null} id */
-function setHash(id) {
-  const hash = id ? `#s=${encodeURIComponent(id)}` : '';
+/** @param {string | null} id @param {number | null} [turn] */
+const hashOf = (id, turn = null) => (id ? `#s=${encodeURIComponent(id)}${turn === null ? '' : `&t=${turn}`}` : '');
+
+/** The address of a session or of one of its turns. @param {string} id @param {number | null} [turn] */
+export const linkTo = (id, turn) => location.href.replace(/#.*$/, '') + hashOf(id, turn);
+
+/** @param {string | null} id @param {number | null} [turn] */
+export function setHash(id, turn = null) {
+  const hash = hashOf(id, turn);
   if (location.hash !== hash) history.pushState(null, '', hash || location.pathname + location.search);
 }
 
-/** The session that the address names. @returns {string | null} */
-export function sessionOfHash() {
-  const match = /^#s=([A-Za-z0-9_-]{1,64})$/.exec(location.hash);
-  return match ? match[1] : null;
+/** Shows the session that the address names, and its turn. @returns {boolean} whether it names one */
+export function showAddress() {
+  const match = /^#s=([A-Za-z0-9_-]{1,64})(?:&t=(\d{1,15}))?$/.exec(location.hash);
+  show(match ? match[1] : null, match?.[2] ? Number(match[2]) : null);
+  return !!match;
 }
 
-/** Shows a session (null: a new chat). @param {string | null} id */
-export function show(id) {
-  if (id === state.current) return;
+/** Shows a session (null: a new chat), and one of its turns. @param {string | null} id @param {number | null} [turn] */
+export function show(id, turn = null) {
+  if (id !== state.current) change(id, turn);
+  const chat = currentChat();
+  if (chat && turn !== null) setChat(chat, { target: turn });
+}
+
+/** @param {string | null} id @param {number | null} turn */
+function change(id, turn) {
   const before = currentChat();
   if (before?.opened && !before.local) {
     before.opened = false;
     socket.request({ type: 'session.detach', session: before.id }).catch(() => {});
   }
-  setHash(id);
+  setHash(id, turn);
   if (id && !state.chats.has(id)) addChat(id, false);
   select(id);
   forgetSome();
@@ -236,6 +249,10 @@ function lost(chat, error) {
   chat.opened = false;
   if (isCode(error, 'disconnected')) return; // the next connection attaches again
   if (isCode(error, 'session_not_found')) {
+    if (chat.pending.length) {
+      setChat(chat, { phase: 'ready', local: true }); // its first message never arrived: it can be sent again
+      return;
+    }
     setChat(chat, { phase: 'failed', message: 'This session is not on the server.' });
     return;
   }
@@ -294,132 +311,6 @@ async function page(cursor) {
   }
 }
 
-// --- turns -------------------------------------------------------------------------------------------------------
-
-export const newId = () =>
-  [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
-
-/** Says something in the session shown, or in a new one. @param {string} content */
-export function send(content) {
-  let chat = currentChat();
-  if (!chat) {
-    chat = addChat(newId(), true);
-    setHash(chat.id);
-    select(chat.id);
-  }
-  const key = socket.newKey();
-  addPending(chat, key, content);
-  deliver(chat, key, content);
-}
-
-let hinted = { session: '', at: -Infinity };
-
-/** Tells the server that the user types, so that it restores the session's cache. */
-export function typing() {
-  const session = currentSession();
-  if (!session || !['parked', 'cold'].includes(session.state)) return;
-  const now = performance.now();
-  if (hinted.session === session.id && now - hinted.at < TYPING_MS) return;
-  hinted = { session: session.id, at: now };
-  socket.tell({ type: 'session.typing', session: session.id });
-}
-
-/** Retries with the same request_id, so that the server starts at most one turn. @param {string} key */
-export function resend(key) {
-  const chat = currentChat();
-  const pending = chat?.pending.find((p) => p.key === key);
-  if (!chat || !pending) return;
-  setPending(chat, key, { phase: 'sending', slow: false });
-  deliver(chat, key, pending.content);
-}
-
-/** @param {string} key */
-export function discard(key) {
-  const chat = currentChat();
-  if (chat) setPending(chat, key, null);
-}
-
-/** @param {import('./state.js').Chat} chat @param {string} key @param {string} content */
-async function deliver(chat, key, content) {
-  const timer = setTimeout(() => setPending(chat, key, { slow: true }), SLOW_MS);
-  try {
-    if (chat.local) await open(chat);
-    const answer = await socket.request(
-      { type: 'turn.start', session: chat.id, input: { content }, queue: true, request_id: key },
-      { again: true },
-    );
-    pendingAccepted(chat, key, answer.turn);
-  } catch (error) {
-    const code = error instanceof RequestError ? error.code : 'internal';
-    setPending(chat, key, { phase: 'failed', code, message: sentence(error) });
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-/** The members of session.open beside the id: the user's values for new sessions, within the model's limits. */
-function newSessionValues() {
-  const { sampling, system, ...lengths } = prefs.newSession();
-  const known = model();
-  const values = /** @type {Record<string, any>} */ ({});
-  for (const [name, value] of Object.entries(lengths)) {
-    const most =
-      name === 'session_len'
-        ? known?.max_session_len
-        : name === 'memory_len'
-          ? known?.max_memory_len
-          : undefined;
-    if (typeof value === 'number') values[name] = most ? Math.min(value, most) : value;
-  }
-  if (system) values.system = system;
-  if (sampling && Object.keys(sampling).length) values.sampling = sampling;
-  return values;
-}
-
-/** @type {Map<string, Promise<void>>} what is being opened: two messages sent at once open one session */
-const openings = new Map();
-
-/** @param {import('./state.js').Chat} chat @returns {Promise<void>} */
-function open(chat) {
-  const under = openings.get(chat.id) ?? openOnce(chat).finally(() => openings.delete(chat.id));
-  openings.set(chat.id, under);
-  return under;
-}
-
-/** @param {import('./state.js').Chat} chat */
-async function openOnce(chat) {
-  try {
-    await socket.request(
-      { type: 'session.open', session: chat.id, ...newSessionValues() },
-      {
-        again: true,
-        fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
-      },
-    );
-    setChat(chat, { local: false });
-  } catch (error) {
-    // Sent twice because the connection was lost; the first one arrived.
-    if (!isCode(error, 'session_exists')) throw error;
-    setChat(chat, { local: false });
-    await reload(chat);
-  }
-}
-
-export function stop() {
-  const chat = currentChat();
-  const running = runningTurn(chat) ?? chat?.turns.find((turn) => turn.state === 'queued');
-  if (chat && running) cancel(running.turn);
-}
-
-/** Ends a running turn or takes a waiting one out of the queue. @param {number} turn */
-export function cancel(turn) {
-  const chat = currentChat();
-  if (chat)
-    socket
-      .request({ type: 'turn.cancel', session: chat.id, turn })
-      .catch((error) => toast(sentence(error), 'error'));
-}
-
 // --- sessions ----------------------------------------------------------------------------------------------------
 
 /** @param {string} id @param {{title?: string, sampling?: Record<string, any>}} change */
@@ -476,18 +367,25 @@ export async function fetchWhole(id) {
 export const fetchArchive = async (id) =>
   (await socket.request({ type: 'session.export', session: id })).archive;
 
-/** Makes a session of such a text. @param {string} archive @returns {Promise<string>} its id */
-export const addArchive = async (archive) =>
-  (await socket.request({ type: 'session.import', archive })).session.id;
+const PIECE_BYTES = 1 << 19; // of a long archive
+const bytes = (/** @type {string} */ text) => new TextEncoder().encode(text).length;
 
-/** Why no message can be sent now. @returns {string} '' when it can */
-export function whyNot() {
-  const session = currentSession();
-  const chat = currentChat();
-  if (session?.state === 'closed') return 'This session is closed. You can read it but not continue it.';
-  if (isFull(session, chat)) return 'This session is full.';
-  if (chat && chat.phase !== 'ready') return 'The session is still loading.';
-  const known = model(session?.model);
-  if (known && !known.chat) return `${known.name} has no chat template, so it cannot chat.`;
-  return '';
+/** The start of a text that fits into a message. @param {string} text @param {number} most bytes */
+function pieceOf(text, most) {
+  let piece = text.slice(0, most);
+  while (bytes(JSON.stringify(piece)) > most) piece = piece.slice(0, piece.length * 0.75);
+  return /[\uD800-\uDBFF]$/.test(piece) && piece.length > 1 ? piece.slice(0, -1) : piece; // a whole character
+}
+
+/** Makes a session of such a text. @param {string} archive @returns {Promise<string>} its id */
+export async function addArchive(archive) {
+  const most = Math.min(PIECE_BYTES, state.connection.limits.message_bytes ?? Infinity) - 500; // for the other keys
+  let at = 0;
+  for (let rest = archive; ; ) {
+    const piece = pieceOf(rest, most);
+    rest = rest.slice(piece.length);
+    const answer = await socket.request({ type: 'session.import', archive: piece, at, more: rest.length > 0 });
+    if (!rest) return answer.session.id;
+    at += bytes(piece);
+  }
 }

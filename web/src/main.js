@@ -1,6 +1,6 @@
 // @ts-check
 // Puts the page together and starts it. Reading order of the modules: web/README.md.
-import { connect, sessionOfHash, show } from './actions.js';
+import { connect, showAddress } from './actions.js';
 import { h, iconButton } from './dom.js';
 import { askImport } from './files.js';
 import { announcer } from './view/announcer.js';
@@ -31,9 +31,9 @@ app.append(
 document.addEventListener('click', (event) => {
   if (/** @type {Element} */ (event.target).closest('[data-toggle=sidebar]')) toggleSessions();
 });
-for (const name of ['hashchange', 'popstate']) addEventListener(name, () => show(sessionOfHash()));
+for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddress);
 
 applyLayout();
-if (sessionOfHash()) show(sessionOfHash());
+showAddress();
 connect();
 if (matchMedia('(hover: hover)').matches) field.focus();

@@ -4,6 +4,7 @@
 
 const PREFIX = 'parley.';
 const MAX_DRAFTS = 50;
+const MAX_SEEN = 500;
 
 /** @typedef {{memory_len?: number, session_len?: number, sink_len?: number, system?: string,
  *             sampling?: Record<string, any>}} NewSession */
@@ -86,6 +87,40 @@ export function setDraft(id, text) {
   const entries = Object.entries(rest).slice(-MAX_DRAFTS + 1);
   if (text) entries.push([id || 'new', text]);
   write('drafts', Object.fromEntries(entries));
+}
+
+/** @returns {Record<string, any[]>} read anew: another tab may have changed it */
+function allUnsent() {
+  cache.delete('unsent');
+  const value = read('unsent', /** @type {Record<string, any[]>} */ ({}));
+  return value && typeof value === 'object' ? value : {};
+}
+
+/** A session's messages that are not turns yet. @param {string} id @returns {import('./state.js').Pending[]} */
+export function unsent(id) {
+  const list = allUnsent()[id];
+  return Array.isArray(list) ? list.filter((p) => typeof p?.key === 'string' && typeof p.content === 'string') : [];
+}
+
+/** @param {string} id @param {string} key @param {import('./state.js').Pending | null} pending null: not any more */
+export function setUnsent(id, key, pending) {
+  const { [id]: before, ...rest } = allUnsent();
+  const others = unsent(id).filter((p) => p.key !== key);
+  if (!before && !pending) return;
+  const list = pending ? [...others, pending] : others;
+  const entries = Object.entries(rest).slice(-MAX_DRAFTS + 1);
+  if (list.length) entries.push([id, list]);
+  write('unsent', entries.length ? Object.fromEntries(entries) : undefined);
+}
+
+/** How many finished turns of a session this browser has shown. @param {string} id @returns {number | undefined} */
+export const seenTurns = (id) => read('seen', /** @type {Record<string, number>} */ ({}))?.[id];
+
+/** @param {string} id @param {number} turns */
+export function setSeenTurns(id, turns) {
+  cache.delete('seen'); // another tab may have changed it
+  const { [id]: _, ...rest } = read('seen', /** @type {Record<string, number>} */ ({})) ?? {};
+  write('seen', Object.fromEntries([...Object.entries(rest).slice(-MAX_SEEN + 1), [id, turns]]));
 }
 
 /** The token the user typed: for this tab only, and gone with it. @returns {string} */

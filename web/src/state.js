@@ -8,7 +8,8 @@
 // A session is a tree of turns; a transcript holds the current path, from its first turn to its head. When any client
 // moves the head, the page shortens its path or asks for the new one.
 import { onFrame, runNow } from './frame.js';
-import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
+import { setUnsent, unsent } from './prefs.js';
+import { adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 /**
@@ -22,16 +23,19 @@ import { startTurn, turnDelta, turnDone, adoptTurn } from './turns.js';
  *   sampling: Record<string, number>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
  *   message?: string}} Pending
- *   A message of this page that the server has not accepted yet. slow: it has taken long enough to show.
- *   after: the newest turn when it was sent, so its own turn has a higher number.
+ *   A message that the server has not accepted yet. The browser stores it until it is a turn or is discarded.
+ *   slow: it has taken long enough to show. after: the newest turn when it was sent, so its own turn has a higher number.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
  *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: string, pending: Pending[], logTokens: number,
- *   generation: number}} Chat
- *   A transcript. local: the session is not open on the server yet. opened: this connection is attached to it.
+ *   generation: number, target: number | null, values?: Record<string, any>}} Chat
+ *   A transcript. local: the session is not open on the server yet. values: what to open it with.
+ *   target: a turn to go to as soon as it is drawn. opened: this connection is attached to it.
  *   more: there are earlier turns. reading: some of them are being loaded.
  *   stalled: why the server cannot save events, and so does not send them; '' if it can.
  *   stale: the path has changed; events are ignored until its state comes. generation: grows when all turns are
  *   replaced.
+ * @typedef {{system: string | null, model?: string, sampling?: Record<string, any>}} Fresh
+ *   What the chat that has not begun will start with. system: null for the value of all new sessions.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic
  */
@@ -57,6 +61,7 @@ export const state = {
   sessions: /** @type {Map<string, Session>} */ (new Map()),
   chats: /** @type {Map<string, Chat>} */ (new Map()),
   current: /** @type {string | null} */ (null), // null: a chat that has not begun
+  fresh: /** @type {Fresh} */ ({ system: null }),
 };
 
 // --- who listens -----------------------------------------------------------------------------------------------
@@ -171,6 +176,7 @@ export function sessionChanged(session) {
 
 /** @param {string} id */
 export function sessionRemoved(id) {
+  for (const { key } of unsent(id)) setUnsent(id, key, null);
   state.sessions.delete(id);
   state.chats.delete(id);
   setList({ ids: state.list.ids.filter((other) => other !== id) });
@@ -205,13 +211,20 @@ export function addChat(id, local) {
     reading: false,
     stale: false,
     stalled: '',
-    pending: [],
+    pending: unsent(id).map(asFailed),
     logTokens: 0,
     generation: 0,
+    target: null,
   };
   state.chats.set(id, chat);
   touch('chat');
   return chat;
+}
+
+/** @param {Fresh} fresh */
+export function setFresh(fresh) {
+  state.fresh = fresh;
+  touch('prefs');
 }
 
 /** @param {Chat} chat @param {Partial<Chat>} change */
@@ -258,10 +271,23 @@ export function addOlder(chat, frame) {
   return frame.turns.length;
 }
 
+/** The newest turn of a path; -1 for the empty one. @param {Chat} chat */
+export const lastTurn = (chat) => chat.turns.at(-1)?.turn ?? -1;
+
+// A message in storage was perhaps being sent when its page was closed: then the server may have a turn of it.
+/** @param {Pending} stored @returns {Pending} */
+const asFailed = (stored) =>
+  stored.phase === 'failed'
+    ? stored
+    : { ...stored, phase: 'failed', code: 'disconnected', message: 'The page was closed before the server answered.' };
+
+/** @param {Chat} chat @param {string} key */
+const store = (chat, key) => setUnsent(chat.id, key, chat.pending.find((p) => p.key === key) ?? null);
+
 /** @param {Chat} chat @param {string} key @param {string} content */
 export function addPending(chat, key, content) {
-  const after = Math.max(-1, ...chat.turns.map((turn) => turn.turn));
-  chat.pending = [...chat.pending, { key, content, phase: 'sending', after }];
+  chat.pending = [...chat.pending, { key, content, phase: 'sending', after: lastTurn(chat) }];
+  store(chat, key);
   touch('chat');
 }
 
@@ -270,6 +296,7 @@ export function setPending(chat, key, change) {
   chat.pending = change
     ? chat.pending.map((p) => (p.key === key ? { ...p, ...change } : p))
     : chat.pending.filter((p) => p.key !== key);
+  store(chat, key);
   touch('chat');
 }
 
@@ -281,7 +308,7 @@ const mayHaveStarted = (p, turn) =>
 
 // A message whose turn has arrived is no longer pending, even if its request failed by a timeout.
 /** @param {Chat} chat @param {Turn} turn */
-function settlePending(chat, turn) {
+export function settlePending(chat, turn) {
   const at = chat.pending.findIndex((p) => p.content === turn.input.content && mayHaveStarted(p, turn));
   if (at >= 0) setPending(chat, chat.pending[at].key, null);
 }
@@ -309,113 +336,10 @@ function insertTurn(chat, turn) {
 }
 
 /** @param {Chat} chat @param {number} number @returns {Turn} */
-function needTurn(chat, number) {
+export function needTurn(chat, number) {
   const known = turnOf(chat, number);
   if (known) return known;
   const turn = adoptTurn({ turn: number, state: 'queued', input: {} });
   insertTurn(chat, turn);
   return turn;
-}
-
-/** @param {Chat} chat @param {any} frame @returns {'ok' | 'old' | 'gap'} */
-function admit(chat, frame) {
-  const first = frame.first_seq ?? frame.seq;
-  if (frame.seq <= chat.seq) return 'old';
-  if (first !== chat.seq + 1) return 'gap'; // also a merged delta of which a part is known: its text cannot be split
-  chat.seq = frame.seq;
-  return 'ok';
-}
-
-/** Shortens the path to an earlier turn. @param {Chat} chat @param {number | null} head */
-function cutPath(chat, head) {
-  if (head !== null && !turnOf(chat, head)) {
-    chat.stale = true;
-    return;
-  }
-  chat.turns = head === null ? [] : chat.turns.filter((turn) => turn.turn <= head);
-  if (head === null) chat.more = false;
-}
-
-/**
- * A turn that starts or is queued. Numbers grow in the order of creation, so a turn whose number does not follow its
- * parent's may have siblings; the session's state lists them.
- * @param {Chat} chat
- * @param {any} frame
- * @returns {'ok' | 'path'}
- */
-function joinPath(chat, frame) {
-  const turn = turnOf(chat, frame.turn);
-  if (frame.parent === undefined || turn?.parent !== undefined) return 'ok';
-  const before = chat.turns.findLast((other) => other.turn < frame.turn);
-  chat.stale = (before?.turn ?? null) !== frame.parent;
-  if (chat.stale) return 'path';
-  needTurn(chat, frame.turn).parent = frame.parent;
-  return frame.turn === (frame.parent ?? -1) + 1 ? 'ok' : 'path';
-}
-
-/**
- * An event of a session.
- * @param {any} frame
- * @returns {'ok' | 'old' | 'gap' | 'path'} gap: events are missing before it; path: the page needs the session's state,
- *   because it does not know the path or the siblings
- */
-export function applyEvent(frame) {
-  const id = typeof frame.session === 'string' ? frame.session : frame.session?.id;
-  const chat = state.chats.get(id);
-  if (typeof frame.session === 'object') putSession(frame.session); // session.opened, updated, closed
-  if (!chat) return 'old';
-  if (frame.type === 'turn.progress') {
-    const turn = turnOf(chat, frame.turn);
-    if (turn) turn.progress = { done: frame.done, total: frame.total };
-    touch('turn', frame.turn);
-    return 'ok';
-  }
-  if (frame.type === 'session.stalled') {
-    setChat(chat, { stalled: frame.message });
-    return 'ok';
-  }
-  // Answers have no seq. Without attaching, only answers come. A state on its way contains the events before it.
-  if (frame.seq === undefined || !chat.opened || chat.phase !== 'ready' || chat.stale) return 'old';
-  /** @type {'ok' | 'old' | 'gap' | 'path'} */
-  let verdict = admit(chat, frame);
-  if (verdict !== 'ok') return verdict;
-  chat.stalled = '';
-  if (frame.type === 'turn.queued' || frame.type === 'turn.started') verdict = joinPath(chat, frame);
-  if (chat.stale) return verdict;
-  const session = state.sessions.get(id);
-  switch (frame.type) {
-    case 'session.evicted':
-    case 'session.parked':
-      if (session) putSession({ ...session, state: frame.state, cached_tokens: 0 });
-      break;
-    case 'session.rewound':
-      cutPath(chat, frame.head);
-      chat.logTokens = frame.session.n_tokens;
-      if (chat.stale) verdict = 'path';
-      break;
-    case 'turn.queued': {
-      const turn = needTurn(chat, frame.turn);
-      turn.input = frame.input ?? turn.input;
-      settlePending(chat, turn);
-      break;
-    }
-    case 'turn.started': {
-      const turn = needTurn(chat, frame.turn);
-      startTurn(turn, frame);
-      settlePending(chat, turn);
-      chat.logTokens += frame.n_input ?? 0;
-      if (session) putSession({ ...session, turn: frame.turn, state: 'active', head: frame.turn, below: false });
-      break;
-    }
-    case 'turn.delta':
-      chat.logTokens += turnDelta(needTurn(chat, frame.turn), frame);
-      break;
-    case 'turn.done':
-      turnDone(needTurn(chat, frame.turn), frame);
-      if (frame.usage?.log_tokens) chat.logTokens = frame.usage.log_tokens;
-      break;
-  }
-  if (frame.turn !== undefined) touch('turn', frame.turn);
-  touch('chat');
-  return verdict;
 }

@@ -1,4 +1,4 @@
-// Accessibility: axe finds nothing serious on any view in either theme, and the structure suits a screen reader.
+// Accessibility: axe finds nothing on any view in either theme, and the structure suits a screen reader.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -17,9 +17,8 @@ async function check(page, where) {
       runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
     }),
   );
-  const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
   assert.deepEqual(
-    grave.map(
+    violations.map(
       ({ id, nodes }) =>
         `${where}: ${id}: ${nodes.map((n) => `${n.target} ${n.failureSummary}`).join(' | ')}`,
     ),
@@ -29,9 +28,11 @@ async function check(page, where) {
 const calm = { reducedMotion: 'reduce' };
 
 for (const colorScheme of ['light', 'dark']) {
-  test(`axe finds nothing serious: ${colorScheme}`, async (t) => {
+  test(`axe finds nothing: ${colorScheme}`, async (t) => {
     const page = await openPage(t, server, { context: await newContext(t, { colorScheme, ...calm }) });
+    await page.click('.fresh-system summary');
     await check(page, 'empty');
+    await page.fill('#fresh-system', 'You are brief.');
     for (const text of [
       'My name is Zora.',
       'Make a table of three countries and their capitals.',
@@ -78,6 +79,14 @@ for (const colorScheme of ['light', 'dark']) {
     await page.keyboard.press('Control+Shift+Backspace');
     await check(page, 'confirm');
     await page.keyboard.press('Escape');
+    // Little height: what scrolls can be reached.
+    await page.setViewportSize({ width: 900, height: 300 });
+    await page.keyboard.press('Control+Slash');
+    await check(page, 'shortcuts, low');
+    await page.keyboard.press('Escape');
+    await page.click('.context');
+    await check(page, 'context');
+    await page.keyboard.press('Escape');
     await page.setViewportSize({ width: 360, height: 640 });
     await check(page, 'narrow');
     await page.click('.header [data-toggle=sidebar]');
@@ -85,10 +94,10 @@ for (const colorScheme of ['light', 'dark']) {
     await check(page, 'drawer');
   });
 
-  test(`axe finds nothing serious while it streams, fails and waits: ${colorScheme}`, async (t) => {
+  test(`axe finds nothing while it streams, fails and waits: ${colorScheme}`, async (t) => {
     const page = await newPage(t, await newContext(t, { colorScheme, ...calm }));
     const everything =
-      '# Title\n\n## Sub\n\n> quote\n\n1. a\n2. b\n\n- [x] c\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n`code` [link](https://example.com)\n\n---\n\n' +
+      '### First\n\n# Title\n\n#### Deep\n\n## Sub\n\n> quote\n\n1. a\n2. b\n\n- [x] c\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n`code` [link](https://example.com)\n\n---\n\n' +
       ['c', 'python', 'json', 'diff', 'sql', 'html', 'bash', 'rust', 'yaml']
         .map(
           (language) =>

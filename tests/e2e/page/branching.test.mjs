@@ -113,7 +113,7 @@ test('an answer is given again, the versions lead back, and all tabs go along', 
   await page.reload();
   await path(page, 0, 2, 3);
   assert.deepEqual(await answers(page), await answers(other));
-  const meter = await page.locator('.meter-session .meter-value').innerText();
+  const meter = await page.locator('.context-value').innerText();
   assert.equal(meter.replaceAll(',', '').split(' ')[0], String((await turnsOf(server, id)).at(-1).usage.log_tokens));
 });
 
@@ -188,11 +188,19 @@ test(`versions of a message stand at the message, versions of its answer at the 
   assert.deepEqual(await messages(page), ['Tell me about foxes.']);
   await shows([['1/3'], []]);
   assert.match(await page.locator('#announcer').innerText(), /wording 1 of 3/);
+  // The title is that of the version shown, in the list and in a fork too.
+  await page.waitForFunction(() => document.querySelector('h1.title').textContent === 'Tell me about foxes.');
+  await page.reload();
+  await path(page, 0);
+  assert.equal(await title(), 'Tell me about foxes.');
+  assert.equal(await page.locator('.item.current .item-title').textContent(), 'Tell me about foxes.');
+  const client = await server.connect();
+  for (const [turn, forked] of [[0, 'Tell me about foxes.'], [2, 'Tell me about owls.']])
+    assert.equal((await client.request({ type: 'session.fork', session: id, turn })).session.title, forked);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   for (const box of await Promise.all((await page.locator('.user .versions button').all()).map((one) => one.boundingBox())))
     assert.ok(box.width >= 24 && box.height >= 24 && box.x >= 0 && box.x + box.width <= width, JSON.stringify(box));
   // Whoever named the session keeps its name.
-  const client = await server.connect();
   await client.request({ type: 'session.update', session: id, title: 'Animals' });
   await edit('Tell me about ants.', 4);
   assert.equal(await title(), 'Animals');
@@ -332,7 +340,7 @@ test('a session of its own begins at any turn, and the first one stays as it is'
   assert.match(await page.locator('.origin').innerText(), /Branched from\s+My name is Zora/);
   assert.match(await ask(page, 'What is my name?'), /Zora/);
   await page.click('.origin a');
-  await page.waitForFunction((id) => location.hash === `#s=${id}`, source);
+  await page.waitForFunction((id) => location.hash === `#s=${id}&t=0`, source); // and to the turn
   await path(page, 0, 1);
   assert.equal(await page.locator('.origin:visible').count(), 0);
   assert.match(await ask(page, 'What is my name?'), /Milo/);

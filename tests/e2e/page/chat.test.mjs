@@ -114,7 +114,7 @@ test('leaving a session does not stop its answer; coming back shows all of it', 
   await streamed(page, 40);
   await newSession(page);
   await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=active]`);
-  await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=idle]`);
+  await page.waitForSelector(`.item[data-id="${id}"] .dot[data-state=unread]`);
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 1);
   assert.match(await page.locator('.facts').last().innerText(), /^Reached the length limit · 600 tokens/);
@@ -211,15 +211,30 @@ test('a full session says so and offers a new one', async (t) => {
   await page.waitForSelector('.full-notice.full');
   assert.match(
     await page.locator('.full-notice').innerText(),
-    /This session is full: all 64 tokens are used/,
+    /This session is full \(64 tokens\)/,
   );
   assert.match(await page.locator('.facts').innerText(), /^Session full · /, 'not the limit of an answer');
   assert.equal(await page.isVisible('[data-action=continue]'), false, 'there is no room to continue');
   await page.fill('#message', 'more');
   assert.equal(await page.isDisabled('.send'), true);
+  // It goes on in a new session, with the latest messages and with what was being typed.
+  const [turn] = await turnsOf(server, id);
   await page.click('.full-notice button');
   await page.waitForSelector('.suggestion');
-  assert.match(await ask(page, 'What is the capital of Norway?'), /Oslo/);
+  assert.equal(await page.inputValue('#message'), 'more');
+  const prompt = await page.inputValue('#fresh-system');
+  assert.match(prompt, /User: Tell me a story about a hedgehog\.\n\nAssistant: …/);
+  assert.ok(turn.text.endsWith(prompt.slice(-20)), 'the end of an answer that is too long as a whole');
+  await page.press('#message', 'Enter');
+  await page.waitForSelector('.turn[data-turn="0"]');
+  await page.press('#message', 'Escape');
+  await settled(page, 1);
+  assert.notEqual(sessionOf(page), id);
+  const client = await server.connect();
+  const { session } = await client.request({ type: 'session.get', session: sessionOf(page) });
+  assert.equal(session.system, prompt);
+  assert.equal(session.sampling.ignore_eos, true, 'the settings go along');
+  await client.close();
 });
 
 test('a message that does not fit is refused at its place with the numbers', async (t) => {
@@ -227,22 +242,23 @@ test('a message that does not fit is refused at its place with the numbers', asy
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'word '.repeat(200));
   await page.waitForSelector('.pending .problem');
-  assert.match(await page.locator('.pending .problem').innerText(), /64/);
+  assert.match(await page.locator('.pending .problem').innerText(), /Message too long: at least \d+ tokens, at most 63 fit in this session/);
   await page.click('.pending button:has-text("Edit")');
   await page.waitForSelector('.pending', { state: 'detached' });
   assert.match(await page.inputValue('#message'), /^word word/);
 });
 
-test('where the model’s memory ends is drawn, and the meters tell both lengths', async (t) => {
+test('where the model’s memory ends is drawn, and one control tells both lengths', async (t) => {
   const { id } = await prepareSession(t, server, { memory_len: 64, sink_len: 4 });
   const page = await openPage(t, server, { hash: `#s=${id}`, context: await newContext(t) });
   for (const text of ['My name is Zora.', 'What is 2 + 2?', 'Write hello world in C.', 'Count to 50.'])
     await ask(page, text);
   await page.waitForSelector('.window-line');
-  assert.match(await page.locator('.meter-memory').innerText(), /64 \/ 64/);
   const used = (await turnsOf(server, id)).at(-1).usage.log_tokens;
-  assert.match(
-    (await page.locator('.meter-session').innerText()).replaceAll(',', ''),
-    new RegExp(`${used} / 4096`),
-  );
+  assert.equal((await page.locator('.context-value').innerText()).replaceAll(',', ''), `${used} / 4096`);
+  await page.click('.context');
+  assert.match(await page.locator('.context-details').innerText(), /the last 64 tokens/);
+  assert.equal(await page.locator('.context.near').count(), 0, 'a full memory is no warning');
+  await page.keyboard.press('Escape');
+  await page.waitForSelector('.context-details', { state: 'hidden' });
 });

@@ -1,7 +1,7 @@
 // The composer keeps its place and its focus, and nothing covers its buttons.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, ENDLESS, openPage, prepareSession, say, settled, sharedServer } from './browser.mjs';
+import { ask, ENDLESS, openPage, prepareSession, say, settled, sharedServer, streamed } from './browser.mjs';
 
 const server = await sharedServer();
 const overlap = (a, b) => a.x < b.x + b.width && b.x < a.x + a.width && a.y < b.y + b.height && b.y < a.y + a.height;
@@ -30,6 +30,21 @@ test('after Stop the focus is in the message field', async (t) => {
   await page.keyboard.press('Enter');
   await settled(page, 1);
   assert.equal(await page.evaluate(() => document.activeElement?.id), 'message');
+});
+
+test('while an answer runs, the answers before it show no icons', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: ENDLESS });
+  for (const text of ['One', 'Two']) await client.turn(id, text, { sampling: { max_tokens: 4 } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await settled(page, 2);
+  await say(page, 'Tell me a very long story.');
+  await streamed(page, 20);
+  await page.mouse.move(5, 5);
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll('.turn:not(:last-child) .foot-buttons button')].every((b) => getComputedStyle(b).opacity === '0'),
+  );
+  await page.press('#message', 'Escape');
+  await settled(page, 3);
 });
 
 test('a toast is above the composer', async (t) => {

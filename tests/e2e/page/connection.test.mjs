@@ -181,7 +181,8 @@ test('a cache that went is asked for as soon as one types, once for many keys', 
   await page.goto(server.url);
   await connected(page);
   await ask(page, 'My name is Zora.');
-  await page.waitForSelector('.item.current .dot[data-state=parked]');
+  await page.click('.context');
+  await page.waitForSelector('.context-details:has-text("In host memory")');
   await page.focus('#message');
   await page.keyboard.type('What is my');
   await until('the hint', () => hints().length === 1);

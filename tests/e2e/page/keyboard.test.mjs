@@ -54,8 +54,10 @@ test('a conversation, its list and its settings without a pointer', async (t) =>
   await page.keyboard.press('Enter');
   await page.waitForFunction((id) => location.hash === `#s=${id}`, first);
   await settled(page, 1);
+  await page.focus('#search');
   await page.keyboard.press('Shift+Escape');
   assert.equal(await focused(page), 'message');
+  assert.equal(await page.inputValue('#search'), 'oslo', 'the search stays');
 
   await page.keyboard.press('Control+Slash');
   await page.waitForSelector('.shortcuts');
@@ -92,7 +94,8 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
     'New session',
     'Search titles and messages',
   ];
-  assert.deepEqual(seen.slice(0, order.length), order);
+  const top = seen.indexOf(order[0]); // Tab goes on where the field was
+  assert.deepEqual(seen.slice(top, top + order.length), order);
   for (const control of [
     'Keyboard shortcuts',
     'Settings',
@@ -102,6 +105,7 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
     'Copy code',
     'Code, C',
     'Copy answer',
+    'Copy link to this message',
   ])
     assert.ok(seen.includes(control), `${control} is not reached: ${seen.join(', ')}`);
   assert.equal(await focused(page), 'message');
@@ -113,6 +117,33 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Delete…');
   await page.keyboard.press('Escape');
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Session menu');
+});
+
+test('the list is one stop for Tab; arrows walk through it and to the menus', async (t) => {
+  const { id } = await prepareSession(t, server, { title: 'Under the arrows' });
+  const { id: newest } = await prepareSession(t, server, { title: 'Newest' });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.waitForSelector('.item.current');
+  const label = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.querySelector('.item-title')?.textContent);
+  await page.focus('#search');
+  await page.keyboard.press('Tab');
+  assert.equal(await label(), 'Under the arrows', 'the session shown');
+  await page.keyboard.press('ArrowUp');
+  assert.equal(await label(), 'Newest');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await label(), 'Menu of Newest');
+  await page.keyboard.press('ArrowLeft');
+  await page.keyboard.press('Tab');
+  assert.equal(await label(), 'Import a session from a file');
+  await page.keyboard.press('Shift+Tab');
+  await page.keyboard.press('Home');
+  await page.keyboard.press('ArrowUp');
+  assert.equal(await focused(page), 'search');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('F2');
+  await page.keyboard.type('Found by arrows');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector(`.item[data-id="${newest}"]:has-text("Found by arrows")`);
 });
 
 test('shortcuts can be turned off; Escape still stops', async (t) => {

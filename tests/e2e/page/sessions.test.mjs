@@ -228,23 +228,132 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   assert.notEqual(sessionOf(other), sessionOf(page));
   await other.waitForSelector(item(sessionOf(other)));
   assert.match(await ask(other, 'What is my name?'), /Zora/);
-  // A file that is none, and one that does not fit into a message, are said to be so; the session shown stays.
+  // A file that is none, and one that is too long, are said to be so; the session shown stays.
   const shown = sessionOf(other);
   await importing('notes.json', '{"format":"notes"}');
   await other.waitForSelector('.toast-error:has-text("Couldn\'t import “notes.json”: Not a Parley session file")');
   await importing('long.json', 'x'.repeat(70000));
-  await other.waitForSelector('.toast-error:has-text("64 KiB at most")');
+  await other.waitForSelector('.toast-error:has-text("Couldn\'t import “long.json”: not valid JSON")');
+  await importing('longer.json', 'x'.repeat((15 << 20) + 1));
+  await other.waitForSelector('.toast-error:has-text("15 MiB at most")');
   assert.equal(sessionOf(other), shown);
   assert.equal(await other.locator('.item').count(), 1);
+});
+
+test('an export that is longer than a message is imported in pieces, and equal', async (t) => {
+  const small = ['--max-message-bytes', '64KiB', '--messages-per-second', '1000', '--message-burst', '1000'];
+  const tight = await Server.start(t, { args: [...unhurried, ...small] });
+  const { client, id } = await prepareSession(t, tight, { session_len: 4096, sampling: { max_tokens: 2 } });
+  // Words of more than one byte and more than one unit, so that a cut in the middle of one would show.
+  // Each in place of the one before: the session holds all of them, its log one.
+  for (let i = 0; i < 16; i++) await client.turn(id, `${i} ${'täglich 🙂 \\ "Wörter" '.repeat(60)}`, { after: null });
+  const { archive } = await client.request({ type: 'session.export', session: id });
+  assert.ok(archive.length > 1.5 * 65536, `${archive.length}`);
+  const page = await openPage(t, tight);
+  const [chooser] = await Promise.all([
+    page.waitForEvent('filechooser'),
+    page.click('[aria-label="Import a session from a file"]'),
+  ]);
+  await chooser.setFiles({ name: 'long.json', mimeType: 'application/json', buffer: Buffer.from(archive) });
+  await page.waitForSelector('.user .versions-at:has-text("16/16")');
+  await settled(page, 1);
+  assert.notEqual(sessionOf(page), id);
+  const imported = await client.request({ type: 'session.export', session: sessionOf(page) });
+  assert.deepEqual(JSON.parse(imported.archive).turns, JSON.parse(archive).turns);
+});
+
+test('a new title leaves a session at its place, after a reload too', async (t) => {
+  const { client, id } = await prepareSession(t, server, { title: 'The older one' });
+  await client.turn(id, 'Hello!');
+  const newer = await client.open({ title: 'The newer one' });
+  await client.turn(newer, 'Hello!');
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  const order = () =>
+    page.evaluate((ids) => ids.map((one) => [...document.querySelectorAll('.item')].findIndex((e) => e.dataset.id === one)), [newer, id]);
+  await page.waitForSelector(item(id));
+  const before = await order();
+  assert.ok(before[0] >= 0 && before[0] < before[1]);
+  await page.dblclick('h1');
+  await page.fill('.title-rename', 'Renamed');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector(`${item(id)}:has-text("Renamed")`);
+  assert.deepEqual(await order(), before);
+  await page.reload();
+  await page.waitForSelector(`${item(id)}:has-text("Renamed")`);
+  assert.deepEqual(await order(), before);
+});
+
+test('an answer that came while another session was shown is marked unread, and no other state has a mark', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: ENDLESS });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await page.waitForSelector('.item.current');
+  assert.equal(await page.locator('.item .dot[data-state]').count(), 0, 'ready, parked and new sessions have no mark');
+  await say(page, 'Tell me a story about a hen.');
+  await page.waitForSelector(`${item(id)} .dot[data-state=active]`);
+  await newSession(page);
+  const client = await server.connect();
+  await client.request({ type: 'turn.cancel', session: id });
+  await client.close();
+  await page.waitForSelector(`${item(id)} .dot[data-state=unread]`);
+  assert.match(await page.locator(`${item(id)} a`).textContent(), /, unread/);
+  await page.reload();
+  await page.waitForSelector(`${item(id)} .dot[data-state=unread]`);
+  await page.click(`${item(id)} a`);
+  await page.waitForSelector(`${item(id)} .dot[data-state]`, { state: 'detached' });
+});
+
+test('a fork has a mark that names its source', async (t) => {
+  const { client, id } = await prepareSession(t, server, { title: 'The source' });
+  await client.turn(id, 'My name is Zora.');
+  const { session } = await client.request({ type: 'session.fork', session: id, turn: 0, title: 'The fork' });
+  const page = await openPage(t, server);
+  await page.waitForSelector(`${item(session.id)} .icon-branch:visible`);
+  assert.match(await page.getAttribute(`${item(session.id)} a`, 'title'), /Branched from The source/);
+  assert.equal(await page.locator(`${item(id)} .icon-branch:visible`).count(), 0);
+});
+
+test('search marks the words in the titles', async (t) => {
+  const { id } = await prepareSession(t, server, { title: 'The quick (brown) fox' });
+  const page = await openPage(t, server);
+  await page.waitForSelector(item(id));
+  await page.fill('#search', 'quick brown');
+  await page.waitForSelector(`${item(id)} mark`);
+  assert.deepEqual(await page.locator(`${item(id)} mark`).allInnerTexts(), ['quick', 'brown']);
+  await page.press('#search', 'Escape');
+  await page.waitForSelector(`${item(id)} mark`, { state: 'detached' });
+  assert.equal(await page.locator(`${item(id)} .item-title`).innerText(), 'The quick (brown) fox');
+});
+
+test('a link leads to a turn, however far up it is', async (t) => {
+  const quick = await Server.start(t, { args: ['--messages-per-second', '1000', '--message-burst', '1000'] });
+  const { client, id } = await prepareSession(t, quick, { sampling: { max_tokens: 2 } });
+  for (let i = 0; i < 130; i++) await client.turn(id, `Message ${i}`);
+  const page = await openPage(t, quick, { hash: `#s=${id}&t=3` });
+  await page.waitForSelector('.turn.target');
+  assert.equal(await page.locator('.turn.target .bubble').innerText(), 'Message 3');
+  const box = await page.locator('.turn.target').boundingBox();
+  assert.ok(box.y >= 0 && box.y < 400, JSON.stringify(box));
+  // The page gives such links, for a turn and for the session.
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await page.hover('.turn.target .assistant');
+  await page.click('.turn[data-turn="3"] [data-action=link]');
+  const copied = () => page.evaluate(() => navigator.clipboard.readText());
+  await page.waitForFunction(async (end) => (await navigator.clipboard.readText()).endsWith(end), `/#s=${id}&t=3`);
+  await page.click('.header [aria-label="Session menu"]');
+  await page.click('.menu-item:has-text("Copy link")');
+  await page.waitForSelector('.toast:has-text("Link copied")');
+  assert.equal(await copied(), `${quick.url}/#s=${id}`);
+  // One that leads to another version says so.
+  await page.goto(`${quick.url}/#s=${id}&t=999`);
+  await page.waitForSelector('.toast:has-text("not in the version")');
 });
 
 test('a session that was parked in host memory comes back while its next message is typed', async (t) => {
   const args = ['--max-sequence-idle-microseconds', '300000', '--host-cache-bytes', '1g'];
   const page = await openPage(t, await Server.start(t, { args }));
   await ask(page, 'My name is Zora.');
-  const id = sessionOf(page);
-  await page.waitForSelector(`${item(id)} .dot[data-state=parked]`);
-  await page.waitForSelector('.meter-memory.asleep');
+  await page.click('.context');
+  await page.waitForSelector('.context-details:has-text("In host memory")');
   assert.match(await ask(page, 'What is my name?'), /Zora/);
   assert.match(await page.locator('.facts').last().innerText(), /^(?!.*recomputed)/s);
 });
@@ -254,7 +363,8 @@ test('a session that fell asleep says what it cost to bring it back where nobody
   const page = await openPage(t, await Server.start(t, { args }));
   await ask(page, 'My name is Zora.');
   await ask(page, 'What is my name?');
-  await page.waitForSelector(`${item(sessionOf(page))} .dot[data-state=cold]`);
+  await page.click('.context');
+  await page.waitForSelector('.context-details:has-text("Cache released")');
   await page.locator('[data-action=regenerate]:visible').last().click();
   await page.waitForSelector('.versions-at');
   await settled(page, 2);

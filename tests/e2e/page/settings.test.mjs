@@ -116,7 +116,9 @@ test('new sessions start with the values chosen for them, in this browser from n
   await page.waitForSelector('.form-problem:has-text("smaller than Memory")');
   await page.fill('#field-sink_len', '2');
   await save(page);
-  assert.match(await page.locator('.meters').innerText(), /0 \/ 512[^]*0 \/ 128/);
+  assert.equal(await page.locator('.context-value').innerText(), '0 / 512');
+  await page.click('.context');
+  assert.match(await page.locator('.context-details').innerText(), /at most 128 tokens/);
   await page.reload();
   await ask(page, 'What is the capital of Norway?');
   const session = await sessionState(sessionOf(page));
@@ -128,7 +130,7 @@ test('new sessions start with the values chosen for them, in this browser from n
   // Shown, not changed, on the session that has them.
   await open(page);
   assert.match(await page.locator('.facts-list').innerText(), /128 tokens, 2 of them sinks[^]*512 tokens/);
-  assert.equal(await page.locator('.system-shown').innerText(), 'You are terse.\nVery.');
+  assert.equal(await page.locator('.settings .system-shown').innerText(), 'You are terse.\nVery.');
   assert.equal(await page.locator('#field-memory_len').count(), 0);
 });
 

@@ -77,10 +77,21 @@ export class MarkdownStream {
       tokens.length === pieces.length &&
       tokens.every((token, i) => token.raw === pieces[i] && isClosed(token));
     if (!same) this.root.replaceChildren(renderBlocks(tokens, true));
+    this.#levelHeadings();
     this.closed = tokens.map((token) => token.raw);
     this.closedEnd = this.text.length;
     this.open = [];
     this.plain = null;
+  }
+
+  // An answer may begin with a small heading or skip a level; a screen reader's outline must not.
+  #levelHeadings() {
+    let above = 2;
+    for (const heading of this.root.querySelectorAll('h3, h4, h5, h6')) {
+      const own = Number(heading.localName[1]);
+      above = Math.min(own, above + 1);
+      if (above !== own) heading.setAttribute('aria-level', String(above));
+    }
   }
 
   /** Continues after finish(), maybe inside a block: the next flush redraws everything. */

@@ -26,6 +26,7 @@ export class AnswerFoot {
     this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
     this.again = iconButton('again', 'Regenerate answer', { 'data-action': 'regenerate' });
     this.branch = iconButton('branch', 'Branch into a new session', { 'data-action': 'branch' });
+    this.link = iconButton('link', 'Copy link to this message', { 'data-action': 'link' });
     this.inspect = iconButton('inspect', 'Inspect answer', { 'data-action': 'inspect' });
     this.goOn = h(
       'button',
@@ -39,7 +40,7 @@ export class AnswerFoot {
       { class: 'message-foot' },
       this.goOn,
       this.versions,
-      h('div', { class: 'foot-buttons' }, this.copy, this.again, this.branch, this.inspect),
+      h('div', { class: 'foot-buttons' }, this.copy, this.again, this.branch, this.link, this.inspect),
       this.facts,
     );
     this.versionsKey = '';
@@ -56,7 +57,7 @@ export class AnswerFoot {
     this.again.hidden = !place.branching || !done;
     this.again.disabled = place.busy;
     this.branch.hidden = !place.branching || !done;
-    this.inspect.hidden = !done;
+    this.link.hidden = this.inspect.hidden = !done;
     this.goOn.hidden = !place.branching || !place.last || place.full || place.busy || !canGoOn(answer);
     this.#updateVersions(exchange, place);
     this.#updateFacts(answer, place);
@@ -110,6 +111,12 @@ function factsOf(answer, full) {
   if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);
   if (done && answer.timings?.first_token_ms)
     facts.push([`first token in ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer)]);
+  const computed = answer.cache?.computed_tokens ?? 0;
+  if (done && computed && answer.timings && answer.timings.prefill_ms > 0)
+    facts.push([
+      `prompt ${rate((computed * 1000) / answer.timings.prefill_ms)} tokens/s`,
+      `Prompt processing: ${plural(computed, 'token')} in ${duration(answer.timings.prefill_ms)}`,
+    ]);
   if (done && answer.cache?.source === 'recomputed')
     facts.push([
       `recomputed ${plural(answer.cache.computed_tokens, 'token')}`,

@@ -1,7 +1,7 @@
 // @ts-check
 // The message field and its buttons. Enter sends; on a touch screen it starts a new line. Unsent text is stored as the
 // session's draft.
-import { send, stop, typing, whyNot } from '../actions.js';
+import { send, stop, typing, whyNot } from '../sending.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';

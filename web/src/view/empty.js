@@ -1,7 +1,8 @@
 // @ts-check
 // An empty chat: a greeting and suggestions.
-import { send } from '../actions.js';
+import { send } from '../sending.js';
 import { h, icon } from '../dom.js';
+import { systemField } from './fresh.js';
 
 /** @type {Array<[string, string]>} what it shows, what it says */
 const SUGGESTIONS = [
@@ -36,5 +37,6 @@ export function emptyView() {
         ),
       ),
     ),
+    systemField(),
   );
 }

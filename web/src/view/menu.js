@@ -64,7 +64,7 @@ export function openMenu(button, label, items) {
     }
   });
 
-  document.body.append(menu);
+  (button.closest('nav, main') ?? document.body).append(menu); // content belongs in a landmark
   const at = button.getBoundingClientRect();
   const size = menu.getBoundingClientRect();
   const below = at.bottom + GAP + size.height < innerHeight;

@@ -1,6 +1,6 @@
 // @ts-check
 // Edits a message in place.
-import { typing } from '../actions.js';
+import { typing } from '../sending.js';
 import { h } from '../dom.js';
 import { touchScreen } from './message_field.js';
 

@@ -14,6 +14,9 @@ export const field = h('textarea', {
   'aria-describedby': 'composer-hint',
 });
 
+/** Puts text behind what is in the field. @param {string} text */
+export const addMessage = (text) => writeMessage(field.value.trim() ? `${field.value.trimEnd()}\n\n${text}` : text);
+
 /** Puts text into the field as if it had been typed, the cursor at its end. @param {string} text */
 export function writeMessage(text) {
   field.value = text;

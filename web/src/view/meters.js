@@ -1,49 +1,89 @@
 // @ts-check
-// How full a session is: its log, up to session_len, and the model's window, up to memory_len.
-import { show } from '../actions.js';
+// How full the session is: one control, with the details behind it, and a notice before the end.
 import { h, icon, setText } from '../dom.js';
 import { count, plural } from '../format.js';
-import { currentChat, currentSession, isFull, model, runningTurn, subscribe } from '../state.js';
 import { newSession } from '../prefs.js';
+import { currentChat, currentSession, isFull, model, runningTurn, subscribe } from '../state.js';
+import { continueElsewhere } from './fresh.js';
 
 const NEAR = 0.85;
+const GAP = 6;
 
-/** @param {string} name @param {string} label */
-function meter(name, label) {
-  const fill = h('span', { class: 'meter-fill' });
-  const bar = h(
-    'span',
-    { class: 'meter-bar', role: 'meter', 'aria-label': label, 'aria-valuemin': '0' },
-    fill,
-  );
-  const value = h('span', { class: 'meter-value' });
-  return {
-    fill,
-    bar,
-    value,
-    element: h('span', { class: `meter ${name}` }, h('span', { class: 'meter-label' }, label), bar, value),
-  };
-}
-
-const session = meter('meter-session', 'Session');
-const memory = meter('meter-memory', 'Memory');
-export const meters = h('div', { class: 'meters' }, session.element, memory.element);
+const fill = h('span', { class: 'context-fill' });
+const value = h('span', { class: 'context-value' });
+const details = h('div', { class: 'context-details', id: 'context-details', hidden: true });
+const button = h(
+  'button',
+  {
+    type: 'button',
+    class: 'context',
+    'aria-expanded': 'false',
+    'aria-controls': 'context-details',
+    title: 'How full the session is',
+    onclick: () => show(details.hidden),
+  },
+  h('span', { class: 'context-bar', 'aria-hidden': 'true' }, fill),
+  value,
+);
+export const meters = h('div', { class: 'meters' }, button, details);
 export const fullNotice = h('div', { class: 'full-notice', role: 'status', hidden: true });
 
-/**
- * @param {ReturnType<typeof meter>} m
- * @param {number} value
- * @param {number} most
- * @param {string} words
- * @param {string} hint
- */
-function set(m, value, most, words, hint) {
-  m.fill.style.width = `${Math.min(100, (value / most) * 100)}%`;
-  setText(m.value, `${count(value)} / ${count(most)}`);
-  m.bar.setAttribute('aria-valuemax', String(most));
-  m.bar.setAttribute('aria-valuenow', String(Math.min(value, most)));
-  m.bar.setAttribute('aria-valuetext', words);
-  m.element.title = hint;
+/** @param {boolean} open */
+function show(open) {
+  details.hidden = !open;
+  button.setAttribute('aria-expanded', String(open));
+  const listen = open ? addEventListener : removeEventListener;
+  listen('pointerdown', outside, true);
+  listen('keydown', escape, true);
+  if (!open) return;
+  drawDetails();
+  const at = button.getBoundingClientRect();
+  details.style.left = `${Math.max(8, Math.min(at.left, innerWidth - details.offsetWidth - 8))}px`;
+  details.style.bottom = `${innerHeight - at.top + GAP}px`;
+}
+/** @param {Event} event */
+function outside(event) {
+  if (!meters.contains(/** @type {Node} */ (event.target))) show(false);
+}
+/** @param {any} event */
+function escape(event) {
+  if (event.key !== 'Escape') return;
+  event.stopPropagation(); // Esc elsewhere stops the answer
+  show(false);
+}
+
+function lengths() {
+  const known = currentSession();
+  const chat = currentChat();
+  const defaults = model(known?.model);
+  const preset = newSession();
+  const most = known?.session_len ?? preset.session_len ?? defaults?.session_len ?? 1;
+  const window = known?.memory_len ?? preset.memory_len ?? defaults?.memory_len ?? 1;
+  const used = Math.max(known?.n_tokens ?? 0, chat?.logTokens ?? 0);
+  const seen = Math.min(used, window);
+  // During an answer the cache grows with the log; between turns the server sends its size.
+  const cached = runningTurn(chat) ? seen : Math.min(known?.cached_tokens ?? 0, seen);
+  return { known, chat, most, window, used, seen, cached };
+}
+
+function drawDetails() {
+  const { known, most, window, used, seen, cached } = lengths();
+  const cache = !used
+    ? 'empty'
+    : cached
+      ? plural(cached, 'token')
+      : known?.state === 'parked'
+        ? 'In host memory; your next message restores it.'
+        : 'Cache released; your next message will take longer.';
+  const rows = [
+    ['Session', `${count(used)} of ${plural(most, 'token')}`],
+    ['Model sees', used > window ? `the last ${plural(seen, 'token')}` : used ? `all ${plural(used, 'token')}` : 'nothing yet'],
+    ['Memory', `at most ${plural(window, 'token')}`],
+    ['Cache', cache],
+  ];
+  details.replaceChildren(
+    h('dl', { class: 'facts-list' }, ...rows.flatMap(([name, text]) => [h('dt', null, name), h('dd', null, text)])),
+  );
 }
 
 let noticeKey = '';
@@ -61,52 +101,31 @@ function setNotice(kind, left, most) {
       'span',
       null,
       kind === 'full'
-        ? `This session is full: all ${plural(most, 'token')} are used. Edit an earlier message, or start a new session.`
-        : `This session is nearly full: ${plural(left, 'token')} left of ${count(most)}.`,
+        ? `This session is full (${plural(most, 'token')}). Edit an earlier message, or continue in a new session.`
+        : `This session is nearly full: ${plural(left, 'token')} left.`,
     ),
-    h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session'),
+    h(
+      'button',
+      { type: 'button', class: 'button small', title: 'Starts with the latest messages', onclick: continueElsewhere },
+      'Continue in a new session',
+    ),
   );
 }
 
 function draw() {
-  const known = currentSession();
-  const chat = currentChat();
-  const defaults = model(known?.model);
-  meters.hidden = !defaults && !known;
-  const preset = newSession();
-  const most = known?.session_len ?? preset.session_len ?? defaults?.session_len ?? 1;
-  const window = known?.memory_len ?? preset.memory_len ?? defaults?.memory_len ?? 1;
-  const used = Math.max(known?.n_tokens ?? 0, chat?.logTokens ?? 0);
-  const seen = Math.min(used, window);
-  // During an answer the cache grows with the log; between turns the server sends its size.
-  const cached = runningTurn(chat) ? seen : Math.min(known?.cached_tokens ?? 0, seen);
-  set(
-    session,
-    used,
-    most,
-    `${count(used)} of ${plural(most, 'token')} used`,
-    `The session's log: ${count(used)} of ${plural(most, 'token')}. A full session takes no more messages.`,
-  );
-  const asleep = used > 0 && cached === 0;
-  set(
-    memory,
-    seen,
-    window,
-    `the model sees ${count(seen)} of at most ${plural(window, 'token')}`,
-    `The model sees the last ${plural(window, 'token')}` +
-      (used > window ? '; earlier ones stay in the log.' : '.') +
-      (asleep
-        ? known?.state === 'parked'
-          ? ' The cache is in host memory; your next message restores it.'
-          : ' Cache released; your next message will take longer.'
-        : ` ${plural(cached, 'token')} are in the cache now.`),
-  );
-  memory.element.classList.toggle('asleep', asleep);
-  memory.element.classList.toggle('near', used >= window * NEAR && !asleep);
+  const { known, chat, most, used } = lengths();
+  meters.hidden = !model() && !known;
+  fill.style.width = `${Math.min(100, (used / most) * 100)}%`;
+  setText(value, `${count(used)} / ${count(most)}`);
+  button.setAttribute('aria-label', `Context: ${count(used)} / ${plural(most, 'token')}`);
+  button.classList.toggle('near', used >= most * NEAR);
+  if (!details.hidden) drawDetails();
   const full = isFull(known, chat);
-  session.element.classList.toggle('near', used >= most * NEAR);
   const busy = !!runningTurn(chat);
-  setNotice(full && !busy ? 'full' : known && used >= most * NEAR && !busy ? 'near' : '', most - used, most);
+  // A refused message names the tokens that are left.
+  const said = chat?.pending.some((p) => p.phase === 'failed' && p.code === 'session_full');
+  const near = known && used >= most * NEAR && !said;
+  setNotice(busy ? '' : full ? 'full' : near ? 'near' : '', most - 1 - used, most);
 }
 for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'prefs']))
   subscribe(topic, draw);

@@ -1,6 +1,6 @@
 // @ts-check
 // Keyboard shortcuts: one table for the keys and the list of shortcuts.
-import { stop } from '../actions.js';
+import { stop } from '../sending.js';
 import { h } from '../dom.js';
 import { setShortcutsOn, shortcutsOn } from '../prefs.js';
 import { currentSession, currentChat, isBusy } from '../state.js';
@@ -102,7 +102,7 @@ export function openShortcuts() {
     body: [
       h(
         'ul',
-        { class: 'shortcut-list' },
+        { class: 'shortcut-list', tabIndex: 0 }, // it scrolls, so the keyboard must reach it
         ...SHORTCUTS.map(({ keys, label }) =>
           h(
             'li',

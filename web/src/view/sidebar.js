@@ -1,26 +1,21 @@
 // @ts-check
 // The list of sessions: newest first by date; search, rename, delete.
-import { loadMore, remove, rename, search, show } from '../actions.js';
+import { linkTo, loadMore, remove, rename, search, show } from '../actions.js';
+import { copyText } from '../clipboard.js';
 import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
-import { state, subscribe } from '../state.js';
+import { setFresh, state, subscribe } from '../state.js';
+import { isUnread } from '../unread.js';
 import { confirmDialog } from './dialog.js';
 import { closeDrawer } from './layout_state.js';
 import { openMenu } from './menu.js';
 import { field } from './message_field.js';
+import { toast } from './toasts.js';
 
 /** @typedef {import('../state.js').Session} Session */
 
 const SEARCH_MS = 150;
-const DOTS = /** @type {Record<string, string>} */ ({
-  active: 'answering now',
-  idle: 'ready, in memory',
-  parked: 'parked in host memory',
-  cold: 'asleep',
-  open: 'new',
-  closed: 'closed',
-});
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
 export const titleOf = (session) => session?.title || 'New session';
@@ -32,10 +27,12 @@ class Item {
     this.dot = h('span', { class: 'dot' });
     this.title = h('span', { class: 'item-title', dir: 'auto' });
     this.status = h('span', { class: 'visually-hidden' });
+    this.fork = icon('branch');
     this.link = h(
       'a',
       {
         class: 'item-link',
+        tabIndex: -1,
         href: `#s=${encodeURIComponent(id)}`,
         onclick: (/** @type {MouseEvent} */ event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return; // another tab or window
@@ -45,31 +42,48 @@ class Item {
         },
         ondblclick: () => this.rename(),
       },
-      this.dot,
       this.title,
+      this.fork,
       this.status,
+      this.dot,
     );
     this.menu = iconButton('more', 'Session menu', {
       class: 'icon-button small item-menu',
+      tabIndex: -1,
       'aria-haspopup': 'menu',
       'aria-expanded': 'false',
       onclick: () => sessionMenu(this.menu, id, () => this.rename()),
     });
     this.element = h('li', { class: 'item', 'data-id': id }, this.link, this.menu);
+    this.titleKey = '';
     this.update();
   }
 
   update() {
     const session = state.sessions.get(this.id);
     if (!session) return;
-    setText(this.title, titleOf(session));
-    setAttribute(this.link, 'title', `${titleOf(session)}\n${moment(session.updated_ms)}`);
-    setAttribute(this.dot, 'data-state', session.state);
-    setText(this.status, `, ${DOTS[session.state] ?? session.state}`);
-    setAttribute(this.dot, 'title', DOTS[session.state] ?? session.state);
+    const news = session.state === 'active' ? 'answering' : isUnread(session) ? 'unread' : '';
+    const from = session.forked_from;
+    const branched = from ? `Branched from ${state.sessions.get(from.session)?.title || 'another session'}` : '';
+    this.#drawTitle(titleOf(session));
+    setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched].filter(Boolean).join('\n'));
+    setAttribute(this.dot, 'data-state', news === 'answering' ? 'active' : news || null);
+    setText(this.status, [branched, news].filter(Boolean).map((word) => `, ${word}`).join(''));
+    this.fork.toggleAttribute('hidden', !from);
     setAttribute(this.menu, 'aria-label', `Menu of ${titleOf(session)}`);
     setAttribute(this.link, 'aria-current', state.current === this.id ? 'page' : null);
     this.element.classList.toggle('current', state.current === this.id);
+  }
+
+  // With the words that were searched for.
+  /** @param {string} title */
+  #drawTitle(title) {
+    const words = state.list.query.split(/\s+/u).filter(Boolean);
+    const key = `${title}\n${words.join(' ')}`;
+    if (key === this.titleKey) return;
+    this.titleKey = key;
+    const found = words.length && new RegExp(`(${words.map((word) => word.replace(/[^\p{L}\p{N}]/gu, '\\$&')).join('|')})`, 'gi');
+    this.title.replaceChildren(...(found ? title.split(found).map((part, i) => (i % 2 ? h('mark', null, part) : part)) : [title]));
   }
 
   rename() {
@@ -131,10 +145,16 @@ export async function askRemove(id) {
   if (agreed) await remove(id);
 }
 
+/** @param {string} id */
+async function copyLink(id) {
+  toast((await copyText(linkTo(id))) ? 'Link copied.' : 'The browser blocked copying.');
+}
+
 /** @param {HTMLElement} button @param {string} id @param {() => void} doRename */
 export function sessionMenu(button, id, doRename) {
   openMenu(button, 'Session', [
     { icon: 'pencil', label: 'Rename', run: doRename },
+    { icon: 'link', label: 'Copy link', run: () => copyLink(id) },
     { icon: 'download', label: 'Export as Markdown', run: () => exportSession(id, 'markdown') },
     { icon: 'download', label: 'Export as JSON', run: () => exportSession(id, 'json') },
     { icon: 'trash', label: 'Delete…', danger: true, run: () => askRemove(id) },
@@ -203,12 +223,28 @@ function drawList() {
   );
 }
 
-subscribe('list', drawList);
+// The list is one stop of the Tab key: at the link that was focused last, the session shown, or the first.
+function drawTabStop() {
+  const links = linksOf();
+  const stop =
+    links.find((link) => link === document.activeElement) ??
+    links.find((link) => link.getAttribute('aria-current')) ??
+    links[0];
+  for (const link of links) link.tabIndex = link === stop ? 0 : -1;
+}
+const linksOf = () => /** @type {HTMLAnchorElement[]} */ ([...groups.querySelectorAll('a.item-link')]);
+groups.addEventListener('focusin', drawTabStop);
+
+subscribe('list', () => {
+  drawList();
+  drawTabStop();
+});
 subscribe('session', (ids) => {
   for (const id of ids) items.get(id)?.update();
 });
 subscribe('selection', () => {
   for (const item of items.values()) item.update();
+  drawTabStop();
 });
 
 new IntersectionObserver(
@@ -243,28 +279,41 @@ export const searchField = h('input', {
     timer = setTimeout(() => search(searchField.value.trim()), SEARCH_MS);
   },
   onkeydown(/** @type {KeyboardEvent} */ event) {
-    if (event.key === 'Escape' && searchField.value) {
+    if (event.key === 'Escape' && !event.shiftKey && searchField.value) {
       event.stopPropagation();
       event.preventDefault();
       searchField.value = '';
       search('');
     } else if (event.key === 'ArrowDown') {
       event.preventDefault();
-      /** @type {HTMLElement | null} */ (groups.querySelector('a'))?.focus();
+      linksOf()[0]?.focus();
     }
   },
 });
 
-// Arrow keys move through the list.
+// Up and down move through the list, right goes to a session's menu and left back.
 groups.addEventListener('keydown', (event) => {
-  if (event.key !== 'ArrowDown' && event.key !== 'ArrowUp') return;
-  const links = [...groups.querySelectorAll('a')];
-  const at = links.indexOf(/** @type {any} */ (document.activeElement));
-  if (at < 0) return;
-  event.preventDefault();
-  const to = at + (event.key === 'ArrowDown' ? 1 : -1);
-  if (to < 0) searchField.focus();
-  else links[Math.min(to, links.length - 1)].focus();
+  const row = /** @type {Element} */ (event.target).closest('.item');
+  const link = row?.querySelector('a.item-link');
+  if (!row || !link || event.altKey || event.ctrlKey || event.metaKey) return;
+  const links = linksOf();
+  const at = links.indexOf(/** @type {HTMLAnchorElement} */ (link));
+  /** @type {Record<string, HTMLElement | null | undefined>} */
+  const targets = {
+    ArrowDown: links[Math.min(at + 1, links.length - 1)],
+    ArrowUp: at ? links[at - 1] : searchField,
+    Home: links[0],
+    End: links.at(-1),
+    ArrowRight: row.querySelector('button'),
+    ArrowLeft: /** @type {HTMLElement} */ (link),
+  };
+  const target = targets[event.key];
+  if (target && /** @type {Element} */ (event.target).localName !== 'input') {
+    event.preventDefault();
+    target.focus();
+  } else if (event.key === 'F2') {
+    items.get(row.getAttribute('data-id') ?? '')?.rename();
+  }
 });
 
 /** @param {HTMLElement[]} footer */
@@ -298,6 +347,7 @@ export const sidebar = (...footer) =>
   );
 
 export function startNew() {
+  if (state.fresh.model) setFresh({ system: null }); // what was carried over from another session
   show(null);
   closeDrawer();
   field.focus();

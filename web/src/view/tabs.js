@@ -8,7 +8,7 @@ import { h } from '../dom.js';
  *   name: for screen readers; id: of the panel; draw: returns the panel's content
  */
 export function tabbed({ name, id, tabs, draw }) {
-  const panel = h('div', { class: 'panel', role: 'tabpanel', id, tabIndex: -1 });
+  const panel = h('div', { class: 'panel', role: 'tabpanel', id, tabIndex: 0 });
   const buttons = tabs.map(([tab, label]) =>
     h(
       'button',

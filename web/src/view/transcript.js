@@ -1,18 +1,20 @@
 // @ts-check
 // The conversation. A turn is drawn once and then updated. The view follows the end unless the user has scrolled up.
-import { loadOlder, show } from '../actions.js';
+import { linkTo, loadOlder, show } from '../actions.js';
 import { copyText } from '../clipboard.js';
 import { canBranch, goOn, branchOff, regenerate, showLater, showVersion } from '../branching.js';
 import { h, icon, setText } from '../dom.js';
-import { currentChat, currentSession, isBusy, isFull, state, subscribe } from '../state.js';
+import { currentChat, currentSession, isBusy, isFull, setChat, state, subscribe, turnOf } from '../state.js';
 import { runNow } from '../frame.js';
 import { exchangesOf } from '../turns.js';
 import { announce } from './announcer.js';
+import { drawAround, origin, stalled, systemNote } from './around.js';
 import { emptyView } from './empty.js';
 import { inspect } from './inspector.js';
 import { field, touchScreen } from './message_field.js';
 import { toast } from './toasts.js';
-import { pendingView, TurnView } from './turn.js';
+import { drawPending } from './pending_view.js';
+import { TurnView } from './turn.js';
 
 const AT_END = 48; // distance that counts as the end
 const FIRST = 24; // turns drawn at first; older ones follow in slices
@@ -32,14 +34,14 @@ const later = h(
   h('p', null, 'The conversation was rewound to here. The later messages are kept.'),
   h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), 'Show later messages'),
 );
-const stalled = h('p', { class: 'stalled', role: 'status', hidden: true });
 const notice = h('div', { class: 'notice' });
-const origin = h('p', { class: 'origin', hidden: true });
 const log = h(
   'div',
   { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation', tabindex: '-1' },
+  h('h2', { class: 'visually-hidden' }, 'Conversation'), // headings of answers are below it
   older,
   origin,
+  systemNote,
   list,
   later,
   stalled,
@@ -148,13 +150,6 @@ function drawLater() {
   keepEnd();
 }
 
-// The server repeats it at each attempt; announce it only when the reason changes.
-/** @param {import('../state.js').Chat | null} chat */
-function drawStalled(chat) {
-  stalled.hidden = !chat?.stalled;
-  setText(stalled, chat?.stalled ? `The answer is paused because the server cannot save it: ${chat.stalled}` : '');
-}
-
 // --- drawing -----------------------------------------------------------------------------------------------------
 
 /** @type {import('./answer_foot.js').Place} of all exchanges but the last */
@@ -196,6 +191,7 @@ function fillAbove(chat) {
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
     drawPlaces(chat);
+    goToTarget(chat);
     setTimeout(slice, 0);
   };
   filling = true;
@@ -262,19 +258,6 @@ function drawWindow(chat) {
   else if (after.nextElementSibling !== windowLine) after.after(windowLine);
 }
 
-/** The session that this one was forked from. */
-function drawOrigin() {
-  const from = currentSession()?.forked_from;
-  origin.hidden = !from || currentChat()?.more === true;
-  if (!from || origin.dataset.from === from.session) return;
-  origin.dataset.from = from.session;
-  origin.replaceChildren(
-    icon('branch'),
-    'Branched from ',
-    h('a', { href: `#s=${encodeURIComponent(from.session)}` }, state.sessions.get(from.session)?.title || 'another session'),
-  );
-}
-
 function drawNotice() {
   const chat = currentChat();
   if (!state.current) {
@@ -320,30 +303,44 @@ function drawChat() {
     syncTurns(chat);
   }
   drawOlder(chat);
-  drawOrigin();
+  drawAround();
   drawLater();
-  drawStalled(chat);
   if (chat) {
     drawPlaces(chat);
     drawWindow(chat);
   }
-  drawPending();
+  if (drawPending(chat, pendingList, viewAfter)) pinned = true;
   keepEnd();
+  if (chat) goToTarget(chat);
 }
 
-/** @type {string} */
-let pendingKey = '';
-function drawPending() {
-  const chat = currentChat();
-  const offline = state.connection.phase !== 'open';
-  const key = chat ? `${offline} ${chat.pending.map((p) => `${p.key} ${p.phase} ${p.slow}`).join()}` : '';
-  if (key === pendingKey) return;
-  const grew = (chat?.pending.length ?? 0) > pendingList.childElementCount;
-  pendingKey = key;
-  pendingList.replaceChildren(
-    ...(chat?.pending ?? []).map((p) => pendingView(p, offline ? 'Will send when the server is back' : p.slow ? 'Sending…' : '')),
-  );
-  if (grew) pinned = true;
+/** Goes to the turn that the address names; loads earlier ones until it is there. @param {import('../state.js').Chat} chat */
+async function goToTarget(chat) {
+  const { target } = chat;
+  if (target === null || chat.phase !== 'ready' || chat.reading) return;
+  const view = viewOf(target);
+  if (!view) {
+    const earlier = chat.more && target < (chat.turns[0]?.turn ?? 0);
+    if (turnOf(chat, target) || (earlier && (await loadOlder()))) return; // it is drawn soon
+    setChat(chat, { target: null });
+    toast('This message is not in the version of the conversation that is shown.');
+    return;
+  }
+  setChat(chat, { target: null });
+  pinned = false;
+  for (let i = 0; i < 3; i++) {
+    // Heights are estimates until a turn was visible.
+    view.element.scrollIntoView({ block: 'start' });
+    await new Promise(requestAnimationFrame);
+  }
+  view.element.classList.add('target');
+  setTimeout(() => view.element.classList.remove('target'), 3000);
+}
+
+/** The first drawn exchange behind a turn. @param {import('../state.js').Chat} chat @param {number} turn */
+function viewAfter(chat, turn) {
+  const [first] = exchangesOf(chat.turns).find(([one]) => one.turn > turn) ?? [];
+  return (first && views.get(first.turn)?.element) ?? null;
 }
 
 subscribe('selection', () => {
@@ -376,10 +373,12 @@ async function copyFrom(button, text) {
     toast('The browser blocked copying.', 'error');
     return;
   }
+  const before = [...button.childNodes];
+  if (button.classList.contains('done')) return;
   button.replaceChildren(icon('check'));
   button.classList.add('done');
   setTimeout(() => {
-    button.replaceChildren(icon('copy'));
+    button.replaceChildren(...before);
     button.classList.remove('done');
   }, 1600);
 }
@@ -414,6 +413,9 @@ function act(button, view) {
       break;
     case 'continue':
       startAgain(goOn(last));
+      break;
+    case 'link':
+      if (state.current) copyFrom(button, linkTo(state.current, first.turn));
       break;
     case 'branch':
       branchOff(last);

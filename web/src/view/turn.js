@@ -1,43 +1,20 @@
 // @ts-check
 // One exchange: the message, the growing answer and the line below it. Includes turns that continue the answer.
-import { cancel, discard, resend, sentence, show } from '../actions.js';
+import { sentence } from '../actions.js';
 import { sayInstead } from '../branching.js';
 import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { MarkdownStream } from '../render/stream.js';
+import { cancel } from '../sending.js';
 import { joined, wordingsOf } from '../turns.js';
 import { AnswerFoot } from './answer_foot.js';
+import { bubble } from './bubble.js';
 import { messageEditor } from './message_editor.js';
 import { field, writeMessage } from './message_field.js';
 import { toast } from './toasts.js';
 import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */
-
-const LONG_CHARACTERS = 1600;
-const LONG_LINES = 16;
-/** The text of a message, with a button in it when it is very long. @param {string} text */
-function bubble(text) {
-  const body = h('div', { class: 'bubble-text', dir: 'auto' }, text);
-  if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES)
-    return h('div', { class: 'bubble' }, body);
-  body.classList.add('folded');
-  const button = h(
-    'button',
-    {
-      type: 'button',
-      class: 'link-button',
-      'aria-expanded': 'false',
-      onclick() {
-        const folded = body.classList.toggle('folded');
-        button.setAttribute('aria-expanded', String(!folded));
-        button.textContent = folded ? 'Show all' : 'Show less';
-      },
-    },
-    'Show all',
-  );
-  return h('div', { class: 'bubble' }, body, button);
-}
 
 /** @param {Turn['input']} input @returns {string | null} null: not known yet */
 const said = (input) =>
@@ -260,54 +237,4 @@ export class TurnView {
     if (turn.error)
       this.problem.replaceChildren(icon('warning'), h('span', null, turn.error.message || turn.error.code));
   }
-}
-
-/**
- * A message that the server has not accepted yet.
- * @param {import('../state.js').Pending} pending
- * @param {string} waitingFor
- */
-export function pendingView(pending, waitingFor) {
-  const failed = pending.phase === 'failed';
-  const buttons = failed
-    ? [
-        pending.code === 'session_full'
-          ? h('button', { type: 'button', class: 'button small', onclick: () => show(null) }, 'New session')
-          : h(
-              'button',
-              { type: 'button', class: 'button small', onclick: () => resend(pending.key) },
-              'Try again',
-            ),
-        h(
-          'button',
-          {
-            type: 'button',
-            class: 'button small quiet',
-            onclick() {
-              discard(pending.key);
-              writeMessage(pending.content);
-            },
-          },
-          'Edit',
-        ),
-      ]
-    : [];
-  return h(
-    'section',
-    { class: 'turn pending', 'data-phase': pending.phase },
-    h(
-      'article',
-      { class: 'message user', 'aria-label': 'You, not sent yet' },
-      h('div', { class: 'said' }, bubble(pending.content)),
-      !failed && waitingFor && h('div', { class: 'queued' }, waitingFor),
-    ),
-    failed &&
-      h(
-        'div',
-        { class: 'problem', role: 'alert' },
-        icon('warning'),
-        h('span', null, pending.message ?? "Couldn't send the message."),
-        h('div', { class: 'problem-actions' }, ...buttons),
-      ),
-  );
 }

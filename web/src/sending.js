@@ -1,0 +1,169 @@
+// @ts-check
+// Sends messages, and opens the session that the first one begins.
+import { isCode, newId, newKey, reload, request, sentence, setHash, tell } from './actions.js';
+import * as prefs from './prefs.js';
+import { RequestError } from './socket.js';
+import {
+  addChat,
+  addPending,
+  currentChat,
+  currentSession,
+  isFull,
+  lastTurn,
+  model,
+  pendingAccepted,
+  runningTurn,
+  select,
+  setChat,
+  setFresh,
+  setPending,
+  state,
+} from './state.js';
+import { toast } from './view/toasts.js';
+
+const TYPING_MS = 5000; // minimum time between two session.typing messages
+const SLOW_MS = 1000; // when to show that a message is being sent
+
+/** Says something in the session shown, or in a new one. @param {string} content */
+export function send(content) {
+  let chat = currentChat();
+  if (!chat) {
+    chat = addChat(newId(), true);
+    chat.values = newSessionValues();
+    setFresh({ system: null });
+    setHash(chat.id);
+    select(chat.id);
+  }
+  const key = newKey();
+  addPending(chat, key, content);
+  deliver(chat, key, content);
+}
+
+let hinted = { session: '', at: -Infinity };
+
+/** Tells the server that the user types, so that it restores the session's cache. */
+export function typing() {
+  const session = currentSession();
+  if (!session || !['parked', 'cold'].includes(session.state)) return;
+  const now = performance.now();
+  if (hinted.session === session.id && now - hinted.at < TYPING_MS) return;
+  hinted = { session: session.id, at: now };
+  tell({ type: 'session.typing', session: session.id });
+}
+
+/** Retries with the same request_id, so that the server starts at most one turn. @param {string} key */
+export function resend(key) {
+  const chat = currentChat();
+  const pending = chat?.pending.find((p) => p.key === key);
+  if (!chat || !pending) return;
+  setPending(chat, key, { phase: 'sending', slow: false, after: lastTurn(chat) });
+  deliver(chat, key, pending.content);
+}
+
+/** @param {string} key */
+export function discard(key) {
+  const chat = currentChat();
+  if (chat) setPending(chat, key, null);
+}
+
+/** Whether a new session could hold a message that this one refused. @param {import('./state.js').Pending} pending */
+export function fitsNewSession({ code, message }) {
+  const tokens = /^message too long: (?:at least )?(\d+) tokens/i.exec(message ?? '')?.[1];
+  const { session_len: length = model()?.session_len ?? 0 } = newSessionValues();
+  return code === 'session_full' && !!tokens && Number(tokens) < length;
+}
+
+/** @param {import('./state.js').Chat} chat @param {string} key @param {string} content */
+async function deliver(chat, key, content) {
+  const timer = setTimeout(() => setPending(chat, key, { slow: true }), SLOW_MS);
+  try {
+    if (chat.local) await open(chat);
+    const answer = await request(
+      { type: 'turn.start', session: chat.id, input: { content }, queue: true, request_id: key },
+      { again: true },
+    );
+    pendingAccepted(chat, key, answer.turn);
+  } catch (error) {
+    const code = error instanceof RequestError ? error.code : 'internal';
+    setPending(chat, key, { phase: 'failed', code, message: sentence(error) });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** The members of session.open beside the id: the user's values for new sessions, within the model's limits. */
+function newSessionValues() {
+  const { sampling, system, ...lengths } = prefs.newSession();
+  const known = model();
+  const values = /** @type {Record<string, any>} */ ({});
+  for (const [name, value] of Object.entries(lengths)) {
+    const most =
+      name === 'session_len'
+        ? known?.max_session_len
+        : name === 'memory_len'
+          ? known?.max_memory_len
+          : undefined;
+    if (typeof value === 'number') values[name] = most ? Math.min(value, most) : value;
+  }
+  const { fresh } = state;
+  const prompt = fresh.system ?? system;
+  const given = fresh.sampling ?? sampling;
+  if (prompt) values.system = prompt;
+  if (fresh.model) values.model = fresh.model;
+  if (given && Object.keys(given).length) values.sampling = given;
+  return values;
+}
+
+/** @type {Map<string, Promise<void>>} what is being opened: two messages sent at once open one session */
+const openings = new Map();
+
+/** @param {import('./state.js').Chat} chat @returns {Promise<void>} */
+function open(chat) {
+  const under = openings.get(chat.id) ?? openOnce(chat).finally(() => openings.delete(chat.id));
+  openings.set(chat.id, under);
+  return under;
+}
+
+/** @param {import('./state.js').Chat} chat */
+async function openOnce(chat) {
+  try {
+    await request(
+      { type: 'session.open', session: chat.id, ...chat.values },
+      {
+        again: true,
+        fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
+      },
+    );
+    setChat(chat, { local: false });
+  } catch (error) {
+    // Sent twice because the connection was lost; the first one arrived.
+    if (!isCode(error, 'session_exists')) throw error;
+    setChat(chat, { local: false });
+    await reload(chat);
+  }
+}
+
+export function stop() {
+  const chat = currentChat();
+  const running = runningTurn(chat) ?? chat?.turns.find((turn) => turn.state === 'queued');
+  if (chat && running) cancel(running.turn);
+}
+
+/** Ends a running turn or takes a waiting one out of the queue. @param {number} turn */
+export function cancel(turn) {
+  const chat = currentChat();
+  if (chat)
+    request({ type: 'turn.cancel', session: chat.id, turn }).catch((error) => toast(sentence(error), 'error'));
+}
+
+/** Why no message can be sent now. @returns {string} '' when it can */
+export function whyNot() {
+  const session = currentSession();
+  const chat = currentChat();
+  if (session?.state === 'closed') return 'This session is closed. You can read it but not continue it.';
+  if (isFull(session, chat)) return 'This session is full.';
+  if (chat && chat.phase !== 'ready') return 'The session is still loading.';
+  const known = model(session?.model);
+  if (known && !known.chat) return `${known.name} has no chat template, so it cannot chat.`;
+  return '';
+}

@@ -1,0 +1,42 @@
+// @ts-check
+// What stands around the turns: where the session is from, its system prompt, and why an answer is paused.
+import { h, icon, setText } from '../dom.js';
+import { currentChat, currentSession, state } from '../state.js';
+
+export const origin = h('p', { class: 'origin', hidden: true });
+export const stalled = h('p', { class: 'stalled', role: 'status', hidden: true });
+const systemText = h('div', { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': 'System prompt' });
+export const systemNote = h('details', { class: 'system-note', hidden: true }, h('summary', null, 'System prompt'), systemText);
+
+function drawOrigin() {
+  const from = currentSession()?.forked_from;
+  origin.hidden = !from || currentChat()?.more === true;
+  if (!from) return;
+  const title = state.sessions.get(from.session)?.title || 'another session';
+  const key = `${from.session} ${title}`;
+  if (origin.dataset.from === key) return;
+  origin.dataset.from = key;
+  const turn = from.turn === null ? '' : `&t=${from.turn}`;
+  origin.replaceChildren(icon('branch'), 'Branched from ', h('a', { href: `#s=${encodeURIComponent(from.session)}${turn}` }, title));
+}
+
+function drawSystem() {
+  const session = currentSession();
+  systemNote.hidden = !session?.system || currentChat()?.more === true;
+  if (systemNote.dataset.of !== session?.id) systemNote.open = false;
+  systemNote.dataset.of = session?.id ?? '';
+  setText(systemText, session?.system ?? '');
+}
+
+// The server repeats it at each attempt; announce it only when the reason changes.
+function drawStalled() {
+  const why = currentChat()?.stalled;
+  stalled.hidden = !why;
+  setText(stalled, why ? `The answer is paused because the server cannot save it: ${why}` : '');
+}
+
+export function drawAround() {
+  drawOrigin();
+  drawSystem();
+  drawStalled();
+}

@@ -1,0 +1,97 @@
+// @ts-check
+// Messages that the server has not accepted: those being sent, and those it refused.
+import { show } from '../actions.js';
+import { h, icon } from '../dom.js';
+import { discard, fitsNewSession, resend } from '../sending.js';
+import { state } from '../state.js';
+import { bubble } from './bubble.js';
+import { addMessage } from './message_field.js';
+
+/** @typedef {import('../state.js').Pending} Pending */
+
+/** @param {Pending} pending */
+function buttonsOf(pending) {
+  const { key, content, code } = pending;
+  /** @param {string} label @param {() => void} onclick @param {string} [kind] */
+  const button = (label, onclick, kind = '') =>
+    h('button', { type: 'button', class: `button small ${kind}`, onclick }, label);
+  return [
+    code !== 'session_full' && button('Try again', () => resend(key)),
+    fitsNewSession(pending) &&
+      button('New session', () => {
+        discard(key);
+        show(null);
+        addMessage(content);
+      }),
+    button(
+      'Edit',
+      () => {
+        discard(key);
+        addMessage(content);
+      },
+      'quiet',
+    ),
+    button('Discard', () => discard(key), 'quiet'),
+  ];
+}
+
+/** @param {Pending} pending @param {string} waitingFor */
+function pendingView(pending, waitingFor) {
+  const failed = pending.phase === 'failed';
+  return h(
+    'section',
+    { class: 'turn pending', 'data-phase': pending.phase },
+    h(
+      'article',
+      { class: 'message user', 'aria-label': 'You, not sent yet' },
+      h('div', { class: 'said' }, bubble(pending.content)),
+      !failed && waitingFor && h('div', { class: 'queued' }, waitingFor),
+    ),
+    failed &&
+      h(
+        'div',
+        { class: 'problem', role: 'alert' },
+        icon('warning'),
+        h('span', null, pending.message ?? "Couldn't send the message."),
+        h('div', { class: 'problem-actions' }, ...buttonsOf(pending)),
+      ),
+  );
+}
+
+/** @type {Map<string, {sign: string, element: Element}>} */
+let drawn = new Map();
+
+/**
+ * Messages that are being sent stand at the end, a refused one where it was sent.
+ * @param {import('../state.js').Chat | null} chat
+ * @param {Element} end
+ * @param {(chat: import('../state.js').Chat, turn: number) => Element | null} viewAfter the exchange behind a turn
+ * @returns {boolean} whether there is a new one to be sent
+ */
+export function drawPending(chat, end, viewAfter) {
+  const offline = state.connection.phase !== 'open';
+  const before = drawn;
+  let grew = false;
+  drawn = new Map();
+  for (const p of chat?.pending ?? []) {
+    const sign = `${offline} ${p.phase} ${p.slow} ${p.message}`;
+    const known = before.get(p.key);
+    const waitingFor = offline ? 'Will send when the server is back' : p.slow ? 'Sending…' : '';
+    const element = known?.sign === sign ? known.element : pendingView(p, waitingFor);
+    if (!known && p.phase === 'sending') grew = true;
+    if (known && known.element !== element) known.element.remove();
+    drawn.set(p.key, { sign, element });
+    const next = p.phase === 'failed' && chat ? viewAfter(chat, p.after) : null;
+    if (next ? !standsBefore(element, next) : element.parentElement !== end)
+      (next?.parentElement ?? end).insertBefore(element, next);
+  }
+  for (const [key, { element }] of before) if (!drawn.has(key)) element.remove();
+  return grew;
+}
+
+/** @param {Element} element @param {Element} next */
+function standsBefore(element, next) {
+  let at = next.previousElementSibling;
+  while (at && at !== element && at.classList.contains('pending')) at = at.previousElementSibling;
+  return at === element;
+}
