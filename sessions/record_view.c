@@ -29,31 +29,34 @@ void record_session_view(const struct session_record *r, struct session_view *ou
     };
 }
 
-void record_turn_view(const struct stored_turn *t, struct turn_view *out) {
-    const struct turn_record *r = &t->rec;
-    bool done = r->finish_reason[0];
+void record_turn_view(const struct turn_record *r, bool done, struct turn_view *out) {
     *out = (struct turn_view){
         .turn = r->turn,
         .parent = r->parent,
-        .state = done                ? TURN_DONE
-                 : r->log_first >= 0 ? TURN_RUNNING
-                                     : TURN_QUEUED,
         .input = {.kind = r->kind,
                   .text = r->input_text,
                   .text_len = r->input_text_len,
                   .n_ids = r->n_input_ids},
-        .text = t->tokens.text ? t->tokens.text : "",
-        .text_len = t->tokens.text_len,
-        .finish_reason = done ? r->finish_reason : NULL,
         .numbers = r->numbers,
         .seed = r->seed,
         .sampling = r->sampling,
         .created_ms = r->created_ms,
         .seq_first = r->seq_first,
-        .seq_last = r->seq_last,
-        .error_code = r->error_code[0] ? r->error_code : NULL,
-        .error_message = r->error_message,
     };
     out->numbers.input_tokens = r->n_input;
     out->numbers.output_tokens = r->n_output;
+    if (!done) return;
+    out->finish_reason = r->finish_reason;
+    out->seq_last = r->seq_last;
+    out->error_code = r->error_code[0] ? r->error_code : NULL;
+    out->error_message = r->error_message;
+}
+
+void stored_turn_view(const struct stored_turn *t, struct turn_view *out) {
+    bool done = t->rec.finish_reason[0];
+    record_turn_view(&t->rec, done, out);
+    out->state = done ? TURN_DONE : t->rec.log_first >= 0 ? TURN_RUNNING : TURN_QUEUED;
+    out->seq_last = t->rec.seq_last;
+    out->text = t->tokens.text ? t->tokens.text : "";
+    out->text_len = t->tokens.text_len;
 }

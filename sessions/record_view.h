@@ -5,4 +5,6 @@
 
 // Borrowed from the record.
 void record_session_view(const struct session_record *r, struct session_view *out);
-void record_turn_view(const struct stored_turn *t, struct turn_view *out);
+// Without its text, and without `done` as while it runs; its state is the caller's to set.
+void record_turn_view(const struct turn_record *r, bool done, struct turn_view *out);
+void stored_turn_view(const struct stored_turn *t, struct turn_view *out);

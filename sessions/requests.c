@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "sessions/answers.h"
 #include "sessions/preparing.h"
-#include "sessions/restore.h"
 #include "sessions/service.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-// A session as the database has it becomes one in memory. See restore.h.
-#include "sessions/restore.h"
+// A session as the database has it becomes one in memory. See session.h.
 #include "base/err.h"
 #include "sessions/tree.h"
 #include <string.h>

@@ -141,6 +141,9 @@ struct session {
 struct session *session_new(struct sessions *service, const char *owner, const char *id,
                             enum session_life life);
 void session_free(struct session *s);
+// restore.c: takes what the new *s needs out of *stored. E_CORRUPT when the record contradicts
+// itself, E_NOMEM; then *s can only be freed.
+int session_restore(struct session *s, struct stored_session *stored);
 
 // Removes an undelivered event; later ones move up.
 void session_remove_event(struct session *s, int64_t seq);

@@ -1,5 +1,6 @@
 // What clients may see of a session. See session.h.
 #include "base/err.h"
+#include "sessions/record_view.h"
 #include "sessions/service.h" // the engine knows of snapshots
 #include <stdlib.h>
 #include <string.h>
@@ -128,37 +129,20 @@ int64_t session_tokens_at(const struct session *s, int64_t seq) {
 }
 
 void session_view_fill(const struct session *s, struct session_view *out) {
-    const struct session_record *r = &s->rec;
     int64_t limit = session_tellable(s);
     size_t n_turns = s->n_turns;
     while (n_turns > 0 && s->turns[n_turns - 1]->rec.seq_first > limit) n_turns--;
     int64_t head = session_head_at(s, limit);
     const struct turn *queued = session_next_queued(s);
     int64_t turn = s->running >= 0 ? s->running : queued ? queued->rec.turn : -1;
-    *out = (struct session_view){
-        .id = r->id,
-        .title = r->title,
-        .model = r->model,
-        .system = r->system,
-        .auto_title = r->auto_title,
-        .state = session_state(s),
-        .created_ms = r->created_ms,
-        .updated_ms = r->updated_ms,
-        .n_turns = (int64_t)n_turns,
-        .n_tokens = visible_tokens(s, head, limit),
-        .head = head,
-        .below = session_below(s, head, limit),
-        .forked_from = r->forked_from,
-        .forked_turn = r->forked_turn,
-        .cancel_after_ms = r->cancel_after_ms,
-        .session_len = r->session_len,
-        .cached_tokens = s->cached_tokens,
-        .seq = limit,
-        .memory_len = r->memory_len,
-        .sink_len = r->sink_len,
-        .turn = turn < (int64_t)n_turns ? turn : -1,
-        .sampling = r->sampling,
-    };
-    if (out->cached_tokens > out->n_tokens) out->cached_tokens = out->n_tokens;
+    record_session_view(&s->rec, out);
+    out->state = session_state(s);
+    out->n_turns = (int64_t)n_turns;
+    out->n_tokens = visible_tokens(s, head, limit);
+    out->head = head;
+    out->below = session_below(s, head, limit);
+    out->cached_tokens = s->cached_tokens < out->n_tokens ? s->cached_tokens : out->n_tokens;
+    out->seq = limit;
+    out->turn = turn < (int64_t)n_turns ? turn : -1;
     out->snapshot = s->service && engine_has_snapshot(s->service->engine, s->lasting);
 }

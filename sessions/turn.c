@@ -2,6 +2,7 @@
 #include "sessions/turn.h"
 #include "base/err.h"
 #include "base/siphash.h"
+#include "sessions/record_view.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,30 +153,9 @@ int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_r
 }
 
 void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out) {
-    const struct turn_record *r = &t->rec;
-    *out = (struct turn_view){
-        .turn = r->turn,
-        .parent = r->parent,
-        .state = done            ? TURN_DONE
-                 : turn_waits(t) ? TURN_QUEUED
-                                 : TURN_RUNNING,
-        .input = {.kind = r->kind,
-                  .text = r->input_text,
-                  .text_len = r->input_text_len,
-                  .n_ids = r->n_input_ids},
-        .text = buf_z(&t->text),
-        .text_len = done ? t->text.len : turn_text_end(t, n_tokens),
-        .numbers = r->numbers,
-        .seed = r->seed,
-        .sampling = r->sampling,
-        .created_ms = r->created_ms,
-        .seq_first = r->seq_first,
-    };
-    out->numbers.input_tokens = r->n_input;
+    record_turn_view(&t->rec, done, out);
+    out->state = done ? TURN_DONE : turn_waits(t) ? TURN_QUEUED : TURN_RUNNING;
+    out->text = buf_z(&t->text);
+    out->text_len = done ? t->text.len : turn_text_end(t, n_tokens);
     out->numbers.output_tokens = n_tokens;
-    if (!done) return;
-    out->finish_reason = r->finish_reason;
-    out->seq_last = r->seq_last;
-    out->error_code = r->error_code[0] ? r->error_code : NULL;
-    out->error_message = r->error_message;
 }

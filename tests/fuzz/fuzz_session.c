@@ -1,7 +1,7 @@
 // A session that somebody exported. What is accepted fits together: it can be held in memory, and
 // exported, read and exported again it is the same bytes.
 #include "sessions/archive/archive.h"
-#include "sessions/restore.h"
+#include "sessions/session.h"
 #include "tests/fuzz/fuzz.h"
 
 #define NOW_MS 1800000000000

@@ -6,7 +6,6 @@
 #include "sessions/archive/doctor.h"
 #include "sessions/record_view.h"
 #include "ws/cli/cli.h"
-#include "ws/cli/doctor_report.h"
 #include "ws/cli/terminal.h"
 #include "ws/parley/protocol.h"
 #include <string.h>
@@ -87,7 +86,7 @@ static int list(const struct settings *s, struct archive *a, const char *id, str
 static void show_turn(const struct stored_turn *stored, bool on_path) {
     struct turn_view t;
     char when[20];
-    record_turn_view(stored, &t);
+    stored_turn_view(stored, &t);
     format_time(t.created_ms, when);
     printf("\n-- turn %lld", (long long)t.turn);
     if (t.parent < 0)
@@ -142,7 +141,7 @@ static int show_json(const struct stored_session *stored, const struct session_v
     json_open(&j.w, "turns", '[');
     for (size_t i = 0; i < stored->n_turns; i++) {
         struct turn_view t;
-        record_turn_view(&stored->turns[i], &t);
+        stored_turn_view(&stored->turns[i], &t);
         protocol_put_turn(&j.w, NULL, &t);
     }
     json_close(&j.w, ']');
@@ -252,27 +251,64 @@ static int backup(const struct settings *s, struct archive *a, const char *id, s
     return backup_database(s->db, s->output, cli_progress, "copying", err);
 }
 
+static void print_fault(const struct doctor_fault *f) {
+    if (f->session) {
+        fputs("session ", stdout);
+        terminal_write(stdout, f->session, strlen(f->session));
+        fputs(": ", stdout);
+    }
+    terminal_write(stdout, f->what, strlen(f->what));
+    puts(f->repaired ? " (repaired)" : "");
+}
+
+static void print_report(const struct doctor_report *r) {
+    size_t n_repaired = r->n_faults - r->n_left;
+    for (size_t i = 0; i < r->n_faults; i++) print_fault(&r->faults[i]);
+    printf("%lld session%s, ", (long long)r->n_sessions, r->n_sessions == 1 ? "" : "s");
+    if (r->n_faults == 0)
+        fputs("no faults", stdout);
+    else
+        printf("%zu fault%s, %zu of them repaired", r->n_faults, r->n_faults == 1 ? "" : "s",
+               n_repaired);
+    if (r->n_exported > 0)
+        printf(", %lld session%s exported", (long long)r->n_exported,
+               r->n_exported == 1 ? "" : "s");
+    putchar('\n');
+}
+
+static int print_report_json(const struct doctor_report *r, struct err *err) {
+    struct cli_json j;
+    cli_json_begin(&j);
+    json_put_int(&j.w, "sessions", r->n_sessions);
+    json_open(&j.w, "faults", '[');
+    for (size_t i = 0; i < r->n_faults; i++) {
+        json_open(&j.w, NULL, '{');
+        json_put_string(&j.w, "session", r->faults[i].session);
+        json_put_string(&j.w, "fault", r->faults[i].what);
+        json_put_bool(&j.w, "repaired", r->faults[i].repaired);
+        json_close(&j.w, '}');
+    }
+    json_close(&j.w, ']');
+    json_put_int(&j.w, "left", (int64_t)r->n_left);
+    json_put_int(&j.w, "exported", r->n_exported);
+    return cli_json_end(&j, err);
+}
+
 static int doctor(const struct settings *s, struct archive *a, const char *id, struct err *err) {
     struct doctor_report report;
     struct doctor_options o = {.repair = s->repair,
                                .folder = s->output[0] ? s->output : NULL,
                                .progress = cli_progress,
                                .progress_ctx = "examining"};
-    struct buf out;
     int rc = doctor_examine(s->db, &o, &report, err);
-    buf_init(&out, 1 << 30);
-    if (rc == 0 && !s->json) doctor_report_print(&report);
-    if (rc == 0 && s->json) {
-        rc = doctor_report_write(&report, &out);
-        if (rc == 0) cli_print_json(&out);
-    }
+    if (rc == 0 && !s->json) print_report(&report);
+    if (rc == 0 && s->json) rc = print_report_json(&report, err);
     if (rc == 0 && report.n_left > 0)
         rc = err_set(err, E_CORRUPT, "%s: %zu fault%s%s%s", s->db, report.n_left,
                      report.n_left == 1 ? "" : "s", s->repair ? " could not be repaired" : "",
                      s->output[0] ? ""
                      : s->repair  ? "; --output FOLDER exports readable sessions"
                                  : "; --repair repairs, --output FOLDER exports readable sessions");
-    buf_release(&out);
     doctor_report_release(&report);
     return rc;
 }

@@ -5,7 +5,6 @@
 //                                    |-> WAITING ----^
 //                                    `-> STREAMING --^
 #include "ws/net/http_state.h"
-#include "ws/net/upgrade.h"
 #include "ws/net/websocket.h"
 #include <assert.h>
 #include <errno.h>

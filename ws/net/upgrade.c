@@ -1,5 +1,4 @@
-// Judging upgrades. See upgrade.h.
-#include "ws/net/upgrade.h"
+// Judging upgrades. See websocket.h.
 #include "ws/net/websocket.h"
 #include <openssl/crypto.h>
 #include <stdlib.h>

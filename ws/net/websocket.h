@@ -2,6 +2,7 @@
 // a head of our own words with the client's key in it, so that its HTTP parser sees nothing else.
 // Net thread only.
 #pragma once
+#include "ws/net/http_head.h"
 #include "ws/net/net.h"
 
 struct websocket_piece { // of a message, as it arrives
@@ -28,6 +29,9 @@ struct websocket_protocol {
 
 int websocket_open(struct net *n, struct err *err);
 void websocket_stop(struct net *n); // with every WebSocket; the loop turns meanwhile
+// upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and
+// token. *owner (the caller frees it) is set when a valid token came.
+struct http_refusal upgrade_judge(const struct net *n, const struct http_head *h, char **owner);
 // Hands p's socket over. p is freed with the socket, at once where that fails.
 void websocket_adopt(struct peer *p, int fd, const char *key);
 
