@@ -338,7 +338,9 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     e->max_queued = o->max_queued_turns;
     int64_t parked = io.host_cache_bytes / e->info.block_bytes;
     if (parked > TIERS_MAX_IMAGES) parked = TIERS_MAX_IMAGES;
-    e->max_known = (int32_t)(idle + parked) + o->max_sequences + o->max_queued_turns;
+    io.max_turns = TURNS_OVERFULL * (o->max_sequences + o->max_queued_turns);
+    e->max_known =
+        (int32_t)(idle + parked) + io.max_turns + io.max_turns / TURNS_IDLE_PART + TURNS_OVERFULL;
     // Each sequence has at most one fork or release, one submit, one cancel, one more release, one
     // park and one hint under way; the folder's threads return each job once. So no command is
     // refused.
@@ -471,6 +473,11 @@ static void free_owned(struct engine *e) {
     HASH_ITER(hh, e->owned, w, next) {
         HASH_DEL(e->owned, w);
         free(w);
+    }
+    struct turn_owner *o, *next_owner;
+    HASH_ITER(hh, e->turn_owners, o, next_owner) {
+        HASH_DEL(e->turn_owners, o);
+        free(o);
     }
     struct known_snapshot *k, *next_known;
     HASH_ITER(hh, e->known, k, next_known) {

@@ -53,11 +53,12 @@ struct engine_options {
     // are written there and read again, also by a later process. Only one engine at a time can use
     // the folder. NULL: no snapshots.
     const char *snapshot_dir;
-    int64_t snapshot_bytes;       // most of all snapshots; the least recently used is removed first
-    int32_t block_tokens;         // positions per cache block: a power of two, 8 .. 256
-    int32_t default_memory_len;   // 0: the length that the model was trained for
-    int32_t max_sequences;        // turns that run at once; further turns are queued
-    int32_t max_queued_turns;     // further turns are refused with E_BUSY
+    int64_t snapshot_bytes;     // most of all snapshots; the least recently used is removed first
+    int32_t block_tokens;       // positions per cache block: a power of two, 8 .. 256
+    int32_t default_memory_len; // 0: the length that the model was trained for
+    int32_t max_sequences;      // turns that run at once; further turns are queued
+    // Further turns are refused with E_BUSY, but for those of owners that have few (engine_turn_submit).
+    int32_t max_queued_turns;
     int32_t prefill_chunk_tokens; // most prompt tokens in one step, which bounds how long a prompt
                                   // delays other turns; 0: 256 on the CPU, 2048 on a GPU
     int64_t max_session_len;      // the longest log of any turn; 0: the model's max_positions
@@ -121,6 +122,10 @@ const struct engine_info *engine_info(const struct engine *e);
 
 // --- turns ---------------------------------------------------------------------------------------
 
+// Idle turns (replays, evaluations) run where no interactive turn needs their place, and get a small
+// part of a step beside interactive ones.
+enum engine_priority { ENGINE_INTERACTIVE, ENGINE_IDLE, ENGINE_N_PRIORITIES };
+
 struct engine_turn {
     uint64_t sequence; // the owner's number for the session, never 0; names its cache
     uint64_t turn;     // the owner's number for this turn; comes back in every event
@@ -133,8 +138,8 @@ struct engine_turn {
     int64_t session_len;          // the log never grows beyond it
     struct sampling_params sampling;
     // Called on the engine's thread with the logits (n_vocab) f32 of each position computed for this
-    // turn, in ascending order; those of position p predict token p + 1. NULL: only the logits that
-    // sampling needs are computed.
+    // turn, in ascending order; those of position p predict token p + 1. Such a turn is never paused.
+    // NULL: only the logits that sampling needs are computed.
     void (*on_logits)(void *ctx, int64_t position, const float *logits);
     void *on_logits_ctx;
     // The generated text continues the log's text (a plain prompt, an answer that was cut short), so
@@ -145,6 +150,11 @@ struct engine_turn {
     // none. Sessions use one number (at most INT64_MAX) for each user. A sequence whose group
     // changes loses its cache.
     uint64_t share_group;
+    // Whose turn it is: owners share places, queue and steps in equal parts (engine/run/fair.h). A turn
+    // may be paused between two steps for another owner's; it goes on later with the same tokens, and
+    // no event says so. 0: turns without an owner are one owner's together.
+    uint64_t owner;
+    enum engine_priority priority;
     // Names the sequence in snapshots, which outlast the process: at most 64 characters, never used
     // for another sequence. Borrowed. NULL: no snapshot is written or read.
     const char *lasting_id;
@@ -156,13 +166,15 @@ struct engine_turn {
     const char *lasting_owner;
 };
 // Checks the turn and queues it. Without sampling.has_seed it draws a seed and writes it to *turn.
-// E_INVAL: *err names the field. E_BUSY: the queue is full, or a turn of this sequence runs.
+// E_INVAL: *err names the field. E_BUSY: the queue is full, or a turn of this sequence runs. A full
+// queue still takes turns of an owner that has few in it, up to twice its length; idle turns have a
+// queue of their own, a quarter as long.
 // E_FULL: the log leaves no room to generate below session_len. E_NOMEM: a sequence of this shape
 // can never fit the cache. E_CLOSED: after engine_stop. E_DEVICE: the device has failed.
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err);
-// After E_BUSY: the time in microseconds after which to try again, estimated from recent turnover
-// and from retries already promised.
-int64_t engine_retry_us(struct engine *e);
+// After E_BUSY: the time in microseconds after which this owner is to try again with a turn of this
+// priority, estimated from recent turnover and from retries already promised to it.
+int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority priority);
 // Ends the turn within one step, also if it waits; its ENGINE_DONE says "cancelled". Ignored if
 // unknown.
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn);
@@ -281,9 +293,10 @@ int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us);
 
 // --- load (any thread) ---------------------------------------------------------------------------
 
-struct engine_load {         // for metrics, admission and the page
-    int32_t running, queued; // turns
-    int32_t sequences;       // with a turn or a cache
+struct engine_load {                                // for metrics, admission and the page
+    int32_t running, queued, paused;                // turns; queued: not admitted yet
+    int32_t idle_running, idle_queued, idle_paused; // of these, with idle priority
+    int32_t sequences;                              // with a turn or a cache
     int32_t blocks_free, blocks_total;
     int32_t blocks_idle; // held by sequences without a running turn: they can be evicted
     int32_t parked;      // sequences whose cache is in host memory only

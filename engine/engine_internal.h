@@ -6,10 +6,27 @@
 #include "engine/turnover.h"
 #include <pthread.h>
 
+// How many turns may run and wait: places and queue, for idle ones this part of them; for all owners
+// together at most twice as many (engine_turns.c).
+enum { TURNS_IDLE_PART = 4, TURNS_OVERFULL = 2 };
+
+// The turns of one owner of sessions, with one priority, that run or wait.
+struct turn_places {
+    int32_t n_active;
+    struct turnover turnover; // of the places that it may have
+};
+struct turn_owner {
+    uint64_t owner; // engine_turn.owner
+    struct turn_places places[ENGINE_N_PRIORITIES];
+    UT_hash_handle hh;
+};
+
 // The owner's view of a sequence: whether a turn runs, and which commands are under way. An entry
 // means that the engine may have a turn or a cache of it.
 struct owned {
-    uint64_t sequence, turn; // turn: the running or queued one
+    uint64_t sequence, turn;    // turn: the running or queued one
+    struct turn_places *places; // of that turn
+    enum engine_priority priority;
     bool active, cancel_sent, release_sent, park_sent;
     int64_t warmed_us; // time of the last hint; 0: none
     UT_hash_handle hh;
@@ -41,9 +58,10 @@ struct engine {
     int32_t n_forget;             // of them, with forget
     bool saves_at_stop;           // engine_save_at_stop was called
     bool has_snapshots;           // constant
-    int32_t n_active;
-    struct turnover turnover; // of the places for turns
-    bool stopped;             // engine_stop was called
+    // uthash; the configuration names all owners, so it has no bound
+    struct turn_owner *turn_owners;
+    int32_t n_active[ENGINE_N_PRIORITIES], n_busy[ENGINE_N_PRIORITIES]; // turns; owners with turns
+    bool stopped;                                                       // engine_stop was called
     const struct clock *clock;
 
     struct queue commands; // owner -> engine's thread

@@ -37,6 +37,13 @@ struct gauge_row {
 static const struct gauge_row gauge_rows[N_GAUGES] = {
     {"parley_engine_requests_running", "Turns in the running batch.", INT32, AT(running), 0},
     {"parley_engine_requests_waiting", "Turns in the queue.", INT32, AT(queued), 0},
+    {"parley_engine_requests_paused", "Turns paused for another owner's.", INT32, AT(paused), 0},
+    {"parley_engine_idle_requests_running", "Of the running turns, those of idle priority.", INT32,
+     AT(idle_running), 0},
+    {"parley_engine_idle_requests_waiting", "Of the queued turns, those of idle priority.", INT32,
+     AT(idle_queued), 0},
+    {"parley_engine_idle_requests_paused", "Of the paused turns, those of idle priority.", INT32,
+     AT(idle_paused), 0},
     {"parley_engine_sequences", "Sequences with a turn or a cache.", INT32, AT(sequences), 0},
     {"parley_engine_kv_cache_usage_ratio", "Share of the cache blocks that are held.", USED_PART,
      AT(blocks_free), AT(blocks_total)},
@@ -113,6 +120,10 @@ static const struct {
      "Tokens of logs that were in another sequence's cache.", M(shared_tokens), 0, 0},
     {"parley_engine_generated_tokens_total", "Tokens drawn.", M(generated_tokens), 0, 0},
     {"parley_engine_steps_total", "Passes through the model.", M(steps), 0, 0},
+    {"parley_engine_pauses_total",
+     "Turns that gave their place up for another owner's or, with "
+     "idle priority, for an interactive one.",
+     M(pauses), 0, 0},
 };
 
 // --- histograms ----------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ enum {
     N_RELEASES = RELEASE_PRESSURE + 1,
     N_GIVEN_UP = 7,
     N_REFUSED = 13,
-    N_GAUGES = 9,
-    METRIC_LABELS = 80, // at least as many as there are rows
+    N_GAUGES = 13,
+    METRIC_LABELS = 90, // at least as many as there are rows
     METRIC_LABEL_BYTES = 96
 };
 
@@ -28,7 +28,8 @@ struct gauge { // asks the engine for its load when the page is made
 };
 
 struct engine_metrics {
-    struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps;
+    struct metric *prompt_tokens, *cached_tokens, *shared_tokens, *generated_tokens, *steps,
+        *pauses;
     struct metric *finished[N_FINISHES], *released[N_RELEASES], *parked[N_RELEASES];
     struct metric *restored_bytes, *restored, *restored_overlapped;
     struct metric *snapshots_written, *snapshots_read, *snapshot_bytes_written;

@@ -36,6 +36,71 @@ static void forget(struct engine *e, struct owned *w) {
     free(w);
 }
 
+// --- places --------------------------------------------------------------------------------------
+
+// How many turns of this priority there may be, before owners that have many are refused.
+static int32_t n_places(const struct engine *e, enum engine_priority p) {
+    int32_t n = e->instance.opt.max_running + e->max_queued;
+    return p == ENGINE_INTERACTIVE ? n : n / TURNS_IDLE_PART + 1;
+}
+
+// One owner may fill all places. Beyond them, each owner may have a quarter of an equal part, so a flood
+// of one owner's turns does not keep another owner's out. Memory bounds them all together.
+static bool is_full(const struct engine *e, const struct turn_places *mine,
+                    enum engine_priority p) {
+    int32_t n = n_places(e, p), owners = e->n_busy[p] + (mine->n_active == 0);
+    int32_t part = n / (4 * owners) > 1 ? n / (4 * owners) : 1;
+    return e->n_active[p] >= TURNS_OVERFULL * n || (e->n_active[p] >= n && mine->n_active >= part);
+}
+
+static void note_full(struct engine *e, struct turn_places *mine, enum engine_priority p) {
+    if (!mine->turnover.full_us && is_full(e, mine, p))
+        turnover_filled(&mine->turnover, clock_mono_us(e->clock));
+}
+
+static struct turn_owner *find_turn_owner(struct engine *e, uint64_t owner) {
+    struct turn_owner *o;
+    HASH_FIND(hh, e->turn_owners, &owner, sizeof owner, o);
+    return o;
+}
+
+static struct turn_owner *find_or_add_turn_owner(struct engine *e, uint64_t owner) {
+    struct turn_owner *o = find_turn_owner(e, owner);
+    if (o) return o;
+    o = calloc(1, sizeof *o);
+    if (!o) return NULL;
+    o->owner = owner;
+    HASH_ADD(hh, e->turn_owners, owner, sizeof o->owner, o);
+    if (hash_added(&o->hh)) return o;
+    free(o);
+    return NULL;
+}
+
+static void take_place(struct engine *e, struct owned *w, struct turn_places *mine,
+                       enum engine_priority p) {
+    w->places = mine;
+    w->priority = p;
+    e->n_busy[p] += mine->n_active++ == 0;
+    e->n_active[p]++;
+    note_full(e, mine, p);
+}
+
+static void leave_place(struct engine *e, const struct owned *w, int64_t now_us) {
+    enum engine_priority p = w->priority;
+    e->n_busy[p] -= --w->places->n_active == 0;
+    e->n_active[p]--;
+    for (struct turn_owner *o = e->turn_owners; o; o = o->hh.next)
+        if (!is_full(e, &o->places[p], p)) turnover_ended(&o->places[p].turnover, now_us);
+}
+
+int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority priority) {
+    struct turn_owner *o = find_turn_owner(e, owner);
+    struct turn_places unknown = {0}, *mine = o ? &o->places[priority] : &unknown;
+    note_full(e, mine, priority);
+    return turnover_promise(&mine->turnover, clock_mono_us(e->clock),
+                            mine->n_active > 0 ? mine->n_active : 1);
+}
+
 static struct known_snapshot *find_known(const struct engine *e, struct hash128 name) {
     struct known_snapshot *k;
     HASH_FIND(hh, e->known, &name, sizeof name, k);
@@ -73,8 +138,7 @@ static void note_event(struct engine *e, const struct engine_event *ev) {
     if (!w) return;
     if (ev->kind == ENGINE_DONE) {
         w->active = false;
-        e->n_active--;
-        turnover_ended(&e->turnover, ev->time_us);
+        leave_place(e, w, ev->time_us);
         w->park_sent = false;
         if (ev->blocks == 0 && !ev->parked) forget(e, w);
     } else if (ev->kind == ENGINE_PARKED) {
@@ -140,19 +204,15 @@ static int check_turn(const struct engine *e, const struct engine_turn *t, struc
     return check_log(e, t, err);
 }
 
-static int32_t n_places(const struct engine *e) {
-    return e->instance.opt.max_running + e->max_queued;
-}
-
 static int check_room(const struct engine *e, const struct engine_turn *t, const struct owned *w,
-                      struct err *err) {
+                      const struct turn_places *mine, struct err *err) {
     if (e->stopped) return err_set(err, E_CLOSED, "the engine is shutting down");
     if (atomic_load(&e->instance.load.device_lost))
         return err_set(err, E_DEVICE, "the device failed; nothing runs until the server restarts");
     if (w && w->active) return err_set(err, E_BUSY, "a turn of this sequence is under way");
-    if (e->n_active >= n_places(e)) {
-        return err_set(err, E_BUSY, "%d turns run and %d wait: the queue is full",
-                       e->instance.opt.max_running, e->max_queued);
+    if (is_full(e, mine, t->priority)) {
+        return err_set(err, E_BUSY, "%d of %d turns that run or wait are yours: the queue is full",
+                       mine->n_active, e->n_active[t->priority]);
     }
     if (!w && HASH_COUNT(e->owned) >= (unsigned)e->max_known) {
         return err_set(err, E_BUSY, "%d sequences hold a cache or a turn already", e->max_known);
@@ -163,7 +223,10 @@ static int check_room(const struct engine *e, const struct engine_turn *t, const
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
     struct owned *w = find(e, turn->sequence);
     TRY(check_turn(e, turn, err));
-    TRY(check_room(e, turn, w, err));
+    struct turn_owner *owner = find_or_add_turn_owner(e, turn->owner);
+    if (!owner) return err_set(err, E_NOMEM, "no memory for another turn");
+    struct turn_places *mine = &owner->places[turn->priority];
+    TRY(check_room(e, turn, w, mine, err));
     int32_t reserve =
         kv_ring_max_blocks(turn->memory_len, turn->sink_len, e->instance.opt.prefill_tokens,
                            e->info.block_tokens, live_turn_max_log(turn));
@@ -183,6 +246,8 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = reserve;
+    t->sched.priority = turn->priority;
+    t->sched.never_paused = turn->on_logits;
     struct command c = {
         .kind = COMMAND_SUBMIT, .sequence = turn->sequence, .turn_id = turn->turn, .turn = t};
     int rc = queue_try_push(&e->commands, &c);
@@ -194,13 +259,9 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     w->turn = turn->turn;
     w->active = true;
     w->cancel_sent = false;
-    if (++e->n_active == n_places(e)) turnover_filled(&e->turnover, clock_mono_us(e->clock));
+    take_place(e, w, mine, turn->priority);
     turn->ids = NULL;
     return 0;
-}
-
-int64_t engine_retry_us(struct engine *e) {
-    return turnover_promise(&e->turnover, clock_mono_us(e->clock), n_places(e));
 }
 
 // --- cancel, release, events ---------------------------------------------------------------------
@@ -349,9 +410,19 @@ bool engine_token_is_near(const struct engine *e) {
 
 void engine_load(const struct engine *e, struct engine_load *out) {
     const struct instance_load *l = &e->instance.load;
+    int32_t turns[ENGINE_N_PRIORITIES][3];
+    for (int p = 0; p < ENGINE_N_PRIORITIES; p++) {
+        turns[p][0] = atomic_load_explicit(&l->turns[p].running, memory_order_relaxed);
+        turns[p][1] = atomic_load_explicit(&l->turns[p].queued, memory_order_relaxed);
+        turns[p][2] = atomic_load_explicit(&l->turns[p].paused, memory_order_relaxed);
+    }
     *out = (struct engine_load){
-        .running = atomic_load_explicit(&l->running, memory_order_relaxed),
-        .queued = atomic_load_explicit(&l->queued, memory_order_relaxed),
+        .running = turns[ENGINE_INTERACTIVE][0] + turns[ENGINE_IDLE][0],
+        .queued = turns[ENGINE_INTERACTIVE][1] + turns[ENGINE_IDLE][1],
+        .paused = turns[ENGINE_INTERACTIVE][2] + turns[ENGINE_IDLE][2],
+        .idle_running = turns[ENGINE_IDLE][0],
+        .idle_queued = turns[ENGINE_IDLE][1],
+        .idle_paused = turns[ENGINE_IDLE][2],
         .sequences = atomic_load_explicit(&l->sequences, memory_order_relaxed),
         .blocks_free = atomic_load_explicit(&l->blocks_free, memory_order_relaxed),
         .blocks_total = e->info.n_blocks,

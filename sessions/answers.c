@@ -46,7 +46,7 @@ struct session_answer answer_of(const struct request *r, enum session_answer_kin
 }
 
 struct asker asker_of(const struct request *r) {
-    return (struct asker){r->client, r->request_id, r->session};
+    return (struct asker){.client = r->client, .request_id = r->request_id, .session = r->session};
 }
 
 void answer_fail(struct sessions *ss, const struct asker *to, const char *code, const char *fmt,
@@ -62,7 +62,8 @@ void answer_fail(struct sessions *ss, const struct asker *to, const char *code, 
 void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
                   const char *message) {
     int64_t retry_ms = 0;
-    if (err_code == E_BUSY) retry_ms = (engine_retry_us(ss->engine) + 999) / 1000;
+    if (err_code == E_BUSY)
+        retry_ms = (engine_retry_us(ss->engine, to->owner, to->priority) + 999) / 1000;
     if (err_code == E_NOMEM) {
         retry_ms = RETRY_AFTER_MS;
         message = "the server is out of memory";
@@ -83,6 +84,8 @@ int refuse(struct sessions *ss, const struct request *r, const char *code, const
 
 int refuse_err(struct sessions *ss, const struct request *r, const struct err *err) {
     struct asker to = asker_of(r);
+    const struct owner *owner = err->code == E_BUSY ? owners_get(ss->owners, r->owner) : NULL;
+    if (owner) to.owner = owner->number;
     answer_error(ss, &to, NULL, err->code, err->text);
     return 0;
 }

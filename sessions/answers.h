@@ -6,6 +6,9 @@
 struct asker {
     uint64_t client;
     const char *request_id, *session; // session: NULL: none
+    // Whose turn was refused, and of what kind; 0: it was no turn.
+    uint64_t owner;
+    enum engine_priority priority;
 };
 struct asker asker_of(const struct request *r);
 

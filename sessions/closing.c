@@ -68,7 +68,7 @@ static void not_deleted(struct session *s, const struct err *err) {
     service_store_failed(s->service, err);
     life_set(&s->life, LIFE_LIVE);
     DL_FOREACH_SAFE(s->pending, p, next) {
-        struct asker to = {p->client, p->request_id, s->rec.id};
+        struct asker to = {.client = p->client, .request_id = p->request_id, .session = s->rec.id};
         if (p->kind != PENDING_CLOSE) continue;
         DL_DELETE(s->pending, p);
         answer_fail(s->service, &to, "store_failed", "%s", err->text);
@@ -116,7 +116,8 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
                                .session_id = job->id,
                                .deleted = true};
     if (job->rc < 0) {
-        struct asker to = {job->client, job->request_id, job->id};
+        struct asker to = {
+            .client = job->client, .request_id = job->request_id, .session = job->id};
         answer_fail(ss, &to, job->rc == E_NOTFOUND ? "session_not_found" : "store_failed", "%s",
                     job->err.text);
         return;

@@ -3,7 +3,7 @@
 // A replay owns copies of all it needs, so its session may leave memory meanwhile. The log that its
 // turn stands on is the session's as far as that is on the path in use; the rest is read from the
 // record, a few turns at a time, of which only the ids stay: memory holds the log and the one turn,
-// however long the session is. Its engine sequence is its own: numbers with the highest bit,
+// however long the session is. It runs at idle priority, behind all turns. Its engine sequence is its own: numbers with the highest bit,
 // which no session's has. It ends when it has been answered or cancelled, when its client leaves,
 // when its session is deleted, or with the service.
 #include "base/err.h"
@@ -20,7 +20,7 @@
 
 struct replaying {
     uint64_t sequence, turn; // the engine's numbers
-    uint64_t client;
+    uint64_t client, owner;  // owner: its number
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
     bool told;    // ANSWER_REPLAYING has been said
@@ -48,12 +48,12 @@ static void drop(struct sessions *ss, struct replaying *p) {
 }
 
 static void fail(struct sessions *ss, struct replaying *p, const char *code, const char *message) {
-    struct asker to = {p->client, p->request_id, p->session};
+    struct asker to = {.client = p->client, .request_id = p->request_id, .session = p->session};
     answer_fail(ss, &to, code, "%s", message);
 }
 
 static void fail_code(struct sessions *ss, struct replaying *p, int rc, const char *message) {
-    struct asker to = {p->client, p->request_id, p->session};
+    struct asker to = {p->client, p->request_id, p->session, p->owner, ENGINE_IDLE};
     answer_error(ss, &to, NULL, rc, message);
 }
 
@@ -85,6 +85,8 @@ static int submit(struct sessions *ss, struct replaying *p, struct engine_turn *
                   struct err *err) {
     t->sequence = p->sequence;
     t->turn = ss->next_turn;
+    t->owner = p->owner;
+    t->priority = ENGINE_IDLE;
     int rc = engine_turn_submit(ss->engine, t, err);
     if (rc < 0) {
         free(t->ids);
@@ -170,6 +172,7 @@ int replays_start(struct session *s, const struct request *r) {
     DL_APPEND(ss->replays, p);
     p->sequence = REPLAY_SEQUENCES | ++ss->next_replay;
     p->client = r->client;
+    p->owner = s->owner->number;
     p->key = s->rec.key;
     memcpy(p->request_id, r->request_id, sizeof p->request_id);
     strcpy(p->session, s->rec.id);

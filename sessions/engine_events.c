@@ -120,6 +120,9 @@ static void on_left(struct session *s, const struct engine_event *e) {
     s->evicting = NULL;
     s->marks |= MARK_WATCHERS;
     evict_stop(&ss->idle, &s->idle);
+    // The cache of a turn that is paused: its end says where the cache is.
+    const struct turn *t = session_turn(s, s->running);
+    if (t && t->engine_started_us) return;
     // A close asked for it: its own event says so.
     if (!news || s->rec.closed_ms || s->life == LIFE_DELETING || s->life == LIFE_GONE) return;
     metric_add((parked ? ss->m_parked : ss->m_evicted)[strcmp(reason, "idle") != 0], 1);

@@ -50,7 +50,7 @@ void listing_view(struct sessions *ss, const struct session_record *row, struct 
 
 void listing_done(struct sessions *ss, struct store_job *job) {
     struct store_list *l = job->list;
-    struct asker to = {job->client, job->request_id, NULL};
+    struct asker to = {.client = job->client, .request_id = job->request_id, .session = NULL};
     struct session_view *views = job->rc < 0 ? NULL : calloc(l->n_rows + 1, sizeof *views);
     if (!views) {
         int rc = job->rc < 0 ? job->rc : E_NOMEM;

@@ -291,7 +291,7 @@ static void take_back(struct session *s, const struct store_job *job) {
                                                : "store_failed";
     while ((p = answers)) {
         DL_DELETE(answers, p);
-        struct asker to = {p->client, p->request_id, s->rec.id};
+        struct asker to = {.client = p->client, .request_id = p->request_id, .session = s->rec.id};
         answer_fail(s->service, &to, code, "%s", job->err.text);
         pending_free(p);
     }

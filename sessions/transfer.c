@@ -16,7 +16,7 @@ static void fail_job(struct sessions *ss, const struct store_job *job) {
     if (!strcmp(code, "internal")) code = "store_failed";
     // The same sentence as for a missing session: another owner's must not show.
     const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
-    struct asker to = {job->client, job->request_id, job->id};
+    struct asker to = {.client = job->client, .request_id = job->request_id, .session = job->id};
     answer_error(ss, &to, code, job->rc, message);
 }
 

@@ -39,6 +39,7 @@ static struct engine_turn engine_turn_of(const struct session *s, size_t n) {
                             .sink_len = s->rec.sink_len,
                             .session_len = s->rec.session_len,
                             .share_group = s->owner->number,
+                            .owner = s->owner->number,
                             .lasting_id = s->lasting,
                             .origin_id = origin_of(s),
                             .lasting_owner = s->rec.owner};

@@ -108,7 +108,8 @@ static const struct config_key keys[] = {
     INT("engine", max_sequences, 1, 4096, "16",
         "Turns that run at the same time; more wait in the queue."),
     INT("engine", max_queued_turns, 0, 65536, "256",
-        "Turns that may wait in the queue; more are rejected as overloaded."),
+        "Turns that may wait in the queue; more are rejected as overloaded, but for owners that "
+        "have few in it."),
     INT("engine", prefill_chunk_tokens, 0, 8192, "0",
         "Maximum prompt tokens in one step. It bounds how long a long prompt delays other turns; 0 "
         "means 256 on the CPU and 2048 on a GPU."),

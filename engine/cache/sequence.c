@@ -133,3 +133,12 @@ void sequence_take_log(struct sequence *s, int32_t *ids) {
     int32_t *fit = realloc(ids, (size_t)s->n_ids * sizeof *ids);
     s->ids = fit ? fit : ids;
 }
+
+int sequence_copy_log(struct sequence *s, const int32_t *ids) {
+    size_t n = (size_t)s->ring.n_tokens;
+    int32_t *copy = malloc((n + 1) * sizeof *copy);
+    if (!copy) return E_NOMEM;
+    memcpy(copy, ids, n * sizeof *copy);
+    sequence_take_log(s, copy);
+    return 0;
+}

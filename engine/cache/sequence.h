@@ -98,3 +98,5 @@ int sequence_fork(struct sequence *to, const struct sequence *from, int64_t n_to
 int64_t sequence_common_prefix(const int32_t *a, int64_t n_a, const int32_t *b, int64_t n_b);
 // The turn is over: the sequence takes its log (malloc'd) and keeps the part that is in the cache.
 void sequence_take_log(struct sequence *s, int32_t *ids);
+// The turn is paused: as above, with a copy. E_NOMEM.
+int sequence_copy_log(struct sequence *s, const int32_t *ids);

@@ -21,7 +21,7 @@ enum { CHECK_EVERY_STEP = 0 };
 
 static int slots_init(struct instance *in, struct err *err) {
     size_t n = (size_t)in->opt.max_running;
-    in->slots = calloc(n, sizeof *in->slots);
+    in->slots = calloc(n + 1, sizeof *in->slots);
     in->shares = calloc(n, sizeof *in->shares);
     in->in_step = calloc(n, sizeof *in->in_step);
     in->draws = calloc(n, sizeof *in->draws);
@@ -29,7 +29,7 @@ static int slots_init(struct instance *in, struct err *err) {
     in->untold = calloc(n, sizeof *in->untold);
     if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->untold)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i <= n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
     return 0;
 }
@@ -94,8 +94,8 @@ int instance_init(struct instance *in, const struct model *model, const struct t
     int rc;
     int32_t rows = opt->max_running + opt->prefill_tokens; // the widest step
     TRY_GOTO(fail, caches_open(in, err));
-    TRY_GOTO(fail,
-             sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks, err));
+    TRY_GOTO(fail, sched_init(&in->sched, opt->max_running, opt->prefill_tokens, opt->n_blocks,
+                              opt->max_turns, err));
     TRY_GOTO(fail, batch_init(&in->batch, rows, opt->max_running, err));
     TRY_GOTO(fail, forward_init(&in->forward, model, comm_none(), &in->caches.store, rows,
                                 opt->max_running, opt->measuring, opt->measuring_ctx, err));
@@ -116,7 +116,7 @@ void instance_release(struct instance *in) {
     for (struct sequence *s = in->caches.sequences; s; s = s->hh.next) live_turn_free(s->turn);
     buf_release(&in->text);
     buf_release(&in->scratch);
-    for (int32_t i = 0; in->slots && i < in->opt.max_running; i++) {
+    for (int32_t i = 0; in->slots && i <= in->opt.max_running; i++) {
         sampler_release(&in->slots[i].sampler);
         detokenizer_release(&in->slots[i].detokenizer);
     }
@@ -180,8 +180,13 @@ static void publish(struct instance *in) {
     for (int32_t i = 0; i < in->sched.n_running; i++) {
         running += kv_ring_count(&((struct live_turn *)in->sched.running[i])->sequence->ring);
     }
-    atomic_store_explicit(&l->running, in->sched.n_running, memory_order_relaxed);
-    atomic_store_explicit(&l->queued, in->sched.n_queued, memory_order_relaxed);
+    for (int p = 0; p < ENGINE_N_PRIORITIES; p++) {
+        const struct fair *f = &in->sched.fair[p];
+        int32_t paused = in->sched.n_paused[p];
+        atomic_store_explicit(&l->turns[p].running, f->n_held, memory_order_relaxed);
+        atomic_store_explicit(&l->turns[p].queued, f->n_waiting - paused, memory_order_relaxed);
+        atomic_store_explicit(&l->turns[p].paused, paused, memory_order_relaxed);
+    }
     atomic_store_explicit(&l->sequences, (int32_t)HASH_COUNT(c->sequences), memory_order_relaxed);
     atomic_store_explicit(&l->blocks_free, c->pool.n_free, memory_order_relaxed);
     atomic_store_explicit(&l->blocks_idle, c->pool.n_blocks - c->pool.n_free - running,

@@ -37,8 +37,10 @@ struct command {
 };
 
 struct instance_load { // written by the engine's thread, read by any
-    _Atomic int32_t running, queued, sequences, blocks_free, blocks_idle, parked, host_blocks_free;
-    _Atomic int32_t snapshots;
+    struct {
+        _Atomic int32_t running, queued, paused;
+    } turns[ENGINE_N_PRIORITIES];
+    _Atomic int32_t sequences, blocks_free, blocks_idle, parked, host_blocks_free, snapshots;
     _Atomic int64_t snapshot_bytes;
     _Atomic int64_t steps, step_us_ewma, heartbeat_us;
     _Atomic bool device_lost;
@@ -53,6 +55,7 @@ struct untold {
 
 struct instance_options { // computed by engine_open
     int32_t max_running, prefill_tokens;
+    int32_t max_turns; // of one priority, running or not
     int64_t max_session_len;
     enum dtype kv_dtype;
     int32_t block_tokens, n_blocks;
@@ -80,7 +83,7 @@ struct instance {
     struct batch_builder batch;
     struct forward forward;
     struct drawings drawings;
-    struct turn_slot *slots;    // (max_running)
+    struct turn_slot *slots;    // (max_running + 1) one more for the end of a paused turn
     struct sched_share *shares; // (max_running) the step's plan
     struct live_turn **in_step; // (max_running) the turn of each sequence of the batch; NULL once
                                 // the turn has ended
@@ -118,7 +121,7 @@ bool instance_round(struct instance *in, int64_t timeout_us);
 
 void instance_command(struct instance *in, const struct command *c);
 void instance_expire(struct instance *in);
-void instance_admit(struct instance *in);
+void instance_admit(struct instance *in); // and pauses turns for others
 // Lets turns whose resume has ended, with or without their cache, take part in steps.
 void instance_start_resumed(struct instance *in);
 // A turn ends: emits the text that was held back and DONE; the sequence goes idle; frees the turn.

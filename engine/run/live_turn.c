@@ -34,32 +34,6 @@ void live_turn_free(struct live_turn *t) {
     free(t);
 }
 
-int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
-                    const int32_t *eos_ids, int32_t n_eos, struct err *err) {
-    const struct sampling_params *p = &t->spec.sampling;
-    int64_t cap = live_turn_max_log(&t->spec);
-    int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);
-    if (!ids) return err_set(err, E_NOMEM, "no memory for a log of %lld tokens", (long long)cap);
-    t->spec.ids = ids;
-    t->cap_log = cap;
-    if (t->spec.score_only) return 0;
-
-    TRY(sampler_begin(&slot->sampler, p, 0, eos_ids, n_eos, ids, t->n_log, err));
-    if (!tokenizer) return 0;
-    const char *stop[SAMPLING_MAX_STOP];
-    for (int32_t i = 0; i < p->n_stop; i++) stop[i] = p->stop[i];
-    if (stop_matcher_init(&slot->stop, stop, p->n_stop) < 0) {
-        return err_set(err, E_INVAL, "stop: a stop string is empty or too long");
-    }
-    if (!t->spec.goes_on) {
-        detokenizer_start(&slot->detokenizer, tokenizer);
-        return 0;
-    }
-    if (detokenizer_start_after(&slot->detokenizer, tokenizer, ids, (size_t)t->n_log) < 0)
-        return err_set(err, E_NOMEM, "no memory for the text before the turn");
-    return 0;
-}
-
 // The detokenizer's tokenizer is NULL if the model has none.
 static bool has_text(const struct live_turn *t) {
     return t->slot && !t->spec.score_only && t->slot->detokenizer.tokenizer;
@@ -79,6 +53,42 @@ static int next_text(struct live_turn *t, int32_t id, struct buf *scratch, struc
     buf_reset(scratch);
     TRY(detokenizer_feed(&t->slot->detokenizer, id, scratch));
     return stop_matcher_feed(&t->slot->stop, buf_z(scratch), scratch->len, out);
+}
+
+static int begin_text(struct live_turn *t, struct turn_slot *slot,
+                      const struct tokenizer *tokenizer, int64_t n_before, struct err *err) {
+    const struct sampling_params *p = &t->spec.sampling;
+    const char *stop[SAMPLING_MAX_STOP];
+    for (int32_t i = 0; i < p->n_stop; i++) stop[i] = p->stop[i];
+    if (stop_matcher_init(&slot->stop, stop, p->n_stop) < 0)
+        return err_set(err, E_INVAL, "stop: a stop string is empty or too long");
+    if (!t->spec.goes_on)
+        detokenizer_start(&slot->detokenizer, tokenizer);
+    else if (detokenizer_start_after(&slot->detokenizer, tokenizer, t->spec.ids, (size_t)n_before) <
+             0)
+        return err_set(err, E_NOMEM, "no memory for the text before the turn");
+    return 0;
+}
+
+int live_turn_begin(struct live_turn *t, struct turn_slot *slot, const struct tokenizer *tokenizer,
+                    const int32_t *eos_ids, int32_t n_eos, struct buf *scratch, struct buf *out,
+                    struct err *err) {
+    int64_t cap = live_turn_max_log(&t->spec), n_before = t->n_log - t->n_generated;
+    int32_t *ids = realloc(t->spec.ids, (size_t)cap * sizeof *ids);
+    if (!ids) return err_set(err, E_NOMEM, "no memory for a log of %lld tokens", (long long)cap);
+    t->spec.ids = ids;
+    t->cap_log = cap;
+    t->slot = slot;
+    if (t->spec.score_only) return 0;
+
+    TRY(sampler_begin(&slot->sampler, &t->spec.sampling, 0, eos_ids, n_eos, ids, n_before, err));
+    if (tokenizer) TRY(begin_text(t, slot, tokenizer, n_before, err));
+    for (int64_t i = n_before; i < t->n_log; i++) {
+        sampler_accept(&slot->sampler, ids[i]);
+        buf_reset(out);
+        if (t->text_rc == 0) t->text_rc = next_text(t, ids[i], scratch, out);
+    }
+    return 0;
 }
 
 int live_turn_text(struct live_turn *t, int32_t id, struct buf *scratch, struct buf *out) {

@@ -15,11 +15,20 @@ enum { MIN_SHARE = 16 };
 // 99th percentile where 2,048 gives 35, and 17 % more tokens/s; with 256, prompts queue up.
 enum { BESIDE_TOKENS = 384 };
 
+// Beside interactive turns, idle turns compute this part of their tokens, and at least one in a step.
+// Alone they have a part of the budget for prompts, since an interactive turn that comes waits for the
+// step.
+enum { IDLE_PART = 8, IDLE_BUDGET_PART = 4 };
+
+// A drawn token costs as much time as this many prompt tokens: 5 with the demo model on two cores, 13
+// with one of 1.2 B, less in a batch (tests/bench/RESULTS.md).
+enum { DRAWN_COST = 4 };
+
 int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens, int32_t n_blocks,
-               struct err *err) {
+               int32_t max_turns, struct err *err) {
     *s = (struct scheduler){
         .max_running = max_running, .prefill_tokens = prefill_tokens, .n_blocks = n_blocks};
-    s->queue.prev = s->queue.next = &s->queue;
+    for (int p = 0; p < ENGINE_N_PRIORITIES; p++) TRY(fair_init(&s->fair[p], max_turns, err));
     s->running = calloc((size_t)max_running, sizeof *s->running);
     if (!s->running)
         return err_set(err, E_NOMEM, "no memory to schedule %d sequences", max_running);
@@ -27,31 +36,36 @@ int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens,
 }
 
 void sched_release(struct scheduler *s) {
+    for (int p = 0; p < ENGINE_N_PRIORITIES; p++) fair_release(&s->fair[p]);
     free(s->running);
     s->running = NULL;
 }
 
-void sched_enqueue(struct scheduler *s, struct sched_turn *t) {
-    assert(t->state == SCHED_OUT && t->reserve <= s->n_blocks);
-    t->state = SCHED_QUEUED;
-    t->next = &s->queue;
-    t->prev = s->queue.prev;
-    t->prev->next = t->next->prev = t;
-    s->n_queued++;
+static struct fair *fair_of(struct scheduler *s, const struct sched_turn *t) {
+    return &s->fair[t->priority];
 }
 
-static void queue_unlink(struct scheduler *s, struct sched_turn *t) {
-    t->prev->next = t->next;
-    t->next->prev = t->prev;
-    t->prev = t->next = NULL;
-    s->n_queued--;
+void sched_enqueue(struct scheduler *s, struct sched_turn *t, uint64_t owner) {
+    assert(t->state == SCHED_OUT && t->reserve <= s->n_blocks);
+    t->state = SCHED_QUEUED;
+    fair_enqueue(fair_of(s, t), &t->fair, owner);
+}
+
+int32_t sched_n_waiting(const struct scheduler *s) {
+    return s->fair[ENGINE_INTERACTIVE].n_waiting + s->fair[ENGINE_IDLE].n_waiting;
+}
+
+static struct sched_turn *next_turn(struct scheduler *s) {
+    struct fair_turn *t = fair_next(&s->fair[ENGINE_INTERACTIVE]);
+    return (struct sched_turn *)(t ? t : fair_next(&s->fair[ENGINE_IDLE]));
 }
 
 struct sched_turn *sched_admit(struct scheduler *s) {
-    struct sched_turn *t = s->queue.next;
-    if (t == &s->queue || s->n_running == s->max_running) return NULL;
-    if (t->reserve > s->n_blocks - s->n_reserved) return NULL;
-    queue_unlink(s, t);
+    struct sched_turn *t = next_turn(s);
+    if (!t || s->n_running == s->max_running || t->reserve > s->n_blocks - s->n_reserved)
+        return NULL;
+    fair_take_place(fair_of(s, t), &t->fair);
+    s->n_paused[t->priority] -= t->state == SCHED_PAUSED;
     s->n_reserved += t->reserve;
     s->running[s->n_running++] = t;
     t->state = SCHED_PREFILL;
@@ -59,25 +73,66 @@ struct sched_turn *sched_admit(struct scheduler *s) {
     return t;
 }
 
+// The turn that was admitted last has computed least. A resume that is under way would be lost. owner
+// NULL: any.
+static struct sched_turn *last_running(const struct scheduler *s, enum engine_priority priority,
+                                       const struct fair_owner *owner) {
+    struct sched_turn *resuming = NULL;
+    for (int32_t i = s->n_running; i-- > 0;) {
+        struct sched_turn *t = s->running[i];
+        if (t->priority != priority || (owner && t->fair.owner != owner) || t->never_paused ||
+            (owner && t->n_again > 0))
+            continue;
+        if (t->state != SCHED_WAIT) return t;
+        if (!resuming) resuming = t;
+    }
+    return resuming;
+}
+
+struct sched_turn *sched_victim(struct scheduler *s) {
+    struct sched_turn *next = next_turn(s), *victim = NULL;
+    if (!next) return NULL;
+    if (next->priority == ENGINE_INTERACTIVE) victim = last_running(s, ENGINE_IDLE, NULL);
+    if (victim) return victim;
+    const struct fair_owner *giver = fair_giver(fair_of(s, next), next->fair.owner);
+    return giver ? last_running(s, next->priority, giver) : NULL;
+}
+
+static void stop_running(struct scheduler *s, struct sched_turn *t) {
+    int32_t i = 0;
+    while (s->running[i] != t) i++;
+    s->n_running--;
+    memmove(&s->running[i], &s->running[i + 1], (size_t)(s->n_running - i) * sizeof *s->running);
+    if (i < s->cursor) s->cursor--; // so that the same turn stays first
+    if (i < s->idle_cursor) s->idle_cursor--;
+    s->n_reserved -= t->reserve;
+}
+
+void sched_pause(struct scheduler *s, struct sched_turn *t) {
+    stop_running(s, t);
+    fair_give_place(fair_of(s, t), &t->fair);
+    s->n_paused[t->priority]++;
+    t->n_again = 1;
+    t->state = SCHED_PAUSED;
+}
+
 void sched_leave(struct scheduler *s, struct sched_turn *t) {
     if (t->state == SCHED_OUT) return;
-    if (t->state == SCHED_QUEUED) {
-        queue_unlink(s, t);
-    } else {
-        int32_t i = 0;
-        while (s->running[i] != t) i++;
-        s->n_running--;
-        memmove(&s->running[i], &s->running[i + 1],
-                (size_t)(s->n_running - i) * sizeof *s->running);
-        if (i < s->cursor) s->cursor--; // so that the same turn stays first
-        s->n_reserved -= t->reserve;
-    }
+    bool held = t->state > SCHED_PAUSED;
+    s->n_paused[t->priority] -= t->state == SCHED_PAUSED;
+    if (held) stop_running(s, t);
+    fair_leave(fair_of(s, t), &t->fair, held);
     t->state = SCHED_OUT;
 }
+
+// --- a step --------------------------------------------------------------------------------------
 
 static int32_t min3(int64_t a, int32_t b, int32_t c) {
     int64_t m = a < b ? a : b;
     return (int32_t)(m < c ? m : c);
+}
+static int32_t at_least(int32_t n, int32_t least) {
+    return n > least ? n : least;
 }
 
 // Prompt tokens of the next step. Where several prompts wait, the budget grows with their number, so
@@ -88,24 +143,44 @@ static int32_t prefill_budget(const struct scheduler *s, int32_t n_decoding, int
     return beside < s->prefill_tokens ? (int32_t)beside : s->prefill_tokens;
 }
 
+static bool prefills(const struct sched_turn *t, enum engine_priority priority) {
+    return t->state == SCHED_PREFILL && t->priority == priority;
+}
+
+// Gives each owner of prompts its part of the budget. Returns the part.
+static int32_t share_over_owners(struct scheduler *s, enum engine_priority priority,
+                                 int32_t budget) {
+    int32_t n_owners = 0;
+    for (int32_t i = 0; i < s->n_running; i++) s->running[i]->fair.owner->n_prompts = 0;
+    for (int32_t i = 0; i < s->n_running; i++)
+        if (prefills(s->running[i], priority))
+            n_owners += s->running[i]->fair.owner->n_prompts++ == 0;
+    int32_t part = at_least(budget / n_owners, MIN_SHARE);
+    for (int32_t i = 0; i < s->n_running; i++) s->running[i]->fair.owner->prompt_tokens = part;
+    return part;
+}
+
 // Shares the budget among the prefilling turns, from the cursor on. Turns that get nothing come first
 // next time.
-static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int32_t n_prefilling,
-                            int32_t budget) {
+static int32_t plan_prefill(struct scheduler *s, struct sched_share *share,
+                            enum engine_priority priority, int32_t budget) {
     int32_t n = 0;
-    int32_t part = budget / n_prefilling > MIN_SHARE ? budget / n_prefilling : MIN_SHARE;
     int32_t start = s->cursor < s->n_running ? s->cursor : 0, next = -1, first = -1;
+    int32_t of_owner = share_over_owners(s, priority, budget);
     for (int32_t k = 0; k < s->n_running; k++) {
         int32_t i = (start + k) % s->n_running;
         struct sched_turn *t = s->running[i];
-        if (t->state != SCHED_PREFILL) continue;
-        int32_t take = min3(t->n_todo, part, budget);
+        struct fair_owner *o = t->fair.owner;
+        if (!prefills(t, priority)) continue;
+        int32_t part = at_least(of_owner / o->n_prompts, MIN_SHARE);
+        int32_t take = min3(min3(t->n_todo, part, budget), o->prompt_tokens, budget);
         if (take == 0) {
             if (next < 0) next = i;
             continue;
         }
         if (first < 0) first = i;
         share[n++] = (struct sched_share){t, take};
+        o->prompt_tokens -= take;
         budget -= take;
     }
     for (int32_t k = 0; k < n && budget > 0; k++) { // tokens that short prompts do not need
@@ -118,21 +193,53 @@ static int32_t plan_prefill(struct scheduler *s, struct sched_share *share, int3
     return n;
 }
 
-int32_t sched_plan(struct scheduler *s, struct sched_share *share) {
+static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
+                             enum engine_priority priority) {
     int32_t n = 0, n_prefilling = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         struct sched_turn *t = s->running[i];
-        if (t->state == SCHED_DECODE)
+        if (t->state == SCHED_DECODE && t->priority == priority)
             share[n++] = (struct sched_share){t, 1};
-        else if (t->state == SCHED_PREFILL)
-            n_prefilling++;
+        n_prefilling += prefills(t, priority);
     }
     if (n_prefilling == 0) return n;
-    return n + plan_prefill(s, share + n, n_prefilling, prefill_budget(s, n, n_prefilling));
+    int32_t budget = prefill_budget(s, n, n_prefilling);
+    if (priority == ENGINE_IDLE) budget = at_least(budget / IDLE_BUDGET_PART, MIN_SHARE);
+    return n + plan_prefill(s, share + n, priority, budget);
+}
+
+// Idle turns go one after another: a drawn token, or a piece of a prompt once as many tokens have been
+// saved up. So most steps beside a prompt remain steps of drawn tokens, which a GPU has captured.
+static int32_t plan_idle_beside(struct scheduler *s, struct sched_share *share, int32_t n_tokens) {
+    int32_t n = 0, start = s->idle_cursor;
+    s->idle_saved += at_least(n_tokens / IDLE_PART, 1);
+    for (int32_t k = 0; k < s->n_running; k++) {
+        int32_t i = (start + k) % s->n_running;
+        struct sched_turn *t = s->running[i];
+        if (t->priority != ENGINE_IDLE || t->state < SCHED_PREFILL) continue;
+        int32_t take = t->state == SCHED_DECODE ? 1 : min3(t->n_todo, MIN_SHARE, MIN_SHARE);
+        if (take > s->idle_saved) return n;
+        share[n++] = (struct sched_share){t, take};
+        s->idle_saved -= take;
+        s->idle_cursor = i + 1;
+    }
+    s->idle_saved = 0; // none waits for it
+    return n;
+}
+
+int32_t sched_plan(struct scheduler *s, struct sched_share *share) {
+    int32_t n = plan_priority(s, share, ENGINE_INTERACTIVE), n_tokens = 0;
+    if (s->fair[ENGINE_IDLE].n_held == 0) return n;
+    if (s->fair[ENGINE_INTERACTIVE].n_held == 0) return plan_priority(s, share, ENGINE_IDLE);
+    for (int32_t i = 0; i < n; i++) n_tokens += share[i].n_tokens;
+    return n + plan_idle_beside(s, share + n, n_tokens);
 }
 
 void sched_computed(struct sched_turn *t, int32_t n_tokens) {
-    if (t->state != SCHED_PREFILL) return;
+    int32_t again = t->n_again < n_tokens ? (int32_t)t->n_again : n_tokens;
+    t->n_again -= again;
+    t->fair.owner->used += (n_tokens - again) * (t->state == SCHED_DECODE ? DRAWN_COST : 1);
+    if (t->state == SCHED_DECODE) return;
     t->n_todo -= n_tokens;
     if (t->n_todo == 0) t->state = SCHED_DECODE;
 }

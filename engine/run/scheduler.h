@@ -1,27 +1,44 @@
 // Which turns take part in the next step, and with how many tokens: pure policy over counts. It knows
 // no model, no cache and no clock, so its tests are tables of numbers.
 //
-//   enqueue -> FIFO queue -> admit (reserves blocks) -> running: PREFILL ... DECODE -> leave
+//   enqueue -> the owner's queue -> admit (reserves blocks) -> running: PREFILL ... DECODE -> leave
+//                        ^                                          |
+//                        '---------------- pause -------------------'
 //
 // A turn is admitted when the most blocks that it can need fit beside the most that running turns can
-// need. Blocks of idle sequences do not count, since they can be evicted at any time. So an admitted
-// turn always finds its blocks, and the queue's head fits once all other turns have ended: there is
-// no deadlock. The queue is strictly FIFO, so small turns do not overtake a large one for ever.
+// need. Blocks of idle sequences and of paused turns do not count, since they can be evicted at any
+// time. So an admitted turn always finds its blocks, and the turn that comes next fits once all others
+// have ended: there is no deadlock. No turn overtakes the one that comes next, so small turns do not
+// keep a large one waiting for ever.
+//
+// fair.h says which turn comes next and whether another owner's running turn is paused for it. A turn
+// of idle priority is admitted only when no interactive turn waits, is paused when an interactive one
+// needs its place or its blocks, and computes little beside interactive turns.
 //
 // Engine thread only. Nothing allocates after init.
 #pragma once
 #include "base/err.h"
+#include "engine/engine.h"
+#include "engine/run/fair.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-// WAIT: admitted, but takes no part in steps yet, because its cache is being resumed.
-enum sched_state { SCHED_OUT, SCHED_QUEUED, SCHED_WAIT, SCHED_PREFILL, SCHED_DECODE };
+// WAIT: admitted, but takes no part in steps yet, because its cache is being resumed. PAUSED: was
+// admitted, and waits for a place again.
+enum sched_state { SCHED_OUT, SCHED_QUEUED, SCHED_PAUSED, SCHED_WAIT, SCHED_PREFILL, SCHED_DECODE };
 
-struct sched_turn { // embedded in struct live_turn
+struct sched_turn {        // embedded in struct live_turn
+    struct fair_turn fair; // first: the fair queue's pointer is the turn's
     enum sched_state state;
-    int32_t reserve;                // the most blocks that it can need; set before enqueue
-    int64_t n_todo;                 // PREFILL: tokens still to be computed; set on admission
-    struct sched_turn *prev, *next; // while queued
+    // Set before enqueue.
+    enum engine_priority priority;
+    bool never_paused;
+    int32_t reserve; // the most blocks that it can need
+    int64_t n_todo;  // PREFILL: tokens still to be computed; set on admission
+    // Of a turn that was paused: tokens of the log that are computed again because the cache went, and
+    // one more. They are not charged. Until they are done, turns of its priority do not pause it again,
+    // or it might never get beyond them.
+    int64_t n_again;
 };
 
 struct sched_share { // one turn's part of a step
@@ -31,27 +48,34 @@ struct sched_share { // one turn's part of a step
 
 struct scheduler {
     int32_t max_running, prefill_tokens, n_blocks; // limits
-    int32_t n_running, n_queued, n_reserved;
-    struct sched_turn **running; // (max_running) in the order of admission
-    struct sched_turn queue;     // list head; .next is the oldest
+    int32_t n_running, n_reserved;
+    int32_t n_paused[ENGINE_N_PRIORITIES];
+    struct fair fair[ENGINE_N_PRIORITIES]; // by priority
+    struct sched_turn **running;           // (max_running) in the order of admission
     int32_t cursor; // index into running of the turn that prefills first in the next step
+    // Beside interactive turns: the idle turn that comes first, and the tokens it may have by now.
+    int32_t idle_cursor, idle_saved;
 };
 
 // prefill_tokens: most prompt tokens of one step, all turns together; fewer if other turns decode in
-// the step (scheduler.c).
+// the step (scheduler.c). max_turns: the most of one priority, running or not.
 int sched_init(struct scheduler *s, int32_t max_running, int32_t prefill_tokens, int32_t n_blocks,
-               struct err *err);
+               int32_t max_turns, struct err *err);
 void sched_release(struct scheduler *s);
 
-void sched_enqueue(struct scheduler *s, struct sched_turn *t); // t->reserve <= n_blocks
-// Admits the queue's head, if it fits: it is in PREFILL then, and the caller sets n_todo. NULL:
-// none fits.
+void sched_enqueue(struct scheduler *s, struct sched_turn *t, uint64_t owner);
+// Admits the turn that comes next, if it fits: it is in PREFILL then, and the caller sets n_todo.
+// NULL: it does not fit, or none waits.
 struct sched_turn *sched_admit(struct scheduler *s);
-// Removes a queued or running turn with its reservation.
+// The running turn that is to be paused for the turn that comes next and does not fit. NULL: none.
+struct sched_turn *sched_victim(struct scheduler *s);
+void sched_pause(struct scheduler *s, struct sched_turn *t);
+// Removes a waiting or running turn with its reservation.
 void sched_leave(struct scheduler *s, struct sched_turn *t);
+int32_t sched_n_waiting(const struct scheduler *s); // queued and paused turns
 // Plans the next step into share (max_running): every decoding turn with one token, then prefilling
-// turns, which share the budget in equal parts; the others get what short prompts leave over.
-// Returns how many turns take part. Changes only the cursor.
+// turns. Their owners share the budget in equal parts, and so do the turns of each owner; others get
+// what short prompts leave over. Returns how many turns take part. Changes only the cursors.
 int32_t sched_plan(struct scheduler *s, struct sched_share *share);
-// The tokens of a share have been computed.
+// The tokens of a share have been computed: charges the owner.
 void sched_computed(struct sched_turn *t, int32_t n_tokens);

@@ -183,9 +183,10 @@ static void commit(struct instance *in) {
         int32_t n = in->batch.seqs[i].n_rows;
         kv_ring_commit(&t->sequence->ring, n);
         sequence_name(t->sequence, t->spec.ids);
-        if (t->sched.state != SCHED_PREFILL) continue;
-        t->n_prefilled += n;
-        metric_add(in->metrics.prompt_tokens, n);
+        if (t->sched.state == SCHED_PREFILL) {
+            t->n_prefilled += t->n_generated == 0 ? n : 0;
+            metric_add(in->metrics.prompt_tokens, n);
+        }
         sched_computed(&t->sched, n);
     }
 }
@@ -193,7 +194,7 @@ static void commit(struct instance *in) {
 static void report_prefill(struct instance *in) {
     for (int32_t i = 0; i < in->batch.batch.n_seqs; i++) {
         struct live_turn *t = in->in_step[i];
-        if (!t) continue;
+        if (!t || t->n_generated > 0) continue;
         if (t->sched.state == SCHED_PREFILL)
             emit_progress(&in->emit, t, t->n_prefilled, t->n_log - t->n_cached);
         else if (t->spec.score_only)

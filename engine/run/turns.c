@@ -3,6 +3,23 @@
 
 #include "base/log.h"
 
+// --- slots ---------------------------------------------------------------------------------------
+
+// There is one for each turn that may run, and one more.
+static int take_slot(struct instance *in, struct live_turn *t, struct err *err) {
+    struct turn_slot *slot = in->slots;
+    while (slot->taken) slot++;
+    slot->taken = true;
+    t->slot = slot;
+    return live_turn_begin(t, slot, in->tokenizer, in->eos_ids, in->n_eos, &in->scratch, &in->text,
+                           err);
+}
+
+static void release_slot(struct live_turn *t) {
+    if (t->slot) t->slot->taken = false;
+    t->slot = NULL;
+}
+
 // --- the end of a turn ---------------------------------------------------------------------------
 
 static void count_end(struct instance *in, const struct live_turn *t, enum engine_finish finish) {
@@ -23,6 +40,14 @@ static void end_waiting(struct instance *in, struct live_turn *t) {
     tiers->waited_us = NULL;
 }
 
+// Of a turn without a slot, because it is paused, the slot that is kept for this flushes the text.
+static int flush_text(struct instance *in, struct live_turn *t) {
+    struct err err = {0};
+    if (t->begun && !t->slot) TRY(take_slot(in, t, &err));
+    buf_reset(&in->text);
+    return live_turn_flush(t, &in->scratch, &in->text);
+}
+
 void instance_finish(struct instance *in, struct live_turn *t, enum engine_finish finish,
                      const struct err *why, bool drop_cache) {
     struct caches *c = &in->caches;
@@ -32,16 +57,16 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
     buf_reset(&in->text);
-    if (finish != FINISH_STOP && live_turn_flush(t, &in->scratch, &in->text) < 0) {
+    if (finish != FINISH_STOP && flush_text(in, t) < 0) {
         log_warn("engine.text_lost", "turn=%llu", (unsigned long long)t->spec.turn);
     }
-    if (t->slot) t->slot->taken = false;
+    release_slot(t);
     if (ran) {
         sequence_take_log(s, t->spec.ids);
         t->spec.ids = NULL;
     }
     s->turn = NULL;
-    cache_turn_over(c, s, drop_cache, in->sched.n_queued);
+    cache_turn_over(c, s, drop_cache, sched_n_waiting(&in->sched));
     count_end(in, t, finish);
     emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held,
               s->state == CACHE_PARKED);
@@ -70,7 +95,7 @@ static void submit(struct instance *in, struct live_turn *t) {
     s->names = t->names;
     cache_idle_add(&in->caches, s); // used soon: evicted last
     if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
-    sched_enqueue(&in->sched, &t->sched);
+    sched_enqueue(&in->sched, &t->sched, t->spec.owner);
 }
 
 static void release(struct instance *in, struct sequence *s) {
@@ -87,7 +112,7 @@ static void fork_sequence(struct instance *in, const struct command *cmd) {
     struct sequence *from = caches_find(c, cmd->from);
     struct sequence *to = from ? caches_find_or_add(c, cmd->sequence) : NULL;
     if (to && to->state == CACHE_EMPTY && !to->turn)
-        cache_fork(c, to, from, cmd->n_tokens, in->sched.n_queued);
+        cache_fork(c, to, from, cmd->n_tokens, sched_n_waiting(&in->sched));
     if (to && to->state == CACHE_PARKED)
         emit_forked(&in->emit, cmd->sequence, to->n_image, to->image.n_held, true);
     else
@@ -197,12 +222,6 @@ void instance_expire(struct instance *in) {
 
 // --- admission -----------------------------------------------------------------------------------
 
-static struct turn_slot *free_slot(struct instance *in) {
-    struct turn_slot *slot = in->slots;
-    while (slot->taken) slot++; // there is one for each turn that may run
-    return slot;
-}
-
 static void take_cached(struct live_turn *t) {
     const struct cached *found = &t->sequence->cached;
     t->n_cached = found->n;
@@ -216,34 +235,71 @@ static int begin(struct instance *in, struct live_turn *t, struct err *err) {
     struct sequence *s = t->sequence;
     struct sequence_shape shape = shape_of(in, &t->spec);
     TRY(cache_admit(&in->caches, s, &shape, t->spec.ids, t->n_log, err));
-    take_cached(t);
     if (cache_is_awaited(s->state)) t->sched.state = SCHED_WAIT;
-    t->slot = free_slot(in);
-    t->slot->taken = true;
-    int rc = live_turn_begin(t, t->slot, in->tokenizer, in->eos_ids, in->n_eos, err);
+    int rc = take_slot(in, t, err);
     s->turn_ids = t->spec.ids; // the log may have moved
     return rc;
 }
 
+// A turn that was paused goes on. Where the cache went meanwhile, part of its log is computed again.
+static void go_on(struct live_turn *t) {
+    int64_t found = t->sequence->cached.n;
+    if (t->n_computed > found) t->sched.n_again = t->n_computed - found + 1;
+    if (t->n_generated > 0) {
+        if (t->sched.n_todo == 1) t->sched.state = SCHED_DECODE;
+        return;
+    }
+    if (found < t->n_cached) t->n_cached = found;
+    if (found < t->n_shared) t->n_shared = found;
+    t->n_prefilled = found - t->n_cached;
+}
+
 static void start(struct instance *in, struct live_turn *t) {
     t->sched.state = SCHED_PREFILL;
-    t->sched.n_todo = t->n_log - t->n_cached;
+    t->sched.n_todo = t->n_log - t->sequence->cached.n;
+    if (t->begun) {
+        go_on(t);
+        return;
+    }
+    t->begun = true;
+    take_cached(t);
     metric_add(in->metrics.cached_tokens, (double)t->n_cached);
     metric_add(in->metrics.shared_tokens, (double)t->n_shared);
     emit_started(&in->emit, t, t->source, t->sched.n_todo, t->sequence->ring.n_held);
 }
 
-void instance_admit(struct instance *in) {
-    struct sched_turn *next;
-    while ((next = sched_admit(&in->sched))) {
-        struct live_turn *t = (struct live_turn *)next;
-        struct err err = {0};
+static void admit(struct instance *in, struct live_turn *t) {
+    struct err err = {0};
+    if (!t->started_us) {
         t->started_us = clock_mono_us(in->emit.clock);
         metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
-        int rc = begin(in, t, &err);
-        if (t->sched.state != SCHED_WAIT) start(in, t);
-        if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
     }
+    int rc = begin(in, t, &err);
+    if (t->sched.state != SCHED_WAIT) start(in, t);
+    if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
+}
+
+// Between two steps: the turn waits like a queued one, and its cache is kept like an idle one. The
+// rest of its state is its log. False: no memory.
+static bool pause_turn(struct instance *in, struct live_turn *t) {
+    struct sequence *s = t->sequence;
+    bool ran = t->sched.state != SCHED_WAIT;
+    instance_tell(in);
+    if (ran && sequence_copy_log(s, t->spec.ids) < 0) return false;
+    end_waiting(in, t);
+    t->n_computed = ran && !s->resume ? s->ring.n_tokens : 0;
+    sched_pause(&in->sched, &t->sched);
+    release_slot(t);
+    cache_turn_over(&in->caches, s, false, sched_n_waiting(&in->sched));
+    metric_add(in->metrics.pauses, 1);
+    return true;
+}
+
+void instance_admit(struct instance *in) {
+    struct sched_turn *t;
+    do
+        while ((t = sched_admit(&in->sched))) admit(in, (struct live_turn *)t);
+    while ((t = sched_victim(&in->sched)) && pause_turn(in, (struct live_turn *)t));
 }
 
 void instance_start_resumed(struct instance *in) {
@@ -254,8 +310,7 @@ void instance_start_resumed(struct instance *in) {
         // A resume on a hint may have begun before the turn.
         int64_t began = s->cached.resume_began_us;
         if (began < t->started_us) began = t->started_us;
-        t->restore_us = clock_mono_us(in->emit.clock) - began;
-        take_cached(t);
+        if (!t->begun) t->restore_us = clock_mono_us(in->emit.clock) - began;
         start(in, t);
     }
 }

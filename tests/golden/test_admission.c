@@ -143,7 +143,7 @@ static void check_promises(const struct engine *e) {
     }
     assert_int_equal(reserved, s->n_reserved);
     assert_true(reserved <= s->n_blocks && held <= reserved);
-    assert_true(s->n_running + s->n_queued <= s->max_running + QUEUED);
+    assert_true(s->n_running + sched_n_waiting(s) <= s->max_running + QUEUED);
 }
 
 static void converse(const char *dir, int64_t blocks, int64_t host_blocks, int64_t turns_each) {

@@ -392,7 +392,7 @@ static void test_random_operations(void **state) {
     for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
     for (int quiet = 0; quiet < 3;) {
         assert_true(engine_round(e));
-        quiet = e->n_active == 0 ? quiet + 1 : 0;
+        quiet = e->n_active[ENGINE_INTERACTIVE] == 0 ? quiet + 1 : 0;
         while (engine_poll(e, &ev) == 1) note(players, &b, &ev);
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
     }
@@ -405,7 +405,7 @@ static void test_random_operations(void **state) {
     assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
     assert_null(e->instance.caches.sequences);
     assert_null(e->owned);
-    assert_int_equal(e->n_active, 0);
+    assert_int_equal(e->n_active[ENGINE_INTERACTIVE], 0);
     assert_int_equal(e->instance.sched.n_reserved, 0);
     struct engine_load load;
     engine_load(e, &load);

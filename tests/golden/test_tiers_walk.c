@@ -191,7 +191,9 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
         assert_true(engine_round(e));
         const struct snapshots *files = &e->instance.caches.snapshots;
-        quiet = e->n_active + files->n_writing + files->n_reading == 0 ? quiet + 1 : 0;
+        quiet = e->n_active[ENGINE_INTERACTIVE] + files->n_writing + files->n_reading == 0
+                    ? quiet + 1
+                    : 0;
         while (engine_poll(e, &ev) == 1) note(calm, &ev);
     }
     print_message(

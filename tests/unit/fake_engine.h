@@ -223,7 +223,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     fake.last_n_ids = turn->n_ids;
     return 0;
 }
-int64_t engine_retry_us(struct engine *e) {
+int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority priority) {
     return fake.retry_us;
 }
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {

@@ -23,6 +23,13 @@ static int set_up(void **state) {
     return 0;
 }
 
+static bool next_done(struct engine_event *ev) {
+    while (engine_poll(e, ev) == 1) {
+        if (ev->kind == ENGINE_DONE) return true;
+    }
+    return false;
+}
+
 static int refused(struct engine_turn t) {
     struct err err = {0};
     int rc = engine_turn_submit(e, &t, &err);
@@ -74,6 +81,40 @@ static void test_busy_and_full(void **state) {
     assert_int_equal(refused(prompt(9, 4)), E_BUSY); // the queue is full
     engine_stop(e);
     assert_int_equal(refused(prompt(9, 4)), E_CLOSED);
+}
+
+static int submit_as(uint64_t sequence, uint64_t owner, enum engine_priority priority) {
+    struct engine_turn t = prompt(sequence, 4);
+    t.owner = owner;
+    t.priority = priority;
+    return refused(t);
+}
+
+// One owner may fill the queue. Another one's turn is taken all the same, and only the greedy one is
+// told to come again; idle turns have a queue of their own.
+static void test_a_full_queue_is_full_for_the_greedy_owner(void **state) {
+    struct engine_event ev;
+    const enum engine_priority turn = ENGINE_INTERACTIVE, idle = ENGINE_IDLE;
+    for (uint64_t s = 1; s <= 4; s++) assert_int_equal(submit_as(s, 1, turn), 0);
+    assert_int_equal(submit_as(5, 1, turn), E_BUSY);
+    assert_int_equal(submit_as(5, 2, turn), 0);
+    assert_int_equal(submit_as(6, 2, turn), E_BUSY); // it has its part
+    assert_int_equal(submit_as(6, 3, turn), 0);
+    assert_int_equal(submit_as(7, 4, turn), 0);
+    assert_int_equal(submit_as(8, 5, turn), 0);
+    assert_int_equal(submit_as(9, 6, turn), E_BUSY); // twice the places: memory's bound
+    assert_int_equal(submit_as(11, 1, idle), 0);
+    assert_int_equal(submit_as(12, 1, idle), 0);
+    assert_int_equal(submit_as(13, 1, idle), E_BUSY);
+    assert_int_equal(submit_as(13, 2, idle), 0);
+    clock_fake_advance(&fake, 700000);
+    assert_in_range(engine_retry_us(e, 1, turn), 700000, 710000); // as long as it has been full
+    assert_in_range(engine_retry_us(e, 9, turn), TURNOVER_UNKNOWN_US, TURNOVER_UNKNOWN_US);
+    for (uint64_t s = 1; s <= 13; s++) engine_turn_cancel(e, s, 1);
+    int n = 0;
+    for (engine_round(e); next_done(&ev); n++) continue;
+    assert_int_equal(n, 11);
+    for (uint64_t s = 1; s <= 4; s++) assert_int_equal(submit_as(s, 2, turn), 0);
 }
 
 static void test_shape_that_never_fits(void **state) {
@@ -175,13 +216,6 @@ static void test_a_lost_device_ends_everything(void **state) {
 
 // --- how turns end -------------------------------------------------------------------------------
 
-static bool next_done(struct engine_event *ev) {
-    while (engine_poll(e, ev) == 1) {
-        if (ev->kind == ENGINE_DONE) return true;
-    }
-    return false;
-}
-
 static void test_cancel_within_one_step(void **state) {
     struct engine_event ev;
     for (int rounds = 0; rounds < 6;
@@ -259,7 +293,7 @@ static void test_when_to_come_again(void **state) {
         while (next_done(&ev)) ended++;
     }
     assert_true(ended > 50);
-    for (int i = 0; i < 3; i++) told[i] = engine_retry_us(e);
+    for (int i = 0; i < 3; i++) told[i] = engine_retry_us(e, 0, ENGINE_INTERACTIVE);
     assert_in_range(told[0], 30000, 100000); // two at a time, each of 80 ms
     assert_true(told[1] == 2 * told[0] && told[2] == 3 * told[0]);
     ended = 0;
@@ -502,6 +536,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_bad_turns_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy_and_full, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_full_queue_is_full_for_the_greedy_owner, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_when_to_come_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_shape_that_never_fits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_lost_device_ends_everything, set_up, tear_down),

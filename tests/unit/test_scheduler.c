@@ -13,18 +13,31 @@ static struct scheduler s;
 static struct sched_share share[64];
 
 static void setup(int32_t max_running, int32_t prefill_tokens, int32_t n_blocks) {
-    assert_int_equal(sched_init(&s, max_running, prefill_tokens, n_blocks, NULL), 0);
+    assert_int_equal(sched_init(&s, max_running, prefill_tokens, n_blocks, 1000, NULL), 0);
 }
 
+static void enqueue_as(struct sched_turn *t, int32_t reserve, uint64_t owner,
+                       enum engine_priority priority) {
+    *t = (struct sched_turn){.reserve = reserve, .priority = priority};
+    sched_enqueue(&s, t, owner);
+}
 static void enqueue(struct sched_turn *t, int32_t reserve) {
-    *t = (struct sched_turn){.reserve = reserve};
-    sched_enqueue(&s, t);
+    enqueue_as(t, reserve, 1, ENGINE_INTERACTIVE);
 }
 
-static void start(struct sched_turn *t, int64_t n_todo) {
-    enqueue(t, 1);
+static void start_as(struct sched_turn *t, int64_t n_todo, uint64_t owner,
+                     enum engine_priority priority) {
+    enqueue_as(t, 1, owner, priority);
     assert_ptr_equal(sched_admit(&s), t);
     t->n_todo = n_todo;
+}
+static void start(struct sched_turn *t, int64_t n_todo) {
+    start_as(t, n_todo, 1, ENGINE_INTERACTIVE);
+}
+static void start_decoding(struct sched_turn *t, uint64_t owner, enum engine_priority priority) {
+    start_as(t, 1, owner, priority);
+    sched_computed(t, 1);
+    assert_int_equal(t->state, SCHED_DECODE);
 }
 
 static int32_t tokens_of(const struct sched_turn *t, int32_t n) {
@@ -61,7 +74,7 @@ static void test_admission_stops_at_max_running(void **state) {
     assert_non_null(sched_admit(&s));
     assert_null(sched_admit(&s));
     sched_leave(&s, &t[2]); // cancelled while queued
-    assert_int_equal(s.n_queued, 0);
+    assert_int_equal(sched_n_waiting(&s), 0);
     sched_leave(&s, &t[0]);
     assert_null(sched_admit(&s));
     sched_leave(&s, &t[1]);
@@ -163,24 +176,158 @@ static void test_two_prompts_get_equal_parts_whatever_is_left_over(void **state)
     sched_release(&s);
 }
 
+static void test_owners_share_the_prompts_of_a_step(void **state) {
+    enum { N = 10, STEPS = 50 };
+    struct sched_turn a[N], b;
+    int64_t got_b = 0;
+    setup(N + 1, 256, 100);
+    for (int i = 0; i < N; i++) start_as(&a[i], 1000000, 1, ENGINE_INTERACTIVE);
+    start_as(&b, 1000000, 2, ENGINE_INTERACTIVE);
+    for (int step = 0; step < STEPS; step++) {
+        int32_t n = sched_plan(&s, share);
+        assert_int_equal(prompt_tokens(n), 256);
+        got_b += tokens_of(&b, n);
+    }
+    assert_int_equal(got_b, STEPS * 256 / 2);
+    sched_release(&s);
+}
+
+// --- turns that give way -------------------------------------------------------------------------
+
+static void test_a_newcomer_gets_a_place_of_the_greedy_owner(void **state) {
+    struct sched_turn a[6], b[4];
+    setup(4, 64, 100);
+    for (int i = 0; i < 6; i++) enqueue(&a[i], 1);
+    for (int i = 0; i < 4; i++) assert_ptr_equal(sched_admit(&s), &a[i]);
+    assert_null(sched_victim(&s)); // its own turns wait
+    enqueue_as(&b[0], 1, 2, ENGINE_INTERACTIVE);
+    assert_null(sched_admit(&s));
+    struct sched_turn *victim = sched_victim(&s);
+    assert_ptr_equal(victim, &a[3]); // the one that began last
+    sched_pause(&s, victim);
+    assert_ptr_equal(sched_admit(&s), &b[0]);
+    assert_null(sched_victim(&s));
+    assert_int_equal(s.n_paused[ENGINE_INTERACTIVE], 1);
+    sched_leave(&s, &b[0]);
+    assert_ptr_equal(sched_admit(&s), &a[3]); // before those that never ran
+    assert_int_equal(s.n_paused[ENGINE_INTERACTIVE], 0);
+    a[3].n_todo = 9;
+    sched_computed(&a[3], 1); // before that it would not be paused again
+    // Half of the places each, and no more moves.
+    for (int i = 0; i < 4; i++) enqueue_as(&b[i], 1, 3, ENGINE_INTERACTIVE);
+    for (int i = 0; i < 2; i++) {
+        sched_pause(&s, sched_victim(&s));
+        assert_ptr_equal(sched_admit(&s), &b[i]);
+    }
+    assert_null(sched_victim(&s));
+    assert_null(sched_admit(&s));
+    sched_leave(&s, &a[3]); // while it is paused
+    assert_int_equal(s.n_paused[ENGINE_INTERACTIVE], 1);
+    assert_int_equal(s.n_running, 4);
+    sched_release(&s);
+}
+
+static void test_places_that_blocks_bound(void **state) {
+    struct sched_turn a[3], b;
+    setup(8, 64, 10);
+    for (int i = 0; i < 3; i++) {
+        enqueue(&a[i], 3);
+        assert_ptr_equal(sched_admit(&s), &a[i]);
+    }
+    enqueue_as(&b, 6, 2, ENGINE_INTERACTIVE); // fits beside one of them
+    for (int paused = 0; !sched_admit(&s); paused++) {
+        assert_true(paused < 2);
+        sched_pause(&s, sched_victim(&s));
+    }
+    assert_int_equal(b.state, SCHED_PREFILL);
+    assert_int_equal(s.n_reserved, 9);
+    sched_release(&s);
+}
+
+static void test_who_is_not_paused(void **state) {
+    struct sched_turn a[3], b;
+    setup(3, 64, 100);
+    for (int i = 0; i < 3; i++) start(&a[i], 5);
+    a[2].never_paused = true;
+    a[1].n_again = 4; // what it had before its last pause
+    a[0].state = SCHED_WAIT;
+    enqueue_as(&b, 1, 2, ENGINE_INTERACTIVE);
+    assert_ptr_equal(sched_victim(&s), &a[0]); // only if there is no other
+    sched_computed(&a[1], 4);
+    assert_int_equal(a[1].fair.owner->used, 0); // it has paid for these
+    assert_ptr_equal(sched_victim(&s), &a[1]);
+    sched_release(&s);
+}
+
+static void test_idle_turns_give_way(void **state) {
+    struct sched_turn idle[4], a[2];
+    setup(2, 64, 100);
+    for (int i = 0; i < 3; i++) enqueue_as(&idle[i], 1, 1, ENGINE_IDLE);
+    enqueue(&a[0], 1); // of the same owner
+    assert_ptr_equal(sched_admit(&s), &a[0]);
+    assert_ptr_equal(sched_admit(&s), &idle[0]); // where no interactive turn waits
+    enqueue(&a[1], 1);
+    assert_null(sched_admit(&s));
+    assert_ptr_equal(sched_victim(&s), &idle[0]);
+    sched_pause(&s, &idle[0]);
+    assert_ptr_equal(sched_admit(&s), &a[1]);
+    assert_null(sched_victim(&s)); // interactive turns never give way to idle ones
+    enqueue_as(&idle[3], 1, 9, ENGINE_IDLE);
+    assert_null(sched_victim(&s));
+    sched_leave(&s, &a[0]);
+    assert_ptr_equal(sched_admit(&s), &idle[3]); // idle places are shared too: 9 was away
+    sched_release(&s);
+}
+
+static void test_idle_turns_get_a_small_part_of_a_step(void **state) {
+    enum { N = 6, STEPS = 800 };
+    struct sched_turn d, idle[N];
+    int64_t got[N] = {0}, n_wide = 0;
+    setup(16, 256, 100);
+    for (int i = 0; i < N - 1; i++) start_decoding(&idle[i], 1, ENGINE_IDLE);
+    start_as(&idle[N - 1], 100000, 1, ENGINE_IDLE);
+    int32_t n = sched_plan(&s, share); // alone
+    assert_int_equal(n, N);
+    assert_int_equal(tokens_of(&idle[N - 1], n), 64);
+    start_decoding(&d, 2, ENGINE_INTERACTIVE);
+    for (int step = 0; step < STEPS; step++) {
+        n = sched_plan(&s, share);
+        assert_ptr_equal(share[0].turn, &d);
+        n_wide += n > 1 && prompt_tokens(n) > 0;
+        for (int32_t i = 1; i < n; i++) got[share[i].turn - idle] += share[i].n_tokens;
+    }
+    int64_t sum = 0;
+    for (int i = 0; i < N; i++) {
+        assert_true(got[i] > 0); // each has its turn
+        sum += got[i];
+    }
+    assert_in_range(sum, STEPS - 16, STEPS);
+    assert_true(n_wide <= STEPS / 16); // most steps are of drawn tokens alone
+    d.state = SCHED_WAIT;              // its cache comes back: still one token
+    assert_true(sched_plan(&s, share) <= 1);
+    sched_release(&s);
+}
+
 // Random turns come and go. Each step serves every decode, serves prompts to the budget, and the
 // queue always moves.
 static void test_everything_ends(void **state) {
     enum { N = 400, BLOCKS = 50, RUNNING = 7, BUDGET = 40 };
     static struct sched_turn t[N];
     static int decode_left[N];
-    int finished = 0, submitted = 0, steps = 0;
+    int finished = 0, submitted = 0, steps = 0, pauses = 0;
     setup(RUNNING, BUDGET, BLOCKS);
     while (finished < N) {
         assert_true(++steps < 200 * N);
         while (submitted < N && below(3) == 0) {
             decode_left[submitted] = 1 + (int)below(20);
-            enqueue(&t[submitted++], 1 + (int32_t)below(BLOCKS));
+            enqueue_as(&t[submitted++], 1 + (int32_t)below(BLOCKS), below(5), ENGINE_INTERACTIVE);
         }
         struct sched_turn *next;
-        while ((next = sched_admit(&s))) next->n_todo = 1 + below(200);
+        do
+            while ((next = sched_admit(&s))) next->n_todo = 1 + below(200);
+        while ((next = sched_victim(&s)) && (sched_pause(&s, next), ++pauses));
         assert_true(s.n_reserved <= BLOCKS && s.n_running <= RUNNING);
-        assert_true(s.n_running > 0 || s.n_queued == 0); // no deadlock
+        assert_true(s.n_running > 0 || sched_n_waiting(&s) == 0); // no deadlock
         int32_t n = sched_plan(&s, share), prefill = 0, decode = 0, decoding = 0;
         int64_t n_waiting = 0;
         for (int32_t i = 0; i < s.n_running; i++) {
@@ -210,8 +357,9 @@ static void test_everything_ends(void **state) {
             }
         }
     }
+    assert_true(pauses > 0);
     assert_int_equal(s.n_reserved, 0);
-    assert_int_equal(s.n_queued, 0);
+    assert_int_equal(sched_n_waiting(&s) + s.n_paused[ENGINE_INTERACTIVE], 0);
     sched_release(&s);
 }
 
@@ -225,6 +373,12 @@ int main(void) {
         cmocka_unit_test(test_prompts_share_the_budget),
         cmocka_unit_test(test_many_prompts_take_turns),
         cmocka_unit_test(test_two_prompts_get_equal_parts_whatever_is_left_over),
+        cmocka_unit_test(test_owners_share_the_prompts_of_a_step),
+        cmocka_unit_test(test_a_newcomer_gets_a_place_of_the_greedy_owner),
+        cmocka_unit_test(test_places_that_blocks_bound),
+        cmocka_unit_test(test_who_is_not_paused),
+        cmocka_unit_test(test_idle_turns_give_way),
+        cmocka_unit_test(test_idle_turns_get_a_small_part_of_a_step),
         cmocka_unit_test(test_everything_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,69 @@
+// Which owner's turn gets the next place, and which owner gives one up: weighted fair queueing of the
+// turns of one priority. Pure policy over counts; knows no model, no cache and no clock.
+//
+// An owner's turns are first in, first out; a paused turn waits in front of them. The next place goes
+// to the owner with the fewest places; among these, to the one for which the least has been computed
+// (`used`, in units of one prompt token); among these, to the turn that came first.
+//
+// When no place is free, an owner gives one up
+//   - to an owner with at least two places fewer. The move makes the places more equal, so it is never
+//     made back;
+//   - with one place, to an owner without a place for which FAIR_QUANTUM less has been computed. So
+//     more owners than places take turns of a quantum each.
+// One owner alone never gives a place up.
+//
+// `used` counts from the smallest `used` of the owners with turns (`clock`, which only grows):
+//   - an owner that comes to others, or comes back, begins one quantum before the clock at the
+//     earliest. So it gets a place at once, unless other newcomers hold all of them, but has saved up
+//     no more than a quantum by being away;
+//   - an owner that comes back soon keeps what it used, so leaving gains nothing;
+//   - an owner is at most FAIR_DEBT ahead of the clock. What it computed while it was alone does not
+//     keep it waiting for long when others come.
+//
+// Failure cases: the table is full of owners with turns: cannot happen, it has room for as many owners
+// as there may be turns. Turns without an owner (0) are one owner's together.
+//
+// Engine thread only. Nothing allocates after init.
+#pragma once
+#include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FAIR_QUANTUM = 512, FAIR_DEBT = 4 * FAIR_QUANTUM };
+
+struct fair_owner {
+    uint64_t owner;
+    int32_t n_held, n_waiting; // places; turns without one
+    int64_t used;
+    struct fair_turn *queue; // list of its waiting turns
+    // Of the step being planned: its prompts, and how many tokens they may still get.
+    int32_t n_prompts, prompt_tokens;
+};
+
+struct fair_turn { // embedded in struct sched_turn
+    struct fair_owner *owner;
+    uint64_t ticket;               // in the order of arrival
+    struct fair_turn *prev, *next; // while it waits
+};
+
+struct fair {
+    struct fair_owner *owners; // (cap) n of them have been used
+    int32_t n, cap;
+    int32_t n_held, n_waiting; // of all owners
+    int64_t clock;
+    uint64_t tickets;
+};
+
+int fair_init(struct fair *f, int32_t max_turns, struct err *err); // E_NOMEM
+void fair_release(struct fair *f);
+
+void fair_enqueue(struct fair *f, struct fair_turn *t, uint64_t owner);
+void fair_take_place(struct fair *f, struct fair_turn *t); // t waited
+void fair_give_place(struct fair *f, struct fair_turn *t); // t is paused: it waits in front
+// t is over. held: it has a place.
+void fair_leave(struct fair *f, struct fair_turn *t, bool held);
+
+// The waiting turn that comes next; NULL: none waits.
+struct fair_turn *fair_next(struct fair *f);
+// The owner that gives a place up for a turn of `to`; NULL: none.
+const struct fair_owner *fair_giver(const struct fair *f, const struct fair_owner *to);
