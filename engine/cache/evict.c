@@ -5,12 +5,12 @@
 #include <utlist.h>
 
 // No idle cache has blocks: stops the caches that come back on a hint (caches_resume ends them).
-static bool hints_give_way(struct caches *c) {
+static bool preempt_hints(struct caches *c) {
     struct resume *r;
     bool any = false;
     DL_FOREACH(c->resuming, r) {
         if (r->sequence->turn_ids || r->sequence->ring.n_held == 0) continue;
-        any = r->gives_way = true;
+        any = r->preempted = true;
     }
     return any;
 }
@@ -30,7 +30,7 @@ enum evicted cache_evict(struct caches *c) {
         cache_ask_to_park(c, s, RELEASE_PRESSURE);
         return EVICT_DONE;
     }
-    if (!oldest) return hints_give_way(c) ? EVICT_WAIT : EVICT_NONE;
+    if (!oldest) return preempt_hints(c) ? EVICT_WAIT : EVICT_NONE;
     if (!tiers_on(&c->tiers) || oldest->state == CACHE_DEVICE_ONLY) {
         cache_idle_remove(c, oldest);
         cache_drop(c, oldest, RELEASE_PRESSURE);

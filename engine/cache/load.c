@@ -191,7 +191,7 @@ static void resume_failed(struct caches *c, struct resume *r, int rc) {
     resume_end(c, s, stays ? RESUME_STOPPED : RESUME_FAILED);
 }
 
-static void give_way(struct caches *c, struct resume *r) {
+static void end_preempted(struct caches *c, struct resume *r) {
     if (r->source == CACHE_HOST)
         resume_end(c, r->sequence, RESUME_STOPPED); // the cache stays parked
     else
@@ -208,8 +208,8 @@ bool caches_resume(struct caches *c) {
                                                : LEAST_SLICE_US;
     int64_t until = clock_mono_us(c->emit->clock) + slice_us;
     DL_FOREACH_SAFE(c->resuming, r, next) {
-        if (r->gives_way && !r->sequence->turn_ids) {
-            give_way(c, r);
+        if (r->preempted && !r->sequence->turn_ids) {
+            end_preempted(c, r);
             continue;
         }
         int rc = go_on(c, r, slice_us, until);

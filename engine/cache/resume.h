@@ -24,7 +24,7 @@ struct resume {
     int64_t n;                       // tokens that will be cached
     int32_t *slots;                  // (n_slots) of the ring, in the order in which they are copied
     int32_t n_slots, at;             // at: how many of them have been copied
-    bool gives_way;                  // begun on a hint, and running turns need its blocks
+    bool preempted;                  // begun on a hint, and running turns need its blocks
     int32_t *hint_ids;               // (n_hint) the log that a hint announced; NULL: none
     int64_t n_hint;
     struct snapshot_job *job; // a thread's, except READ in CACHE_WAITING; NULL: reads no snapshot

@@ -26,8 +26,8 @@ static int slots_init(struct instance *in, struct err *err) {
     in->in_step = calloc(n, sizeof *in->in_step);
     in->draws = calloc(n, sizeof *in->draws);
     in->drawn = calloc(n, sizeof *in->drawn);
-    in->untold = calloc(n, sizeof *in->untold);
-    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->untold)
+    in->pending = calloc(n, sizeof *in->pending);
+    if (!in->slots || !in->shares || !in->in_step || !in->draws || !in->drawn || !in->pending)
         return err_set(err, E_NOMEM, "no memory for %zu turns", n);
     for (size_t i = 0; i <= n; i++)
         TRY(sampler_init(&in->slots[i].sampler, in->model->config.vocab_size, err));
@@ -120,7 +120,7 @@ void instance_release(struct instance *in) {
         sampler_release(&in->slots[i].sampler);
         detokenizer_release(&in->slots[i].detokenizer);
     }
-    free(in->untold);
+    free(in->pending);
     free(in->drawn);
     free(in->draws);
     free(in->in_step);
@@ -249,7 +249,7 @@ bool instance_round(struct instance *in, int64_t timeout_us) {
     int64_t began = clock_mono_us(in->emit.clock);
     bool stepped = instance_n_stepping(in) > 0 && instance_step(in);
     if (!stepped) {
-        instance_tell(in);
+        instance_emit_pending(in);
         in->asked.unclear = in->asked.n_rows > 0;
     }
     in->cache_work = move_caches(in, stepped, began);

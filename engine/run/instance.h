@@ -1,7 +1,7 @@
 // All state of the engine's thread: scheduler, caches, forward pass, and the live turns.
 // instance_round() is one round of its loop; the thread calls it in a loop, tests call it directly.
 //
-//   instance.c (the round) -> turns.c (begin, end), step.c (one step) -> tell.c -> engine/cache
+//   instance.c (the round) -> turns.c (begin, end), step.c (one step) -> emit_later.c -> engine/cache
 //
 // Engine thread only, once the thread runs. Other threads read `load` (atomics) and send commands.
 #pragma once
@@ -47,8 +47,8 @@ struct instance_load { // written by the engine's thread, read by any
     _Atomic int32_t drawing_on; // the core on which tokens are being drawn; -1: none are
 };
 
-// A token that is in its turn's log and has not been emitted yet (tell.c).
-struct untold {
+// A token that is in its turn's log and has not been emitted yet (emit_later.c).
+struct pending_token {
     struct live_turn *turn;
     struct sampled drawn;
 };
@@ -89,8 +89,8 @@ struct instance {
                                 // the turn has ended
     struct batch_draw *draws;   // (max_running) the step's draws by wanted row, if the device draws
     struct batch_drawn *drawn;  // (max_running) their results
-    struct untold *untold;      // (max_running) emitted while the device computes the next step
-    int32_t n_untold;
+    struct pending_token *pending; // (max_running) emitted while the device computes the next step
+    int32_t n_pending;
     struct asked { // steps queued on the device that the host has not waited for (step.c)
         int64_t began_us, n_rows, n_seqs;
         bool unclear; // their duration cannot be measured
@@ -134,13 +134,13 @@ int32_t instance_n_stepping(const struct instance *in); // running turns that do
 
 bool instance_step(struct instance *in); // false: every running turn waits for blocks
 
-// --- tell.c --------------------------------------------------------------------------------------
+// --- emit_later.c --------------------------------------------------------------------------------
 
 // Counts a token that was drawn at this time.
 void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_us);
 bool instance_ends_turn(const struct instance *in, const struct live_turn *t, int32_t id);
-// Puts the token into its turn's log; its event is emitted by the next instance_tell. False: the
+// Puts the token into its turn's log; the next instance_emit_pending emits its event. False: the
 // token may end the turn, and has to be emitted now.
-bool instance_tell_later(struct instance *in, struct live_turn *t, const struct sampled *s);
-// Emits the untold tokens. Called before any other event of a turn, and before the engine waits.
-void instance_tell(struct instance *in);
+bool instance_emit_later(struct instance *in, struct live_turn *t, const struct sampled *s);
+// Emits the pending tokens. Called before any other event of a turn, and before the engine waits.
+void instance_emit_pending(struct instance *in);

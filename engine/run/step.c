@@ -138,7 +138,7 @@ static int use_draws(struct instance *in, bool *all) {
         struct sampled s = {.id = in->drawn[i].id, .logprob = in->drawn[i].logprob};
         if (s.id < 0 || in->draws[i].kind == DRAW_NONE)
             *all = false;
-        else if (!instance_tell_later(in, in->in_step[seq], &s) &&
+        else if (!instance_emit_later(in, in->in_step[seq], &s) &&
                  accept(in, in->in_step[seq], &s, clock_mono_us(in->emit.clock)))
             in->in_step[seq] = NULL;
     }
@@ -244,7 +244,7 @@ bool instance_step(struct instance *in) {
     metric_observe(in->metrics.step_turns, b->n_seqs);
 
     int rc = forward_run(&in->forward, b);
-    instance_tell(in); // the previous step's tokens, while a device computes this step
+    instance_emit_pending(in); // the previous step's tokens, while a device computes this step
     if (rc == 0) {
         if (b->load) cache_stepped(&in->caches);
         commit(in);

@@ -52,7 +52,7 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
                      const struct err *why, bool drop_cache) {
     struct caches *c = &in->caches;
     struct sequence *s = t->sequence;
-    instance_tell(in);
+    instance_emit_pending(in);
     end_waiting(in, t);
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
     sched_leave(&in->sched, &t->sched);
@@ -284,7 +284,7 @@ static void admit(struct instance *in, struct live_turn *t) {
 static bool pause_turn(struct instance *in, struct live_turn *t) {
     struct sequence *s = t->sequence;
     bool ran = t->sched.state != SCHED_WAIT;
-    instance_tell(in);
+    instance_emit_pending(in);
     if (ran && sequence_copy_log(s, t->spec.ids) < 0) return false;
     end_waiting(in, t);
     t->n_computed = ran && !s->resume ? s->ring.n_tokens : 0;

@@ -110,13 +110,13 @@ static void a_step_later_and_never_lost(void **state) {
     t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
     submit(e, &t);
     while (n_drawn < 3) assert_true(engine_round(e));
-    assert_int_equal(e->instance.n_untold, 1);
+    assert_int_equal(e->instance.n_pending, 1);
     memset(host, 0, sizeof host);
     take_all(host);
     assert_int_equal(host[0].n, 2);
     engine_turn_cancel(e, 1, 1);
     assert_true(engine_round(e));
-    assert_int_equal(e->instance.n_untold, 0);
+    assert_int_equal(e->instance.n_pending, 0);
     take_all(host);
     assert_true(host[0].done);
     assert_int_equal(host[0].n, 3);
@@ -125,7 +125,7 @@ static void a_step_later_and_never_lost(void **state) {
     t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
     submit(e, &t);
     for (n_drawn = 0; n_drawn < 2;) assert_true(engine_round(e));
-    assert_int_equal(e->instance.n_untold, 1);
+    assert_int_equal(e->instance.n_pending, 1);
     while (engine_poll(e, &ev) == 1) continue;
     engine_close(e);
     e = NULL;

@@ -26,25 +26,25 @@ bool instance_ends_turn(const struct instance *in, const struct live_turn *t, in
     return false;
 }
 
-bool instance_tell_later(struct instance *in, struct live_turn *t, const struct sampled *s) {
+bool instance_emit_later(struct instance *in, struct live_turn *t, const struct sampled *s) {
     if (t->spec.sampling.n_stop > 0 || t->text_rc < 0 || instance_ends_turn(in, t, s->id) ||
         t->n_log + 1 >= t->cap_log)
         return false;
     instance_mark_token(in, t, clock_mono_us(in->emit.clock));
     live_turn_take(t, s->id);
-    in->untold[in->n_untold++] = (struct untold){t, *s};
+    in->pending[in->n_pending++] = (struct pending_token){t, *s};
     return true;
 }
 
 // Ends no turn, since a turn may have rows in the step under way. A turn whose text has failed ends
 // with its next token.
-void instance_tell(struct instance *in) {
-    for (int32_t i = 0; i < in->n_untold; i++) {
-        struct live_turn *t = in->untold[i].turn;
-        const struct sampled *s = &in->untold[i].drawn;
+void instance_emit_pending(struct instance *in) {
+    for (int32_t i = 0; i < in->n_pending; i++) {
+        struct live_turn *t = in->pending[i].turn;
+        const struct sampled *s = &in->pending[i].drawn;
         buf_reset(&in->text);
         (void)live_turn_text(t, s->id, &in->scratch, &in->text);
         emit_token(&in->emit, t, s, buf_z(&in->text), in->text.len);
     }
-    in->n_untold = 0;
+    in->n_pending = 0;
 }
