@@ -45,7 +45,7 @@ struct json_writer {
     bool comma; // a value precedes the next one at this level
 };
 void json_writer_init(struct json_writer *w, struct buf *buf);
-void json_open(struct json_writer *w, const char *key, char bracket);        // '{' or '['
+void json_open(struct json_writer *w, const char *key, char bracket);        // { [ "
 void json_close(struct json_writer *w, char bracket);                        // '}' or ']'
 void json_put_string(struct json_writer *w, const char *key, const char *s); // NULL writes null
 void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len);
@@ -62,5 +62,8 @@ void json_put_int_or_null(struct json_writer *w, const char *key, int64_t v); //
 // Arrays of numbers.
 void json_put_ids(struct json_writer *w, const char *key, const int32_t *ids, size_t n);
 void json_put_floats(struct json_writer *w, const char *key, const float *values, size_t n);
+// A piece of a string that is written in pieces (of whole characters), between json_open(w, key,
+// '"') and json_close(w, '"').
+void json_escape(struct buf *b, const char *s, size_t len);
 // Text that is already JSON.
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);

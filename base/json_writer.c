@@ -67,10 +67,9 @@ static const char *replacement(const char *s, size_t i, size_t len, size_t *n, c
     return NULL;
 }
 
-static void add_quoted(struct buf *b, const char *s, size_t len) {
+void json_escape(struct buf *b, const char *s, size_t len) {
     size_t start = 0, n;
     char scratch[7];
-    put_char(b, '"');
     for (size_t i = 0; i < len; i += n) {
         n = 1;
         if (!stops[(unsigned char)s[i]]) continue;
@@ -81,6 +80,11 @@ static void add_quoted(struct buf *b, const char *s, size_t len) {
         start = i + n;
     }
     put(b, s + start, len - start);
+}
+
+static void add_quoted(struct buf *b, const char *s, size_t len) {
+    put_char(b, '"');
+    json_escape(b, s, len);
     put_char(b, '"');
 }
 

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-static struct client *find_client(struct sessions *ss, uint64_t number) {
+struct client *clients_find(struct sessions *ss, uint64_t number) {
     struct client *c;
     HASH_FIND(hh, ss->clients, &number, sizeof number, c);
     return c;
 }
 
-static struct client *client_of(struct sessions *ss, uint64_t number) {
-    struct client *c = find_client(ss, number);
+struct client *clients_of(struct sessions *ss, uint64_t number) {
+    struct client *c = clients_find(ss, number);
     if (c) return c;
     c = calloc(1, sizeof *c);
     if (!c) return NULL;
@@ -26,26 +26,27 @@ static struct client *client_of(struct sessions *ss, uint64_t number) {
     return NULL;
 }
 
-static bool client_is_idle(const struct client *c) {
-    return !c->attachments && !c->authored && c->n_deferred == 0;
-}
-
 static void client_forget(struct sessions *ss, struct client *c) {
     HASH_DEL(ss->clients, c);
     free(c);
 }
 
+void clients_release(struct sessions *ss, struct client *c) {
+    if (!c->attachments && !c->authored && c->n_deferred == 0 && !c->streaming && !c->waiting)
+        client_forget(ss, c);
+}
+
 int clients_defer(struct sessions *ss, uint64_t client) {
-    struct client *c = client == CLIENT_GONE ? NULL : client_of(ss, client);
+    struct client *c = client == CLIENT_GONE ? NULL : clients_of(ss, client);
     if (c) c->n_deferred++;
     return c || client == CLIENT_GONE ? 0 : E_NOMEM;
 }
 
 uint64_t clients_resume(struct sessions *ss, uint64_t client) {
-    struct client *c = find_client(ss, client);
+    struct client *c = clients_find(ss, client);
     if (!c) return CLIENT_GONE;
     c->n_deferred--;
-    if (client_is_idle(c)) client_forget(ss, c);
+    clients_release(ss, c);
     return client;
 }
 
@@ -70,7 +71,7 @@ int clients_attach(struct session *s, uint64_t client, int64_t cursor) {
     deliver_answer_told(s, client, cursor);
     struct attachment *a = session_attachment(s, client);
     if (!a) {
-        struct client *c = client_of(s->service, client);
+        struct client *c = clients_of(s->service, client);
         a = c ? calloc(1, sizeof *a) : NULL;
         if (!a) return E_NOMEM;
         a->client = client;
@@ -90,26 +91,26 @@ int clients_attach(struct session *s, uint64_t client, int64_t cursor) {
 void clients_detach(struct attachment *a) {
     struct session *s = a->session;
     struct sessions *ss = s->service;
-    struct client *c = find_client(ss, a->client);
+    struct client *c = clients_find(ss, a->client);
     deliver_forget_told(s, a->client, INT64_MAX);
     DL_DELETE(s->attachments, a);
     DL_DELETE2(c->attachments, a, client_prev, client_next);
-    if (client_is_idle(c)) client_forget(ss, c);
+    clients_release(ss, c);
     free(a);
     service_touch(s);
 }
 
 void clients_forget_author(struct session *s) {
     struct sessions *ss = s->service;
-    struct client *c = find_client(ss, s->author);
+    struct client *c = clients_find(ss, s->author);
     if (s->author == CLIENT_GONE) return;
     DL_DELETE2(c->authored, s, author_prev, author_next);
     s->author = CLIENT_GONE;
-    if (client_is_idle(c)) client_forget(ss, c);
+    clients_release(ss, c);
 }
 
 int clients_note_author(struct session *s, uint64_t client) {
-    struct client *c = client == CLIENT_GONE ? NULL : client_of(s->service, client);
+    struct client *c = client == CLIENT_GONE ? NULL : clients_of(s->service, client);
     if (!c && client != CLIENT_GONE) return E_NOMEM;
     if (s->author != client) clients_forget_author(s);
     if (!c || s->author == client) return 0;
@@ -121,12 +122,12 @@ int clients_note_author(struct session *s, uint64_t client) {
 
 void clients_gone(struct sessions *ss, uint64_t client) {
     struct client *c;
-    while ((c = find_client(ss, client)) && c->attachments) {
+    while ((c = clients_find(ss, client)) && c->attachments) {
         struct session *s = c->attachments->session;
         clients_detach(c->attachments);
         clients_lost_begin(s);
     }
-    while ((c = find_client(ss, client)) && c->authored) {
+    while ((c = clients_find(ss, client)) && c->authored) {
         struct session *s = c->authored;
         clients_forget_author(s);
         clients_lost_begin(s);

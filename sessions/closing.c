@@ -96,7 +96,7 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
         p->seq = event_log_seq(&s->events);
         deliver_committed(s, p);
     }
-    service_removed(ss, s->rec.owner, s->rec.id);
+    service_changed(ss, s->rec.key, s->rec.owner, s->rec.id, true);
     tail_writer_trim(ss, true);
 }
 
@@ -126,5 +126,5 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
     session_lasting_name(job->owner, job->id, lasting);
     engine_snapshot_forget(ss->engine, 0, lasting);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
-    service_removed(ss, job->owner, job->id);
+    service_changed(ss, job->key, job->owner, job->id, true);
 }

@@ -118,10 +118,10 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
         handle_typing(ss, r);
         break;
     case REQUEST_LIST:
-        listing_start(ss, r);
+        settle_memory(ss, r, listing_start(ss, r));
         break;
     case REQUEST_EXPORT:
-        transfer_export(ss, r);
+        settle_memory(ss, r, transfer_export(ss, r));
         break;
     case REQUEST_IMPORT:
         transfer_import(ss, r);

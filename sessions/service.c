@@ -114,9 +114,9 @@ void service_timers_changed(struct session *s) {
     s->timed_prev = NULL;
 }
 
-void service_removed(struct sessions *ss, const char *owner, const char *id) {
-    struct session_view gone = {.id = id};
-    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, owner, &gone, true);
+void service_changed(struct sessions *ss, int64_t key, const char *owner, const char *id,
+                     bool gone) {
+    if (ss->cb.on_changed && !ss->closing) ss->cb.on_changed(ss->cb.ctx, key, owner, id, gone);
 }
 
 void service_probe_later(struct sessions *ss) {

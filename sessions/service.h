@@ -3,6 +3,7 @@
 //   requests.c  the door: finding the session of a request, waiting for the store
 //   handlers.c, turns.c, branch.c, fork.c, opening.c, closing.c, listing.c, transfer.c, debug.c
 //               what each kind of request does
+//   streams.c   answers in pieces: lists and exports
 //   engine_events.c, save.c (store)   what comes back
 //   settle.c    saving, delivering, starting queued turns, leaving memory
 //   sessions.c  opening and closing the service, poll
@@ -28,8 +29,12 @@ extern const char *const service_finish_names[N_FINISH]; // of turns, as on reco
 struct client {
     uint64_t number;
     struct attachment *attachments;
-    struct session *authored; // by deliver_note_author
-    int64_t n_deferred;       // requests of it that wait for their session
+    struct session *authored;  // by deliver_note_author
+    int64_t n_deferred;        // requests of it that wait for their session
+    bool streaming;            // it is sent an answer in pieces (streams.c)
+    struct store_job *stream;  // of that, while it has no room for the next piece
+    struct store_job *waiting; // such answers that have not begun, n_waiting
+    int n_waiting;
     UT_hash_handle hh;
 };
 
@@ -80,7 +85,9 @@ int service_add_loading(struct sessions *ss, struct session *s);      // by name
 void service_loaded(struct sessions *ss, struct session *s);          // and out again
 void service_remove(struct sessions *ss, struct session *s);          // out of all tables
 void service_gone(struct session *s); // GONE: out of the table of names; settling frees it
-void service_removed(struct sessions *ss, const char *owner, const char *id); // tells watchers
+// Tells watchers of its owner; gone: it was deleted.
+void service_changed(struct sessions *ss, int64_t key, const char *owner, const char *id,
+                     bool gone);
 // The store's job for a request, of its owner's session `id` or NULL. NULL: no memory.
 struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id);
 void service_touch(struct session *s);
@@ -106,6 +113,9 @@ void deliver_stalled(struct session *s, const char *reason);
 void deliver_committed(struct session *s, struct pending *p);
 
 // clients.c
+struct client *clients_find(struct sessions *ss, uint64_t number); // or NULL
+struct client *clients_of(struct sessions *ss, uint64_t number);   // makes it. NULL: no memory
+void clients_release(struct sessions *ss, struct client *c);       // frees it unless it is needed
 int clients_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
 void clients_detach(struct attachment *a);
 void clients_drop(struct session *s); // detaches all: its opening was refused, it is GONE
@@ -126,6 +136,13 @@ void tail_writer_tokens(struct sessions *ss); // of touched sessions: from here 
 void tail_writer_probe(struct sessions *ss);  // has a disk that refused the tail room again?
 // Drops what the database has; with `scrub` its bytes too: words of deleted sessions.
 void tail_writer_trim(struct sessions *ss, bool scrub);
+
+// streams.c
+// Takes the job of an answer in pieces. As a handler: 0, or E_NOMEM.
+int streams_begin(struct sessions *ss, const struct request *r, struct store_job *job);
+// The piece was answered. True: the job is kept for the next one; else the caller frees it.
+bool streams_keep(struct sessions *ss, struct store_job *job);
+void streams_client_gone(struct sessions *ss, uint64_t client);
 
 // save.c
 void save_soon(struct session *s);         // within the commit interval
@@ -179,7 +196,7 @@ int opening_start(struct sessions *ss, const struct request *r);
 int opening_admit(struct session *s, const struct request *r, int64_t head);
 
 // listing.c
-void listing_start(struct sessions *ss, const struct request *r);
+int listing_start(struct sessions *ss, const struct request *r);
 void listing_done(struct sessions *ss, struct store_job *job);
 // A row of the database, shown as it is in memory where it is there; its strings are borrowed.
 void listing_view(struct sessions *ss, const struct session_record *row, struct session_view *out);
@@ -187,10 +204,8 @@ void listing_view(struct sessions *ss, const struct session_record *row, struct 
 void listing_news(struct sessions *ss, const struct store_list *rows);
 
 // transfer.c
-// Most that a file may have: as a string within one message it takes twice as much at worst.
-#define TRANSFER_BYTES ((size_t)15 << 20)
-// The session as the database has it, with all of its record.
-void transfer_export(struct sessions *ss, const struct request *r);
+// The session as the database has it, with all of its record, in pieces.
+int transfer_export(struct sessions *ss, const struct request *r);
 // A new session of the caller's, under an id of its own, with all that the archive has on record.
 // Nothing of it is believed before all of it has been checked; it is in the database as a whole or
 // not at all.

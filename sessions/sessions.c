@@ -57,6 +57,7 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         break;
     case STORE_LIST:
         listing_done(ss, job);
+        if (!job->key && streams_keep(ss, job)) return;
         break;
     case STORE_DELETE:
         if (job->id)
@@ -66,6 +67,7 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         break;
     case STORE_EXPORT:
         transfer_exported(ss, job);
+        if (streams_keep(ss, job)) return;
         break;
     case STORE_IMPORT:
         transfer_imported(ss, job);
@@ -145,6 +147,7 @@ int64_t sessions_poll(struct sessions *ss) {
 void sessions_client_gone(struct sessions *ss, uint64_t client) {
     service_enter(ss);
     replays_client_gone(ss, client);
+    streams_client_gone(ss, client);
     clients_gone(ss, client);
     store_cancel(ss->store, client);
     service_leave(ss);
@@ -328,8 +331,8 @@ void sessions_close(struct sessions *ss) {
     HASH_ITER(by_name, ss->by_name, s, next) service_destroy(s);
     struct client *c, *next_client;
     HASH_ITER(hh, ss->clients, c, next_client) {
-        HASH_DEL(ss->clients, c);
-        free(c);
+        c->n_deferred = 0;
+        streams_client_gone(ss, c->number); // with nothing left it is freed
     }
     store_close(ss->store);
     tail_writer_close(ss, all_saved); // what could not be saved is taken from it at the next start

@@ -128,7 +128,7 @@ enum session_answer_kind {
     ANSWER_ATTACHED,   // session, reset
     ANSWER_DETACHED,   // session id
     ANSWER_STATE,      // session, turns, before
-    ANSWER_LIST,       // sessions, cursor
+    ANSWER_LIST,       // a piece of the sessions, cursor
     ANSWER_ACCEPTED,   // session id, turn
     ANSWER_CANCELLING, // session id
     // To clients that are not attached, or no longer before the event:
@@ -141,8 +141,9 @@ enum session_answer_kind {
     ANSWER_EVENTS,    // session id, events, before, more
     ANSWER_REPLAYING, // session id, turn
     ANSWER_REPLAYED,  // session id, turn, replay
-    ANSWER_EXPORTED,  // session id, archive
+    ANSWER_EXPORTED,  // session id, a piece of the archive
     ANSWER_IMPORTED,  // session
+    ANSWER_CHANGED,   // session, as asked for by sessions_changed(); id NULL: it is gone
 };
 struct session_answer { // borrowed during the callback
     enum session_answer_kind kind;
@@ -160,6 +161,9 @@ struct session_answer { // borrowed during the callback
     const struct session_view *sessions;
     size_t n_sessions;
     const char *cursor; // NULL: no more
+    // LIST, EXPORTED come in pieces, the next one after sessions_continue(). With the last one of an
+    // export code and message may say why it ends before its end.
+    bool first, last;
     const struct turn_detail *detail;
     const struct replay_detail *replay;
     const struct listed_event *events;
@@ -178,8 +182,8 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
                         int64_t total);
     // s was deleted and its client detached: drop every pointer to it.
     void (*on_gone)(void *ctx, uint64_t client, struct session *s);
-    // For watchers: a session of owner changed (removed: only view->id is set).
-    void (*on_changed)(void *ctx, const char *owner, const struct session_view *view, bool removed);
+    // For watchers: a session of owner changed, or was removed. key: for sessions_changed().
+    void (*on_changed)(void *ctx, int64_t key, const char *owner, const char *id, bool removed);
     // Events of s wait for a disk that refuses them. Transient, to attached clients, at each attempt.
     void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason);
 };
@@ -206,6 +210,12 @@ bool sessions_tail_ok(const struct sessions *ss, const char **reason);
 
 // Takes every request of every protocol (request.h).
 void sessions_submit(struct sessions *ss, const struct request *r);
+// The client has room for the next piece of its list or export.
+void sessions_continue(struct sessions *ss, uint64_t client);
+// What a watcher is sent of a session that changed. 1: *out, until the next call; 0: the session is
+// not in memory, ANSWER_CHANGED will come; E_NOMEM.
+int sessions_changed(struct sessions *ss, uint64_t client, const char *owner, int64_t key,
+                     struct session_view *out);
 void sessions_client_gone(struct sessions *ss, uint64_t client); // detaches everywhere; turns go on
 
 // The next visible event behind the client's cursor, which moves past it: 1, or 0 where there is none

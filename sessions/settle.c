@@ -138,14 +138,10 @@ static void settle_lost(struct session *s) {
 }
 
 static void tell_watchers(struct session *s) {
-    struct sessions *ss = s->service;
-    struct session_view view;
     show_state(s, (int)session_state(s));
     if (!(s->marks & MARK_WATCHERS)) return;
     s->marks &= ~(unsigned)MARK_WATCHERS;
-    session_view_fill(s, &view);
-    if (ss->cb.on_changed && !ss->closing)
-        ss->cb.on_changed(ss->cb.ctx, s->rec.owner, &view, false);
+    service_changed(s->service, s->rec.key, s->rec.owner, s->rec.id, false);
 }
 
 static void settle(struct session *s) {

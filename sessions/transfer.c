@@ -9,40 +9,48 @@
 #include "sessions/service.h"
 #include <string.h>
 
+#define PIECE_MAX_BYTES ((size_t)1 << 20) // of an export: far above what the archive makes of one
+
+static const char *job_code(const struct store_job *job) {
+    const char *code = answer_code(job->rc);
+    return strcmp(code, "internal") == 0 ? "store_failed" : code;
+}
+
 // What the store refused, in the words of the wire.
 static void fail_job(struct sessions *ss, const struct store_job *job) {
-    const char *code = answer_code(job->rc);
-    if (job->rc == E_LIMIT) code = "too_large";
-    if (!strcmp(code, "internal")) code = "store_failed";
     // The same sentence as for a missing session: another owner's must not show.
     const char *message = job->rc == E_NOTFOUND ? "there is no such session" : job->err.text;
     struct asker to = {.client = job->client, .request_id = job->request_id, .session = job->id};
-    answer_error(ss, &to, code, job->rc, message);
+    answer_error(ss, &to, job_code(job), job->rc, message);
 }
 
 // --- export ------------------------------------------------------------------
 
-void transfer_export(struct sessions *ss, const struct request *r) {
+int transfer_export(struct sessions *ss, const struct request *r) {
     struct store_job *job = service_job(STORE_EXPORT, r, r->session);
-    if (!job) {
-        refuse_memory(ss, r);
-        return;
+    if (job) {
+        buf_init(&job->archive, PIECE_MAX_BYTES);
+        job->cursor = archive_export_begin(r->owner, r->session);
     }
-    buf_init(&job->archive, TRANSFER_BYTES);
-    job->render = archive_export;
-    store_send(ss->store, job);
+    if (job && job->cursor) return streams_begin(ss, r, job);
+    store_job_free(job);
+    return E_NOMEM;
 }
 
+// Behind the first piece an error ends the answer.
 void transfer_exported(struct sessions *ss, const struct store_job *job) {
-    if (job->rc < 0) {
+    if (job->rc < 0 && !job->goes_on) {
         fail_job(ss, job);
         return;
     }
     struct session_answer a = {.kind = ANSWER_EXPORTED,
                                .request_id = job->request_id,
                                .session_id = job->id,
-                               .archive = job->archive.data,
-                               .archive_len = job->archive.len};
+                               .first = !job->goes_on,
+                               .last = job->rc < 0 || !job->more,
+                               .archive = buf_z(&job->archive),
+                               .archive_len = job->rc < 0 ? 0 : job->archive.len};
+    if (job->rc < 0) a.code = job_code(job), a.message = job->err.text;
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
 }
 
@@ -76,9 +84,9 @@ void transfer_imported(struct sessions *ss, const struct store_job *job) {
         return;
     }
     struct session_answer a = {.kind = ANSWER_IMPORTED, .request_id = job->request_id};
-    listing_view(ss, &job->loaded->rec, &a.session);
+    const struct session_record *r = &job->loaded->rec;
+    listing_view(ss, r, &a.session);
     a.session_id = a.session.id;
-    if (ss->cb.on_changed && !ss->closing)
-        ss->cb.on_changed(ss->cb.ctx, job->loaded->rec.owner, &a.session, false);
+    service_changed(ss, r->key, r->owner, r->id, false);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
 }

@@ -100,12 +100,11 @@ static void on_gone(void *ctx, uint64_t client, struct session *s) {
     struct follower *f = find(ctx, client);
     if (f) f->ops->on_gone(f, s);
 }
-static void on_changed(void *ctx, const char *owner, const struct session_view *view,
-                       bool removed) {
+static void on_changed(void *ctx, int64_t key, const char *owner, const char *id, bool removed) {
     struct followers *fs = ctx;
     for (size_t i = 0; i < fs->n_slots; i++)
         if (fs->slots[i] && fs->slots[i]->ops->on_changed)
-            fs->slots[i]->ops->on_changed(fs->slots[i], owner, view, removed);
+            fs->slots[i]->ops->on_changed(fs->slots[i], key, owner, id, removed);
 }
 
 void followers_callbacks(struct followers *fs, struct sessions_callbacks *out) {

@@ -16,7 +16,7 @@ struct follower_ops {
                         int64_t total);
     void (*on_stalled)(struct follower *f, struct session *s, const char *reason);
     void (*on_gone)(struct follower *f, struct session *s);
-    void (*on_changed)(struct follower *f, const char *owner, const struct session_view *view,
+    void (*on_changed)(struct follower *f, int64_t key, const char *owner, const char *id,
                        bool removed);
     void (*push)(struct follower *f);                  // after follower_push_later
     void (*later)(struct follower *f, int64_t now_us); // after service_later

@@ -71,6 +71,9 @@ static double uptime(void *ctx) {
 static double n_followers(void *ctx) {
     return (double)((struct service *)ctx)->followers.n;
 }
+static double n_waiting(void *ctx) {
+    return (double)((struct service *)ctx)->waiting_bytes;
+}
 static double n_turns(void *ctx) {
     struct service *s = ctx;
     return s->sessions ? sessions_n_running(s->sessions) : 0;
@@ -84,6 +87,8 @@ static void register_metrics(struct service *s, struct metrics *m) {
     metrics_gauge_fn(m, "parley_turns", "Turns running or queued", NULL, n_turns, s);
     metrics_gauge_fn(m, "parley_followers", "WebSockets and HTTP requests that follow sessions",
                      NULL, n_followers, s);
+    metrics_gauge_fn(m, "parley_waiting_bytes",
+                     "Bytes of answers that wait for the clients' sockets", NULL, n_waiting, s);
     x->messages_in =
         metrics_counter(m, "parley_messages_in_total", "WebSocket messages received", NULL);
     x->frames_out = metrics_counter(m, "parley_frames_out_total", "WebSocket messages sent", NULL);

@@ -41,7 +41,8 @@ struct service {
     uv_prepare_t prepare; // once per turn-round of the loop, before it waits
     uv_idle_t awake;      // while it is active the loop does not sleep
     int64_t awake_until_us, start_us;
-    bool dirty; // the session service has something to do
+    bool dirty;           // the session service has something to do
+    size_t waiting_bytes; // of answers, on all connections
 };
 
 // Handles on net's loop, and a bell that service_wake may ring: before engine and sessions are open.

@@ -23,6 +23,10 @@ int archive_load(struct archive *a, const char *owner, const char *id, struct st
 // The record as one JSON object, complete for a replay or an import: README.md has the format. The
 // text of a client comes back byte for byte. E_NOMEM, E_LIMIT from the buffer.
 int archive_export(const struct stored_session *s, struct buf *out);
+// The same text for a client that takes it slowly: piece by piece, each read by itself. What comes
+// after the first piece is left out; a session that is deleted meanwhile is E_NOTFOUND.
+struct store_cursor;
+struct store_cursor *archive_export_begin(const char *owner, const char *id); // NULL: no memory
 // The same as a line of a new file (0600). E_EXISTS when there is one; a failure leaves no file.
 int archive_export_file(const struct stored_session *s, const char *path, struct err *err);
 #define ARCHIVE_FORMAT "parley.session"

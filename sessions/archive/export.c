@@ -38,13 +38,6 @@ void archive_close(struct archive *a) {
     free(a);
 }
 
-static void release_page(struct store_list *page) {
-    for (size_t i = 0; i < page->n_rows; i++) session_record_release(&page->rows[i]);
-    free(page->rows);
-    page->rows = NULL;
-    page->n_rows = 0;
-}
-
 static int list_page(struct archive *a, struct store_list *page, archive_each each, void *ctx,
                      struct err *err) {
     int rc = store_read_list(&a->db, page, err);
@@ -62,11 +55,14 @@ int archive_list(struct archive *a, const char *owner, const char *query, const 
     do {
         page.limit = left < PAGE_ROWS ? left : PAGE_ROWS;
         page.next[0] = '\0';
+        page.keys = NULL;
+        page.n_keys = page.at = 0;
         rc = list_page(a, &page, each, ctx, err);
         left -= (int64_t)page.n_rows;
         memcpy(cursor, page.next, sizeof cursor);
         page.cursor = cursor;
-        release_page(&page);
+        store_list_clear(&page);
+        free(page.keys);
     } while (rc == 0 && cursor[0] && left > 0);
     return rc;
 }
@@ -192,23 +188,187 @@ static void write_record(struct json_writer *w, const char *key, const struct re
     json_close(w, '}');
 }
 
+static void write_head(struct json_writer *w, const struct session_record *r) {
+    json_open(w, NULL, '{');
+    json_put_string(w, "format", ARCHIVE_FORMAT);
+    json_put_int(w, "version", ARCHIVE_FORMAT_VERSION);
+    write_record(w, "session", &record_tables[TABLE_SESSIONS], r, NULL);
+    json_open(w, "turns", '[');
+}
+
+static void write_turns(struct json_writer *w, const struct stored_session *s) {
+    for (size_t i = 0; i < s->n_turns; i++)
+        write_record(w, NULL, &record_tables[TABLE_TURNS], &s->turns[i].rec, &s->turns[i]);
+}
+
+static void write_events_head(struct json_writer *w) {
+    json_close(w, ']');
+    json_open(w, "events", '[');
+}
+
+static void write_events(struct json_writer *w, const struct stored_session *s) {
+    for (size_t i = 0; i < s->n_events; i++)
+        write_record(w, NULL, &record_tables[TABLE_EVENTS], &s->events[i], NULL);
+}
+
+static void write_end(struct json_writer *w) {
+    json_close(w, ']');
+    json_close(w, '}');
+}
+
 int archive_export(const struct stored_session *s, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "format", ARCHIVE_FORMAT);
-    json_put_int(&w, "version", ARCHIVE_FORMAT_VERSION);
-    write_record(&w, "session", &record_tables[TABLE_SESSIONS], &s->rec, NULL);
-    json_open(&w, "turns", '[');
-    for (size_t i = 0; i < s->n_turns; i++)
-        write_record(&w, NULL, &record_tables[TABLE_TURNS], &s->turns[i].rec, &s->turns[i]);
-    json_close(&w, ']');
-    json_open(&w, "events", '[');
-    for (size_t i = 0; i < s->n_events; i++)
-        write_record(&w, NULL, &record_tables[TABLE_EVENTS], &s->events[i], NULL);
-    json_close(&w, ']');
-    json_close(&w, '}');
+    write_head(&w, &s->rec);
+    write_turns(&w, s);
+    write_events_head(&w);
+    write_events(&w, s);
+    write_end(&w);
     return out->error;
+}
+
+// --- an export in pieces -----------------------------------------------------
+
+#define PIECE_BYTES ((size_t)64 << 10)       // a piece ends with the record that passes this
+#define LONG_PIECE_BYTES ((size_t)256 << 10) // of one long turn
+#define PIECE_EVENTS 256
+#define TEXT_BYTES ((size_t)1 << 31) // of one turn
+
+enum export_part { PART_HEAD, PART_TURNS, PART_EVENTS, PART_OVER };
+// Turns that have ended and events are never changed, so short transactions see one state. Turns
+// that had not ended when the export began are kept as they were then.
+struct export {
+    struct store_cursor cursor; // first
+    char *id, *owner;
+    enum export_part part;
+    bool comma;
+    int64_t key, n_turns, seq; // as of the beginning
+    int64_t turn, event;       // the next turn; the last event
+    size_t skip;               // bytes of that turn that went before
+    int64_t unfinished;        // turns from here on are in `open`
+    struct stored_session *open;
+};
+
+static void export_free(struct store_cursor *c) {
+    struct export *x = (struct export *)c;
+    stored_session_free(x->open);
+    free(x->id);
+    free(x->owner);
+    free(x);
+}
+
+static int export_head(struct export *x, struct store_db *db, struct buf *out, struct err *err) {
+    struct session_record rec = {0};
+    struct json_writer w;
+    TRY(store_read_key(db, x->owner, x->id, &x->key, err)); // of another owner: none
+    TRY(store_read_unfinished(db, x->key, &x->unfinished, err));
+    int rc = store_read_row(db, x->key, &rec, err);
+    struct store_part rest = {.key = x->key, .turn = x->unfinished, .end = rec.n_turns};
+    if (rc == 0 && x->unfinished < rec.n_turns) rc = store_read_part(db, &rest, &x->open, err);
+    if (rc == 0) {
+        if (x->open && x->open->rec.seq_reserved > rec.seq_reserved)
+            rec.seq_reserved = x->open->rec.seq_reserved;
+        x->n_turns = rec.n_turns;
+        x->seq = rec.seq;
+        json_writer_init(&w, out);
+        write_head(&w, &rec);
+        x->part = PART_TURNS;
+    }
+    session_record_release(&rec);
+    return rc;
+}
+
+// A long turn is written again for each of its pieces: only the cursor stays in memory.
+static int export_turn(struct export *x, const struct stored_session *turn, struct buf *out) {
+    struct buf text;
+    buf_init(&text, TEXT_BYTES);
+    struct json_writer w = {.buf = &text, .comma = x->comma};
+    write_turns(&w, turn);
+    int rc = text.error;
+    size_t left = rc == 0 ? text.len - x->skip : 0, n = left;
+    if (n > LONG_PIECE_BYTES) n = utf8_complete_len(buf_z(&text) + x->skip, LONG_PIECE_BYTES);
+    if (rc == 0) rc = buf_add(out, buf_z(&text) + x->skip, n);
+    x->skip = n < left ? x->skip + n : 0;
+    if (n == left) x->turn++, x->comma = true;
+    buf_release(&text);
+    return rc;
+}
+
+static int export_turns(struct export *x, struct store_db *db, struct buf *out, struct err *err) {
+    struct store_part p = {.key = x->key, .turn = x->turn, .end = x->turn + 1};
+    struct stored_session *part = NULL, open;
+    struct json_writer w = {.buf = out};
+    if (x->turn == x->n_turns) {
+        write_events_head(&w);
+        x->part = PART_EVENTS;
+        x->comma = false;
+        return out->error;
+    }
+    if (x->turn >= x->unfinished) {
+        open = (struct stored_session){.turns = x->open->turns + (x->turn - x->unfinished),
+                                       .n_turns = 1};
+        return export_turn(x, &open, out);
+    }
+    TRY(store_read_part(db, &p, &part, err));
+    int rc = part->n_turns == 1 ? export_turn(x, part, out) : E_CORRUPT;
+    stored_session_free(part);
+    return rc;
+}
+
+static int export_events(struct export *x, struct store_db *db, struct buf *out, struct err *err) {
+    struct store_part p = {
+        .key = x->key, .after = x->event, .upto = x->seq, .n_events = PIECE_EVENTS};
+    struct stored_session *part = NULL;
+    struct json_writer w = {.buf = out, .comma = x->comma};
+    TRY(store_read_part(db, &p, &part, err));
+    write_events(&w, part);
+    x->comma = w.comma;
+    if (part->n_events) x->event = part->events[part->n_events - 1].seq;
+    if (part->n_events < PIECE_EVENTS) {
+        write_end(&w);
+        x->part = PART_OVER;
+    }
+    stored_session_free(part);
+    return out->error;
+}
+
+static int is_still_there(struct export *x, struct store_db *db, struct err *err) {
+    int64_t key = 0;
+    int rc = store_read_key(db, x->owner, x->id, &key, err);
+    if (rc == E_NOTFOUND || (rc == 0 && key != x->key))
+        return err_set(err, E_NOTFOUND, "the session was deleted while it was exported");
+    return rc;
+}
+
+static int export_some(struct export *x, struct store_db *db, struct buf *out, struct err *err) {
+    if (x->part != PART_HEAD) TRY(is_still_there(x, db, err));
+    int rc = 0;
+    while (rc == 0 && x->part != PART_OVER && out->len < PIECE_BYTES)
+        rc = x->part == PART_HEAD    ? export_head(x, db, out, err)
+             : x->part == PART_TURNS ? export_turns(x, db, out, err)
+                                     : export_events(x, db, out, err);
+    return rc;
+}
+
+static int export_read(struct store_cursor *c, struct store_db *db, struct buf *out,
+                       struct err *err) {
+    struct export *x = (struct export *)c;
+    TRY(store_db_exec(db, "BEGIN", err));
+    int rc = export_some(x, db, out, err);
+    store_db_exec(db, "COMMIT", NULL);
+    if (rc < 0 && !err->code) err_set(err, rc, "the record of this session cannot be exported");
+    return rc < 0 ? rc : x->part != PART_OVER;
+}
+
+struct store_cursor *archive_export_begin(const char *owner, const char *id) {
+    struct export *x = calloc(1, sizeof *x);
+    if (!x) return NULL;
+    x->cursor = (struct store_cursor){export_read, export_free};
+    x->id = strdup(id);
+    x->owner = strdup(owner);
+    if (x->id && x->owner) return &x->cursor;
+    export_free(&x->cursor);
+    return NULL;
 }
 
 #define EXPORT_BYTES ((size_t)1 << 31)

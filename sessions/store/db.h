@@ -37,6 +37,7 @@ enum store_sql {
     SQL_TURNS_GET,
     SQL_TOKENS_GET,
     SQL_EVENTS_GET,
+    SQL_UNFINISHED_GET,
     SQL_ROW_GET,
     SQL_IMPORTED_GET,
     SQL_DATA_VERSION,
@@ -177,6 +178,15 @@ int store_read_session(struct store_db *db, int64_t key, struct stored_session *
 // These turns (ascending) with their tokens. The other parts of *out stay empty.
 int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, size_t n,
                      struct stored_session **out, struct err *err);
+// A part of a record, in the caller's transaction: turns [turn, end) with their tokens, and at most
+// n_events events of the numbers (after, upto].
+struct store_part {
+    int64_t key, turn, end, after, upto, n_events;
+};
+int store_read_part(struct store_db *db, const struct store_part *p, struct stored_session **out,
+                    struct err *err);
+// The first turn without an end, INT64_MAX: all have one.
+int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct err *err);
 int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
                    struct err *err); // E_NOTFOUND
 // owner NULL: all owners.

@@ -126,10 +126,15 @@ static int read_turns(struct store_db *db, struct stored_session *out, int64_t f
     return rc;
 }
 
-static int read_events(struct store_db *db, struct stored_session *out, struct err *err) {
+// Appends at most n events of the numbers (after, upto].
+static int read_events(struct store_db *db, struct stored_session *out, int64_t after, int64_t upto,
+                       int64_t n, struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_EVENTS_GET, err);
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, out->rec.key);
+    sqlite3_bind_int64(s, 2, after);
+    sqlite3_bind_int64(s, 3, upto);
+    sqlite3_bind_int64(s, 4, n);
     int rc = 0, step = SQLITE_DONE;
     while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) {
         struct event_record *grown = realloc(out->events, (out->n_events + 1) * sizeof *grown);
@@ -167,16 +172,21 @@ static int read_origins(struct store_db *db, struct stored_session *out, struct 
     return rc;
 }
 
-int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
+static int read_row(struct store_db *db, int64_t key, bool salvage, struct session_record *out,
+                    struct err *err) {
     sqlite3_stmt *s = store_db_stmt(db, SQL_ROW_GET, err);
     if (!s) return err->code;
     sqlite3_bind_int64(s, 1, key);
     int step = sqlite3_step(s);
-    int rc = step == SQLITE_ROW    ? row_read(s, &record_tables[TABLE_SESSIONS], out, db->salvage)
+    int rc = step == SQLITE_ROW    ? row_read(s, &record_tables[TABLE_SESSIONS], out, salvage)
              : step == SQLITE_DONE ? err_set(err, E_NOTFOUND, "there is no such session")
                                    : store_db_error(db, err);
     sqlite3_reset(s);
     return rc == E_NOMEM ? err_set(err, rc, "no memory to read a session") : rc;
+}
+
+int store_read_row(struct store_db *db, int64_t key, struct session_record *out, struct err *err) {
+    return read_row(db, key, db->salvage, out, err);
 }
 
 int store_read_session(struct store_db *db, int64_t key, struct stored_session **out,
@@ -194,7 +204,7 @@ int store_read_session(struct store_db *db, int64_t key, struct stored_session *
     TRY_GOTO(end, store_read_row(db, key, &stored->rec, err));
     TRY_GOTO(end, read_origins(db, stored, err));
     TRY_GOTO(end, read_turns(db, stored, 0, INT64_MAX, err));
-    TRY_GOTO(end, read_events(db, stored, err));
+    TRY_GOTO(end, read_events(db, stored, INT64_MIN, INT64_MAX, -1, err));
 end:
     if (own) store_db_exec(db, "COMMIT", NULL);
     if (rc == 0) {
@@ -227,6 +237,34 @@ int store_read_turns(struct store_db *db, int64_t key, const int64_t *turns, siz
     }
     stored_session_free(stored);
     if (err->code == 0) err_set(err, rc, "%s: turns of a session cannot be read", db->path);
+    return rc;
+}
+
+int store_read_part(struct store_db *db, const struct store_part *p, struct stored_session **out,
+                    struct err *err) {
+    struct stored_session *part = calloc(1, sizeof *part);
+    if (!part) return err_set(err, E_NOMEM, "no memory to read a part of a session");
+    part->rec.key = p->key;
+    err->code = 0;
+    int rc = read_turns(db, part, p->turn, p->end, err);
+    if (rc == 0 && p->n_events) rc = read_events(db, part, p->after, p->upto, p->n_events, err);
+    if (rc == 0) {
+        *out = part;
+        return 0;
+    }
+    stored_session_free(part);
+    if (err->code == 0) err_set(err, rc, "%s: a part of a session cannot be read", db->path);
+    return rc;
+}
+
+int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct err *err) {
+    sqlite3_stmt *s = store_db_stmt(db, SQL_UNFINISHED_GET, err);
+    if (!s) return err->code;
+    sqlite3_bind_int64(s, 1, key);
+    int rc = sqlite3_step(s) == SQLITE_ROW ? 0 : store_db_error(db, err);
+    if (rc == 0)
+        *out = sqlite3_column_type(s, 0) == SQLITE_NULL ? INT64_MAX : sqlite3_column_int64(s, 0);
+    sqlite3_reset(s);
     return rc;
 }
 
@@ -299,7 +337,9 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
     if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
         return err_set(err, E_INVAL, "cursor is not one of ours");
     char sql[256 + 512 + MAX_WORDS * (sizeof PER_WORD + sizeof ALL_OWNERS)];
-    int n = snprintf(sql, sizeof sql, STORE_SESSIONS "WHERE (s.updated_ms, s.key) < (?1, ?2)%s%s",
+    int n = snprintf(sql, sizeof sql,
+                     "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < "
+                     "(?1, ?2)%s%s",
                      l->owner ? " AND s.owner = ?3" : "",
                      l->forked_from ? " AND s.forked_from = ?4" : "");
     for (int i = 0; i < n_terms; i++)
@@ -318,38 +358,76 @@ static int prepare_list(struct store_db *db, const struct store_list *l, const s
     return 0;
 }
 
-static int collect(struct store_db *db, struct store_list *l, sqlite3_stmt *s, struct err *err) {
+// To what follows the first n rows.
+static void set_cursor(struct store_list *l, int64_t updated_ms, size_t n) {
+    snprintf(l->next, sizeof l->next, "%" PRId64 "-%" PRId64, updated_ms, l->keys[n - 1]);
+}
+
+// The keys of the list's rows, and its cursor.
+static int find_rows(struct store_db *db, struct store_list *l, sqlite3_stmt *s, struct err *err) {
+    int64_t updated_ms = 0;
     int step;
     while ((step = sqlite3_step(s)) == SQLITE_ROW) {
-        if ((int64_t)l->n_rows == l->limit) {
-            const struct session_record *last = &l->rows[l->n_rows - 1];
-            snprintf(l->next, sizeof l->next, "%" PRId64 "-%" PRId64, last->updated_ms, last->key);
+        if ((int64_t)l->n_keys == l->limit) {
+            set_cursor(l, updated_ms, l->n_keys);
             return 0;
         }
-        l->rows[l->n_rows] = (struct session_record){0};
-        if (row_read(s, &record_tables[TABLE_SESSIONS], &l->rows[l->n_rows++], true) < 0)
-            return err_set(err, E_NOMEM, "no memory to list sessions");
+        l->keys[l->n_keys++] = sqlite3_column_int64(s, 0);
+        updated_ms = sqlite3_column_int64(s, 1);
     }
     return step == SQLITE_DONE ? 0 : store_db_error(db, err);
 }
 
-int store_read_list(struct store_db *db, struct store_list *l, struct err *err) {
+static int find_list(struct store_db *db, struct store_list *l, struct err *err) {
     struct buf terms;
     int n_terms = 0, rc;
     sqlite3_stmt *s = NULL;
     buf_init(&terms, 65536);
-    l->rows = calloc((size_t)l->limit, sizeof *l->rows);
-    if (!l->rows) {
+    l->keys = calloc((size_t)l->limit + 1, sizeof *l->keys);
+    if (!l->keys) {
         rc = err_set(err, E_NOMEM, "no memory to list %lld sessions", (long long)l->limit);
         goto end;
     }
     TRY_GOTO(end, split_query(l->query ? l->query : "", &terms, &n_terms, err));
     TRY_GOTO(end, prepare_list(db, l, &terms, n_terms, &s, err));
-    rc = collect(db, l, s, err);
+    rc = find_rows(db, l, s, err);
 end:
     sqlite3_finalize(s);
     buf_release(&terms);
     return rc;
+}
+
+static size_t text_bytes(const struct session_record *r) {
+    return sizeof *r + (r->system ? strlen(r->system) : 0) + (r->title ? strlen(r->title) : 0) +
+           (r->sampling ? strlen(r->sampling) : 0);
+}
+
+void store_list_clear(struct store_list *l) {
+    for (size_t i = 0; i < l->n_rows; i++) session_record_release(&l->rows[i]);
+    free(l->rows);
+    l->rows = NULL;
+    l->n_rows = 0;
+}
+
+int store_read_list(struct store_db *db, struct store_list *l, struct err *err) {
+    store_list_clear(l);
+    if (!l->keys) TRY(find_list(db, l, err));
+    l->rows = calloc(l->n_keys - l->at + 1, sizeof *l->rows);
+    if (!l->rows) return err_set(err, E_NOMEM, "no memory to list sessions");
+    for (size_t bytes = 0; l->at < l->n_keys && (!l->max_bytes || bytes < l->max_bytes); l->at++) {
+        struct session_record *row = &l->rows[l->n_rows];
+        int rc = read_row(db, l->keys[l->at], true, row, err);
+        if (rc == E_NOTFOUND) continue; // deleted since
+        l->n_rows++;
+        if (rc < 0) return rc;
+        l->updated_ms = row->updated_ms;
+        bytes += text_bytes(row);
+    }
+    return 0;
+}
+
+void store_list_cut(struct store_list *l) {
+    set_cursor(l, l->updated_ms, l->at);
 }
 
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err) {

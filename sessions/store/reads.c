@@ -50,16 +50,6 @@ static int load(struct store_db *db, struct store_job *job) {
     return store_read_session(db, job->key, &job->loaded, &job->err);
 }
 
-static int export_one(struct store_db *db, struct store_job *job) {
-    TRY(load(db, job));
-    int rc = job->render(job->loaded, &job->archive);
-    return rc == E_LIMIT ? err_set(&job->err, rc,
-                                   "the session is too long for one message; `parley sessions "
-                                   "export` writes it")
-           : rc < 0      ? err_set(&job->err, rc, "no memory to export the session")
-                         : 0;
-}
-
 // The store's thread repairs an index that was cut short, within half a second.
 static int watch(struct store_db *db, bool between, struct err *err) {
     const struct timespec pause = {.tv_nsec = 10000000};
@@ -78,8 +68,16 @@ void read_job(struct store_db *db, struct store_job *job, bool between) {
     if (job->kind == STORE_LOAD) job->rc = load(db, job);
     if (job->kind == STORE_TURNS)
         job->rc = store_read_turns(db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
-    if (job->kind == STORE_EXPORT) job->rc = export_one(db, job);
-    if (job->kind == STORE_LIST) job->rc = store_read_list(db, job->list, &job->err);
+    if (job->kind == STORE_EXPORT) {
+        buf_reset(&job->archive);
+        job->rc = job->cursor->read(job->cursor, db, &job->archive, &job->err);
+        job->more = job->rc > 0;
+    }
+    if (job->kind == STORE_LIST) {
+        job->rc = store_read_list(db, job->list, &job->err);
+        job->more = job->rc == 0 && job->list->at < job->list->n_keys;
+    }
+    if (job->rc > 0) job->rc = 0;
 }
 
 // --- queues ------------------------------------------------------------------
@@ -111,7 +109,7 @@ static struct lane *lane_of(struct reads *r, const char *owner) {
 static int push(struct reads *r, struct store_job *job, uint64_t after) {
     struct lane *l = lane_of(r, read_owner(job));
     if (!l) return E_NOMEM;
-    if (l->n == READS_PER_OWNER) return E_LIMIT;
+    if (l->n >= READS_PER_OWNER && !job->goes_on) return E_LIMIT;
     struct waiting *w = calloc(1, sizeof *w);
     if (!w) {
         if (l->n == 0) lane_free(r, l);

@@ -63,7 +63,10 @@ static const char *const statements[SQL_COUNT] = {
                       "< ?3 ORDER BY turn",
     [SQL_TOKENS_GET] =
         "SELECT {tokens:reads} FROM tokens WHERE session = ?1 AND turn = ?2 ORDER BY first",
-    [SQL_EVENTS_GET] = "SELECT {events:reads} FROM events WHERE session = ?1 ORDER BY seq",
+    [SQL_EVENTS_GET] = "SELECT {events:reads} FROM events WHERE session = ?1 AND seq > ?2 AND seq "
+                       "<= ?3 ORDER BY seq LIMIT ?4",
+    [SQL_UNFINISHED_GET] =
+        "SELECT min(turn) FROM turns WHERE session = ?1 AND finish_reason IS NULL",
 };
 
 const char *store_sql_text(enum store_sql which) {

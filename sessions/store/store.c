@@ -66,16 +66,10 @@ void session_save_free(struct session_save *save) {
     free(save);
 }
 
-static void list_clear(struct store_list *l) {
-    for (size_t i = 0; i < l->n_rows; i++) session_record_release(&l->rows[i]);
-    free(l->rows);
-    l->rows = NULL;
-    l->n_rows = 0;
-}
-
 static void list_free(struct store_list *l) {
     if (!l) return;
-    list_clear(l);
+    store_list_clear(l);
+    free(l->keys);
     free(l->owner);
     free(l->query);
     free(l->forked_from);
@@ -88,6 +82,7 @@ void store_job_free(struct store_job *job) {
     session_save_free(job->save);
     stored_session_free(job->loaded);
     list_free(job->list);
+    if (job->cursor) job->cursor->free(job->cursor);
     buf_release(&job->archive);
     free(job->id);
     free(job->owner);
@@ -234,7 +229,7 @@ static void look_for_news(struct store *st) {
     bool lost = job->rc == E_IO && !st->lost;
     if (job->rc != E_BUSY) st->lost = job->rc == E_IO;
     if (!lost && (job->rc < 0 || job->list->n_rows == 0)) {
-        list_clear(job->list);
+        store_list_clear(job->list);
         return;
     }
     st->news = NULL;

@@ -48,10 +48,25 @@ struct store_list {
     char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
     char *forked_from; // only copies of that session; NULL: all
     int64_t limit;
-    // Answer.
+    size_t max_bytes; // of an answer's rows, roughly; the job is sent again for more. 0: all
+    // Answer. The first read finds the keys; the sender may give them instead of a query.
+    int64_t *keys; // (n_keys) of all rows in order; those before `at` have been read
+    size_t n_keys, at;
     struct session_record *rows;
     size_t n_rows;
-    char next[64]; // cursor, "" at the end
+    int64_t updated_ms; // of the last row read
+    char next[64];      // cursor, "" at the end
+};
+void store_list_clear(struct store_list *l); // drops the rows
+void store_list_cut(struct store_list *l);   // ends it behind the rows read: sets the cursor so
+
+// A record that is read in pieces, each in a transaction of its own. The reader's own struct begins
+// with it.
+struct store_db;
+struct store_cursor {
+    // On a thread of the store: appends the next piece to *out. 1: more follows; 0: that was all.
+    int (*read)(struct store_cursor *c, struct store_db *db, struct buf *out, struct err *err);
+    void (*free)(struct store_cursor *c);
 };
 
 enum store_job_kind {
@@ -60,7 +75,7 @@ enum store_job_kind {
     STORE_TURNS,  // key, turns -> the turns of loaded
     STORE_LIST,   // list
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
-    STORE_EXPORT, // id, owner, render -> archive; E_NOTFOUND, E_LIMIT from its cap
+    STORE_EXPORT, // cursor -> archive, the next piece
     STORE_IMPORT, // loaded, under its number
     STORE_PROBE,  // writes one row: tests whether the disk takes writes
     STORE_NEWS, // sent by the store: list has the rows that other programs have added. With rc < 0
@@ -72,19 +87,21 @@ struct store_job {
     int64_t key;    // of the session
     int64_t *turns; // TURNS: (n_turns) ascending
     size_t n_turns;
-    char *id;    // LOAD, EXPORT, DELETE of one that cannot be loaded
+    char *id;    // LOAD, EXPORT (the answer's), DELETE of one that cannot be loaded
     char *owner; // DELETE by id, EXPORT; LOAD, TURNS: whose queue it waits in, or NULL
     struct session_save *save;
     struct stored_session *loaded;
     struct store_list *list;
-    struct buf archive; // EXPORT: filled by render, on a thread of the store
-    int (*render)(const struct stored_session *s, struct buf *out);
+    struct store_cursor *cursor;
+    struct buf archive;
+    bool more; // LIST, EXPORT: sent again, the job goes on
+    bool goes_on;
     int rc; // 0 or E_*
     struct err err;
     uint64_t replay; // TURNS: the sequence of the replay that asks; 0: the session asks
     uint64_t client; // LIST, EXPORT, IMPORT, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
-    struct store_job *next; // the sender's backlog
+    struct store_job *next; // the sender's
 };
 struct store_job *store_job_new(enum store_job_kind kind, int64_t key);
 void store_job_free(struct store_job *job); // with everything it carries

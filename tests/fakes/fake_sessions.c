@@ -40,9 +40,10 @@ struct session {
     size_t n_events, cap_events;
     struct attached *clients;
     size_t n_clients;
-    int64_t n_turns, running, left, next_us, emitted, cancel_after_ms;
+    int64_t key, n_turns, running, left, next_us, emitted, cancel_after_ms;
 };
 struct sessions {
+    int64_t last_key;
     struct session *first;
     struct sessions_callbacks cb;
     int n_running, n_drawn;
@@ -186,10 +187,20 @@ static void add_event(struct session *s, struct fake_event e) {
             s->service->cb.on_ready(s->service->cb.ctx, s->clients[i].client, s);
 }
 static void changed(struct session *s, bool removed) {
-    struct session_view v;
-    fill(s, &v);
-    s->service->cb.on_changed(s->service->cb.ctx, s->owner, &v, removed);
+    s->service->cb.on_changed(s->service->cb.ctx, s->key, s->owner, s->id, removed);
 }
+int sessions_changed(struct sessions *ss, uint64_t client, const char *owner, int64_t key,
+                     struct session_view *out) {
+    for (struct session *s = ss->first; s; s = s->next) {
+        if (s->key != key) continue;
+        fill(s, out);
+        return 1;
+    }
+    struct session_answer none = {.kind = ANSWER_CHANGED, .request_id = ""};
+    ss->cb.on_answer(ss->cb.ctx, client, &none);
+    return 0;
+}
+void sessions_continue(struct sessions *ss, uint64_t client) {} // all lists are short
 static void answer(struct sessions *ss, const struct request *r, struct session_answer a) {
     a.request_id = r->request_id;
     ss->cb.on_answer(ss->cb.ctx, r->client, &a);
@@ -293,6 +304,7 @@ static void open_session(struct sessions *ss, const struct request *r) {
     struct session *s = calloc(1, sizeof(*s));
     s->service = ss;
     s->running = -1;
+    s->key = ++ss->last_key;
     if (r->session)
         snprintf(s->id, sizeof(s->id), "%s", r->session);
     else
@@ -344,7 +356,9 @@ static void list(struct sessions *ss, const struct request *r) {
     struct session_view *v = calloc(limit + 1, sizeof(*v));
     for (struct session *s = ss->first; s && n < limit; s = s->next)
         if (strcmp(s->owner, r->owner) == 0) fill(s, &v[n++]);
-    answer(ss, r, (struct session_answer){.kind = ANSWER_LIST, .sessions = v, .n_sessions = n});
+    answer(ss, r,
+           (struct session_answer){
+               .kind = ANSWER_LIST, .sessions = v, .n_sessions = n, .first = true, .last = true});
     free(v);
 }
 static void update(struct session *s, const struct request *r) {

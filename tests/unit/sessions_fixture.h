@@ -32,7 +32,7 @@ struct seen_answer {
     enum session_answer_kind kind;
     char request_id[64], code[32], message[512], session_id[80], title[256], cursor[64];
     int64_t retry_after_ms, seq, turn, n_tokens, n_turns_total;
-    bool reset, more, deleted;
+    bool reset, more, deleted, first, last;
     enum session_state state;
     size_t n_turns, n_sessions;
     char ids[16][80];
@@ -83,7 +83,12 @@ static struct {
     int n_changed, n_removed, n_progress, n_stalled;
     char stalled[256]; // the last one: session and reason
     char last_changed[80];
+    int64_t changed_key;
     char *archive;                       // of the last ANSWER_EXPORTED
+    int n_pieces;                        // of it
+    size_t longest_piece;                // of all
+    uint64_t going_on;                   // the client whose answer has a further piece
+    bool wants_nothing;                  // clients have no room for further pieces
     unsigned char answered[FX_REQUESTS]; // how often request "qN" has been, by answer or event
     struct seen_answer answers[ANSWERS];
     struct follower followers[CLIENTS][4]; // client 1 .. CLIENTS - 1
@@ -191,6 +196,17 @@ static void fx_take(uint64_t client, struct follower *f) {
         fx_take_event(f, &e);
 }
 
+static void fx_take_archive(const struct session_answer *a) {
+    char *whole = NULL;
+    assert_true(a->first || fx.archive);
+    if (asprintf(&whole, "%s%.*s", a->first ? "" : fx.archive, (int)a->archive_len, a->archive) < 0)
+        fail_msg("no memory");
+    free(fx.archive);
+    fx.archive = whole;
+    fx.n_pieces = a->first ? 1 : fx.n_pieces + 1;
+    if (a->archive_len > fx.longest_piece) fx.longest_piece = a->archive_len;
+}
+
 static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer *a) {
     assert_true(fx.n_answers < ANSWERS);
     struct seen_answer *s = &fx.answers[fx.n_answers++];
@@ -231,10 +247,11 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
         snprintf(s->turns[i].finish, sizeof s->turns[i].finish, "%s",
                  t->finish_reason ? t->finish_reason : "");
     }
-    if (a->kind == ANSWER_EXPORTED) {
-        free(fx.archive);
-        fx.archive = strndup(a->archive, a->archive_len);
-    }
+    if (a->kind == ANSWER_EXPORTED) fx_take_archive(a);
+    s->first = a->first;
+    s->last = a->last;
+    if ((a->kind == ANSWER_EXPORTED || a->kind == ANSWER_LIST) && !a->last) fx.going_on = client;
+    if ((a->kind == ANSWER_EXPORTED || a->kind == ANSWER_LIST) && !a->first) return;
     fx_count_answer(a->request_id);
     if (fx.on_answer) fx.on_answer(s);
 }
@@ -255,10 +272,10 @@ static void fx_on_gone(void *ctx, uint64_t client, struct session *s) {
     f->gone = true;
     f->attached = false;
 }
-static void fx_on_changed(void *ctx, const char *owner, const struct session_view *view,
-                          bool removed) {
+static void fx_on_changed(void *ctx, int64_t key, const char *owner, const char *id, bool removed) {
     fx.n_changed++;
-    snprintf(fx.last_changed, sizeof fx.last_changed, "%s", view->id);
+    fx.changed_key = key;
+    snprintf(fx.last_changed, sizeof fx.last_changed, "%s", id);
     fx.n_removed += removed;
 }
 
@@ -346,6 +363,9 @@ static void fx_restart(void) {
 static void fx_settle(void) {
     do {
         sessions_poll(fx.ss);
+        uint64_t client = fx.wants_nothing ? 0 : fx.going_on;
+        if (client) fx.going_on = 0;
+        if (client) sessions_continue(fx.ss, client);
         if (store_n_waiting(fx.ss->store) > 0) usleep(50);
     } while (store_n_waiting(fx.ss->store) > 0 || fake.first_event < fake.n_events);
     sessions_poll(fx.ss);

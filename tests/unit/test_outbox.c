@@ -21,47 +21,69 @@ static void take(struct outbox *o, size_t max, const char *bytes, bool first, bo
 
 static void messages_go_out_in_pieces_and_in_order(void **state) {
     struct outbox o = {0};
-    assert_true(outbox_empty(&o));
-    outbox_add(&o, NULL, "abcdefg", 7);
-    outbox_add(&o, NULL, "xy", 2);
+    assert_true(outbox_empty(&o) && !outbox_ready(&o));
+    outbox_add(&o, "abcdefg", 7);
+    outbox_add(&o, "xy", 2);
     assert_int_equal(o.bytes, 9);
     take(&o, 3, "abc", true, false);
+    assert_int_equal(o.bytes, 6);
     take(&o, 3, "def", false, false);
     take(&o, 3, "g", false, true);
     take(&o, 3, "xy", true, true);
     assert_true(outbox_empty(&o) && o.bytes == 0 && o.count == 0);
 }
 
-static void a_key_holds_its_latest_message(void **state) {
-    struct outbox o = {0}, to = {0};
-    outbox_add(&o, "a", "a1", 2);
-    outbox_add(&o, "b", "b1", 2);
-    outbox_add(&o, "a", "a-2", 3);
-    assert_int_equal(o.count, 2);
-    assert_int_equal(o.bytes, 5);
-    assert_true(outbox_move(&to, &o));
-    outbox_add(&o, "a", "a3", 2); // the moved one stays what it was
-    take(&to, 9, "a-2", true, true);
-    take(&o, 9, "b1", true, true);
-    take(&o, 9, "a3", true, true);
-    assert_false(outbox_move(&to, &o));
+static void an_open_message_holds_up_those_behind_it(void **state) {
+    struct outbox o = {0};
+    outbox_add(&o, "ab", 2);
+    outbox_open_last(&o);
+    outbox_add(&o, "next", 4);
+    take(&o, 9, "ab", true, false);
+    assert_true(!outbox_ready(&o) && !outbox_empty(&o) && o.bytes == 4);
+    assert_int_equal(outbox_extend(&o, "cd", 2, false), 0);
+    assert_int_equal(outbox_extend(&o, "ef", 2, false), 0); // before the one before it is out
+    take(&o, 1, "c", false, false);
+    take(&o, 9, "d", false, false);
+    take(&o, 9, "ef", false, false);
+    assert_false(outbox_ready(&o));
+    outbox_extend(&o, "g", 1, true);
+    assert_null(o.open);
+    take(&o, 9, "g", false, true);
+    take(&o, 9, "next", true, true);
+    assert_true(outbox_empty(&o) && o.bytes == 0 && o.count == 0);
 }
 
-static void a_message_half_way_out_is_not_replaced(void **state) {
+static void an_open_message_may_end_with_nothing(void **state) {
     struct outbox o = {0};
-    outbox_add(&o, "a", "old", 3);
-    take(&o, 1, "o", true, false);
-    outbox_add(&o, "a", "new", 3);
-    take(&o, 9, "ld", false, true);
-    take(&o, 9, "new", true, true);
+    outbox_add(&o, "ab", 2);
+    outbox_open_last(&o);
+    take(&o, 9, "ab", true, false);
+    outbox_extend(&o, "", 0, true);
+    assert_true(outbox_ready(&o));
+    take(&o, 9, "", false, true);
+    assert_true(outbox_empty(&o));
+}
+
+static void all_of_one_goes_behind_another(void **state) {
+    struct outbox held = {0}, o = {0};
+    outbox_add(&o, "a", 1);
+    outbox_append(&o, &held); // nothing
+    outbox_add(&held, "b", 1);
+    outbox_append(&o, &held);
+    assert_true(outbox_empty(&held) && held.bytes == 0);
+    outbox_add(&o, "c", 1);
+    assert_int_equal(o.bytes, 3);
+    take(&o, 9, "a", true, true);
+    take(&o, 9, "b", true, true);
+    take(&o, 9, "c", true, true);
 }
 
 static void it_is_bounded(void **state) {
     struct outbox o = {0};
-    for (int i = 0; i < OUTBOX_MAX_ITEMS; i++)
-        assert_int_equal(outbox_add(&o, i == 7 ? "k" : NULL, "x", 1), 0);
-    assert_int_equal(outbox_add(&o, NULL, "x", 1), E_LIMIT);
-    assert_int_equal(outbox_add(&o, "k", "y", 1), 0);
+    for (int i = 0; i < OUTBOX_MAX_ITEMS; i++) assert_int_equal(outbox_add(&o, "x", 1), 0);
+    assert_int_equal(outbox_add(&o, "x", 1), E_LIMIT);
+    outbox_open_last(&o);
+    assert_int_equal(outbox_extend(&o, "y", 1, true), 0); // what has begun can end
     outbox_release(&o);
     assert_true(outbox_empty(&o) && o.bytes == 0);
 }
@@ -69,8 +91,9 @@ static void it_is_bounded(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_out_in_pieces_and_in_order),
-        cmocka_unit_test(a_key_holds_its_latest_message),
-        cmocka_unit_test(a_message_half_way_out_is_not_replaced),
+        cmocka_unit_test(an_open_message_holds_up_those_behind_it),
+        cmocka_unit_test(an_open_message_may_end_with_nothing),
+        cmocka_unit_test(all_of_one_goes_behind_another),
         cmocka_unit_test(it_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

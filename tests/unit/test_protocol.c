@@ -45,11 +45,55 @@ static void files_in_and_out(void **state) {
     struct session_answer a = {.kind = ANSWER_EXPORTED,
                                .request_id = "r",
                                .session_id = "s",
+                               .first = true,
                                .archive = "{\"x\":1}rest",
-                               .archive_len = 7};
+                               .archive_len = 4};
+    protocol_write_answer(&out, &a, NULL);
+    a.first = false;
+    a.last = true;
+    a.archive += 4;
+    a.archive_len = 3;
     protocol_write_answer(&out, &a, NULL);
     assert_string_equal(buf_z(&out), "{\"type\":\"session.exported\",\"request_id\":\"r\","
                                      "\"session\":\"s\",\"archive\":\"{\\\"x\\\":1}\"}");
+    buf_reset(&out);
+    a.archive_len = 0;
+    a.code = "session_not_found";
+    a.message = "it was deleted";
+    protocol_write_answer(&out, &a, NULL);
+    assert_string_equal(
+        buf_z(&out),
+        "\",\"error\":{\"code\":\"session_not_found\",\"message\":\"it was deleted\"}}");
+    buf_release(&out);
+}
+
+static void a_list_in_pieces_is_one_message(void **state) {
+    struct session_view v[3] = {{.id = "a", .model = "m", .below = -1},
+                                {.id = "b", .model = "m", .below = -1},
+                                {.id = "c", .model = "m", .below = -1}};
+    struct session_answer a = {.kind = ANSWER_LIST,
+                               .request_id = "r",
+                               .sessions = v,
+                               .n_sessions = 3,
+                               .cursor = "1-2",
+                               .first = true,
+                               .last = true};
+    struct buf whole, out;
+    buf_init(&whole, 1 << 16);
+    buf_init(&out, 1 << 16);
+    protocol_write_answer(&whole, &a, NULL);
+    a.n_sessions = 2;
+    a.last = false;
+    protocol_write_answer(&out, &a, NULL);
+    a.first = false;
+    a.n_sessions = 1;
+    a.sessions = &v[2];
+    protocol_write_answer(&out, &a, NULL);
+    a.n_sessions = 0;
+    a.last = true;
+    protocol_write_answer(&out, &a, NULL);
+    assert_string_equal(buf_z(&out), buf_z(&whole));
+    buf_release(&whole);
     buf_release(&out);
 }
 
@@ -467,6 +511,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_with_its_keys),
         cmocka_unit_test(files_in_and_out),
+        cmocka_unit_test(a_list_in_pieces_is_one_message),
         cmocka_unit_test(the_three_inputs),
         cmocka_unit_test(wrong_messages_are_named),
         cmocka_unit_test(sampling_is_read_by_the_decoder),

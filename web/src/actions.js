@@ -364,8 +364,11 @@ export async function fetchWhole(id) {
 }
 
 /** All that is on record of a session, as the text of a file. @param {string} id @returns {Promise<string>} */
-export const fetchArchive = async (id) =>
-  (await socket.request({ type: 'session.export', session: id })).archive;
+export async function fetchArchive(id) {
+  const { archive, error } = await socket.request({ type: 'session.export', session: id });
+  if (error) throw new RequestError(error);
+  return archive;
+}
 
 const PIECE_BYTES = 1 << 19; // of a long archive
 const bytes = (/** @type {string} */ text) => new TextEncoder().encode(text).length;

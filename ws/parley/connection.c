@@ -332,10 +332,11 @@ static void on_stalled(struct follower *f, struct session *s, const char *reason
 static void on_gone(struct follower *f, struct session *s) {
     outgoing_gone(out_of(f), s);
 }
-static void on_changed(struct follower *f, const char *owner, const struct session_view *view,
+static void on_changed(struct follower *f, int64_t key, const char *owner, const char *id,
                        bool removed) {
     struct connection *c = (struct connection *)f;
-    if (c->watching && strcmp(c->owner, owner) == 0) outgoing_changed(&c->out, view, removed);
+    if (c->watching && strcmp(c->owner, owner) == 0)
+        outgoing_changed(&c->out, key, c->owner, id, removed);
 }
 static void on_push(struct follower *f) {
     outgoing_push(out_of(f));

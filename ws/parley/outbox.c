@@ -5,45 +5,51 @@
 #include <string.h>
 #include <utlist.h>
 
-struct outbox_item {
+struct outbox_item { // a piece of a message
     struct outbox_item *prev, *next;
-    char *key; // points into bytes' allocation; NULL: none
     size_t len, sent;
+    bool first, last; // piece of its message
     char bytes[];
 };
 
 static void drop(struct outbox *o, struct outbox_item *i) {
     DL_DELETE(o->items, i);
-    o->bytes -= i->len;
+    o->bytes -= i->len - i->sent;
     o->count--;
     free(i);
 }
 
-static struct outbox_item *find(const struct outbox *o, const char *key) {
-    struct outbox_item *i;
-    DL_FOREACH(o->items, i)
-    if (i->key && strcmp(i->key, key) == 0 && i->sent == 0) return i;
-    return NULL;
+static struct outbox_item *item_new(struct outbox *o, const char *bytes, size_t len) {
+    struct outbox_item *i = malloc(sizeof(*i) + len);
+    if (!i) return NULL;
+    *i = (struct outbox_item){.len = len, .first = true, .last = true};
+    memcpy(i->bytes, bytes, len);
+    o->bytes += len;
+    o->count++;
+    return i;
 }
 
-int outbox_add(struct outbox *o, const char *key, const char *bytes, size_t len) {
-    struct outbox_item *old = key ? find(o, key) : NULL;
-    size_t key_size = key ? strlen(key) + 1 : 0;
-    if (!old && o->count >= OUTBOX_MAX_ITEMS) return E_LIMIT;
-    struct outbox_item *i = malloc(sizeof(*i) + len + key_size);
+int outbox_add(struct outbox *o, const char *bytes, size_t len) {
+    if (o->count >= OUTBOX_MAX_ITEMS) return E_LIMIT;
+    struct outbox_item *i = item_new(o, bytes, len);
     if (!i) return E_NOMEM;
-    i->len = len;
-    i->sent = 0;
-    i->key = key ? i->bytes + len : NULL;
-    memcpy(i->bytes, bytes, len);
-    if (key) memcpy(i->key, key, key_size);
-    if (old)
-        DL_REPLACE_ELEM(o->items, old, i);
-    else
-        DL_APPEND(o->items, i);
-    o->bytes += len - (old ? old->len : 0);
-    o->count += !old;
-    free(old);
+    DL_APPEND(o->items, i);
+    return 0;
+}
+
+void outbox_open_last(struct outbox *o) {
+    o->open = o->items->prev; // utlist: the first one's prev is the last one
+    o->open->last = false;
+}
+
+int outbox_extend(struct outbox *o, const char *bytes, size_t len, bool last) {
+    struct outbox_item *before = o->open, *i = item_new(o, bytes, len);
+    if (!i) return E_NOMEM;
+    i->first = false;
+    i->last = last;
+    DL_APPEND_ELEM(o->items, before, i);
+    if (before->sent == before->len) drop(o, before);
+    o->open = last ? NULL : i;
     return 0;
 }
 
@@ -51,34 +57,35 @@ bool outbox_empty(const struct outbox *o) {
     return !o->items;
 }
 
+bool outbox_ready(const struct outbox *o) {
+    return o->items && (o->items->sent < o->items->len || o->items->last);
+}
+
 const char *outbox_next(const struct outbox *o, size_t max, size_t *len, bool *first, bool *last) {
     const struct outbox_item *i = o->items;
     size_t left = i->len - i->sent;
     *len = left < max ? left : max;
-    *first = i->sent == 0;
-    *last = *len == left;
+    *first = i->first && i->sent == 0;
+    *last = i->last && *len == left;
     return i->bytes + i->sent;
 }
 
+// The open message's last piece stays: the next one comes behind it.
 void outbox_sent(struct outbox *o, size_t len) {
     struct outbox_item *i = o->items;
     i->sent += len;
-    if (i->sent == i->len) drop(o, i);
+    o->bytes -= len;
+    if (i->sent == i->len && i != o->open) drop(o, i);
 }
 
-bool outbox_move(struct outbox *to, struct outbox *from) {
-    struct outbox_item *i = from->items;
-    if (!i) return false;
-    DL_DELETE(from->items, i);
-    from->bytes -= i->len;
-    from->count--;
-    i->key = NULL; // on its way: no longer to be replaced
-    DL_APPEND(to->items, i);
-    to->bytes += i->len;
-    to->count++;
-    return true;
+void outbox_append(struct outbox *to, struct outbox *from) {
+    DL_CONCAT(to->items, from->items);
+    to->bytes += from->bytes;
+    to->count += from->count;
+    *from = (struct outbox){0};
 }
 
 void outbox_release(struct outbox *o) {
+    o->open = NULL;
     while (o->items) drop(o, o->items);
 }

@@ -1,5 +1,5 @@
-// Messages that wait to be sent on one connection, in order; the first may be half-way out. With
-// keys it coalesces: a later message under the same key takes the place of the earlier one.
+// Messages that wait to be sent on one connection, in order; the first may be half-way out. One of
+// them may be open: the rest of it comes later, and those behind it wait.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -7,18 +7,21 @@
 struct outbox_item;
 struct outbox { // all zero: empty
     struct outbox_item *items;
-    size_t bytes, count;
+    struct outbox_item *open; // the last piece of the open message; NULL: none is open
+    size_t bytes, count;      // bytes: of what is not sent yet
 };
 
 #define OUTBOX_MAX_ITEMS 4096
 
-// Copies. E_NOMEM, or E_LIMIT at OUTBOX_MAX_ITEMS messages.
-int outbox_add(struct outbox *o, const char *key, const char *bytes, size_t len);
+// Each copies. E_NOMEM, or E_LIMIT at OUTBOX_MAX_ITEMS.
+int outbox_add(struct outbox *o, const char *bytes, size_t len);
+void outbox_open_last(struct outbox *o); // the last message; none may be open
+int outbox_extend(struct outbox *o, const char *bytes, size_t len, bool last); // the open one
 bool outbox_empty(const struct outbox *o);
-// The next at most max bytes of the first message (there must be one); first, last: do they begin,
-// end it.
+bool outbox_ready(const struct outbox *o); // outbox_next has something
+// The next at most max bytes of the first message; first, last: do they begin, end it.
 const char *outbox_next(const struct outbox *o, size_t max, size_t *len, bool *first, bool *last);
 void outbox_sent(struct outbox *o, size_t len); // of what outbox_next gave
-bool outbox_move(struct outbox *to,
-                 struct outbox *from); // the first message; false when there is none
+// All of `from`, which has no open message, goes to the end of `to`.
+void outbox_append(struct outbox *to, struct outbox *from);
 void outbox_release(struct outbox *o);

@@ -9,11 +9,15 @@
 // Of one joined delta: a slow reader gets few long ones, and none is huge.
 #define EVENT_TEXT_BYTES 4096
 // Unsent answers beyond which nothing more is read from the client.
-#define PAUSE_OUTBOX_BYTES (256 << 10)
-#define CLOSE_GRACE_US 10000000    // for the last frames and the close handshake
-#define CHANGED_INTERVAL_US 100000 // session.changed are coalesced this long
-#define PUSH_MAX 4                 // writes of one connection before others get their turn
-#define MAX_READY 4096             // sessions attached at once, roughly
+#define PAUSE_OUTBOX_BYTES ((size_t)256 << 10)
+// As many while all connections together have more than WAITING_BYTES.
+#define PAUSE_SCARCE_BYTES ((size_t)32 << 10)
+#define WAITING_BYTES ((size_t)64 << 20)
+#define NEXT_PIECE_BYTES ((size_t)32 << 10) // unsent bytes below which a list or export goes on
+#define CLOSE_GRACE_US 10000000             // for the last frames and the close handshake
+#define CHANGED_INTERVAL_US 100000          // session.changed are coalesced this long
+#define PUSH_MAX 4                          // writes of one connection before others get their turn
+#define MAX_READY 4096                      // sessions attached at once, roughly
 
 static void want_write(struct outgoing *o) {
     if (o->close_sent) return;
@@ -21,20 +25,29 @@ static void want_write(struct outgoing *o) {
     websocket_want_write(o->peer);
 }
 
+static void count_waiting(struct outgoing *o) {
+    size_t bytes = o->outbox.bytes + o->changes.bytes;
+    o->service->waiting_bytes += bytes - o->counted;
+    o->counted = bytes;
+}
+
 // Answers pile up only when requests come faster than they are read: then the requests wait.
 static void pace(struct outgoing *o) {
+    count_waiting(o);
     if (o->close_code) return;
-    if (o->outbox.bytes > PAUSE_OUTBOX_BYTES) websocket_pause(o->peer, PAUSE_OUTPUT, true);
-    if (o->outbox.bytes <= PAUSE_OUTBOX_BYTES / 2) websocket_pause(o->peer, PAUSE_OUTPUT, false);
+    size_t most =
+        o->service->waiting_bytes > WAITING_BYTES ? PAUSE_SCARCE_BYTES : PAUSE_OUTBOX_BYTES;
+    if (o->outbox.bytes > most) websocket_pause(o->peer, PAUSE_OUTPUT, true);
+    if (o->outbox.bytes <= most / 2) websocket_pause(o->peer, PAUSE_OUTPUT, false);
 }
 
 static void no_memory(struct outgoing *o) { // ends this connection only
     outgoing_end(o, CLOSE_INTERNAL, "no memory");
 }
 
-static int store_tx(struct outgoing *o, struct outbox *into, const char *key) {
+static int store_tx(struct outgoing *o, struct outbox *into) {
     struct buf *tx = &o->service->net->tx;
-    return tx->error ? tx->error : outbox_add(into, key, tx->data + LWS_PRE, tx->len - LWS_PRE);
+    return tx->error ? tx->error : outbox_add(into, tx->data + LWS_PRE, tx->len - LWS_PRE);
 }
 
 struct buf *outgoing_tx(struct outgoing *o) {
@@ -42,7 +55,7 @@ struct buf *outgoing_tx(struct outgoing *o) {
 }
 
 void outgoing_queue(struct outgoing *o) {
-    if (store_tx(o, &o->outbox, NULL) < 0) {
+    if (store_tx(o, &o->outbox) < 0) {
         no_memory(o);
         return;
     }
@@ -80,7 +93,7 @@ static int write_tx(struct outgoing *o) {
     struct buf *tx = &o->service->net->tx;
     if (!tx->error && tx->len - LWS_PRE <= NET_CHUNK_BYTES)
         return write_chunk(o, tx->len - LWS_PRE, true, true);
-    if (store_tx(o, &o->outbox, NULL) == 0) return send_queued(o);
+    if (store_tx(o, &o->outbox) == 0) return send_queued(o);
     no_memory(o);
     return 0;
 }
@@ -125,28 +138,57 @@ static int send_close(struct outgoing *o) {
     return rc;
 }
 
+// One session.changed, of what the session is now.
 static int send_changed(struct outgoing *o) {
+    struct session_view view;
+    struct change c;
     o->changed_us = net_now_us();
-    int rc = outbox_move(&o->outbox, &o->changed) ? send_queued(o) : 0;
-    o->changed_due = !outbox_empty(&o->changed);
-    return rc;
+    changes_take(&o->changes, &c);
+    o->changed_due = o->changes.n > 0;
+    if (c.removed) {
+        view = (struct session_view){.id = c.removed};
+        protocol_write_changed(outgoing_tx(o), &view, true);
+        free(c.removed);
+        return write_tx(o);
+    }
+    int rc = sessions_changed(o->service->sessions, o->follower->client, o->owner, c.key, &view);
+    if (rc < 0) no_memory(o);
+    o->reading_change = rc == 0;
+    if (rc <= 0) return 0;
+    protocol_write_changed(outgoing_tx(o), &view, false);
+    return write_tx(o);
 }
 
+static bool change_is_due(const struct outgoing *o) {
+    return o->changed_due && o->changes.n > 0 && !o->reading_change;
+}
+
+// Nothing goes between two pieces of a message.
 static bool pending(const struct outgoing *o) {
-    return o->close_code || !outbox_empty(&o->outbox) ||
-           (o->changed_due && !outbox_empty(&o->changed)) || o->n_ready > 0;
+    if (o->close_code && o->skips) return true;
+    if (!outbox_empty(&o->outbox)) return outbox_ready(&o->outbox);
+    return o->close_code || change_is_due(o) || o->n_ready > 0;
+}
+
+static void ask_for_next_piece(struct outgoing *o) {
+    if (!o->outbox.open || o->reading_piece || o->close_code) return;
+    if (o->outbox.bytes > NEXT_PIECE_BYTES) return;
+    o->reading_piece = true;
+    sessions_continue(o->service->sessions, o->follower->client);
+    service_poll_soon(o->service);
 }
 
 // One frame, or a piece of one. 0, or -1 when the socket is broken.
 static int send_one(struct outgoing *o) {
-    int rc;
+    int rc = 0;
     if (o->close_code && (o->skips || outbox_empty(&o->outbox))) return send_close(o);
-    if (!outbox_empty(&o->outbox))
+    if (outbox_ready(&o->outbox))
         rc = send_queued(o);
-    else if (o->changed_due && !outbox_empty(&o->changed))
+    else if (outbox_empty(&o->outbox) && change_is_due(o))
         rc = send_changed(o);
-    else
+    else if (outbox_empty(&o->outbox))
         rc = send_event(o);
+    ask_for_next_piece(o);
     pace(o);
     return rc;
 }
@@ -189,9 +231,11 @@ void outgoing_end(struct outgoing *o, int code, const char *reason) {
     o->close_code = code;
     o->close_reason = reason;
     o->closing_us = net_now_us();
-    o->skips = code == CLOSE_SLOW || code == CLOSE_INTERNAL;
+    // The rest of an open message will not come.
+    o->skips = code == CLOSE_SLOW || code == CLOSE_INTERNAL || o->outbox.open;
     o->n_ready = 0;
-    outbox_release(&o->changed);
+    changes_release(&o->changes);
+    count_waiting(o);
     forget_client(o);
     // libwebsockets writes the pongs of a flood of pings before anything of ours.
     if (code == CLOSE_RATE) websocket_pause(o->peer, PAUSE_OUTPUT, true);
@@ -219,27 +263,52 @@ static void pull_events(struct outgoing *o, struct session *s) {
         outgoing_queue(o);
 }
 
-// An answer about a session does not overtake the events that came before it; but for
-// session.attached: what its client has yet to get is what comes behind `after`, and so behind the
-// answer. It is encoded first: what it points to may not outlive another call on its session.
-void outgoing_answer(struct outgoing *o, const struct session_answer *a) {
-    struct outbox held = {0};
-    if (o->close_code) return;
-    if (a->kind == ANSWER_ERROR) metric_add(o->service->metrics.errors_out, 1);
-    protocol_write_answer(outgoing_tx(o), a, o->service->engine);
-    if (store_tx(o, &held, NULL) < 0) {
+static bool comes_in_pieces(const struct session_answer *a) {
+    return a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED;
+}
+
+static void take_piece(struct outgoing *o, const struct session_answer *a) {
+    const struct buf *tx = &o->service->net->tx;
+    o->reading_piece = false;
+    if (tx->error || !o->outbox.open ||
+        outbox_extend(&o->outbox, tx->data + LWS_PRE, tx->len - LWS_PRE, a->last) < 0)
         no_memory(o);
-        return;
-    }
+}
+
+// What of `held` goes behind the events of the answer's session.
+static void store_answer(struct outgoing *o, const struct session_answer *a, struct outbox *held) {
     for (size_t i = o->n_ready; a->session_id && a->kind != ANSWER_ATTACHED && i-- > 0;) {
         if (strcmp(session_id(o->ready[i]), a->session_id) != 0) continue;
         pull_events(o, o->ready[i]);
         // Detached: we do not hear of its end.
         if (a->kind == ANSWER_DETACHED && i < o->n_ready) drop_ready(o, i);
     }
-    if (!o->close_code) outbox_move(&o->outbox, &held);
-    outbox_release(&held);
-    want_write(o);
+    if (o->close_code)
+        outbox_release(held);
+    else
+        outbox_append(&o->outbox, held);
+}
+
+// An answer about a session does not overtake the events that came before it; but for
+// session.attached: what its client has yet to get is what comes behind `after`, and so behind the
+// answer. It is encoded first: what it points to may not outlive another call on its session.
+void outgoing_answer(struct outgoing *o, const struct session_answer *a) {
+    struct outbox held = {0};
+    if (a->kind == ANSWER_CHANGED) o->reading_change = false;
+    if (o->close_code) return;
+    if (a->kind == ANSWER_ERROR) metric_add(o->service->metrics.errors_out, 1);
+    if (a->kind != ANSWER_CHANGED || a->session.id) {
+        protocol_write_answer(outgoing_tx(o), a, o->service->engine);
+        if (comes_in_pieces(a) && !a->first)
+            take_piece(o, a);
+        else if (store_tx(o, &held) < 0)
+            no_memory(o);
+        else
+            store_answer(o, a, &held);
+        if (comes_in_pieces(a) && a->first && !a->last && !o->close_code)
+            outbox_open_last(&o->outbox);
+    }
+    if (!o->close_code) want_write(o);
     pace(o);
 }
 
@@ -285,13 +354,15 @@ void outgoing_gone(struct outgoing *o, struct session *s) {
         if (o->ready[i] == s) drop_ready(o, i);
 }
 
-void outgoing_changed(struct outgoing *o, const struct session_view *view, bool removed) {
+void outgoing_changed(struct outgoing *o, int64_t key, const char *owner, const char *id,
+                      bool removed) {
     if (o->close_code) return;
-    protocol_write_changed(outgoing_tx(o), view, removed);
-    if (store_tx(o, &o->changed, view->id) < 0) {
+    o->owner = owner;
+    if (changes_add(&o->changes, key, removed ? id : NULL) < 0) {
         outgoing_end(o, CLOSE_SLOW, "too many changes are waiting");
         return;
     }
+    count_waiting(o);
     if (o->changed_due) return;
     if (net_now_us() - o->changed_us >= CHANGED_INTERVAL_US) {
         o->changed_due = true;
@@ -302,7 +373,7 @@ void outgoing_changed(struct outgoing *o, const struct session_view *view, bool 
 }
 
 void outgoing_flush_changed(struct outgoing *o) {
-    if (o->close_code || o->changed_due || outbox_empty(&o->changed)) return;
+    if (o->close_code || o->changed_due || o->changes.n == 0) return;
     o->changed_due = true;
     want_write(o);
 }
@@ -319,6 +390,7 @@ void outgoing_release(struct outgoing *o) {
         forget_client(o);
     }
     outbox_release(&o->outbox);
-    outbox_release(&o->changed);
+    changes_release(&o->changes);
+    count_waiting(o);
     free(o->ready);
 }

@@ -1,7 +1,9 @@
 // What goes out on one WebSocket, and its end. Order: answers, then session.changed, then events;
-// one frame at a time, a long one in fragments. Answers are stored; of a session that has events one
-// pointer is kept, and they are pulled when the socket has room. Net thread only.
+// one frame at a time, a long one in fragments. Short answers are stored; lists and exports come in
+// pieces, each when most of the one before it is out. Of a session that has events one pointer is
+// kept, of one that changed its number, and both are read when the socket has room. Net thread only.
 #pragma once
+#include "ws/parley/changes.h"
 #include "ws/parley/outbox.h"
 #include "ws/service.h"
 
@@ -19,13 +21,17 @@ struct outgoing {
     struct peer *peer;
     struct follower *follower;
     struct outbox outbox;   // answers, and the frame that is half-way out
-    struct outbox changed;  // session.changed, one per session
+    struct changes changes; // sessions that a watcher has yet to be told of
+    const char *owner;      // whose they are
     struct session **ready; // sessions with events for us, served in turn
     size_t n_ready, cap_ready;
+    size_t counted; // bytes of ours in service.waiting_bytes
     int64_t waiting_us, changed_us, closing_us;
     int close_code; // 0: open
     const char *close_reason;
     bool changed_due, close_sent, skips;
+    bool reading_change; // a changed session is read from the store
+    bool reading_piece;  // and the open message's next piece
 };
 
 void outgoing_init(struct outgoing *o, struct service *s, struct peer *p, struct follower *f);
@@ -44,7 +50,8 @@ void outgoing_progress(struct outgoing *o, struct session *s, int64_t turn, int6
                        int64_t total);
 void outgoing_stalled(struct outgoing *o, struct session *s, const char *reason);
 void outgoing_gone(struct outgoing *o, struct session *s);
-void outgoing_changed(struct outgoing *o, const struct session_view *view, bool removed);
+void outgoing_changed(struct outgoing *o, int64_t key, const char *owner, const char *id,
+                      bool removed);             // owner is borrowed
 void outgoing_flush_changed(struct outgoing *o); // coalesced session.changed are due
 
 int outgoing_writable(struct outgoing *o); // 0, or -1 when the socket is broken

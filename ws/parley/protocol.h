@@ -63,6 +63,7 @@ void protocol_write_error(struct buf *out, const char *code, const char *message
 // engine gives alternatives their text.
 void protocol_write_event(struct buf *out, const struct session_event *ev, const char *session,
                           const struct engine *engine);
+// LIST and EXPORTED: the piece of the message that the answer has.
 // A state answer's oldest turns are left out (and `more` is set) where it would pass out's cap, and
 // so are the alternatives of a turn on record.
 void protocol_write_answer(struct buf *out, const struct session_answer *a,

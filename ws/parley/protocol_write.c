@@ -389,8 +389,9 @@ static bool put_state(struct json_writer *w, const struct session_answer *a,
 
 static bool put_list(struct json_writer *w, const struct session_answer *a,
                      const struct engine *engine, int cut) {
-    json_open(w, "sessions", '[');
+    if (a->first) json_open(w, "sessions", '[');
     for (size_t i = 0; i < a->n_sessions; i++) protocol_put_session(w, NULL, &a->sessions[i]);
+    if (!a->last) return false;
     json_close(w, ']');
     json_put_string(w, "cursor", a->cursor);
     return false;
@@ -408,7 +409,15 @@ static bool put_session(struct json_writer *w, const struct session_answer *a,
 
 static bool put_archive(struct json_writer *w, const struct session_answer *a,
                         const struct engine *engine, int cut) {
-    json_put_text(w, "archive", a->archive, a->archive_len);
+    if (a->first) json_open(w, "archive", '"');
+    json_escape(w->buf, a->archive, a->archive_len);
+    if (!a->last) return false;
+    json_close(w, '"');
+    if (!a->code) return false;
+    json_open(w, "error", '{');
+    json_put_string(w, "code", a->code);
+    json_put_string(w, "message", a->message);
+    json_close(w, '}');
     return false;
 }
 
@@ -437,12 +446,15 @@ static const struct {
 
 static bool write_cut(struct buf *out, const struct session_answer *a, const struct engine *engine,
                       int cut) {
-    struct json_writer w;
-    bool more = false;
-    begin(&w, out, answers[a->kind].type, a->request_id);
-    if (answers[a->kind].names != NAMES_NOTHING) json_put_string(&w, "session", a->session_id);
-    if (answers[a->kind].names == NAMES_TURN) json_put_int(&w, "turn", a->turn);
+    struct json_writer w = {.buf = out, .comma = true}; // a first piece that is not all has values
+    bool more = false, pieces = a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED;
+    if (!pieces || a->first) {
+        begin(&w, out, answers[a->kind].type, a->request_id);
+        if (answers[a->kind].names != NAMES_NOTHING) json_put_string(&w, "session", a->session_id);
+        if (answers[a->kind].names == NAMES_TURN) json_put_int(&w, "turn", a->turn);
+    }
     if (answers[a->kind].put) more = answers[a->kind].put(&w, a, engine, cut);
+    if (pieces && !a->last) return false;
     json_close(&w, '}');
     return more;
 }
@@ -453,6 +465,10 @@ void protocol_write_answer(struct buf *out, const struct session_answer *a,
     if (a->kind == ANSWER_ERROR) {
         protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
                              a->retry_after_ms);
+        return;
+    }
+    if (a->kind == ANSWER_CHANGED) {
+        protocol_write_changed(out, &a->session, false);
         return;
     }
     for (int cut = 0; write_cut(out, a, engine, cut) && out->error == E_LIMIT; cut++) {

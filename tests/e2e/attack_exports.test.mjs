@@ -1,0 +1,151 @@
+// One owner asks for more exports and lists than it reads. The server's memory stays what it was, and another owner's
+// tokens come as ever.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import test from 'node:test';
+import { Follower } from './follower.mjs';
+import { Server, parley, scale, temporaryFolder, unlimited, until } from './harness.mjs';
+
+const MB = 1048576;
+const tokens = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
+const residentBytes = (server) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.process.pid}/status`, 'utf8'))[1]) * 1024;
+
+function tokenFile(t) {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(file, Object.entries(tokens).map(([name, token]) => `${name}:${token}\n`).join(''));
+  chmodSync(file, 0o600);
+  return file;
+}
+
+/** A server with a session `long` of alice's, or of the only owner: 40 turns of 64 KB. */
+async function serverWithLongSession(t, owner) {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  const options = { db, args: owner === 'local' ? unlimited : [...unlimited, '--token-file', tokenFile(t)] };
+  let server = await Server.start(t, options);
+  const client = await server.connect({ token: tokens[owner] });
+  const follower = await Follower.open(client, { session: 'short', sampling: { max_tokens: 1 } });
+  for (let i = 0; i < 40; i++) await follower.say(`turn ${i}`);
+  const { archive } = await client.ask({ type: 'session.export', session: 'short' });
+  await server.stop();
+  const record = JSON.parse(archive);
+  record.session.id = 'long';
+  record.turns.forEach((turn, i) => { turn.input_text = `${i} grüße </script> "\\ `.repeat(2800); });
+  const file = path.join(temporaryFolder(t), 'long.json');
+  writeFileSync(file, JSON.stringify(record));
+  execFileSync(parley, ['sessions', 'import', file, '--db', db, '--owner', owner]);
+  server = await Server.start(t, options);
+  return { server, db };
+}
+
+/** Milliseconds from a turn's start to its first token. */
+async function firstToken(follower) {
+  const begun = performance.now();
+  let came;
+  const listener = (frame) => { if (frame.type === 'turn.delta') came ??= performance.now(); };
+  follower.client.listeners.add(listener);
+  await follower.say('Hello!');
+  follower.client.listeners.delete(listener);
+  return came - begun;
+}
+async function firstTokens(follower, n) {
+  const took = [];
+  for (let i = 0; i < n; i++) took.push(await firstToken(follower));
+  return took.sort((a, b) => a - b);
+}
+
+function isSame(answer, text) { // a message of assert.equal would have megabytes
+  assert.deepEqual(answer.error, undefined);
+  let at = 0;
+  while (at < text.length && answer.archive[at] === text[at]) at++;
+  assert.ok(answer.archive === text, `${answer.archive.slice(at - 40, at + 40)} instead of ${text.slice(at - 40, at + 40)}`);
+}
+
+const exported = (db) => execFileSync(parley, ['sessions', 'export', 'long', '--db', db], { maxBuffer: 64 * MB, encoding: 'utf8' }).trimEnd();
+
+test('exports and lists that nobody reads cost no memory, and no other owner waits for them', async (t) => {
+  const { server, db } = await serverWithLongSession(t, 'alice');
+  const text = exported(db);
+  assert.ok(text.length > 2.5 * MB, `${text.length} bytes`);
+  const bob = await Follower.open(await server.connect({ token: tokens.bob }), { sampling: { temperature: 0, max_tokens: 8 } });
+  await firstTokens(bob, 3);
+  const alone = (await firstTokens(bob, 9)).at(-1);
+
+  const n = Math.max(1, Math.round(6 * scale));
+  const clients = await Promise.all(Array.from({ length: n }, () => server.connect({ token: tokens.alice })));
+  const before = residentBytes(server);
+  for (const client of clients) {
+    client.socket._socket.pause();
+    for (let i = 0; i < 40; i++) client.send({ type: 'session.export', session: 'long', request_id: `x${i}` });
+  }
+  const loaded = await firstTokens(bob, 15);
+  const grown = residentBytes(server) - before;
+  t.diagnostic(`${n} x 40 exports of ${(text.length / MB).toFixed(1)} MB unread: ${(grown / MB).toFixed(1)} MB more; `
+    + `first token ${loaded.at(-1).toFixed(1)} ms at most, alone ${alone.toFixed(1)}`);
+  if (scale === 1) {
+    assert.ok(grown < 64 * MB, `${(grown / MB).toFixed(1)} MB more`);
+    assert.ok(loaded[12] < alone + 200, `first token after ${loaded.map(Math.round)} ms, alone ${alone}`);
+  }
+  // What is read then is whole.
+  clients.slice(1).forEach((client) => client.terminate());
+  clients[0].socket._socket.resume();
+  const answers = () => clients[0].frames.filter((frame) => frame.type === 'session.exported');
+  await until('all exports', () => answers().length === 40);
+  for (const answer of answers()) isSame(answer, text);
+  assert.deepEqual(new Set(answers().map((answer) => answer.request_id)).size, 40);
+});
+
+test('an export is of the session as it was when it began; its end says when the session was deleted', async (t) => {
+  const { server, db } = await serverWithLongSession(t, 'local');
+  const text = exported(db);
+  const [reader, writer] = [await server.connect(), await server.connect()];
+  const exports = async (change) => {
+    const seen = reader.frames.length;
+    reader.socket._socket.pause();
+    reader.send({ type: 'session.export', session: 'long', request_id: 'x' });
+    await until('the export to begin', async () => (await server.metric('parley_waiting_bytes')) > 0);
+    reader.send({ type: 'ping', request_id: 'behind' });
+    await change();
+    reader.socket._socket.resume();
+    await until('the pong behind it', () => reader.frames.slice(seen).some((frame) => frame.request_id === 'behind'));
+    const [first, second] = reader.frames.slice(seen).filter((frame) => frame.request_id);
+    assert.deepEqual([first.type, second.type], ['session.exported', 'pong']);
+    return first;
+  };
+  const follower = await Follower.attach(writer, 'long', 0);
+  const old = await exports(() => follower.say('one more', { sampling: { max_tokens: 1 } }));
+  isSame(old, text); // without what came after its beginning
+  const cut = await exports(() => writer.ask({ type: 'session.close', session: 'long', delete: true }));
+  assert.deepEqual(cut.error, { code: 'session_not_found', message: 'the session was deleted while it was exported' });
+  assert.ok(cut.archive.length < text.length && cut.archive.startsWith('{"format":"parley.session"'));
+  assert.equal((await reader.ask({ type: 'session.export', session: 'long' })).code, 'session_not_found');
+});
+
+test('a list of long sessions comes whole, and unread lists cost no memory', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const client = await server.connect();
+  const system = 'You are a helpful assistant. '.repeat(1100);
+  const ids = Array.from({ length: 100 }, (_, i) => `s${i}`);
+  for (const session of ids) await client.ask({ type: 'session.open', session, system });
+  const all = await client.ask({ type: 'session.list', limit: 200 });
+  assert.deepEqual([all.sessions.length, all.cursor, new Set(all.sessions.map((one) => one.id)).size], [100, null, 100]);
+  assert.ok(all.sessions.every((one) => one.system === system));
+  const page = await client.ask({ type: 'session.list', limit: 30 });
+  assert.deepEqual(page.sessions.map((one) => one.id), all.sessions.slice(0, 30).map((one) => one.id));
+  const rest = await client.ask({ type: 'session.list', limit: 200, cursor: page.cursor });
+  assert.deepEqual(rest.sessions.map((one) => one.id), all.sessions.slice(30).map((one) => one.id));
+  const slow = await server.connect();
+  const before = residentBytes(server);
+  slow.socket._socket.pause();
+  for (let i = 0; i < 40; i++) slow.send({ type: 'session.list', limit: 200, request_id: `x${i}` });
+  await until('the first list', async () => (await server.metric('parley_waiting_bytes')) > 0);
+  for (let i = 0; i < 20; i++) await client.ask({ type: 'session.list', limit: 200 });
+  const grown = residentBytes(server) - before;
+  assert.ok((await server.metric('parley_waiting_bytes')) < MB);
+  t.diagnostic(`40 lists of ${(100 * system.length / MB).toFixed(1)} MB unread: ${(grown / MB).toFixed(1)} MB more`);
+  if (scale === 1) assert.ok(grown < 32 * MB, `${(grown / MB).toFixed(1)} MB more`);
+  slow.socket._socket.resume();
+  await until('all lists', () => slow.frames.filter((frame) => frame.type === 'session.list').length === 40);
+  assert.ok(slow.frames.filter((frame) => frame.type === 'session.list').every((frame) => frame.sessions.length === 100));
+});
