@@ -62,7 +62,7 @@ test('tensors as JSON and as bytes give the ids of parley generate', async (t) =
   await t.test('a batch of two lengths', async () => {
     const { ids, out } = await infer(server, inputsOf(rows, 6, [column('is_return_log_probs', 'BOOL', [true, true])]));
     rows.forEach((row, i) => assert.deepEqual(ids[i], [...row, ...want[i].ids]));
-    assert.deepEqual(out.response_input_lengths.data, [3, 5]);
+    assert.deepEqual([out.response_input_lengths.data, out.response_input_lengths.shape], [[3, 5], [1, 2, 1]]);
     assert.deepEqual(out.output_log_probs.shape, [1, 2, 1, 6]);
     rows.forEach((_, i) => want[i].ids.forEach((_, n) => assert.ok(Math.abs(out.output_log_probs.data[i * 6 + n] - want[i].logprobs[n]) < 1e-5)));
     const sum = want[1].logprobs.reduce((a, b) => a + b, 0);
@@ -225,8 +225,29 @@ test('text: ensemble, generate, generate_stream; health, metadata, statistics', 
   const { status, bytes } = await post(server, { inputs: ask, outputs: [{ name: 'OUTPUT_0' }] }, { model: 'ensemble' });
   assert.equal(status, 200, bytes.toString());
   const [output] = JSON.parse(bytes).outputs;
-  assert.deepEqual([output.datatype, output.shape], ['BYTES', [2, 1]]);
+  assert.deepEqual([output.datatype, output.shape], ['BYTES', [2]]);
   output.data.forEach((text, i) => assert.ok(text.startsWith(ask[0].data[i]), text));
+
+  await t.test('preprocessing, fastertransformer and postprocessing give what ensemble gives', async () => {
+    const run = async (model, inputs) => {
+      const answer = await post(server, { inputs }, { model });
+      assert.equal(answer.status, 200, answer.bytes.toString());
+      return Object.fromEntries(JSON.parse(answer.bytes).outputs.map((o) => [o.name, o]));
+    };
+    const words = (name, list) => tensor(name, 'BYTES', [2, 1], list);
+    const before = await run('preprocessing', [words('QUERY', ask[0].data), { ...ask[1], name: 'REQUEST_OUTPUT_LEN' },
+      words('BAD_WORDS_DICT', ['dog, cat', '']), words('STOP_WORDS_DICT', ['', ''])]);
+    assert.deepEqual([before.BAD_WORDS_IDS.shape.slice(0, 2), before.STOP_WORDS_IDS.data], [[2, 2], [0, -1, 0, -1]]);
+    const named = (name, o) => ({ name, datatype: o.datatype, shape: o.shape, data: o.data });
+    const middle = await run('fastertransformer', [named('input_ids', before.INPUT_ID), named('input_lengths', before.REQUEST_INPUT_LEN),
+      named('request_output_len', before.REQUEST_OUTPUT_LEN), named('stop_words_list', before.STOP_WORDS_IDS)]);
+    const rows = middle.output_ids.shape[0], width = middle.output_ids.shape[2];
+    for (let row = 0; row < rows; row++) { // without the padding behind the answer
+      const ids = middle.output_ids.data.slice(row * width, row * width + middle.sequence_length.data[row]);
+      const after = await run('postprocessing', [tensor('TOKENS_BATCH', 'UINT32', [1, 1, ids.length], ids)]);
+      assert.ok(after.OUTPUT.data[0].startsWith(output.data[row]), `${after.OUTPUT.data[0]} ${output.data[row]}`);
+    }
+  });
 
   const prompt = { text_input: 'Once upon a time', max_tokens: 300, parameters: { temperature: 0, ignore_eos: true } };
   const whole = JSON.parse((await post(server, prompt, { model: name, verb: 'generate' })).bytes);

@@ -89,11 +89,11 @@ static int fill_floats(const struct infer *i, enum infer_output what, size_t wid
     return 0;
 }
 
-// [rows, beams, width], [rows, beams] or [rows]; with the pseudo batch dimension in front.
+// [rows, beams, width], [rows, beams], of text [rows]; with the pseudo batch dimension in front.
 static void shape_of(const struct infer *i, enum infer_output what, size_t width,
                      struct tensor_out *t) {
-    bool has_beams = what != OUTPUT_RESPONSE_INPUT_LENGTHS && what != OUTPUT_TEXT;
-    bool has_width = what == OUTPUT_IDS || what == OUTPUT_LOG_PROBS || what == OUTPUT_TEXT;
+    bool has_beams = what != OUTPUT_TEXT;
+    bool has_width = what == OUTPUT_IDS || what == OUTPUT_LOG_PROBS;
     if (i->request->outer_dim) t->shape[t->n_dims++] = 1;
     t->shape[t->n_dims++] = (int64_t)i->request->n_rows;
     if (has_beams) t->shape[t->n_dims++] = 1;
@@ -121,37 +121,41 @@ static int write_output(const struct infer *i, enum infer_output what, struct js
     return rc;
 }
 
-static void put_head(const struct infer *i, struct json_writer *w) {
+void infer_reply_head(const struct infer_request *r, struct json_writer *w) {
     json_open(w, NULL, '{');
-    if (i->request->id) json_put_string(w, "id", i->request->id);
-    json_put_string(w, "model_name", i->request->name);
+    if (r->id) json_put_string(w, "id", r->id);
+    json_put_string(w, "model_name", r->name);
     json_put_string(w, "model_version", "1");
+}
+
+void infer_reply_body(struct http *h, struct buf *body, size_t json_len) {
+    char extra[96] = "";
+    bool binary = body->len > json_len;
+    if (binary) snprintf(extra, sizeof extra, "inference-header-content-length: %zu\r\n", json_len);
+    http_reply_buf(h, 200, binary ? "application/octet-stream" : "application/json", extra, body);
 }
 
 static void reply_tensors(struct infer *i, struct http *h) {
     struct buf out, raw;
     struct json_writer w;
     struct err err = {0};
-    char extra[96] = "";
     int rc = 0;
     buf_init(&out, REPLY_MAX_BYTES);
     buf_init(&raw, REPLY_MAX_BYTES);
     json_writer_init(&w, &out);
-    put_head(i, &w);
+    infer_reply_head(i->request, &w);
     json_open(&w, "outputs", '[');
     for (int o = 0; o < INFER_OUTPUTS && rc == 0; o++)
         if (i->request->outputs & 1u << o)
             rc = write_output(i, (enum infer_output)o, &w, &raw, &err);
     json_close(&w, ']');
     json_close(&w, '}');
-    bool binary = raw.len > 0;
-    if (binary) snprintf(extra, sizeof extra, "inference-header-content-length: %zu\r\n", out.len);
+    size_t json_len = out.len;
     buf_add(&out, raw.data, raw.len);
     if (rc < 0 || out.error || raw.error)
         kserve_reply_error(h, 503, "no memory for the answer");
     else
-        http_reply_buf(h, 200, binary ? "application/octet-stream" : "application/json", extra,
-                       &out);
+        infer_reply_body(h, &out, json_len);
     buf_release(&out);
     buf_release(&raw);
 }
@@ -161,7 +165,7 @@ static void reply_tensors(struct infer *i, struct http *h) {
 static void put_text(struct infer *i, struct buf *out, const char *text, size_t len) {
     struct json_writer w;
     json_writer_init(&w, out);
-    put_head(i, &w);
+    infer_reply_head(i->request, &w);
     json_put_text(&w, "text_output", text, len);
     json_close(&w, '}');
 }

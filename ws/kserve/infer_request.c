@@ -1,6 +1,7 @@
 // Reading inference requests. See infer_request.h.
 #include "ws/kserve/infer_request.h"
 #include "base/json_raw.h"
+#include "ws/kserve/text_models.h"
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,8 @@
 #define IDS (1u << MODEL_IDS)
 #define TEXT (1u << MODEL_TEXT)
 #define BOTH (IDS | TEXT)
+#define ENCODE (1u << MODEL_ENCODE)
+#define DECODE (1u << MODEL_DECODE)
 #define LIST_BYTES 65536 // of words in a text request
 
 const struct infer_field infer_outputs[INFER_OUTPUTS] = {
@@ -18,7 +21,13 @@ const struct infer_field infer_outputs[INFER_OUTPUTS] = {
     [OUTPUT_RESPONSE_INPUT_LENGTHS] = {"response_input_lengths", TENSOR_INT32, 1, {-1}, false, IDS},
     [OUTPUT_CUM_LOG_PROBS] = {"cum_log_probs", TENSOR_FP32, 1, {-1}, false, BOTH},
     [OUTPUT_LOG_PROBS] = {"output_log_probs", TENSOR_FP32, 2, {-1, -1}, false, BOTH},
-    [OUTPUT_TEXT] = {"OUTPUT_0", TENSOR_BYTES, 2, {-1, -1}, false, TEXT},
+    [OUTPUT_TEXT] = {"OUTPUT_0", TENSOR_BYTES, 1, {-1}, false, TEXT},
+    [OUTPUT_ENCODED] = {"INPUT_ID", TENSOR_UINT32, 1, {-1}, false, ENCODE},
+    [OUTPUT_ENCODED_LEN] = {"REQUEST_INPUT_LEN", TENSOR_UINT32, 1, {1}, false, ENCODE},
+    [OUTPUT_BAD_WORDS] = {"BAD_WORDS_IDS", TENSOR_INT32, 2, {2, -1}, false, ENCODE},
+    [OUTPUT_STOP_WORDS] = {"STOP_WORDS_IDS", TENSOR_INT32, 2, {2, -1}, false, ENCODE},
+    [OUTPUT_OUTPUT_LEN] = {"REQUEST_OUTPUT_LEN", TENSOR_UINT32, 1, {-1}, false, ENCODE},
+    [OUTPUT_DECODED] = {"OUTPUT", TENSOR_BYTES, 1, {-1}, false, DECODE},
 };
 
 // --- inputs ---
@@ -213,46 +222,60 @@ static int read_stop_ids(struct reading *g, size_t row, struct err *err) {
     return rc;
 }
 
-// Words separated by commas; a backslash takes the next character as it is.
-static int split_words(const struct reading *g, const struct tensor_text *text,
-                       int (*add)(const struct reading *g, struct sampling_params *p,
-                                  const char *word, size_t len, struct err *err),
-                       struct sampling_params *p, struct err *err) {
+int infer_split_words(const char *text, size_t len,
+                      int (*add)(void *ctx, const char *word, size_t len, struct err *err),
+                      void *ctx, struct err *err) {
     struct buf word;
     int rc = 0;
     buf_init(&word, LIST_BYTES);
-    for (size_t i = 0; rc == 0 && i <= text->len; i++) {
-        if (i == text->len || text->bytes[i] == ',') {
-            rc = add(g, p, buf_z(&word), word.len, err);
+    for (size_t i = 0; rc == 0 && i <= len; i++) {
+        if (i == len || text[i] == ',') {
+            if (word.len) rc = add(ctx, buf_z(&word), word.len, err);
             buf_reset(&word);
         } else {
-            if (text->bytes[i] == '\\' && i + 1 < text->len) i++;
-            buf_addc(&word, text->bytes[i]);
+            if (text[i] == '\\' && i + 1 < len) i++;
+            buf_addc(&word, text[i]);
         }
     }
-    if (word.error) rc = refuse_value(g, "is too long", err);
+    if (word.error) rc = err_set(err, word.error, "a list of words is too long");
     buf_release(&word);
     return rc;
 }
 
-static int add_bad_word(const struct reading *g, struct sampling_params *p, const char *word,
-                        size_t len, struct err *err) {
+struct adding {
+    const struct reading *g;
+    struct sampling_params *p;
+};
+
+static int add_bad_word(void *ctx, const char *word, size_t len, struct err *err) {
+    struct adding *a = ctx;
     struct token_list ids;
     token_list_init(&ids);
-    int rc = engine_tokenize(g->engine, word, len, false, &ids, err);
-    if (rc == 0) rc = add_bad(g, p, ids.ids, ids.len, err);
+    int rc = engine_tokenize(a->g->engine, word, len, false, &ids, err);
+    if (rc == 0) rc = add_bad(a->g, a->p, ids.ids, ids.len, err);
     token_list_release(&ids);
     return rc;
 }
 
+static int add_stop_word(void *ctx, const char *word, size_t len, struct err *err) {
+    struct adding *a = ctx;
+    return add_stop(a->g, a->p, word, len, err);
+}
+
+static int split_words(const struct reading *g, size_t row,
+                       int (*add)(void *ctx, const char *word, size_t len, struct err *err),
+                       struct err *err) {
+    const struct tensor_text *text = &g->tensor->texts[element(g, row)];
+    struct adding a = {g, &g->r->rows[row].sampling.params};
+    return infer_split_words(text->bytes, text->len, add, &a, err);
+}
+
 static int read_bad_words(struct reading *g, size_t row, struct err *err) {
-    return split_words(g, &g->tensor->texts[element(g, row)], add_bad_word,
-                       &g->r->rows[row].sampling.params, err);
+    return split_words(g, row, add_bad_word, err);
 }
 
 static int read_stop_words(struct reading *g, size_t row, struct err *err) {
-    return split_words(g, &g->tensor->texts[element(g, row)], add_stop,
-                       &g->r->rows[row].sampling.params, err);
+    return split_words(g, row, add_stop_word, err);
 }
 
 // set: called with each row's number. read: called for each row. Neither: read_rows() reads it.
@@ -270,6 +293,12 @@ static const struct input_field {
     {{"INPUT_1", TENSOR_UINT32, 1, {-1}, false, TEXT}, set_output_len, NULL},
     {{"INPUT_2", TENSOR_BYTES, 1, {-1}, true, TEXT}, NULL, read_bad_words},
     {{"INPUT_3", TENSOR_BYTES, 1, {-1}, true, TEXT}, NULL, read_stop_words},
+    {{"QUERY", TENSOR_BYTES, 1, {-1}, false, ENCODE}, NULL, NULL}, // read by text_models.c
+    {{"BAD_WORDS_DICT", TENSOR_BYTES, 1, {-1}, true, ENCODE}, NULL, NULL},
+    {{"STOP_WORDS_DICT", TENSOR_BYTES, 1, {-1}, true, ENCODE}, NULL, NULL},
+    {{"REQUEST_OUTPUT_LEN", TENSOR_UINT32, 1, {-1}, true, ENCODE}, NULL, NULL},
+    {{"TOKENS_BATCH", TENSOR_UINT32, 2, {-1, -1}, false, DECODE}, NULL, NULL},
+    {{"RESPONSE_INPUT_LENGTHS", TENSOR_INT32, 1, {-1}, true, DECODE}, NULL, NULL},
     NUMBER("runtime_top_k", TENSOR_UINT32, BOTH, set_top_k),
     NUMBER("runtime_top_p", TENSOR_FP32, BOTH, set_top_p),
     NUMBER("temperature", TENSOR_FP32, BOTH, set_temperature),
@@ -435,6 +464,7 @@ static int read_input(struct reading *g, const struct input_field *f, struct err
 static int read_inputs(struct reading *g, const struct tensors *all, const char *name,
                        struct err *err) {
     TRY(check_inputs(g, all, name, err));
+    if (g->r->model > MODEL_TEXT) return 0;
     TRY(g->r->model == MODEL_IDS ? read_ids(g, all, err) : read_texts(g, all, err));
     for (size_t i = 0; i < all->n; i++) {
         g->tensor = &all->list[i];
@@ -561,6 +591,7 @@ static int read_json(struct reading *g, const struct infer_source *source, const
     int rc = tensors_read(&tensors, json, source->body + json_len, source->len - json_len, err);
     if (rc == 0) rc = read_inputs(g, &tensors, source->name, err);
     if (rc == 0) rc = read_outputs(g, json, source->name, err);
+    if (rc == 0 && source->model > MODEL_TEXT) rc = text_model_run(g->r, g->engine, &tensors, err);
     tensors_release(&tensors);
     return rc;
 }
@@ -583,6 +614,7 @@ struct infer_request *infer_request_read(const struct engine *e,
                                          const struct infer_source *source) {
     struct infer_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
+    buf_init(&r->answer, 0);
     r->form = source->form;
     r->model = source->model;
     snprintf(r->name, sizeof r->name, "%s", source->name);
@@ -596,5 +628,6 @@ void infer_request_free(struct infer_request *r) {
     for (size_t i = 0; i < r->n_rows; i++) free(r->rows[i].ids);
     free(r->rows);
     free(r->id);
+    buf_release(&r->answer);
     free(r);
 }

@@ -7,7 +7,9 @@
 #define INFER_ROWS_MAX 256
 #define SEQUENCE_NAME_MAX 128
 
-enum infer_model { MODEL_IDS, MODEL_TEXT }; // token ids: fastertransformer; text: ensemble
+// fastertransformer (token ids), ensemble (text), and the two halves of ensemble that compute nothing:
+// preprocessing (text to ids) and postprocessing (ids to text).
+enum infer_model { MODEL_IDS, MODEL_TEXT, MODEL_ENCODE, MODEL_DECODE, INFER_MODELS };
 
 enum infer_form { FORM_TENSORS, FORM_TEXT, FORM_STREAM }; // infer, generate, generate_stream
 
@@ -18,6 +20,12 @@ enum infer_output {
     OUTPUT_CUM_LOG_PROBS,
     OUTPUT_LOG_PROBS,
     OUTPUT_TEXT,
+    OUTPUT_ENCODED, // of preprocessing, from here on
+    OUTPUT_ENCODED_LEN,
+    OUTPUT_BAD_WORDS,
+    OUTPUT_STOP_WORDS,
+    OUTPUT_OUTPUT_LEN,
+    OUTPUT_DECODED, // of postprocessing
     INFER_OUTPUTS
 };
 // What metadata says of an input or output. Shapes without the batch dimension; -1: any.
@@ -55,6 +63,9 @@ struct infer_request {
     size_t n_rows, width, max_output; // the longest input_ids and request_output_len
     bool outer_dim;                   // shapes have the pseudo batch dimension in front
     unsigned outputs, binary;         // bits of enum infer_output
+    struct buf
+        answer; // of MODEL_ENCODE and MODEL_DECODE: the body, its JSON answer_json bytes long
+    size_t answer_json;
 };
 
 // Where a request was sent to, and its body.
@@ -67,4 +78,8 @@ struct infer_source {
 };
 // Never fails but for memory (NULL): a request that is refused says so in status.
 struct infer_request *infer_request_read(const struct engine *e, const struct infer_source *source);
+// Splits words that are separated by commas; a backslash takes the next character as it is.
+int infer_split_words(const char *text, size_t len,
+                      int (*add)(void *ctx, const char *word, size_t len, struct err *err),
+                      void *ctx, struct err *err);
 void infer_request_free(struct infer_request *r); // NULL is fine

@@ -1,7 +1,7 @@
 // Health, metadata, configuration and statistics, and the way to inferences. See kserve.h.
 #include "ws/kserve/kserve.h"
 #include "ws/health.h"
-#include "ws/kserve/infer.h"
+#include "ws/kserve/infer_reply.h"
 #include "ws/service.h"
 #include "ws/version.h"
 #include <stdio.h>
@@ -51,11 +51,18 @@ void kserve_reply_error(struct http *h, int status, const char *message) {
 
 // --- models ---
 
-// The names that FasterTransformer's clients use, and the model's own.
+// The names that FasterTransformer's clients use; the model's own name is one for its ids.
 static bool find_model(const struct service *s, const char *name, enum infer_model *out) {
-    *out = strcmp(name, "ensemble") == 0 ? MODEL_TEXT : MODEL_IDS;
-    return *out == MODEL_TEXT || strcmp(name, "fastertransformer") == 0 ||
-           strcmp(name, engine_info(s->engine)->model_name) == 0;
+    static const char *const names[] = {[MODEL_IDS] = "fastertransformer",
+                                        [MODEL_TEXT] = "ensemble",
+                                        [MODEL_ENCODE] = "preprocessing",
+                                        [MODEL_DECODE] = "postprocessing"};
+    for (int m = 0; m < INFER_MODELS; m++) {
+        *out = (enum infer_model)m;
+        if (strcmp(name, names[m]) == 0) return true;
+    }
+    *out = MODEL_IDS;
+    return strcmp(name, engine_info(s->engine)->model_name) == 0;
 }
 
 static const char *const verbs[] = {
@@ -273,6 +280,9 @@ void kserve_infer(void *user, struct http *h) {
         kserve_reply_error(h, 405, "this address takes GET");
     } else if (r->status) {
         kserve_reply_error(h, r->status, r->err.text);
+    } else if (r->answer_json) {
+        ((struct service *)user)->kserve->stats[r->model].n_done++;
+        infer_reply_body(h, &r->answer, r->answer_json);
     } else {
         d->request = NULL;
         infer_start(user, h, r);

@@ -13,7 +13,7 @@ struct kserve_stats { // of a model
 
 struct kserve {
     struct sequences sequences;
-    struct kserve_stats stats[2]; // by enum infer_model
+    struct kserve_stats stats[INFER_MODELS]; // by enum infer_model
 };
 
 int kserve_open(struct kserve **out);

@@ -1,0 +1,216 @@
+// Text to ids and back. See text_models.h.
+#include "ws/kserve/text_models.h"
+#include "ws/kserve/infer_reply.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define ANSWER_MAX_BYTES (256 << 20)
+
+struct running {
+    struct infer_request *r;
+    const struct engine *engine;
+    const struct tensors *in;
+    struct json_writer w;
+    struct buf raw;
+};
+
+static void put(struct running *g, enum infer_output what, struct tensor_out *t) {
+    t->name = infer_outputs[what].name;
+    t->type = infer_outputs[what].type;
+    t->binary = (g->r->binary & 1u << what) != 0;
+    if (g->r->outputs & 1u << what) tensor_write(&g->w, t, &g->raw);
+}
+
+static int no_memory(struct err *err) {
+    return err_set(err, E_NOMEM, "the server is out of memory");
+}
+
+// Lists of different lengths, as rows of one width.
+struct table {
+    struct token_list *lists; // (n_rows)
+    size_t n_rows, width;
+};
+
+static int table_init(struct table *t, size_t n_rows, struct err *err) {
+    t->lists = calloc(n_rows, sizeof *t->lists);
+    t->n_rows = t->lists ? n_rows : 0;
+    t->width = 1;
+    return t->lists ? 0 : no_memory(err);
+}
+
+static void table_release(struct table *t) {
+    for (size_t i = 0; i < t->n_rows; i++) token_list_release(&t->lists[i]);
+    free(t->lists);
+}
+
+static void table_measure(struct table *t) {
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (t->lists[i].len > t->width) t->width = t->lists[i].len;
+}
+
+static void table_copy(const struct table *t, size_t row, int64_t padding, int64_t *out) {
+    const struct token_list *l = &t->lists[row];
+    for (size_t i = 0; i < t->width; i++) out[i] = i < l->len ? l->ids[i] : padding;
+}
+
+// --- preprocessing ---
+
+static int64_t padding_of(const struct engine *e) {
+    const struct engine_info *info = engine_info(e);
+    return info->n_eos ? info->eos_ids[0] : 0;
+}
+
+static int put_ids(struct running *g, const struct table *ids, struct err *err) {
+    struct tensor_out t = {.n_dims = 2, .shape = {(int64_t)ids->n_rows, (int64_t)ids->width}};
+    struct tensor_out lengths = {.n_dims = 2, .shape = {(int64_t)ids->n_rows, 1}};
+    int64_t *values = calloc(ids->n_rows * (ids->width + 1), sizeof *values);
+    if (!values) return no_memory(err);
+    int64_t *n = values + ids->n_rows * ids->width;
+    for (size_t row = 0; row < ids->n_rows; row++) {
+        table_copy(ids, row, padding_of(g->engine), values + row * ids->width);
+        n[row] = (int64_t)ids->lists[row].len;
+    }
+    t.ints = values;
+    lengths.ints = n;
+    put(g, OUTPUT_ENCODED, &t);
+    put(g, OUTPUT_ENCODED_LEN, &lengths);
+    free(values);
+    return 0;
+}
+
+static int encode(struct running *g, const struct tensor *query, struct err *err) {
+    struct table ids = {0};
+    int rc = table_init(&ids, query->n, err);
+    for (size_t row = 0; rc == 0 && row < query->n; row++)
+        rc = engine_tokenize(g->engine, query->texts[row].bytes, query->texts[row].len, true,
+                             &ids.lists[row], err);
+    table_measure(&ids);
+    if (rc == 0) rc = put_ids(g, &ids, err);
+    table_release(&ids);
+    return rc;
+}
+
+struct words { // of a row: the ids of all, and where each ends
+    const struct engine *engine;
+    struct token_list *ids, *ends;
+};
+
+static int add_word(void *ctx, const char *word, size_t len, struct err *err) {
+    struct words *w = ctx;
+    size_t before = w->ids->len;
+    TRY(engine_tokenize(w->engine, word, len, false, w->ids, err));
+    if (w->ids->len == before) return 0;
+    return token_list_push(w->ends, (int32_t)w->ids->len);
+}
+
+static int put_words(struct running *g, enum infer_output what, const struct table *ids,
+                     const struct table *ends, struct err *err) {
+    size_t width = ids->width; // an end for each id at most
+    struct tensor_out t = {.n_dims = 3, .shape = {(int64_t)ids->n_rows, 2, (int64_t)width}};
+    int64_t *values = calloc(ids->n_rows * 2 * width, sizeof *values);
+    if (!values) return no_memory(err);
+    for (size_t row = 0; row < ids->n_rows; row++) {
+        table_copy(ids, row, 0, values + row * 2 * width);
+        table_copy(ends, row, -1, values + row * 2 * width + width);
+    }
+    t.ints = values;
+    put(g, what, &t);
+    free(values);
+    return 0;
+}
+
+static int encode_words(struct running *g, enum infer_output what, const char *input, size_t n_rows,
+                        struct err *err) {
+    const struct tensor *in = tensors_find(g->in, input);
+    struct table ids = {0}, ends = {0};
+    int rc = table_init(&ids, n_rows, err);
+    if (rc == 0) rc = table_init(&ends, n_rows, err);
+    for (size_t row = 0; rc == 0 && in && row < n_rows && row < in->n; row++) {
+        struct words w = {g->engine, &ids.lists[row], &ends.lists[row]};
+        rc = infer_split_words(in->texts[row].bytes, in->texts[row].len, add_word, &w, err);
+    }
+    table_measure(&ids);
+    ends.width = ids.width;
+    if (rc == 0) rc = put_words(g, what, &ids, &ends, err);
+    table_release(&ids);
+    table_release(&ends);
+    return rc;
+}
+
+static int preprocess(struct running *g, struct err *err) {
+    const struct tensor *query = tensors_find(g->in, "QUERY");
+    const struct tensor *len = tensors_find(g->in, "REQUEST_OUTPUT_LEN");
+    if (query->n < 1 || query->n > INFER_ROWS_MAX)
+        return err_set(err, E_INVAL, "input 'QUERY' must have from 1 to %d rows", INFER_ROWS_MAX);
+    TRY(encode(g, query, err));
+    TRY(encode_words(g, OUTPUT_BAD_WORDS, "BAD_WORDS_DICT", query->n, err));
+    TRY(encode_words(g, OUTPUT_STOP_WORDS, "STOP_WORDS_DICT", query->n, err));
+    if (!len) return 0;
+    struct tensor_out t = {.n_dims = len->n_dims};
+    int64_t *values = calloc(len->n + 1, sizeof *values);
+    if (!values) return no_memory(err);
+    memcpy(t.shape, len->shape, sizeof t.shape);
+    for (size_t i = 0; i < len->n; i++) values[i] = (int64_t)tensor_u64(len, i);
+    t.ints = values;
+    put(g, OUTPUT_OUTPUT_LEN, &t);
+    free(values);
+    return 0;
+}
+
+// --- postprocessing ---
+
+static int decode(struct running *g, const struct tensor *ids, size_t n_rows, struct buf *texts,
+                  struct tensor_text *out, struct err *err) {
+    size_t width = (size_t)ids->shape[ids->n_dims - 1];
+    int32_t *row_ids = malloc((width + 1) * sizeof *row_ids);
+    int rc = row_ids ? 0 : no_memory(err);
+    for (size_t row = 0; rc == 0 && row < n_rows; row++) {
+        for (size_t i = 0; i < width; i++) {
+            uint64_t id = tensor_u64(ids, row * width + i);
+            if (id >= (uint64_t)engine_info(g->engine)->n_vocab)
+                rc = err_set(err, E_INVAL, "input 'TOKENS_BATCH' has an id outside the vocabulary");
+            row_ids[i] = rc == 0 ? (int32_t)id : 0;
+        }
+        buf_init(&texts[row], ANSWER_MAX_BYTES);
+        if (rc == 0) rc = engine_detokenize(g->engine, row_ids, width, false, &texts[row], err);
+        out[row] = (struct tensor_text){buf_z(&texts[row]), texts[row].len};
+    }
+    free(row_ids);
+    return rc;
+}
+
+static int postprocess(struct running *g, struct err *err) {
+    const struct tensor *ids = tensors_find(g->in, "TOKENS_BATCH");
+    size_t width = ids->n_dims ? (size_t)ids->shape[ids->n_dims - 1] : 0;
+    size_t n_rows = width ? ids->n / width : 0;
+    if (n_rows < 1 || n_rows > INFER_ROWS_MAX)
+        return err_set(err, E_INVAL, "input 'TOKENS_BATCH' must have from 1 to %d rows",
+                       INFER_ROWS_MAX);
+    struct buf *texts = calloc(n_rows, sizeof *texts);
+    struct tensor_text *out = calloc(n_rows, sizeof *out);
+    int rc = texts && out ? decode(g, ids, n_rows, texts, out, err) : no_memory(err);
+    struct tensor_out t = {.n_dims = 1, .shape = {(int64_t)n_rows}, .texts = out};
+    if (rc == 0) put(g, OUTPUT_DECODED, &t);
+    for (size_t row = 0; texts && row < n_rows; row++) buf_release(&texts[row]);
+    free(texts);
+    free(out);
+    return rc;
+}
+
+int text_model_run(struct infer_request *r, const struct engine *e, const struct tensors *in,
+                   struct err *err) {
+    struct running g = {.r = r, .engine = e, .in = in};
+    buf_init(&r->answer, ANSWER_MAX_BYTES);
+    buf_init(&g.raw, ANSWER_MAX_BYTES);
+    json_writer_init(&g.w, &r->answer);
+    infer_reply_head(r, &g.w);
+    json_open(&g.w, "outputs", '[');
+    int rc = r->model == MODEL_ENCODE ? preprocess(&g, err) : postprocess(&g, err);
+    json_close(&g.w, ']');
+    json_close(&g.w, '}');
+    r->answer_json = r->answer.len;
+    buf_add(&r->answer, g.raw.data, g.raw.len);
+    if (rc == 0 && (r->answer.error || g.raw.error)) rc = no_memory(err);
+    buf_release(&g.raw);
+    return rc;
+}
