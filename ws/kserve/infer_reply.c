@@ -1,6 +1,6 @@
 // Answers of inferences. See infer_reply.h.
 #include "ws/kserve/infer_reply.h"
-#include "ws/kserve/kserve.h"
+#include "ws/kserve/reply.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,20 +121,6 @@ static int write_output(const struct infer *i, enum infer_output what, struct js
     return rc;
 }
 
-void infer_reply_head(const struct infer_request *r, struct json_writer *w) {
-    json_open(w, NULL, '{');
-    if (r->id) json_put_string(w, "id", r->id);
-    json_put_string(w, "model_name", r->name);
-    json_put_string(w, "model_version", "1");
-}
-
-void infer_reply_body(struct http *h, struct buf *body, size_t json_len) {
-    char extra[96] = "";
-    bool binary = body->len > json_len;
-    if (binary) snprintf(extra, sizeof extra, "inference-header-content-length: %zu\r\n", json_len);
-    http_reply_buf(h, 200, binary ? "application/octet-stream" : "application/json", extra, body);
-}
-
 static void reply_tensors(struct infer *i, struct http *h) {
     struct buf out, raw;
     struct json_writer w;
@@ -143,7 +129,7 @@ static void reply_tensors(struct infer *i, struct http *h) {
     buf_init(&out, REPLY_MAX_BYTES);
     buf_init(&raw, REPLY_MAX_BYTES);
     json_writer_init(&w, &out);
-    infer_reply_head(i->request, &w);
+    kserve_reply_head(i->request, &w);
     json_open(&w, "outputs", '[');
     for (int o = 0; o < INFER_OUTPUTS && rc == 0; o++)
         if (i->request->outputs & 1u << o)
@@ -155,7 +141,7 @@ static void reply_tensors(struct infer *i, struct http *h) {
     if (rc < 0 || out.error || raw.error)
         kserve_reply_error(h, 503, "no memory for the answer");
     else
-        infer_reply_body(h, &out, json_len);
+        kserve_reply_body(h, &out, json_len);
     buf_release(&out);
     buf_release(&raw);
 }
@@ -165,7 +151,7 @@ static void reply_tensors(struct infer *i, struct http *h) {
 static void put_text(struct infer *i, struct buf *out, const char *text, size_t len) {
     struct json_writer w;
     json_writer_init(&w, out);
-    infer_reply_head(i->request, &w);
+    kserve_reply_head(i->request, &w);
     json_put_text(&w, "text_output", text, len);
     json_close(&w, '}');
 }

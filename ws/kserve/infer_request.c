@@ -2,6 +2,7 @@
 #include "ws/kserve/infer_request.h"
 #include "base/json_raw.h"
 #include "ws/kserve/text_models.h"
+#include "ws/kserve/word_lists.h"
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,6 @@
 #define BOTH (IDS | TEXT)
 #define ENCODE (1u << MODEL_ENCODE)
 #define DECODE (1u << MODEL_DECODE)
-#define LIST_BYTES 65536 // of words in a text request
 
 const struct infer_field infer_outputs[INFER_OUTPUTS] = {
     [OUTPUT_IDS] = {"output_ids", TENSOR_UINT32, 2, {-1, -1}, false, IDS},
@@ -119,163 +119,25 @@ static int read_seed(struct reading *g, size_t row, struct err *err) {
     return 0;
 }
 
-// [rows, 2, n] or [2, n]: ids one after another, and below them the end of each item, padded with -1.
-struct word_list {
-    const struct tensor *t;
-    size_t first, width, item, from;
-};
-
-static int word_list_open(struct word_list *w, const struct reading *g, size_t row,
-                          struct err *err) {
-    const struct tensor *t = g->tensor;
-    w->t = t;
-    w->width = t->n_dims ? (size_t)t->shape[t->n_dims - 1] : 0;
-    w->item = w->from = 0;
-    if (t->n_dims < 2 || t->shape[t->n_dims - 2] != 2 ||
-        (t->n != 2 * w->width && t->n != 2 * w->width * g->r->n_rows))
-        return refuse_value(g, "must have the shape [2, n] for each row", err);
-    w->first = t->n == 2 * w->width ? 0 : row * 2 * w->width;
-    return 0;
+static struct word_reading words_of(const struct reading *g, size_t row) {
+    return (struct word_reading){g->tensor, g->engine, row, g->r->n_rows,
+                                 &g->r->rows[row].sampling.params};
 }
-
-// 1: the next item's ids are those from *from up to *end; 0: there is none.
-static int word_list_next(struct word_list *w, const struct reading *g, size_t *from, size_t *end,
-                          struct err *err) {
-    if (w->item == w->width) return 0;
-    double offset = tensor_number(w->t, w->first + w->width + w->item);
-    if (offset < 0) return 0;
-    *from = w->from;
-    if (offset < (double)w->from || offset > (double)w->width)
-        return refuse_value(g, "has an offset that runs backwards or beyond its ids", err);
-    *end = w->from = (size_t)offset;
-    w->item++;
-    return 1;
-}
-
-static int add_bad(const struct reading *g, struct sampling_params *p, const int32_t *ids, size_t n,
-                   struct err *err) {
-    if (n == 0) return 0;
-    if (p->n_bad == SAMPLING_MAX_BAD || n > SAMPLING_BAD_TOKENS)
-        return err_set(err, E_INVAL, "input '%s' may have %d items of at most %d tokens",
-                       g->tensor->name, SAMPLING_MAX_BAD, SAMPLING_BAD_TOKENS);
-    int32_t *bad = p->bad[p->n_bad++];
-    for (size_t i = 0; i < SAMPLING_BAD_TOKENS; i++) bad[i] = i < n ? ids[i] : -1;
-    return 0;
-}
-
-static int add_stop(const struct reading *g, struct sampling_params *p, const char *text,
-                    size_t len, struct err *err) {
-    if (len == 0) return 0;
-    if (p->n_stop == SAMPLING_MAX_STOP || len >= SAMPLING_STOP_BYTES || memchr(text, 0, len))
-        return err_set(err, E_INVAL, "input '%s' may have %d items of at most %d bytes",
-                       g->tensor->name, SAMPLING_MAX_STOP, SAMPLING_STOP_BYTES - 1);
-    char *stop = p->stop[p->n_stop++];
-    memcpy(stop, text, len);
-    stop[len] = '\0';
-    return 0;
-}
-
-static int item_ids(const struct word_list *w, const struct reading *g, size_t from, size_t end,
-                    int32_t *ids, struct err *err) {
-    for (size_t i = from; i < end; i++) {
-        double id = tensor_number(w->t, w->first + i);
-        if (id < 0 || id >= engine_info(g->engine)->n_vocab)
-            return refuse_value(g, "has an id outside the vocabulary", err);
-        ids[i - from] = (int32_t)id;
-    }
-    return 0;
-}
-
 static int read_bad_ids(struct reading *g, size_t row, struct err *err) {
-    struct sampling_params *p = &g->r->rows[row].sampling.params;
-    struct word_list w;
-    int32_t ids[SAMPLING_BAD_TOKENS];
-    size_t from = 0, end = 0;
-    int rc;
-    TRY(word_list_open(&w, g, row, err));
-    while ((rc = word_list_next(&w, g, &from, &end, err)) == 1) {
-        if (end - from <= SAMPLING_BAD_TOKENS) TRY(item_ids(&w, g, from, end, ids, err));
-        TRY(add_bad(g, p, ids, end - from, err));
-    }
-    return rc;
+    struct word_reading w = words_of(g, row);
+    return word_lists_bad_ids(&w, err);
 }
-
 static int read_stop_ids(struct reading *g, size_t row, struct err *err) {
-    struct sampling_params *p = &g->r->rows[row].sampling.params;
-    struct word_list w;
-    int32_t ids[SAMPLING_STOP_BYTES];
-    size_t from = 0, end = 0;
-    int rc;
-    TRY(word_list_open(&w, g, row, err));
-    while ((rc = word_list_next(&w, g, &from, &end, err)) == 1) {
-        struct buf text;
-        if (end - from > SAMPLING_STOP_BYTES) return refuse_value(g, "has an item too long", err);
-        TRY(item_ids(&w, g, from, end, ids, err));
-        // FasterTransformer's way to say "no stop words" is the one item [0].
-        if (end - from == 1 && ids[0] == 0) continue;
-        buf_init(&text, LIST_BYTES);
-        rc = engine_detokenize(g->engine, ids, end - from, false, &text, err);
-        if (rc == 0) rc = add_stop(g, p, buf_z(&text), text.len, err);
-        buf_release(&text);
-        TRY(rc);
-    }
-    return rc;
+    struct word_reading w = words_of(g, row);
+    return word_lists_stop_ids(&w, err);
 }
-
-int infer_split_words(const char *text, size_t len,
-                      int (*add)(void *ctx, const char *word, size_t len, struct err *err),
-                      void *ctx, struct err *err) {
-    struct buf word;
-    int rc = 0;
-    buf_init(&word, LIST_BYTES);
-    for (size_t i = 0; rc == 0 && i <= len; i++) {
-        if (i == len || text[i] == ',') {
-            if (word.len) rc = add(ctx, buf_z(&word), word.len, err);
-            buf_reset(&word);
-        } else {
-            if (text[i] == '\\' && i + 1 < len) i++;
-            buf_addc(&word, text[i]);
-        }
-    }
-    if (word.error) rc = err_set(err, word.error, "a list of words is too long");
-    buf_release(&word);
-    return rc;
-}
-
-struct adding {
-    const struct reading *g;
-    struct sampling_params *p;
-};
-
-static int add_bad_word(void *ctx, const char *word, size_t len, struct err *err) {
-    struct adding *a = ctx;
-    struct token_list ids;
-    token_list_init(&ids);
-    int rc = engine_tokenize(a->g->engine, word, len, false, &ids, err);
-    if (rc == 0) rc = add_bad(a->g, a->p, ids.ids, ids.len, err);
-    token_list_release(&ids);
-    return rc;
-}
-
-static int add_stop_word(void *ctx, const char *word, size_t len, struct err *err) {
-    struct adding *a = ctx;
-    return add_stop(a->g, a->p, word, len, err);
-}
-
-static int split_words(const struct reading *g, size_t row,
-                       int (*add)(void *ctx, const char *word, size_t len, struct err *err),
-                       struct err *err) {
-    const struct tensor_text *text = &g->tensor->texts[element(g, row)];
-    struct adding a = {g, &g->r->rows[row].sampling.params};
-    return infer_split_words(text->bytes, text->len, add, &a, err);
-}
-
 static int read_bad_words(struct reading *g, size_t row, struct err *err) {
-    return split_words(g, row, add_bad_word, err);
+    struct word_reading w = words_of(g, row);
+    return word_lists_bad_text(&w, err);
 }
-
 static int read_stop_words(struct reading *g, size_t row, struct err *err) {
-    return split_words(g, row, add_stop_word, err);
+    struct word_reading w = words_of(g, row);
+    return word_lists_stop_text(&w, err);
 }
 
 // set: called with each row's number. read: called for each row. Neither: read_rows() reads it.

@@ -63,8 +63,8 @@ struct infer_request {
     size_t n_rows, width, max_output; // the longest input_ids and request_output_len
     bool outer_dim;                   // shapes have the pseudo batch dimension in front
     unsigned outputs, binary;         // bits of enum infer_output
-    struct buf
-        answer; // of MODEL_ENCODE and MODEL_DECODE: the body, its JSON answer_json bytes long
+    // Of MODEL_ENCODE and MODEL_DECODE: the body, of which the first answer_json bytes are JSON.
+    struct buf answer;
     size_t answer_json;
 };
 
@@ -76,10 +76,7 @@ struct infer_source {
     const char *body, *header_len; // header_len: Inference-Header-Content-Length, "": all is JSON
     size_t len, max_bytes;
 };
+
 // Never fails but for memory (NULL): a request that is refused says so in status.
 struct infer_request *infer_request_read(const struct engine *e, const struct infer_source *source);
-// Splits words that are separated by commas; a backslash takes the next character as it is.
-int infer_split_words(const char *text, size_t len,
-                      int (*add)(void *ctx, const char *word, size_t len, struct err *err),
-                      void *ctx, struct err *err);
 void infer_request_free(struct infer_request *r); // NULL is fine

@@ -1,7 +1,8 @@
 // Health, metadata, configuration and statistics, and the way to inferences. See kserve.h.
 #include "ws/kserve/kserve.h"
 #include "ws/health.h"
-#include "ws/kserve/infer_reply.h"
+#include "ws/kserve/infer.h"
+#include "ws/kserve/reply.h"
 #include "ws/service.h"
 #include "ws/version.h"
 #include <stdio.h>
@@ -21,14 +22,6 @@ void kserve_close(struct kserve *k) {
     free(k);
 }
 
-void kserve_write_error(struct buf *out, int status, const char *code, const char *message) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "error", message);
-    json_close(&w, '}');
-}
-
 static void begin(struct json_writer *w, struct buf *out) {
     buf_init(out, REPLY_MAX_BYTES);
     json_writer_init(w, out);
@@ -39,14 +32,6 @@ static void finish(struct http *h, struct json_writer *w) {
     json_close(w, '}');
     http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", w->buf);
     buf_release(w->buf);
-}
-
-void kserve_reply_error(struct http *h, int status, const char *message) {
-    struct buf out;
-    buf_init(&out, REPLY_MAX_BYTES);
-    kserve_write_error(&out, status, NULL, message);
-    http_reply_buf(h, status, "application/json", "", &out);
-    buf_release(&out);
 }
 
 // --- models ---
@@ -282,7 +267,7 @@ void kserve_infer(void *user, struct http *h) {
         kserve_reply_error(h, r->status, r->err.text);
     } else if (r->answer_json) {
         ((struct service *)user)->kserve->stats[r->model].n_done++;
-        infer_reply_body(h, &r->answer, r->answer_json);
+        kserve_reply_body(h, &r->answer, r->answer_json);
     } else {
         d->request = NULL;
         infer_start(user, h, r);

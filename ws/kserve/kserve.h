@@ -2,6 +2,7 @@
 // its clients work unchanged (README.md). user of the routes is the struct service.
 #pragma once
 #include "ws/kserve/infer_request.h"
+#include "ws/kserve/reply.h"
 #include "ws/kserve/sequences.h"
 #include "ws/net/http.h"
 
@@ -45,8 +46,6 @@ void kserve_model(void *user, struct http *h);
 void *kserve_decode(void *user, const struct http_payload *p);
 void kserve_release(void *decoded);
 void kserve_infer(void *user, struct http *h);
-void kserve_write_error(struct buf *out, int status, const char *code, const char *message);
-void kserve_reply_error(struct http *h, int status, const char *message);
 
 #define KSERVE_GET(route, is_guarded, handler)                                                     \
     {                                                                                              \

@@ -1,6 +1,7 @@
 // Text to ids and back. See text_models.h.
 #include "ws/kserve/text_models.h"
-#include "ws/kserve/infer_reply.h"
+#include "ws/kserve/reply.h"
+#include "ws/kserve/word_lists.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,7 +128,7 @@ static int encode_words(struct running *g, enum infer_output what, const char *i
     if (rc == 0) rc = table_init(&ends, n_rows, err);
     for (size_t row = 0; rc == 0 && in && row < n_rows && row < in->n; row++) {
         struct words w = {g->engine, &ids.lists[row], &ends.lists[row]};
-        rc = infer_split_words(in->texts[row].bytes, in->texts[row].len, add_word, &w, err);
+        rc = word_lists_split(in->texts[row].bytes, in->texts[row].len, add_word, &w, err);
     }
     table_measure(&ids);
     ends.width = ids.width;
@@ -203,7 +204,7 @@ int text_model_run(struct infer_request *r, const struct engine *e, const struct
     buf_init(&r->answer, ANSWER_MAX_BYTES);
     buf_init(&g.raw, ANSWER_MAX_BYTES);
     json_writer_init(&g.w, &r->answer);
-    infer_reply_head(r, &g.w);
+    kserve_reply_head(r, &g.w);
     json_open(&g.w, "outputs", '[');
     int rc = r->model == MODEL_ENCODE ? preprocess(&g, err) : postprocess(&g, err);
     json_close(&g.w, ']');
