@@ -1,6 +1,7 @@
 // Answers of inferences. See infer_reply.h.
 #include "ws/kserve/infer_reply.h"
 #include "ws/kserve/reply.h"
+#include "ws/kserve/text_models.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +54,7 @@ static int fill_texts(const struct infer *i, struct out_data *d, struct err *err
     for (size_t row = 0; row < n_rows; row++) {
         struct buf *b = &d->text_bufs[row];
         buf_init(b, INFER_TEXT_BYTES);
-        TRY(engine_detokenize(i->service->engine, i->turns[row].ids, i->turns[row].n_ids, true, b,
-                              err));
+        TRY(text_model_decode(i->service->engine, i->turns[row].ids, i->turns[row].n_ids, b, err));
         d->texts[row] = (struct tensor_text){buf_z(b), b->len};
     }
     return 0;
@@ -139,7 +139,8 @@ static void reply_tensors(struct infer *i, struct http *h) {
     size_t json_len = out.len;
     buf_add(&out, raw.data, raw.len);
     if (rc < 0 || out.error || raw.error)
-        kserve_reply_error(h, 503, "no memory for the answer");
+        kserve_reply_error(h, err.code ? 500 : 503,
+                           err.code ? err.text : "no memory for the answer");
     else
         kserve_reply_body(h, &out, json_len);
     buf_release(&out);

@@ -11,11 +11,17 @@ struct running {
     struct infer_request *r;
     const struct engine *engine;
     const struct tensors *in;
+    bool outer_dim;
     struct json_writer w;
     struct buf raw;
 };
 
+// Interactive clients put a dimension of 1 in front of every shape.
 static void put(struct running *g, enum infer_output what, struct tensor_out *t) {
+    if (g->outer_dim && what != OUTPUT_OUTPUT_LEN) {
+        memmove(t->shape + 1, t->shape, (size_t)t->n_dims++ * sizeof *t->shape);
+        t->shape[0] = 1;
+    }
     t->name = infer_outputs[what].name;
     t->type = infer_outputs[what].type;
     t->binary = (g->r->binary & 1u << what) != 0;
@@ -143,6 +149,7 @@ static int preprocess(struct running *g, struct err *err) {
     const struct tensor *len = tensors_find(g->in, "REQUEST_OUTPUT_LEN");
     if (query->n < 1 || query->n > INFER_ROWS_MAX)
         return err_set(err, E_INVAL, "input 'QUERY' must have from 1 to %d rows", INFER_ROWS_MAX);
+    g->outer_dim = query->n_dims > 2;
     TRY(encode(g, query, err));
     TRY(encode_words(g, OUTPUT_BAD_WORDS, "BAD_WORDS_DICT", query->n, err));
     TRY(encode_words(g, OUTPUT_STOP_WORDS, "STOP_WORDS_DICT", query->n, err));
@@ -160,6 +167,14 @@ static int preprocess(struct running *g, struct err *err) {
 
 // --- postprocessing ---
 
+int text_model_decode(const struct engine *e, int32_t *ids, size_t n, struct buf *out,
+                      struct err *err) {
+    size_t n_known = 0, len;
+    for (size_t i = 0; i < n; i++)
+        if (engine_token_bytes(e, ids[i], &len)) ids[n_known++] = ids[i];
+    return engine_detokenize(e, ids, n_known, true, out, err);
+}
+
 static int decode(struct running *g, const struct tensor *ids, size_t n_rows, struct buf *texts,
                   struct tensor_text *out, struct err *err) {
     size_t width = (size_t)ids->shape[ids->n_dims - 1];
@@ -168,12 +183,10 @@ static int decode(struct running *g, const struct tensor *ids, size_t n_rows, st
     for (size_t row = 0; rc == 0 && row < n_rows; row++) {
         for (size_t i = 0; i < width; i++) {
             uint64_t id = tensor_u64(ids, row * width + i);
-            if (id >= (uint64_t)engine_info(g->engine)->n_vocab)
-                rc = err_set(err, E_INVAL, "input 'TOKENS_BATCH' has an id outside the vocabulary");
-            row_ids[i] = rc == 0 ? (int32_t)id : 0;
+            row_ids[i] = id > INT32_MAX ? INT32_MAX : (int32_t)id;
         }
         buf_init(&texts[row], ANSWER_MAX_BYTES);
-        if (rc == 0) rc = engine_detokenize(g->engine, row_ids, width, false, &texts[row], err);
+        rc = text_model_decode(g->engine, row_ids, width, &texts[row], err);
         out[row] = (struct tensor_text){buf_z(&texts[row]), texts[row].len};
     }
     free(row_ids);
@@ -187,6 +200,7 @@ static int postprocess(struct running *g, struct err *err) {
     if (n_rows < 1 || n_rows > INFER_ROWS_MAX)
         return err_set(err, E_INVAL, "input 'TOKENS_BATCH' must have from 1 to %d rows",
                        INFER_ROWS_MAX);
+    g->outer_dim = ids->n_dims > 3;
     struct buf *texts = calloc(n_rows, sizeof *texts);
     struct tensor_text *out = calloc(n_rows, sizeof *out);
     int rc = texts && out ? decode(g, ids, n_rows, texts, out, err) : no_memory(err);

@@ -5,3 +5,7 @@
 // Writes r->answer from the inputs, which were checked against the table of inputs.
 int text_model_run(struct infer_request *r, const struct engine *e, const struct tensors *in,
                    struct err *err);
+// Appends the text of ids, without special tokens and without ids that the tokenizer does not have (a
+// model may have more of them than its tokenizer). Changes ids.
+int text_model_decode(const struct engine *e, int32_t *ids, size_t n, struct buf *out,
+                      struct err *err);
