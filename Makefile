@@ -145,7 +145,7 @@ lib: $(LIB)
 
 # Fuzz targets (VARIANT=fuzz, by clang): tests/fuzz/fuzz_NAME.c over what reads files and messages.
 FUZZERS := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
-FUZZED := $(filter $(addprefix $(B)/,base/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% sessions/%),$(OBJ))
+FUZZED := $(filter $(addprefix $(B)/,base/% engine/kv_dtype.o engine/engine_names.o engine/dist/% engine/model/% engine/sampling/% engine/text/% kvcache/snapshot% engine/jinja/% ws/parley/protocol% ws/kserve/tensor.o sessions/%),$(OBJ))
 # A source that has gone leaves the archive too: the list is written where it has changed.
 $(B)/libfuzzed.list: FORCE
 	@mkdir -p $(@D)
