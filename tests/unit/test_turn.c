@@ -42,9 +42,9 @@ static void begin(const char *stop) {
     memset(&slot, 0, sizeof slot);
     assert_int_equal(sampler_init(&slot.sampler, N_VOCAB, NULL), 0);
     turn->slot = &slot;
-    assert_int_equal(live_turn_begin(turn, &slot, tokenizer, NULL, 0, NULL), 0);
     buf_init(&scratch, 1 << 16);
     buf_init(&text, 1 << 16);
+    assert_int_equal(live_turn_begin(turn, &slot, tokenizer, NULL, 0, &scratch, &text, NULL), 0);
 }
 
 static void end(void) {
