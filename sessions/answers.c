@@ -45,6 +45,11 @@ struct session_answer answer_of(const struct request *r, enum session_answer_kin
         .kind = kind, .request_id = r->request_id, .session_id = r->session, .turn = r->turn};
 }
 
+void answer_later(struct sessions *ss, const struct asker *to, const char *code,
+                  int64_t retry_after_ms, const char *message) {
+    fail(ss, to, code, retry_after_ms, message);
+}
+
 struct asker asker_of(const struct request *r) {
     return (struct asker){.client = r->client, .request_id = r->request_id, .session = r->session};
 }

@@ -23,6 +23,10 @@ void answer_error(struct sessions *ss, const struct asker *to, const char *code,
 // An answer to begin with: it names the request, its session and its turn.
 struct session_answer answer_of(const struct request *r, enum session_answer_kind kind);
 
+// With its own time.
+void answer_later(struct sessions *ss, const struct asker *to, const char *code,
+                  int64_t retry_after_ms, const char *message);
+
 // All return 0, as a handler does that has answered (service.h).
 int refuse(struct sessions *ss, const struct request *r, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));

@@ -20,7 +20,8 @@
 
 struct replaying {
     uint64_t sequence, turn; // the engine's numbers
-    uint64_t client, owner;  // owner: its number
+    uint64_t client;
+    struct owner *owner;
     char request_id[SESSION_REQUEST_ID_MAX + 1], session[SESSION_ID_MAX + 1];
     bool running; // the engine has a turn of it
     bool told;    // ANSWER_REPLAYING has been said
@@ -38,6 +39,7 @@ struct replaying {
 
 static void drop(struct sessions *ss, struct replaying *p) {
     if (p->turn) engine_sequence_release(ss->engine, p->sequence);
+    owner_use(p->owner, OWNER_OUTSTANDING_JOBS, -1);
     DL_DELETE(ss->replays, p);
     rerun_release(&p->rerun);
     turn_record_release(&p->stored.rec);
@@ -53,7 +55,7 @@ static void fail(struct sessions *ss, struct replaying *p, const char *code, con
 }
 
 static void fail_code(struct sessions *ss, struct replaying *p, int rc, const char *message) {
-    struct asker to = {p->client, p->request_id, p->session, p->owner, ENGINE_IDLE};
+    struct asker to = {p->client, p->request_id, p->session, p->owner->number, ENGINE_IDLE};
     answer_error(ss, &to, NULL, rc, message);
 }
 
@@ -85,7 +87,7 @@ static int submit(struct sessions *ss, struct replaying *p, struct engine_turn *
                   struct err *err) {
     t->sequence = p->sequence;
     t->turn = ss->next_turn;
-    t->owner = p->owner;
+    t->owner = p->owner->number;
     t->priority = ENGINE_IDLE;
     int rc = engine_turn_submit(ss->engine, t, err);
     if (rc < 0) {
@@ -166,13 +168,14 @@ static void begin(struct sessions *ss, struct replaying *p) {
 
 int replays_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    if (r->client == CLIENT_GONE) return 0;
+    if (r->client == CLIENT_GONE || limits_refuse_job(ss, r)) return 0;
     struct replaying *p = calloc(1, sizeof *p);
     if (!p) return E_NOMEM;
     DL_APPEND(ss->replays, p);
     p->sequence = REPLAY_SEQUENCES | ++ss->next_replay;
     p->client = r->client;
-    p->owner = s->owner->number;
+    p->owner = s->owner;
+    owner_use(p->owner, OWNER_OUTSTANDING_JOBS, 1);
     p->key = s->rec.key;
     memcpy(p->request_id, r->request_id, sizeof p->request_id);
     strcpy(p->session, s->rec.id);
@@ -234,6 +237,8 @@ bool replays_engine_event(struct sessions *ss, const struct engine_event *e) {
         if (p->sequence == e->sequence && p->turn == e->turn) break;
     }
     if (!p || !p->running || e->kind == ENGINE_RELEASED || e->kind == ENGINE_PARKED) return true;
+    if (e->kind == ENGINE_DONE)
+        owner_charge_tokens(p->owner, e->n_prefilled + e->n_generated, service_now(ss));
     bool over = p->stopped ? e->kind == ENGINE_DONE : rerun_take(&p->rerun, e);
     if (!over) return true;
     p->running = false;

@@ -32,6 +32,7 @@ static int take_token(struct session *s, struct turn *t, const struct engine_eve
     TRY(session_log_reserve(s, 1));
     TRY(event_log_reserve(&s->events, 2)); // one for the end
     TRY(turn_add_token(t, e));
+    owner_charge_tokens(s->owner, 1, service_now(s->service));
     s->log[s->n_log++] = e->id;
     s->drawn_turn = t->rec.turn;
     s->drawn_us[(t->n_out - 1) % SESSION_DRAWN] = e->time_us;
@@ -59,10 +60,12 @@ static void note_cache(struct session *s, int64_t tokens) {
     s->cached_tokens = tokens < s->rec.memory_len ? tokens : s->rec.memory_len;
     s->cache = tokens > 0 ? PLACE_DEVICE : PLACE_NONE;
     s->marks |= MARK_WATCHERS;
-    if (s->cache == PLACE_DEVICE)
+    if (s->cache == PLACE_DEVICE) {
         evict_start(&ss->idle, &s->idle, service_now(ss));
-    else
+        limits_share_cache(ss, s->owner);
+    } else {
         evict_stop(&ss->idle, &s->idle);
+    }
 }
 
 // A turn that ended before it began has left the cache as it was.
@@ -85,6 +88,7 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     n->prefill_us = e->prefill_us;
     n->decode_us = e->decode_us;
     n->computed_tokens = e->n_prefilled;
+    owner_charge_tokens(s->owner, e->n_prefilled, service_now(s->service));
     n->input_tokens = t->rec.n_input;
     n->output_tokens = (int64_t)t->n_out;
     n->resume_us = e->resume_us;

@@ -115,7 +115,7 @@ static bool fork_refused(struct sessions *ss, const struct request *r) {
     else if (r->new_session && service_find(ss, r->owner, r->new_session))
         refuse(ss, r, "session_exists", "there is a session '%s' already", r->new_session);
     else
-        return false;
+        return limits_refuse_session(ss, r);
     return true;
 }
 

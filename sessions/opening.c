@@ -64,6 +64,7 @@ int opening_start(struct sessions *ss, const struct request *r) {
     char drawn[RANDOM_ID_LEN + 1];
     struct err err = {0};
     if (ss->draining) return refuse(ss, r, "shutting_down", "the server is shutting down");
+    if (limits_refuse_session(ss, r)) return 0;
     if (!r->session) random_id(drawn);
     struct session *s = session_new(ss, r->owner, r->session ? r->session : drawn, LIFE_OPENING);
     if (!s) return E_NOMEM;

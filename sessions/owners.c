@@ -29,7 +29,7 @@
       "Size of all sessions of an owner in the database, as the server counts it: texts, and 12 "  \
       "bytes for each token.")                                                                     \
     X(outstanding_jobs, INT, 1e6, "64",                                                            \
-      "Turns of an owner that run or wait, replays, exports and imports, together.")               \
+      "Turns of an owner that run or wait, and its replays, together.")                            \
     X(cache_share, FLOAT, 1, "0.5",                                                                \
       "Share of the KV cache that idle sessions of an owner may keep. Beyond, the ones that are "  \
       "idle longest are parked.")
@@ -57,6 +57,12 @@ int owner_limit_keys(struct config_key *out, size_t offset) {
         out[i].offset += offset;
     }
     return N_OWNER_LIMITS;
+}
+
+void owner_limits_put(struct owner_limits *to, const struct owner_limits *from, unsigned bits) {
+    for (int i = 0; i < N_OWNER_LIMITS; i++) // an int64_t or a double
+        if (bits >> i & 1)
+            memcpy((char *)to + line_keys[i].offset, (const char *)from + line_keys[i].offset, 8);
 }
 
 double owner_limit_value(const struct owner_limits *l, enum owner_limit which) {
@@ -145,7 +151,7 @@ int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, stru
         "requests a minute", "tokens a minute",
         "running turns",     "open connections",
         "stored sessions",   "sessions in memory",
-        "bytes in storage",  "turns, replays, exports and imports under way",
+        "bytes in storage",  "turns and replays under way",
         "of the KV cache"};
     struct buf limit;
     o->refused[which]++;
@@ -163,6 +169,12 @@ int64_t owner_take_requests(struct owner *o, double cost, int64_t now_us) {
         return rate_promise_ms(&o->requests, &l, cost);
     o->used[OWNER_REQUESTS] += (int64_t)cost;
     return 0;
+}
+
+void owner_charge_requests(struct owner *o, double cost, int64_t now_us) {
+    struct rate_limit l = limit_of_rate(o->limits.requests_per_minute);
+    if (o->limits.requests_per_minute) rate_charge(&o->requests, &l, cost, now_us);
+    o->used[OWNER_REQUESTS] += (int64_t)cost;
 }
 
 int64_t owner_tokens_wait_ms(struct owner *o, int64_t now_us) {

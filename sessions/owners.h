@@ -18,7 +18,7 @@ enum owner_limit {
     OWNER_SESSIONS,          // stored
     OWNER_RESIDENT_SESSIONS, // in memory, attached or not
     OWNER_STORED_BYTES,
-    OWNER_OUTSTANDING_JOBS, // turns that run or wait, replays, exports, imports
+    OWNER_OUTSTANDING_JOBS, // turns that run or wait, and replays
     OWNER_CACHE_SHARE,      // used: tokens of idle sessions in the KV cache
     N_OWNER_LIMITS
 };
@@ -33,6 +33,8 @@ extern const struct config_table owner_limits_table;
 // owner_NAME rows for a table of settings, which has struct owner_limits at `offset`. Returns how
 // many.
 int owner_limit_keys(struct config_key *out, size_t offset);
+// Takes from the limits those whose bit is set.
+void owner_limits_put(struct owner_limits *to, const struct owner_limits *from, unsigned bits);
 double owner_limit_value(const struct owner_limits *l, enum owner_limit which);
 static inline const char *owner_limit_name(enum owner_limit which) {
     return owner_limits_table.keys[which].name;
@@ -70,6 +72,7 @@ bool owner_has_room(const struct owner *o, enum owner_limit which, int64_t n); /
 int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, struct err *err);
 // A request of this cost: 0, or the milliseconds after which it will be taken.
 int64_t owner_take_requests(struct owner *o, double cost, int64_t now_us);
+void owner_charge_requests(struct owner *o, double cost, int64_t now_us); // one that was taken
 // Tokens are charged when they have been computed. 0: a turn may start; else after so many
 // milliseconds.
 int64_t owner_tokens_wait_ms(struct owner *o, int64_t now_us);

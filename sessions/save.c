@@ -232,7 +232,7 @@ static void undo_turn(struct session *s, struct pending *p) {
     if (s->engine_turn && t->number == s->engine_turn)
         engine_turn_cancel(ss->engine, (uint64_t)s->rec.key,
                            t->number); // its end will find no turn: no matter
-    if (t->state != TURN_DONE) service_uncount_turn(s, t);
+    if (t->state != TURN_DONE) limits_turn_ends(s, t);
     tree_pop_turn(s);
     if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
 }

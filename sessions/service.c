@@ -152,8 +152,9 @@ void service_count_finish(struct sessions *ss, const char *reason) {
         if (strcmp(reason, service_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
 }
 
-void service_uncount_turn(struct session *s, const struct turn *t) {
-    s->service->n_active--;
-    owner_use(s->owner, OWNER_OUTSTANDING_JOBS, -1);
-    if (t->state == TURN_RUNNING) owner_use(s->owner, OWNER_RUNNING_TURNS, -1);
+void service_park(struct session *s, const char *reason) {
+    struct sessions *ss = s->service;
+    evict_stop(&ss->idle, &s->idle);
+    s->evicting = reason;
+    engine_sequence_park(ss->engine, (uint64_t)s->rec.key);
 }

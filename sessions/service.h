@@ -99,8 +99,20 @@ void service_store_works(struct sessions *ss);
 void service_probe_later(struct sessions *ss); // unless that is due already
 bool service_is_settled(const struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
-// An accepted turn ends or is undone: before its state says so.
-void service_uncount_turn(struct session *s, const struct turn *t);
+void service_park(struct session *s, const char *reason); // its idle cache: to host memory, or away
+
+// limits.c
+// True: an owner's limit has refused the request, which has been answered.
+bool limits_refuse_session(struct sessions *ss, const struct request *r);
+bool limits_refuse_job(struct sessions *ss, const struct request *r);
+bool limits_refuse_turn(struct sessions *ss, const struct request *r);
+// A queued turn of the session may start. False: its owner has as many turns running as it may; the
+// session is settled again when it is its turn.
+bool limits_place(struct session *s);
+void limits_leave(struct session *s); // it has no turn that waits for a place
+void limits_turn_ends(struct session *s,
+                      const struct turn *t); // or is undone; before its state says so
+void limits_share_cache(struct sessions *ss, struct owner *o); // a cache of it has become idle
 
 // deliver.c
 // Requests whose event the client is not going to take, up to this number, are answered.

@@ -106,6 +106,7 @@ struct session {
     // (clients.c). CLIENT_GONE: none. Listed by the client.
     uint64_t author;
     struct session *author_prev, *author_next;
+    struct session *place_prev, *place_next; // owner->waiting
     int64_t retry_us; // a queued turn that the engine had no room for is tried again then; 0: none
     struct evict_node idle; // the idle clock
 

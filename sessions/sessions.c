@@ -90,9 +90,7 @@ static void evict_idle(struct sessions *ss) {
     struct evict_node *node;
     while ((node = evict_due(&ss->idle, now))) {
         struct session *s = (struct session *)((char *)node - offsetof(struct session, idle));
-        evict_stop(&ss->idle, node);
-        s->evicting = "idle";
-        engine_sequence_park(ss->engine, (uint64_t)s->rec.key);
+        service_park(s, "idle");
     }
 }
 
@@ -157,6 +155,23 @@ void sessions_drain(struct sessions *ss) {
     service_enter(ss);
     ss->draining = true;
     replays_drain(ss);
+    service_leave(ss);
+}
+
+void sessions_limits_changed(struct sessions *ss, struct owner *o) {
+    service_enter(ss);
+    if (o->waiting) service_touch(o->waiting);
+    service_leave(ss);
+}
+
+void sessions_cancel_owner(struct sessions *ss, const struct owner *o) {
+    struct session *s, *next;
+    service_enter(ss);
+    HASH_ITER(by_key, ss->by_key, s, next) {
+        if (s->owner != o || !session_has_turn(s)) continue;
+        turns_cancel(s, TURN_HEAD);
+        service_touch(s);
+    }
     service_leave(ss);
 }
 

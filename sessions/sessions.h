@@ -17,6 +17,7 @@
 struct sessions;
 struct session;
 struct metrics;
+struct owner;
 struct owners;
 struct workers;
 
@@ -203,6 +204,10 @@ void sessions_drain(struct sessions *ss);
 int sessions_n_running(const struct sessions *ss); // turns running or queued
 // No turn, no commit and no worker's job is under way: clients have all events, or get them next.
 bool sessions_settled(const struct sessions *ss);
+// Owners (owners.h), in the table of the options.
+void sessions_limits_changed(struct sessions *ss, struct owner *o);     // turns that wait may start
+void sessions_cancel_owner(struct sessions *ss, const struct owner *o); // all turns of its sessions
+void sessions_count_owner(struct sessions *ss, struct owner *o); // sets used[OWNER_CACHE_SHARE]
 // The database takes writes (readyz); else *reason.
 bool sessions_store_ok(const struct sessions *ss, const char **reason);
 // False: the tail cannot be written, so deltas wait for their commits. Nothing is lost.

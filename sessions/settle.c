@@ -69,6 +69,7 @@ void service_used(struct session *s) {
 void service_destroy(struct session *s) {
     struct sessions *ss = s->service;
     show_state(s, -1);
+    limits_leave(s);
     evict_stop(&ss->idle, &s->idle);
     s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);

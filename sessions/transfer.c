@@ -60,7 +60,7 @@ void transfer_import(struct sessions *ss, const struct request *r) {
     struct err err = {0};
     if (ss->draining)
         refuse(ss, r, "shutting_down", "the server is shutting down");
-    else if (preparing_import(ss, r, &err) < 0)
+    else if (!limits_refuse_session(ss, r) && preparing_import(ss, r, &err) < 0)
         refuse_err(ss, r, &err);
 }
 

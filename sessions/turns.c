@@ -212,7 +212,7 @@ static bool refused(struct session *s, const struct request *r) {
         refuse(ss, r, "session_busy", "a turn of this session is running and %lld wait already",
                (long long)s->n_queued);
     else
-        return false;
+        return limits_refuse_turn(ss, r);
     return true;
 }
 
@@ -266,7 +266,8 @@ static int answer_again(struct session *s, const struct request *r, const struct
 // Moves the head, puts the turn behind it and starts it, or lets it wait; or nothing happens.
 static int begin(struct session *s, struct turn *t, int64_t after, struct pending *p,
                  struct err *err) {
-    bool busy = session_is_busy(s), aborted = s->preparation && s->preparation->aborted;
+    bool aborted = s->preparation && s->preparation->aborted;
+    bool busy = session_is_busy(s) || (!aborted && !limits_place(s));
     if (after != s->head) TRY(head_move(s, after, p));
     int rc = tree_add_turn(s, t);
     if (rc == 0) {
@@ -355,7 +356,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     if (t->lost && !code && strcmp(reason, "cancelled") == 0)
         code = "client_lost", message = "no connection follows this session any more";
     if (turn_waits(t)) s->n_queued--;
-    service_uncount_turn(s, t);
+    limits_turn_ends(s, t);
     t->state = TURN_DONE;
     t->number = 0;
     free(t->sampling);
@@ -409,8 +410,9 @@ void turns_start_next(struct session *s) {
     struct err err = {0};
     struct turn *t;
     s->retry_us = 0;
+    if (s->n_queued == 0 || session_is_closing(s)) limits_leave(s);
     while (s->running < 0 && !s->engine_turn && !session_is_closing(s) &&
-           (t = session_next_queued(s)) && t->state == TURN_QUEUED) {
+           (t = session_next_queued(s)) && t->state == TURN_QUEUED && limits_place(s)) {
         int rc = start_queued(s, t, &err);
         if (rc == E_BUSY) {
             s->retry_us = service_now(s->service) + QUEUE_RETRY_US;

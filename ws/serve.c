@@ -90,6 +90,7 @@ static int open_sessions(struct serving *v, struct err *err) {
         .run_ahead = c->run_ahead,
         .sampling = info->suggested,
         .metrics = v->metrics,
+        .owners = &server_service(v->server)->net->owners,
         .workers = server_service(v->server)->net->workers,
         .wake = service_wake,
         .wake_ctx = server_service(v->server),

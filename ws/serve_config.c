@@ -16,8 +16,12 @@ static const struct config_key keys[] = {
     TEXT("server", db, "parley.db", "FILE",
          "SQLite database of all sessions, created if missing; :memory: stores nothing."),
     TEXT("server", token_file, "", "FILE",
-         "File of access tokens, one name:token or bare token per line. Sessions belong to the "
-         "name. Reloaded on SIGHUP."),
+         "File of access tokens, one name:token or bare token per line; sessions belong to the "
+         "name. Behind a token may stand admin and limits of its owner, such as "
+         "requests_per_minute=600 (see [owners] and configs/tokens.example). Reloaded on SIGHUP."),
+    CHOICE("server", on_token_removed, SERVE_TOKEN_REMOVED, "cancel",
+           "When a reload removes a token, its connections close at once. This says what becomes "
+           "of the turns of an owner without a token: cancel, or finish."),
     TEXT("server", tls_cert, "", "FILE",
          "PEM certificate chain; with tls_key the server accepts https and wss only. Reloaded on "
          "SIGHUP."),
@@ -143,14 +147,15 @@ static const struct config_key keys[] = {
 
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
-// The rows above, then those of the sampling parameters.
+// The rows above, then those of owners' limits and of the sampling parameters.
 const struct config_table *serve_config_table(void) {
-    static struct config_key all[N_KEYS + SAMPLING_OPTIONS_MAX];
+    static struct config_key all[N_KEYS + N_OWNER_LIMITS + SAMPLING_OPTIONS_MAX];
     static struct config_table table = {.keys = all};
     if (!table.n_keys) {
         memcpy(all, keys, sizeof keys);
-        table.n_keys = N_KEYS + sampling_option_keys(all + N_KEYS, SAMPLING_SERVER,
-                                                     offsetof(SETTINGS, sampling));
+        table.n_keys = N_KEYS + owner_limit_keys(all + N_KEYS, offsetof(SETTINGS, owner));
+        table.n_keys +=
+            sampling_option_keys(all + table.n_keys, SAMPLING_SERVER, offsetof(SETTINGS, sampling));
     }
     return &table;
 }

@@ -3,10 +3,13 @@
 // setting by name.
 #pragma once
 #include "base/config.h"
+#include "sessions/owners.h"
 #include "ws/sampling_options.h"
 #include <stdbool.h>
 
-#define SERVE_DURABLE "turn|delta|power"             // the order of enum sessions_durable
+#define SERVE_DURABLE "turn|delta|power" // the order of enum sessions_durable
+enum { SERVE_TOKEN_CANCEL, SERVE_TOKEN_FINISH };
+#define SERVE_TOKEN_REMOVED "cancel|finish"          // their order
 #define SERVE_LOG_LEVELS "debug|info|warn|error|off" // the order of enum log_level
 
 struct serve_config {
@@ -17,6 +20,7 @@ struct serve_config {
     int64_t max_message_bytes, messages_per_second, message_burst;
     double ping_interval, slow_reader_timeout, hello_timeout, drain_timeout; // seconds
     bool run_ahead;
+    int on_token_removed;
     int log_level;
     // engine
     char *model, *chat_template, *device, *isa, *compute_dtype, *snapshot_dir;
@@ -30,6 +34,7 @@ struct serve_config {
     int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,
         max_queued_turns_per_session, max_resident_sessions, commit_interval_us;
     int durable;
+    struct owner_limits owner;        // of each owner whose line of token_file says nothing else
     struct sampling_options sampling; // the server's defaults; not given: the model's
 };
 

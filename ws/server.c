@@ -7,6 +7,7 @@
 #include "ws/openai/openai.h"
 #include "ws/page.h"
 #include "ws/parley/connection.h"
+#include "ws/usage.h"
 #include <stdlib.h>
 
 #define CLOSE_SECONDS 3 // for close handshakes at the end
@@ -31,8 +32,9 @@ static void no_websocket(void *user, struct http *h) {
 static const struct http_route routes[] = {
     {.path = "/healthz", .methods = GET, .handle = health_live},
     {.path = "/readyz", .methods = GET, .handle = health_ready},
-    {.path = "/metrics", .methods = GET, .guarded = true, .handle = health_metrics},
-    {.path = "/config", .methods = GET, .guarded = true, .handle = health_config},
+    {.path = "/metrics", .methods = GET, .guarded = true, .admin = true, .handle = health_metrics},
+    {.path = "/config", .methods = GET, .guarded = true, .admin = true, .handle = health_config},
+    {.path = "/v1/usage", .methods = GET, .guarded = true, .handle = usage_handle},
     {.path = "/ws", .methods = GET, .handle = no_websocket},
     OPENAI_ROUTES,
     KSERVE_ROUTES,
@@ -105,11 +107,25 @@ static void on_watch_timer(uv_timer_t *handle) {
     begin_drain(srv);
 }
 
+// A changed limit holds for turns that wait already; turns of an owner without a token end.
+static void owners_reloaded(struct service *s) {
+    struct net *n = s->net;
+    bool cancels = n->config->on_token_removed == SERVE_TOKEN_CANCEL;
+    for (struct owner *o = n->owners.by_name; o; o = o->hh.next) {
+        if (cancels && !auth_has_tokens(n->auth, o)) sessions_cancel_owner(s->sessions, o);
+        sessions_limits_changed(s->sessions, o);
+    }
+    service_poll_soon(s);
+}
+
 static void on_reload(uv_signal_t *handle, int number) {
-    struct net *n = ((struct server *)handle->data)->service.net;
+    struct service *s = &((struct server *)handle->data)->service;
+    struct net *n = s->net;
     struct err err = {0};
     char quoted[1200];
-    if (net_reload(n, &err) < 0)
+    int rc = net_reload(n, &err);
+    owners_reloaded(s); // also where only the certificate was refused
+    if (rc < 0)
         log_error("server.reload", "error=%s", log_quote(quoted, sizeof(quoted), err.text));
     else
         log_info("server.reload", "tokens=%d tls=%d", auth_needs_token(n->auth), n->ssl != NULL);

@@ -16,7 +16,8 @@ export const scale = Number(process.env.E2E_SCALE ?? (/asan|tsan/.test(parley) ?
 /** As many tokens, or a fifth of them where each takes so much longer. */
 export const few = (n) => (scale < 1 ? Math.ceil(n / 5) : n);
 /** Options of a server whose limits on one client a test may exceed. */
-export const unlimited = ['--messages-per-second', '100000', '--message-burst', '1000000', '--max-connections-per-ip', '4096'];
+export const unlimited = ['--messages-per-second', '100000', '--message-burst', '1000000', '--max-connections-per-ip', '4096',
+  ...['requests-per-minute', 'tokens-per-minute', 'running-turns', 'connections', 'outstanding-jobs'].flatMap((limit) => [`--owner-${limit}`, '0'])];
 /** How long anything is waited for that comes at once on a quiet machine: a busy one is no failure of ours. */
 export const patience = 240000;
 const servers = new Set();

@@ -22,7 +22,7 @@ const fields = {
   'turn.cancel': [{}, { turn: 0 }], 'turn.get': [{ turn: 0 }, { turn: 99 }], 'turn.replay': [{ turn: 0 }, { turn: 99 }],
   'turn.regenerate': [{}, { turn: 0 }],
 };
-const nameless = new Set(['hello', 'ping', 'session.list', 'sessions.watch', 'session.import']);
+const nameless = new Set(['hello', 'ping', 'usage.get', 'session.list', 'sessions.watch', 'session.import']);
 /** Names the session that it makes: an id is its owner's own, so that another's is free. */
 const makes = new Set(['session.open']);
 /** No answer, right or wrong: sent, and looked for in what comes. */

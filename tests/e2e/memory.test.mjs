@@ -124,7 +124,7 @@ test('memory pressure evicts the session that rested longest, and its words come
 
 test('what one owner\'s sessions have in common at their start is stored once; another owner\'s computes its own', async (t) => {
   const file = path.join(temporaryFolder(t), 'tokens');
-  writeFileSync(file, 'alice:alice-token-0123456789\nbob:bob-token-0123456789\n');
+  writeFileSync(file, 'alice:alice-token-0123456789\nbob:bob-token-0123456789 admin\n');
   chmodSync(file, 0o600);
   const server = await Server.start(t, { args: [...unlimited, '--token-file', file] });
   const system = `You are brief. ${'Numbers are written in full. '.repeat(40)}`;

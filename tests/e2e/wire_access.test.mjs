@@ -13,7 +13,7 @@ const ALICE = 'alice-token-0123456789';
 const BOB = 'bob/token+with=signs:9';
 const BARE = 'bare-token-without-a-name';
 
-function tokenFile(t, text = `# who\nalice:${ALICE}\r\n\nbob:${BOB}\n${BARE}\n`) {
+function tokenFile(t, text = `# who\nalice:${ALICE} admin\r\n\nbob:${BOB}\n${BARE}\n`) {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, text);
   chmodSync(file, 0o600);
@@ -75,6 +75,7 @@ test('tokens', async (t) => {
     for (const target of ['/metrics', '/config']) {
       assert.equal((await wire.get(target)).status, 401);
       assert.equal((await wire.get(target, ['Authorization: Bearer wrong'])).status, 401);
+      assert.equal((await wire.get(target, [`Authorization: Bearer ${BOB}`])).status, 403);
       const answer = await wire.get(target, [`Authorization: bearer ${ALICE}`]);
       assert.equal(answer.status, 200);
       assert.ok(!answer.text.includes(ALICE));
@@ -103,7 +104,7 @@ test('starts that are refused, each with its sentence', async (t) => {
   await fails([], /reachable from other machines.*token-file/, '::');
   await fails(['--token-file', '/nowhere'], /\/nowhere/);
   await fails(['--token-file', tokenFile(t, 'short\n')], /:1: a token is/);
-  await fails(['--token-file', tokenFile(t, 'na me:0123456789abcdef\n')], /:1: a name is/);
+  await fails(['--token-file', tokenFile(t, 'n/me:0123456789abcdef\n')], /:1: a name is/);
   await fails(['--token-file', tokenFile(t, 'a:0123456789abcdef\nb:0123456789abcdef\n')], /:2: .*earlier/);
   await fails(['--token-file', tokenFile(t, '# none\n')], /no token/);
   await fails(['--tls-cert', '/nowhere'], /tls_key/);

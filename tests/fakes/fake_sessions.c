@@ -282,6 +282,9 @@ bool sessions_tail_ok(const struct sessions *ss, const char **reason) {
     *reason = getenv("FAKE_TAIL_DOWN") ? "no room" : NULL;
     return !*reason;
 }
+void sessions_limits_changed(struct sessions *ss, struct owner *o) {}
+void sessions_cancel_owner(struct sessions *ss, const struct owner *o) {}
+void sessions_count_owner(struct sessions *ss, struct owner *o) {}
 bool sessions_store_ok(const struct sessions *ss, const char **reason) {
     *reason = getenv("FAKE_STORE_DOWN") ? "disk full" : NULL;
     return !*reason;

@@ -42,6 +42,7 @@ static struct {
     int n_submitted, n_released, n_asked, n_forked, n_forgotten, n_prepared;
     const char *files[8]; // snapshots that are there at the start; "" where they were removed
     int64_t last_n_ids;
+    int32_t blocks_free; // of info.n_blocks
 } fake;
 
 static void fake_reset(void) {
@@ -289,6 +290,11 @@ int engine_poll(struct engine *e, struct engine_event *out) {
 int engine_wait(struct engine *e, struct engine_event *out, int64_t timeout_us) {
     while (fake.first_event == fake.n_events && fake_n_running() > 0) fake_step();
     return engine_poll(e, out);
+}
+// Its cache counts in blocks of one token.
+void engine_load(const struct engine *e, struct engine_load *out) {
+    *out = (struct engine_load){.blocks_free = fake.blocks_free,
+                                .blocks_total = fake.info.n_blocks * fake.info.block_tokens};
 }
 const char *engine_finish_name(enum engine_finish f) {
     static const char *const names[] = {"eos",      "stop",  "length",  "cancelled",

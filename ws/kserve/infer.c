@@ -355,8 +355,8 @@ static const struct {
     int status;
 } statuses[] = {{"invalid", 400},           {"session_full", 400},   {"unsupported", 400},
                 {"session_not_found", 400}, {"session_closed", 400}, {"session_busy", 503},
-                {"overloaded", 503},        {"rate_limited", 429},   {"shutting_down", 503},
-                {"store_failed", 503}};
+                {"overloaded", 503},        {"rate_limited", 429},   {"limit_reached", 429},
+                {"shutting_down", 503},     {"store_failed", 503}};
 
 static int status_of(const char *code) {
     for (size_t n = 0; n < sizeof statuses / sizeof *statuses; n++)

@@ -30,6 +30,11 @@ struct sequence *sequences_add(struct sequences *t, const char *owner, const cha
     }
     s->w_last = &s->waiting;
     HASH_ADD_KEYPTR(hh, t->by_key, s->key, strlen(s->key), s);
+    if (!hash_added(&s->hh)) {
+        free(s->key);
+        free(s);
+        return NULL;
+    }
     t->n++;
     return s;
 }

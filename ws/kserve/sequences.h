@@ -5,9 +5,9 @@
 // The table has the sequences in use; one exchange of a sequence runs at a time, others wait in order.
 // Net thread only.
 #pragma once
+#include "base/hash.h"
 #include "sessions/sessions.h"
 #include "ws/kserve/infer_request.h"
-#include <uthash.h>
 
 struct infer;
 

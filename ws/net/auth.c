@@ -1,6 +1,7 @@
 // Tokens, owners, Host and Origin rules. See auth.h.
 #include "ws/net/auth.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include <arpa/inet.h>
 #include <openssl/crypto.h>
@@ -13,15 +14,30 @@
 
 #define FILE_MAX (1 << 20)
 
-struct auth_entry {
-    char name[AUTH_NAME_MAX + 1];
+// A line as it was read. Owners are made and get their limits when the whole file is right.
+struct line {
     unsigned char digest[SHA256_DIGEST_LENGTH];
+    char name[AUTH_NAME_MAX + 1];
+    bool admin;
+    int number;
+    unsigned named; // limits that the line names, by bit
+    struct owner_limits limits;
 };
 
 struct auth {
     char *path; // "" without a token file
-    struct auth_entry *entries;
-    size_t n_entries;
+    struct owners *owners;
+    const struct owner_limits *defaults;
+    struct auth_token *tokens;
+    size_t n_tokens;
+    struct auth_token local;
+};
+
+struct reading { // of a token file
+    const char *path;
+    struct line *lines;
+    size_t n, cap;
+    struct err *err;
 };
 
 static bool name_char(char c) {
@@ -38,94 +54,173 @@ static bool token_valid(const char *s, size_t len) {
 
 // "name:token" or "token". A bare token's owner is named after its digest: the same name wherever
 // the line stands.
-static int parse_line(struct auth_entry *e, const char *line, size_t len, const char *path,
-                      int number, struct err *err) {
-    const char *colon = memchr(line, ':', len);
-    size_t name_len = colon ? (size_t)(colon - line) : 0;
-    const char *token = colon ? colon + 1 : line;
-    size_t token_len = len - (size_t)(token - line);
+static int parse_token(struct line *l, const char *text, size_t len, struct reading *r) {
+    const char *colon = memchr(text, ':', len);
+    size_t name_len = colon ? (size_t)(colon - text) : 0;
+    const char *token = colon ? colon + 1 : text;
+    size_t token_len = len - (size_t)(token - text);
     if (colon) {
         bool good = name_len > 0 && name_len <= AUTH_NAME_MAX;
-        for (size_t i = 0; good && i < name_len; i++) good = name_char(line[i]);
+        for (size_t i = 0; good && i < name_len; i++) good = name_char(text[i]);
         if (!good)
-            return err_set(err, E_FORMAT, "%s:%d: a name is 1 to %d of A-Z a-z 0-9 _ - . @", path,
-                           number, AUTH_NAME_MAX);
+            return err_set(r->err, E_FORMAT, "%s:%d: a name is 1 to %d of A-Z a-z 0-9 _ - . @",
+                           r->path, l->number, AUTH_NAME_MAX);
     }
     if (!token_valid(token, token_len))
-        return err_set(err, E_FORMAT, "%s:%d: a token is %d to %d visible ASCII characters", path,
-                       number, AUTH_TOKEN_MIN, AUTH_TOKEN_MAX);
-    SHA256((const unsigned char *)token, token_len, e->digest);
+        return err_set(r->err, E_FORMAT, "%s:%d: a token is %d to %d visible ASCII characters",
+                       r->path, l->number, AUTH_TOKEN_MIN, AUTH_TOKEN_MAX);
+    SHA256((const unsigned char *)token, token_len, l->digest);
     if (colon)
-        snprintf(e->name, sizeof(e->name), "%.*s", (int)name_len, line);
+        snprintf(l->name, sizeof(l->name), "%.*s", (int)name_len, text);
     else
-        snprintf(e->name, sizeof(e->name), "token-%02x%02x%02x%02x%02x%02x", e->digest[0],
-                 e->digest[1], e->digest[2], e->digest[3], e->digest[4], e->digest[5]);
+        snprintf(l->name, sizeof(l->name), "token-%02x%02x%02x%02x%02x%02x", l->digest[0],
+                 l->digest[1], l->digest[2], l->digest[3], l->digest[4], l->digest[5]);
     return 0;
 }
 
-static int add_entry(struct auth_entry **entries, size_t *n, const struct auth_entry *e,
-                     const char *path, int number, struct err *err) {
-    for (size_t i = 0; i < *n; i++)
-        if (memcmp((*entries)[i].digest, e->digest, sizeof(e->digest)) == 0)
-            return err_set(err, E_EXISTS, "%s:%d: the token stands in an earlier line too", path,
-                           number);
-    struct auth_entry *grown = realloc(*entries, (*n + 1) * sizeof(*grown));
-    if (!grown) return err_set(err, E_NOMEM, "no memory for the tokens of %s", path);
-    *entries = grown;
-    grown[(*n)++] = *e;
+// "admin" or "limit=value".
+static int parse_word(struct line *l, const char *text, size_t len, struct reading *r) {
+    char word[128];
+    struct err why = {0};
+    const char *equals = memchr(text, '=', len);
+    if (len == 5 && memcmp(text, "admin", len) == 0) {
+        l->admin = true;
+        return 0;
+    }
+    snprintf(word, sizeof(word), "%.*s", (int)len, text);
+    char *value = equals && len < sizeof(word) ? word + (equals - text) : NULL;
+    if (value) *value++ = '\0';
+    const struct config_key *key = value ? config_find(&owner_limits_table, word) : NULL;
+    if (!key)
+        return err_set(r->err, E_FORMAT,
+                       "%s:%d: behind the token stand 'admin' and limits such as "
+                       "requests_per_minute=600",
+                       r->path, l->number);
+    unsigned bit = 1u << (key - owner_limits_table.keys);
+    if (l->named & bit)
+        return err_set(r->err, E_FORMAT, "%s:%d: %s stands there twice", r->path, l->number,
+                       key->name);
+    l->named |= bit;
+    if (config_set(&owner_limits_table, &l->limits, word, value, &why) == 0) return 0;
+    const char *must = strstr(why.text, ": must"); // the value may be a token in the wrong place
+    return err_set(r->err, E_FORMAT, "%s:%d: %s%s", r->path, l->number, key->name,
+                   must ? must : ": cannot be read");
+}
+
+static int parse_line(struct line *l, const char *text, const char *end, struct reading *r) {
+    for (bool first = true; text < end; first = false) {
+        const char *stop = text;
+        while (stop < end && *stop != ' ' && *stop != '\t') stop++;
+        TRY((first ? parse_token : parse_word)(l, text, (size_t)(stop - text), r));
+        for (text = stop; text < end && (*text == ' ' || *text == '\t');) text++;
+    }
     return 0;
 }
 
-static int parse_file(struct auth_entry **entries, size_t *n, const struct buf *text,
-                      const char *path, struct err *err) {
+// Lines of one name are one owner: a limit may stand on any of them, with one value.
+static int check_line(const struct line *l, struct reading *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        const struct line *o = &r->lines[i];
+        if (memcmp(o->digest, l->digest, sizeof(l->digest)) == 0)
+            return err_set(r->err, E_EXISTS, "%s:%d: the token stands in an earlier line too",
+                           r->path, l->number);
+        if (strcmp(o->name, l->name) != 0) continue;
+        for (int k = 0; k < N_OWNER_LIMITS; k++)
+            if ((o->named & l->named & 1u << k) &&
+                owner_limit_value(&o->limits, (enum owner_limit)k) !=
+                    owner_limit_value(&l->limits, (enum owner_limit)k))
+                return err_set(r->err, E_FORMAT, "%s:%d: %s of %s is another one in line %d",
+                               r->path, l->number, owner_limit_name((enum owner_limit)k), l->name,
+                               o->number);
+    }
+    return 0;
+}
+
+static int add_line(const struct line *l, struct reading *r) {
+    TRY(check_line(l, r));
+    if (r->n == r->cap) {
+        size_t cap = r->cap ? 2 * r->cap : 16;
+        struct line *grown = realloc(r->lines, cap * sizeof(*grown));
+        if (!grown) return err_set(r->err, E_NOMEM, "no memory for the tokens of %s", r->path);
+        r->lines = grown;
+        r->cap = cap;
+    }
+    r->lines[r->n++] = *l;
+    return 0;
+}
+
+static int parse_file(struct reading *r, const struct buf *text) {
     const char *p = buf_z(text), *end = p + text->len;
     for (int number = 1; p < end; number++) {
         const char *eol = memchr(p, '\n', (size_t)(end - p));
-        size_t len = (size_t)((eol ? eol : end) - p);
-        const char *line = p;
-        p += len + 1;
-        while (len > 0 && (line[len - 1] == '\r' || line[len - 1] == ' ' || line[len - 1] == '\t'))
-            len--;
-        while (len > 0 && (*line == ' ' || *line == '\t')) line++, len--;
-        if (len == 0 || *line == '#') continue;
-        struct auth_entry e;
-        memset(&e, 0, sizeof(e));
-        TRY(parse_line(&e, line, len, path, number, err));
-        TRY(add_entry(entries, n, &e, path, number, err));
+        const char *line = p, *stop = eol ? eol : end;
+        struct line l = {.number = number};
+        p = stop + 1;
+        while (stop > line && (stop[-1] == '\r' || stop[-1] == ' ' || stop[-1] == '\t')) stop--;
+        while (line < stop && (*line == ' ' || *line == '\t')) line++;
+        if (line == stop || *line == '#') continue;
+        TRY(parse_line(&l, line, stop, r));
+        TRY(add_line(&l, r));
     }
-    if (*n == 0) return err_set(err, E_FORMAT, "%s: holds no token", path);
+    if (r->n == 0) return err_set(r->err, E_FORMAT, "%s: holds no token", r->path);
+    return 0;
+}
+
+// The owner of a name, with the limits that all of its lines name.
+static void set_limits(struct auth *a, struct owner *o, const struct reading *r) {
+    struct owner_limits limits = *a->defaults;
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->lines[i].name, o->name) == 0)
+            owner_limits_put(&limits, &r->lines[i].limits, r->lines[i].named);
+    owner_set_limits(o, &limits, clock_mono_us(&clock_system));
+}
+
+static int take_lines(struct auth *a, const struct reading *r) {
+    struct auth_token *tokens = calloc(r->n, sizeof(*tokens));
+    for (size_t i = 0; tokens && i < r->n; i++) {
+        memcpy(tokens[i].digest, r->lines[i].digest, sizeof(tokens[i].digest));
+        tokens[i].admin = r->lines[i].admin;
+        tokens[i].owner = owners_get(a->owners, r->lines[i].name);
+        if (tokens[i].owner) continue;
+        free(tokens);
+        tokens = NULL;
+    }
+    if (!tokens) return err_set(r->err, E_NOMEM, "no memory for the tokens of %s", r->path);
+    free(a->tokens);
+    a->tokens = tokens;
+    a->n_tokens = r->n;
+    for (size_t i = 0; i < r->n; i++) set_limits(a, tokens[i].owner, r);
     return 0;
 }
 
 int auth_reload(struct auth *a, struct err *err) {
-    struct auth_entry *entries = NULL;
+    struct reading r = {.path = a->path, .err = err};
     struct buf text;
     struct stat st;
-    size_t n = 0;
     if (!*a->path) return 0;
     if (stat(a->path, &st) == 0 && (st.st_mode & 077))
         log_warn("auth.token_file_open", "mode=%03o hint=\"others can read the tokens: chmod 600\"",
                  (unsigned)(st.st_mode & 0777));
     int rc = buf_read_file(&text, a->path, FILE_MAX, err);
-    if (rc == 0) rc = parse_file(&entries, &n, &text, a->path, err);
+    if (rc == 0) rc = parse_file(&r, &text);
+    if (rc == 0) rc = take_lines(a, &r);
     if (text.data) OPENSSL_cleanse(text.data, text.len);
     buf_release(&text);
-    if (rc < 0) {
-        free(entries);
-        return rc;
-    }
-    free(a->entries);
-    a->entries = entries;
-    a->n_entries = n;
-    return 0;
+    free(r.lines);
+    return rc;
 }
 
-int auth_open(struct auth **out, const char *path, struct err *err) {
+int auth_open(struct auth **out, const char *path, struct owners *owners,
+              const struct owner_limits *defaults, struct err *err) {
     struct auth *a = calloc(1, sizeof(*a));
-    if (!a || !(a->path = strdup(path ? path : ""))) {
-        free(a);
+    struct owner *local = path && *path ? NULL : owners_get(owners, AUTH_LOCAL);
+    if (a) *a = (struct auth){.path = strdup(path ? path : ""), .owners = owners};
+    if (!a || !a->path || (!local && !*a->path)) {
+        auth_close(a);
         return err_set(err, E_NOMEM, "no memory for the token table");
     }
+    a->defaults = defaults;
+    a->local = (struct auth_token){.owner = local, .admin = true};
     int rc = auth_reload(a, err);
     if (rc < 0) {
         auth_close(a);
@@ -137,7 +232,7 @@ int auth_open(struct auth **out, const char *path, struct err *err) {
 
 void auth_close(struct auth *a) {
     if (!a) return;
-    free(a->entries);
+    free(a->tokens);
     free(a->path);
     free(a);
 }
@@ -146,16 +241,30 @@ bool auth_needs_token(const struct auth *a) {
     return *a->path != '\0';
 }
 
-const char *auth_owner(const struct auth *a, const char *token, size_t len) {
+static const struct auth_token *find(const struct auth *a, const unsigned char *digest) {
+    const struct auth_token *found = NULL;
+    for (size_t i = 0; i < a->n_tokens; i++) // all of them: the time tells nothing
+        if (CRYPTO_memcmp(a->tokens[i].digest, digest, sizeof(a->tokens[i].digest)) == 0)
+            found = &a->tokens[i];
+    return found;
+}
+
+const struct auth_token *auth_find(const struct auth *a, const char *token, size_t len) {
     unsigned char digest[SHA256_DIGEST_LENGTH];
-    const char *owner = NULL;
-    if (!auth_needs_token(a)) return AUTH_LOCAL;
+    if (!auth_needs_token(a)) return &a->local;
     if (len > AUTH_TOKEN_MAX) return NULL;
     SHA256((const unsigned char *)token, len, digest);
-    for (size_t i = 0; i < a->n_entries; i++) // all of them: the time tells nothing
-        if (CRYPTO_memcmp(a->entries[i].digest, digest, sizeof(digest)) == 0)
-            owner = a->entries[i].name;
-    return owner;
+    return find(a, digest);
+}
+
+const struct auth_token *auth_again(const struct auth *a, const struct auth_token *before) {
+    return auth_needs_token(a) ? find(a, before->digest) : &a->local;
+}
+
+bool auth_has_tokens(const struct auth *a, const struct owner *o) {
+    for (size_t i = 0; i < a->n_tokens; i++)
+        if (a->tokens[i].owner == o) return true;
+    return !auth_needs_token(a);
 }
 
 const char *auth_bearer(const char *header, size_t *len) {

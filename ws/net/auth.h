@@ -1,31 +1,39 @@
-// Who may come in. A token file names the callers; without one there is a single caller, "local",
-// and the server listens on loopback only (serve_config_check). Also the two questions that keep
+// Who may come in. A token file names the owners and their limits; without one there is a single
+// owner, "local", without limits, and the server listens on loopback only (serve_config_check). Also the two questions that keep
 // web pages of other sites out: is this Host one of ours (DNS rebinding), may this Origin connect
 // (cross-site WebSocket hijacking).
 //
 // Tokens are kept as SHA-256 digests and compared with all entries in constant time.
 #pragma once
 #include "base/err.h"
-#include <stdbool.h>
-#include <stddef.h>
+#include "sessions/owners.h"
 
 struct auth;
+struct auth_token { // a line of the token file; all zero: none
+    unsigned char digest[32];
+    struct owner *owner;
+    bool admin; // sees settings, metrics and other owners' counts
+};
 
 #define AUTH_NAME_MAX 64
 #define AUTH_TOKEN_MIN 16
 #define AUTH_TOKEN_MAX 512
 #define AUTH_LOCAL "local" // the owner where no token file is used
 
-// path "" or NULL: everybody is "local". Errors name file and line, never a token.
-int auth_open(struct auth **out, const char *path, struct err *err);
+// path "" or NULL: all callers are "local". Owners get their limits in the table: the line's over
+// the defaults. Both are borrowed. Errors name file and line, never a token.
+int auth_open(struct auth **out, const char *path, struct owners *owners,
+              const struct owner_limits *defaults, struct err *err);
 void auth_close(struct auth *a);
-// Reads the file again; on an error the old tokens stay. Connections that are already in are not
-// asked again.
+// Reads the file again; on an error the old tokens and limits stay. Changed limits hold at once.
 int auth_reload(struct auth *a, struct err *err);
 
 bool auth_needs_token(const struct auth *a);
-// The owner's name, borrowed until the next auth_reload, or NULL for an invalid token.
-const char *auth_owner(const struct auth *a, const char *token, size_t len);
+// Borrowed until the next auth_reload. NULL: an invalid token.
+const struct auth_token *auth_find(const struct auth *a, const char *token, size_t len);
+// The line of a token that was valid before auth_reload; NULL: it was removed.
+const struct auth_token *auth_again(const struct auth *a, const struct auth_token *before);
+bool auth_has_tokens(const struct auth *a, const struct owner *o);
 // The token in an Authorization header's value ("Bearer TOKEN"), or NULL; *len is its length.
 const char *auth_bearer(const char *header, size_t *len);
 // Sec-WebSocket-Protocol: true when it offers the sub-protocol `name`. *token gets the decoded token

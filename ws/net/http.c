@@ -26,7 +26,7 @@
 // Units of net.request_limit: a tenth of a WebSocket message.
 #define COST_READ 1
 #define COST_WRITE 10
-#define COST_BYTES 6554 // of a body, for one unit
+#define COST_BYTES (NET_RATE_BYTES / 10) // of a body, for one unit
 
 // --- the end ---
 
@@ -42,9 +42,8 @@ static void forget_request(struct http *h) {
     }
     http_body_release(&h->body);
     free(h->head_text);
-    free(h->owner);
     free(h->owned);
-    h->head_text = h->owner = h->owned = NULL;
+    h->head_text = h->owned = NULL;
     h->decoding = NULL;
     h->decoded = NULL;
     h->route = NULL;
@@ -86,7 +85,10 @@ const char *http_header(const struct http *h, enum http_header name) {
     return h->head.header[name];
 }
 const char *http_owner(const struct http *h) {
-    return h->owner;
+    return h->peer->as.owner ? h->peer->as.owner->name : NULL;
+}
+const struct peer *http_peer(const struct http *h) {
+    return h->peer;
 }
 void *http_decoded(const struct http *h) {
     return h->decoded;
@@ -201,30 +203,31 @@ static const struct http_route *find_route(struct http *h, bool *path_known) {
 static struct http_refusal authorise(struct http *h) {
     size_t len = 0;
     const char *token = auth_bearer(h->head.header[HEADER_AUTHORIZATION], &len);
-    const char *owner = auth_owner(h->net->auth, token ? token : "", token ? len : 0);
-    if (!owner)
-        return (struct http_refusal){401, "unauthorized", "this address needs a bearer token"};
-    h->owner = strdup(owner);
-    if (!h->owner) return (struct http_refusal){503, "overloaded", "no memory for the request"};
-    return (struct http_refusal){0, NULL, NULL};
+    if (!token && auth_needs_token(h->net->auth))
+        return REFUSE(401, "unauthorized", "this address needs a bearer token");
+    struct http_refusal r = peer_authorise(h->peer, token ? token : "", len);
+    if (!r.status) r = peer_take_request(h->peer, 1);
+    if (!r.status && h->route->admin && !h->peer->as.admin)
+        r = REFUSE(403, "forbidden", "this address needs the token of an administrator");
+    return r;
 }
 
 static struct http_refusal judge_route(struct http *h) {
     bool known;
     const struct http_route *r = find_route(h, &known);
-    if (!r) return (struct http_refusal){405, "unsupported", "this method is not served here"};
+    if (!r) return REFUSE(405, "unsupported", "this method is not served here");
     if (r->guarded) {
         struct http_refusal denied = authorise(h);
         if (denied.status) return denied;
     }
     if (h->head.framing != HTTP_NO_BODY && r->max_body == 0 &&
         (h->head.framing == HTTP_CHUNKED || h->head.content_length > 0))
-        return (struct http_refusal){413, "too_large", "no request here takes a body"};
+        return REFUSE(413, "too_large", "no request here takes a body");
     size_t max = r->max_body == HTTP_BODY_AS_MESSAGES ? (size_t)h->net->config->max_message_bytes
                                                       : r->max_body;
     if (http_body_begin(&h->body, &h->head, max) < 0)
-        return (struct http_refusal){413, "too_large", "the body is too long"};
-    return (struct http_refusal){0, NULL, NULL};
+        return REFUSE(413, "too_large", "the body is too long");
+    return REFUSE(0, NULL, NULL);
 }
 
 static bool has_body(const struct http *h) {
@@ -234,16 +237,16 @@ static bool has_body(const struct http *h) {
 // A refusal whose body has not been read closes the connection; another one need not.
 static void refuse_request(struct http *h, const struct http_refusal *r) {
     if (has_body(h) || h->head.method == HTTP_POST) h->closes = true;
-    http_reply_error(h, r->status, r->code, r->message, 0);
+    http_reply_error(h, r->status, r->code, r->message, r->retry_after_ms);
 }
 
 static void upgrade(struct http *h) {
     struct peer *p = h->peer;
     char key[64];
     int fd = h->fd;
-    struct http_refusal r = upgrade_judge(h->net, &h->head, &p->owner);
+    struct http_refusal r = upgrade_judge(p, &h->head);
     if (!r.status && h->in.len > 0)
-        r = (struct http_refusal){400, "bad_message", "a frame came before the handshake"};
+        r = REFUSE(400, "bad_message", "a frame came before the handshake");
     if (r.status) {
         http_refuse(h, &r);
         return;
@@ -268,8 +271,7 @@ static void begin_request(struct http *h) {
     struct http_refusal r;
     h->closes = false;
     if (!auth_host_allowed(h->head.header[HEADER_HOST], h->net->config->allowed_hosts)) {
-        r = (struct http_refusal){403, "forbidden",
-                                  "this Host is not one of the server's: see allowed_hosts"};
+        r = REFUSE(403, "forbidden", "this Host is not one of the server's: see allowed_hosts");
         http_refuse(h, &r);
     } else if (*h->head.header[HEADER_UPGRADE]) {
         upgrade(h);
@@ -295,14 +297,14 @@ static bool take_head(struct http *h) {
     size_t blank = strspn(buf_z(&h->in), "\r\n"); // a line or two before a request are allowed
     if (blank > 0) buf_remove_front(&h->in, blank < h->in.len ? blank : h->in.len);
     size_t len = http_head_find(buf_z(&h->in), h->in.len);
-    struct http_refusal r = {0, NULL, NULL};
+    struct http_refusal r = REFUSE(0, NULL, NULL);
     if (h->in.len == 0 || (len == 0 && h->in.len < HTTP_HEAD_BYTES)) return false;
     memset(&h->head, 0, sizeof(h->head));
     for (int i = 0; i < HEADER_COUNT; i++) h->head.header[i] = "";
     if (len == 0 || len > HTTP_HEAD_BYTES)
-        r = (struct http_refusal){431, "too_large", "the head is longer than 16 KiB"};
+        r = REFUSE(431, "too_large", "the head is longer than 16 KiB");
     else if (!(h->head_text = malloc(len)))
-        r = (struct http_refusal){503, "overloaded", "no memory for the request"};
+        r = REFUSE(503, "overloaded", "no memory for the request");
     if (!r.status) {
         memcpy(h->head_text, h->in.data, len);
         buf_remove_front(&h->in, len);
@@ -319,11 +321,11 @@ static bool take_head(struct http *h) {
 static bool take_body(struct http *h) {
     size_t used = 0;
     int rc = http_body_feed(&h->body, buf_z(&h->in), h->in.len, &used);
-    struct http_refusal r = {0, NULL, NULL};
+    struct http_refusal r = REFUSE(0, NULL, NULL);
     buf_remove_front(&h->in, used);
-    if (rc == E_FORMAT) r = (struct http_refusal){400, "bad_message", "the chunks are malformed"};
-    if (rc == E_LIMIT) r = (struct http_refusal){413, "too_large", "the body is too long"};
-    if (rc == E_NOMEM) r = (struct http_refusal){503, "overloaded", "no memory for the body"};
+    if (rc == E_FORMAT) r = REFUSE(400, "bad_message", "the chunks are malformed");
+    if (rc == E_LIMIT) r = REFUSE(413, "too_large", "the body is too long");
+    if (rc == E_NOMEM) r = REFUSE(503, "overloaded", "no memory for the body");
     if (r.status) {
         http_refuse(h, &r);
         return true;
@@ -333,6 +335,9 @@ static bool take_body(struct http *h) {
         return false;
     }
     h->rate.tokens -= (double)(h->body.data.len / COST_BYTES);
+    if (h->peer->as.owner)
+        owner_charge_requests(h->peer->as.owner, (double)(h->body.data.len / NET_RATE_BYTES),
+                              net_now_us());
     if (h->route->decode)
         begin_decoding(h);
     else
@@ -479,7 +484,7 @@ void http_open(struct peer *p, int fd) {
 }
 
 static void time_out(struct http *h) {
-    struct http_refusal r = {408, "timeout", "the request took too long"};
+    struct http_refusal r = REFUSE(408, "timeout", "the request took too long");
     bool begun = h->state == READING_BODY || (h->state == READING_HEAD && h->in.len > 0);
     if (!begun) {
         http_close(h);
@@ -487,6 +492,14 @@ static void time_out(struct http *h) {
     }
     http_refuse(h, &r);
     process(h);
+}
+
+void http_lost_token(struct http *h) {
+    bool served = h->state > READING_BODY && h->state < LINGERING;
+    if (served && h->net->config->on_token_removed == SERVE_TOKEN_FINISH)
+        h->closes = true;
+    else
+        http_close(h);
 }
 
 void http_tick(struct http *h, int64_t now_us) {

@@ -28,6 +28,7 @@ struct http_route {
     const char *path; // ends in '*': all paths that begin so. NULL: all others; the last row
     unsigned methods; // HTTP_METHOD(HTTP_GET) serves HEAD too
     bool guarded;     // where tokens are in use, one is needed
+    bool admin;       // and guarded: an administrator's
     size_t max_body;  // 0: none is taken
     void (*handle)(void *user, struct http *h);
     // For routes with a body: what handle() finds in http_decoded. A long body is decoded on a
@@ -47,12 +48,14 @@ struct http_waiter { // of a reply that is under way
 void http_open(struct peer *p, int fd); // both are its own; frees p with the socket
 void http_tick(struct http *h, int64_t now_us);
 void http_close(struct http *h);
+void http_lost_token(struct http *h); // closes it, or behind the reply (on_token_removed)
 
 // --- for handlers ---
 const char *http_path(const struct http *h);
 const char *http_header(const struct http *h, enum http_header name); // "" when absent
-// Whose token came; AUTH_LOCAL where none is needed. NULL on routes that are not guarded.
+// Whose token came; AUTH_LOCAL where none is needed. NULL: none came yet.
 const char *http_owner(const struct http *h);
+const struct peer *http_peer(const struct http *h);
 void *http_decoded(const struct http *h); // the exchange's; released with it
 void *http_take_decoded(struct http *h);  // the caller's from now on
 

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define REFUSE(status, code, message) ((struct http_refusal){status, code, message})
 #define BAD(message) REFUSE(400, "bad_message", message)
 #define OK REFUSE(0, NULL, NULL)
 

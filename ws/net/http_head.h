@@ -59,7 +59,9 @@ struct http_head {
 struct http_refusal {
     int status;
     const char *code, *message;
+    int64_t retry_after_ms; // 0: none
 };
+#define REFUSE(status, code, message) ((struct http_refusal){status, code, message, 0})
 
 // The length of the head that text begins with, its empty line included; 0 while that is not there.
 size_t http_head_find(const char *text, size_t len);

@@ -148,7 +148,7 @@ void http_reply_error(struct http *h, int status, const char *code, const char *
 
 void http_refuse(struct http *h, const struct http_refusal *r) {
     h->closes = true;
-    http_reply_error(h, r->status, r->code, r->message, 0);
+    http_reply_error(h, r->status, r->code, r->message, r->retry_after_ms);
 }
 
 // --- streams ---

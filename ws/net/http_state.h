@@ -45,7 +45,6 @@ struct http {
     char *head_text; // head's strings
     struct http_head head;
     const struct http_route *route; // NULL before it is known
-    char *owner;
     struct http_body body;
     struct decoding *decoding;
     void *decoded;

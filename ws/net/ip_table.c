@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct ip_key {
-    uint8_t bytes[9]; // family, then 4 bytes of IPv4 or 8 of IPv6
-};
 struct ip_entry {
     struct ip_key key;
     int64_t count;
@@ -49,6 +46,10 @@ int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max,
     e->count++;
     *out = e;
     return 0;
+}
+
+const struct ip_key *ip_entry_key(const struct ip_entry *e) {
+    return &e->key;
 }
 
 void ip_table_remove(struct ip_table *t, struct ip_entry *e) {

@@ -4,6 +4,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+struct ip_key {
+    uint8_t bytes[9]; // family, then 4 bytes of IPv4 or 8 of IPv6
+};
 struct ip_entry;
 struct ip_table {
     struct ip_entry *entries; // by address; an entry lives while its count is not 0
@@ -13,4 +16,5 @@ struct ip_table {
 // *out is given back with ip_table_remove. E_LIMIT when addr has max already, E_NOMEM.
 int ip_table_add(struct ip_table *t, const struct sockaddr *addr, int64_t max,
                  struct ip_entry **out);
+const struct ip_key *ip_entry_key(const struct ip_entry *e);
 void ip_table_remove(struct ip_table *t, struct ip_entry *e); // e may be NULL

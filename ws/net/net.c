@@ -41,11 +41,23 @@ static void turn_away(struct net *n, int fd, struct metric *counter, const char 
     close(fd);
 }
 
+static void close_unknown(struct net *n) {
+    struct peer *p = n->unknown;
+    metric_add(n->metrics.refused_unknown, 1);
+    if (p->http) {
+        http_close(p->http);
+        return;
+    }
+    peer_evict(p); // libwebsockets ends it soon: its place is free at once
+    if (p->wsi) websocket_kill(p);
+}
+
 static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
     struct net *n = ctx;
     struct peer *p;
     int one = 1, notsent = NOTSENT_BYTES;
     metric_add(n->metrics.accepted, 1);
+    if (peers_are_crowded(n)) close_unknown(n);
     int rc = peer_new(&p, n, addr);
     if (rc == E_LIMIT) turn_away(n, fd, n->metrics.refused_total, "too many connections");
     if (rc < 0 && rc != E_LIMIT)
@@ -106,6 +118,10 @@ static void register_metrics(struct net *n, struct metrics *m) {
         metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections\"");
     x->refused_ip =
         metrics_counter(m, "parley_refused_total", refused, "limit=\"max_connections_per_ip\"");
+    x->refused_unknown = metrics_counter(m, "parley_refused_total", refused, "limit=\"no_token\"");
+    x->locked_out =
+        metrics_counter(m, "parley_locked_out_total",
+                        "Tokens refused because of wrong ones from their address", NULL);
     x->bytes_out = metrics_counter(m, "parley_bytes_out_total", "Payload bytes written", NULL);
     x->http_2xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"2xx\"");
     x->http_4xx = metrics_counter(m, "parley_http_responses_total", http, "class=\"4xx\"");
@@ -158,12 +174,14 @@ int net_open(struct net **out, const struct serve_config *config, struct metrics
                             (double)serve_config_burst(config) * REQUESTS_PER_MESSAGE};
     limit_fds(config);
     uv_timer_init(&n->loop, &n->tick);
+    uv_timer_init(&n->loop, &n->hello);
     uv_check_init(&n->loop, &n->round);
-    n->tick.data = n->round.data = n;
+    n->tick.data = n->hello.data = n->round.data = n;
+    owners_init(&n->owners, registry);
     TRY_GOTO(fail, bell_open(&n->workers_bell, &n->loop, on_workers, n, err));
     TRY_GOTO(fail,
              workers_open(&n->workers, n_threads(), JOBS_MAX, bell_ring, &n->workers_bell, err));
-    TRY_GOTO(fail, auth_open(&n->auth, config->token_file, err));
+    TRY_GOTO(fail, auth_open(&n->auth, config->token_file, &n->owners, &config->owner, err));
     if (*config->tls_cert)
         TRY_GOTO(fail, tls_open(&n->ssl, config->tls_cert, config->tls_key, err));
     TRY_GOTO(fail, listener_open(&n->listener, &n->loop, config->host, (int)config->port, on_accept,
@@ -201,8 +219,18 @@ const char *net_url(const struct net *n, char *out, size_t cap) {
     return out;
 }
 
+static void end_removed(struct net *n) {
+    struct peer *p, *next;
+    DL_FOREACH_SAFE(n->peers, p, next) {
+        if (!peer_lost_token(p)) continue;
+        if (p->websocket) n->websocket->lost_token(p->websocket);
+        if (p->http) http_lost_token(p->http);
+    }
+}
+
 int net_reload(struct net *n, struct err *err) {
     TRY(auth_reload(n->auth, err));
+    end_removed(n);
     return n->ssl ? tls_load(n->ssl, n->config->tls_cert, n->config->tls_key, err) : 0;
 }
 
@@ -214,6 +242,7 @@ void net_stop_listening(struct net *n) {
 void net_stop(struct net *n) {
     struct peer *p, *next;
     uv_timer_stop(&n->tick);
+    uv_timer_stop(&n->hello);
     net_stop_listening(n);
     n->closing = true;
     DL_FOREACH_SAFE(n->peers, p, next)
@@ -239,6 +268,8 @@ void net_close(struct net *n) {
     if (rc != 0) log_warn("server.loop", "error=\"%s\"", uv_strerror(rc));
     bell_close(&n->workers_bell);
     auth_close(n->auth);
+    owners_release(&n->owners);
+    lockout_release(&n->lockout);
     tls_close(n->ssl);
     buf_release(&n->tx);
     free(n);

@@ -10,6 +10,7 @@
 #include "ws/net/bell.h"
 #include "ws/net/gate.h"
 #include "ws/net/ip_table.h"
+#include "ws/net/lockout.h"
 #include "ws/serve_config.h"
 #include <libwebsockets.h>
 #include <uv.h>
@@ -21,10 +22,12 @@ struct tunnel;
 struct websocket_protocol;
 struct workers;
 
+#define NET_RATE_BYTES 65536  // of a message or body, for each of which it counts once more
 #define NET_CHUNK_BYTES 32768 // most bytes of one write: libwebsockets copies what is not taken
 
 struct net_metrics {
-    struct metric *connections, *accepted, *refused_total, *refused_ip, *bytes_out;
+    struct metric *connections, *accepted, *refused_total, *refused_ip, *refused_unknown,
+        *locked_out, *bytes_out;
     struct metric *round; // see README.md, rule 2
     struct metric *http_2xx, *http_4xx, *http_5xx, *http_limited;
 };
@@ -32,17 +35,21 @@ struct net_metrics {
 struct net {
     const struct serve_config *config;
     struct auth *auth;
+    struct owners owners;
+    struct lockout lockout;
+    struct err refusal;      // the sentence of the last one that names a limit
     struct workers *workers; // lanes are peers' numbers
     struct net_metrics metrics;
     uv_loop_t loop;
-    uv_timer_t tick; // deadlines
+    uv_timer_t tick;  // deadlines
+    uv_timer_t hello; // while WebSockets wait for a token
     uv_check_t round;
     int64_t round_us; // the thread's processor time when the last round began
     struct bell workers_bell;
     struct listener *listener;
     struct ip_table ips;
-    struct peer *peers;
-    int64_t n_peers, n_websockets;
+    struct peer *peers, *unknown; // all; those without a token yet, the oldest first
+    int64_t n_peers, n_unknown, n_websockets;
     uint64_t last_peer;
     struct ssl_ctx_st *ssl; // NULL without TLS
     struct tunnel *tunnels;
@@ -68,10 +75,13 @@ struct peer {
     struct peer *prev, *next; // net->peers
     uint64_t number;          // never given again
     struct ip_entry *ip;
-    struct http *http; // until the upgrade
-    struct lws *wsi;   // after it
-    void *websocket;   // the protocol's object
-    char *owner;       // from the upgrade's token, until the protocol takes it; NULL: none
+    struct http *http;                        // until the upgrade
+    struct lws *wsi;                          // after it
+    void *websocket;                          // the protocol's object
+    struct auth_token as;                     // the right token that came; owner NULL: none yet
+    struct peer *unknown_prev, *unknown_next; // net->unknown
+    int64_t upgraded_us;
+    bool evicted; // for a new connection: it does not count any more
     struct gate_entry gate;
     unsigned pauses; // reasons (websocket.h) not to read from the WebSocket
     bool wants_write;
@@ -84,7 +94,8 @@ int net_open(struct net **out, const struct serve_config *config, struct metrics
 int net_listen(struct net *n, const struct http_route *routes, size_t n_routes,
                const struct websocket_protocol *websocket, void *user, struct err *err);
 const char *net_url(const struct net *n, char *out, size_t cap);
-// Reads tokens and certificates again; on an error the old ones stay.
+// Reads tokens and certificates again; on an error the old ones stay. Connections whose token was
+// removed end.
 int net_reload(struct net *n, struct err *err);
 void net_stop_listening(struct net *n);
 void net_stop(struct net *n); // closes every connection

@@ -1,11 +1,10 @@
 // Judging upgrades. See websocket.h.
+#include "ws/net/peer.h"
 #include "ws/net/websocket.h"
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-#define REFUSE(status, code, message) ((struct http_refusal){status, code, message})
 
 #define KEY_LEN 24 // of 16 bytes in base64
 
@@ -28,20 +27,19 @@ static struct http_refusal judge_headers(const struct net *n, const struct http_
     return REFUSE(0, NULL, NULL);
 }
 
-static struct http_refusal judge_token(const struct net *n, const struct http_head *h,
-                                       const char *token, char **owner) {
+static struct http_refusal judge_token(struct peer *p, const struct http_head *h,
+                                       const char *token) {
     size_t len = strlen(token);
     const char *bearer = auth_bearer(h->header[HEADER_AUTHORIZATION], &len);
     if (!bearer && *token) bearer = token;
-    if (auth_needs_token(n->auth) && !bearer) return REFUSE(0, NULL, NULL); // it comes in hello
-    const char *name = auth_owner(n->auth, bearer ? bearer : "", bearer ? len : 0);
-    if (!name) return REFUSE(401, "unauthorized", "invalid token");
-    *owner = strdup(name);
-    if (!*owner) return REFUSE(503, "overloaded", "no memory for another connection");
-    return REFUSE(0, NULL, NULL);
+    if (auth_needs_token(p->net->auth) && !bearer)
+        return REFUSE(0, NULL, NULL); // it comes in hello
+    struct http_refusal r = peer_authorise(p, bearer ? bearer : "", bearer ? len : 0);
+    return r.status ? r : peer_take_request(p, 1);
 }
 
-struct http_refusal upgrade_judge(const struct net *n, const struct http_head *h, char **owner) {
+struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h) {
+    const struct net *n = p->net;
     char token[AUTH_TOKEN_MAX + 1];
     const char *origin = h->header[HEADER_ORIGIN];
     int rc;
@@ -55,7 +53,7 @@ struct http_refusal upgrade_judge(const struct net *n, const struct http_head *h
         return REFUSE(403, "forbidden",
                       "pages of this Origin may not connect: see allowed_origins");
     if (n->closing) return REFUSE(503, "shutting_down", "the server is shutting down");
-    r = judge_token(n, h, token, owner);
+    r = judge_token(p, h, token);
     OPENSSL_cleanse(token, sizeof(token));
     return r;
 }

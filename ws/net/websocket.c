@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define HANDSHAKE_SECONDS 10
+#define HELLO_TICK_MS 100
 #define RX_BYTES 2048 // per WebSocket, for as long as it lives
 #define TX_KEEP_BYTES 65536
 #define TX_MAX_BYTES (32 << 20)
@@ -75,14 +76,34 @@ static void close_gate(struct peer *p) {
     websocket_pause(p, PAUSE_GATE, false);
 }
 
+// --- without a token ---
+
+static void on_hello_timer(uv_timer_t *handle) {
+    struct net *n = handle->data;
+    int64_t late_us = net_now_us() - (int64_t)(n->config->hello_timeout * 1e6);
+    bool waiting = false;
+    for (struct peer *p = n->unknown; p; p = p->unknown_next) {
+        if (!p->websocket) continue;
+        waiting = true;
+        if (p->upgraded_us <= late_us) n->websocket->no_hello(p->websocket);
+    }
+    if (!waiting) uv_timer_stop(handle);
+}
+
+static void wait_hello(struct peer *p) {
+    uv_timer_t *timer = &p->net->hello;
+    p->upgraded_us = net_now_us();
+    if (!uv_is_active((uv_handle_t *)timer))
+        uv_timer_start(timer, on_hello_timer, HELLO_TICK_MS, HELLO_TICK_MS);
+}
+
 // --- callbacks ---
 
 static int established(struct peer *p, struct lws *wsi) {
-    char *owner = p->owner;
-    p->owner = NULL;
     p->wsi = wsi;
-    p->websocket = p->net->websocket->open(p->net->user, p, owner);
+    p->websocket = p->net->websocket->open(p->net->user, p);
     if (!p->websocket) return -1;
+    if (!p->as.owner) wait_hello(p);
     p->net->n_websockets++;
     close_gate(p);
     return 0;

@@ -15,23 +15,24 @@ struct websocket_piece { // of a message, as it arrives
 // What a protocol over WebSocket brings. ws: the object that open made. An int return of -1 ends
 // the socket.
 struct websocket_protocol {
-    const char *path, *name; // of the upgrade; the sub-protocol
-    // owner is taken, NULL: no token came. NULL: no memory.
-    void *(*open)(void *user, struct peer *p, char *owner);
-    void (*close)(void *ws); // the socket is gone: frees
+    const char *path, *name;                   // of the upgrade; the sub-protocol
+    void *(*open)(void *user, struct peer *p); // NULL: no memory
+    void (*close)(void *ws);                   // the socket is gone: frees
     int (*receive)(void *ws, const struct websocket_piece *piece);
     void (*control_frame)(void *ws); // a ping or a pong came (pings that arrive together: once)
     int (*writable)(void *ws);
     int (*client_closes)(void *ws);         // a close frame came
     void (*unmasked)(void *ws);             // the first frame has no mask
+    void (*no_hello)(void *ws);             // no token came within hello_timeout
+    void (*lost_token)(void *ws);           // its token was removed from the file
     void (*tick)(void *ws, int64_t now_us); // about every second
 };
 
 int websocket_open(struct net *n, struct err *err);
 void websocket_stop(struct net *n); // with every WebSocket; the loop turns meanwhile
 // upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and
-// token. *owner (the caller frees it) is set when a valid token came.
-struct http_refusal upgrade_judge(const struct net *n, const struct http_head *h, char **owner);
+// token. A valid token makes the connection its owner's.
+struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h);
 // Hands p's socket over. p is freed with the socket, at once where that fails.
 void websocket_adopt(struct peer *p, int fd, const char *key);
 

@@ -196,9 +196,14 @@ static const struct {
     int status;
     const char *theirs;
 } failures[] = {
-    {"invalid", 400, "invalid_value"},       {"session_full", 400, "context_length_exceeded"},
-    {"unsupported", 400, "unsupported"},     {"overloaded", 503, "overloaded"},
-    {"shutting_down", 503, "shutting_down"}, {"store_failed", 503, "store_failed"},
+    {"invalid", 400, "invalid_value"},
+    {"session_full", 400, "context_length_exceeded"},
+    {"unsupported", 400, "unsupported"},
+    {"overloaded", 503, "overloaded"},
+    {"rate_limited", 429, "rate_limit_exceeded"},
+    {"limit_reached", 429, "insufficient_quota"},
+    {"shutting_down", 503, "shutting_down"},
+    {"store_failed", 503, "store_failed"},
 };
 
 static void on_answer(struct follower *f, const struct session_answer *a) {

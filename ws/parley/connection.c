@@ -4,9 +4,11 @@
 #include "ws/parley/connection.h"
 #include "base/log.h"
 #include "base/workers.h"
+#include "ws/net/peer.h"
 #include "ws/parley/outgoing.h"
 #include "ws/parley/protocol.h"
 #include "ws/parley/upload.h"
+#include "ws/usage.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,11 +35,9 @@ struct connection {
     struct follower follower; // first: its callbacks cast
     struct service *service;
     struct peer *peer;
-    char *owner;   // NULL until authorised
     struct buf rx; // of the message that is arriving
     struct rate_limit limit;
     struct rate rate;
-    int64_t opened_us;
     int64_t refused_in_a_row;
     size_t frame_bytes;     // of the frame that is arriving
     int64_t control_frames; // beyond the rate, in this second
@@ -46,6 +46,10 @@ struct connection {
     struct upload upload;
     bool watching;
 };
+
+static struct owner *owner_of(const struct connection *c) { // NULL until authorised
+    return c->peer->as.owner;
+}
 
 // --- messages ---
 
@@ -59,6 +63,7 @@ static void send_hello(struct connection *c, const char *request_id) {
         .sink_len = s->defaults.sink_len,
         .message_bytes = s->config->max_message_bytes,
         .messages_per_second = s->config->messages_per_second,
+        .rate_bytes = NET_RATE_BYTES,
         .queued_turns = s->config->max_queued_turns_per_session,
         .idle_eviction_ms = s->config->max_sequence_idle_microseconds / 1000,
     };
@@ -66,17 +71,18 @@ static void send_hello(struct connection *c, const char *request_id) {
     outgoing_queue(&c->out);
 }
 
-static void refuse_client(struct connection *c, const char *message, const char *request_id) {
-    outgoing_error(&c->out, "unauthorized", message, request_id, 0);
-    outgoing_end(&c->out, CLOSE_POLICY, "unauthorized");
+static void refuse_client(struct connection *c, const struct http_refusal *r,
+                          const char *request_id) {
+    outgoing_error(&c->out, r->code, r->message, request_id, r->retry_after_ms);
+    outgoing_end(&c->out, CLOSE_POLICY, r->code);
 }
 
 static void handle_hello(struct connection *c, const struct message *m) {
-    if (c->owner) return; // it was not needed, and ours has been said
-    struct auth *auth = c->service->net->auth;
-    const char *owner = m->token ? auth_owner(auth, m->token, strlen(m->token)) : NULL;
-    if (!owner || !(c->owner = strdup(owner)))
-        refuse_client(c, m->token ? "invalid token" : "a token is needed", m->request.request_id);
+    struct http_refusal r = REFUSE(401, "unauthorized", "a token is needed");
+    if (owner_of(c)) return; // it was not needed, and ours has been said
+    if (m->token) r = peer_authorise(c->peer, m->token, strlen(m->token));
+    if (r.status)
+        refuse_client(c, &r, m->request.request_id);
     else
         send_hello(c, m->request.request_id);
 }
@@ -102,6 +108,23 @@ static bool import_is_whole(struct connection *c, struct message *m) {
     return false;
 }
 
+static void handle_usage(struct connection *c, const struct message *m) {
+    const struct auth_token *as = &c->peer->as;
+    struct json_writer w;
+    if (m->owners && !as->admin) {
+        outgoing_error(&c->out, "forbidden", "counts of other owners are an administrator's",
+                       m->request.request_id, 0);
+        return;
+    }
+    json_writer_init(&w, outgoing_tx(&c->out));
+    json_open(&w, NULL, '{');
+    json_put_string(&w, "type", "usage");
+    if (*m->request.request_id) json_put_string(&w, "request_id", m->request.request_id);
+    usage_put_owners(&w, c->service, as->owner, m->owners);
+    json_close(&w, '}');
+    outgoing_queue(&c->out);
+}
+
 static void handle_authorised(struct connection *c, struct message *m) {
     switch (m->type) {
     case MESSAGE_WATCH:
@@ -113,12 +136,15 @@ static void handle_authorised(struct connection *c, struct message *m) {
         protocol_write_plain(outgoing_tx(&c->out), "pong", m->request.request_id);
         outgoing_queue(&c->out);
         break;
+    case MESSAGE_USAGE:
+        handle_usage(c, m);
+        break;
     case MESSAGE_HELLO:
         break;
     case MESSAGE_REQUEST:
         if (!import_is_whole(c, m)) return;
         m->request.client = c->follower.client;
-        m->request.owner = c->owner;
+        m->request.owner = owner_of(c)->name;
         sessions_submit(c->service->sessions, &m->request);
         if (m->request.kind == REQUEST_IMPORT) upload_release(&c->upload);
     }
@@ -128,8 +154,9 @@ static void handle_authorised(struct connection *c, struct message *m) {
 static void handle_message(struct connection *c, struct decoding *d) {
     struct message *m = &d->message;
     if (c->out.close_code) return;
-    if (!c->owner && (d->rc < 0 || m->type != MESSAGE_HELLO))
-        refuse_client(c, "say hello with a token first", m->request.request_id);
+    const struct http_refusal first = REFUSE(401, "unauthorized", "say hello with a token first");
+    if (!owner_of(c) && (d->rc < 0 || m->type != MESSAGE_HELLO))
+        refuse_client(c, &first, m->request.request_id);
     else if (d->rc < 0)
         outgoing_error(&c->out, d->code, d->err.text, m->request.request_id, 0);
     else if (m->type == MESSAGE_HELLO)
@@ -219,26 +246,31 @@ static void take_message(struct connection *c) {
 // --- rates ---
 
 // A client that goes on in spite of as many refusals as its burst is cut off.
-static bool within_rate(struct connection *c, double cost) {
-    if (rate_take(&c->rate, &c->limit, cost, net_now_us())) {
+static struct http_refusal within_rate(struct connection *c, double cost) {
+    struct http_refusal r = REFUSE(0, NULL, NULL);
+    if (!rate_take(&c->rate, &c->limit, cost, net_now_us()))
+        r = (struct http_refusal){429, "rate_limited", "too many messages",
+                                  rate_promise_ms(&c->rate, &c->limit, cost)};
+    else if (owner_of(c))
+        r = peer_take_request(c->peer, cost);
+    if (!r.status) {
         c->refused_in_a_row = 0;
-        return true;
+        return r;
     }
     metric_add(c->service->metrics.rate_limited, 1);
     if (++c->refused_in_a_row > (int64_t)c->limit.burst)
         outgoing_end(&c->out, CLOSE_RATE, "too many messages");
-    return false;
+    return r;
 }
 
 // A long message costs in proportion: a worker's time, and a session's for its tokens.
 static bool message_within_rate(struct connection *c) {
     char request_id[SESSION_REQUEST_ID_MAX + 1];
-    double cost = 1 + (double)(c->rx.len / PROTOCOL_RATE_BYTES);
-    if (within_rate(c, cost)) return true;
-    if (c->out.close_code) return false;
+    double cost = 1 + (double)(c->rx.len / NET_RATE_BYTES);
+    struct http_refusal r = within_rate(c, cost);
+    if (!r.status || c->out.close_code) return !r.status;
     message_glance(buf_z(&c->rx), c->rx.len, request_id);
-    outgoing_error(&c->out, "rate_limited", "too many messages", request_id,
-                   rate_promise_ms(&c->rate, &c->limit, cost));
+    outgoing_error(&c->out, r.code, r.message, request_id, r.retry_after_ms);
     return false;
 }
 
@@ -246,7 +278,8 @@ static bool message_within_rate(struct connection *c) {
 // A flood within a second ends the connection.
 static void on_control_frame(void *ws) {
     struct connection *c = ws;
-    if (rate_take(&c->rate, &c->limit, 1, net_now_us())) return;
+    bool within = rate_take(&c->rate, &c->limit, 1, net_now_us());
+    if (within && (!owner_of(c) || !peer_take_request(c->peer, 1).status)) return;
     metric_add(c->service->metrics.rate_limited, 1);
     if (++c->control_frames > (int64_t)c->limit.burst)
         outgoing_end(&c->out, CLOSE_RATE, "too many pings or fragments");
@@ -270,7 +303,7 @@ static int on_receive(void *ws, const struct websocket_piece *piece) {
     }
     if (piece->first) {
         buf_reset(&c->rx);
-        c->rx.max = c->owner ? (size_t)c->service->config->max_message_bytes : HELLO_BYTES;
+        c->rx.max = owner_of(c) ? (size_t)c->service->config->max_message_bytes : HELLO_BYTES;
     }
     if (buf_add(&c->rx, piece->bytes, piece->len) == E_LIMIT)
         too_big(c);
@@ -301,14 +334,21 @@ static void on_unmasked(void *ws) {
 
 static void on_tick(void *ws, int64_t now_us) {
     struct connection *c = ws;
-    int64_t patience_us = (int64_t)(c->service->config->hello_timeout * 1e6);
     c->control_frames = 0;
-    if (!c->owner && !c->out.close_code && now_us - c->opened_us > patience_us) {
-        outgoing_error(&c->out, "unauthorized", "no token came in time", "", 0);
-        outgoing_end(&c->out, CLOSE_POLICY, "no hello in time");
-    }
     upload_tick(&c->upload, now_us);
     outgoing_tick(&c->out, now_us);
+}
+
+static void on_no_hello(void *ws) {
+    struct connection *c = ws;
+    outgoing_error(&c->out, "unauthorized", "no token came in time", "", 0);
+    outgoing_end(&c->out, CLOSE_POLICY, "no hello in time");
+}
+
+static void on_lost_token(void *ws) {
+    struct connection *c = ws;
+    outgoing_error(&c->out, "unauthorized", "the token was removed", "", 0);
+    outgoing_end(&c->out, CLOSE_TOKEN, "the token was removed");
 }
 
 // --- as a follower ---
@@ -335,8 +375,8 @@ static void on_gone(struct follower *f, struct session *s) {
 static void on_changed(struct follower *f, int64_t key, const char *owner, const char *id,
                        bool removed) {
     struct connection *c = (struct connection *)f;
-    if (c->watching && strcmp(c->owner, owner) == 0)
-        outgoing_changed(&c->out, key, c->owner, id, removed);
+    if (c->watching && strcmp(owner_of(c)->name, owner) == 0)
+        outgoing_changed(&c->out, key, owner_of(c)->name, id, removed);
 }
 static void on_push(struct follower *f) {
     outgoing_push(out_of(f));
@@ -364,25 +404,22 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
 
 // --- life ---
 
-static void *on_open(void *user, struct peer *p, char *owner) {
+static void *on_open(void *user, struct peer *p) {
     struct service *s = user;
     struct connection *c = calloc(1, sizeof(*c));
     if (c) c->follower.ops = &follower_ops;
     if (!c || followers_add(&s->followers, &c->follower) < 0) {
         free(c);
-        free(owner);
         return NULL;
     }
     c->service = s;
     c->peer = p;
-    c->owner = owner;
     buf_init(&c->rx, HELLO_BYTES);
-    c->opened_us = net_now_us();
     c->limit = (struct rate_limit){(double)s->config->messages_per_second,
                                    (double)serve_config_burst(s->config)};
-    rate_init(&c->rate, &c->limit, c->opened_us);
+    rate_init(&c->rate, &c->limit, net_now_us());
     outgoing_init(&c->out, s, p, &c->follower);
-    if (owner) send_hello(c, "");
+    if (owner_of(c)) send_hello(c, "");
     if (s->state == SERVICE_CLOSING) on_end(&c->follower);
     return c;
 }
@@ -397,7 +434,6 @@ static void on_close(void *ws) {
     followers_remove(&c->service->followers, &c->follower);
     buf_release(&c->rx);
     upload_release(&c->upload);
-    free(c->owner);
     free(c);
 }
 
@@ -410,4 +446,6 @@ const struct websocket_protocol connection_protocol = {.path = "/ws",
                                                        .writable = on_writable,
                                                        .client_closes = on_client_closes,
                                                        .unmasked = on_unmasked,
+                                                       .no_hello = on_no_hello,
+                                                       .lost_token = on_lost_token,
                                                        .tick = on_tick};

@@ -15,6 +15,7 @@
 #define CLOSE_INTERNAL 1011
 #define CLOSE_SLOW 4001
 #define CLOSE_RATE 4002
+#define CLOSE_TOKEN 4003 // it was removed from the token file
 
 struct outgoing {
     struct service *service;

@@ -254,6 +254,10 @@ static int decode_import(struct decoder *d) {
     return get_bool(d, "more", &d->m->more);
 }
 
+static int decode_usage(struct decoder *d) {
+    return get_bool(d, "owners", &d->m->owners);
+}
+
 static int decode_hello(struct decoder *d) {
     return get_string(d, "token", &d->m->token);
 }
@@ -271,6 +275,7 @@ static const struct row {
     {"hello", MESSAGE_HELLO, 0, NAMES_NONE, decode_hello},
     {"ping", MESSAGE_PING, 0, NAMES_NONE, NULL},
     {"sessions.watch", MESSAGE_WATCH, 0, NAMES_NONE, NULL},
+    {"usage.get", MESSAGE_USAGE, 0, NAMES_NONE, decode_usage},
     {"session.open", MESSAGE_REQUEST, REQUEST_OPEN, MAY_NAME, decode_open},
     {"session.attach", MESSAGE_REQUEST, REQUEST_ATTACH, MUST_NAME, decode_attach},
     {"session.detach", MESSAGE_REQUEST, REQUEST_DETACH, MUST_NAME, NULL},

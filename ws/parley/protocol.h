@@ -10,18 +10,19 @@
 #define PROTOCOL_SYSTEM_BYTES 32768
 #define PROTOCOL_LIST_MAX 200
 #define PROTOCOL_TURNS_MAX 1000
-#define PROTOCOL_RATE_BYTES 65536 // for each of them a message counts once more
 
 enum message_type {
     MESSAGE_HELLO,
     MESSAGE_PING,
     MESSAGE_WATCH,
+    MESSAGE_USAGE,
     MESSAGE_REQUEST, // about sessions: request.kind
 };
 
 struct message { // what request points to is borrowed from the members below it
     enum message_type type;
     const char *token; // HELLO, or NULL
+    bool owners;       // USAGE: of all of them
     // REQUEST: but for client and owner. request_id is filled in with every type, and on errors as
     // far as the message allows.
     struct request request;
@@ -51,7 +52,7 @@ struct protocol_hello {
     struct sampling_params sampling; // the server's defaults
     int64_t session_len, memory_len; // defaults for new sessions
     int32_t sink_len;
-    int64_t message_bytes, messages_per_second, queued_turns, idle_eviction_ms;
+    int64_t message_bytes, messages_per_second, rate_bytes, queued_turns, idle_eviction_ms;
 };
 
 // Writers append one whole message to out; errors are the buf's own (out->error).

@@ -195,7 +195,7 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_open(&w, "limits", '{');
     json_put_int(&w, "message_bytes", h->message_bytes);
     json_put_int(&w, "messages_per_second", h->messages_per_second);
-    json_put_int(&w, "rate_bytes", PROTOCOL_RATE_BYTES);
+    json_put_int(&w, "rate_bytes", h->rate_bytes);
     json_put_int(&w, "title_bytes", PROTOCOL_TITLE_BYTES);
     json_put_int(&w, "system_bytes", PROTOCOL_SYSTEM_BYTES);
     json_put_int(&w, "queued_turns", h->queued_turns);

@@ -1,0 +1,252 @@
+// Owners and their limits: shared by all connections and protocols, refused with a sentence and a true time, changed and
+// removed while the server runs.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { Server, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
+import { RawSocket, sleep, Wire } from './wire.mjs';
+
+const ALICE = 'alice-token-of-thirty-two-characters';
+const BOB = 'bob-token-0123456789';
+const ADMIN = 'admin-token-of-thirty-two-characters';
+
+/** A token file; write(text) replaces it. */
+function tokens(t, text) {
+  const file = path.join(temporaryFolder(t), 'tokens');
+  const write = (lines) => writeFileSync(file, lines, { mode: 0o600 });
+  write(text);
+  return { file, write };
+}
+const start = (t, file, ...args) => Server.start(t, { args: [...unlimited, '--token-file', file, ...args] });
+const get = (server, target, token) => fetch(`${server.url}${target}`, { headers: { Authorization: `Bearer ${token}` } });
+const usage = async (client) => (await client.request({ type: 'usage.get' })).usage.limits;
+/** Sends the message on each client and gives all answers. */
+const ask = (clients, n, message) =>
+  Promise.all(clients.flatMap((client) => Array.from({ length: n }, async () => ({ client, answer: await client.ask(message) }))));
+const reload = async (server) => {
+  const n = server.log.split('event=server.reload').length;
+  server.process.kill('SIGHUP');
+  await until('the reload', () => server.log.split('event=server.reload').length > n);
+};
+
+test('requests: all sockets and protocols of an owner share one rate, and the times told are true', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE} requests_per_minute=240\nalice:${ADMIN} admin\nbob:${BOB}\n`);
+  const server = await start(t, file);
+  const alice = await Promise.all(Array.from({ length: 4 }, (_, i) => server.connect({ token: i % 2 ? ALICE : ADMIN })));
+  const bob = await server.connect({ token: BOB });
+  const begun = Date.now();
+  const answers = await ask(alice, 30, { type: 'ping' });
+  const refused = answers.filter(({ answer }) => answer.type === 'error');
+  const most = 60 + ((Date.now() - begun) / 1000 + 1) * 4;
+  assert.ok(refused.length >= 120 - most, `${answers.length - refused.length} of 120 at once, with 60 for a burst`);
+  assert.ok(refused.every(({ answer }) => answer.code === 'rate_limited' && answer.message === 'your limit is 240 requests a minute'));
+  assert.ok((await ask([bob], 30, { type: 'ping' })).every(({ answer }) => answer.type === 'pong'), 'the other owner is served');
+  const page = await get(server, '/v1/usage', ALICE);
+  assert.equal(page.status, 429);
+  assert.equal(Number(page.headers.get('retry-after')), Math.ceil(Number(page.headers.get('retry-after-ms')) / 1000));
+  // They were told different times, and each is served when its own is up.
+  const ten = refused.slice(0, 10);
+  assert.equal(new Set(ten.map(({ answer }) => answer.retry_after_ms)).size, 10);
+  await Promise.all(ten.map(async ({ client, answer }) => {
+    await sleep(answer.retry_after_ms);
+    assert.equal((await client.ask({ type: 'ping' })).type, 'pong', `after ${answer.retry_after_ms} ms`);
+  }));
+  await sleep(Number(page.headers.get('retry-after-ms')));
+  const again = await get(server, '/v1/usage', ALICE);
+  assert.equal(again.status, 200);
+  const counts = (await again.json()).usage.limits;
+  assert.ok(counts.requests_per_minute.refused >= refused.length);
+  assert.equal(counts.connections.used, 4 + 1); // the fetch is one
+});
+
+test('tokens: turns are refused beyond the limit until the time that is told', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE} tokens_per_minute=240\nbob:${BOB}\n`); // 4 a second, 60 at once
+  const server = await start(t, file);
+  const [one, two] = await Promise.all([server.connect({ token: ALICE }), server.connect({ token: ALICE })]);
+  const session = await one.open();
+  const other = await two.open();
+  await one.turn(session, 'Tell me a story.', { sampling: { max_tokens: 66, ignore_eos: true } });
+  const refused = await two.start(other, 'Hello');
+  assert.equal(refused.code, 'rate_limited');
+  assert.equal(refused.message, 'your limit is 240 tokens a minute');
+  const whole = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST',
+    headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }] }) });
+  assert.equal(whole.status, 429);
+  assert.equal((await whole.json()).error.code, 'rate_limit_exceeded');
+  assert.ok(Number(whole.headers.get('retry-after')) >= 1);
+  await sleep(Math.max(0, refused.retry_after_ms - 500));
+  const early = await two.start(other, 'Hello');
+  if (early.type === 'error') await sleep(early.retry_after_ms); // a busy machine may have slept longer
+  const { done } = await two.turn(other, 'Hello', { sampling: { max_tokens: 2 }, queue: true });
+  assert.equal(done.usage.output_tokens, 2);
+  assert.ok((await usage(one)).tokens_per_minute.total > 66);
+});
+
+test('turns beyond running_turns wait for each other, not for another owner', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE} running_turns=2 outstanding_jobs=4\nbob:${BOB}\n`);
+  const server = await start(t, file);
+  const alice = await server.connect({ token: ALICE });
+  const bob = await server.connect({ token: BOB });
+  const sessions = await Promise.all(Array.from({ length: 5 }, () => alice.open()));
+  const accepted = [];
+  for (const session of sessions) accepted.push(await alice.start(session, 'Count.', { sampling: { max_tokens: 600, ignore_eos: true } }));
+  assert.deepEqual(accepted.map((a) => a.type), [...Array(4).fill('turn.accepted'), 'error']);
+  assert.equal(accepted[4].code, 'overloaded');
+  assert.equal(accepted[4].message, 'your limit is 4 turns and replays under way');
+  const counts = await usage(alice);
+  assert.equal(counts.running_turns.used, 2);
+  assert.equal(counts.outstanding_jobs.used, 4);
+  await bob.turn(await bob.open(), 'Hello', { sampling: { max_tokens: 2 } });
+  assert.ok((await usage(alice)).running_turns.used > 0, 'the other owner was served meanwhile');
+  for (const session of sessions.slice(0, 4)) {
+    const done = alice.frames.find((f) => f.type === 'turn.done' && f.session === session)
+      ?? await alice.next((f) => f.type === 'turn.done' && f.session === session);
+    assert.equal(done.usage.output_tokens, 600);
+  }
+  const order = alice.frames.filter((f) => f.type === 'turn.started').map((f) => f.session);
+  assert.deepEqual(order, sessions.slice(0, 4));
+  assert.equal(alice.frames.filter((f) => f.type === 'turn.queued').length, 2);
+  assert.equal((await usage(alice)).outstanding_jobs.used, 0);
+  assert.equal(await server.metric('parley_limited_total{limit="running_turns"}'), undefined, 'metrics are an administrator\'s');
+});
+
+test('connections and sessions', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE} connections=3 sessions=2\nbob:${BOB}\n`);
+  const server = await start(t, file);
+  const open = [await server.connect({ token: ALICE }), await server.connect({ headers: { Authorization: `Bearer ${ALICE}` } })];
+  open.push(await server.connect({ token: ALICE }));
+  const fourth = await server.connect({ token: ALICE, hello: false });
+  const error = await fourth.next((f) => f.type === 'error');
+  assert.equal(error.code, 'limit_reached');
+  assert.equal(error.message, 'your limit is 3 open connections');
+  assert.equal(await fourth.closed, 1008);
+  const page = await get(server, '/v1/usage', ALICE);
+  assert.equal(page.status, 429);
+  assert.equal((await page.json()).error.code, 'limit_reached');
+  await (await server.connect({ token: BOB })).close();
+  open[1].terminate();
+  await until('a place', async () => (await get(server, '/v1/usage', ALICE)).status === 200);
+  const ids = [await open[0].open(), await open[0].open()];
+  for (const message of [{ type: 'session.open' }, { type: 'session.fork', session: ids[0] }]) {
+    const refused = await open[2].request(message);
+    assert.equal(refused.code, 'limit_reached');
+    assert.equal(refused.message, 'your limit is 2 stored sessions');
+  }
+  await open[0].request({ type: 'session.close', session: ids[0], delete: true });
+  await open[2].open();
+});
+
+test('administrators see settings, metrics and the counts of others; nobody else does', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE}\nroot:${ADMIN} admin\n`);
+  const server = await start(t, file, '--owner-sessions', '1');
+  const alice = await server.connect({ token: ALICE });
+  const root = await server.connect({ token: ADMIN });
+  await alice.open();
+  assert.equal((await alice.request({ type: 'session.open' })).code, 'limit_reached');
+  for (const target of ['/metrics', '/config']) {
+    assert.equal((await get(server, target, ALICE)).status, 403);
+    assert.equal((await get(server, target, ADMIN)).status, 200);
+    assert.equal((await fetch(`${server.url}${target}`)).status, 401);
+  }
+  assert.equal((await alice.request({ type: 'usage.get', owners: true })).code, 'forbidden');
+  assert.equal((await alice.request({ type: 'usage.get' })).usage.limits.sessions.used, 1);
+  const all = (await root.request({ type: 'usage.get', owners: true })).owners;
+  assert.deepEqual(all.map((o) => [o.owner, o.limits.sessions.used, o.limits.sessions.refused]), [['alice', 1, 1], ['root', 0, 0]]);
+  assert.equal((await (await get(server, '/v1/usage', ALICE)).json()).owners, undefined);
+  const page = await (await get(server, '/metrics', ADMIN)).text();
+  assert.match(page, /^parley_limited_total\{limit="sessions"\} 1$/m);
+  assert.doesNotMatch(page, /alice/);
+});
+
+for (const policy of ['cancel', 'finish'])
+  test(`a token that is removed: its connections end, its turns ${policy}`, async (t) => {
+    const both = `alice:${ALICE} sessions=1\nbob:${BOB}\n`;
+    const { file, write } = tokens(t, both);
+    const server = await start(t, file, '--on-token-removed', policy);
+    const alice = await Promise.all([server.connect({ token: ALICE }), server.connect({ headers: { Authorization: `Bearer ${ALICE}` } })]);
+    const bob = await server.connect({ token: BOB });
+    const session = await alice[0].open();
+    await alice[0].start(session, 'Count.', { sampling: { max_tokens: 700, ignore_eos: true } });
+    const bobs = await bob.open();
+    const theirs = bob.turn(bobs, 'Count.', { sampling: { max_tokens: 200, ignore_eos: true } });
+    await alice[0].next((f) => f.type === 'turn.delta');
+    write(`bob:${BOB}\n`);
+    await reload(server);
+    for (const client of alice) {
+      assert.equal(await client.closed, 4003);
+      assert.equal(client.closeReason, 'the token was removed');
+      assert.equal(client.frames.at(-1).code, 'unauthorized');
+    }
+    assert.equal((await theirs).done.usage.output_tokens, 200, 'the other owner is not touched');
+    assert.equal((await get(server, '/v1/usage', ALICE)).status, 401);
+    write(both.replace('sessions=1', 'sessions=2'));
+    await reload(server);
+    const again = await server.connect({ token: ALICE });
+    await again.request({ type: 'session.attach', session });
+    const state = async () => (await again.request({ type: 'session.get', session })).turns[0];
+    await until('the end of the turn', async () => (await state()).state === 'done');
+    assert.equal((await state()).finish_reason, policy === 'cancel' ? 'cancelled' : 'length');
+    await again.open(); // its limit is 2 now
+    assert.equal((await again.request({ type: 'session.open' })).code, 'limit_reached');
+  });
+
+test('wrong tokens lock their address out, longer each time; a long right one passes', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE}\nbob:${BOB}\n`);
+  const wire = await Wire.start(t, { args: ['--token-file', file] });
+  const upgrade = (token) => wire.raw(wire.upgrade({ Authorization: `Bearer ${token}` }), { until: '\r\n\r\n' });
+  for (let i = 0; i < 11; i++) assert.equal((await upgrade(`wrong-token-number-${i}`)).status, 401);
+  const locked = await upgrade(BOB);
+  assert.equal(locked.status, 429);
+  const ms = Number(/retry-after-ms: (\d+)/i.exec(locked.text)[1]);
+  assert.ok(ms <= 1001);
+  assert.equal((await upgrade('wrong-token-of-more-than-thirty-two-characters')).status, 429);
+  assert.equal((await upgrade(ALICE)).status, 101);
+  const hello = await RawSocket.open(wire);
+  hello.send(JSON.stringify({ type: 'hello', token: BOB }));
+  assert.equal(await hello.close(), 1008);
+  assert.equal(hello.messages().at(-1).code, 'rate_limited');
+  await sleep(ms);
+  assert.equal((await upgrade(BOB)).status, 101, 'the time was true, and refusals did not lengthen it');
+  assert.equal((await upgrade('wrong-token-number-12')).status, 401);
+  const longer = Number(/retry-after-ms: (\d+)/i.exec((await upgrade(BOB)).text)[1]);
+  assert.ok(longer > 1001 && longer <= 2001, `${longer} ms`);
+});
+
+test('connections without a token take a part of the places, and the oldest goes first', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE}\nroot:${ADMIN} admin\n`);
+  const wire = await Wire.start(t, { args: ['--token-file', file, '--max-connections', '12', '--max-connections-per-ip', '100'] });
+  const silent = [];
+  for (let i = 0; i < 8; i++) silent.push(await RawSocket.open(wire));
+  await until('the oldest to be closed', () => silent.slice(0, 4).every((s) => s.closed));
+  assert.ok(silent.slice(4).every((s) => !s.closed));
+  const known = [];
+  for (let i = 0; i < 12; i++) known.push(await wire.connect({ headers: { Authorization: `Bearer ${i ? ALICE : ADMIN}` } }));
+  await until('the silent ones to give way', () => silent.every((s) => s.closed));
+  assert.ok(known.every((client) => client.closeCode === undefined));
+  assert.ok(!(await wire.raw(wire.upgrade({ Authorization: `Bearer ${ALICE}` }), { until: '\r\n\r\n' })).text.includes('101'), 'all places are taken');
+  known.pop().terminate();
+  await until('a place', async () => /limit="no_token"\} 8/.test((await wire.get('/metrics', [`Authorization: Bearer ${ADMIN}`])).text));
+  known.forEach((client) => client.terminate());
+});
+
+for (const scheme of ['http', 'https'])
+  test(`hello_timeout is what it says, over ${scheme}`, async (t) => {
+    const { file } = tokens(t, `alice:${ALICE}\n`);
+    const folder = temporaryFolder(t);
+    const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
+    execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes',
+      '-keyout', key, '-out', cert, '-days', '2', '-subj', '/CN=x'], { stdio: 'ignore' });
+    const wire = await Wire.start(t, { tls: scheme === 'https',
+      args: ['--token-file', file, '--hello-timeout', '2', ...(scheme === 'https' ? ['--tls-cert', cert, '--tls-key', key] : [])] });
+    await withinOnce(2500, 'from the upgrade to the close frame', async () => {
+      const s = await RawSocket.open(wire);
+      const begun = Date.now();
+      assert.equal(await s.close(), 1008);
+      const took = Date.now() - begun;
+      assert.ok(took >= 1900, `${took} ms`);
+      return took;
+    });
+  });
