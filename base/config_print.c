@@ -88,8 +88,8 @@ void config_help(const struct config_table *t, FILE *out) {
     for (int i = 0; i < t->n_keys; i++) {
         if (!config_starts_section(t, i)) continue;
         const char *section = t->keys[i].section;
-        const char *heading =
-            section[0] ? section : "options"; // a command's table may have no sections
+        // A command's table may have no sections.
+        const char *heading = section[0] ? section : "options";
         fprintf(out, "%s%c%s:\n", i ? "\n" : "", heading[0] & ~0x20, heading + 1);
         for (int k = i; k < t->n_keys; k++)
             if (strcmp(t->keys[k].section, section) == 0)

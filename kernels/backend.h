@@ -91,9 +91,9 @@ enum activation {
     ACT_COUNT
 };
 enum rope_style {
-    ROPE_HALF,
-    ROPE_INTERLEAVED
-}; // pairs (i, i + rot/2) as in NeoX and Llama, or (2i, 2i+1)
+    ROPE_HALF,       // pairs (i, i + rot/2), as in NeoX and Llama
+    ROPE_INTERLEAVED // pairs (2i, 2i + 1)
+};
 // y = ..., y += ..., or y = ... as F32 whatever act_dtype is (logits)
 enum linear_mode { LINEAR_STORE, LINEAR_ADD, LINEAR_STORE_F32 };
 
@@ -140,8 +140,9 @@ struct backend_ops {
     const char *name; // "cpu"
 
     // --- memory ----------------------------------------------------------------------------------
-    int (*mem_alloc)(struct backend *be, size_t bytes, void **out,
-                     struct err *err); // 64-byte aligned
+
+    // 64-byte aligned
+    int (*mem_alloc)(struct backend *be, size_t bytes, void **out, struct err *err);
     void (*mem_free)(struct backend *be, void *p);
     int (*mem_write)(struct backend *be, void *dst, const void *host_src, size_t bytes);
     int (*mem_read)(struct backend *be, void *host_dst, const void *src, size_t bytes);

@@ -102,8 +102,8 @@ void deliver_committed(struct session *s, struct pending *p) {
         pending_free(p);
         return;
     }
-    if (!p->repeated && session_attachment(s, p->client) &&
-        !told_already(s, p)) { // the event answers it
+    if (!p->repeated && session_attachment(s, p->client) && !told_already(s, p)) {
+        // The event answers it.
         DL_APPEND(s->told, p);
         return;
     }

@@ -80,8 +80,8 @@ static int64_t cached_after(const struct session *s, const struct turn *t,
 
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
     struct turn_numbers *n = &t->rec.numbers;
-    char why[ENGINE_EVENT_TEXT +
-             1]; // an event's text has no NUL; what lies behind it is another event's
+    // An event's text has no NUL; what lies behind it is another event's
+    char why[ENGINE_EVENT_TEXT + 1];
     snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
     n->queue_us = e->queue_us + (t->submitted_us - t->accepted_us); // here and in the engine
     if (t->n_out) n->first_token_us += n->queue_us;

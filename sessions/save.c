@@ -230,8 +230,8 @@ static void undo_turn(struct session *s, struct pending *p) {
     struct sessions *ss = s->service;
     struct turn *t = session_turn(s, p->turn);
     if (s->engine_turn && t->number == s->engine_turn)
-        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key,
-                           t->number); // its end will find no turn: no matter
+        // Its end will find no turn: no matter.
+        engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, t->number);
     if (t->state != TURN_DONE) limits_turn_ends(s, t);
     tree_pop_turn(s);
     if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
@@ -277,11 +277,11 @@ static void undo(struct session *s, struct pending *p) {
 // The newest first: each finds the session as it had left it.
 static void take_back(struct session *s, const struct store_job *job) {
     struct pending *answers = NULL, *p, *before;
-    for (p = s->pending ? s->pending->prev : NULL; p;
-         p = before) { // utlist: the head's prev is the last
+    // utlist: the head's prev is the last.
+    for (p = s->pending ? s->pending->prev : NULL; p; p = before) {
         before = p == s->pending ? NULL : p->prev;
-        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX)
-            continue; // still waits for its turn's end
+        // A close that still waits for its turn's end.
+        if (p->kind == PENDING_CLOSE && p->seq == INT64_MAX) continue;
         DL_DELETE(s->pending, p);
         undo(s, p);
         DL_PREPEND(answers, p);

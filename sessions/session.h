@@ -76,8 +76,8 @@ struct session {
     struct owner *owner; // rec.owner's; NULL while it is read
     UT_hash_handle by_name, by_key;
     struct turn_sampling *sampling; // rec.sampling, parsed (sampling_layers.c); NULL: not yet
-    struct request *deferred,
-        **deferred_end;     // what waits until the session is loaded, inserted or deleted
+    // What waits until the session is loaded, inserted or deleted
+    struct request *deferred, **deferred_end;
     struct request *paging; // waits for older turns; nothing else is asked until they are there
     // Waits for its input's ids, like paging; the worker has `preparation`.
     struct request *preparing;
@@ -186,8 +186,8 @@ struct session_page {
     size_t n;
     bool more; // the first one has a parent
 };
-int session_page(const struct session *s, int64_t last, int64_t before,
-                 struct session_page *out); // free out->turns. E_NOMEM
+// Free out->turns. E_NOMEM
+int session_page(const struct session *s, int64_t last, int64_t before, struct session_page *out);
 // The turns with the parent of this one that may be told, itself included: how many, and with a
 // list which, ascending.
 size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list);
@@ -197,7 +197,7 @@ int session_sibling_inputs(const struct session *s, const int64_t *list, size_t 
 enum session_state session_state(const struct session *s);
 void session_view_fill(const struct session *s, struct session_view *out); // as of session_tellable
 bool session_turn_visible(const struct session *s, const struct turn *t);
-void session_turn_view(const struct session *s, const struct turn *t,
-                       struct turn_view *out); // as of session_tellable
+// As of session_tellable
+void session_turn_view(const struct session *s, const struct turn *t, struct turn_view *out);
 
 struct attachment *session_attachment(const struct session *s, uint64_t client);

@@ -65,8 +65,8 @@ void turn_slim(struct turn *t);
 // One sampled token: the text it released goes behind what a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);
 int turn_add_text(struct turn *t, const char *text, size_t len);
-size_t turn_text_end(const struct turn *t,
-                     int64_t n_tokens); // bytes released by the first n tokens
+// Bytes released by the first n tokens
+size_t turn_text_end(const struct turn *t, int64_t n_tokens);
 
 // Tokens [from, n_out). With to_end the run has the text behind the last token too. Borrowed until
 // the turn grows, or copied for the store.

@@ -70,8 +70,8 @@ void caches_check(const struct caches *c);
 
 struct sequence *caches_find(const struct caches *c, uint64_t id);
 struct sequence *caches_find_or_add(struct caches *c, uint64_t id); // NULL: out of memory
-void cache_idle_add(struct caches *c,
-                    struct sequence *s); // as the one used last; moves it if listed
+// As the one used last; moves it if listed
+void cache_idle_add(struct caches *c, struct sequence *s);
 void cache_idle_remove(struct caches *c, struct sequence *s); // nothing when it is not listed
 
 // --- a turn's cache (load.c) ---------------------------------------------------------------------

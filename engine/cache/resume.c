@@ -80,8 +80,8 @@ void resume_end(struct caches *c, struct sequence *s, enum resume_result result)
                           : result == RESUME_DECLINED ? declined(c, s)
                           : result == RESUME_STOPPED  ? stopped(c, s)
                                                       : failed(c, s);
-    c->look_for_writes =
-        true; // the search for writes skipped this cache while it was being resumed
+    // The search for writes skipped this cache while it was being resumed
+    c->look_for_writes = true;
     // An admitted turn continues with the ring's contents, even if it is empty.
     if (s->turn_ids && result != RESUME_STOPPED) to = CACHE_DEVICE;
     if (s->turn || result != RESUME_ARRIVED) warm_end(c, s);

@@ -20,6 +20,6 @@ int split_check(const struct split *s, int32_t n_layers, int32_t n_heads, int32_
                 int32_t ffn_width, struct err *err);
 struct range split_layers(const struct split *s, int32_t n_layers);
 struct range split_heads(const struct split *s, int32_t n_heads); // query heads of this rank
-struct range split_kv_heads(const struct split *s,
-                            int32_t n_kv_heads);           // at least one: shared where tp > heads
+// At least one: shared where tp > heads
+struct range split_kv_heads(const struct split *s, int32_t n_kv_heads);
 struct range split_even(const struct split *s, int32_t n); // ffn rows, vocabulary rows

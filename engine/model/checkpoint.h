@@ -15,8 +15,8 @@ void checkpoint_close(struct checkpoint *c); // unmaps
 const struct tensor *checkpoint_find(const struct checkpoint *c, const char *name);
 size_t checkpoint_count(const struct checkpoint *c);
 const struct tensor *checkpoint_at(const struct checkpoint *c, size_t i);
-size_t checkpoint_index(const struct checkpoint *c,
-                        const struct tensor *t); // checkpoint_at(c, index) is t
+// checkpoint_at(c, index) is t
+size_t checkpoint_index(const struct checkpoint *c, const struct tensor *t);
 void checkpoint_forget(const struct checkpoint *c, const struct tensor *t);
 // safetensors_read and _populate (not for FasterTransformer) on the file that contains t, and
 // _check_unchanged on all files.

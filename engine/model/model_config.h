@@ -70,9 +70,9 @@ struct model_config {
     int32_t position_offset;
     enum rope_style rope_style;
     int32_t rot_dim; // rotated width of a head
-    float inv_freq[MODEL_MAX_ROT /
-                   2]; // (rot_dim / 2), scaling (linear, llama3, yarn) already applied
-    float rope_scale;  // on cos and sin (yarn's attention factor), else 1
+    // (rot_dim / 2), scaling (linear, llama3, yarn) already applied
+    float inv_freq[MODEL_MAX_ROT / 2];
+    float rope_scale; // on cos and sin (yarn's attention factor), else 1
 
     enum activation activation;
     bool gated;

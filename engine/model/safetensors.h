@@ -29,11 +29,11 @@ int safetensors_open(struct safetensors **out, const char *path, struct err *err
 void safetensors_close(struct safetensors *f);
 size_t safetensors_count(const struct safetensors *f);
 const struct tensor *safetensors_at(const struct safetensors *f, size_t i); // in file order
-const struct tensor *safetensors_find(const struct safetensors *f,
-                                      const char *name);                        // NULL if absent
+// NULL if absent
+const struct tensor *safetensors_find(const struct safetensors *f, const char *name);
 const char *safetensors_metadata(const struct safetensors *f, const char *key); // NULL if absent
-void safetensors_forget(const struct safetensors *f,
-                        const struct tensor *t); // its pages may leave memory
+// Its pages may leave memory
+void safetensors_forget(const struct safetensors *f, const struct tensor *t);
 // Copies n bytes of t from offset on, by pread. E_CORRUPT when the file has become shorter.
 int safetensors_read(const struct safetensors *f, const struct tensor *t, size_t offset, void *out,
                      size_t n, struct err *err);
@@ -51,6 +51,6 @@ int safetensors_create(struct safetensors_writer **out, const char *path,
                        const struct tensor *tensors, size_t n,
                        struct err *err); // data pointers are ignored; writes the header
 int safetensors_write(struct safetensors_writer *w, const void *bytes, size_t n, struct err *err);
-int safetensors_finish(struct safetensors_writer *w,
-                       struct err *err); // E_INVAL if bytes are missing; frees w always
+// E_INVAL if bytes are missing; frees w always
+int safetensors_finish(struct safetensors_writer *w, struct err *err);
 void safetensors_abort(struct safetensors_writer *w); // frees w, removes the file

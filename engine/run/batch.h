@@ -16,8 +16,8 @@ struct batch_builder {
     struct batch_seq *seqs;   // (max_seqs)
 };
 
-int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs,
-               struct err *err); // E_NOMEM
+// E_NOMEM
+int batch_init(struct batch_builder *b, int32_t max_rows, int32_t max_seqs, struct err *err);
 void batch_release(struct batch_builder *b);
 void batch_reset(struct batch_builder *b);
 // Appends one sequence's next n tokens: ids (n), at positions [first, first + n). The map's blocks

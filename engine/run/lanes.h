@@ -52,12 +52,12 @@ static inline struct chunk chunk_load(const float *x, int32_t left) {
 // r^7 (its remainder is under 1e-8) times 2^n.
 #define EXP_MIN (-87.0f)
 static inline f32x4 exp_nonpositive(f32x4 x) {
-    const float to_integer =
-        12582912.0f; // 1.5 * 2^23: adding it leaves n in the mantissa's low bits
+    // 1.5 * 2^23: adding it leaves n in the mantissa's low bits
+    const float to_integer = 12582912.0f;
     f32x4 shifted = x * 1.44269504f + to_integer;
     f32x4 n = shifted - to_integer;
-    f32x4 r =
-        x - n * 0.693359375f; // ln2 in two parts; the first has few bits, so n times it is exact
+    // ln2 in two parts; the first has few bits, so n times it is exact
+    f32x4 r = x - n * 0.693359375f;
     r = r - n * -2.12194440e-4f;
     f32x4 y = f32x4_splat(1.0f / 5040);
     y = y * r + 1.0f / 720;

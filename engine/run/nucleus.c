@@ -165,8 +165,8 @@ void nucleus_keep_ratio(struct nucleus *nu, float p) {
         cut.mass += (double)weight_of(nu, ids[cut.n_inside]);
         cut.count++;
     }
-    while (cut.n_inside ==
-           0) { // the last kept token lies in a better bucket: at the latest, the best one's
+    // The last kept token lies in a better bucket: at the latest, the best one's.
+    while (cut.n_inside == 0) {
         cut.bucket--;
         cut.n_inside = nu->work->count[cut.bucket];
     }

@@ -37,10 +37,10 @@ struct nucleus {
 void nucleus_init(struct nucleus *nu, struct sampler_work *w, const float *logits, int32_t n_vocab,
                   float max, float temperature);
 void nucleus_keep_count(struct nucleus *nu, int32_t k); // the k best, k >= 1
-void nucleus_keep_mass(struct nucleus *nu,
-                       float p); // the fewest best that hold p of the kept mass, p > 0
-void nucleus_keep_ratio(struct nucleus *nu,
-                        float p); // those at least p times as probable as the best, p <= 1
+// The fewest best that hold p of the kept mass, p > 0
+void nucleus_keep_mass(struct nucleus *nu, float p);
+// Those at least p times as probable as the best, p <= 1
+void nucleus_keep_ratio(struct nucleus *nu, float p);
 
 // The first token whose cumulative probability, among the kept tokens, exceeds u; 0 <= u < 1.
 int32_t nucleus_draw(struct nucleus *nu, float u);

@@ -213,8 +213,8 @@ static void nucleus_from_params(struct nucleus *nu, const struct sampling_params
 static int32_t best_tokens(const float *x, int32_t n_vocab, int32_t n,
                            struct engine_alternative *out) {
     int32_t len = 0;
-    float floor =
-        -INFINITY; // what a logit must exceed; equals lose to the lower id that came first
+    // What a logit must exceed; equals lose to the lower id that came first
+    float floor = -INFINITY;
     for (int32_t i = 0; n > 0 && i < n_vocab; i += CHUNK) {
         struct chunk c = chunk_load(x + i, n_vocab - i);
         if (!i32x4_any((c.v[0] > floor) | (c.v[1] > floor) | (c.v[2] > floor) | (c.v[3] > floor)))

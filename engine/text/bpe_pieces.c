@@ -203,8 +203,8 @@ static int push_apart(const struct bpe_pieces *b, const struct vocab *v, const s
     // not merged from two halves: a single character
     if (!unused || s->halves[symbol].left == NO_HALF)
         return push_symbol(b, v, p, symbol, in_run, out);
-    TRY(push_apart(b, v, p, s, s->halves[symbol].left, in_run,
-                   out)); // as deep as a piece is long, at most
+    // As deep as a piece is long, at most
+    TRY(push_apart(b, v, p, s, s->halves[symbol].left, in_run, out));
     return push_apart(b, v, p, s, s->halves[symbol].right, in_run, out);
 }
 

@@ -64,8 +64,8 @@ struct decoding {
     struct decode_state states[DECODER_MAX_STEPS];
     struct buf *out; // during a call
 };
-void decoding_start(struct decoding *d,
-                    const struct decoder *decoder); // reuses the memory of an earlier run
+// Reuses the memory of an earlier run
+void decoding_start(struct decoding *d, const struct decoder *decoder);
 int decoding_token(struct decoding *d, const struct vocab *v, const struct token *token,
                    struct buf *out);
 int decoding_end(struct decoding *d, struct buf *out); // the text held back

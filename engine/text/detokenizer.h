@@ -15,8 +15,8 @@ struct detokenizer {
     size_t given;
 };
 
-void detokenizer_start(struct detokenizer *d,
-                       const struct tokenizer *t); // also for a new turn: memory is reused
+// Also for a new turn: memory is reused
+void detokenizer_start(struct detokenizer *d, const struct tokenizer *t);
 // Starts inside a text, after ids: the space before the first word is kept, which a tokenizer
 // removes at the start of a text, and a character that ids leave unfinished can be finished. Reads
 // the last few ids; ids outside the vocabulary stand for nothing. E_NOMEM.

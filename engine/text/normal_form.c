@@ -104,8 +104,8 @@ int normal_form_apply(enum normal_form form, struct rewrite *r) {
         buf_reset(&stretch);
         rc = normalize_stretch(form, text + copied, end - copied, &c, &stretch);
         if (rc < 0) break;
-        size_t same =
-            copied < ascii && stretch.data[0] == text[copied]; // it took none: its border stands
+        // It took none: its border stands
+        size_t same = copied < ascii && stretch.data[0] == text[copied];
         rc = rewrite_copy(r, same);
         if (rc == 0)
             rc = rewrite_put(r, end - copied - same, stretch.data + same, stretch.len - same);

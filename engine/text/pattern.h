@@ -22,12 +22,12 @@ struct matcher {
     int64_t began_us, allowed_us; // processor time of this thread: see matcher_find.
 };
 
-int pattern_literal(struct pattern *p, const char *string,
-                    struct err *err); // E_FORMAT where it is empty
-int pattern_regex(struct pattern *p, const char *oniguruma,
-                  struct err *err); // E_UNSUPPORTED names the construct
-int pattern_pcre2(struct pattern *p, const char *regex,
-                  struct err *err);                              // our own, in PCRE2's dialect
+// E_FORMAT where it is empty
+int pattern_literal(struct pattern *p, const char *string, struct err *err);
+// E_UNSUPPORTED names the construct
+int pattern_regex(struct pattern *p, const char *oniguruma, struct err *err);
+// Our own, in PCRE2's dialect
+int pattern_pcre2(struct pattern *p, const char *regex, struct err *err);
 int pattern_unicode_scripts(struct pattern *p, struct err *err); // see unicode_scripts.c
 void pattern_release(struct pattern *p);
 
@@ -49,5 +49,5 @@ struct match_walk {
     size_t len, start, last;
     bool matched;
 };
-int match_walk_next(struct match_walk *w, size_t *from, size_t *to,
-                    struct err *err); // 1, 0 at the end, or an error
+// 1, 0 at the end, or an error
+int match_walk_next(struct match_walk *w, size_t *from, size_t *to, struct err *err);

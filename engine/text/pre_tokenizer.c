@@ -252,8 +252,8 @@ int pre_run_init(struct pre_run *r, const struct pre_tokenizer *p, size_t text_l
     *r = (struct pre_run){.pre = p, .word = word, .ctx = ctx, .err = err};
     int rc = 0;
     for (int i = 0; i < p->n_steps && rc == 0; i++) {
-        buf_init(&r->changed[i],
-                 16 * text_len + 1024); // sane chains make a text three times as long
+        // Sane chains make a text three times as long
+        buf_init(&r->changed[i], 16 * text_len + 1024);
         rc = matcher_init(&r->matchers[i], &p->steps[i].pattern, text_len, err);
     }
     if (rc < 0) pre_run_release(r);

@@ -23,5 +23,5 @@ int stop_matcher_init(struct stop_matcher *m, const char *const *strings, int n_
 // just before the earliest one; the rest of the text is dropped), 0 otherwise, negative for the
 // buffer's error.
 int stop_matcher_feed(struct stop_matcher *m, const char *text, size_t len, struct buf *out);
-int stop_matcher_flush(struct stop_matcher *m,
-                       struct buf *out); // the turn ended for another reason: appends the tail
+// The turn ended for another reason: appends the tail
+int stop_matcher_flush(struct stop_matcher *m, struct buf *out);

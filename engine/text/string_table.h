@@ -27,8 +27,8 @@ int32_t string_table_find(const struct string_table *t, const char *arena, const
 
 // 64 random bits for a hash's seed, from the operating system.
 int hash_seed(uint64_t *seed);
-static inline uint64_t hash_mix(uint64_t a,
-                                uint64_t b) { // the 128-bit product folded, after wyhash
+// The 128-bit product folded, after wyhash.
+static inline uint64_t hash_mix(uint64_t a, uint64_t b) {
     __uint128_t product = (__uint128_t)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }

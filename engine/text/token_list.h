@@ -12,5 +12,5 @@ void token_list_init(struct token_list *l);
 void token_list_release(struct token_list *l);
 int token_list_push(struct token_list *l, int32_t id);
 int token_list_append(struct token_list *l, const int32_t *ids, size_t n);
-int32_t *token_list_take(struct token_list *l,
-                         size_t *len); // the caller must free() the array
+// The caller must free() the array
+int32_t *token_list_take(struct token_list *l, size_t *len);

@@ -58,8 +58,8 @@ const char *tokenizer_bytes(const struct tokenizer *t, int32_t id, size_t *len);
 // unknown token stands for many.
 size_t tokenizer_longest_token(const struct tokenizer *t);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-int32_t tokenizer_find(const struct tokenizer *t,
-                       const char *content); // an added or vocabulary token's id, or -1
+// An added or vocabulary token's id, or -1
+int32_t tokenizer_find(const struct tokenizer *t, const char *content);
 // The strings in tokenizer_config.json, for templates; "" if absent.
 const char *tokenizer_bos(const struct tokenizer *t);
 const char *tokenizer_eos(const struct tokenizer *t);

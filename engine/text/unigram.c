@@ -131,8 +131,8 @@ static int give_path(struct search *e, size_t at) {
     struct unigram_scratch *s = e->s;
     s->path.len = 0;
     for (size_t to = at - e->begin; to > 0; to = s->nodes[to].from) {
-        TRY(token_list_push(&s->path,
-                            (int32_t)(to - s->nodes[to].from))); // lengths fit: pieces are short
+        // Lengths fit: pieces are short
+        TRY(token_list_push(&s->path, (int32_t)(to - s->nodes[to].from)));
         TRY(token_list_push(&s->path, s->nodes[to].id));
     }
     size_t from = e->begin;

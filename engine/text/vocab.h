@@ -35,8 +35,8 @@ int vocab_add(struct vocab *v, const char *content, int32_t id, unsigned flags, 
 // Sets the bytes of token id, in place of those that its content spells in the byte alphabet.
 int vocab_set_bytes(struct vocab *v, int32_t id, const char *bytes, size_t len, struct err *err);
 int32_t vocab_find(const struct vocab *v, const char *content, size_t len); // or -1
-int32_t vocab_find_model(const struct vocab *v, const char *content,
-                         size_t len); // of the model's own, or -1
+// Of the model's own, or -1
+int32_t vocab_find_model(const struct vocab *v, const char *content, size_t len);
 // NULL for a hole or an id out of range.
 const struct token *vocab_token(const struct vocab *v, int64_t id);
 static inline const char *vocab_content(const struct vocab *v, const struct token *t) {

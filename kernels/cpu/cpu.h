@@ -80,8 +80,8 @@ struct cpu_kernels {
     // are prepared in a->split_x, linear_row_bytes each.
     void (*linear_item_split)(const struct linear_args *a, const struct linear_item *item,
                               void *scratch);
-    void (*linear_split)(const struct linear_args *a, int32_t row,
-                         int32_t n_rows); // row: from split_row
+    // row: from split_row
+    void (*linear_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
     size_t (*linear_row_bytes)(const struct weight *w);
     // 8-bit weights: as the pair above, x in integers. All sets give the same bits.
     void (*int8_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);

@@ -233,8 +233,8 @@ VEC_INLINE void many_rows(const int parts, const struct linear_args *a,
     const struct weight *w = a->w;
     struct weight_stream s[LINEAR_GROUP_PANELS];
     uint8_t *weights = scratch; // [panel][tile][1024], of what is not read in place
-    float *sums = (float *)(weights + LINEAR_GROUP_PANELS * BLOCK_TILES *
-                                          TILE_BYTES); // [row tile][panel][16][16]
+    // [row tile][panel][16][16]
+    float *sums = (float *)(weights + LINEAR_GROUP_PANELS * BLOCK_TILES * TILE_BYTES);
     int32_t row_tiles_n = (item->n_rows + TILE_ROWS - 1) / TILE_ROWS;
     memset(sums, 0, (size_t)row_tiles_n * (size_t)item->n_panels * TILE_FLOATS * sizeof *sums);
     for (int32_t p = 0; p < item->n_panels; p++) weight_stream_open(&s[p], w, item->panel + p);

@@ -299,8 +299,8 @@ VEC_INLINE vf v_load_as(enum dtype t, const void *p, int64_t i) {
 // Taylor polynomial of degree 7, whose remainder there (r^8 / 8! < 5.2e-9) is below an F32
 // rounding.
 VEC_INLINE vf v_exp(vf x) {
-    const float magic =
-        12582912.0f; // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+    // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+    const float magic = 12582912.0f;
     vf clamped = v_min(v_max(x, v_set1(-104.0f)), v_set1(89.0f));
     vf shifted = v_fma(clamped, v_set1(1.44269504088896341f), v_set1(magic));
     vf n = shifted - v_set1(magic);

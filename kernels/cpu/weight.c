@@ -277,9 +277,9 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     struct cpu_backend *cpu = cpu_of(be);
     int64_t rows = 0;
     *w = (struct weight){0};
-    TRY(weight_parts_check(
-        parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, // a panel is one item of a job
-        "the CPU", &rows, err));
+    // A panel is one item of a job.
+    TRY(weight_parts_check(parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, "the CPU",
+                           &rows, err));
     if (cpu->bf16_products && (parts[0].dtype == DTYPE_F32 || parts[0].dtype == DTYPE_F16))
         return err_set(err, E_UNSUPPORTED,
                        "compute_dtype bf16 multiplies weights of bf16 (or 8 bits) on the CPU, and "
@@ -321,9 +321,9 @@ int cpu_weight_map(struct backend *be, struct weight *w, const void *panels,
     struct cpu_backend *cpu = cpu_of(be);
     int64_t rows = 0;
     *w = (struct weight){0};
-    TRY(weight_parts_check(
-        parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, // a panel is one item of a job
-        "the CPU", &rows, err));
+    // A panel is one item of a job.
+    TRY(weight_parts_check(parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, "the CPU",
+                           &rows, err));
     if (parts[0].dtype != DTYPE_I8 || (uintptr_t)panels % INT8_PANEL_ALIGNMENT)
         return err_set(err, E_INVAL, "panels of 8 bits that are not aligned to %d bytes",
                        INT8_PANEL_ALIGNMENT);

@@ -27,8 +27,8 @@ static void world_init(struct world *w, struct backend *be, const struct shape *
     }
     w->kv = store_of(s, n_blocks);
     if (be->ops->kv_store_init(be, &w->kv, &err) < 0) fail_msg("kv_store_init: %s", err.text);
-    memset(w->kv.data, 0xff,
-           w->kv.block_bytes * (size_t)n_blocks); // NaN: what was never written must not be read
+    // NaN: what was never written must not be read
+    memset(w->kv.data, 0xff, w->kv.block_bytes * (size_t)n_blocks);
     slopes_init(w->slopes);
 }
 

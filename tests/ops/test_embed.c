@@ -19,8 +19,8 @@ static void check_embed(struct backend *be, enum dtype t, int32_t vocab, int32_t
     float *y = malloc((size_t)(N * width) * sizeof *y);
     assert_int_equal(be->ops->embed(be, y, &b, &w, 1), 0);
     for (int32_t i = 0; i < N * width; i++)
-        assert_true(y[i] ==
-                    (float)op_read(t, table, ids[i / width] * width + i % width)); // exactly
+        // Exactly
+        assert_true(y[i] == (float)op_read(t, table, ids[i / width] * width + i % width));
     assert_int_equal(be->ops->embed(be, y, &b, &w, 0.3f), 0);
     for (int32_t i = 0; i < N * width; i++)
         assert_true(y[i] == 0.3f * (float)op_read(t, table, ids[i / width] * width + i % width));

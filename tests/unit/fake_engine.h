@@ -116,8 +116,8 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     }
     e->text_len = (uint32_t)strlen(t->held);
     memcpy(e->text, t->held, e->text_len);
-    memset(e->text + e->text_len, '#',
-           sizeof e->text - e->text_len); // the engine clears nothing either
+    // The engine clears nothing either
+    memset(e->text + e->text_len, '#', sizeof e->text - e->text_len);
     e->n_prefilled = t->started ? t->t.n_ids - t->n_cached : 0;
     e->n_generated = t->n_generated;
     e->prefill_us = 100;

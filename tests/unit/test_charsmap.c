@@ -50,8 +50,8 @@ static void test_find(void **state) {
     assert_int_equal(len, 1);
     assert_string_equal(charsmap_find(&c, "abc", 3, true, &len), "yz");
     assert_int_equal(len, 2);
-    assert_string_equal(charsmap_find(&c, "abc", 1, true, &len),
-                        "x"); // no further than it may look
+    // No further than it may look
+    assert_string_equal(charsmap_find(&c, "abc", 1, true, &len), "x");
     assert_null(charsmap_find(&c, "b", 1, true, &len));
     assert_null(charsmap_find(&c, "", 0, true, &len));
     assert_null(charsmap_find(&c, "\0a", 2, true, &len));

@@ -126,8 +126,8 @@ static void random_floats_to_half(void **state) {
     check_to_half(INFINITY);
     check_to_half(-INFINITY);
     assert_int_equal(f16_from_f32(from_bits(0x7fc00000)), 0x7e00);
-    assert_int_equal(f16_from_f32(from_bits(0xff800001)),
-                     0xfe00); // signalling, payload out of reach
+    // Signalling, payload out of reach
+    assert_int_equal(f16_from_f32(from_bits(0xff800001)), 0xfe00);
 }
 
 static void bf16_rounds_to_nearest_even(void **state) {

@@ -390,8 +390,8 @@ static void test_stop_string_across_tokens(void **state) {
     assert_int_equal(out.text_len, first);
     assert_memory_equal(out.text, whole.text, first);
     assert_true(out.n < whole.n);
-    assert_memory_equal(out.ids, whole.ids,
-                        (size_t)out.n * sizeof *out.ids); // they stay in the log
+    // They stay in the log
+    assert_memory_equal(out.ids, whole.ids, (size_t)out.n * sizeof *out.ids);
 }
 
 static int broken_attention(struct backend *be, void *o, const void *qkv, const struct kv_store *kv,

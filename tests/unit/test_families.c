@@ -227,8 +227,8 @@ static void sliding_windows(void **state) {
     assert_int_equal(model_config_window(&c, 1), 0);
     assert_int_equal(model_config_window(&c, 2), 100);
     assert_int_equal(model_config_window(&c, 3), 100);
-    load_ok(&c,
-            QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true")); // 28 layers of 4: none
+    // 28 layers of 4: none
+    load_ok(&c, QWEN2(",\"sliding_window\":100,\"use_sliding_window\":true"));
     assert_int_equal(c.sliding_window, 0);
     load_ok(&c, QWEN3(",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
                       "\"layer_types\":[\"full_attention\",\"full_attention\",\"full_attention\","

@@ -100,8 +100,8 @@ static void test_hostile(void **state) {
     }
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     jinja_more_steps = 0;
-    assert_true(to.tv_sec - from.tv_sec <
-                120); // the longest takes a second where nothing checks it
+    // The longest takes a second where nothing checks it
+    assert_true(to.tv_sec - from.tv_sec < 120);
 }
 
 // front, n times part, back

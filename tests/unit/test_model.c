@@ -187,8 +187,8 @@ static void check_positions(const struct model *m) {
                     0);
     if (m->position_table && c->positions == POSITION_SINUSOIDAL) {
         assert_true(m->position_table[2 * c->width] == sinf(2)); // position 0 is row 2
-        assert_true(fabsf(m->position_table[rows * c->width - 1] - 1) <
-                    0.01f); // cos of a small angle
+        // Cos of a small angle
+        assert_true(fabsf(m->position_table[rows * c->width - 1] - 1) < 0.01f);
     }
     if (m->alibi_slopes) { // of four heads in all: 2^-2, 2^-4, 2^-6, 2^-8
         int32_t first = split_heads(&m->split, c->n_heads).first;
@@ -330,8 +330,8 @@ static void reports_progress_and_size(void **state) {
     assert_int_equal(seen.total, 28324608); // the index's total_size: each tensor is read once
     assert_int_equal(seen.done, seen.total);
     assert_true(seen.calls > 8 * 6);
-    assert_int_equal(m->weight_bytes,
-                     (size_t)seen.total * 2 + 32 * 4); // as f32, and the rotary table
+    // As f32, and the rotary table
+    assert_int_equal(m->weight_bytes, (size_t)seen.total * 2 + 32 * 4);
     model_free(m);
 }
 

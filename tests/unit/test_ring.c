@@ -317,8 +317,8 @@ static void test_bounds(void **state) {
     // 4 sinks in one block of 16, then a window of 60 + a chunk of 32: at most 91 positions in a
     // row, 7 blocks.
     assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 100000), 1 + 7);
-    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 40),
-                     3); // a short log needs no more than itself
+    // A short log needs no more than itself
+    assert_int_equal(kv_ring_max_blocks(64, 4, 32, 16, 40), 3);
     assert_int_equal(kv_ring_max_blocks(64, 0, 1, 16, 1), 1);
     struct kv_pool pool;
     struct kv_ring r;

@@ -153,8 +153,8 @@ static void refuses_hostile_sizes(void **state) {
         assert_int_equal(safetensors_open(&f, tmp_path(&dir, "t.safetensors"), &err), E_FORMAT);
         assert_non_null(strstr(err.text, "truncated"));
     }
-    assert_int_equal(safetensors_open(&f, write_file("{}", 2, 2, 0), &err),
-                     0); // no tensors: still a file
+    // No tensors: still a file
+    assert_int_equal(safetensors_open(&f, write_file("{}", 2, 2, 0), &err), 0);
     assert_int_equal(safetensors_count(f), 0);
     safetensors_close(f);
 }
@@ -176,8 +176,8 @@ static void refuses_what_is_no_file(void **state) {
     assert_int_equal(safetensors_open(&f, dir.path, &err), E_FORMAT);
     assert_int_equal(safetensors_open(&f, "/dev/zero", &err), E_FORMAT);
     assert_int_equal(mkfifo(tmp_path(&dir, "fifo"), 0600), 0);
-    assert_int_equal(safetensors_open(&f, tmp_path(&dir, "fifo"), &err),
-                     E_FORMAT); // and does not wait
+    // And does not wait
+    assert_int_equal(safetensors_open(&f, tmp_path(&dir, "fifo"), &err), E_FORMAT);
 }
 
 static void notices_truncation_while_open(void **state) {

@@ -302,8 +302,8 @@ static void lists_are_newest_first_in_pages_and_searched(void **state) {
     assert_string_equal(a->ids[2], "s0");
     assert_string_equal(a->cursor, "");
     assert_int_equal(fx_list("green", 0, NULL)->n_sessions, 3);
-    assert_int_equal(fx_list("cafe tod", 0, NULL)->n_sessions,
-                     2); // without accents, last word as a prefix
+    // Without accents, last word as a prefix
+    assert_int_equal(fx_list("cafe tod", 0, NULL)->n_sessions, 2);
     assert_int_equal(fx_list("caf today", 0, NULL)->n_sessions, 0); // only the last one
     assert_int_equal(fx_list("apples GREEN", 0, NULL)->n_sessions, 3);
     assert_int_equal(fx_list("weather open", 0, NULL)->n_sessions, 1); // title and words together

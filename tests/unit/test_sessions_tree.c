@@ -296,8 +296,8 @@ static void a_fork_is_a_session_of_its_own(void **state) {
     assert_int_equal(fx_session("t")->head, 3);
     assert_int_equal(fx_list("otherwise", 0, NULL)->n_sessions, 1);
     assert_int_equal(fx_list("one", 0, NULL)->n_sessions, 2);
-    assert_string_equal(copies_of("s")->ids[0],
-                        "t"); // a session does not know of them, the list does
+    // A session does not know of them, the list does
+    assert_string_equal(copies_of("s")->ids[0], "t");
     assert_int_equal(fx_last_answer()->n_sessions, 1);
     assert_int_equal(copies_of("t")->n_sessions, 0);
     fx_close(1, "s", true); // the copy lives on

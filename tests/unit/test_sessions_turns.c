@@ -9,9 +9,8 @@ static void the_log_is_what_the_template_made_of_each_turn(void **state) {
     fx_follower(1, "s");
     ask_open(fx.ss, &r, &o);
     fx_settle();
-    fx_start_text(
-        1, "s",
-        "ab"); // raw text first: the system prompt comes with the first chat turn all the same
+    // Raw text first: the system prompt comes with the first chat turn all the same
+    fx_start_text(1, "s", "ab");
     fx_run();
     fx_turn(1, "s", "U");
     fx_turn(1, "s", "V");
@@ -33,8 +32,8 @@ static void the_log_is_what_the_template_made_of_each_turn(void **state) {
         assert_int_equal(seen->ids[i],
                          fake_token(s->log[at + (int64_t)i - 1], at + (int64_t)i, t2->seed));
     }
-    assert_int_equal(fake.last_n_ids,
-                     t2->log_first + t2->n_input);      // the whole log goes to the engine
+    // The whole log goes to the engine
+    assert_int_equal(fake.last_n_ids, t2->log_first + t2->n_input);
     assert_int_equal(seen->numbers.kept_tokens, 21);    // all but the pending token
     assert_int_equal(seen->numbers.computed_tokens, 6); // that one and the input
     fx_teardown();
@@ -268,9 +267,8 @@ static void cancelling(void **state) {
     assert_string_equal(f->turns[4].finish, "eos");
     assert_int_equal(f->turns[4].numbers.source, CACHE_KEPT);
     fx_start(1, "s", "f");
-    fx_cancel(
-        1, "s",
-        -1); // before it was given a step: the cache stays as it was, and so does the idle clock
+    // Before it was given a step: the cache stays as it was, and so does the idle clock
+    fx_cancel(1, "s", -1);
     fx_run();
     assert_string_equal(f->turns[5].finish, "cancelled");
     assert_int_equal(fx_get(1, "s")->state, SESSION_IDLE);

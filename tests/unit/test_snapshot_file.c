@@ -155,8 +155,8 @@ static void test_broken_off(void **state) {
 }
 
 static int set_up(void **state) {
-    strcpy(folder.path,
-           "/dev/shm/parley-test-XXXXXX"); // how fast a disk is, is nothing to see here
+    // How fast a disk is, is nothing to see here
+    strcpy(folder.path, "/dev/shm/parley-test-XXXXXX");
     if (!mkdtemp(folder.path)) tmp_dir_open(&folder);
     dir_fd = open(folder.path, O_RDONLY | O_DIRECTORY);
     written = malloc((size_t)BLOCKS * BYTES);

@@ -99,8 +99,8 @@ static void test_limits(void **state) {
     longest[STOP_MAX_BYTES - 1] = '\0';
     assert_int_equal(stop_matcher_init(&m, (const char *const[]){longest}, 1), 0);
     buf_init(&out, 4);
-    assert_int_equal(stop_matcher_feed(&m, "abcdefgh", 8, &out),
-                     E_LIMIT); // the buffer's error comes through
+    // The buffer's error comes through
+    assert_int_equal(stop_matcher_feed(&m, "abcdefgh", 8, &out), E_LIMIT);
     buf_release(&out);
 }
 

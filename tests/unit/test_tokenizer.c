@@ -298,8 +298,8 @@ static void test_added_token_flags(void **state) {
     assert_string_equal(encoded(t, "\u00e9word", NULL), "195 169 119 111 114 100");
     assert_string_equal(encoded(t, "-word-", NULL), "45 260 45");
     struct encode_options words = {.no_special = true};
-    assert_string_equal(encoded(t, "<x>", &words),
-                        "261 62"); // special ones are not looked for, others are
+    // Special ones are not looked for, others are
+    assert_string_equal(encoded(t, "<x>", &words), "261 62");
     assert_true(tokenizer_is_special(t, 256));
     assert_false(tokenizer_is_special(t, 257));
     assert_int_equal(tokenizer_find(t, "<xy>"), 257);
@@ -317,8 +317,8 @@ static void test_normalized_added_tokens(void **state) {
     struct tokenizer *t = open_model(&m);
     assert_string_equal(encoded(t, "e\u0301!", NULL), "256"); // found after normalising
     assert_string_equal(encoded(t, "\u00fc!", NULL), "257");
-    assert_string_equal(encoded(t, "u\u0308!", NULL),
-                        "195 188 33"); // found before it or not at all
+    // Found before it or not at all
+    assert_string_equal(encoded(t, "u\u0308!", NULL), "195 188 33");
     // Plain spans follow the text through normalising.
     const char *text = "e\u0301<c>e\u0301<c>";
     struct text_span plain[] = {{6, 12}};
@@ -432,8 +432,8 @@ static void test_invalid_text(void **state) {
     assert_int_equal(tokenizer_encode(t, "a\xff", 2, NULL, &ids, &err), E_INVAL);
     assert_int_equal(tokenizer_encode(t, "\xed\xa0\x80", 3, NULL, &ids, &err), E_INVAL);
     assert_int_equal(ids.len, 1); // nothing half done
-    assert_int_equal(tokenizer_encode(t, "a\0b", 3, NULL, &ids, &err),
-                     0); // NUL is a character like others
+    // NUL is a character like others
+    assert_int_equal(tokenizer_encode(t, "a\0b", 3, NULL, &ids, &err), 0);
     assert_int_equal(ids.len, 4);
     assert_int_equal(ids.ids[2], 0);
     token_list_release(&ids);

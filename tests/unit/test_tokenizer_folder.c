@@ -258,8 +258,8 @@ static void test_user_defined_symbols(void **state) {
         snprintf(end, sizeof end, " %d", x);
         snprintf(spaces, sizeof spaces, " %d ", blank);
         const char *ids = encoded(t, text, &opt);
-        bool at_start =
-            strncmp(ids, begin, strlen(begin)) == 0 || k == 1; // Unigram's has a space in front
+        // Unigram's has a space in front
+        bool at_start = strncmp(ids, begin, strlen(begin)) == 0 || k == 1;
         bool at_end = strcmp(ids + strlen(ids) - strlen(end), end) == 0;
         int n = 0;
         for (const char *p = ids; (p = strstr(p, end)); p++)

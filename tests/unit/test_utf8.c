@@ -81,8 +81,8 @@ static void assert_sanitized(const char *in, size_t len, const char *want) {
 static void unicode_examples_of_replacement(void **state) {
     SANITIZED("", "");
     SANITIZED("plain \u00e4\u20ac\U0001f600", "plain \u00e4\u20ac\U0001f600");
-    SANITIZED("\x61\xf1\x80\x80\xe1\x80\xc2\x62\x80\x63\x80\xbf\x64",
-              "a" R R R "b" R "c" R R "d"); // 3-8
+    // 3-8
+    SANITIZED("\x61\xf1\x80\x80\xe1\x80\xc2\x62\x80\x63\x80\xbf\x64", "a" R R R "b" R "c" R R "d");
     SANITIZED("\xc0\xaf\xe0\x80\xbf\xf0\x81\x82\x41", R R R R R R R R "A");
     SANITIZED("\xed\xa0\x80\xed\xbf\xbf\xed\xaf\x41", R R R R R R R R "A");
     SANITIZED("\xf4\x91\x92\x93\xff\x41\x80\xbf\x42", R R R R R "A" R R "B");

@@ -39,8 +39,8 @@ struct chat_peer_ops {
     // good.
     int (*say)(struct chat_peer *p, struct chat_call *call, struct err *err);
     // NULL if the peer stores no turns; then say takes messages only.
-    int (*back)(struct chat_peer *p, int64_t n,
-                struct err *err);                       // returns to before the last n messages
+    // Returns to before the last n messages
+    int (*back)(struct chat_peer *p, int64_t n, struct err *err);
     int (*fork)(struct chat_peer *p, struct err *err);  // continues in a copy of the session
     int (*renew)(struct chat_peer *p, struct err *err); // starts a new session
     const char *(*describe)(struct chat_peer *p);       // "demo-model at ws://..., session 8c6f..."

@@ -76,8 +76,8 @@ void cli_greedy(struct sampling_params *p, int64_t max_tokens);
 int cli_read_stdin(struct buf *out, size_t max_bytes, struct err *err);       // all of it
 #define CLI_STDIN_BYTES ((size_t)64 << 20)                                    // of a text
 int cli_parse_ids(const char *text, struct token_list *out, struct err *err); // "1,2,3"
-void cli_progress(void *ctx /* const char *label */, int64_t done,
-                  int64_t total); // bar, if stderr is a terminal
+// A bar, if stderr is a terminal. ctx: its label, a string.
+void cli_progress(void *ctx, int64_t done, int64_t total);
 // Makes Ctrl-C and SIGTERM set the returned flag, so that a command stops in order and removes
 // partial output. A second signal ends the process at once.
 const volatile sig_atomic_t *cli_stop_on_signal(void);

@@ -140,8 +140,7 @@ static int converse(struct chat_peer *peer, struct err *err) {
         }
         free(line);
         if (what < 0) break;
-        if (rc == E_CLOSED || (rc < 0 && !terminal))
-            return rc; // in a pipe there is no one to retry
+        if (rc == E_CLOSED || (rc < 0 && !terminal)) return rc; // a pipe does not retry
         if (rc < 0) cli_fail(err);
         rc = 0;
         err->code = 0;

@@ -126,8 +126,8 @@ static int show_copy(void *ctx, const struct session_record *copy) {
 }
 
 static bool is_on_path(const struct stored_session *s, int64_t turn) {
-    int64_t at =
-        s->rec.head; // a damaged record's parent may be any number: follow smaller ones only
+    // A damaged record's parent may be any number: follow smaller ones only
+    int64_t at = s->rec.head;
     while (at > turn && at < (int64_t)s->n_turns && s->turns[at].rec.parent < at)
         at = s->turns[at].rec.parent;
     return at == turn;

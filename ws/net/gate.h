@@ -20,5 +20,5 @@ int gate_open(struct gate **out, uv_loop_t *loop, void (*passed)(void *owner, bo
               struct err *err);
 // -1 where the system refuses; errno says why.
 int gate_watch(struct gate *g, struct gate_entry *e);
-void gate_close(
-    struct gate *g); // its memory goes when the loop has closed the handle; NULL is fine
+// Its memory goes when the loop has closed the handle; NULL is fine
+void gate_close(struct gate *g);
