@@ -117,7 +117,7 @@ test('an export is of the session as it was when it began; its end says when the
   const old = await exports(() => follower.say('one more', { sampling: { max_tokens: 1 } }));
   isSame(old, text); // without what came after its beginning
   const cut = await exports(() => writer.ask({ type: 'session.close', session: 'long', delete: true }));
-  assert.deepEqual(cut.error, { code: 'session_not_found', message: 'the session was deleted while it was exported' });
+  assert.equal(cut.error.code, 'session_not_found');
   assert.ok(cut.archive.length < text.length && cut.archive.startsWith('{"format":"parley.session"'));
   assert.equal((await reader.ask({ type: 'session.export', session: 'long' })).code, 'session_not_found');
 });

@@ -70,7 +70,7 @@ test('tokens: turns are refused beyond the limit until the time that is told', a
   await one.turn(session, 'Tell me a story.', { sampling: { max_tokens: 66, ignore_eos: true } });
   const refused = await two.start(other, 'Hello');
   assert.equal(refused.code, 'rate_limited');
-  assert.equal(refused.message, 'your limit is 240 tokens a minute');
+  assert.match(refused.message, /240 tokens/);
   const whole = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST',
     headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json' },
     body: JSON.stringify({ model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }] }) });
@@ -95,7 +95,7 @@ test('turns beyond running_turns wait for each other, not for another owner', as
   for (const session of sessions) accepted.push(await alice.start(session, 'Count.', { sampling: { max_tokens: 600, ignore_eos: true } }));
   assert.deepEqual(accepted.map((a) => a.type), [...Array(4).fill('turn.accepted'), 'error']);
   assert.equal(accepted[4].code, 'overloaded');
-  assert.equal(accepted[4].message, 'your limit is 4 turns and replays under way');
+  assert.match(accepted[4].message, /4 turns/);
   const counts = await usage(alice);
   assert.equal(counts.running_turns.used, 2);
   assert.equal(counts.outstanding_jobs.used, 4);
@@ -121,7 +121,7 @@ test('connections and sessions', async (t) => {
   const fourth = await server.connect({ token: ALICE, hello: false });
   const error = await fourth.next((f) => f.type === 'error');
   assert.equal(error.code, 'limit_reached');
-  assert.equal(error.message, 'your limit is 3 open connections');
+  assert.match(error.message, /3 open connections/);
   assert.equal(await fourth.closed, 1008);
   const page = await get(server, '/v1/usage', ALICE);
   assert.equal(page.status, 429);
@@ -133,7 +133,7 @@ test('connections and sessions', async (t) => {
   for (const message of [{ type: 'session.open' }, { type: 'session.fork', session: ids[0] }]) {
     const refused = await open[2].request(message);
     assert.equal(refused.code, 'limit_reached');
-    assert.equal(refused.message, 'your limit is 2 stored sessions');
+    assert.match(refused.message, /2 stored sessions/);
   }
   await open[0].request({ type: 'session.close', session: ids[0], delete: true });
   await open[2].open();

@@ -45,7 +45,8 @@ test('import: into a new database, and a server continues the conversation', asy
   const db = path.join(folder, 'new.db');
   // Anyone can have written the file's owner: it is believed when asked to be.
   const unasked = await run(['sessions', 'import', file, '--db', db]);
-  assert.deepEqual([unasked.code, unasked.stderr], [1, "parley: the file says that 'local' owns the session: --keep-owner imports it for that owner, --owner NAME for another\n"]);
+  assert.equal(unasked.code, 1);
+  assert.match(unasked.stderr, /^parley: .*'local'.*--keep-owner.*--owner/);
   assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('new')), []);
   assert.match(await good(['sessions', 'import', file, '--keep-owner', '--db', db]), /^imported zora of owner local into .*new\.db: 2 turns, \d+ tokens\n$/);
   assert.equal(await good(['sessions', 'export', 'zora', '--db', db]), readFileSync(file, 'utf8'), 'the same bytes');
@@ -95,7 +96,7 @@ test('import beside a running server: listed, found, continued; a taken id needs
   await client.request({ type: 'session.close', session: told.id, delete: true });
   const taken = await run(['sessions', 'import', file, '--keep-owner', '--db', db]);
   assert.equal(taken.code, 1);
-  assert.equal(taken.stderr, "parley: the session 'zora' exists already; --new-id imports it under a new id\n");
+  assert.match(taken.stderr, /^parley: .*'zora'.*--new-id/);
   const { session } = JSON.parse(await good(['sessions', 'import', file, '--db', db, '--keep-owner', '--new-id', '--json']));
   assert.match(session.id, /^[0-9a-f]{32}$/);
   assert.deepEqual(await list(), ['own', 'zora', session.id].sort());
@@ -136,7 +137,8 @@ test('two owners with one id: tools ask whose, and take --owner', async (t) => {
     ['replay', 'zora', '--model', 'configs/demo-model', '--export', path.join(folder, 'again.json')]];
   for (const verb of verbs) {
     const { code, stderr } = await run([...verb, '--db', db]);
-    assert.deepEqual([code, stderr], [1, "parley: 2 owners have a session 'zora': local, somebody; --owner NAME selects one\n"], verb.join(' '));
+    assert.equal(code, 1, verb.join(' '));
+    assert.match(stderr, /^parley: .*'zora'.*local, somebody.*--owner/, verb.join(' '));
     assert.match((await run([...verb, '--db', db, '--owner', 'nobody'])).stderr, /there is no session 'zora'/);
   }
   assert.equal(await good(['sessions', 'export', 'zora', '--owner', 'local', '--db', db]), readFileSync(file, 'utf8'));
