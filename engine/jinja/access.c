@@ -73,7 +73,7 @@ int jinja_get_attr(struct jinja_run *r, const struct jinja_value *v, struct jinj
     return 0;
 }
 
-// Where element i of n is, counted from the end if negative; -1: there is none.
+// The index of element i of n, counted from the end if negative; -1: out of range.
 static int64_t index_in(int64_t i, size_t n) {
     if (i < 0) i += (int64_t)n;
     return i >= 0 && i < (int64_t)n ? i : -1;

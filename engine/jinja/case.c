@@ -19,7 +19,7 @@ static const struct jinja_capital *capital_of(uint32_t c) {
     return NULL;
 }
 
-// title: as the first letter of a word whose others are small.
+// title: the title-case form, for the first letter of a word.
 static void add_upper(struct jinja_text *t, uint32_t c, bool title, uint8_t origin) {
     const struct jinja_capital *row = capital_of(c);
     for (size_t k = 0; row && k < 3; k++) {
@@ -37,7 +37,7 @@ static bool is_cased(uint32_t c) {
            utf8proc_category((utf8proc_int32_t)c) == UTF8PROC_CATEGORY_LT;
 }
 
-// Characters that stand within words without being letters: accents, apostrophes, full stops ...
+// Characters inside words that are not letters: accents, apostrophes, full stops ...
 static bool is_between(uint32_t c) {
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_MN:
@@ -52,7 +52,7 @@ static bool is_between(uint32_t c) {
     }
 }
 
-// The small form of a capital sigma at i; at the end of a word it is another character.
+// The lower case of a capital sigma at i: the final sigma at the end of a word.
 static uint32_t small_sigma(struct jinja_string s, size_t i) {
     const char *p = s.s + i, *end = s.s + s.len, *start;
     uint32_t c = 0;
@@ -71,7 +71,7 @@ static void add_lower(struct jinja_text *t, struct jinja_string s, size_t i) {
         return;
     }
     jinja_text_add_char(t, (uint32_t)utf8proc_tolower((utf8proc_int32_t)c), origin);
-    if (c == 0x130) jinja_text_add_char(t, 0x307, origin); // an i keeps the capital's dot
+    if (c == 0x130) jinja_text_add_char(t, 0x307, origin); // the capital's dot stays
 }
 
 // Whether the letter behind c begins a word: in Python's str.title() behind anything that is no

@@ -68,7 +68,7 @@ static const char months[12][10] = {"January",   "February", "March",    "April"
 static const char days[7][10] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                  "Thursday", "Friday", "Saturday"};
 
-// One of strftime's letters, in English wherever the machine stands; bare: without a leading zero.
+// One of strftime's letters, in English in every locale; bare: without a leading zero.
 // false: unknown.
 static bool put_time(struct jinja_text *t, const struct tm *now, char letter, bool bare) {
     int hour = now->tm_hour % 12 ? now->tm_hour % 12 : 12;

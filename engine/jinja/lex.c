@@ -12,7 +12,7 @@ struct lexer {
     struct jinja_string text;
     size_t at, counted; // lines are counted up to there
     int line;
-    bool line_starts; // the last tag took the newline behind it
+    bool line_starts; // the last tag removed the newline after it
     char brackets[MAX_BRACKETS];
     int n_brackets;
     struct jinja_tokens *out;
@@ -58,8 +58,8 @@ static void skip_space(struct lexer *l) {
         l->at += char_utf8_len(l->text.s + l->at);
 }
 
-// Behind a closing tag, which begins at l->at with `close` or with a sign and `close`: takes it and
-// the white space that goes with it. false: there is none.
+// Skips a closing tag at l->at (`close`, or a sign and `close`) and the white space that it removes.
+// false: no such tag.
 static bool take_end(struct lexer *l, const char *close, bool trims) {
     int sign = peek(l, 0);
     size_t skip = sign == '-' || (sign == '+' && trims);
@@ -122,7 +122,7 @@ static const char *unescape(struct lexer *l, struct jinja_text *t) {
         for (int i = 0; i < 3 && peek(l, 0) >= '0' && peek(l, 0) <= '7'; i++)
             code = code * 8 + (uint32_t)(l->text.s[l->at++] - '0');
         jinja_text_add_char(t, code, 0);
-    } else if (c == 'N' || (unsigned char)c >= 0x80) { // there Python sees more than characters
+    } else if (c == 'N' || (unsigned char)c >= 0x80) { // Python reads \N{name}
         return "a backslash before N or a character beyond ASCII is not supported";
     } else if (c != '\n') { // Python keeps the backslash of an unknown escape
         jinja_text_addz(t, "\\");

@@ -295,7 +295,7 @@ JINJA_FN(f_groupby) {
 // --- filters and tests by name
 
 static struct jinja_call rest_of(const struct jinja_call *c, size_t skip) {
-    if (skip == 0) return *c; // which may have none at all
+    if (skip == 0) return *c; // args may be NULL
     return (struct jinja_call){c->args + skip, c->names + skip, c->n - skip};
 }
 

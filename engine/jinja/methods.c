@@ -79,7 +79,7 @@ JINJA_FN(m_values) {
     return 0;
 }
 
-JINJA_FN(m_copy) { // values never change: one is as good as the other
+JINJA_FN(m_copy) { // values never change, so no copy is needed
     *out = a[0];
     return 0;
 }

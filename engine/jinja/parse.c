@@ -73,7 +73,7 @@ static int parse_if(struct jinja_parser *p, struct jinja_node *n) {
         TRY(parse_body(p, ends, &n->b));
         if (!jinja_parser_take(p, "elif")) break;
         TRY(jinja_parser_new(p, JINJA_N_IF, &n->c));
-        n->op = 1; // an elif follows: a chain, which is walked and not recursed into
+        n->op = 1; // an elif: the chain is a loop, not a recursion
         n = n->c;
     }
     if (jinja_parser_take(p, "else")) return parse_to_end(p, "endif", &n->c);

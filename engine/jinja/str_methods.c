@@ -17,7 +17,7 @@ JINJA_FN(m_rstrip) {
     return jinja_strip(r, a[0].s, &a[1], false, true, out);
 }
 
-// With one string or any of a tuple's.
+// The argument is one string or a tuple of strings, any of which may match.
 static int has_end(struct jinja_run *r, const struct jinja_value *a,
                    bool (*has)(struct jinja_string, struct jinja_string), struct jinja_value *out) {
     struct jinja_string s;

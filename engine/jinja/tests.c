@@ -96,7 +96,7 @@ JINJA_FN(t_in) {
     TRY(jinja_contains(r, &a[1], &a[0], &found));
     return answer(out, found);
 }
-// Python's `is`: equal, and of one kind, which for lists and dicts means the very same.
+// Python's `is`: equal and of the same kind; for lists and dicts, the same object.
 JINJA_FN(t_sameas) {
     bool same = false;
     if (a[0].kind != a[1].kind || a[0].kind == JINJA_UNDEFINED) return answer(out, false);

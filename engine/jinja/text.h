@@ -24,7 +24,7 @@ bool jinja_string_is(struct jinja_string s, const char *zstring);
 bool jinja_string_equal(struct jinja_string a, struct jinja_string b);
 int jinja_string_order(struct jinja_string a, struct jinja_string b);
 struct jinja_string jinja_string_sub(struct jinja_string s, size_t from, size_t to);
-// Where needle begins at or behind from; SIZE_MAX: nowhere.
+// The first place of needle at or after `from`; SIZE_MAX: none.
 size_t jinja_string_find(struct jinja_string s, struct jinja_string needle, size_t from);
 // Takes the product of both lengths at worst: spend jinja_search_cost first.
 size_t jinja_string_find_last(struct jinja_string s, struct jinja_string needle);

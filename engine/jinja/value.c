@@ -134,7 +134,7 @@ int jinja_dict_get(struct jinja_run *r, const struct jinja_dict *d, const struct
         bool same = false;
         if (other->kind != JINJA_STRING || key->kind != JINJA_STRING) {
             TRY(jinja_equal(r, other, key, &same));
-        } else if (other->s.len == key->s.len) { // long ones may share all but their ends
+        } else if (other->s.len == key->s.len) { // the comparison may have to read all of both
             TRY(jinja_spend(r, key->s.len / 64));
             same = jinja_string_equal(other->s, key->s);
         }

@@ -52,7 +52,7 @@ struct jinja_list {
     size_t len, cap;
     int depth; // of lists and dicts inside: bounded, since printing and comparing recurse
     enum jinja_list_is is;
-    bool used; // a generator that was gone through
+    bool used; // an exhausted generator
 };
 struct jinja_dict { // in the order of insertion, as Python's
     struct jinja_pair *pairs;
@@ -138,8 +138,7 @@ int jinja_order(struct jinja_run *r, const struct jinja_value *a, const struct j
 int jinja_contains(struct jinja_run *r, const struct jinja_value *container,
                    const struct jinja_value *item, bool *out);
 // The items of a loop: those of a list or tuple, a dict's keys, a string's characters.
-// E_UNSUPPORTED for a generator that was iterated before: the rest of it depends on how far that
-// went.
+// E_UNSUPPORTED for a generator that was iterated before: what is left depends on that loop.
 int jinja_items(struct jinja_run *r, const struct jinja_value *v, struct jinja_list **out);
 // str(v); with quotes and escapes where repr is set.
 struct jinja_text;

@@ -81,7 +81,7 @@ int ft_layout_walk(const struct model_config *c, bool has_head, ft_array_fn *fn,
     return emit(w, FT_HEAD, -1, t->head, true, c->vocab_size, 0, WHOLE, 1);
 }
 
-// The two tables alone are called without ".weight".
+// Only the two tables have names without ".weight".
 char *ft_layout_file(char out[FT_FILE_MAX], const struct ft_array *a, int32_t rank) {
     int len = (int)strlen(a->name);
     if (a->role == FT_EMBED || a->role == FT_POSITIONS) len -= (int)strlen(".weight");

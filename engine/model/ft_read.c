@@ -134,7 +134,7 @@ static int turn_rows(const struct source *s, size_t first, size_t n, char *out, 
     return rc;
 }
 
-// Row by row of a block, so that bytes may be asked for that are no whole rows.
+// Row by row of a block, because the requested bytes may begin and end within a row.
 static int read_turned(const struct source *s, size_t offset, char *out, size_t n) {
     size_t row = (size_t)s->e->tensor.shape[1] * dtype_size(s->e->tensor.dtype);
     size_t most = BLOCK_BYTES / row ? BLOCK_BYTES / row : 1, vocab = (size_t)s->e->tensor.shape[0];
@@ -183,7 +183,7 @@ static const struct ft_entry *find(const struct ft_checkpoint *c, enum ft_role r
     return NULL;
 }
 
-// Compares the embedding with the head's file, turned or not, a block of rows at a time.
+// Compares the embedding with the head's file, transposed or not, a block of rows at a time.
 static int compare(const struct source *embed, const struct source *head, bool turned, char *one,
                    char *other, bool *same) {
     size_t row = (size_t)embed->e->tensor.shape[1] * dtype_size(embed->e->tensor.dtype);

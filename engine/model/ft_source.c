@@ -74,7 +74,7 @@ static void layer_parts(struct ft_source *s, const struct ft_array *a) {
         s->n_parts = 3;
         return;
     }
-    // As the model has it: (outputs, inputs).
+    // The model's own layout: (outputs, inputs).
     int32_t inputs = (int32_t)a->shape[0], outputs = (int32_t)a->shape[1];
     s->parts[0] = part_of_layer(t, stem_of(t, a->role), outputs, inputs, range_whole(outputs),
                                 range_whole(inputs));

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define BLOCK_BYTES ((int64_t)4 << 20)
-#define BLOCK_ROWS 64 // of a matrix that is turned: each column is read this far at once
+#define BLOCK_ROWS 64 // of a transposed matrix: each column is read this far at once
 
 struct files { // of one array
     struct ft_target *t;
@@ -68,7 +68,7 @@ static int open_files(struct files *f, int32_t n) {
     return 0;
 }
 
-// A full disk may say so only here.
+// A full disk may be reported only here.
 static int close_files(struct files *f, int rc) {
     for (int32_t i = 0; i < f->n; i++) {
         char name[FT_FILE_MAX];

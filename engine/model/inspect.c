@@ -167,8 +167,8 @@ static int64_t bytes_of(enum weight_format f, int64_t rows, int64_t cols) {
     return bytes + rows * (int64_t)sizeof(float);
 }
 
-// Bytes of all tensors with the matrices in 8 bits, those that are not yet; -1 where a tensor is
-// missing or wrong, and *why.
+// Bytes of all tensors once every matrix has 8 bits; -1 with *why if a tensor is missing or
+// wrong.
 static int64_t weight_bytes(const struct model_config *c, struct checkpoint *cp,
                             enum weight_format f, struct err *why) {
     size_t n = checkpoint_count(cp);
@@ -216,7 +216,7 @@ static const char *template_file(const char *dir) {
     if (!holds(dir, "tokenizer_config.json")) return NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/tokenizer_config.json", dir) >= sizeof path)
         return NULL;
-    // A broken file is the tokenizer's to report; here it holds no template.
+    // The tokenizer reports a broken file; here it counts as one without a template.
     cJSON *json = json_parse_file(path, &json_limits_file, NULL);
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "chat_template");
     bool there = item && !cJSON_IsNull(item);

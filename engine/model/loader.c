@@ -71,13 +71,13 @@ static size_t aligned(size_t bytes) {
     return (bytes + STAGING_ALIGNMENT - 1) / STAGING_ALIGNMENT * STAGING_ALIGNMENT;
 }
 
-// Behind rows that are stored in panels there is room for one panel.
+// Leaves room for one panel after rows that are stored in panels.
 static size_t staged_room(const struct tensor *t, const struct part *p) {
     size_t panel = part_is_panels(t) ? (size_t)int8_panel_bytes(p->n_cols) : 0;
     return aligned(staged_bytes(t, p)) + panel;
 }
 
-// Rows from r on that follow each other in the tensor as well.
+// How many rows from r on are contiguous in the tensor too.
 static int32_t run_of(const struct part *p, int32_t r) {
     int32_t end = p->rows.first + p->rows.count;
     return p->group && p->group - r % p->group < end - r ? p->group - r % p->group : end - r;
@@ -146,12 +146,12 @@ static struct tensor_view view_of(const struct tensor *t, const struct part *p,
 }
 
 // One matrix on its way: its tensors, and what lies where in the staging area.
-struct matrix { // parts as they are read: rows whole where they are yet to become 8 bits
+struct matrix { // parts as read: whole rows if they will be quantised
     struct part parts[LOADER_MAX_PARTS];
     const struct tensor *tensors[LOADER_MAX_PARTS];
     const struct tensor *scales[LOADER_MAX_PARTS]; // of parts stored in 8 bits
     int n;
-    int32_t block_k;             // of the scales stored, as of views
+    int32_t block_k;             // of the stored scales, likewise
     enum weight_format quantize; // on the way
 };
 
@@ -236,9 +236,9 @@ static int quantize_view(const struct matrix *m, int i, char **at, struct tensor
 
 // --- matrices that are used in place ---
 
-// Where the rows of all parts lie one above the other as panels; NULL if they do not: a rank's
-// columns, rows in another order (q, k and v of each head), a part that ends within a panel, a file
-// of another program.
+// The panels of all parts' rows, if they are contiguous in the file. NULL for a rank's columns, rows
+// in another order (q, k and v of each head), a part that ends within a panel, and a file of another
+// program.
 static const char *find_panels(const struct matrix *m) {
     const char *first = NULL, *next = NULL;
     const int64_t bytes = int8_panel_bytes(m->parts[0].n_cols);

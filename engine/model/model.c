@@ -184,7 +184,7 @@ static bool is_derived(const struct model *m, const struct family_tensors *names
     };
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         if (ends_with(name, buffers[i])) return true;
-    // Of activations, which are not quantised here: model.fp8 in the log says so.
+    // Schemes for activations, which are not quantised here; the log entry model.fp8 says so.
     if (m->config.fp8 && ends_with(name, ".input_scale")) return true;
     return m->config.tied_head && strncmp(name, names->head, strlen(names->head)) == 0;
 }
@@ -220,7 +220,7 @@ static int prepare(struct model *m, struct err *err) {
     return m->layers ? 0 : err_set(err, E_NOMEM, "no memory for %d layers", m->n_layers);
 }
 
-// 8 bits of one kind are not turned into those of the other.
+// One 8-bit format is never converted to the other.
 static int check_format(const struct loader *l, struct err *err) {
     const struct model_config *c = &l->m->config;
     bool other = l->weights == WEIGHTS_INT8 ? c->fp8 : l->weights == WEIGHTS_FP8 && c->int8;
@@ -291,7 +291,7 @@ int model_load(struct model **out, const char *model_dir, struct backend *be,
     if (rc == E_NOMEM && l.total > 0)
         return err_set(err, rc, "%s needs %lld MiB for its weights: %s", model_dir,
                        (long long)(l.total >> 20) + 1, why.text);
-    // Faults of a file begin with its path; the rest gets the folder's.
+    // Errors of a file begin with its path; others get the folder's.
     if (strncmp(why.text, model_dir, strlen(model_dir)) == 0)
         return err_set(err, rc, "%s", why.text);
     return err_set(err, rc, "%s: %s", model_dir, why.text);

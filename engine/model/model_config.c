@@ -16,13 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_COMPUTED_TABLE (1 << 28) // values; of sinusoidal positions, which no file has to hold
+#define MAX_COMPUTED_TABLE                                                                         \
+    (1 << 28) // values of the table of sinusoidal positions, which is computed
 
 static const struct json_limits config_limits = {4 << 20, 16, 100000};
 
 // --- other names of keys ---
 
-// Where a file has both names they must agree: which of them wins has changed between versions.
+// If a file has both names they must agree: versions differ in which one wins.
 static int rename_key(cJSON *json, const struct family_alias *a, struct err *err) {
     cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, a->alias);
     const cJSON *there = cJSON_GetObjectItemCaseSensitive(json, a->key);
@@ -97,7 +98,7 @@ static int read_ffn_width(struct model_config *c, const struct family_keys *k, c
     return read_i32(json, k->ffn_width, MODEL_MAX_FFN, &c->ffn_width, err);
 }
 
-// Where the family has a length of its own, a file need not say it.
+// A family with a fixed length needs no such key.
 static int read_max_positions(struct model_config *c, const struct family_keys *k,
                               const cJSON *json, struct err *err) {
     if (c->max_positions == 0)
@@ -321,7 +322,7 @@ static int read_file(struct model_config *c, const char *path,
     int rc = cJSON_IsObject(json) ? read(c, json, &why)
                                   : err_set(&why, E_FORMAT, "it is not a JSON object");
     cJSON_Delete(json);
-    // The getters call a bad value an invalid one; in a file it is a fault of the file.
+    // A bad value in a file is E_FORMAT, not the E_INVAL of the getters.
     if (rc < 0) return err_set(err, rc == E_INVAL ? E_FORMAT : rc, "%s: %s", path, why.text);
     return 0;
 }
@@ -335,7 +336,7 @@ static int path_in(char out[PATH_MAX], const char *dir, const char *name, struct
     return err_set(err, E_LIMIT, "the path %.300s... is too long", dir);
 }
 
-// config.json or config.ini, and the suggestions beside it, which have the last word on token ids.
+// config.json or config.ini, then generation_config.json beside it, whose token ids win.
 int model_config_load(struct model_config *c, const char *model_dir, struct err *err) {
     char config[PATH_MAX], generation[PATH_MAX], ft_dir[PATH_MAX];
     bool is_ft;

@@ -30,7 +30,7 @@ struct job {
     struct buf config_json;
     uint8_t *roles;             // (tensors of cp)
     struct tensor *tensors;     // (n) as written; names of scales are owned
-    size_t *order;              // those that are used, as the model takes them
+    size_t *order;              // the used ones, in the model's order
     const struct tensor **from; // (n) the tensor of cp; NULL: the next matrix's scales
     size_t n;
     struct safetensors_writer *writer;
@@ -96,8 +96,8 @@ static int compute_fingerprints(const struct job *j, char of[FINGERPRINT_LEN + 1
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
-// The text as it is, with what was done in front of the closing brace: nothing that we do not know
-// of is lost. It has been parsed as an object before.
+// Inserts the quantization's keys before the closing brace of the source's text, so that unknown
+// keys are kept. The text has been parsed as an object before.
 static int write_config(const struct job *j, struct err *err) {
     static const char int8[] =
         ",\n  \"quantization_config\": {\n    \"quant_method\": \"" MODEL_INT8_METHOD "\",\n"
@@ -176,7 +176,7 @@ static void add(struct job *j, const struct tensor *from, const struct tensor *t
 static void add_matrix(struct job *j, const struct tensor *t) {
     int64_t rows = t->shape[is_turned(j, t)], cols = t->shape[!is_turned(j, t)];
     int64_t quads = int8_panel_bytes(cols) / (4 * INT8_PANEL_ROWS);
-    struct tensor fp8 = *t; // of the same shape, whichever way round
+    struct tensor fp8 = *t; // of the same shape, transposed or not
     fp8.dtype = DTYPE_F8_E4M3;
     if (j->o->weights == WEIGHTS_FP8)
         add(j, t, &fp8, (size_t)(rows * cols));
@@ -329,7 +329,7 @@ static int quantize_turned(struct job *j, const struct tensor *t, struct err *er
     return step(j, t->bytes, err);
 }
 
-// The largest that any tensor needs; scales of all of them.
+// Allocates for the largest tensor, and the scales of all tensors.
 static int make_buffers(struct job *j, struct err *err) {
     size_t in = QUANTIZE_BLOCK_BYTES, cols = 1, values = 1; // values: of a block
     for (size_t i = 0; i < checkpoint_count(j->cp); i++) {
@@ -392,7 +392,7 @@ static int make_folder(struct job *j, struct err *err) {
     return rc;
 }
 
-// All that is in the folder is ours: it was made above.
+// This program created everything in the folder.
 static void remove_folder(const struct job *j) {
     char path[PATH_MAX];
     DIR *d = opendir(j->dir);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-struct rope_params { // as in config.json; 0 where it is silent
+struct rope_params { // as in config.json; 0: not given
     const char *type;
     double part; // of a head
     double theta, factor, low_freq_factor, high_freq_factor, original_max;
@@ -34,7 +34,7 @@ static const char *const known_keys[] = {
     "mscale_all_dim",
     "high_freq_factor",
     "attention_factor",
-    "finetuned", // a note of early yarn models; transformers passes over it
+    "finetuned", // written by early yarn models; transformers ignores it
 };
 
 static int check_keys(const cJSON *dict, struct err *err) {

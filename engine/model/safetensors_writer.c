@@ -161,7 +161,7 @@ int safetensors_finish(struct safetensors_writer *w, struct err *err) {
                      w->left);
     int fd = w->fd;
     w->fd = -1;
-    // A full disk may say so only here.
+    // A full disk may be reported only here.
     if (close(fd) < 0 && rc == 0) rc = err_errno(err, "cannot write %s", w->partial);
     if (rc == 0 && renames(w) && rename(w->partial, w->path) < 0)
         rc = err_errno(err, "cannot name %s", w->path);
