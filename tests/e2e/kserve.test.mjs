@@ -1,7 +1,7 @@
 // KServe v2 with FasterTransformer's models and tensors, as raw HTTP: JSON and binary tensors, sequences, batches, errors.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -294,4 +294,32 @@ test('text: ensemble, generate, generate_stream; health, metadata, statistics', 
     ];
     for (const [body, sentence] of cases) await refused(server, body, 400, sentence);
   });
+});
+
+test('a model repository of Triton is read: checkpoint, 8-bit weights, idle time; options win over it', async (t) => {
+  const folder = temporaryFolder(t);
+  mkdirSync(path.join(folder, 'fastertransformer/1'), { recursive: true });
+  cpSync(gpt2, path.join(folder, 'fastertransformer/1/1-gpu'), { recursive: true });
+  const file = path.join(folder, 'fastertransformer/config.pbtxt');
+  const parameter = (key, value) => `parameters { key: "${key}" value: { string_value: "${value}" } }\n`;
+  const write = (...parameters) => writeFileSync(file, `name: "fastertransformer" # FasterTransformer
+max_batch_size: 1
+sequence_batching { max_sequence_idle_microseconds: 5000000 direct { } control_input [ { name: "START" } ] }
+${parameters.map(([key, value]) => parameter(key, value)).join('')}`);
+  write(['model_type', 'GPT'], ['int8_mode', '1'], ['data_type', 'fp32'], ['tensor_para_size', '8']);
+  const server = await Server.start(t, { model: path.join(folder, 'fastertransformer/1/1-gpu'), args: [...unlimited, '--model-repository', folder] });
+  assert.match(server.log, /repository\.ignored parameter=tensor_para_size value="8"/);
+  const config = await (await fetch(`${server.url}/config`)).json();
+  assert.deepEqual([config.engine.weight_dtype, config.engine.compute_dtype, config.sessions.max_sequence_idle_microseconds], ['int8', 'f32', 5000000]);
+  const print = (...args) => execFileSync(parley, ['serve', '--model-repository', folder, '--print-config', ...args], { encoding: 'utf8', stdio: 'pipe' });
+  assert.match(print(), /^model = .*\/fastertransformer\/1\/1-gpu$/m);
+  assert.match(print('--weight-dtype', 'model'), /^weight_dtype = model$/m);
+  const fails = (parameters, sentence) => {
+    write(...parameters);
+    assert.throws(() => print(), (error) => sentence.test(error.stderr));
+  };
+  fails([['int8_mode', '2']], /config\.pbtxt:4: int8_mode '2' is not served/);
+  fails([['model_type', 'T5']], /config\.pbtxt:4: model_type 'T5' is not served/);
+  writeFileSync(file, 'parameters { key: "int8_mode" }');
+  assert.throws(() => print(), /config\.pbtxt:1: parameters needs a key and a value\.string_value/);
 });
