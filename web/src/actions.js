@@ -19,6 +19,7 @@ import {
   setList,
   setListPage,
   setTranscript,
+  setView,
   state,
   touch,
 } from './state.js';
@@ -158,16 +159,18 @@ export function setHash(id, turn = null) {
   if (location.hash !== hash) history.pushState(null, '', hash || location.pathname + location.search);
 }
 
-/** Shows the session that the address names, and its turn. @returns {boolean} whether it names one */
+/** Shows what the address names: a session, its turn, the server. */
 export function showAddress() {
+  if (location.hash === '#/server') return setView('server');
   const match = /^#s=([A-Za-z0-9_-]{1,64})(?:&t=(\d{1,15}))?$/.exec(location.hash);
-  show(match ? match[1] : null, match?.[2] ? Number(match[2]) : null);
-  return !!match;
+  return show(match ? match[1] : null, match?.[2] ? Number(match[2]) : null);
 }
 
 /** Shows a session (null: a new chat), and one of its turns. @param {string | null} id @param {number | null} [turn] */
 export function show(id, turn = null) {
+  setView('chat');
   if (id !== state.current) change(id, turn);
+  else setHash(id, turn);
   const chat = currentChat();
   if (chat && turn !== null) setChat(chat, { target: turn });
 }

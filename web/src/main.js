@@ -6,6 +6,7 @@ import { askImport } from './files.js';
 import { announcer } from './view/announcer.js';
 import { composer } from './view/composer.js';
 import { banner, connectionState } from './view/connection.js';
+import { dashboard } from './view/dashboard.js';
 import { header } from './view/header.js';
 import { applyLayout, closeDrawer, toggleSessions } from './view/layout_state.js';
 import { field } from './view/message_field.js';
@@ -24,7 +25,7 @@ app.append(
     iconButton('sliders', 'Settings', { onclick: () => openSettings('page') }),
   ),
   h('div', { class: 'scrim', onclick: closeDrawer }),
-  h('main', null, header, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
+  h('main', null, header, dashboard, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
   announcer,
 );
 

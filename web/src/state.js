@@ -61,6 +61,7 @@ export const state = {
   sessions: /** @type {Map<string, Session>} */ (new Map()),
   chats: /** @type {Map<string, Chat>} */ (new Map()),
   current: /** @type {string | null} */ (null), // null: a chat that has not begun
+  view: /** @type {'chat' | 'server'} */ ('chat'),
   fresh: /** @type {Fresh} */ ({ system: null }),
 };
 
@@ -219,6 +220,13 @@ export function addChat(id, local) {
   state.chats.set(id, chat);
   touch('chat');
   return chat;
+}
+
+/** @param {'chat' | 'server'} view */
+export function setView(view) {
+  if (state.view === view) return;
+  state.view = view;
+  touch('selection');
 }
 
 /** @param {Fresh} fresh */

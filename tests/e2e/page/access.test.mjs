@@ -60,11 +60,16 @@ for (const colorScheme of ['light', 'dark']) {
     await page.keyboard.press('Escape');
     await page.locator('[data-action=inspect]').last().click();
     await page.waitForSelector('.inspector .tokens');
-    for (const tab of ['answer', 'input', 'run', 'replay', 'events']) {
+    for (const tab of ['answer', 'input', 'run', 'replay', 'what-if', 'events']) {
       await page.click(`#tab-${tab}`);
       if (tab === 'replay') {
         await page.click('.panel .button.primary');
         await page.waitForSelector('.verdict');
+      }
+      if (tab === 'what-if') {
+        await page.fill('#field-temperature', '2');
+        await page.click('.what-if-run button');
+        await page.waitForSelector('.replay-runs:has-text("Done")');
       }
       if (tab === 'events') await page.waitForSelector('.events tbody tr');
       await check(page, `inside an answer, ${tab}`);
@@ -92,6 +97,10 @@ for (const colorScheme of ['light', 'dark']) {
     await page.click('.header [data-toggle=sidebar]');
     await page.waitForSelector('#sidebar', { state: 'visible' });
     await check(page, 'drawer');
+    await page.keyboard.press('Escape');
+    await page.goto(`${server.url}/#/server`);
+    await page.waitForSelector('.plot-legend b:has-text("/s")');
+    await check(page, 'dashboard');
   });
 
   test(`axe finds nothing while it streams, fails and waits: ${colorScheme}`, async (t) => {

@@ -91,6 +91,7 @@ export class AnswerFoot {
     }
     const facts = factsOf(answer, place.full);
     if (facts.map(([fact]) => fact).join(' · ') === this.facts.textContent) return;
+    this.facts.classList.toggle('notable', facts.some(([, , kind]) => kind));
     this.facts.replaceChildren(
       ...facts
         .flatMap(([fact, hint, kind], i) => [i ? ' · ' : '', h('span', { title: hint, class: kind }, fact)])

@@ -18,7 +18,7 @@ export const banner = h(
 );
 const dot = h('span', { class: 'dot' });
 const words = h('span', null);
-export const connectionState = h('div', { class: 'connection' }, dot, words);
+export const connectionState = h('a', { class: 'connection', href: '#/server' }, dot, words);
 
 /** @type {any} */
 let grace = null;
@@ -97,7 +97,7 @@ function draw() {
   }[phase];
   dot.dataset.connection = phase;
   setText(words, name);
-  connectionState.title = server && phase === 'open' ? `${server.name} ${server.version}` : '';
+  connectionState.title = server && phase === 'open' ? `${server.name} ${server.version}: open the dashboard` : 'Open the dashboard';
   clearInterval(ticking);
   if (phase === 'waiting') {
     countdown();

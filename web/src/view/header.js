@@ -32,13 +32,22 @@ export const header = h(
 );
 
 title.addEventListener('dblclick', () => {
-  const session = currentSession();
+  const session = state.view === 'chat' && currentSession();
   if (session) renameInPlace(title, session, 'title-rename', () => menu.focus());
 });
 
 function draw() {
   const session = currentSession();
   const known = model(session?.model);
+  const server = state.view === 'server';
+  settings.hidden = server;
+  if (server) {
+    setText(title, 'Server');
+    setText(modelName, '');
+    menu.hidden = true;
+    document.title = 'Server · Parley';
+    return;
+  }
   const name = state.current ? (session ? titleOf(session) : 'New session') : 'New session';
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');

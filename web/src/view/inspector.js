@@ -5,12 +5,14 @@ import { fetchTurn, replayOf } from '../debug.js';
 import { h, iconButton } from '../dom.js';
 import { count, duration, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
+import { dropWhatIfs } from '../what_if.js';
 import { openDialog } from './dialog.js';
 import { eventsPanel } from './events_panel.js';
 import { replayPanel } from './replay_panel.js';
 import { tabbed } from './tabs.js';
 import { leastSure, legend, percent, perplexity, tokenView, visible } from './tokens.js';
 import { toast } from './toasts.js';
+import { whatIfPanel } from './what_if_panel.js';
 
 /** @typedef {import('../debug.js').Record_} Record_ */
 
@@ -49,7 +51,10 @@ export function inspect(turns) {
     title: 'Inspect answer',
     name: 'inspector',
     body: [...(parts ? [parts] : []), body],
-    onClose: () => open === dialog && (open = null),
+    onClose() {
+      if (open === dialog) open = null;
+      dropWhatIfs();
+    },
   });
   open = dialog;
 
@@ -59,7 +64,7 @@ export function inspect(turns) {
     try {
       const record = await fetchTurn(/** @type {string} */ (session), turn);
       if (!dialog.open) return;
-      show(body, /** @type {string} */ (session), record);
+      show(body, /** @type {string} */ (session), record, () => dialog.close());
     } catch (error) {
       body.replaceChildren(
         h('p', { class: 'form-problem inspector-note', role: 'alert' }, error instanceof Error ? error.message : String(error)),
@@ -69,8 +74,8 @@ export function inspect(turns) {
   load(turns[0]);
 }
 
-/** @param {HTMLElement} body @param {string} session @param {Record_} record */
-function show(body, session, record) {
+/** @param {HTMLElement} body @param {string} session @param {Record_} record @param {() => void} close */
+function show(body, session, record, close) {
   const { strip, panel, choose } = tabbed({
     name: 'About this answer',
     id: 'inspector-panel',
@@ -79,6 +84,7 @@ function show(body, session, record) {
       ['input', 'Input'],
       ['run', 'Run'],
       ['replay', 'Replay'],
+      ['what-if', 'What if'],
       ['events', 'Events'],
     ],
     draw(tab) {
@@ -91,6 +97,8 @@ function show(body, session, record) {
           return runPanel(record);
         case 'replay':
           return replayPanel(session, record);
+        case 'what-if':
+          return whatIfPanel(session, record, close);
         default:
           return eventsPanel(session, record.turn.turn);
       }

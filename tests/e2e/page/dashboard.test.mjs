@@ -1,0 +1,58 @@
+// The server at a glance: live figures from /metrics, and nothing is asked for when nobody looks.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openPage, prepareSession, sharedServer, until } from './browser.mjs';
+import { byLabel, parseMetrics, quantile, ratePerSecond, total } from '../../../web/src/metrics.js';
+
+const server = await sharedServer();
+
+test('it follows the server while it is shown', async (t) => {
+  const { client, id } = await prepareSession(t, server);
+  const page = await openPage(t, server);
+  let asked = 0;
+  page.on('request', (request) => request.url().endsWith('/metrics') && asked++);
+  await page.click('.connection');
+  await page.waitForSelector('.tile:has-text("Sessions in memory") dd');
+  assert.equal(new URL(page.url()).hash, '#/server');
+  const figure = (tile, name) =>
+    page.evaluate(
+      ([title, key]) => {
+        const one = [...document.querySelectorAll('.tile')].find((e) => e.querySelector('h2').textContent === title);
+        const dt = [...one.querySelectorAll('dt')].find((e) => e.textContent === key);
+        return dt?.nextElementSibling.textContent ?? '';
+      },
+      [tile, name],
+    );
+  const rate = () => page.locator('.plot-legend b').first().innerText();
+  assert.match(await figure('Server', 'demo-model'), /parameters, cpu/);
+  await page.waitForFunction(() => document.querySelector('.plot-legend b').textContent === '0/s');
+  await client.turn(id, 'Write hello world in C.');
+  await page.waitForFunction(() => /^[1-9]/.test(document.querySelector('.plot-legend b').textContent));
+  assert.match(await rate(), /^[\d.]+\/s$/);
+  assert.equal(await figure('Sessions in memory', 'idle'), '1');
+  const points = await page.locator('.plot-line.plot-0').first().getAttribute('points');
+  assert.ok(points.split(' ').length >= 2, points);
+  // Another session, and it is not asked any more; the address leads back.
+  await page.click('.new-button');
+  await page.waitForSelector('.suggestion:visible');
+  assert.equal(await page.isVisible('.dashboard'), false);
+  const before = asked;
+  await client.turn(id, 'What is 17 + 25?');
+  await page.waitForTimeout(2500);
+  assert.ok(asked <= before + 1, `${asked - before} more requests`);
+  await page.goBack();
+  await page.waitForSelector('.dashboard:visible');
+  await until('another request', () => asked > before + 1);
+});
+
+test('the text of the metrics is read as it is written', () => {
+  const text = '# HELP a b\n# TYPE a counter\na{x="1",y="q\\"}"} 3\na{x="2"} 4.5\nb 1e3\nh_bucket{le="1"} 2\nh_bucket{le="2"} 4\nh_bucket{le="+Inf"} 4\n';
+  const now = { at: 2, values: parseMetrics(text) };
+  assert.deepEqual(now.values.get('a'), [{ labels: { x: '1', y: 'q"}' }, value: 3 }, { labels: { x: '2' }, value: 4.5 }]);
+  assert.deepEqual([total(now, 'a'), total(now, 'a', { x: '2' }), total(now, 'b'), total(now, 'none')], [7.5, 4.5, 1000, 0]);
+  assert.deepEqual(byLabel(now, 'a', 'x'), [['1', 3], ['2', 4.5]]);
+  assert.deepEqual([quantile(undefined, now, 'h', 0.5), quantile(undefined, now, 'h', 0.75)], [1, 1.5]);
+  assert.ok(Number.isNaN(quantile(now, now, 'h', 0.5)), 'nothing was counted between them');
+  assert.equal(ratePerSecond({ at: 0, values: parseMetrics('b 400') }, now, 'b'), 300);
+  assert.equal(ratePerSecond({ at: 0, values: parseMetrics('b 4000') }, now, 'b'), 0, 'the server has started again');
+});

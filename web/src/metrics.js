@@ -1,0 +1,98 @@
+// @ts-check
+// The server's metrics over time, from /metrics. Asks only while someone looks.
+import { token } from './prefs.js';
+
+const EVERY_MS = 2000;
+const KEPT = 150; // samples: five minutes
+
+/** @typedef {{labels: Record<string, string>, value: number}} Value */
+/** @typedef {{at: number, values: Map<string, Value[]>}} Sample at: in seconds */
+
+/** Prometheus' text form. @param {string} text @returns {Map<string, Value[]>} by name */
+export function parseMetrics(text) {
+  /** @type {Map<string, Value[]>} */
+  const values = new Map();
+  for (const line of text.split('\n')) {
+    const match = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/.exec(line);
+    if (!match) continue;
+    const labels = Object.fromEntries(
+      [...(match[2] ?? '').matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, value]) => [key, value.replace(/\\(.)/g, '$1')]),
+    );
+    const list = values.get(match[1]) ?? [];
+    list.push({ labels, value: match[3] === '+Inf' ? Infinity : Number(match[3]) });
+    values.set(match[1], list);
+  }
+  return values;
+}
+
+/** A metric summed over its labels, or over those that fit. @param {Sample} sample @param {string} name @param {Record<string, string>} [fits] */
+export const total = (sample, name, fits = {}) =>
+  (sample.values.get(name) ?? [])
+    .filter(({ labels }) => Object.entries(fits).every(([key, value]) => labels[key] === value))
+    .reduce((sum, { value }) => sum + value, 0);
+
+/** A metric by one of its labels. @param {Sample} sample @param {string} name @param {string} label @returns {Array<[string, number]>} */
+export function byLabel(sample, name, label) {
+  /** @type {Map<string, number>} */
+  const sums = new Map();
+  for (const { labels, value } of sample.values.get(name) ?? [])
+    if (labels[label] !== undefined) sums.set(labels[label], (sums.get(labels[label]) ?? 0) + value);
+  return [...sums];
+}
+
+/** How fast a counter grows, per second; 0 after a restart of the server. @param {Sample} before @param {Sample} now @param {string} name */
+export const ratePerSecond = (before, now, name) =>
+  now.at > before.at ? Math.max(0, (total(now, name) - total(before, name)) / (now.at - before.at)) : 0;
+
+/**
+ * A quantile of what a histogram counted between two samples, within its bucket by interpolation.
+ * @param {Sample | undefined} before undefined: since the server's start
+ * @param {Sample} now @param {string} name @param {number} q
+ * @returns {number} NaN: nothing was counted
+ */
+export function quantile(before, now, name, q) {
+  const earlier = new Map(before ? byLabel(before, `${name}_bucket`, 'le') : []);
+  const buckets = byLabel(now, `${name}_bucket`, 'le')
+    .map(([le, n]) => ({ le: le === '+Inf' ? Infinity : Number(le), n: n - (earlier.get(le) ?? 0) }))
+    .sort((a, b) => a.le - b.le);
+  const wanted = q * (buckets.at(-1)?.n ?? 0);
+  if (!(wanted > 0)) return NaN;
+  const at = buckets.findIndex(({ n }) => n >= wanted);
+  const low = at ? buckets[at - 1] : { le: 0, n: 0 };
+  if (buckets[at].le === Infinity) return low.le;
+  return low.le + ((buckets[at].le - low.le) * (wanted - low.n)) / (buckets[at].n - low.n);
+}
+
+/**
+ * Asks again and again until stop() is called.
+ * @param {(samples: Sample[], problem: string) => void} show the samples so far, oldest first
+ * @returns {() => void} stop
+ */
+export function watchMetrics(show) {
+  /** @type {Sample[]} */
+  const samples = [];
+  let stopped = false;
+  /** @type {any} */
+  let timer = null;
+  async function ask() {
+    let problem = '';
+    try {
+      const bearer = token();
+      const answer = await fetch('metrics', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
+      const text = await answer.text();
+      if (!answer.ok) problem = answer.status === 401 ? 'This needs an access token.' : `The server answered ${answer.status}.`;
+      else samples.push({ at: performance.now() / 1000, values: parseMetrics(text) });
+      samples.splice(0, samples.length - KEPT);
+    } catch {
+      problem = 'Not connected to the server. Retrying…';
+    }
+    if (stopped) return;
+    if (!document.hidden) show(samples, problem);
+    timer = setTimeout(ask, EVERY_MS);
+  }
+  ask();
+  return () => {
+    stopped = true;
+    clearTimeout(timer);
+  };
+}

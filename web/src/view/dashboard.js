@@ -1,0 +1,132 @@
+// @ts-check
+// The server at a glance, at #/server: for the person who runs it. Live while it is on the screen.
+import { h, setText } from '../dom.js';
+import { count, duration, parameters, rate } from '../format.js';
+import { byLabel, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
+import { state, subscribe } from '../state.js';
+import { plot } from './plot.js';
+
+/** @typedef {import('../metrics.js').Sample} Sample */
+
+const SPAN = 150; // samples across a plot
+const WINDOW = 30; // samples that a first-token time is taken over: a minute
+const FIRST_TOKEN = 'parley_engine_time_to_first_token_seconds';
+
+const perSecond = (/** @type {number} */ value) => `${rate(value) || '0'}/s`;
+const seconds = (/** @type {number} */ value) => duration(value * 1000);
+const percent = (/** @type {number} */ value) => `${(value * 100).toFixed(value < 0.1 ? 1 : 0)}%`;
+/** @param {number} bytes */
+function size(bytes) {
+  const at = bytes > 0 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;
+  return `${(bytes / 1024 ** at).toFixed(at && bytes / 1024 ** at < 10 ? 1 : 0)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][at]}`;
+}
+
+const tokens = plot('Tokens per second', ['generated', 'prompt'], perSecond, 1);
+const first = plot('Time to first token, last minute', ['median', '95%'], seconds, 0.01);
+const queue = plot('Requests', ['running', 'waiting'], count, 1);
+const cache = plot('Cache in use', ['device', 'host'], percent, 0.01);
+
+/** A tile with a table of names and figures. @param {string} title @param {string} empty */
+function table(title, empty = 'None yet.') {
+  const body = h('dl', { class: 'facts-list' });
+  const note = h('p', { class: 'panel-text' }, empty);
+  const element = h('section', { class: 'tile' }, h('h2', null, title), body, note);
+  let key = '';
+  return {
+    element,
+    /** @param {Array<[string, string]>} rows */
+    draw(rows) {
+      note.hidden = rows.length > 0;
+      if (key === (key = rows.join())) return;
+      body.replaceChildren(...rows.flatMap(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
+    },
+  };
+}
+const sessions = table('Sessions in memory');
+const evictions = table('Caches released');
+const resumes = table('Where turns found their cache');
+const SOURCES = /** @type {Record<string, string>} */ ({
+  kept: 'on the device',
+  host: 'in host memory',
+  snapshot: 'in a snapshot',
+  recomputed: 'recomputed',
+});
+const server = table('Server');
+const problem = h('p', { class: 'banner', role: 'status', hidden: true });
+
+export const dashboard = h(
+  'section',
+  { class: 'dashboard', 'aria-label': 'Server', hidden: true },
+  problem,
+  h(
+    'div',
+    { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures' },
+    ...[tokens, first, queue, cache, sessions, evictions, resumes, server].map((tile) => tile.element),
+  ),
+);
+
+/** @param {Sample[]} samples @param {(before: Sample, now: Sample) => number} value */
+const between = (samples, value) => samples.slice(1).map((now, i) => value(samples[i], now));
+
+/** Counters of several names by reason, without those at 0. @param {Sample} now @param {Array<[string, string, string]>} rows */
+const counted = (now, rows) =>
+  rows.flatMap(([metric, label, words]) =>
+    byLabel(now, metric, label)
+      .filter(([, n]) => n > 0)
+      .map(([name, n]) => /** @type {[string, string]} */ ([words.replace('%', name), count(n)])),
+  );
+
+/** @param {Sample[]} samples @param {string} why */
+function draw(samples, why) {
+  problem.hidden = !why;
+  setText(problem, why);
+  const now = samples.at(-1);
+  if (!now) return;
+  const rates = (/** @type {string} */ name) => between(samples, (a, b) => ratePerSecond(a, b, name));
+  tokens.draw([rates('parley_engine_generated_tokens_total'), rates('parley_engine_prompt_tokens_total')], SPAN);
+  first.draw(
+    [0.5, 0.95].map((q) => samples.map((sample, i) => quantile(samples[Math.max(0, i - WINDOW)], sample, FIRST_TOKEN, q))),
+    SPAN,
+  );
+  const gauges = (/** @type {string} */ name) => samples.map((sample) => total(sample, name));
+  queue.draw([gauges('parley_engine_requests_running'), gauges('parley_engine_requests_waiting')], SPAN);
+  cache.draw([gauges('parley_engine_kv_cache_usage_ratio'), gauges('parley_engine_host_cache_usage_ratio')], SPAN);
+  sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [name, count(n)]));
+  evictions.draw(
+    counted(now, [
+      ['parley_sessions_parked_total', 'reason', 'parked in host memory: %'],
+      ['parley_sessions_evictions_total', 'reason', 'evicted: %'],
+      ['parley_engine_snapshots_given_up_total', 'reason', 'snapshot not written: %'],
+    ]),
+  );
+  resumes.draw(
+    byLabel(now, 'parley_sessions_resumes_total', 'source')
+      .filter(([, n]) => n > 0)
+      .map(([source, n]) => [SOURCES[source] ?? source, count(n)]),
+  );
+  const { models, server: program } = state.connection;
+  server.draw([
+    ['Up for', seconds(total(now, 'parley_uptime_seconds'))],
+    ...(program ? [/** @type {[string, string]} */ (['Program', `${program.name} ${program.version}`])] : []),
+    ...models.map((m) => /** @type {[string, string]} */ ([m.name, `${parameters(m.n_params)} parameters, ${m.backend}`])),
+    ['Connections', `${count(total(now, 'parley_connections'))}, ${count(total(now, 'parley_websockets'))} of them WebSockets`],
+    ['Device cache', size(total(now, 'parley_engine_kv_cache_bytes'))],
+    ['Snapshots', `${count(total(now, 'parley_engine_snapshots'))}, ${size(total(now, 'parley_engine_snapshot_bytes'))}`],
+    ['Refused for lack of room', count(total(now, 'parley_refused_total'))],
+    ['Database errors', count(total(now, 'parley_store_errors_total'))],
+  ]);
+}
+
+/** @type {(() => void) | null} */
+let stop = null;
+subscribe('selection', () => {
+  const shown = state.view === 'server';
+  dashboard.hidden = !shown;
+  document.documentElement.dataset.view = state.view;
+  if (shown) {
+    stop ??= watchMetrics(draw);
+  } else {
+    stop?.();
+    stop = null;
+  }
+});

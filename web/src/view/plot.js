@@ -1,0 +1,56 @@
+// @ts-check
+// A small plot of values over time: lines over a common scale that begins at 0.
+import { h, setText } from '../dom.js';
+
+const WIDTH = 300;
+const HEIGHT = 72;
+const SVG = 'http://www.w3.org/2000/svg';
+
+/**
+ * @param {string} title
+ * @param {string[]} names of the lines
+ * @param {(value: number) => string} format
+ * @param {number} [least] the scale's least end
+ */
+export function plot(title, names, format, least = 0) {
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('viewBox', `0 0 ${WIDTH} ${HEIGHT}`);
+  svg.setAttribute('preserveAspectRatio', 'none');
+  svg.setAttribute('role', 'img');
+  const lines = names.map((_, i) => {
+    const line = document.createElementNS(SVG, 'polyline');
+    line.setAttribute('class', `plot-line plot-${i}`);
+    svg.append(line);
+    return line;
+  });
+  const now = names.map(() => h('b', null));
+  const top = h('span', { class: 'plot-top', 'aria-hidden': 'true' });
+  const element = h(
+    'section',
+    { class: 'tile' },
+    h('h2', null, title),
+    h(
+      'p',
+      { class: 'plot-legend' },
+      ...names.map((name, i) => h('span', null, h('i', { class: `plot-${i}`, 'aria-hidden': 'true' }), `${name} `, now[i])),
+    ),
+    h('div', { class: 'plot' }, top, svg),
+  );
+  /** @param {number[][]} values of each line, oldest first; NaN is a gap @param {number} span how many the width holds */
+  function draw(values, span) {
+    const most = Math.max(least, ...values.flat().filter(Number.isFinite));
+    const scale = most > 0 ? (HEIGHT - 4) / most : 0;
+    setText(top, most > 0 ? format(most) : '');
+    values.forEach((list, i) => {
+      const first = span - list.length;
+      const points = list
+        .map((value, at) => [((first + at) / Math.max(1, span - 1)) * WIDTH, HEIGHT - 2 - value * scale])
+        .filter(([, y]) => Number.isFinite(y));
+      lines[i].setAttribute('points', points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(' '));
+      const last = list.at(-1);
+      setText(now[i], last === undefined || !Number.isFinite(last) ? '–' : format(last));
+    });
+    svg.setAttribute('aria-label', names.map((name, i) => `${name}: ${now[i].textContent}`).join(', '));
+  }
+  return { element, draw };
+}

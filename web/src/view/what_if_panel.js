@@ -1,0 +1,154 @@
+// @ts-check
+// What if: other values from a turn on, and both answers side by side.
+import { show } from '../actions.js';
+import { h, icon, setText } from '../dom.js';
+import { plural } from '../format.js';
+import { state } from '../state.js';
+import { dropWhatIf, startWhatIf, stopWhatIf, whatIfOf } from '../what_if.js';
+import { wordDiff } from '../word_diff.js';
+import { makeField, samplingRows } from './fields.js';
+
+/** @typedef {import('../debug.js').Record_} Record_ */
+
+const KEYS = ['temperature', 'top_p', 'seed'];
+
+/** @param {string} session @param {Record_} record @param {() => void} close @returns {Node[]} */
+export function whatIfPanel(session, record, close) {
+  const { turn } = record;
+  const source = state.sessions.get(session);
+  const used = /** @type {Record<string, any>} */ ({ ...turn.sampling, seed: turn.seed });
+  const fields = samplingRows(state.connection.sampling)
+    .filter((row) => KEYS.includes(row.key))
+    .map((row) => makeField({ ...row, none: undefined }, { fallback: used[row.key] }));
+  const system = h('textarea', { id: 'what-if-system', rows: 3, dir: 'auto', value: source?.system ?? '' });
+  const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
+  const result = h('div', { class: 'what-if-result' });
+  const button = h('button', { type: 'submit', class: 'button primary' }, icon('again'), 'Run with these values');
+
+  /** @param {string} message */
+  function fail(message) {
+    problem.hidden = !message;
+    setText(problem, message);
+  }
+
+  /** @param {Event} event */
+  function submit(event) {
+    event.preventDefault();
+    fail('');
+    try {
+      const sampling = Object.fromEntries(
+        fields.map((field) => [field.row.key, field.get()]).filter(([, value]) => value !== undefined),
+      );
+      const prompt = system.value === (source?.system ?? '') ? undefined : system.value;
+      const names = [...Object.entries(sampling).map((pair) => pair.join(' ')), ...(prompt === undefined ? [] : ['system prompt'])];
+      if (!names.length) throw new Error('Change at least one value.');
+      watch(startWhatIf(session, turn.turn, { sampling, system: prompt, title: `What if: ${names.join(', ')}` }));
+    } catch (error) {
+      fail(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** @param {import('../what_if.js').Run} run */
+  function watch(run) {
+    run.changed = () => draw(run);
+    draw(run);
+  }
+
+  /** @type {Map<import('../what_if.js').Pair, {key: string, element: Element}>} */
+  let drawn = new Map();
+  const status = h('p', { class: 'replay-runs', role: 'status' });
+  let statusKey = '';
+
+  // Only what has changed, so that a button can be pressed while an answer streams.
+  /** @param {import('../what_if.js').Run} run */
+  function draw(run) {
+    drawStatus(run);
+    const before = drawn;
+    drawn = new Map();
+    for (const pair of run.pairs) {
+      const key = `${pair.now?.state} ${pair.now?.text.length}`;
+      const known = before.get(pair);
+      const element = known?.key === key ? known.element : pairView(pair);
+      if (known) known.element.replaceWith(element);
+      drawn.set(pair, { key, element });
+    }
+    if (result.childElementCount !== run.pairs.length + 1 || before.size !== drawn.size)
+      result.replaceChildren(status, ...[...drawn.values()].map(({ element }) => element));
+  }
+
+  /** @param {import('../what_if.js').Run} run */
+  function drawStatus(run) {
+    const running = run.phase === 'running';
+    const key = `${run.session} ${run.phase} ${run.left} ${run.message} ${run.pairs.length}`;
+    if (key === statusKey) return;
+    statusKey = key;
+    button.disabled = running;
+    const action = (/** @type {string} */ label, /** @type {() => void} */ onclick) =>
+      h('button', { type: 'button', class: 'button small', onclick }, label);
+    const line = running
+      ? [
+          h('span', { class: 'spinner', 'aria-hidden': 'true' }),
+          run.left ? `Running; ${plural(run.left, 'message')} to go…` : 'Running…',
+          action('Stop', () => stopWhatIf(run)),
+        ]
+      : [
+          run.message || 'Done. The copy is deleted when you close this window.',
+          run.pairs.length > 0 &&
+            action('Keep as a session', () => {
+              run.kept = true;
+              close();
+              show(run.session);
+            }),
+          action('Discard', () => {
+            dropWhatIf(session, turn.turn);
+            result.replaceChildren();
+          }),
+        ];
+    status.replaceChildren(...line.filter((part) => part !== false));
+  }
+
+  const known = whatIfOf(session, turn.turn);
+  if (known) watch(known);
+  return [
+    h(
+      'p',
+      { class: 'panel-text' },
+      'Runs this message and those after it again, in a copy of the session. Empty fields keep the recorded values.',
+    ),
+    h(
+      'form',
+      { noValidate: true, onsubmit: submit },
+      h('div', { class: 'fields' }, ...fields.map((field) => field.element)),
+      h('label', { for: 'what-if-system', class: 'field-label block' }, 'System prompt'),
+      h('p', { class: 'field-hint block' }, 'Another prompt runs the conversation again from its first message.'),
+      system,
+      problem,
+      h('p', { class: 'what-if-run' }, button),
+    ),
+    result,
+  ];
+}
+
+/** @param {import('../what_if.js').Pair} pair */
+function pairView({ said, before, now }) {
+  const over = now?.state === 'done';
+  const sides = over
+    ? wordDiff(before.text, now.text)
+    : [[{ text: before.text, same: true }], [{ text: now?.text ?? '', same: true }]];
+  const words = over && before.text === now.text ? 'The same answer.' : '';
+  /** @param {string} name @param {Array<{text: string, same: boolean}>} pieces @param {'del' | 'ins'} tag */
+  const side = (name, pieces, tag) =>
+    h(
+      'section',
+      null,
+      h('h4', null, name),
+      h('div', { class: 'what-if-text', dir: 'auto' }, ...pieces.map(({ text, same }) => (same ? text : h(tag, null, text)))),
+    );
+  return h(
+    'div',
+    { class: 'what-if-pair' },
+    h('h3', { dir: 'auto' }, said),
+    words && h('p', { class: 'panel-text' }, words),
+    h('div', { class: 'both' }, side('Recorded', sides[0], 'del'), side('Now', sides[1], 'ins')),
+  );
+}
