@@ -70,6 +70,7 @@ void answer_error(struct sessions *ss, const struct asker *to, const char *code,
     if (err_code == E_BUSY)
         retry_ms = (engine_retry_us(ss->engine, to->owner, to->priority) + 999) / 1000;
     if (err_code == E_NOMEM) {
+        ss->memory_short = true;
         retry_ms = RETRY_AFTER_MS;
         message = "the server is out of memory";
     }

@@ -164,6 +164,7 @@ void save_begin(struct session *s) {
     if (job) job->save = make_save(s);
     if (!job || !job->save) {
         store_job_free(job);
+        s->service->memory_short = true;
         retry_later(s);
         return;
     }
@@ -301,6 +302,7 @@ static void refused(struct session *s, const struct store_job *job) {
     struct sessions *ss = s->service;
     if (job->save->title_changed) s->marks |= MARK_TITLE;
     if (job->rc != E_EXISTS && job->rc != E_NOTFOUND) service_store_failed(ss, &job->err);
+    if (job->rc == E_NOMEM) ss->memory_short = true;
     bool had_pending = s->pending;
     take_back(s, job);
     if (s->life == LIFE_OPENING) {

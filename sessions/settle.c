@@ -5,6 +5,7 @@
 // frees a session that its caller still holds: only settling does.
 #include "base/metrics.h"
 #include "sessions/service.h"
+#include <malloc.h>
 #include <utlist.h>
 
 void service_enter(struct sessions *ss) {
@@ -87,13 +88,16 @@ void service_destroy(struct session *s) {
     session_free(s);
 }
 
-// Sessions beyond the limit leave memory, the ones used longest ago first; one with a cache gives
-// that up before.
+// Sessions beyond the limit, and half of all when memory ran out, leave it: the ones used longest
+// ago first; one with a cache gives that up before.
 static void unload_excess(struct sessions *ss) {
-    int64_t excess = ss->n_lru - ss->o.max_resident_sessions;
+    int64_t excess = ss->n_lru - ss->o.max_resident_sessions, half = (ss->n_lru + 1) / 2;
+    bool memory_short = ss->memory_short;
+    if (memory_short && excess < half) excess = half;
+    ss->memory_short = false;
     struct session *s, *next;
     DL_FOREACH_SAFE2(ss->lru, s, next, lru_next) {
-        if (excess-- <= 0) return;
+        if (excess-- <= 0) break;
         if (s->cache == PLACE_NONE) {
             if (!s->touched_prev) service_destroy(s);
             continue;
@@ -104,6 +108,7 @@ static void unload_excess(struct sessions *ss) {
         evict_stop(&ss->idle, &s->idle);
         engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
     }
+    if (memory_short) malloc_trim(0); // SQLite maps its memory: it cannot use what is free here
 }
 
 // --- one session -------------------------------------------------------------

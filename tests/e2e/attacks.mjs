@@ -110,9 +110,9 @@ class Victim {
     return self;
   }
 
-  /** { tokens, pings, refused, stuck }: milliseconds each; stuck: some had no answer. */
+  /** { tokens, pings, refused, codes, stuck }: milliseconds each; how many turns were refused, by code; whether one had no answer. */
   async measure(seconds, patience) {
-    const seen = { tokens: [], pings: [], refused: 0, stuck: false };
+    const seen = { tokens: [], pings: [], refused: 0, codes: {}, stuck: false };
     const end = performance.now() + seconds * 1000;
     const turns = async () => {
       while (performance.now() < end && !seen.stuck) {
@@ -144,6 +144,7 @@ class Victim {
       } catch (error) {
         if (!error.answer) throw error;
         seen.refused++;
+        seen.codes[error.answer.code] = (seen.codes[error.answer.code] ?? 0) + 1;
         await sleep(Math.min(error.answer.retry_after_ms ?? 100, 500));
       }
   }
@@ -192,9 +193,9 @@ export async function strike(t, name, options = {}) {
   for (const key of Object.keys(figures)) if (key !== 'rate' && key !== 'tokens') figures[key] = Math.max(1, Math.round(figures[key] * share));
   Object.assign(figures, options.figures);
   const { server, prepared } = await target(t, attack, figures, options);
-  const summary = ({ tokens, pings, refused, stuck }) => {
+  const summary = ({ tokens, pings, ...rest }) => {
     const of = (list) => ({ p50: percentile(list, 0.5), p99: percentile(list, 0.99), n: list.length });
-    return { first_token_ms: of(tokens), ping_ms: of(pings), refused, stuck };
+    return { first_token_ms: of(tokens), ping_ms: of(pings), ...rest };
   };
 
   const victim = await Victim.connect(server, owners.bob);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { scale, Server } from './harness.mjs';
+import { scale, Server, unlimited, until } from './harness.mjs';
 
 const limited = (mib) => ['prlimit', `--as=${mib << 20}`];
 const sanitized = scale < 1 && 'a sanitizer takes terabytes of addresses';
@@ -32,4 +32,30 @@ test('what does not start names the setting and a size that would fit; with it t
     assert.deepEqual(await server.stop(), { code: 0, signal: null });
   }
   assert.ok(ended.some(([, setting]) => setting === 'host_cache_bytes'), JSON.stringify(ended));
+});
+
+test('a client that takes all memory: others get errors and answers, and are served again when it is gone', { skip: sanitized }, async (t) => {
+  const args = ['--kv-cache-bytes', '40MiB', '--host-cache-bytes', '0', '--session-len', '256', '--prefill-chunk-tokens', '64'];
+  const server = await Server.start(t, { wrap: limited(200), args: [...args, ...unlimited] });
+  const follower = await Follower.open(await server.connect());
+  const say = () => follower.say('Hello!', { after: null, sampling: { max_tokens: 4 } });
+  await say();
+  const greedy = await Promise.all(Array.from({ length: 18 }, () => server.connect()));
+  let refused = 0;
+  await Promise.all(greedy.map(async (client) => {
+    while (refused < 100 && client.closeCode === undefined) {
+      // An answer may also wait for memory, or its connection end.
+      const answer = await client.ask({ type: 'session.open', system: 'x'.repeat(32000) }, 3000).catch(() => ({ type: 'error' }));
+      if (answer.type === 'error') refused++;
+    }
+  }));
+  assert.ok(refused >= 100, `${refused} refused`);
+  assert.equal((await follower.client.ask({ type: 'ping' })).type, 'pong');
+  assert.equal((await fetch(`${server.url}/healthz`)).status, 200);
+  greedy.forEach((client) => client.terminate());
+  await until('a turn to be served', async () => {
+    const turn = await say().catch((error) => { if (!error.answer) throw error; });
+    return turn && turn.done.finish_reason !== 'error';
+  });
+  assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
