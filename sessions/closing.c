@@ -67,6 +67,7 @@ static void not_deleted(struct session *s, const struct err *err) {
     struct pending *p, *next;
     service_store_failed(s->service, err);
     life_set(&s->life, LIFE_LIVE);
+    s->expired = NULL;
     DL_FOREACH_SAFE(s->pending, p, next) {
         struct asker to = {.client = p->client, .request_id = p->request_id, .session = s->rec.id};
         if (p->kind != PENDING_CLOSE) continue;
@@ -97,10 +98,11 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
         deliver_committed(s, p);
     }
     service_changed(ss, s->rec.key, s->rec.owner, s->rec.id, true);
+    expire_done(ss, s->rec.id, s->expired);
     tail_writer_trim(ss, true);
 }
 
-// --- of a session that cannot be read ----------------------------------------
+// --- of a session that cannot be read, or that is not in memory ----------------------------------------
 
 int closing_delete_unread(struct sessions *ss, const struct request *r) {
     struct store_job *job = service_job(STORE_DELETE, r, r->session);
@@ -115,7 +117,7 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
                                .request_id = job->request_id,
                                .session_id = job->id,
                                .deleted = true};
-    if (job->rc < 0) {
+    if (job->rc < 0) { // of an old one: the next look finds it again
         struct asker to = {
             .client = job->client, .request_id = job->request_id, .session = job->id};
         answer_fail(ss, &to, job->rc == E_NOTFOUND ? "session_not_found" : "store_failed", "%s",
@@ -125,6 +127,8 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
     replays_session_gone(ss, job->key);
     session_lasting_name(job->owner, job->id, lasting);
     engine_snapshot_forget(ss->engine, 0, lasting);
-    ss->cb.on_answer(ss->cb.ctx, job->client, &a);
+    if (!job->expired) ss->cb.on_answer(ss->cb.ctx, job->client, &a);
     service_changed(ss, job->key, job->owner, job->id, true);
+    expire_done(ss, job->id, job->expired);
+    tail_writer_trim(ss, true);
 }

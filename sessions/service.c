@@ -124,7 +124,8 @@ void service_probe_later(struct sessions *ss) {
 }
 
 void service_store_failed(struct sessions *ss, const struct err *err) {
-    if (!ss->store_error[0]) log_error("store.failed", "error=%s", err_name(err->code));
+    if (!ss->store_error[0])
+        log_error("store.failed", "error=%s reason=\"%s\"", err_name(err->code), err->text);
     snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
     ss->probe_us = service_now(ss) + PROBE_US;
 }

@@ -68,7 +68,9 @@ struct sessions {
     bool draining, closing;
     char store_error[512]; // "": the database takes writes
     int64_t probe_us;      // when to ask it and the tail again; 0: no need
-    bool probing;
+    bool probing, expiring;
+    int64_t expire_us;    // when to look for old sessions; 0: never
+    char expire_from[64]; // the cursor of the next look; "": from the oldest
     struct metric *m_state[SESSION_CLOSED + 1], *m_evicted[2], *m_parked[2],
         *m_resumed[CACHE_SNAPSHOT + 1], *m_resume_time[CACHE_SNAPSHOT + 1], *m_finished[N_FINISH],
         *m_tail_ok, *m_tail_errors;
@@ -201,6 +203,12 @@ void closing_settle(struct session *s); // when its turns have ended
 void closing_delete_done(struct session *s, const struct store_job *job);
 int closing_delete_unread(struct sessions *ss, const struct request *r); // its record is damaged
 void closing_unread_done(struct sessions *ss, const struct store_job *job);
+
+// expire.c
+void expire_init(struct sessions *ss);
+void expire_begin(struct sessions *ss); // when it is due
+void expire_take(struct sessions *ss, struct store_job *job);
+void expire_done(struct sessions *ss, const char *id, const char *why); // NULL: it was asked for
 
 // opening.c
 int opening_start(struct sessions *ss, const struct request *r);

@@ -113,6 +113,7 @@ struct session {
     enum save_state save;
     int64_t save_due_us; // 0: nothing to save
     int64_t n_failures;  // saves refused in a row
+    const char *expired; // why it is removed without a request (expire.c)
     unsigned marks;      // MARK_*
     int64_t fork_key;    // before its first save: its turns are copies of these turns of that
     int64_t *fork_turns; // session (store.h)

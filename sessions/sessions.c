@@ -65,6 +65,9 @@ static void store_answer(struct sessions *ss, struct store_job *job) {
         else
             requests_deleted(ss, job);
         break;
+    case STORE_OLD:
+        expire_take(ss, job);
+        break;
     case STORE_EXPORT:
         transfer_exported(ss, job);
         if (streams_keep(ss, job)) return;
@@ -104,6 +107,7 @@ static int64_t run_timers(struct sessions *ss) {
     }
     evict_idle(ss);
     probe(ss);
+    expire_begin(ss);
     service_settle(ss);
     DL_FOREACH2(ss->timed, s, timed_next) {
         bool waits = s->save == SAVE_SENT || s->life == LIFE_DELETING; // for the store
@@ -113,6 +117,7 @@ static int64_t run_timers(struct sessions *ss) {
     }
     if (evict_next_us(&ss->idle) < next) next = evict_next_us(&ss->idle);
     if (ss->probe_us && !ss->probing && ss->probe_us < next) next = ss->probe_us;
+    if (ss->expire_us && !ss->expiring && ss->expire_us < next) next = ss->expire_us;
     return next;
 }
 
@@ -291,6 +296,7 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
     TRY_GOTO(store, tail_writer_open(ss, store_path(ss->store), err));
     leftovers_remove(ss, store_path(ss->store));
     ss->next_key = start.next_key;
+    expire_init(ss);
     register_metrics(ss, o->metrics);
     *out = ss;
     return 0;

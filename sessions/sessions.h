@@ -35,7 +35,10 @@ struct sessions_options {
     int64_t default_session_len;                  // 0: the engine's max_session_len
     int32_t max_queued_turns;                     // behind the running one, per session
     int32_t max_resident_sessions; // in memory without client and turn; more are unloaded
-    int64_t commit_interval_us;    // how long streamed tokens may wait for their commit
+    // Sessions not used for so many seconds, and of each owner those behind its newest so many, are
+    // removed (expire.c); 0: none.
+    int64_t max_session_age, max_sessions;
+    int64_t commit_interval_us; // how long streamed tokens may wait for their commit
     enum sessions_durable durable;
     bool run_ahead; // the store's thread asks for thread_run_ahead
     // The server's defaults, over the model's suggestions.

@@ -27,7 +27,9 @@ void tail_writer_close(struct sessions *ss, bool all_saved) {
 static void say(struct sessions *ss, int rc, const struct err *err, bool wrote) {
     if (rc < 0) {
         if (!ss->tail_error[0]) log_error("tail.failed", "error=\"%s\"", err->text);
-        snprintf(ss->tail_error, sizeof ss->tail_error, "%s", err->text);
+        struct err told = *err;
+        store_hide_path(store_path(ss->store), &told);
+        snprintf(ss->tail_error, sizeof ss->tail_error, "%s", told.text);
         metric_add(ss->m_tail_errors, 1);
         service_probe_later(ss);
     } else if (wrote) {

@@ -85,6 +85,8 @@ static int open_sessions(struct serving *v, struct err *err) {
         .default_session_len = c->session_len,
         .max_queued_turns = (int32_t)c->max_queued_turns_per_session,
         .max_resident_sessions = (int32_t)c->max_resident_sessions,
+        .max_session_age = c->max_session_age,
+        .max_sessions = c->max_sessions,
         .commit_interval_us = c->commit_interval_us,
         .durable = (enum sessions_durable)c->durable,
         .run_ahead = c->run_ahead,

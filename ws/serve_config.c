@@ -134,6 +134,12 @@ static const struct config_key keys[] = {
         "Turns of one session that may wait for its running turn."),
     INT("sessions", max_resident_sessions, 16, 10000000, "4096",
         "Maximum number of sessions in memory that have neither a client nor a turn."),
+    INT("sessions", max_session_age, 0, 1e10, "0",
+        "Seconds after which a session that was not used is deleted, with all its turns; 0 means "
+        "never. One with a client or a turn stays. The log has the ids of deleted sessions."),
+    INT("sessions", max_sessions, 0, 1e9, "0",
+        "Sessions that each owner keeps: beyond them the least recently used is deleted; 0 means "
+        "all."),
     INT("sessions", commit_interval_us, 0, 1e7, "100000",
         "How long streamed tokens may wait for a commit to the database. The end of a turn commits "
         "at once."),

@@ -32,7 +32,8 @@ struct serve_config {
     int kv_dtype;
     // sessions
     int64_t session_len, memory_len, sink_len, max_sequence_idle_microseconds,
-        max_queued_turns_per_session, max_resident_sessions, commit_interval_us;
+        max_queued_turns_per_session, max_resident_sessions, max_session_age, max_sessions,
+        commit_interval_us;
     int durable;
     struct owner_limits owner;        // of each owner whose line of token_file says nothing else
     struct sampling_options sampling; // the server's defaults; not given: the model's

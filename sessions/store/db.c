@@ -53,6 +53,16 @@ int store_db_error(struct store_db *db, struct err *err) {
     }
 }
 
+void store_hide_path(const char *path, struct err *err) {
+    char *at;
+    while ((at = strstr(err->text, path))) {
+        char *rest = at + strlen(path);
+        rest += strcspn(rest, ": ");
+        rest += strspn(rest, ": ");
+        memmove(at, rest, strlen(rest) + 1);
+    }
+}
+
 int store_db_exec(struct store_db *db, const char *sql, struct err *err) {
     return sqlite3_exec(db->sql, sql, NULL, NULL, NULL) == SQLITE_OK ? 0 : store_db_error(db, err);
 }

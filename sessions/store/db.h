@@ -203,6 +203,3 @@ int store_read_key(struct store_db *db, const char *owner, const char *id, int64
 // All sessions that are not closed; a value other than 0 ends it and is returned.
 int store_read_live(struct store_db *db, int (*each)(void *ctx, const char *owner, const char *id),
                     void *ctx, struct err *err);
-// Sets rows to those not used since before_ms, and of each owner those behind its newest `keep`;
-// the oldest first, from the cursor on. STORE_OLD.
-int store_read_old(struct store_db *db, struct store_list *list, struct err *err);

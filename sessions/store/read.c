@@ -272,9 +272,10 @@ int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct
 
 #define MAX_WORDS 16
 // A session has the word where one of its rows in the owner's part of the index has (words.c). Tools
-// that list all owners' sessions look in each part.
+// that list all owners' sessions look in each part. A title's row needs no look into its text.
 #define PER_WORD                                                                                   \
-    " AND s.key IN (SELECT session FROM (%s) o CROSS JOIN search WHERE search MATCH '\"' || "      \
+    " AND s.key IN (SELECT iif(search.rowid < 0, -search.rowid, session) FROM (%s) o CROSS JOIN "  \
+    "search WHERE search MATCH '\"' || "                                                           \
     "owner_tag(o.owner) || ?%d)"
 #define TERM 6 // the first one's parameter
 #define ONE_OWNER "SELECT ?3 AS owner"
@@ -367,6 +368,9 @@ static void set_cursor(struct store_list *l, int64_t updated_ms, size_t n) {
 static int find_rows(struct store_db *db, struct store_list *l, sqlite3_stmt *s, struct err *err) {
     int64_t updated_ms = 0;
     int step;
+    l->keys = calloc((size_t)l->limit + 1, sizeof *l->keys);
+    if (!l->keys)
+        return err_set(err, E_NOMEM, "no memory to list %lld sessions", (long long)l->limit);
     while ((step = sqlite3_step(s)) == SQLITE_ROW) {
         if ((int64_t)l->n_keys == l->limit) {
             set_cursor(l, updated_ms, l->n_keys);
@@ -383,17 +387,30 @@ static int find_list(struct store_db *db, struct store_list *l, struct err *err)
     int n_terms = 0, rc;
     sqlite3_stmt *s = NULL;
     buf_init(&terms, 65536);
-    l->keys = calloc((size_t)l->limit + 1, sizeof *l->keys);
-    if (!l->keys) {
-        rc = err_set(err, E_NOMEM, "no memory to list %lld sessions", (long long)l->limit);
-        goto end;
-    }
     TRY_GOTO(end, split_query(l->query ? l->query : "", &terms, &n_terms, err));
     TRY_GOTO(end, prepare_list(db, l, &terms, n_terms, &s, err));
     rc = find_rows(db, l, s, err);
 end:
     sqlite3_finalize(s);
     buf_release(&terms);
+    return rc;
+}
+
+// Of all owners, the oldest first.
+static int find_old(struct store_db *db, struct store_list *l, struct err *err) {
+    int64_t updated_ms, key;
+    sqlite3_stmt *s;
+    TRY(parse_cursor(l->cursor ? l->cursor : "0-0", &updated_ms, &key));
+    TRY(store_db_prepare(db,
+                         "SELECT key, updated_ms FROM (SELECT key, updated_ms, row_number() OVER "
+                         "(PARTITION BY owner ORDER BY updated_ms DESC, key DESC) AS place FROM "
+                         "sessions) WHERE (updated_ms < ?1 OR (?2 > 0 AND place > ?2)) AND "
+                         "(updated_ms, key) > (?3, ?4) ORDER BY updated_ms, key LIMIT ?5",
+                         0, &s, err));
+    const int64_t values[] = {l->before_ms, l->keep, updated_ms, key, l->limit + 1};
+    for (int i = 0; i < 5; i++) sqlite3_bind_int64(s, i + 1, values[i]);
+    int rc = find_rows(db, l, s, err);
+    sqlite3_finalize(s);
     return rc;
 }
 
@@ -411,7 +428,8 @@ void store_list_clear(struct store_list *l) {
 
 int store_read_list(struct store_db *db, struct store_list *l, struct err *err) {
     store_list_clear(l);
-    if (!l->keys) TRY(find_list(db, l, err));
+    bool old = l->before_ms || l->keep;
+    if (!l->keys) TRY((old ? find_old : find_list)(db, l, err));
     l->rows = calloc(l->n_keys - l->at + 1, sizeof *l->rows);
     if (!l->rows) return err_set(err, E_NOMEM, "no memory to list sessions");
     for (size_t bytes = 0; l->at < l->n_keys && (!l->max_bytes || bytes < l->max_bytes); l->at++) {

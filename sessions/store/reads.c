@@ -34,7 +34,7 @@ struct reads {
     struct lane *lanes; // the first one is served next
     uint64_t n_written;
     const struct store_job *running;
-    bool stop;
+    bool stop, hold;
 };
 
 // --- one read ----------------------------------------------------------------
@@ -61,23 +61,32 @@ static int watch(struct store_db *db, bool between, struct err *err) {
     return rc;
 }
 
+static int read_it(struct store_db *db, struct store_job *job) {
+    int rc;
+    switch (job->kind) {
+    case STORE_LOAD:
+        return load(db, job);
+    case STORE_TURNS:
+        return store_read_turns(db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
+    case STORE_EXPORT:
+        buf_reset(&job->archive);
+        rc = job->cursor->read(job->cursor, db, &job->archive, &job->err);
+        job->more = rc > 0;
+        return rc > 0 ? 0 : rc;
+    default:
+        rc = store_read_list(db, job->list, &job->err);
+        job->more = rc == 0 && job->list->at < job->list->n_keys;
+        return rc;
+    }
+}
+
 void read_job(struct store_db *db, struct store_job *job, bool between) {
     job->rc = watch(db, between, &job->err);
-    if (job->rc < 0) return;
-    job->err = (struct err){0};
-    if (job->kind == STORE_LOAD) job->rc = load(db, job);
-    if (job->kind == STORE_TURNS)
-        job->rc = store_read_turns(db, job->key, job->turns, job->n_turns, &job->loaded, &job->err);
-    if (job->kind == STORE_EXPORT) {
-        buf_reset(&job->archive);
-        job->rc = job->cursor->read(job->cursor, db, &job->archive, &job->err);
-        job->more = job->rc > 0;
+    if (job->rc == 0) {
+        job->err = (struct err){0};
+        job->rc = read_it(db, job);
     }
-    if (job->kind == STORE_LIST) {
-        job->rc = store_read_list(db, job->list, &job->err);
-        job->more = job->rc == 0 && job->list->at < job->list->n_keys;
-    }
-    if (job->rc > 0) job->rc = 0;
+    store_hide_path(db->path, &job->err);
 }
 
 // --- queues ------------------------------------------------------------------
@@ -169,6 +178,15 @@ void reads_written(struct reads *r, uint64_t n) {
     pthread_mutex_unlock(&r->mutex);
 }
 
+bool reads_hold(struct reads *r, bool hold) {
+    pthread_mutex_lock(&r->mutex);
+    r->hold = hold;
+    bool runs = r->running;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    return runs;
+}
+
 // --- the thread --------------------------------------------------------------
 
 static bool stopped(struct reads *r) {
@@ -181,7 +199,7 @@ static bool stopped(struct reads *r) {
 static struct store_job *next_job(struct reads *r) {
     struct store_job *job = NULL;
     pthread_mutex_lock(&r->mutex);
-    while (!r->stop && !(job = pop(r))) pthread_cond_wait(&r->changed, &r->mutex);
+    while (!r->stop && (r->hold || !(job = pop(r)))) pthread_cond_wait(&r->changed, &r->mutex);
     r->running = job;
     pthread_mutex_unlock(&r->mutex);
     return job;

@@ -26,6 +26,9 @@ size_t reads_cancel(struct reads *r, uint64_t client);
 // The store's thread: so many more writes are answered.
 void reads_written(struct reads *r, uint64_t n);
 
+// The store's thread: while held, no read begins. Returns whether one runs.
+bool reads_hold(struct reads *r, bool hold);
+
 // Runs a read and sets its code. `between` as for store_watch.
 void read_job(struct store_db *db, struct store_job *job, bool between);
 // The owner whose queue it waits in, "" for none.

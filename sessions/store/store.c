@@ -23,6 +23,8 @@
 #define RETRY_US 1000000      // after a reader or a full disk was in the way
 #define LAST_STEPS_US 500000  // of merging at a stop; the next start goes on
 #define BUSY_WAL_FRAMES 4096  // under load, a log of this size (16 MiB) is checkpointed
+#define HOLD_WAL_FRAMES 8192  // and from this one on reads are held for it
+#define HOLD_US 5000          // between two attempts
 
 // What a turn waits for does not wait behind lists and exports.
 enum { READ_SESSIONS, READ_LISTS, N_READERS };
@@ -41,6 +43,8 @@ struct store {
     struct reads *readers[N_READERS]; // NULL: reads are the store's thread's
     struct metric *m_commit, *m_wal, *m_errors;
     struct store_job *news; // the store's thread: for the next look
+    bool holding;           // reads wait for the log
+    int64_t held_us;        // since or until when
     bool lost;              // the sender knows that the file was replaced or removed
     bool run_ahead;
 };
@@ -103,7 +107,7 @@ static int write_one(struct store *st, struct store_job *job) {
     case STORE_SAVE:
         return store_write_save(&st->db, job->save, &job->err);
     case STORE_DELETE:
-        if (job->id) TRY(store_read_key(&st->db, job->owner, job->id, &job->key, &job->err));
+        if (!job->key) TRY(store_read_key(&st->db, job->owner, job->id, &job->key, &job->err));
         return store_write_delete_rows(&st->db, job->key, &job->err);
     case STORE_IMPORT:
         return store_write_session(&st->db, job->loaded, &job->err);
@@ -139,6 +143,7 @@ static void write_group(struct store *st, struct store_job **jobs, size_t n) {
         for (size_t i = 0; i < n; i++) write_group(st, &jobs[i], 1);
         return;
     }
+    store_hide_path(st->db.path, &err);
     if (rc == 0)
         metric_observe(st->m_commit, (double)(clock_mono_us(&clock_system) - start) * 1e-6);
     for (size_t i = 0; i < n; i++) {
@@ -180,6 +185,29 @@ static bool tidy(struct store *st) {
     return rc == 0;
 }
 
+static void hold_reads(struct store *st, bool hold) {
+    for (int i = 0; i < N_READERS; i++) reads_hold(st->readers[i], hold && i == READ_LISTS);
+    st->holding = hold;
+    st->held_us = clock_mono_us(&clock_system);
+}
+
+// SQLite begins the log anew when all of it is in the database and no read uses it. Reads that come
+// without a pause would let it grow without a bound. So now and then they are held until one attempt
+// was made without them: lists first, for as long as one takes, then those that turns wait for,
+// which are short. Another process may be what reads, so they do not wait for success.
+static void tend_log(struct store *st) {
+    bool alone = st->holding && !reads_hold(st->readers[READ_LISTS], true) &&
+                 !reads_hold(st->readers[READ_SESSIONS], true);
+    if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
+    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+    bool large = st->db.wal_frames > HOLD_WAL_FRAMES;
+    if (st->holding && (alone || !large))
+        hold_reads(st, false);
+    else if (large && !st->holding && st->readers[READ_LISTS] &&
+             clock_mono_us(&clock_system) - st->held_us >= RETRY_US)
+        hold_reads(st, true);
+}
+
 // After a group: small steps of work that cannot wait for an idle moment.
 static void tend_busy(struct store *st) {
     int64_t now = clock_mono_us(&clock_system);
@@ -188,8 +216,7 @@ static void tend_busy(struct store *st) {
         store_db_checkpoint(&st->db, CHECKPOINT_EMPTY);
         st->stepped_us = now;
     }
-    if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
-    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
+    tend_log(st);
 }
 
 // Without a job. Returns when to come again, -1: all is done.
@@ -197,15 +224,14 @@ static int64_t tend_idle(struct store *st) {
     int64_t again = -1;
     if (st->db.unmerged) {
         again = tidy(st) ? STEP_IDLE_US : RETRY_US;
-        if (st->db.wal_frames > BUSY_WAL_FRAMES) store_db_checkpoint(&st->db, CHECKPOINT_SOME);
     } else if (st->db.deleted) {
         store_db_checkpoint(&st->db, CHECKPOINT_EMPTY);
         if (st->db.deleted) again = RETRY_US;
     } else if (st->db.wal_frames > 0) {
         store_db_checkpoint(&st->db, CHECKPOINT_SOME);
     }
-    metric_set(st->m_wal, (double)store_db_wal_bytes(&st->db));
-    return again;
+    tend_log(st);
+    return st->holding && again < 0 ? HOLD_US : again;
 }
 
 static int look(struct store *st, struct store_job *job) {
@@ -226,6 +252,7 @@ static void look_for_news(struct store *st) {
     if (job && !job->list) job->list = calloc(1, sizeof *job->list);
     if (!job || !job->list) return;
     job->rc = look(st, job);
+    store_hide_path(st->db.path, &job->err);
     bool lost = job->rc == E_IO && !st->lost;
     if (job->rc != E_BUSY) st->lost = job->rc == E_IO;
     if (!lost && (job->rc < 0 || job->list->n_rows == 0)) {
@@ -268,7 +295,7 @@ static void *store_main(void *arg) {
             tend_busy(st);
             look_for_news(st);
         }
-        wait_us = IDLE_US;
+        wait_us = st->holding ? HOLD_US : IDLE_US;
     }
     return NULL;
 }
@@ -354,7 +381,8 @@ free:
 
 static struct reads *reader_of(struct store *st, const struct store_job *job) {
     if (job->kind == STORE_LOAD || job->kind == STORE_TURNS) return st->readers[READ_SESSIONS];
-    if (job->kind == STORE_LIST || job->kind == STORE_EXPORT) return st->readers[READ_LISTS];
+    if (job->kind == STORE_LIST || job->kind == STORE_EXPORT || job->kind == STORE_OLD)
+        return st->readers[READ_LISTS];
     return NULL;
 }
 

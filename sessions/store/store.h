@@ -48,7 +48,8 @@ struct store_list {
     char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
     char *forked_from; // only copies of that session; NULL: all
     int64_t limit;
-    size_t max_bytes; // of an answer's rows, roughly; the job is sent again for more. 0: all
+    size_t max_bytes;        // of an answer's rows, roughly; the job is sent again for more. 0: all
+    int64_t before_ms, keep; // OLD
     // Answer. The first read finds the keys; the sender may give them instead of a query.
     int64_t *keys; // (n_keys) of all rows in order; those before `at` have been read
     size_t n_keys, at;
@@ -74,6 +75,8 @@ enum store_job_kind {
     STORE_LOAD,   // id -> loaded; E_NOTFOUND
     STORE_TURNS,  // key, turns -> the turns of loaded
     STORE_LIST,   // list
+    STORE_OLD,    // list, of all owners: last used before before_ms, or behind an owner's newest
+                  // `keep` (0: no bound); the oldest first, with its key, id and owner
     STORE_DELETE, // key, or id and owner: rows, words and the bytes on disk; E_NOTFOUND
     STORE_EXPORT, // cursor -> archive, the next piece
     STORE_IMPORT, // loaded, under its number
@@ -98,8 +101,9 @@ struct store_job {
     bool goes_on;
     int rc; // 0 or E_*
     struct err err;
-    uint64_t replay; // TURNS: the sequence of the replay that asks; 0: the session asks
-    uint64_t client; // LIST, EXPORT, IMPORT, DELETE by id: for whom
+    const char *expired; // DELETE: why, where no request asked
+    uint64_t replay;     // TURNS: the sequence of the replay that asks; 0: the session asks
+    uint64_t client;     // LIST, EXPORT, IMPORT, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's
 };
@@ -125,6 +129,8 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
                struct err *err);
 // The database's path, of a symbolic link its target. Borrowed.
 const char *store_path(const struct store *st);
+// Takes the path, also with a suffix, out of a message that clients may see.
+void store_hide_path(const char *path, struct err *err);
 // Drops reads, waits for all writes sent, checkpoints, closes. Frees the answers not received.
 void store_close(struct store *st);
 // Takes the job. Never waits, never fails. The next flush, receive or wait sends it; without room

@@ -227,6 +227,7 @@ static void fx_on_answer(void *ctx, uint64_t client, const struct session_answer
     snprintf(s->request_id, sizeof s->request_id, "%s", a->request_id);
     snprintf(s->code, sizeof s->code, "%s", a->code ? a->code : "");
     snprintf(s->message, sizeof s->message, "%s", a->message ? a->message : "");
+    assert_null(strstr(s->message, fx.path)); // where the database lies is no client's business
     snprintf(s->session_id, sizeof s->session_id, "%s", a->session_id ? a->session_id : "");
     snprintf(s->title, sizeof s->title, "%s", a->session.title ? a->session.title : "");
     snprintf(s->cursor, sizeof s->cursor, "%s", a->cursor ? a->cursor : "");
@@ -282,6 +283,7 @@ static void fx_on_changed(void *ctx, int64_t key, const char *owner, const char 
 static void fx_on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason) {
     fx.n_stalled++;
     snprintf(fx.stalled, sizeof fx.stalled, "%s: %s", session_id(s), reason);
+    assert_null(strstr(reason, fx.path));
 }
 
 static int fx_try_open(struct err *err) {

@@ -22,6 +22,7 @@ static void opening_on_a_full_disk_leaves_nothing(void **state) {
     assert_null(fx_session("t"));
     assert_false(sessions_store_ok(fx.ss, &reason));
     assert_true(reason[0]);
+    assert_null(strstr(reason, fx.path));
     assert_int_equal(fx_follower(2, "t")->n_events, 0);
     fx_disk_full(false);
     fx_open_session(2, "t");

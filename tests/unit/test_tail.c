@@ -313,6 +313,7 @@ static void without_a_tail_deltas_wait_for_their_commit(void **state) {
     fx_advance(1000002);
     assert_true(fx_follower(1, "s")->turns[0].n_ids >= 10);
     assert_false(sessions_tail_ok(fx.ss, &reason));
+    assert_null(strstr(reason, fx.path));
     assert_non_null(strstr(reason, "No space left"));
     assert_true(sessions_store_ok(fx.ss, NULL));
     take_image();
