@@ -11,7 +11,8 @@ int store_tidy_init(struct store_db *db, struct err *err) {
     int64_t due = 0;
     TRY(store_db_int(db, "SELECT count(*) FROM state WHERE name = 'unmerged'", &due, err));
     db->unmerged = due > 0;
-    db->deleted = store_db_wal_bytes(db) > 0; // the log may hold deleted rows
+    // The log may hold deleted rows; and deleted words, when merging has brought them there.
+    db->deleted = db->unmerged || store_db_wal_bytes(db) > 0;
     return 0;
 }
 
