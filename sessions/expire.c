@@ -57,6 +57,7 @@ static void remove_one(struct sessions *ss, struct session_record *r) {
     job->id = r->id;
     job->owner = r->owner;
     job->expired = why;
+    job->stored_bytes = r->stored_bytes;
     r->id = r->owner = NULL;
     store_send(ss->store, job);
 }

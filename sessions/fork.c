@@ -54,6 +54,7 @@ static int copy_record(struct session *to, const struct session *from, const str
         rec->auto_title = r->title[0] == '\0';
     }
     rec->key = rec->closed_ms = 0;
+    rec->stored_bytes = session_bytes(rec);
     rec->created_ms = rec->updated_ms = service_now_ms(to->service);
     return failed ? E_NOMEM : 0;
 }
@@ -74,6 +75,7 @@ static int copy_turn(struct session *to, const struct turn *from) {
     }
     t->chat_begun = from->chat_begun;
     t->said = from->said;
+    to->rec.stored_bytes += turn_bytes(&from->rec);
     return 0;
 }
 

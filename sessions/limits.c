@@ -93,6 +93,15 @@ void limits_turn_ends(struct session *s, const struct turn *t) {
     next_waiting(s->owner);
 }
 
+// --- what is stored ----------------------------------------------------------
+
+void limits_add_stored(struct sessions *ss, const char *name, int64_t n_sessions, int64_t bytes) {
+    struct owner *o = owners_get(ss->owners, name);
+    if (!o) return;
+    owner_use(o, OWNER_SESSIONS, n_sessions);
+    owner_use(o, OWNER_STORED_BYTES, bytes);
+}
+
 // --- the cache ---------------------------------------------------------------
 
 static struct session *session_of(const struct evict_node *node) {

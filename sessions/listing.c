@@ -92,8 +92,10 @@ void listing_done(struct sessions *ss, struct store_job *job) {
 }
 
 void listing_news(struct sessions *ss, const struct store_list *l) {
-    for (size_t i = 0; i < l->n_rows; i++)
+    for (size_t i = 0; i < l->n_rows; i++) {
+        limits_add_stored(ss, l->rows[i].owner, 1, l->rows[i].stored_bytes);
         service_changed(ss, l->rows[i].key, l->rows[i].owner, l->rows[i].id, false);
+    }
 }
 
 // --- for watchers ------------------------------------------------------------

@@ -57,6 +57,7 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     rec->cancel_after_ms = r->cancel_after_ms > 0 ? r->cancel_after_ms : 0;
     rec->system = record_strdup(r->system && r->system[0] ? r->system : NULL, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
+    rec->stored_bytes = session_bytes(rec);
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
 }
 
@@ -84,6 +85,7 @@ int opening_admit(struct session *s, const struct request *r, int64_t head) {
     }
     ss->next_key++;
     owner_use(s->owner, OWNER_SESSIONS, 1);
+    owner_use(s->owner, OWNER_STORED_BYTES, s->rec.stored_bytes);
     if (clients_attach(s, r->client, 0) < 0) { // its client could not see the opening
         clients_drop(s);
         return E_NOMEM;

@@ -26,8 +26,9 @@
       "Sessions of an owner in memory. Beyond, its least recently used ones without client and "   \
       "turn leave memory, whatever max_resident_sessions is.")                                     \
     X(stored_bytes, BYTES, 1024 * TIB, "4GiB",                                                     \
-      "Size of all sessions of an owner in the database, as the server counts it: texts, and 12 "  \
-      "bytes for each token.")                                                                     \
+      "Size of all sessions of an owner in the database, as the server counts it: texts of "       \
+      "inputs, "                                                                                   \
+      "16 bytes for each token, 1 KiB for a session and half of that for a turn.")                 \
     X(outstanding_jobs, INT, 1e6, "64",                                                            \
       "Turns of an owner that run or wait, and its replays, together.")                            \
     X(cache_share, FLOAT, 1, "0.5",                                                                \

@@ -233,7 +233,10 @@ static void undo_turn(struct session *s, struct pending *p) {
     if (s->engine_turn && t->number == s->engine_turn)
         // Its end will find no turn: no matter.
         engine_turn_cancel(ss->engine, (uint64_t)s->rec.key, t->number);
-    if (t->state != TURN_DONE) limits_turn_ends(s, t);
+    if (t->state != TURN_DONE)
+        limits_turn_ends(s, t);
+    else
+        service_add_bytes(s, -turn_bytes(&t->rec));
     tree_pop_turn(s);
     if (s->dirty_from > (int64_t)s->n_turns) s->dirty_from = (int64_t)s->n_turns;
 }

@@ -68,6 +68,7 @@ void service_remove(struct sessions *ss, struct session *s) {
 void service_gone(struct session *s) {
     life_set(&s->life, LIFE_GONE);
     owner_use(s->owner, OWNER_SESSIONS, -1);
+    owner_use(s->owner, OWNER_STORED_BYTES, -s->rec.stored_bytes);
     HASH_DELETE(by_name, s->service->by_name, s);
     service_touch(s);
 }
@@ -151,6 +152,11 @@ bool service_is_settled(const struct sessions *ss) {
 void service_count_finish(struct sessions *ss, const char *reason) {
     for (int i = 0; i < N_FINISH; i++)
         if (strcmp(reason, service_finish_names[i]) == 0) metric_add(ss->m_finished[i], 1);
+}
+
+void service_add_bytes(struct session *s, int64_t n) {
+    s->rec.stored_bytes += n;
+    owner_use(s->owner, OWNER_STORED_BYTES, n);
 }
 
 void service_park(struct session *s, const char *reason) {

@@ -102,6 +102,7 @@ void service_store_works(struct sessions *ss);
 void service_probe_later(struct sessions *ss); // unless that is due already
 bool service_is_settled(const struct sessions *ss);
 void service_count_finish(struct sessions *ss, const char *reason);
+void service_add_bytes(struct session *s, int64_t n);     // to what is stored of it
 void service_park(struct session *s, const char *reason); // its idle cache: to host memory, or away
 
 // limits.c
@@ -115,6 +116,8 @@ bool limits_place(struct session *s);
 void limits_leave(struct session *s); // it has no turn that waits for a place
 void limits_turn_ends(struct session *s,
                       const struct turn *t); // or is undone; before its state says so
+// Of an owner that may have none in memory.
+void limits_add_stored(struct sessions *ss, const char *name, int64_t n_sessions, int64_t bytes);
 void limits_share_cache(struct sessions *ss, struct owner *o); // a cache of it has become idle
 
 // deliver.c

@@ -288,21 +288,27 @@ int sessions_open(struct sessions **out, struct engine *engine, const struct ses
                                .wake = o->wake,
                                .wake_ctx = o->wake_ctx,
                                .run_ahead = o->run_ahead};
-    struct store_start start;
+    struct store_start start = {0};
     int rc;
     TRY_GOTO(free, check_options(o, ss->info, err));
     TRY_GOTO(free, copy_options(ss, o, err));
     TRY_GOTO(free, store_open(&ss->store, &so, &start, err));
+    for (size_t i = 0; i < start.n_owners; i++)
+        limits_add_stored(ss, start.owners[i].name, start.owners[i].n_sessions,
+                          start.owners[i].bytes);
     TRY_GOTO(store, tail_writer_open(ss, store_path(ss->store), err));
     leftovers_remove(ss, store_path(ss->store));
     ss->next_key = start.next_key;
     expire_init(ss);
     register_metrics(ss, o->metrics);
+    store_start_release(&start);
     *out = ss;
     return 0;
 store:
     store_close(ss->store);
 free:
+    store_start_release(&start);
+    owners_release(&ss->own);
     free(ss->build);
     free(ss);
     return rc;

@@ -87,6 +87,7 @@ void transfer_imported(struct sessions *ss, const struct store_job *job) {
     const struct session_record *r = &job->loaded->rec;
     listing_view(ss, r, &a.session);
     a.session_id = a.session.id;
+    limits_add_stored(ss, r->owner, 1, stored_session_bytes(job->loaded));
     service_changed(ss, r->key, r->owner, r->id, false);
     ss->cb.on_answer(ss->cb.ctx, job->client, &a);
 }

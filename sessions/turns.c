@@ -365,6 +365,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     if (code) snprintf(r->error_code, sizeof r->error_code, "%s", code);
     if (message) r->error_message = record_strdup(message, &failed);
     r->n_output = (int64_t)t->n_out;
+    service_add_bytes(s, turn_bytes(r));
     r->numbers.log_tokens = (int64_t)s->n_log;
     r->ended_ms = s->rec.updated_ms = service_now_ms(ss);
     if (s->running == r->turn) s->running = -1;

@@ -80,6 +80,7 @@ static const struct column sessions[] = {
     C(forked_turn, NUMBER " DEFAULT -1", INT, 2, .flags = FIXED, .min = TURN_NONE,
       .fallback = TURN_NONE),
     C(cancel_after_ms, NUMBER " DEFAULT 0", INT, 3, .max = SESSION_CANCEL_AFTER_MAX_MS),
+    C(stored_bytes, NUMBER " DEFAULT 0", INT, 6, .flags = UNSENT),
     C(seq, NUMBER, INT, 1),
     C(seq_reserved, NUMBER, INT, 1, .flags = LATE),
 };

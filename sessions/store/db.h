@@ -195,6 +195,8 @@ int store_read_list(struct store_db *db, struct store_list *list, struct err *er
 // it does not see, draw random ones from there on.
 #define STORE_IMPORT_KEYS (INT64_C(1) << 52)
 int store_read_next_key(struct store_db *db, int64_t *out, struct err *err);
+struct store_start;
+int store_read_owners(struct store_db *db, struct store_start *out, struct err *err);
 int store_read_import_key(struct store_db *db, int64_t *out, struct err *err);
 // A session's number, even where the rest of its record is damaged. E_NOTFOUND. For tools, owner
 // NULL: any; E_INVAL names them when several have a session of this id.

@@ -3,6 +3,7 @@
 #include "base/random_id.h"
 #include "sessions/store/db.h"
 #include "sessions/store/row.h"
+#include "sessions/store/store.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -453,6 +454,30 @@ int store_read_next_key(struct store_db *db, int64_t *out, struct err *err) {
     snprintf(sql, sizeof sql, "SELECT coalesce(max(key), 0) + 1 FROM sessions WHERE key < %" PRId64,
              STORE_IMPORT_KEYS);
     return store_db_int(db, sql, out, err);
+}
+
+static int add_owner(struct store_start *to, sqlite3_stmt *s) {
+    struct stored_owner *grown = realloc(to->owners, (to->n_owners + 1) * sizeof *grown);
+    if (!grown) return E_NOMEM;
+    to->owners = grown;
+    const char *name = (const char *)sqlite3_column_text(s, 0);
+    grown += to->n_owners;
+    *grown = (struct stored_owner){strdup(name ? name : ""), sqlite3_column_int64(s, 1),
+                                   sqlite3_column_int64(s, 2)};
+    if (!grown->name) return E_NOMEM;
+    to->n_owners++;
+    return 0;
+}
+
+int store_read_owners(struct store_db *db, struct store_start *out, struct err *err) {
+    static const char sql[] = "SELECT owner, count(*), sum(stored_bytes) FROM sessions GROUP BY 1";
+    sqlite3_stmt *s;
+    int rc = 0, step = SQLITE_DONE;
+    if (sqlite3_prepare_v2(db->sql, sql, -1, &s, NULL) != SQLITE_OK) return store_db_error(db, err);
+    while (rc == 0 && (step = sqlite3_step(s)) == SQLITE_ROW) rc = add_owner(out, s);
+    if (rc == 0 && step != SQLITE_DONE) rc = store_db_error(db, err);
+    sqlite3_finalize(s);
+    return rc == E_NOMEM ? err_set(err, rc, "no memory for the owners of %s", db->path) : rc;
 }
 
 int store_read_import_key(struct store_db *db, int64_t *out, struct err *err) {

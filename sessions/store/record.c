@@ -77,6 +77,19 @@ int session_record_copy(struct session_record *to, const struct session_record *
     return rc;
 }
 
+// Ids and log-probabilities take 8 bytes, ends and text of an average token as much again.
+#define TOKEN_BYTES 16
+
+int64_t session_bytes(const struct session_record *r) {
+    return 1024 + (r->system ? (int64_t)strlen(r->system) : 0);
+}
+
+int64_t turn_bytes(const struct turn_record *r) {
+    int64_t alternatives = (int64_t)sizeof(struct engine_alternative) * r->n_alternatives;
+    return 512 + (int64_t)r->input_text_len + TOKEN_BYTES * (r->n_input + r->n_output) +
+           alternatives * r->n_output;
+}
+
 void turn_record_release(struct turn_record *r) {
     columns_release(&record_tables[TABLE_TURNS], r);
     *r = (struct turn_record){0};
@@ -111,6 +124,16 @@ int token_run_copy(struct token_run *to, const struct token_run *from, size_t n_
 void token_run_release(struct token_run *r) {
     columns_release(&record_tables[TABLE_TOKENS], r);
     *r = (struct token_run){0};
+}
+
+int64_t stored_session_bytes(const struct stored_session *s) {
+    int64_t bytes = session_bytes(&s->rec);
+    for (size_t i = 0; i < s->n_turns; i++) {
+        struct turn_record r = s->turns[i].rec;
+        r.n_output = (int64_t)s->turns[i].tokens.n;
+        bytes += turn_bytes(&r);
+    }
+    return bytes;
 }
 
 void stored_session_free(struct stored_session *s) {

@@ -23,6 +23,7 @@ struct session_record {
     char *forked_from;       // id of the session that its first turns are copied from, or NULL
     int64_t forked_turn;     // the last copied turn, by its number there
     int64_t cancel_after_ms; // its turns are cancelled after so long without a client; 0: never
+    int64_t stored_bytes;    // what it counts of its owner's limit
     int64_t seq;             // last event that is on disk
     int64_t seq_reserved;    // clients may have deltas up to here (>= seq)
 };
@@ -118,6 +119,11 @@ struct stored_session {
 
 void session_record_release(struct session_record *r);
 int session_record_copy(struct session_record *to, const struct session_record *from); // E_NOMEM
+// What they count of their owner's stored_bytes: about what their rows take.
+int64_t session_bytes(const struct session_record *r); // without its turns
+int64_t turn_bytes(const struct turn_record *r);
+struct stored_session;
+int64_t stored_session_bytes(const struct stored_session *s);
 void turn_record_release(struct turn_record *r);
 int turn_record_copy(struct turn_record *to, const struct turn_record *from);
 void turn_forget_words(struct turn_record *r); // drops, without freeing, all but the numbers

@@ -17,6 +17,8 @@ static const char *const more[] = {
     // A tree of turns. Older turns have a null parent, which means the turn before: the migration
     // rewrites no turn, so a large file takes no longer.
     [2] = "UPDATE sessions SET head = n_turns - 1;",
+    // About what session_bytes() counts.
+    [6] = "UPDATE sessions SET stored_bytes = 1024 + 512 * n_turns + 16 * n_tokens;",
 };
 // The index of words is made last, from the rows: the one of versions 1 to 4 had no owners.
 #define WORDS_SINCE 5

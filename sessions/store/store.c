@@ -322,6 +322,7 @@ static int prepare(struct store *st, const struct store_options *o, struct store
     TRY(store_read_next_key(&st->db, &start->next_key, err));
     TRY(store_tidy_init(&st->db, err));
     TRY(store_news_init(&st->db, err));
+    TRY(store_read_owners(&st->db, start, err));
     log_info("store.open", "schema=%d interrupted_turns=%lld recovered_tokens=%lld took_ms=%.1f",
              store_schema_version(), (long long)start->n_interrupted, (long long)start->n_recovered,
              (double)(clock_mono_us(&clock_system) - began) * 1e-3);
@@ -345,9 +346,16 @@ static int open_readers(struct store *st, struct err *err) {
     return 0;
 }
 
+void store_start_release(struct store_start *start) {
+    for (size_t i = 0; i < start->n_owners; i++) free(start->owners[i].name);
+    free(start->owners);
+    *start = (struct store_start){0};
+}
+
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,
                struct err *err) {
     struct store *st = calloc(1, sizeof *st);
+    *start = (struct store_start){0};
     if (!st) return err_set(err, E_NOMEM, "no memory for the store");
     st->clock = o->clock;
     st->run_ahead = o->run_ahead;

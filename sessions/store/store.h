@@ -101,9 +101,10 @@ struct store_job {
     bool goes_on;
     int rc; // 0 or E_*
     struct err err;
-    const char *expired; // DELETE: why, where no request asked
-    uint64_t replay;     // TURNS: the sequence of the replay that asks; 0: the session asks
-    uint64_t client;     // LIST, EXPORT, IMPORT, DELETE by id: for whom
+    const char *expired;  // DELETE: why, where no request asked
+    int64_t stored_bytes; // and what its record counts; 0: not known
+    uint64_t replay;      // TURNS: the sequence of the replay that asks; 0: the session asks
+    uint64_t client;      // LIST, EXPORT, IMPORT, DELETE by id: for whom
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's
 };
@@ -119,12 +120,20 @@ struct store_options {
     void *wake_ctx;
     bool run_ahead; // as in sessions_options
 };
+struct stored_owner {
+    char *name;
+    int64_t n_sessions, bytes;
+};
 struct store_start { // for the service, at its start
     int64_t next_key;
-    int64_t n_interrupted; // turns that a crash cut off
-    int64_t n_recovered;   // their tokens that only the tail had
+    int64_t n_interrupted;       // turns that a crash cut off
+    int64_t n_recovered;         // their tokens that only the tail had
+    struct stored_owner *owners; // (n_owners) all that have sessions
+    size_t n_owners;
 };
-// Takes the lock, opens, checks and migrates the file, recovers, starts the threads.
+void store_start_release(struct store_start *start);
+// Takes the lock, opens, checks and migrates the file, recovers, starts the threads. *start is to be
+// released in any case.
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,
                struct err *err);
 // The database's path, of a symbolic link its target. Borrowed.

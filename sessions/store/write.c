@@ -151,6 +151,7 @@ int store_write_save(struct store_db *db, const struct session_save *save, struc
 int store_write_session(struct store_db *db, const struct stored_session *s, struct err *err) {
     struct session_save save = {
         .insert = true, .title_changed = true, .rec = s->rec, .n_turns = s->n_turns};
+    save.rec.stored_bytes = stored_session_bytes(s);
     save.turns = calloc(s->n_turns + 1, sizeof *save.turns);
     if (!save.turns) return err_set(err, E_NOMEM, "no memory to write a session");
     for (size_t i = 0; i < s->n_turns; i++) {

@@ -136,6 +136,50 @@ static void sessions_are_counted_until_they_are_deleted(void **state) {
     teardown();
 }
 
+static struct owner *reopened(const struct owner_limits *l) {
+    owners_release(&owners);
+    owners_init(&owners, NULL);
+    fx_open();
+    return limited("local", l);
+}
+
+static void what_is_stored_is_counted_over_a_restart(void **state) {
+    const struct owner_limits none = {0};
+    struct owner *o = setup(&none);
+    fx_teardown();
+    fx_setup_file();
+    fx_shut_down();
+    fx.o.owners = &owners;
+    o = reopened(&none);
+    open_as("local", "a");
+    int64_t empty = o->used[OWNER_STORED_BYTES];
+    fx_turn(1, "a", "some words of a certain length");
+    int64_t one_turn = o->used[OWNER_STORED_BYTES];
+    assert_in_range(one_turn - empty, 512 + 30, 2048);
+    struct request r = fx_request(1, "fork");
+    ask_fork(fx.ss, &r, "a", TURN_HEAD, "b", NULL);
+    fx_settle();
+    assert_int_equal(o->used[OWNER_STORED_BYTES], 2 * one_turn); // a copy takes as much
+    fx_shut_down();
+    o = reopened(&none);
+    assert_int_equal(o->used[OWNER_SESSIONS], 2);
+    assert_int_equal(o->used[OWNER_STORED_BYTES], 2 * one_turn);
+    assert_int_equal(o->used[OWNER_RESIDENT_SESSIONS], 0);
+    fx_close(1, "a", true);
+    assert_int_equal(o->used[OWNER_STORED_BYTES], one_turn);
+    limited("local", &(struct owner_limits){.stored_bytes = one_turn});
+    fx_start_with(1, "b", "more", NULL, false, "more");
+    fx_settle();
+    refused("limit_reached", "bytes in storage");
+    open_as("local", "c");
+    refused("limit_reached", "bytes in storage");
+    fx_close(1, "b", true);
+    assert_int_equal(o->used[OWNER_STORED_BYTES], 0);
+    assert_int_equal(o->used[OWNER_SESSIONS], 0);
+    fx_teardown();
+    owners_release(&owners);
+}
+
 static void jobs_are_bounded(void **state) {
     setup(&(struct owner_limits){.running_turns = 1, .outstanding_jobs = 2});
     fake.retry_us = 70000;
@@ -198,6 +242,7 @@ int main(void) {
         cmocka_unit_test(a_waiting_turn_that_is_cancelled_lets_the_next_one_pass),
         cmocka_unit_test(a_raised_limit_starts_what_waits),
         cmocka_unit_test(sessions_are_counted_until_they_are_deleted),
+        cmocka_unit_test(what_is_stored_is_counted_over_a_restart),
         cmocka_unit_test(jobs_are_bounded),
         cmocka_unit_test(computed_tokens_are_limited_with_a_time_that_is_true),
         cmocka_unit_test(idle_caches_beyond_the_share_are_parked_while_room_is_short),

@@ -71,6 +71,7 @@ static void open_store(void) {
     struct store_start start;
     struct err err = {0};
     if (store_open(&st, &o, &start, &err) < 0) fail_msg("%s", err.text);
+    store_start_release(&start);
 }
 
 static int set_up(void **state) {

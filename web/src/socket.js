@@ -283,7 +283,8 @@ export class Socket {
   #closed(code, reason) {
     const wasReady = this.ready;
     this.#drop();
-    if (code === 1008 && !wasReady) return this.#unauthorized(reason);
+    const later = reason === 'limit_reached' || reason === 'rate_limited'; // the token may be right
+    if (code === 4003 || (code === 1008 && !wasReady && !later)) return this.#unauthorized(reason);
     // Half of the wait is random, so that many pages do not reconnect at the same moment.
     const wait = Math.min(LAST_RETRY_MS, FIRST_RETRY_MS * 2 ** this.attempt++) * (0.5 + Math.random() / 2);
     this.options.onPhase('waiting', Date.now() + wait, reason);
