@@ -7,3 +7,7 @@ const asan = scale < 1; // a sanitizer's server is slow by itself
 
 test('a flood of ping frames', (t) =>
   harmless(t, 'pings', { scale: 1, bounds: { first_token_ms: asan ? 2000 : 50, ping_ms: asan ? 1000 : 20, memory_mib: 64, stop_ms: 30000 } }));
+
+// Without fairness Bob waits for one of Alice's long turns: tens of seconds.
+for (const [name, what] of [['places', 'long turns in all places'], ['replays', 'replays in all places']])
+  test(what, (t) => harmless(t, name, { scale: 0.4, patience: 60, args: ['--drain-timeout', '2'], bounds: { first_token_ms: asan ? 4000 : 250, refused: 0 } }));

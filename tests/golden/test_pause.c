@@ -145,6 +145,7 @@ static void test_same_bits_where_others_need_the_blocks(void **state) {
         h = interrupted(e, long_turn(e, 1), every, false);
         assert_true(h.released > 0);
         assert_same(&got, &want);
+        assert_int_equal(got.n_prefilled, want.n_prefilled);
         engine_close(e);
         snapshots = dir.path;
         e = one_place(qwen, 13, 0); // through files, or computed again

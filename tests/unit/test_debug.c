@@ -156,11 +156,23 @@ static void events_in_pages(void **state) {
     assert_int_equal(got.n_events, 1);
 }
 
+// All that the engine has of this kind are the owner's.
+static int n_turns_of(enum engine_priority priority) {
+    int n = 0;
+    for (int i = 0; i < FAKE_TURNS; i++) {
+        if (!fake.turns[i].used || fake.turns[i].t.priority != priority) continue;
+        assert_int_equal(fake.turns[i].t.owner, fx_session("s")->owner->number);
+        n++;
+    }
+    return n;
+}
+
 static void replays_are_equal(void **state) {
     int64_t seq = event_log_seq(&fx_session("s")->events), cached = fx_session("s")->cached_tokens;
     for (int turn = 0; turn < 2; turn++) {
         ask_replay(2, turn);
         assert_int_equal(got.kind, ANSWER_REPLAYING);
+        assert_int_equal(n_turns_of(ENGINE_IDLE), 1); // behind all turns
         finish();
         assert_int_equal(got.kind, ANSWER_REPLAYED);
         assert_string_equal(got.request_id, "r");
@@ -187,6 +199,7 @@ static void another_end_is_told_with_its_alternatives(void **state) {
 static void while_its_session_talks_and_leaves_memory(void **state) {
     ask_replay(2, 1);
     fx_start(1, "s", "three");
+    assert_int_equal(n_turns_of(ENGINE_INTERACTIVE), 1);
     fx_step();
     ask_replay(3, 0); // another connection's
     finish();

@@ -212,7 +212,11 @@ static void test_a_newcomer_gets_a_place_of_the_greedy_owner(void **state) {
     assert_ptr_equal(sched_admit(&s), &a[3]); // before those that never ran
     assert_int_equal(s.n_paused[ENGINE_INTERACTIVE], 0);
     a[3].n_todo = 9;
-    sched_computed(&a[3], 1); // before that it would not be paused again
+    enqueue_as(&b[0], 1, 2, ENGINE_INTERACTIVE);
+    assert_ptr_equal(sched_victim(&s), &a[2]); // a[3] has not gone on yet
+    sched_computed(&a[3], 1);
+    assert_ptr_equal(sched_victim(&s), &a[3]);
+    sched_leave(&s, &b[0]);
     // Half of the places each, and no more moves.
     for (int i = 0; i < 4; i++) enqueue_as(&b[i], 1, 3, ENGINE_INTERACTIVE);
     for (int i = 0; i < 2; i++) {

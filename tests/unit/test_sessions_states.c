@@ -44,6 +44,27 @@ static void pressure_evicts_too(void **state) {
     fx_teardown();
 }
 
+// The engine has paused the turn for another owner's and needs its blocks: no event tears the turn.
+static void the_cache_of_a_paused_turn_leaves_unseen(void **state) {
+    fx_setup_memory();
+    fx_open_session(1, "s");
+    struct follower *f = fx_follower(1, "s");
+    fx_start_with(1, "s", "long", "{\"max_tokens\":50}", false, NULL);
+    for (int i = 0; i < 10; i++) fx_step();
+    for (int kind = ENGINE_PARKED; kind <= ENGINE_RELEASED; kind++) {
+        struct engine_event *e = fake_event((enum engine_event_kind)kind, NULL);
+        e->sequence = (uint64_t)fx_session("s")->rec.key;
+        e->why = RELEASE_PRESSURE;
+        fx_settle();
+        assert_int_equal(fx_get(1, "s")->state, SESSION_ACTIVE);
+    }
+    fx_run();
+    assert_int_equal(f->count[EVENT_EVICTED] + f->count[EVENT_PARKED], 0);
+    assert_int_equal(f->turns[0].numbers.output_tokens, 50);
+    assert_int_equal(fx_get(1, "s")->state, SESSION_IDLE);
+    fx_teardown();
+}
+
 // Sessions s0, s1 .. with a turn each, whose clients leave; three may stay in memory.
 static void three_stay_of(int n) {
     char id[16];
@@ -163,6 +184,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idle_sessions_lose_their_cache_and_come_back),
         cmocka_unit_test(pressure_evicts_too),
+        cmocka_unit_test(the_cache_of_a_paused_turn_leaves_unseen),
         cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
         cmocka_unit_test(leaving_memory_costs_no_other_session_its_cache),
         cmocka_unit_test(files_go_with_their_sessions),
