@@ -135,6 +135,15 @@ void clients_gone(struct sessions *ss, uint64_t client) {
     if (c) client_forget(ss, c); // its deferred requests will find it gone
 }
 
+void clients_lose(struct session *s) {
+    struct sessions *ss = s->service;
+    while (s->attachments) {
+        uint64_t client = s->attachments->client;
+        clients_detach(s->attachments);
+        if (ss->cb.on_gone) ss->cb.on_gone(ss->cb.ctx, client, s);
+    }
+}
+
 void clients_drop(struct session *s) {
     while (s->attachments) clients_detach(s->attachments);
     service_gone(s);

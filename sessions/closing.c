@@ -126,6 +126,8 @@ void closing_unread_done(struct sessions *ss, const struct store_job *job) {
     }
     replays_session_gone(ss, job->key);
     limits_add_stored(ss, job->owner, -1, -job->stored_bytes);
+    struct session *s = service_find(ss, job->owner, job->id);
+    if (s && s->life == LIFE_STUB) clients_lose(s);
     session_lasting_name(job->owner, job->id, lasting);
     engine_snapshot_forget(ss->engine, 0, lasting);
     if (!job->expired) ss->cb.on_answer(ss->cb.ctx, job->client, &a);

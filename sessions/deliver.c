@@ -217,7 +217,9 @@ int session_next_event(struct session *s, uint64_t client, size_t max_text,
     const struct event_entry *e = from <= limit ? event_log_find(&s->events, from) : NULL;
     if (!e) {
         a->waiting = true;
-        if (s->life == LIFE_GONE) service_touch(s); // it has all there will ever be
+        // It has all there will ever be, or all there is: the session may leave memory.
+        bool idle = s->life == LIFE_LIVE && !s->lru_prev && !session_is_busy(s);
+        if (s->life == LIFE_GONE || idle) service_touch(s);
         return 0;
     }
     *out = (struct session_event){.first_seq = from};

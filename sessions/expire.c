@@ -44,8 +44,9 @@ static void remove_one(struct sessions *ss, struct session_record *r) {
     const char *why = r->updated_ms < oldest_ms(ss) ? "age" : "number";
     struct session *s = service_find(ss, r->owner, r->id);
     if (s) {
-        // In the list of those that may leave memory: without client, turn, request or save.
-        bool unused = s->life == LIFE_LIVE && s->lru_prev && s->rec.updated_ms == r->updated_ms;
+        // In the list of those that may leave memory: without turn, request or save.
+        bool unused = s->life == LIFE_LIVE && s->lru_prev && !s->attachments &&
+                      s->rec.updated_ms == r->updated_ms;
         if (!unused) return;
         s->expired = why;
         life_set(&s->life, LIFE_DROPPING);

@@ -136,7 +136,7 @@ int handle_cancel(struct session *s, const struct request *r) {
 // Of a session in memory only: reading one from disk is more than a hint is worth.
 void handle_typing(struct sessions *ss, const struct request *r) {
     struct session *s = service_find(ss, r->owner, r->session);
-    if (!s || s->life == LIFE_LOADING) return;
+    if (!s || !session_is_known(s)) return;
     if (session_has_turn(s)) return;
     if (s->cache == PLACE_HOST) engine_sequence_warm(ss->engine, (uint64_t)s->rec.key);
     if (session_state(s) == SESSION_COLD) turns_hint(s);

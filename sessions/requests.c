@@ -26,14 +26,16 @@ static int defer(struct session *s, const struct request *r) {
     return 0;
 }
 
-static int load(struct sessions *ss, const struct request *r) {
-    struct session *s = session_new(ss, r->owner, r->session, LIFE_LOADING);
+// stub: NULL: none is there.
+static int load(struct sessions *ss, struct session *stub, const struct request *r) {
+    struct session *s = stub ? stub : session_new(ss, r->owner, r->session, LIFE_LOADING);
     struct store_job *job = s ? service_job(STORE_LOAD, r, r->session) : NULL;
-    if (!job || service_add_loading(ss, s) < 0) {
+    if (!job || (!stub && service_add_loading(ss, s) < 0)) {
         store_job_free(job);
-        session_free(s);
+        if (!stub) session_free(s);
         return E_NOMEM;
     }
+    if (stub) life_set(&s->life, LIFE_LOADING);
     int rc = defer(s, r);
     job->client = CLIENT_GONE; // others may wait for it too
     store_send(ss->store, job);
@@ -63,6 +65,7 @@ static int run(struct session *s, const struct request *r) {
 
 // Runs it, or lets it wait for what one before it began.
 static int run_or_defer(struct session *s, const struct request *r) {
+    if (s->life == LIFE_STUB) return load(s->service, s, r);
     return session_must_wait(s) ? defer(s, r) : run(s, r);
 }
 
@@ -104,7 +107,7 @@ static int submit_to_session(struct sessions *ss, const struct request *r) {
                       SESSION_ID_MAX);
     if (!s && r->kind == REQUEST_OPEN) return opening_start(ss, r);
     if (!valid) return refuse_not_found(ss, r);
-    if (!s) return load(ss, r);
+    if (!s) return load(ss, NULL, r);
     bool ends = session_must_wait(s) && aborts(s, r);
     int rc = run_or_defer(s, r);
     if (ends) run_prepared(s, true);
@@ -159,7 +162,7 @@ static int run_orphan(struct sessions *ss, const struct request *r, const struct
     if (err && !on_disk) return refuse(ss, r, "store_failed", "%s", err->text);
     if (s) return run_or_defer(s, r);
     if (r->kind == REQUEST_OPEN) return opening_start(ss, r);
-    return on_disk ? load(ss, r) : refuse_not_found(ss, r);
+    return on_disk ? load(ss, NULL, r) : refuse_not_found(ss, r);
 }
 
 static void run_orphans(struct session *orphaned, const struct err *err) {
@@ -196,6 +199,20 @@ void requests_deleted(struct sessions *ss, struct store_job *job) {
         run_deferred(s);
 }
 
+// It stays for its clients where the next attempt may do better.
+static void not_loaded(struct session *s, int rc) {
+    if (s->attachments && rc != E_NOTFOUND) {
+        session_strip(s);
+        if (service_add_loading(s->service, s) == 0) {
+            life_set(&s->life, LIFE_STUB);
+            return;
+        }
+    }
+    clients_lose(s);
+    service_untouch(s);
+    session_free(s);
+}
+
 void requests_loaded(struct sessions *ss, struct store_job *job) {
     struct session *s = service_find(ss, job->owner, job->id);
     if (!s || s->life != LIFE_LOADING) return;
@@ -212,7 +229,7 @@ void requests_loaded(struct sessions *ss, struct store_job *job) {
     if (rc != E_NOTFOUND) log_error("session.load", "session=%s error=%s", job->id, err_name(rc));
     if (rc != E_NOTFOUND && (job->rc == 0 || rc == E_NOMEM)) err_set(&job->err, rc, "%s", damaged);
     run_orphans(s, rc == E_NOTFOUND ? NULL : &job->err);
-    session_free(s);
+    not_loaded(s, rc);
 }
 
 void requests_paged(struct sessions *ss, struct store_job *job) {

@@ -58,11 +58,15 @@ void service_loaded(struct sessions *ss, struct session *s) {
     HASH_DELETE(by_name, ss->by_name, s);
 }
 
-void service_remove(struct sessions *ss, struct session *s) {
-    if (s->life != LIFE_GONE) HASH_DELETE(by_name, ss->by_name, s);
-    if (s->life == LIFE_LOADING) return;
+void service_remove_key(struct sessions *ss, struct session *s) {
+    if (s->life == LIFE_LOADING || s->life == LIFE_STUB) return;
     HASH_DELETE(by_key, ss->by_key, s);
     owner_use(s->owner, OWNER_RESIDENT_SESSIONS, -1);
+}
+
+void service_remove(struct sessions *ss, struct session *s) {
+    if (s->life != LIFE_GONE) HASH_DELETE(by_name, ss->by_name, s);
+    service_remove_key(ss, s);
 }
 
 void service_gone(struct session *s) {
@@ -98,11 +102,16 @@ void service_touch(struct session *s) {
     DL_APPEND2(ss->touched, s, touched_prev, touched_next);
 }
 
-struct session *service_next_touched(struct sessions *ss) {
-    struct session *s = ss->touched;
-    if (!s) return NULL;
+void service_untouch(struct session *s) {
+    struct sessions *ss = s->service;
+    if (!s->touched_prev) return;
     DL_DELETE2(ss->touched, s, touched_prev, touched_next);
     s->touched_prev = NULL;
+}
+
+struct session *service_next_touched(struct sessions *ss) {
+    struct session *s = ss->touched;
+    if (s) service_untouch(s);
     return s;
 }
 

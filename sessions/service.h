@@ -87,6 +87,7 @@ int service_add(struct sessions *ss, struct session *s, int64_t key); // into th
 int service_add_loading(struct sessions *ss, struct session *s);      // by name alone. E_NOMEM
 void service_loaded(struct sessions *ss, struct session *s);          // and out again
 void service_remove(struct sessions *ss, struct session *s);          // out of all tables
+void service_remove_key(struct sessions *ss, struct session *s);      // all but the one by name
 void service_gone(struct session *s); // GONE: out of the table of names; settling frees it
 // Tells watchers of its owner; gone: it was deleted.
 void service_changed(struct sessions *ss, int64_t key, const char *owner, const char *id,
@@ -94,6 +95,7 @@ void service_changed(struct sessions *ss, int64_t key, const char *owner, const 
 // The store's job for a request, of its owner's session `id` or NULL. NULL: no memory.
 struct store_job *service_job(enum store_job_kind kind, const struct request *r, const char *id);
 void service_touch(struct session *s);
+void service_untouch(struct session *s);
 struct session *service_next_touched(struct sessions *ss); // out of the list; NULL: none
 void service_forget_cache(struct session *s);   // wherever it is: it is closed or deleted
 void service_timers_changed(struct session *s); // save_due_us, retry_us or lost_us did
@@ -136,6 +138,7 @@ struct client *clients_of(struct sessions *ss, uint64_t number);   // makes it. 
 void clients_release(struct sessions *ss, struct client *c);       // frees it unless it is needed
 int clients_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
 void clients_detach(struct attachment *a);
+void clients_lose(struct session *s); // detaches all: it is gone from the disk
 void clients_drop(struct session *s); // detaches all: its opening was refused, it is GONE
 void clients_gone(struct sessions *ss, uint64_t client);
 int clients_defer(struct sessions *ss, uint64_t client);       // a request of it waits. E_NOMEM

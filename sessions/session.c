@@ -18,6 +18,16 @@ void session_lasting_name(const char *owner, const char *id, char out[SESSION_LA
              (unsigned long long)name.lo);
 }
 
+// What is not zero in a session without turns.
+static void set_out(struct session *s) {
+    s->running = -1;
+    s->head = s->rec.head = s->rec.forked_turn = TURN_NONE;
+    s->roots = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
+    s->shown_state = -1;
+    s->deferred_end = &s->deferred;
+    event_log_init(&s->events);
+}
+
 struct session *session_new(struct sessions *service, const char *owner, const char *id,
                             enum session_life life) {
     struct session *s = calloc(1, sizeof *s);
@@ -27,12 +37,7 @@ struct session *session_new(struct sessions *service, const char *owner, const c
     s->rec.id = strdup(id);
     s->rec.owner = strdup(owner);
     session_lasting_name(owner, id, s->lasting);
-    s->running = -1;
-    s->head = s->rec.head = s->rec.forked_turn = TURN_NONE;
-    s->roots = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
-    s->shown_state = -1;
-    s->deferred_end = &s->deferred;
-    event_log_init(&s->events);
+    set_out(s);
     if (s->rec.id && s->rec.owner) return s;
     session_free(s);
     return NULL;
@@ -50,8 +55,7 @@ void pending_free(struct pending *p) {
     free(p);
 }
 
-void session_free(struct session *s) {
-    if (!s) return;
+static void release(struct session *s) {
     struct pending *p, *next;
     DL_FOREACH_SAFE(s->pending, p, next) pending_free(p);
     DL_FOREACH_SAFE(s->told, p, next) pending_free(p);
@@ -63,7 +67,29 @@ void session_free(struct session *s) {
     free(s->sampling);
     event_log_release(&s->events);
     session_record_release(&s->rec);
+}
+
+void session_free(struct session *s) {
+    if (!s) return;
+    release(s);
     free(s);
+}
+
+void session_strip(struct session *s) {
+    struct session kept = {.service = s->service,
+                           .life = s->life,
+                           .name = s->name,
+                           .by_name = s->by_name,
+                           .attachments = s->attachments,
+                           .touched_prev = s->touched_prev,
+                           .touched_next = s->touched_next};
+    kept.rec.id = s->rec.id;
+    kept.rec.owner = s->rec.owner;
+    memcpy(kept.lasting, s->lasting, sizeof kept.lasting);
+    s->rec.id = s->rec.owner = NULL;
+    release(s);
+    *s = kept;
+    set_out(s);
 }
 
 int session_log_reserve(struct session *s, size_t more) {
@@ -128,7 +154,8 @@ bool session_must_wait(const struct session *s) {
 }
 
 bool session_is_known(const struct session *s) {
-    return s->life != LIFE_LOADING && s->life != LIFE_OPENING && s->life != LIFE_GONE;
+    return s->life != LIFE_LOADING && s->life != LIFE_STUB && s->life != LIFE_OPENING &&
+           s->life != LIFE_GONE;
 }
 
 bool session_is_saved(const struct session *s) {

@@ -143,6 +143,8 @@ struct session {
 struct session *session_new(struct sessions *service, const char *owner, const char *id,
                             enum session_life life);
 void session_free(struct session *s);
+void session_strip(
+    struct session *s); // frees all but its name and clients; it is in no list but by_name
 // restore.c: takes what the new *s needs out of *stored. E_CORRUPT when the record contradicts
 // itself, E_NOMEM; then *s can only be freed.
 int session_restore(struct session *s, struct stored_session *stored);

@@ -32,10 +32,19 @@ static void show_state(struct session *s, int state) {
 
 // --- leaving memory ----------------------------------------------------------
 
+// Its clients have all there is, and know it.
+static bool is_told(const struct session *s) {
+    const struct attachment *a;
+    DL_FOREACH(s->attachments, a) {
+        if (!a->waiting || a->cursor < event_log_seq(&s->events)) return false;
+    }
+    return !s->told;
+}
+
 static bool can_unload(const struct session *s) {
-    bool asked = s->attachments || s->paging || s->preparing;
+    bool asked = s->paging || s->preparing;
     return (s->life == LIFE_LIVE || s->life == LIFE_LEAVING) && !asked && !session_is_busy(s) &&
-           session_is_saved(s);
+           session_is_saved(s) && is_told(s);
 }
 
 static void unlist_lru(struct session *s) {
@@ -88,6 +97,24 @@ void service_destroy(struct session *s) {
     session_free(s);
 }
 
+// Of one that clients follow a stub stays, which their next request loads.
+static void leave_memory(struct session *s) {
+    struct sessions *ss = s->service;
+    if (!s->attachments) {
+        service_destroy(s);
+        return;
+    }
+    show_state(s, -1);
+    evict_stop(&ss->idle, &s->idle);
+    s->save_due_us = s->retry_us = s->lost_us = 0;
+    service_timers_changed(s);
+    unlist_lru(s);
+    clients_forget_author(s);
+    service_remove_key(ss, s);
+    session_strip(s);
+    life_set(&s->life, LIFE_STUB);
+}
+
 // Sessions beyond the limit, and half of all when memory ran out, leave it: the ones used longest
 // ago first; one with a cache gives that up before.
 static void unload_excess(struct sessions *ss) {
@@ -99,7 +126,7 @@ static void unload_excess(struct sessions *ss) {
     DL_FOREACH_SAFE2(ss->lru, s, next, lru_next) {
         if (excess-- <= 0) break;
         if (s->cache == PLACE_NONE) {
-            if (!s->touched_prev) service_destroy(s);
+            if (!s->touched_prev) leave_memory(s);
             continue;
         }
         if (s->life == LIFE_LEAVING) continue;
@@ -151,6 +178,11 @@ static void tell_watchers(struct session *s) {
 }
 
 static void settle(struct session *s) {
+    if (s->life == LIFE_LOADING) return;
+    if (s->life == LIFE_STUB) {
+        if (!s->attachments) service_destroy(s);
+        return;
+    }
     if (s->life == LIFE_GONE) {
         settle_gone(s);
         return;
@@ -165,7 +197,7 @@ static void settle(struct session *s) {
     tell_watchers(s);
     list_lru(s);
     bool leaves = s->life == LIFE_LEAVING && s->lru_prev && s->cache == PLACE_NONE;
-    if (leaves && !s->touched_prev) service_destroy(s);
+    if (leaves && !s->touched_prev) leave_memory(s);
 }
 
 void service_settle(struct sessions *ss) {

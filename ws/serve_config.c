@@ -133,7 +133,7 @@ static const struct config_key keys[] = {
     INT("sessions", max_queued_turns_per_session, 0, 64, "4",
         "Turns of one session that may wait for its running turn."),
     INT("sessions", max_resident_sessions, 16, 10000000, "4096",
-        "Maximum number of sessions in memory that have neither a client nor a turn."),
+        "Maximum number of idle sessions in memory. Of one that clients follow a stub stays."),
     INT("sessions", max_session_age, 0, 1e10, "0",
         "Seconds after which a session that was not used is deleted, with all its turns; 0 means "
         "never. One with a client or a turn stays. The log has the ids of deleted sessions."),

@@ -112,6 +112,7 @@ static void a_turn_whose_caller_left_before_it_began(void **state) {
     fx_step();
     fx_settle();
     assert_null(fx_session("s")); // it has to be read first
+    fx.ss->o.max_resident_sessions = 100;
     fx_start(2, "s", "two");
     sessions_client_gone(fx.ss, 2);
     fx_settle();
@@ -120,7 +121,7 @@ static void a_turn_whose_caller_left_before_it_began(void **state) {
     fx_step();
     assert_string_equal(finish(1), "");
     fx_advance(2000);
-    fx_attach(3, "s", 0); // holds it in memory
+    fx_attach(3, "s", 0);
     fx_run();
     assert_string_equal(finish(1), "cancelled");
 }
@@ -192,6 +193,7 @@ static void it_is_a_setting_of_the_session(void **state) {
     fx_settle();
     fx_advance(1000000);
     assert_null(fx_session("s"));
+    fx.ss->o.max_resident_sessions = 100;
     fx_attach(2, "s", 0);
     assert_int_equal(fx_session("s")->rec.cancel_after_ms, 700);
     ask_update(fx.ss, &r, "s", NULL, NULL, 0);

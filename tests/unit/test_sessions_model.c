@@ -227,8 +227,12 @@ static void check_all(void) {
     for (uint64_t c = 1; c <= READERS; c++)
         for (int i = 0; i < 4; i++)
             if (fx.followers[c][i].s) fx_take(c, &fx.followers[c][i]);
+    fx.ss->o.max_resident_sessions = 100; // none is evicted meanwhile
+    fx.by_hand = false;
+    fx_settle();
     for (int s = 0; s < SESSIONS; s++)
         if (m.id[s][0]) check_session(s);
+    fx.ss->o.max_resident_sessions = 1;
     for (int i = m.n_requests > 2000 ? m.n_requests - 2000 : 0; i < m.n_requests; i++)
         if (!m.excused[i]) assert_int_equal(fx.answered[i], 1);
     assert_int_equal(sessions_n_running(fx.ss), 0);

@@ -106,7 +106,55 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     assert_string_equal(fx.answers[n].request_id, "a");
     assert_int_equal(fx_answer_to("b")->kind, ANSWER_ACCEPTED);
     fx_run();
-    assert_int_equal(HASH_CNT(by_name, fx.ss->by_name), 4); // one in use, three kept
+    assert_int_equal(HASH_CNT(by_name, fx.ss->by_name), 3);
+    fx_teardown();
+}
+
+// Of s0 .. s7, which two clients follow. Both are told what comes, and their cursors are those of
+// before.
+static void followed_sessions_leave_memory_too(void **state) {
+    char id[16];
+    fx_settings("x");
+    fx_setup_file();
+    three_stay_of(0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        fx_open_session(1, id);
+        fx_turn(1, id, id);
+        fx_attach(2, id, 0);
+    }
+    fx.ss->o.max_resident_sessions = 1;
+    fx_advance(1000000);
+    assert_int_equal(HASH_CNT(by_key, fx.ss->by_key), 1);
+    assert_int_equal(fx_session("s0")->life, LIFE_STUB);
+    assert_null(fx_session("s0")->turns);
+    assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 3);
+    int n_done = fx_follower(2, "s0")->count[EVENT_DONE];
+    assert_int_equal(fx_follower(1, "s0")->count[EVENT_EVICTED], 1); // to leave memory
+    fx_turn(1, "s0", "more"); // the fixture checks that no event is missing or comes twice
+    assert_int_equal(fx_follower(1, "s0")->turns[1].done, true);
+    assert_int_equal(fx_follower(2, "s0")->count[EVENT_DONE], n_done + 1);
+    assert_string_equal(fx_follower(2, "s0")->turns[1].text, fx_follower(1, "s0")->turns[1].text);
+    // The last client takes the stub along.
+    fx_advance(1000000);
+    fx_turn(1, "s2", "more");
+    fx_advance(1000000);
+    assert_int_equal(fx_session("s0")->life, LIFE_STUB);
+    sessions_client_gone(fx.ss, 1);
+    fx_settle();
+    assert_non_null(fx_session("s0"));
+    sessions_client_gone(fx.ss, 2);
+    fx_settle();
+    assert_null(fx_session("s0"));
+    // Deleted by a client that does not follow it.
+    fx_forget_clients();
+    fx_attach(1, "s1", 0);
+    fx_attach(1, "s2", 0);
+    fx_advance(1000000);
+    assert_int_equal(fx_session("s1")->life, LIFE_STUB);
+    fx_close(3, "s1", true);
+    assert_true(fx_follower(1, "s1")->deleted && fx_follower(1, "s1")->gone);
+    assert_null(fx_session("s1"));
     fx_teardown();
 }
 
@@ -186,6 +234,7 @@ int main(void) {
         cmocka_unit_test(pressure_evicts_too),
         cmocka_unit_test(the_cache_of_a_paused_turn_leaves_unseen),
         cmocka_unit_test(unused_sessions_leave_memory_and_are_read_again),
+        cmocka_unit_test(followed_sessions_leave_memory_too),
         cmocka_unit_test(leaving_memory_costs_no_other_session_its_cache),
         cmocka_unit_test(files_go_with_their_sessions),
         cmocka_unit_test(typing_prepares_a_cold_session),
