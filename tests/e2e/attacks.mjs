@@ -16,7 +16,7 @@
 //   tokens    lines of the token file, where the defaults (alice attacks, bob suffers) do not do
 // harmless(...) strikes up to `tries` times (default 3) until all bounds hold, as a busy machine delays one run or
 // another. A bound on time is raised to three times what the same victim measured before the attack. Bounds, each
-// optional: first_token_ms, ping_ms (99th percentiles), memory_mib (peak over before), kept_mib (after the attack
+// optional: first_token_ms, ping_ms (90th percentiles: of some dozens, the 99th is a single one), memory_mib (peak over before), kept_mib (after the attack
 // over before), stop_ms (SIGTERM to the end), refused (most turns of the victim that were refused).
 import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
@@ -81,7 +81,7 @@ export const attacks = {
   },
   attached: {
     what: '32,000 attached sessions with prompts of 32 KB',
-    full: { connections: 60, sessions: 32000, rate: 19 }, goal: 'max_resident_sessions holds',
+    full: { connections: 60, sessions: 32000, rate: 19 }, seconds: 32, goal: 'max_resident_sessions holds',
   },
   pings: {
     what: 'one connection of ping frames',
@@ -194,7 +194,7 @@ export async function strike(t, name, options = {}) {
   Object.assign(figures, options.figures);
   const { server, prepared } = await target(t, attack, figures, options);
   const summary = ({ tokens, pings, ...rest }) => {
-    const of = (list) => ({ p50: percentile(list, 0.5), p99: percentile(list, 0.99), n: list.length });
+    const of = (list) => ({ p50: percentile(list, 0.5), p90: percentile(list, 0.9), p99: percentile(list, 0.99), n: list.length });
     return { first_token_ms: of(tokens), ping_ms: of(pings), ...rest };
   };
 
@@ -216,7 +216,7 @@ export async function strike(t, name, options = {}) {
   memory.after = server.status ? 0 : rssMib(server);
   clearInterval(sampler);
   const begun = performance.now();
-  const ended = await within(patience * 3000, server.stop());
+  const ended = await within(60000, server.stop());
   const stop_ms = performance.now() - begun;
   await server.stop('SIGKILL');
   return { attack: name, figures, prepared, quiet, loaded, after, memory_mib: memory, stop_ms, attacker: did, status: ended ?? 'still running' };
@@ -231,7 +231,7 @@ export async function harmless(t, name, options = {}) {
     t.diagnostic?.(`${name}: ${JSON.stringify(seen, (_, v) => (typeof v === 'number' ? Math.round(v * 10) / 10 : v))}`);
     assert.deepEqual(seen.status, { code: 0, signal: null }, `${name}: the server's end`); // never a matter of a busy machine
     const measured = {
-      first_token_ms: [loaded.first_token_ms.p99, quiet.first_token_ms.p99 * 3], ping_ms: [loaded.ping_ms.p99, quiet.ping_ms.p99 * 3],
+      first_token_ms: [loaded.first_token_ms.p90, quiet.first_token_ms.p90 * 3], ping_ms: [loaded.ping_ms.p90, quiet.ping_ms.p90 * 3],
       memory_mib: [memory.peak - memory.before, 0], kept_mib: [memory.after - memory.before, 0], stop_ms: [seen.stop_ms, 0], refused: [loaded.refused, 0],
     };
     const over = Object.entries(options.bounds ?? {}).filter(([key, bound]) => measured[key][0] > Math.max(bound, measured[key][1]))

@@ -1,6 +1,7 @@
 // All attacks of tests/e2e/attacks.mjs in full: a table on the screen, and tests/bench/results/attacks.json for
 // RESULTS.md. It prints what was measured and judges nothing; minutes each, on a quiet machine.
-// usage: attacks.mjs [NAME...]   (SCALE=0.1: a share of the counts; nothing is written then)
+// usage: attacks.mjs [NAME...]   (SCALE=0.1: a share of the counts; RESULTS=NAME: another file. Only all of them in full are
+// written.) Exit status 1: a server did not end as it should.
 import { attacks, strike } from '../e2e/attacks.mjs';
 import { parley } from '../e2e/harness.mjs';
 import { save } from '../bench/results.mjs';
@@ -14,15 +15,19 @@ console.log('|---|---|---|---|---|---|---|---|');
 for (const name of names) {
   const cleanups = [];
   try {
-    const seen = await strike({ after: (f) => cleanups.push(f) }, name, { scale, seconds: 40 * Math.min(1, scale * 4), patience: 120, rest: 10000 });
+    const seen = await strike({ after: (f) => cleanups.push(f) }, name, { scale, seconds: attacks[name].seconds ?? 20, patience: 60, rest: 5000 });
     const { quiet, loaded, memory_mib: memory } = seen;
     results.push(seen);
+    if (seen.status.code !== 0) process.exitCode = 1;
     console.log(`| ${attacks[name].what} | ${ms(quiet.first_token_ms)} | ${ms(loaded.first_token_ms)}${loaded.stuck ? ' (some never)' : ''} | ${ms(loaded.ping_ms)} | ${loaded.refused}`
-      + ` | ${attacks[name].goal} | ${[memory.before, memory.peak, memory.after].map(Math.round).join(', ')} | ${(seen.stop_ms / 1000).toFixed(1)} |`);
+      + ` | ${attacks[name].goal} | ${[memory.before, memory.peak, memory.after].map(Math.round).join(', ')} | ${(seen.stop_ms / 1000).toFixed(1)}${seen.status.code === 0 ? '' : ` (${JSON.stringify(seen.status)})`} |`);
+  } catch (error) {
+    console.log(`| ${attacks[name].what} | failed: ${error.message.slice(0, 200)} |`);
+    process.exitCode = 1;
   } finally {
     for (const clean of cleanups.reverse()) await clean();
   }
 }
-if (scale === 1 && names.length === Object.keys(attacks).length)
-  save('attacks', parley, { source: 'make torture: one owner against another, default limits, demo model', attacks: results });
-process.exit(0);
+if (scale === 1 && results.length === Object.keys(attacks).length)
+  save(process.env.RESULTS ?? 'attacks', parley, { source: 'make torture: one owner against another, default limits, demo model', attacks: results });
+process.exit();
