@@ -49,14 +49,11 @@ static void drop(struct sessions *ss, struct replaying *p) {
     free(p);
 }
 
-static void fail(struct sessions *ss, struct replaying *p, const char *code, const char *message) {
-    struct asker to = {.client = p->client, .request_id = p->request_id, .session = p->session};
-    answer_fail(ss, &to, code, "%s", message);
-}
-
-static void fail_code(struct sessions *ss, struct replaying *p, int rc, const char *message) {
+// code NULL: the one of rc.
+static void fail(struct sessions *ss, struct replaying *p, const char *code, int rc,
+                 const char *message) {
     struct asker to = {p->client, p->request_id, p->session, p->owner->number, ENGINE_IDLE};
-    answer_error(ss, &to, NULL, rc, message);
+    answer_error(ss, &to, code, rc, message);
 }
 
 static void answer(struct sessions *ss, const struct replaying *p, enum session_answer_kind kind,
@@ -115,9 +112,9 @@ static void advance(struct sessions *ss, struct replaying *p) {
         if (rc < 0) break;
     }
     if (rc < 0)
-        fail_code(ss, p, rc, err.text);
+        fail(ss, p, NULL, rc, err.text);
     else if (p->rerun.found.verdict == REPLAY_FAILED)
-        fail(ss, p, "internal", p->rerun.found.why);
+        fail(ss, p, "internal", 0, p->rerun.found.why);
     else
         answer_found(ss, p);
     drop(ss, p);
@@ -126,7 +123,7 @@ static void advance(struct sessions *ss, struct replaying *p) {
 // --- its record --------------------------------------------------------------
 
 static void fail_memory(struct sessions *ss, struct replaying *p) {
-    fail_code(ss, p, E_NOMEM, "the server is out of memory");
+    fail(ss, p, NULL, E_NOMEM, "the server is out of memory");
     drop(ss, p);
 }
 
@@ -218,10 +215,7 @@ void replays_read(struct sessions *ss, struct store_job *job) {
     if (p->stopped) {
         drop(ss, p);
     } else if (take_record(p, job) < 0) {
-        if (job->err.code == E_NOMEM)
-            fail_code(ss, p, E_NOMEM, job->err.text);
-        else
-            fail(ss, p, "store_failed", job->err.text);
+        fail(ss, p, "store_failed", job->err.code == E_NOMEM ? E_NOMEM : 0, job->err.text);
         drop(ss, p);
     } else if (p->n_read < p->n_path) {
         read_next(ss, p);
@@ -251,11 +245,6 @@ bool replays_engine_event(struct sessions *ss, const struct engine_event *e) {
 
 // --- ends from outside -------------------------------------------------------
 
-static void stop(struct sessions *ss, struct replaying *p) {
-    p->stopped = true;
-    if (p->running) engine_turn_cancel(ss->engine, p->sequence, p->turn);
-}
-
 bool replays_has(const struct sessions *ss, uint64_t client) {
     const struct replaying *p;
     DL_FOREACH(ss->replays, p) {
@@ -264,40 +253,37 @@ bool replays_has(const struct sessions *ss, uint64_t client) {
     return false;
 }
 
-void replays_client_gone(struct sessions *ss, uint64_t client) {
+#define ANY_CLIENT CLIENT_GONE
+#define ANY_SESSION (-1)
+
+// Of this client and this session. code NULL: without an answer.
+static void stop(struct sessions *ss, uint64_t client, int64_t key, const char *code,
+                 const char *message) {
     struct replaying *p;
     DL_FOREACH(ss->replays, p) {
-        if (p->client == client && !p->stopped) stop(ss, p);
+        if (p->stopped || (client != ANY_CLIENT && p->client != client) ||
+            (key != ANY_SESSION && p->key != key))
+            continue;
+        p->stopped = true;
+        if (p->running) engine_turn_cancel(ss->engine, p->sequence, p->turn);
+        if (code) fail(ss, p, code, 0, message);
     }
 }
 
-static void stop_saying(struct sessions *ss, struct replaying *p, const char *code,
-                        const char *message) {
-    stop(ss, p);
-    fail(ss, p, code, message);
+void replays_client_gone(struct sessions *ss, uint64_t client) {
+    stop(ss, client, ANY_SESSION, NULL, NULL);
 }
 
 void replays_cancel(struct sessions *ss, uint64_t client, int64_t key) {
-    struct replaying *p;
-    DL_FOREACH(ss->replays, p) {
-        if (p->client == client && !p->stopped && p->key == key)
-            stop_saying(ss, p, "cancelled", "the replay was cancelled");
-    }
+    stop(ss, client, key, "cancelled", "the replay was cancelled");
 }
 
 void replays_session_gone(struct sessions *ss, int64_t key) {
-    struct replaying *p;
-    DL_FOREACH(ss->replays, p) {
-        if (p->key == key && !p->stopped)
-            stop_saying(ss, p, "session_not_found", "the session has been deleted");
-    }
+    stop(ss, ANY_CLIENT, key, "session_not_found", "the session has been deleted");
 }
 
 void replays_drain(struct sessions *ss) {
-    struct replaying *p;
-    DL_FOREACH(ss->replays, p) {
-        if (!p->stopped) stop_saying(ss, p, "shutting_down", "the server is shutting down");
-    }
+    stop(ss, ANY_CLIENT, ANY_SESSION, "shutting_down", "the server is shutting down");
 }
 
 void replays_free(struct sessions *ss) {
