@@ -48,14 +48,6 @@ int engine_render_turn(const struct engine *e, const struct engine_message *mess
                                      out, err);
 }
 
-int engine_render_chat(const struct engine *e, const struct engine_message *messages, size_t n,
-                       bool add_generation_prompt, bool forge, struct token_list *ids,
-                       struct buf *text, struct err *err) {
-    TRY(need_chat(e, err));
-    return chat_template_render(e->chat, (const struct chat_message *)messages, n,
-                                add_generation_prompt, forge, ids, text, err);
-}
-
 int engine_detokenize(const struct engine *e, const int32_t *ids, size_t n, bool skip_special,
                       struct buf *out, struct err *err) {
     TRY(need_tokenizer(e, err));

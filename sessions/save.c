@@ -24,23 +24,17 @@ void save_now(struct session *s) {
     service_touch(s);
 }
 
-static void save_within(struct session *s, int64_t us) {
-    if (!s->save_due_us) s->save_due_us = service_now(s->service) + us + 1;
-    service_timers_changed(s);
-    service_touch(s);
-}
-
-void save_soon(struct session *s) {
-    save_within(s, s->service->o.commit_interval_us);
-}
-
 void save_tokens(struct session *s) {
     const struct sessions *ss = s->service;
     int64_t us = ss->o.commit_interval_us;
-    if (ss->o.durable == DURABLE_POWER)
+    if (ss->tail_error[0] && us > NO_TAIL_US) us = NO_TAIL_US;
+    if (ss->o.durable == DURABLE_POWER) {
         save_now(s); // what comes while a save is under way is in the next one
-    else
-        save_within(s, ss->tail_error[0] && us > NO_TAIL_US ? NO_TAIL_US : us);
+        return;
+    }
+    if (!s->save_due_us) s->save_due_us = service_now(ss) + us + 1;
+    service_timers_changed(s);
+    service_touch(s);
 }
 
 static bool turn_wants_save(const struct turn *t) {

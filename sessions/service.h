@@ -166,7 +166,6 @@ bool streams_keep(struct sessions *ss, struct store_job *job);
 void streams_client_gone(struct sessions *ss, uint64_t client);
 
 // save.c
-void save_soon(struct session *s);         // within the commit interval
 void save_tokens(struct session *s);       // as soon as `durable` wants
 void save_now(struct session *s);          // facts that a client waits for
 bool save_wanted(const struct session *s); // there is something to save

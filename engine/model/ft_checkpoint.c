@@ -131,10 +131,6 @@ void ft_checkpoint_close(struct ft_checkpoint *c) {
     free(c);
 }
 
-const struct ft_config *ft_checkpoint_config(const struct ft_checkpoint *c) {
-    return &c->config;
-}
-
 int32_t ft_checkpoint_ranks(const struct ft_checkpoint *c) {
     return c->files.n_ranks;
 }

@@ -14,7 +14,6 @@ struct ft_checkpoint;
 // ft_dir: from ft_folder_find.
 int ft_checkpoint_open(struct ft_checkpoint **out, const char *ft_dir, struct err *err);
 void ft_checkpoint_close(struct ft_checkpoint *c);
-const struct ft_config *ft_checkpoint_config(const struct ft_checkpoint *c);
 int32_t ft_checkpoint_ranks(const struct ft_checkpoint *c); // that the files are for
 size_t ft_checkpoint_count(const struct ft_checkpoint *c);
 const struct tensor *ft_checkpoint_at(const struct ft_checkpoint *c, size_t i); // data is NULL

@@ -73,4 +73,3 @@ void http_stream(struct http *h, const char *type, const char *extra, const stru
 bool http_stream_has_room(const struct http *h);
 void http_stream_write(struct http *h, const void *bytes, size_t len);
 void http_stream_end(struct http *h);
-void http_stream_abort(struct http *h); // without the last chunk: the client sees that it is cut

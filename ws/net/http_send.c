@@ -199,9 +199,3 @@ void http_stream_end(struct http *h) {
     http_set_deadline(h, REPLY_US);
     if (!h->processing) http_watch(h);
 }
-
-void http_stream_abort(struct http *h) {
-    h->chunked = false;
-    h->closes = true;
-    http_stream_end(h);
-}
