@@ -1,5 +1,5 @@
-// What the engine says to one turn, kept whole: for tools and replays, which look at an answer when
-// it has ended. (A session keeps its own in struct turn.)
+// Collects the engine's whole answer to one turn, for tools and replays, which need it when it has
+// ended. (A session keeps its own in struct turn.)
 #pragma once
 #include "base/buf.h"
 #include "engine/engine.h"

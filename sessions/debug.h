@@ -17,13 +17,12 @@ struct turn_detail { // borrowed during the callback, as all here
     const struct engine_alternative *alternatives; // (n_ids, rec->n_alternatives) or NULL
 };
 
-// An event as it is listed: with what became of the cache that its turn found gone, and where a
-// fork is from.
+// A listed event, with how its turn restored the cache, and where a fork is from.
 struct listed_event {
     struct event_record rec;
-    const struct turn_numbers *resumed; // EVENT_DONE: NULL where the cache was there, or new
-    const char *forked_from;            // EVENT_OPENED: NULL: of none
-    int64_t forked_turn;                // TURN_NONE: of its empty log
+    const struct turn_numbers *resumed; // EVENT_DONE; NULL: the cache was kept, or is new
+    const char *forked_from;            // EVENT_OPENED of a fork; else NULL
+    int64_t forked_turn;                // TURN_NONE: the empty log
 };
 
 struct replay_detail {

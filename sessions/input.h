@@ -11,7 +11,7 @@ struct input_source {
     enum turn_input_kind kind;
     const char *text; // CONTENT, TEXT
     size_t text_len;
-    const char *system; // CONTENT: the system prompt goes in front; NULL: none, or it has been said
+    const char *system; // CONTENT: the system prompt; NULL: none, or already in the log
     int32_t last_id;    // of the log; -1: it is empty
 };
 struct input_ids {

@@ -117,7 +117,7 @@ bool limits_refuse_turn(struct sessions *ss, const struct request *r);
 bool limits_place(struct session *s);
 void limits_leave(struct session *s); // it has no turn that waits for a place
 void limits_turn_ends(struct session *s,
-                      const struct turn *t); // or is undone; before its state says so
+                      const struct turn *t); // or is undone; called before its state changes
 // Of an owner that may have none in memory.
 void limits_add_stored(struct sessions *ss, const char *name, int64_t n_sessions, int64_t bytes);
 void limits_share_cache(struct sessions *ss, struct owner *o); // a cache of it has become idle
@@ -146,14 +146,14 @@ uint64_t clients_resume(struct sessions *ss, uint64_t client); // the client, or
 // A client that starts a turn counts as following it until the turn ends. E_NOMEM.
 int clients_note_author(struct session *s, uint64_t client);
 void clients_forget_author(struct session *s);
-void clients_lost_begin(struct session *s); // a client has gone: is one left?
-void clients_lost_end(struct session *s);   // one is
+void clients_lost_begin(struct session *s); // a client has left: the time runs if it was the last
+void clients_lost_end(struct session *s);   // a client is there again
 bool clients_lost_is_due(const struct session *s);
 
 // tail_writer.c
 int tail_writer_open(struct sessions *ss, const char *db_path, struct err *err);
 void tail_writer_close(struct sessions *ss, bool all_saved);
-void tail_writer_tokens(struct sessions *ss); // of touched sessions: from here on they may be told
+void tail_writer_tokens(struct sessions *ss); // of touched sessions, which may be sent from then on
 void tail_writer_probe(struct sessions *ss);  // has a disk that refused the tail room again?
 // Drops what the database has; with `scrub` its bytes too: words of deleted sessions.
 void tail_writer_trim(struct sessions *ss, bool scrub);
@@ -233,8 +233,7 @@ void listing_news(struct sessions *ss, const struct store_list *rows);
 // The session as the database has it, with all of its record, in pieces.
 int transfer_export(struct sessions *ss, const struct request *r);
 // A new session of the caller's, under an id of its own, with all that the archive has on record.
-// Nothing of it is believed before all of it has been checked; it is in the database as a whole or
-// not at all.
+// All of it is checked before any of it is used; the database gets the whole session or nothing.
 void transfer_import(struct sessions *ss, const struct request *r);
 void transfer_read(struct sessions *ss, struct preparation *p); // an import by a worker
 void transfer_exported(struct sessions *ss, const struct store_job *job);

@@ -1,6 +1,6 @@
 // One conversation in memory: its log, turns, numbered events, and the clients that follow it.
 //
-// Net thread only. session_tellable() alone decides how far clients may look. Engine and store are
+// Net thread only. session_tellable() alone decides which events clients may see. Engine and store are
 // the service's: sessions/service.h.
 #pragma once
 #include "base/hash.h"
@@ -43,7 +43,7 @@ struct pending {
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     int64_t seq;            // committed with the event of this number
     int64_t turn;           // PENDING_TURN
-    bool repeated;          // PENDING_TURN, REWIND: said again; undoes nothing
+    bool repeated;          // PENDING_TURN, REWIND: a repeated request; undoes nothing
     int64_t rewound_seq;    // PENDING_TURN, REWIND: the event of its move, 0: it made none
     struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // as they were; NULL: not changed
@@ -55,9 +55,9 @@ struct pending {
 
 // Where the engine has something of the session's cache.
 enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST };
-// What became of the last save. While one is sent, what happens is the next one's.
+// State of the last save. What changes while one is under way belongs to the next.
 enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
-// What settling has to see to beside the session's turns and requests.
+// Further work for settling, beside turns and requests.
 enum { MARK_TITLE = 1, MARK_WATCHERS = 2 }; // the title's index row; watchers of the list
 
 // What names a session, within the process or for good: a hash of its owner and its id, which is
@@ -124,11 +124,11 @@ struct session {
     int64_t saved_seq, saved_reserved;
     int64_t drawn_us[SESSION_DRAWN]; // of drawn_turn's last tokens, by their place in it
     int64_t drawn_turn;
-    int64_t safe_seq;                // deltas up to this number may be told before their commit
+    int64_t safe_seq;                // deltas up to this number may be sent before their commit
     uint32_t version, saved_version; // of rec
     int64_t dirty_from;              // turns before this one need no save
     struct pending *pending;         // uncommitted requests, in order
-    // committed ones whose answer is the event that their client has yet to take
+    // committed ones, answered by an event that their client has not taken yet
     struct pending *told;
 
     struct attachment *attachments;
@@ -176,11 +176,11 @@ bool session_is_known(const struct session *s); // on disk and not deleted: clie
 // other event: it is committed.
 int64_t session_tellable(const struct session *s);
 
-// The head as it may be told: as of the event of this number.
+// The head as of the event of this number.
 int64_t session_head_at(const struct session *s, int64_t seq);
 int session_below(const struct session *s, int64_t turn, int64_t seq); // turns followed it then
 int64_t session_tokens_at(const struct session *s, int64_t seq); // length of its path's log then
-// Of the path as it may be told, the last `last` turns before turn `before` of its own path (-1: to
+// Of the visible path, the last `last` turns before turn `before` of its own path (-1: to
 // the end): numbers, ascending. last 0: a page.
 #define SESSION_PAGE_TURNS 100
 #define SESSION_PAGE_TURNS_MAX 1000
@@ -191,10 +191,10 @@ struct session_page {
 };
 // Free out->turns. E_NOMEM
 int session_page(const struct session *s, int64_t last, int64_t before, struct session_page *out);
-// The turns with the parent of this one that may be told, itself included: how many, and with a
-// list which, ascending.
+// The visible turns with this turn's parent, itself included: returns their number and, if there is a
+// list, writes them to it, ascending.
 size_t session_siblings(const struct session *s, const struct turn *t, int64_t *list);
-// Which of them say the same: a number for each of the list, from 0 in their order. E_NOMEM.
+// Numbers them so that equal inputs have equal numbers, from 0 in the list's order. E_NOMEM.
 int session_sibling_inputs(const struct session *s, const int64_t *list, size_t n, int32_t *inputs);
 
 enum session_state session_state(const struct session *s);

@@ -1,4 +1,4 @@
-// One turn: what was asked, what came of it, and how much of that the database already has.
+// One turn: its input, its answer, and how much of both the database has.
 //
 // Owned by its session, on the net thread.
 #pragma once
@@ -46,7 +46,7 @@ struct turn {
     struct turn_children children;
     int64_t older, newer; // the children of its parent beside it, TURN_NONE
     bool on_path;         // from a first turn to the head
-    uint64_t said;        // tells its input from its siblings': a hash (turn_note_input)
+    uint64_t said;        // distinguishes its input from its siblings': a hash (turn_note_input)
     bool chat_begun;      // once it has begun: a chat turn is in its log, with the system prompt
 };
 
@@ -57,7 +57,7 @@ void turn_free(struct turn *t);
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);
 
-// Hashes the input, once it is there: all that a slim turn keeps of it.
+// Hashes the input once it is complete; a slim turn keeps only the hash.
 void turn_note_input(struct turn *t);
 // Frees what a turn that is over and on disk need not keep: all but its numbers.
 void turn_slim(struct turn *t);
@@ -73,5 +73,5 @@ size_t turn_text_end(const struct turn *t, int64_t n_tokens);
 void turn_borrow_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);
 int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);
 
-// As shown when n_tokens of its output (and, with done, its end) may be told.
+// The view that shows n_tokens of its output and, with done, its end.
 void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out);

@@ -40,8 +40,8 @@ int message_decode(struct message *m, const char *text, size_t len,
                    const struct json_limits *limits, int32_t n_vocab, const char **code,
                    struct err *err);
 void message_release(struct message *m);
-// The request_id alone, of a message that will not be taken; "" where there is none, or the message
-// has more than PROTOCOL_GLANCE_BYTES: refusing must stay cheap.
+// Only the request_id, for refusing a message unread; "" if it has none or is longer than
+// PROTOCOL_GLANCE_BYTES, because refusing must stay cheap.
 #define PROTOCOL_GLANCE_BYTES 4096
 void message_glance(const char *text, size_t len, char request_id[SESSION_REQUEST_ID_MAX + 1]);
 
@@ -78,7 +78,7 @@ void protocol_write_stalled(struct buf *out, const char *session, const char *re
 // NULL inside an array.
 void protocol_put_session(struct json_writer *w, const char *key, const struct session_view *v);
 void protocol_put_turn(struct json_writer *w, const char *key, const struct turn_view *t);
-// "cache", as a turn found it; refused: why a file of it was not used, or NULL.
+// "cache", as a turn found it; refused: why its snapshot was not used, or NULL.
 void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, const char *refused);
 void protocol_put_forked_from(struct json_writer *w, const char *session /* NULL: null */,
                               int64_t turn);
