@@ -1,6 +1,5 @@
 // Limits of owners: what is refused, and which turns wait for a place. See service.h, owners.h.
 #include "base/err.h"
-#include "base/metrics.h"
 #include "sessions/answers.h"
 #include "sessions/service.h"
 #include <stddef.h>
@@ -73,14 +72,13 @@ void limits_leave(struct session *s) {
 
 bool limits_place(struct session *s) {
     struct owner *o = s->owner;
-    struct err err = {0};
     bool first = !o->waiting || o->waiting == s;
     if (first && owner_has_room(o, OWNER_RUNNING_TURNS, 1)) {
         limits_leave(s);
         return true;
     }
     if (s->place_prev) return false;
-    owner_refuse(s->service->owners, o, OWNER_RUNNING_TURNS, &err); // counts it
+    owner_met(s->service->owners, o, OWNER_RUNNING_TURNS);
     DL_APPEND2(o->waiting, s, place_prev, place_next);
     return false;
 }
@@ -125,8 +123,7 @@ void limits_share_cache(struct sessions *ss, struct owner *o) {
         bool newest = held == 0;
         held += s->cached_tokens;
         if (newest || (double)held <= most) continue;
-        o->refused[OWNER_CACHE_SHARE]++;
-        metric_add(ss->owners->m_limited[OWNER_CACHE_SHARE], 1);
+        owner_met(ss->owners, o, OWNER_CACHE_SHARE);
         service_park(s, "pressure");
     }
 }

@@ -23,8 +23,8 @@
     X(connections, INT, 1e6, "64", "Open connections of an owner, over all addresses.")            \
     X(sessions, INT, 1e12, "100000", "Stored sessions of an owner.")                               \
     X(resident_sessions, INT, 1e9, "1024",                                                         \
-      "Sessions of an owner in memory. Beyond, its least recently used ones without client and "   \
-      "turn leave memory, whatever max_resident_sessions is.")                                     \
+      "Sessions of an owner in memory. Beyond, its least recently used ones without a turn leave " \
+      "it, whatever max_resident_sessions is.")                                                    \
     X(stored_bytes, BYTES, 1024 * TIB, "4GiB",                                                     \
       "Size of all sessions of an owner in the database, as the server counts it: texts of "       \
       "inputs, "                                                                                   \
@@ -147,6 +147,11 @@ bool owner_has_room(const struct owner *o, enum owner_limit which, int64_t n) {
     return limit == 0 || (double)(o->used[which] + n) <= limit;
 }
 
+void owner_met(struct owners *t, struct owner *o, enum owner_limit which) {
+    o->refused[which]++;
+    metric_add(t->m_limited[which], 1);
+}
+
 int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, struct err *err) {
     static const char *const what[N_OWNER_LIMITS] = {
         "requests a minute", "tokens a minute",
@@ -155,8 +160,7 @@ int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, stru
         "bytes in storage",  "turns and replays under way",
         "of the KV cache"};
     struct buf limit;
-    o->refused[which]++;
-    metric_add(t->m_limited[which], 1);
+    owner_met(t, o, which);
     buf_init(&limit, 64);
     config_text(&line_keys[which], &o->limits, &limit);
     err_set(err, E_LIMIT, "your limit is %s %s", buf_z(&limit), what[which]);

@@ -68,6 +68,7 @@ static inline void owner_use(struct owner *o, enum owner_limit which, int64_t n)
     o->used[which] += n;
 }
 bool owner_has_room(const struct owner *o, enum owner_limit which, int64_t n); // for n more
+void owner_met(struct owners *t, struct owner *o, enum owner_limit which);     // counts that
 // Counts a refusal, and puts a sentence with the limit into *err. Returns E_LIMIT.
 int owner_refuse(struct owners *t, struct owner *o, enum owner_limit which, struct err *err);
 // A request of this cost: 0, or the milliseconds after which it will be taken.

@@ -58,7 +58,8 @@ struct sessions {
     struct evict_list idle;
     struct session *lru; // may be unloaded; n_lru of them
     int64_t n_lru;
-    bool memory_short; // an allocation failed: half of them leave
+    struct owner *crowded; // has one there, and more in memory than its limit
+    bool memory_short;     // an allocation failed: half of them leave
     struct session *timed;
     struct session *touched; // to be settled
     struct replaying *replays;

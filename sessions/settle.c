@@ -67,6 +67,7 @@ static void list_lru(struct session *s) {
     else
         DL_APPEND2(ss->lru, s, lru_prev, lru_next);
     ss->n_lru++;
+    if (!owner_has_room(s->owner, OWNER_RESIDENT_SESSIONS, 0)) ss->crowded = s->owner;
 }
 
 void service_used(struct session *s) {
@@ -115,6 +116,31 @@ static void leave_memory(struct session *s) {
     life_set(&s->life, LIFE_STUB);
 }
 
+// One that rests; with a cache it gives that up before.
+static void unload(struct session *s) {
+    struct sessions *ss = s->service;
+    if (s->cache == PLACE_NONE && !s->touched_prev)
+        leave_memory(s);
+    else if (s->cache != PLACE_NONE && s->life != LIFE_LEAVING) {
+        life_set(&s->life, LIFE_LEAVING);
+        s->evicting = "pressure";
+        evict_stop(&ss->idle, &s->idle);
+        engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+    }
+}
+
+// Beyond its owner's limit.
+static void unload_owner(struct sessions *ss, struct owner *o) {
+    int64_t excess = o->used[OWNER_RESIDENT_SESSIONS] - o->limits.resident_sessions;
+    struct session *s, *next;
+    DL_FOREACH_SAFE2(ss->lru, s, next, lru_next) {
+        if (s->owner != o) continue;
+        if (excess-- <= 0) break;
+        if (s->life != LIFE_LEAVING) owner_met(ss->owners, o, OWNER_RESIDENT_SESSIONS);
+        unload(s);
+    }
+}
+
 // Sessions beyond the limit, and half of all when memory ran out, leave it: the ones used longest
 // ago first; one with a cache gives that up before.
 static void unload_excess(struct sessions *ss) {
@@ -125,16 +151,10 @@ static void unload_excess(struct sessions *ss) {
     struct session *s, *next;
     DL_FOREACH_SAFE2(ss->lru, s, next, lru_next) {
         if (excess-- <= 0) break;
-        if (s->cache == PLACE_NONE) {
-            if (!s->touched_prev) leave_memory(s);
-            continue;
-        }
-        if (s->life == LIFE_LEAVING) continue;
-        life_set(&s->life, LIFE_LEAVING);
-        s->evicting = "pressure";
-        evict_stop(&ss->idle, &s->idle);
-        engine_sequence_release(ss->engine, (uint64_t)s->rec.key);
+        unload(s);
     }
+    if (ss->crowded) unload_owner(ss, ss->crowded);
+    ss->crowded = NULL;
     if (memory_short) malloc_trim(0); // SQLite maps its memory: it cannot use what is free here
 }
 

@@ -180,6 +180,31 @@ static void what_is_stored_is_counted_over_a_restart(void **state) {
     owners_release(&owners);
 }
 
+static void sessions_at_rest_beyond_the_limit_leave_memory(void **state) {
+    struct owner *o = setup(&(struct owner_limits){.resident_sessions = 2});
+    open_as("other", "x");
+    for (int i = 0; i < 4; i++) {
+        open_as("local", ids[i]);
+        start_as("local", ids[i], NULL);
+        fx_run();
+        fx_forget_clients();
+        fx_settle();
+        assert_true(o->used[OWNER_RESIDENT_SESSIONS] <= 2);
+    }
+    assert_true(service_find(fx.ss, "other", "x")); // whose limit it is not
+    assert_null(service_find(fx.ss, "local", "a"));
+    assert_true(service_find(fx.ss, "local", "c") && service_find(fx.ss, "local", "d"));
+    assert_int_equal(o->refused[OWNER_RESIDENT_SESSIONS], 2);
+    assert_int_equal(o->used[OWNER_SESSIONS], 4);
+    start_as("local", "a", NULL); // comes back, and another one goes
+    fx_run();
+    fx_forget_clients();
+    fx_settle();
+    assert_non_null(service_find(fx.ss, "local", "a"));
+    assert_null(service_find(fx.ss, "local", "c"));
+    teardown();
+}
+
 static void jobs_are_bounded(void **state) {
     setup(&(struct owner_limits){.running_turns = 1, .outstanding_jobs = 2});
     fake.retry_us = 70000;
@@ -243,6 +268,7 @@ int main(void) {
         cmocka_unit_test(a_raised_limit_starts_what_waits),
         cmocka_unit_test(sessions_are_counted_until_they_are_deleted),
         cmocka_unit_test(what_is_stored_is_counted_over_a_restart),
+        cmocka_unit_test(sessions_at_rest_beyond_the_limit_leave_memory),
         cmocka_unit_test(jobs_are_bounded),
         cmocka_unit_test(computed_tokens_are_limited_with_a_time_that_is_true),
         cmocka_unit_test(idle_caches_beyond_the_share_are_parked_while_room_is_short),
