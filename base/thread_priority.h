@@ -8,3 +8,7 @@
 // a share of each second for the other threads. Returns 0, or E_DENIED if the process lacks the
 // right: it needs root, CAP_SYS_NICE or RLIMIT_RTPRIO >= 1.
 int thread_run_ahead(void);
+
+// The calling thread gets a smaller share of a core that others want too (nice): for work that a
+// token must not wait for. Threads that it starts inherit that.
+void thread_run_behind(void);

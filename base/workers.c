@@ -6,6 +6,7 @@
 // is opened.
 #include "base/workers.h"
 #include "base/err.h"
+#include "base/thread_priority.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -101,6 +102,7 @@ static bool lane_end(struct workers *w, struct lane *l) {
 static void *work_on(void *ctx) {
     struct workers *w = ctx;
     struct lane *l;
+    thread_run_behind();
     pthread_mutex_lock(&w->mutex);
     while ((l = next_lane(w))) {
         struct work *job = lane_begin(l);

@@ -1,5 +1,7 @@
 // Threads for work that is too long for an event loop: parsing, tokenizing, rendering, encoding.
 //
+// Workers yield to ordinary threads (thread_run_behind), so that tokens do not wait for them.
+//
 // One thread, the owner, submits jobs and takes their results; it never waits. A job belongs to a
 // lane, a number that the owner chooses (a connection, a session). Jobs of one lane run one after
 // another in the order of submission, and their results come back in that order. Lanes take turns,

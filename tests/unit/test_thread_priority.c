@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -44,7 +45,23 @@ static void a_thread_runs_ahead_or_is_told(void **state) {
     }
 }
 
+static void *run_behind(void *arg) {
+    thread_run_behind();
+    *(int *)arg = getpriority(PRIO_PROCESS, 0);
+    return NULL;
+}
+
+static void a_thread_runs_behind_alone(void **state) {
+    pthread_t thread;
+    int own = getpriority(PRIO_PROCESS, 0), seen = -100;
+    assert_int_equal(pthread_create(&thread, NULL, run_behind, &seen), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(seen, own + 5 < 19 ? own + 5 : 19);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), own);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_thread_runs_ahead_or_is_told)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_thread_runs_ahead_or_is_told),
+                                       cmocka_unit_test(a_thread_runs_behind_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
