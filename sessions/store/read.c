@@ -273,9 +273,10 @@ int store_read_unfinished(struct store_db *db, int64_t key, int64_t *out, struct
 
 #define MAX_WORDS 16
 // A session has the word where one of its rows in the owner's part of the index has (words.c). Tools
-// that list all owners' sessions look in each part. A title's row needs no look into its text.
+// that list all owners' sessions look in each part.
 #define PER_WORD                                                                                   \
-    " AND s.key IN (SELECT iif(search.rowid < 0, -search.rowid, session) FROM (%s) o CROSS JOIN "  \
+    " AND s.key IN (SELECT iif(search.rowid < 0, -search.rowid, (SELECT session FROM turns WHERE " \
+    "key = search.rowid)) FROM (%s) o CROSS JOIN "                                                 \
     "search WHERE search MATCH '\"' || "                                                           \
     "owner_tag(o.owner) || ?%d)"
 #define TERM 6 // the first one's parameter

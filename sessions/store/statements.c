@@ -8,15 +8,14 @@ static const char *const statements[SQL_COUNT] = {
     [SQL_SESSION_ADD] = "INSERT INTO sessions ({sessions:names}) VALUES ({sessions:values})",
     [SQL_SESSION_SET] = "UPDATE sessions SET {sessions:sets} WHERE key = :key",
     [SQL_TITLE_DROP] = "DELETE FROM search WHERE rowid = -?1",
-    [SQL_TITLE_ADD] =
-        "INSERT INTO search (rowid, session, words) VALUES (-?1, ?1, owner_tag(?2) || ?3)",
+    [SQL_TITLE_ADD] = "INSERT INTO search (rowid, words) VALUES (-?1, owner_tag(?2) || ?3)",
     [SQL_TURN_ADD] = "INSERT INTO turns ({turns:names}) VALUES ({turns:values})",
     [SQL_TURN_SET] = "UPDATE turns SET {turns:sets} WHERE session = :session AND turn = :turn",
     [SQL_TOKENS_DROP] = "DELETE FROM tokens WHERE session = :session AND turn = :turn",
     [SQL_TOKENS_ADD] = "INSERT INTO tokens ({tokens:names}) VALUES ({tokens:values})",
     [SQL_EVENT_ADD] = "INSERT INTO events ({events:names}) VALUES ({events:values})",
     [SQL_WORDS_ADD] =
-        "INSERT INTO search (rowid, session, words) SELECT t.key, s.key, owner_tag(s.owner) || ?3 "
+        "INSERT INTO search (rowid, words) SELECT t.key, owner_tag(s.owner) || ?3 "
         "FROM turns t JOIN sessions s ON s.key = t.session WHERE t.session = ?1 AND t.turn = ?2",
     [SQL_WORDS_SET] =
         "UPDATE search SET words = (SELECT owner_tag(owner) FROM sessions WHERE key = ?1) || ?3 "
@@ -28,7 +27,7 @@ static const char *const statements[SQL_COUNT] = {
     [SQL_FORK_TOKENS] = "INSERT INTO tokens ({tokens:names}) SELECT {tokens:copies} FROM tokens "
                         "WHERE session = :from AND turn = :from_turn",
     [SQL_FORK_WORDS] =
-        "INSERT INTO search (rowid, session, words) SELECT n.key, :session, o.words FROM turns n, "
+        "INSERT INTO search (rowid, words) SELECT n.key, o.words FROM turns n, "
         "turns t JOIN search o ON o.rowid = t.key WHERE n.session = :session AND n.turn = :turn "
         "AND t.session = :from AND t.turn = :from_turn",
     [SQL_PROBE] = "INSERT INTO state (name, value) VALUES ('probed_ms', ?1)"

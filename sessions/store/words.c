@@ -102,20 +102,18 @@ int store_words_clear(struct store_db *db, struct err *err) {
     return store_db_exec(
         db,
         "DROP TABLE IF EXISTS search;"
-        // A title's row is minus its session's key, a turn's is the turn's key. `session` stands
-        // first: it is read without the pages of a long text.
-        "CREATE VIRTUAL TABLE search USING fts5(session UNINDEXED, words, columnsize = 0, "
-        "tokenize = 'owned remove_diacritics 2')",
+        // A title's row is minus its session's key, a turn's is the turn's key, which leads to its
+        // session without a look into the text. One column: others take two bytes for each entry.
+        "CREATE VIRTUAL TABLE search USING fts5(words, columnsize = 0, tokenize = 'owned "
+        "remove_diacritics 2')",
         err);
 }
 
 int store_words_fill(struct store_db *db, struct err *err) {
-    return store_db_exec(
-        db,
-        "INSERT INTO search (rowid, session, words) SELECT -s.key, s.key, " STORE_TITLE_WORDS
-        " FROM sessions s;"
-        "INSERT INTO search (rowid, session, words) SELECT t.key, t.session, " STORE_TURN_WORDS
-        " FROM turns t JOIN sessions s ON s.key = t.session;"
-        "INSERT INTO search (search) VALUES ('optimize')",
-        err);
+    return store_db_exec(db,
+                         "INSERT INTO search (rowid, words) SELECT -s.key, " STORE_TITLE_WORDS
+                         " FROM sessions s;"
+                         "INSERT INTO search (rowid, words) SELECT t.key, " STORE_TURN_WORDS
+                         " FROM turns t JOIN sessions s ON s.key = t.session",
+                         err);
 }

@@ -227,7 +227,7 @@ static void rows_of_nothing_and_the_index_of_words(void **state) {
         "DELETE FROM search WHERE rowid = -2",
         "DELETE FROM search WHERE rowid = 3",
         "UPDATE search SET words = 'else' WHERE rowid = 2",
-        "INSERT INTO search (rowid, session, words) VALUES (999, 2, 'ghost')",
+        "INSERT INTO search (rowid, words) VALUES (999, 'ghost')",
         "PRAGMA foreign_keys = OFF; INSERT INTO tokens SELECT 55, turn, first, ids, logprobs, "
         "text_ends, alternatives, text, seq, seq_reserved FROM tokens WHERE session = 1",
         "PRAGMA foreign_keys = OFF; INSERT INTO events VALUES (55, 1, 1, 'opened', -1, '', 0)",

@@ -76,7 +76,7 @@ static void fill_index(int n_rows) {
     assert_int_equal(store_words_register(db), SQLITE_OK);
     snprintf(sql, sizeof sql,
              "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)"
-             "INSERT INTO search (rowid, session, words) SELECT 1000000 + i, 9,"
+             "INSERT INTO search (rowid, words) SELECT 1000000 + i,"
              " owner_tag('x') || hex(randomblob(16)) || ' ' || hex(randomblob(16)) || ' ' ||"
              " hex(randomblob(16)) FROM n",
              n_rows);
@@ -86,7 +86,7 @@ static void fill_index(int n_rows) {
             sqlite3_exec(db, "UPDATE search_content SET id = id WHERE 0", NULL, NULL, NULL),
             SQLITE_OK);
         snprintf(sql, sizeof sql,
-                 "INSERT INTO search (rowid, session, words) SELECT rowid + %d, 9, words || ' x'"
+                 "INSERT INTO search (rowid, words) SELECT rowid + %d, words || ' x'"
                  " FROM search WHERE rowid > 1000000 LIMIT %d",
                  (i + 2) * 1000000, n_rows);
     }
