@@ -30,7 +30,9 @@ app.append(
 );
 
 document.addEventListener('click', (event) => {
-  if (/** @type {Element} */ (event.target).closest('[data-toggle=sidebar]')) toggleSessions();
+  const target = /** @type {Element} */ (event.target);
+  if (target.closest('[data-toggle=sidebar]')) toggleSessions();
+  else if (target.closest('.connection')) closeDrawer();
 });
 for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddress);
 

@@ -2,7 +2,7 @@
 // Which sessions have answers that were not on the screen of this browser yet. A session that was never opened here
 // has none.
 import { seenTurns, setSeenTurns } from './prefs.js';
-import { currentSession, state, subscribe, touch } from './state.js';
+import { currentChat, currentSession, isBusy, lastTurn, state, subscribe, touch } from './state.js';
 
 /** @typedef {import('./state.js').Session} Session */
 
@@ -17,10 +17,15 @@ export const isUnread = (session) =>
 
 function note() {
   const session = currentSession();
-  if (!session || document.hidden || seenTurns(session.id) === finished(session)) return;
-  setSeenTurns(session.id, finished(session));
+  const chat = currentChat();
+  if (!session || !chat || document.hidden) return;
+  // The transcript knows the end of a turn before the list does. Numbers of turns begin at 0.
+  const seen = Math.max(finished(session), isBusy(chat) ? 0 : lastTurn(chat) + 1);
+  if (seenTurns(session.id) === seen) return;
+  setSeenTurns(session.id, seen);
   touch('session', session.id);
 }
 subscribe('session', note);
+subscribe('turn', note);
 subscribe('selection', note);
 document.addEventListener('visibilitychange', note);

@@ -45,6 +45,16 @@ test('it follows the server while it is shown', async (t) => {
   await until('another request', () => asked > before + 1);
 });
 
+test('on a narrow screen the sessions give way to it', async (t) => {
+  const page = await openPage(t, server, { viewport: { width: 390, height: 800 } });
+  await page.click('.header [data-toggle=sidebar]');
+  await page.waitForSelector('#sidebar', { state: 'visible' });
+  await page.click('.connection');
+  await page.waitForSelector('#sidebar', { state: 'hidden' });
+  await page.waitForSelector('.tile:visible');
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 390));
+});
+
 test('the text of the metrics is read as it is written', () => {
   const text = '# HELP a b\n# TYPE a counter\na{x="1",y="q\\"}"} 3\na{x="2"} 4.5\nb 1e3\nh_bucket{le="1"} 2\nh_bucket{le="2"} 4\nh_bucket{le="+Inf"} 4\n';
   const now = { at: 2, values: parseMetrics(text) };

@@ -33,6 +33,7 @@ export class FakeSession {
     fake.turns = turns;
     fake.more = session; // keys of the session object
     fake.seq = turns.length;
+    fake.others = []; // further sessions of the list
     await page.routeWebSocket(/\/ws$/, (socket) => {
       fake.socket = socket;
       socket.onMessage((text) => {
@@ -98,7 +99,7 @@ export class FakeSession {
         this.send({ type: 'sessions.watching', request_id });
         break;
       case 'session.list':
-        this.send({ type: 'session.list', request_id, sessions: forked_from ? [] : [this.session], cursor: null });
+        this.send({ type: 'session.list', request_id, sessions: forked_from ? [] : [this.session, ...this.others], cursor: null });
         break;
       case 'session.get': {
         this.reads = (this.reads ?? 0) + 1;

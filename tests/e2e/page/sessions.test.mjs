@@ -300,6 +300,15 @@ test('an answer that came while another session was shown is marked unread, and 
   await page.waitForSelector(`${item(id)} .dot[data-state=unread]`);
   await page.click(`${item(id)} a`);
   await page.waitForSelector(`${item(id)} .dot[data-state]`, { state: 'detached' });
+  // An answer that was on the screen is not, however soon one leaves.
+  await page.click('.new-button');
+  await page.waitForSelector('.suggestion');
+  await ask(page, 'What is 17 + 25?');
+  const seen = sessionOf(page);
+  await newSession(page);
+  await page.waitForSelector(`${item(seen)} .dot:not([data-state])`, { state: 'attached' });
+  await page.waitForTimeout(300); // later news of the list change nothing
+  assert.equal(await page.locator(`${item(seen)} .dot[data-state]`).count(), 0);
 });
 
 test('a fork has a mark that names its source', async (t) => {

@@ -5,6 +5,7 @@ import { send, stop, typing, whyNot } from '../sending.js';
 import { h, icon, setText } from '../dom.js';
 import { draft, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
+import { dialogOpen } from './dialog.js';
 import { field, touchScreen } from './message_field.js';
 import { fullNotice, meters } from './meters.js';
 import { editLast, toEnd } from './transcript.js';
@@ -131,7 +132,7 @@ subscribe('selection', () => {
   resize();
   if (
     !touchScreen.matches &&
-    !document.querySelector('dialog[open]') &&
+    !dialogOpen() &&
     !document.activeElement?.closest('#sidebar')
   )
     field.focus();

@@ -2,6 +2,10 @@
 // Dialogs use the browser's element, which keeps the focus inside, closes on Esc and restores the focus.
 import { h, iconButton } from '../dom.js';
 
+/** Whether one is open. They are the body's own children: a search of the whole page would cost each key. */
+export const dialogOpen = () =>
+  [...document.body.children].some((element) => element instanceof HTMLDialogElement && element.open);
+
 /**
  * An open dialog with a title; it is removed when it closes.
  * @param {{title: string, name: string, body: Node[], onClose?: () => void, closable?: boolean}} options

@@ -4,7 +4,7 @@ import { stop } from '../sending.js';
 import { h } from '../dom.js';
 import { setShortcutsOn, shortcutsOn } from '../prefs.js';
 import { currentSession, currentChat, isBusy } from '../state.js';
-import { openDialog } from './dialog.js';
+import { dialogOpen, openDialog } from './dialog.js';
 import { isNarrow, sessionsShown, toggleSessions } from './layout_state.js';
 import { field } from './message_field.js';
 import { askRemove, searchField, startNew } from './sidebar.js';
@@ -119,7 +119,7 @@ export function openShortcuts() {
 
 document.addEventListener('keydown', (event) => {
   if (event.isComposing || event.defaultPrevented) return;
-  const inDialog = !!document.querySelector('dialog[open]');
+  const inDialog = dialogOpen();
   if (event.key === 'Escape' && !event.shiftKey && !inDialog) {
     if (isNarrow() && sessionsShown()) toggleSessions(false);
     else if (isBusy(currentChat())) stop();

@@ -163,16 +163,16 @@ function redraw(chat) {
   list.replaceChildren();
   epoch++;
   filling = false;
-  for (const exchange of exchangesOf(chat.turns).slice(-FIRST)) addView(exchange, null);
+  for (const exchange of exchangesOf(chat.turns).slice(-FIRST)) addView(exchange);
   pinned = true;
   fillAbove(chat);
 }
 
-/** @param {import('../state.js').Turn[]} exchange @param {Element | null} before */
-function addView(exchange, before) {
+/** @param {import('../state.js').Turn[]} exchange @param {Element} [box] */
+function addView(exchange, box = list) {
   const view = new TurnView(exchange, place);
   views.set(view.number, view);
-  list.insertBefore(view.element, before);
+  box.append(view.element);
 }
 
 /** Draws the turns above those drawn, newest first, a few at a time. @param {import('../state.js').Chat} chat */
@@ -186,8 +186,10 @@ function fillAbove(chat) {
     filling = end > 0;
     if (!filling) return;
     const bottom = distance();
-    for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end).reverse())
-      addView(exchange, list.firstElementChild);
+    // Each slice in a box of its own: out of sight it costs what one turn does.
+    const box = h('div', { class: 'slice' });
+    list.prepend(box);
+    for (const exchange of exchanges.slice(Math.max(0, end - SLICE), end)) addView(exchange, box);
     scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
     lastTop = scroller.scrollTop;
     drawPlaces(chat);
@@ -208,7 +210,9 @@ function syncTurns(chat) {
   for (const [number, view] of views) {
     if (numbers.has(number)) continue;
     view.leave(chat.turns);
+    const box = view.element.parentElement;
     view.element.remove();
+    if (box !== list && !box?.childElementCount) box?.remove();
     views.delete(number);
   }
   if (!views.size) {
@@ -219,7 +223,7 @@ function syncTurns(chat) {
   for (const exchange of exchanges) {
     const view = views.get(exchange[0].turn);
     if (view && view.exchange.length !== exchange.length) view.update(exchange);
-    else if (!view && exchange[0].turn > first) addView(exchange, null);
+    else if (!view && exchange[0].turn > first) addView(exchange);
   }
   if (exchanges.length && !views.has(exchanges[0][0].turn)) fillAbove(chat);
 }

@@ -1,0 +1,56 @@
+// A long conversation costs no more than a short one where one types. Judged by the processor time of the page's
+// scripts, not by the clock: other programs may run.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { newContext, newPage, sharedServer } from './browser.mjs';
+import { FakeSession } from './fake_session.mjs';
+
+const server = await sharedServer();
+const ANSWER = '## Heading\n\nText with **bold** and `code`.\n\n- one\n- two\n\n```c\nint main(void) { return 0; }\n```\n';
+const KEYS = 'The quick brown fox jumps over the lazy dog';
+
+/** A page with a conversation of so many turns, all of them drawn. */
+async function conversation(t, nTurns) {
+  const context = await newContext(t);
+  const page = await newPage(t, context);
+  await FakeSession.route(page, Array.from({ length: nTurns }, (_, i) => [`Message ${i}`, ANSWER]));
+  await page.goto(`${server.url}/#s=fake`);
+  const drawn = () => page.locator('.turn[data-turn]').count();
+  await page.waitForSelector('.turn[data-turn]');
+  while ((await drawn()) < nTurns) {
+    await page.evaluate(() => {
+      const button = document.querySelector('.older');
+      if (!button.hidden && button.getAttribute('aria-disabled') !== 'true') button.click();
+    });
+    await page.waitForTimeout(50);
+  }
+  const devtools = await context.newCDPSession(page);
+  await devtools.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const scripts = async () =>
+    (await devtools.send('Performance.getMetrics')).metrics.find(({ name }) => name === 'ScriptDuration').value * 1000;
+  return { page, scripts };
+}
+
+async function typing(t, nTurns) {
+  const { page, scripts } = await conversation(t, nTurns);
+  await page.focus('#message');
+  await page.keyboard.type('warm');
+  const before = await scripts();
+  await page.keyboard.type(KEYS, { delay: 10 });
+  return (await scripts()) - before;
+}
+
+test('a key costs in a long conversation what it costs in a short one', async (t) => {
+  const short = await typing(t, 2);
+  const long = await typing(t, 600);
+  t.diagnostic(`${KEYS.length} keys: ${short.toFixed(1)} ms of script with 2 turns, ${long.toFixed(1)} ms with 600`);
+  assert.ok(long < 3 * short + 25, `${long} ms, with 2 turns ${short} ms`);
+});
+
+test('older turns are drawn in slices, in their order', async (t) => {
+  const { page } = await conversation(t, 130);
+  const numbers = await page.locator('.turn[data-turn]').evaluateAll((all) => all.map((e) => Number(e.dataset.turn)));
+  assert.deepEqual(numbers, Array.from({ length: 130 }, (_, i) => i));
+  assert.ok((await page.locator('.slice').count()) > 2);
+  assert.equal(await page.evaluate(() => [...document.querySelectorAll('.slice')].every((e) => e.childElementCount > 0)), true);
+});
