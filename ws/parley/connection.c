@@ -32,7 +32,6 @@ struct decoding { // a message on its way through a worker, and back to be freed
 };
 
 struct connection {
-    struct follower follower; // first: its callbacks cast
     struct service *service;
     struct peer *peer;
     struct buf rx; // of the message that is arriving
@@ -44,7 +43,6 @@ struct connection {
     struct outgoing out;
     struct decoding *decoding;
     struct upload upload;
-    bool watching;
 };
 
 static struct owner *owner_of(const struct connection *c) { // NULL until authorised
@@ -128,7 +126,7 @@ static void handle_usage(struct connection *c, const struct message *m) {
 static void handle_authorised(struct connection *c, struct message *m) {
     switch (m->type) {
     case MESSAGE_WATCH:
-        c->watching = true;
+        c->out.owner = owner_of(c)->name;
         protocol_write_plain(outgoing_tx(&c->out), "sessions.watching", m->request.request_id);
         outgoing_queue(&c->out);
         break;
@@ -143,7 +141,7 @@ static void handle_authorised(struct connection *c, struct message *m) {
         break;
     case MESSAGE_REQUEST:
         if (!import_is_whole(c, m)) return;
-        m->request.client = c->follower.client;
+        m->request.client = c->out.follower.client;
         m->request.owner = owner_of(c)->name;
         sessions_submit(c->service->sessions, &m->request);
         if (m->request.kind == REQUEST_IMPORT) upload_release(&c->upload);
@@ -351,64 +349,12 @@ static void on_lost_token(void *ws) {
     outgoing_end(&c->out, CLOSE_TOKEN, "the token was removed");
 }
 
-// --- as a follower ---
-
-static struct outgoing *out_of(struct follower *f) {
-    return &((struct connection *)f)->out;
-}
-static void on_answer(struct follower *f, const struct session_answer *a) {
-    outgoing_answer(out_of(f), a);
-}
-static void on_ready(struct follower *f, struct session *s) {
-    outgoing_ready(out_of(f), s);
-}
-static void on_progress(struct follower *f, struct session *s, int64_t turn, int64_t done,
-                        int64_t total) {
-    outgoing_progress(out_of(f), s, turn, done, total);
-}
-static void on_stalled(struct follower *f, struct session *s, const char *reason) {
-    outgoing_stalled(out_of(f), s, reason);
-}
-static void on_gone(struct follower *f, struct session *s) {
-    outgoing_gone(out_of(f), s);
-}
-static void on_changed(struct follower *f, int64_t key, const char *owner, const char *id,
-                       bool removed) {
-    struct connection *c = (struct connection *)f;
-    if (c->watching && strcmp(owner_of(c)->name, owner) == 0)
-        outgoing_changed(&c->out, key, owner_of(c)->name, id, removed);
-}
-static void on_push(struct follower *f) {
-    outgoing_push(out_of(f));
-}
-static void on_later(struct follower *f, int64_t now_us) {
-    outgoing_flush_changed(out_of(f));
-}
-static bool is_drained(const struct follower *f) {
-    return outgoing_drained(&((const struct connection *)f)->out);
-}
-static void on_end(struct follower *f) {
-    outgoing_end(out_of(f), CLOSE_GOING_AWAY, "shutting down");
-}
-
-static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
-                                                 .on_progress = on_progress,
-                                                 .on_stalled = on_stalled,
-                                                 .on_gone = on_gone,
-                                                 .on_changed = on_changed,
-                                                 .push = on_push,
-                                                 .later = on_later,
-                                                 .drained = is_drained,
-                                                 .end = on_end};
-
 // --- life ---
 
 static void *on_open(void *user, struct peer *p) {
     struct service *s = user;
     struct connection *c = calloc(1, sizeof(*c));
-    if (c) c->follower.ops = &follower_ops;
-    if (!c || followers_add(&s->followers, &c->follower) < 0) {
+    if (!c || outgoing_init(&c->out, s, p) < 0) {
         free(c);
         return NULL;
     }
@@ -418,9 +364,8 @@ static void *on_open(void *user, struct peer *p) {
     c->limit = (struct rate_limit){(double)s->config->messages_per_second,
                                    (double)serve_config_burst(s->config)};
     rate_init(&c->rate, &c->limit, net_now_us());
-    outgoing_init(&c->out, s, p, &c->follower);
     if (owner_of(c)) send_hello(c, "");
-    if (s->state == SERVICE_CLOSING) on_end(&c->follower);
+    if (s->state == SERVICE_CLOSING) outgoing_end(&c->out, CLOSE_GOING_AWAY, "shutting down");
     return c;
 }
 
@@ -431,7 +376,6 @@ static void on_close(void *ws) {
         workers_cancel(c->service->net->workers, c->peer->number);
     }
     outgoing_release(&c->out);
-    followers_remove(&c->service->followers, &c->follower);
     buf_release(&c->rx);
     upload_release(&c->upload);
     free(c);

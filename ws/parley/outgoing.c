@@ -104,7 +104,7 @@ static void drop_ready(struct outgoing *o, size_t i) {
 
 // Encodes the next event of s into tx. false: none may be told yet.
 static bool next_event(struct outgoing *o, struct session *s, struct session_event *ev) {
-    if (session_next_event(s, o->follower->client, EVENT_TEXT_BYTES, ev) != 1) return false;
+    if (session_next_event(s, o->follower.client, EVENT_TEXT_BYTES, ev) != 1) return false;
     protocol_write_event(outgoing_tx(o), ev, session_id(s), o->service->engine);
     return true;
 }
@@ -151,7 +151,7 @@ static int send_changed(struct outgoing *o) {
         free(c.removed);
         return write_tx(o);
     }
-    int rc = sessions_changed(o->service->sessions, o->follower->client, o->owner, c.key, &view);
+    int rc = sessions_changed(o->service->sessions, o->follower.client, o->owner, c.key, &view);
     if (rc < 0) no_memory(o);
     o->reading_change = rc == 0;
     if (rc <= 0) return 0;
@@ -174,7 +174,7 @@ static void ask_for_next_piece(struct outgoing *o) {
     if (!o->outbox.open || o->reading_piece || o->close_code) return;
     if (o->outbox.bytes > NEXT_PIECE_BYTES) return;
     o->reading_piece = true;
-    sessions_continue(o->service->sessions, o->follower->client);
+    sessions_continue(o->service->sessions, o->follower.client);
     service_poll_soon(o->service);
 }
 
@@ -204,7 +204,8 @@ int outgoing_writable(struct outgoing *o) {
 // Asking for a writable callback costs two epoll_ctl and a turn-round of the loop: as much as the
 // write itself. So what has just become ready is written at once while the socket says, before each
 // write, that it takes more.
-void outgoing_push(struct outgoing *o) {
+static void push(struct follower *f) {
+    struct outgoing *o = (struct outgoing *)f;
     for (int i = 0; i < PUSH_MAX && pending(o) && !o->close_sent; i++) {
         if (o->waiting_us || websocket_choked(o->peer)) break;
         if (send_one(o) < 0) {
@@ -215,14 +216,15 @@ void outgoing_push(struct outgoing *o) {
     if (pending(o)) want_write(o);
 }
 
-bool outgoing_drained(const struct outgoing *o) {
+static bool is_drained(const struct follower *f) {
+    const struct outgoing *o = (const struct outgoing *)f;
     return !o->n_ready && outbox_empty(&o->outbox);
 }
 
 // --- the end ---
 
 static void forget_client(struct outgoing *o) {
-    sessions_client_gone(o->service->sessions, o->follower->client);
+    sessions_client_gone(o->service->sessions, o->follower.client);
     service_poll_soon(o->service);
 }
 
@@ -240,7 +242,7 @@ void outgoing_end(struct outgoing *o, int code, const char *reason) {
     // libwebsockets writes the pongs of a flood of pings before anything of ours.
     if (code == CLOSE_RATE) websocket_pause(o->peer, PAUSE_OUTPUT, true);
     want_write(o);
-    log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)o->follower->client,
+    log_info("ws.end", "client=%llu code=%d reason=\"%s\"", (unsigned long long)o->follower.client,
              code, reason);
 }
 
@@ -292,7 +294,8 @@ static void store_answer(struct outgoing *o, const struct session_answer *a, str
 // An answer about a session does not overtake the events that came before it; but for
 // session.attached: what its client has yet to get is what comes behind `after`, and so behind the
 // answer. It is encoded first: what it points to may not outlive another call on its session.
-void outgoing_answer(struct outgoing *o, const struct session_answer *a) {
+static void on_answer(struct follower *f, const struct session_answer *a) {
+    struct outgoing *o = (struct outgoing *)f;
     struct outbox held = {0};
     if (a->kind == ANSWER_CHANGED) o->reading_change = false;
     if (o->close_code) return;
@@ -322,7 +325,8 @@ static bool make_room(struct outgoing *o) {
     return true;
 }
 
-void outgoing_ready(struct outgoing *o, struct session *s) {
+static void on_ready(struct follower *f, struct session *s) {
+    struct outgoing *o = (struct outgoing *)f;
     if (o->close_code) return;
     for (size_t i = 0; i < o->n_ready; i++)
         if (o->ready[i] == s) return;
@@ -331,33 +335,36 @@ void outgoing_ready(struct outgoing *o, struct session *s) {
         return;
     }
     o->ready[o->n_ready++] = s;
-    if (!follower_push_later(&o->service->followers, o->follower)) want_write(o);
+    if (!follower_push_later(&o->service->followers, &o->follower)) want_write(o);
 }
 
-void outgoing_progress(struct outgoing *o, struct session *s, int64_t turn, int64_t done,
-                       int64_t total) {
+static void on_progress(struct follower *f, struct session *s, int64_t turn, int64_t done,
+                        int64_t total) {
+    struct outgoing *o = (struct outgoing *)f;
     if (o->close_code || !outbox_empty(&o->outbox)) return; // only the latest is of interest
     protocol_write_progress(outgoing_tx(o), session_id(s), turn, done, total);
     outgoing_queue(o);
 }
 
-void outgoing_stalled(struct outgoing *o, struct session *s, const char *reason) {
+static void on_stalled(struct follower *f, struct session *s, const char *reason) {
+    struct outgoing *o = (struct outgoing *)f;
     if (o->close_code) return;
     protocol_write_stalled(outgoing_tx(o), session_id(s), reason);
     outgoing_queue(o);
 }
 
 // The service's last events of s go out, the pointer to it goes.
-void outgoing_gone(struct outgoing *o, struct session *s) {
+static void on_gone(struct follower *f, struct session *s) {
+    struct outgoing *o = (struct outgoing *)f;
     pull_events(o, s);
     for (size_t i = o->n_ready; i-- > 0;)
         if (o->ready[i] == s) drop_ready(o, i);
 }
 
-void outgoing_changed(struct outgoing *o, int64_t key, const char *owner, const char *id,
-                      bool removed) {
-    if (o->close_code) return;
-    o->owner = owner;
+static void on_changed(struct follower *f, int64_t key, const char *owner, const char *id,
+                       bool removed) {
+    struct outgoing *o = (struct outgoing *)f;
+    if (o->close_code || !o->owner || strcmp(o->owner, owner) != 0) return;
     if (changes_add(&o->changes, key, removed ? id : NULL) < 0) {
         outgoing_end(o, CLOSE_SLOW, "too many changes are waiting");
         return;
@@ -372,7 +379,9 @@ void outgoing_changed(struct outgoing *o, int64_t key, const char *owner, const 
     }
 }
 
-void outgoing_flush_changed(struct outgoing *o) {
+// Coalesced session.changed are due.
+static void on_later(struct follower *f, int64_t now_us) {
+    struct outgoing *o = (struct outgoing *)f;
     if (o->close_code || o->changed_due || o->changes.n == 0) return;
     o->changed_due = true;
     want_write(o);
@@ -380,8 +389,24 @@ void outgoing_flush_changed(struct outgoing *o) {
 
 // --- life ---
 
-void outgoing_init(struct outgoing *o, struct service *s, struct peer *p, struct follower *f) {
-    *o = (struct outgoing){.service = s, .peer = p, .follower = f};
+static void on_end(struct follower *f) {
+    outgoing_end((struct outgoing *)f, CLOSE_GOING_AWAY, "shutting down");
+}
+
+static const struct follower_ops follower_ops = {.on_answer = on_answer,
+                                                 .on_ready = on_ready,
+                                                 .on_progress = on_progress,
+                                                 .on_stalled = on_stalled,
+                                                 .on_gone = on_gone,
+                                                 .on_changed = on_changed,
+                                                 .push = push,
+                                                 .later = on_later,
+                                                 .drained = is_drained,
+                                                 .end = on_end};
+
+int outgoing_init(struct outgoing *o, struct service *s, struct peer *p) {
+    *o = (struct outgoing){.follower.ops = &follower_ops, .service = s, .peer = p};
+    return followers_add(&s->followers, &o->follower);
 }
 
 void outgoing_release(struct outgoing *o) {
@@ -393,4 +418,5 @@ void outgoing_release(struct outgoing *o) {
     changes_release(&o->changes);
     count_waiting(o);
     free(o->ready);
+    followers_remove(&o->service->followers, &o->follower);
 }

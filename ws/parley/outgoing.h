@@ -2,6 +2,8 @@
 // one frame at a time, a long one in fragments. Short answers are stored; lists and exports come in
 // pieces, each when most of the one before it is out. Of a session that has events one pointer is
 // kept, of one that changed its number, and both are read when the socket has room. Net thread only.
+//
+// It is the client's follower: the session service calls it directly (follower.h).
 #pragma once
 #include "ws/parley/changes.h"
 #include "ws/parley/outbox.h"
@@ -18,12 +20,12 @@
 #define CLOSE_TOKEN 4003 // it was removed from the token file
 
 struct outgoing {
+    struct follower follower; // first: its callbacks cast
     struct service *service;
     struct peer *peer;
-    struct follower *follower;
     struct outbox outbox;   // answers, and the frame that is half-way out
     struct changes changes; // sessions that a watcher has yet to be told of
-    const char *owner;      // whose they are
+    const char *owner;      // whose sessions are watched, borrowed; NULL: none
     struct session **ready; // sessions with events for us, served in turn
     size_t n_ready, cap_ready;
     size_t counted; // bytes of ours in service.waiting_bytes
@@ -35,7 +37,7 @@ struct outgoing {
     bool reading_piece;  // and the open message's next piece
 };
 
-void outgoing_init(struct outgoing *o, struct service *s, struct peer *p, struct follower *f);
+int outgoing_init(struct outgoing *o, struct service *s, struct peer *p); // E_NOMEM
 void outgoing_release(struct outgoing *o);
 
 // A message of the protocol is encoded into outgoing_tx(), then sent with outgoing_queue().
@@ -44,20 +46,7 @@ void outgoing_queue(struct outgoing *o);
 void outgoing_error(struct outgoing *o, const char *code, const char *message,
                     const char *request_id, int64_t retry_after_ms);
 
-// From the session service (follower.h).
-void outgoing_answer(struct outgoing *o, const struct session_answer *a);
-void outgoing_ready(struct outgoing *o, struct session *s);
-void outgoing_progress(struct outgoing *o, struct session *s, int64_t turn, int64_t done,
-                       int64_t total);
-void outgoing_stalled(struct outgoing *o, struct session *s, const char *reason);
-void outgoing_gone(struct outgoing *o, struct session *s);
-void outgoing_changed(struct outgoing *o, int64_t key, const char *owner, const char *id,
-                      bool removed);             // owner is borrowed
-void outgoing_flush_changed(struct outgoing *o); // coalesced session.changed are due
-
 int outgoing_writable(struct outgoing *o); // 0, or -1 when the socket is broken
-void outgoing_push(struct outgoing *o);    // writes at once what the socket takes
-bool outgoing_drained(const struct outgoing *o);
 // Sends what is queued (except to slow readers), then the close frame; kills the socket when that
 // does not end in time.
 void outgoing_end(struct outgoing *o, int code, const char *reason);
