@@ -18,19 +18,27 @@ static int64_t available(void) {
     return kib * 1024;
 }
 
-static int64_t used_addresses(void) {
-    long long pages = 0;
+static void read_statm(int64_t *addresses, int64_t *resident) {
+    long long pages[2] = {0};
     FILE *f = fopen("/proc/self/statm", "re");
-    if (f && fscanf(f, "%lld", &pages) != 1) pages = 0;
+    if (f && fscanf(f, "%lld %lld", &pages[0], &pages[1]) != 2) pages[0] = pages[1] = 0;
     if (f) fclose(f);
-    return pages * sysconf(_SC_PAGESIZE);
+    *addresses = pages[0] * sysconf(_SC_PAGESIZE);
+    *resident = pages[1] * sysconf(_SC_PAGESIZE);
+}
+
+int64_t memory_resident(void) {
+    int64_t addresses, resident;
+    read_statm(&addresses, &resident);
+    return resident;
 }
 
 int64_t memory_left(void) {
     struct rlimit limit;
-    int64_t left = available();
+    int64_t left = available(), addresses, resident;
     if (getrlimit(RLIMIT_AS, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY) return left;
-    int64_t allowed = (int64_t)limit.rlim_cur - used_addresses();
+    read_statm(&addresses, &resident);
+    int64_t allowed = (int64_t)limit.rlim_cur - addresses;
     if (allowed < 1) allowed = 1; // 0 is unknown
     return left == 0 || allowed < left ? allowed : left;
 }

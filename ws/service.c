@@ -20,6 +20,7 @@ void service_poll_soon(struct service *s) {
 static void poll_sessions(struct service *s) {
     if (s->dirty && s->sessions) {
         s->dirty = false;
+        s->n_polls++;
         int64_t next_us = sessions_poll(s->sessions);
         if (s->dirty) next_us = 0; // a callback made new work
         if (next_us < 0)
@@ -120,6 +121,7 @@ int service_init(struct service *s, struct net *net, struct metrics *registry, s
     uv_timer_init(&net->loop, &s->later_timer);
     uv_prepare_init(&net->loop, &s->prepare);
     uv_idle_init(&net->loop, &s->awake);
+    reclaim_init(&s->reclaim, net, &s->n_polls);
     s->poll_timer.data = s->later_timer.data = s->prepare.data = s->awake.data = s;
     TRY(bell_open(&s->bell, &net->loop, on_wake, s, err));
     register_metrics(s, registry);
@@ -133,6 +135,7 @@ void service_start(struct service *s, struct engine *engine, struct sessions *se
     s->defaults = *defaults;
     s->dirty = true;
     uv_prepare_start(&s->prepare, on_prepare);
+    reclaim_start(&s->reclaim);
 }
 
 void service_stop(struct service *s) {

@@ -4,6 +4,7 @@
 #pragma once
 #include "ws/follower.h"
 #include "ws/net/net.h"
+#include "ws/reclaim.h"
 
 struct service_metrics {
     struct metric *messages_in, *frames_out, *errors_out, *slow_readers, *rate_limited,
@@ -41,7 +42,9 @@ struct service {
     uv_prepare_t prepare; // once per turn-round of the loop, before it waits
     uv_idle_t awake;      // while it is active the loop does not sleep
     int64_t awake_until_us, start_us;
-    bool dirty;           // the session service has something to do
+    bool dirty;       // the session service has something to do
+    uint64_t n_polls; // of the session service
+    struct reclaim reclaim;
     size_t waiting_bytes; // of answers, on all connections
 };
 
