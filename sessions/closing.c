@@ -102,7 +102,7 @@ void closing_delete_done(struct session *s, const struct store_job *job) {
     tail_writer_trim(ss, true);
 }
 
-// --- of a session that cannot be read, or that is not in memory ----------------------------------------
+// --- of a session that is not in memory --------------------------------------
 
 int closing_delete_unread(struct sessions *ss, const struct request *r) {
     struct store_job *job = service_job(STORE_DELETE, r, r->session);

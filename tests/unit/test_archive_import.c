@@ -317,6 +317,7 @@ static const struct {
     {"\"parent\":0", "\"parent\":1", "turns[1].parent is 1, no earlier turn"},
     {"\"parent\":0", "\"parent\":-1", "turns[1].log_first is"},
     {"\"parent\":0,", "", "'parent' is missing"},
+    {"\"parent\":0,", "\"parent\":0,\"parent\":0,", "the key 'parent' appears twice"},
     {"\"head\":1", "\"head\":0", "session.n_tokens is"},
     {"\"head\":1", "\"head\":2", "session.head is 2, but there are 2 turns"},
     {"\"forked_from\":null", "\"forked_from\":\"a b\"",

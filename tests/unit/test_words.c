@@ -53,8 +53,8 @@ static size_t found(const char *owner, const char *query) {
     struct store_list l = {.owner = (char *)owner, .query = (char *)query, .limit = 200};
     if (store_read_list(&db, &l, &err) < 0) fail_msg("%s", err.text);
     size_t n = l.n_rows;
-    for (size_t i = 0; i < n; i++) session_record_release(&l.rows[i]);
-    free(l.rows);
+    store_list_clear(&l);
+    free(l.keys);
     return n;
 }
 
