@@ -61,6 +61,34 @@ test('requests: all sockets and protocols of an owner share one rate, and the ti
   assert.equal(counts.connections.used, 4 + 1); // the fetch is one
 });
 
+test('what counts as a request: messages, bytes, control frames, HTTP', async (t) => {
+  const { file } = tokens(t, `alice:${ALICE} requests_per_minute=100000\n`);
+  const server = await start(t, file);
+  const client = await server.connect({ token: ALICE, malformed: true });
+  const total = async () => (await usage(client)).requests_per_minute.total;
+  const costs = async (fn) => {
+    const before = await total();
+    await fn();
+    return (await total()) - before - 1; // its own question
+  };
+  const post = (content) => fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body: JSON.stringify({ model: 'other', messages: [{ role: 'user', content }] }),
+    headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json' } });
+  assert.equal(await costs(() => client.request({ type: 'ping' })), 1);
+  assert.equal(await costs(() => client.request({ type: 'ping', padding: 'x'.repeat(5 * 65536) })), 6);
+  assert.equal(await costs(() => client.request({ type: 'nonsense' }).catch(() => {})), 1);
+  assert.equal(await costs(() => get(server, '/v1/usage', ALICE)), 1);
+  assert.equal(await costs(() => post('short')), 1);
+  assert.equal(await costs(() => post('x'.repeat(3 * 65536))), 4);
+  assert.equal(await costs(() => fetch(`${server.url}/healthz`)), 0);
+  assert.equal(await costs(async () => {
+    for (let i = 0; i < 5; i++) {
+      const pong = new Promise((resolve) => client.socket.once('pong', resolve));
+      client.socket.ping();
+      await pong;
+    }
+  }), 5);
+});
+
 test('tokens: turns are refused beyond the limit until the time that is told', async (t) => {
   const { file } = tokens(t, `alice:${ALICE} tokens_per_minute=240\nbob:${BOB}\n`); // 4 a second, 60 at once
   const server = await start(t, file);
@@ -163,7 +191,7 @@ test('administrators see settings, metrics and the counts of others; nobody else
 
 for (const policy of ['cancel', 'finish'])
   test(`a token that is removed: its connections end, its turns ${policy}`, async (t) => {
-    const both = `alice:${ALICE} sessions=1\nbob:${BOB}\n`;
+    const both = `alice:${ALICE} sessions=2\nbob:${BOB}\n`;
     const { file, write } = tokens(t, both);
     const server = await start(t, file, '--on-token-removed', policy);
     const alice = await Promise.all([server.connect({ token: ALICE }), server.connect({ headers: { Authorization: `Bearer ${ALICE}` } })]);
@@ -173,6 +201,10 @@ for (const policy of ['cancel', 'finish'])
     const bobs = await bob.open();
     const theirs = bob.turn(bobs, 'Count.', { sampling: { max_tokens: 200, ignore_eos: true } });
     await alice[0].next((f) => f.type === 'turn.delta');
+    const stream = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST',
+      headers: { Authorization: `Bearer ${ALICE}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'demo-model', stream: true, max_tokens: 100, messages: [{ role: 'user', content: 'Count.' }] }) });
+    const streamed = stream.text().catch(() => 'cut off');
     write(`bob:${BOB}\n`);
     await reload(server);
     for (const client of alice) {
@@ -180,16 +212,17 @@ for (const policy of ['cancel', 'finish'])
       assert.equal(client.closeReason, 'the token was removed');
       assert.equal(client.frames.at(-1).code, 'unauthorized');
     }
+    assert.equal((await streamed).trimEnd().endsWith('[DONE]'), policy === 'finish');
     assert.equal((await theirs).done.usage.output_tokens, 200, 'the other owner is not touched');
     assert.equal((await get(server, '/v1/usage', ALICE)).status, 401);
-    write(both.replace('sessions=1', 'sessions=2'));
+    write(both.replace('sessions=2', 'sessions=3'));
     await reload(server);
     const again = await server.connect({ token: ALICE });
     await again.request({ type: 'session.attach', session });
     const state = async () => (await again.request({ type: 'session.get', session })).turns[0];
     await until('the end of the turn', async () => (await state()).state === 'done');
     assert.equal((await state()).finish_reason, policy === 'cancel' ? 'cancelled' : 'length');
-    await again.open(); // its limit is 2 now
+    await again.open(); // its limit is 3 now
     assert.equal((await again.request({ type: 'session.open' })).code, 'limit_reached');
   });
 
