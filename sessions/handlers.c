@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PAGE_BYTES ((size_t)512 << 10)
+#define TURN_BYTES 400 // of a turn's other fields
+
 int handle_attach(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     int64_t now = session_tellable(s);
@@ -55,6 +58,20 @@ static int list_siblings(const struct session *s, const struct session_page *pag
     return 0;
 }
 
+// Of the newest turns as many as make an answer of PAGE_BYTES, and one at least: it is encoded on the
+// net thread.
+static void shorten(struct session_page *page, struct turn_view *views) {
+    size_t first = page->n, bytes = 0;
+    while (first > 0 && bytes < PAGE_BYTES) {
+        first--;
+        bytes += TURN_BYTES + views[first].text_len + views[first].input.text_len;
+    }
+    page->n -= first;
+    page->more |= first > 0;
+    memmove(page->turns, page->turns + first, page->n * sizeof *page->turns);
+    memmove(views, views + first, page->n * sizeof *views);
+}
+
 int handle_get(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct session_page page = {0};
@@ -65,6 +82,7 @@ int handle_get(struct session *s, const struct request *r) {
     if (session_page(s, r->last, r->before, &page) == 0) views = calloc(page.n + 1, sizeof *views);
     for (size_t i = 0; views && i < page.n; i++)
         session_turn_view(s, s->turns[page.turns[i]], &views[i]);
+    if (views) shorten(&page, views);
     if (views) rc = list_siblings(s, &page, views, &siblings);
     if (rc == 0 && r->attach) rc = clients_attach(s, r->client, session_tellable(s));
     if (rc == 0) {

@@ -149,3 +149,16 @@ test('a list of long sessions comes whole, and unread lists cost no memory', asy
   await until('all lists', () => slow.frames.filter((frame) => frame.type === 'session.list').length === 40);
   assert.ok(slow.frames.filter((frame) => frame.type === 'session.list').every((frame) => frame.sessions.length === 100));
 });
+
+test('a state with long turns comes in pages that take the net thread no long time', async (t) => {
+  const { server } = await serverWithLongSession(t, 'local');
+  const client = await server.connect();
+  const turns = [];
+  for (let more = true; more;) {
+    const state = await client.ask({ type: 'session.get', session: 'long', last: 1000, ...(turns.length ? { before: turns[0].turn } : {}) });
+    assert.ok(state.turns.length > 0 && JSON.stringify(state).length < MB, `${state.turns.length} turns`);
+    turns.unshift(...state.turns);
+    more = state.more;
+  }
+  assert.deepEqual(turns.map((turn) => turn.turn), Array.from({ length: 40 }, (_, i) => i));
+});
