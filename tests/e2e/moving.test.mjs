@@ -185,6 +185,27 @@ test('backup of a running server: a database of its own that a second server ser
   assert.deepEqual(readdirSync(folder).filter((name) => name.includes('.part')), []);
 });
 
+test('an archive comes over the wire in pieces; one that is missing ends it', async (t) => {
+  const { folder, file } = await made(t);
+  const server = await Server.start(t, { db: path.join(folder, 'new.db'), args: unlimited });
+  const client = await server.connect();
+  const archive = readFileSync(file, 'utf8');
+  const piece = (from, to, fields) => client.ask({ type: 'session.import', archive: archive.slice(from, to), ...fields });
+  const half = Math.floor(archive.length / 2);
+  const size = (to) => Buffer.byteLength(archive.slice(0, to));
+  assert.equal((await piece(0, 10, { more: true })).bytes, size(10));
+  assert.equal((await piece(half, undefined, { at: half + 1 })).code, 'invalid');
+  assert.equal((await piece(10, half, { at: size(10), more: true })).code, 'invalid', 'the first piece went with it');
+  // Begun anew on one connection, another one knows nothing of it.
+  assert.equal((await piece(0, half, { at: 0, more: true })).bytes, size(half));
+  const other = await server.connect();
+  assert.equal((await other.ask({ type: 'session.import', archive: archive.slice(half), at: size(half) })).code, 'invalid');
+  const imported = await piece(half, undefined, { at: size(half) });
+  assert.equal(imported.type, 'session.imported', JSON.stringify(imported));
+  assert.equal(imported.session.n_turns, JSON.parse(archive).turns.length);
+  assert.equal((await client.request({ type: 'session.list' })).sessions.length, 1);
+});
+
 test('doctor: a sound database, beside its server too; a damaged one is repaired, and read out', async (t) => {
   const { folder, db } = await made(t);
   const server = await Server.start(t, { db, args: unlimited });

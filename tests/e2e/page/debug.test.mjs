@@ -81,7 +81,7 @@ test('input, times, memory, parameters and events are those on record', async (t
   await ask(page, 'What is my name?');
   const record = await recordOf(id, 1);
   await lookInto(page);
-  assert.match(await page.locator('.token-detail').innerText(), /A replay computes them/);
+  assert.match(await page.locator('.token-detail').innerText(), /not recorded[^]*Find alternatives/);
 
   await page.click('#tab-input');
   assert.deepEqual(
@@ -127,6 +127,16 @@ test('input, times, memory, parameters and events are those on record', async (t
     await page.locator('.events .of-turn').count(),
     events.filter(({ turn }) => turn === 1).length,
   );
+});
+
+test('alternatives that were not recorded are found from where they are missed', async (t) => {
+  const page = await openPage(t, server);
+  await ask(page, 'Write hello world in C.');
+  await lookInto(page);
+  await page.locator('.token').nth(3).click();
+  await page.click('.token-detail button:has-text("Find alternatives")');
+  await page.waitForFunction(() => document.querySelectorAll('.alternative').length === 5);
+  assert.match(await page.locator('.token-detail').innerText(), /4 of/, 'of the token that was chosen');
 });
 
 test('a replay is equal to the last bit, and tells the alternatives that were not recorded', async (t) => {

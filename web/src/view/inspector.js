@@ -1,7 +1,7 @@
 // @ts-check
 // Inspects one answer: tokens with their probabilities, input, timings, replay, and the session's events.
 import { copyText } from '../clipboard.js';
-import { fetchTurn, replayOf } from '../debug.js';
+import { fetchTurn, replayOf, replayTurn } from '../debug.js';
 import { h, iconButton } from '../dom.js';
 import { count, duration, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
@@ -76,6 +76,7 @@ export function inspect(turns) {
 
 /** @param {HTMLElement} body @param {string} session @param {Record_} record @param {() => void} close */
 function show(body, session, record, close) {
+  let chosen = 0; // token
   const { strip, panel, choose } = tabbed({
     name: 'About this answer',
     id: 'inspector-panel',
@@ -90,7 +91,10 @@ function show(body, session, record, close) {
     draw(tab) {
       switch (tab) {
         case 'answer':
-          return answerPanel(session, record);
+          return answerPanel(session, record, chosen, (at) => {
+            chosen = at;
+            if (strip.querySelector('[aria-selected=true]')?.id === 'tab-answer') choose('answer');
+          });
         case 'input':
           return inputPanel(record);
         case 'run':
@@ -108,8 +112,33 @@ function show(body, session, record, close) {
   choose('answer', true);
 }
 
-/** @param {string} session @param {Record_} record */
-function answerPanel(session, record) {
+/**
+ * Alternatives that were not recorded come from a replay, if it is equal.
+ * @param {string} session @param {Record_} record @param {() => void} again draws the answer again
+ */
+function finder(session, record, again) {
+  const { turn } = record.turn;
+  const known = replayOf(session, turn);
+  if (known?.found) return h('p', { class: 'panel-text' }, 'The replay differs, so its alternatives are not those of this answer.');
+  const note = h('p', { class: 'panel-text', role: 'status' }, 'Alternatives were not recorded.');
+  const button = h('button', { type: 'button', class: 'button small', onclick: () => find() }, 'Find alternatives');
+  async function find() {
+    button.disabled = true;
+    note.textContent = 'Replaying this turn…';
+    try {
+      await replayTurn(session, turn);
+      again();
+    } catch (error) {
+      note.textContent = `The replay failed: ${error instanceof Error ? error.message : error}`;
+      button.disabled = false;
+    }
+  }
+  if (known?.running) find();
+  return h('div', null, note, button);
+}
+
+/** @param {string} session @param {Record_} record @param {number} chosen @param {(chosen: number) => void} again draws it again */
+function answerPanel(session, record, chosen, again) {
   const { tokens } = record;
   if (!tokens.length) return [h('p', { class: 'panel-text' }, 'There is no token in this answer.')];
   // An equal replay has the alternatives that were not recorded.
@@ -118,7 +147,8 @@ function answerPanel(session, record) {
     label: 'Tokens in the answer',
     position: record.log_first === null ? null : record.log_first + record.input_ids.length,
     alternatives: found?.equal ? (i) => found.tokens[i]?.top : undefined,
-    missing: 'Alternatives were not recorded (top_logprobs). A replay computes them.',
+    missing: (at) => finder(session, record, () => again(at)),
+    chosen,
   });
   const least = leastSure(tokens);
   return [

@@ -6,7 +6,7 @@ import { count } from '../format.js';
 /** @typedef {import('../debug.js').Token} Token */
 /**
  * @typedef {{label: string, position: number | null, marks?: Map<number, string>, chosen?: number,
- *   alternatives?: (index: number) => Token[] | undefined, missing?: string}} How
+ *   alternatives?: (index: number) => Token[] | undefined, missing?: (index: number) => Node}} How
  *   position: of the first token in the log. marks: classes. missing: shown if there are no alternatives.
  */
 
@@ -116,7 +116,7 @@ export function tokenView(tokens, how) {
       ...(top?.length
         ? [h('h4', null, 'Most likely here'), alternatives(top, token.id)]
         : how.missing
-          ? [h('p', { class: 'panel-text' }, how.missing)]
+          ? [how.missing(at)]
           : []),
     );
   }
