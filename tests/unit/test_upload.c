@@ -47,8 +47,7 @@ static void one_and_all_have_limits(void **state) {
     assert_int_equal(total, 0);
     for (size_t k = 0; k < 4; k++)
         for (size_t i = 0; i < 15; i++)
-            assert_int_equal(
-                upload_add(&u[k], &total, (int64_t)(i * mib), piece, mib, 1, &err), 0);
+            assert_int_equal(upload_add(&u[k], &total, (int64_t)(i * mib), piece, mib, 1, &err), 0);
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(upload_add(&u[4], &total, (int64_t)(i * mib), piece, mib, 1, &err), 0);
     assert_int_equal(total, UPLOAD_TOTAL_BYTES);
