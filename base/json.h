@@ -65,5 +65,5 @@ void json_put_floats(struct json_writer *w, const char *key, const float *values
 // A piece of a string that is written in pieces (of whole characters), between json_open(w, key,
 // '"') and json_close(w, '"').
 void json_escape(struct buf *b, const char *s, size_t len);
-// Text that is already JSON.
+// Text that is already JSON; NULL writes null.
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);

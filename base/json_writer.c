@@ -239,5 +239,5 @@ void json_put_floats(struct json_writer *w, const char *key, const float *values
 
 void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len) {
     begin(w, key);
-    put(w->buf, json, len);
+    put(w->buf, json ? json : "null", json ? len : 4);
 }

@@ -40,6 +40,10 @@ bool replay_instance_equal(const char *recorded, const char *now) {
     return replay_instance_differs(recorded, now) == 0;
 }
 
+const char *replay_or_unknown(const char *recorded) {
+    return recorded && recorded[0] ? recorded : "unknown";
+}
+
 // --- the log -----------------------------------------------------------------
 
 int replay_log_add(struct replay_log *l, const int32_t *ids, size_t n, struct err *err) {

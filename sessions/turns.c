@@ -133,10 +133,7 @@ static int record_request(struct turn_record *rec, const struct request *r) {
     buf_init(&out, REQUEST_JSON_MAX);
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
-    if (sampling)
-        json_put_raw(&w, "sampling", sampling, strlen(sampling));
-    else
-        json_put_null(&w, "sampling");
+    json_put_raw(&w, "sampling", sampling, sampling ? strlen(sampling) : 0);
     json_put_bool(&w, "queue", r->queue);
     json_close(&w, '}');
     rec->request = buf_take(&out, NULL);

@@ -217,9 +217,7 @@ static int write_generation(const struct export *x, struct err *err) {
     json_writer_init(&w, &b);
     json_open(&w, NULL, '{');
     if (c->bos_id >= 0) json_put_int(&w, "bos_token_id", c->bos_id);
-    json_open(&w, "eos_token_id", '[');
-    for (int32_t i = 0; i < c->n_eos; i++) json_put_int(&w, NULL, c->eos_ids[i]);
-    json_close(&w, ']');
+    json_put_ids(&w, "eos_token_id", c->eos_ids, (size_t)c->n_eos);
     if (c->temperature >= 0) json_put_double(&w, "temperature", (double)c->temperature);
     if (c->top_p >= 0) json_put_double(&w, "top_p", (double)c->top_p);
     if (c->top_k >= 0) json_put_int(&w, "top_k", c->top_k);

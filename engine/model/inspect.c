@@ -97,13 +97,8 @@ static void put_suggestion(struct json_writer *w, const char *key, float v) {
 }
 
 static void put_tokens(struct json_writer *w, const struct model_config *c) {
-    if (c->bos_id >= 0)
-        json_put_int(w, "bos_id", c->bos_id);
-    else
-        json_put_null(w, "bos_id");
-    json_open(w, "eos_ids", '[');
-    for (int32_t i = 0; i < c->n_eos; i++) json_put_int(w, NULL, c->eos_ids[i]);
-    json_close(w, ']');
+    json_put_int_or_null(w, "bos_id", c->bos_id);
+    json_put_ids(w, "eos_ids", c->eos_ids, (size_t)c->n_eos);
     json_open(w, "suggested_sampling", '{');
     put_suggestion(w, "temperature", c->temperature);
     put_suggestion(w, "top_p", c->top_p);

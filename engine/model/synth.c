@@ -237,9 +237,7 @@ static int write_generation_config(const struct plan *p, struct err *err) {
     json_writer_init(&w, &text);
     json_open(&w, NULL, '{');
     if (p->config.bos_id >= 0) json_put_int(&w, "bos_token_id", p->config.bos_id);
-    json_open(&w, "eos_token_id", '[');
-    for (int32_t i = 0; i < p->config.n_eos; i++) json_put_int(&w, NULL, p->config.eos_ids[i]);
-    json_close(&w, ']');
+    json_put_ids(&w, "eos_token_id", p->config.eos_ids, (size_t)p->config.n_eos);
     json_close(&w, '}');
     int rc = write_text(p->options->out_dir, "generation_config.json", &text, err);
     buf_release(&text);

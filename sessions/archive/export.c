@@ -78,12 +78,6 @@ int archive_load(struct archive *a, const char *owner, const char *id, struct st
 
 // --- export ------------------------------------------------------------------
 
-static void write_ids(struct json_writer *w, const char *key, const int32_t *ids, size_t n) {
-    json_open(w, key, '[');
-    for (size_t i = 0; i < n; i++) json_put_int(w, NULL, ids[i]);
-    json_close(w, ']');
-}
-
 static void write_bits(struct json_writer *w, const char *key, const void *values, size_t n) {
     json_open(w, key, '[');
     for (size_t i = 0; i < n; i++) {
@@ -160,7 +154,7 @@ static void write_column(struct json_writer *w, const struct column *c, const vo
             json_put_null(w, name);
         break;
     case COLUMN_ARRAY:
-        write_ids(w, name, column_pointer(c, record), *column_len(c, record));
+        json_put_ids(w, name, column_pointer(c, record), *column_len(c, record));
         break;
     default: // in no file
         break;
@@ -170,7 +164,7 @@ static void write_column(struct json_writer *w, const struct column *c, const vo
 static void write_output(struct json_writer *w, const struct stored_turn *t) {
     const struct token_run *k = &t->tokens;
     write_bytes(w, "text", "text_base64", k->text ? k->text : "", k->text_len);
-    write_ids(w, "ids", k->ids, k->n);
+    json_put_ids(w, "ids", k->ids, k->n);
     write_bits(w, "logprob_bits", k->logprobs, k->n);
     write_bits(w, "text_ends", k->text_ends, k->n);
     write_alternatives(w, k, (size_t)t->rec.n_alternatives);

@@ -67,9 +67,10 @@ static void lists_of_numbers(void **state) {
     json_put_ids(&w, "none", NULL, 0);
     json_put_int_or_null(&w, "zero", 0);
     json_put_int_or_null(&w, "absent", -1);
+    json_put_raw(&w, "raw", NULL, 0);
     json_close(&w, '}');
     assert_string_equal(again(), "{\"ids\":[3,-1],\"values\":[0.5,null],\"none\":[],\"zero\":0,"
-                                 "\"absent\":null}");
+                                 "\"absent\":null,\"raw\":null}");
 }
 
 static const char *written(const char *text, size_t len) {

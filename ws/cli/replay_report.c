@@ -23,10 +23,6 @@ static const struct turn_record *record_of(const struct replay_report *r, int64_
     return &r->stored->turns[turn].rec;
 }
 
-static const char *or_unknown(const char *s) {
-    return s && s[0] ? s : "unknown";
-}
-
 static uint32_t bits_of(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
@@ -168,10 +164,10 @@ static void turn_json(struct replay_report *r, const struct stored_turn *stored,
     json_put_string(w, "recorded", f->recorded_finish[0] ? f->recorded_finish : NULL);
     json_put_string(w, "now", f->finish[0] && !f->cut_short ? f->finish : NULL);
     json_close(w, '}');
-    json_put_string(w, "build", or_unknown(t->build));
-    json_put_string(w, "instance", or_unknown(t->instance));
-    json_put_bool(w, "same_build", !strcmp(or_unknown(t->build), r->now.build));
-    int differs = replay_instance_differs(or_unknown(t->instance), r->now.instance);
+    json_put_string(w, "build", replay_or_unknown(t->build));
+    json_put_string(w, "instance", replay_or_unknown(t->instance));
+    json_put_bool(w, "same_build", !strcmp(replay_or_unknown(t->build), r->now.build));
+    int differs = replay_instance_differs(replay_or_unknown(t->instance), r->now.instance);
     json_put_bool(w, "same_instance", differs == 0);
     json_put_bool(w, "same_device", !(differs & REPLAY_DEVICE));
     json_put_bool(w, "same_settings", !(differs & REPLAY_SETTINGS));
@@ -236,9 +232,9 @@ static void say_divergence(const struct replay_report *r, const struct stored_tu
 // Prints the recorded conditions that differ.
 static void say_differences(const struct replay_report *r, const struct turn_record *t) {
     const char *what[4] = {0};
-    int n = 0, differs = replay_instance_differs(or_unknown(t->instance), r->now.instance);
+    int n = 0, differs = replay_instance_differs(replay_or_unknown(t->instance), r->now.instance);
     if (strcmp(r->stored->rec.fingerprint, r->now.fingerprint)) what[n++] = "the model";
-    if (strcmp(or_unknown(t->build), r->now.build)) what[n++] = "the build";
+    if (strcmp(replay_or_unknown(t->build), r->now.build)) what[n++] = "the build";
     if (differs & REPLAY_DEVICE) what[n++] = "the device";
     if (differs & REPLAY_SETTINGS) what[n++] = "settings";
     fputs(n ? "    differs from the record: "
@@ -250,9 +246,9 @@ static void say_differences(const struct replay_report *r, const struct turn_rec
 
 // Prints build and instance once for consecutive turns that share them.
 static void say_recorder(struct replay_report *r, const struct turn_record *t) {
-    const char *build = or_unknown(t->build), *instance = or_unknown(t->instance);
-    if (r->last && !strcmp(or_unknown(r->last->build), build) &&
-        !strcmp(or_unknown(r->last->instance), instance))
+    const char *build = replay_or_unknown(t->build), *instance = replay_or_unknown(t->instance);
+    if (r->last && !strcmp(replay_or_unknown(r->last->build), build) &&
+        !strcmp(replay_or_unknown(r->last->instance), instance))
         return;
     r->last = t;
     word("recorded by ", build);
@@ -466,9 +462,9 @@ static void pair_text(struct replay_report *r, const struct replay_pair *p) {
         return;
     }
     snprintf(left, sizeof left, "recorded: %zu tokens, %s", p->recorded.n,
-             or_unknown(p->recorded.finish_reason));
+             replay_or_unknown(p->recorded.finish_reason));
     snprintf(right, sizeof right, "now: %zu tokens, %s", p->now.n,
-             or_unknown(p->now.finish_reason));
+             replay_or_unknown(p->now.finish_reason));
     if (!p->same) {
         size_t used = strlen(right);
         snprintf(right + used, sizeof right - used, ", differs at token %zu", p->n_same);

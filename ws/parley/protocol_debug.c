@@ -113,10 +113,6 @@ static void put_divergence(struct json_writer *w, const char *key,
     json_close(w, '}');
 }
 
-static const char *or_unknown(const char *s) {
-    return s && s[0] ? s : "unknown";
-}
-
 static void put_difference(struct json_writer *w, const char *what, const char *recorded,
                            const char *now) {
     json_open(w, NULL, '{');
@@ -127,7 +123,8 @@ static void put_difference(struct json_writer *w, const char *what, const char *
 }
 
 static void put_differences(struct json_writer *w, const struct replay_detail *d) {
-    const char *build = or_unknown(d->rec->build), *instance = or_unknown(d->rec->instance);
+    const char *build = replay_or_unknown(d->rec->build),
+               *instance = replay_or_unknown(d->rec->instance);
     json_open(w, "differs", '[');
     if (strcmp(build, d->build)) put_difference(w, "build", build, d->build);
     if (!replay_instance_equal(instance, d->instance))
