@@ -211,16 +211,18 @@ static int32_t plan_priority(struct scheduler *s, struct sched_share *share,
 // Idle turns go one after another: a drawn token, or a piece of a prompt once as many tokens have been
 // saved up. So most steps beside a prompt remain steps of drawn tokens, which a GPU has captured.
 static int32_t plan_idle_beside(struct scheduler *s, struct sched_share *share, int32_t n_tokens) {
-    int32_t n = 0, start = s->idle_cursor;
-    s->idle_saved += at_least(n_tokens / IDLE_PART, 1);
+    int32_t n = 0, start = s->idle_cursor, part = at_least(n_tokens / IDLE_PART, 1);
+    int32_t room = s->max_running + s->prefill_tokens - n_tokens; // the widest step
+    s->idle_saved = min3(s->idle_saved + part, at_least(part, MIN_SHARE), INT32_MAX);
     for (int32_t k = 0; k < s->n_running; k++) {
         int32_t i = (start + k) % s->n_running;
         struct sched_turn *t = s->running[i];
         if (t->priority != ENGINE_IDLE || t->state < SCHED_PREFILL) continue;
         int32_t take = t->state == SCHED_DECODE ? 1 : min3(t->n_todo, MIN_SHARE, MIN_SHARE);
-        if (take > s->idle_saved) return n;
+        if (take > s->idle_saved || take > room) return n;
         share[n++] = (struct sched_share){t, take};
         s->idle_saved -= take;
+        room -= take;
         s->idle_cursor = i + 1;
     }
     s->idle_saved = 0; // none waits for it

@@ -28,10 +28,14 @@ struct talker {
     int32_t rests;         // rounds to think
 };
 static struct talker talkers[SEQUENCES + 1]; // by sequence
-static struct { int64_t round, refused, longest, done, shared, parked, released; } books;
+static struct { int64_t round, refused, longest, done, shared, parked, released, paused; } books;
 
 static uint64_t owner(uint64_t id) {
     return 1 + id % OWNERS;
+}
+
+static enum engine_priority priority_of(uint64_t id) {
+    return id % 5 ? ENGINE_INTERACTIVE : ENGINE_IDLE;
 }
 
 // One and the same system prompt for all of an owner.
@@ -66,7 +70,8 @@ static void take(struct engine *calm, const struct engine_event *ev) {
     books.released += ev->kind == ENGINE_RELEASED;
     if (ev->kind == ENGINE_STARTED) {
         books.shared += ev->n_shared > 0;
-        if (books.round - p->asked > books.longest) books.longest = books.round - p->asked;
+        bool idle = priority_of(ev->sequence) == ENGINE_IDLE; // which wait for all others
+        if (!idle && books.round - p->asked > books.longest) books.longest = books.round - p->asked;
     }
     if (ev->kind == ENGINE_TOKEN && ev->id >= 0) {
         p->logprobs[p->n_drawn] = ev->logprob;
@@ -98,7 +103,8 @@ static bool ask(struct engine *e, uint64_t id) {
     struct engine_turn t = turn_of(e, id, id);
     t.turn = next_turn++;
     t.n_input = n_input;
-    t.share_group = owner(id);
+    t.share_group = t.owner = owner(id);
+    t.priority = priority_of(id);
     int rc = engine_turn_submit(e, &t, &err);
     if (rc < 0) {
         assert_int_equal(rc, E_BUSY); // whose sentence says what is full
@@ -143,7 +149,10 @@ static void check_promises(const struct engine *e) {
     }
     assert_int_equal(reserved, s->n_reserved);
     assert_true(reserved <= s->n_blocks && held <= reserved);
-    assert_true(s->n_running + sched_n_waiting(s) <= s->max_running + QUEUED);
+    int32_t most =
+        s->max_running + QUEUED; // and as many again for owners that have few; idle turns
+    assert_true(s->n_running + sched_n_waiting(s) <= 2 * most + 2 * (most / 4 + 1));
+    books.paused += s->n_paused[ENGINE_INTERACTIVE] + s->n_paused[ENGINE_IDLE] > 0;
 }
 
 static void converse(const char *dir, int64_t blocks, int64_t host_blocks, int64_t turns_each) {
@@ -176,14 +185,15 @@ static void converse(const char *dir, int64_t blocks, int64_t host_blocks, int64
         while (engine_poll(e, &ev) == 1) take(calm, &ev);
     }
     print_message("%lld turns in %lld rounds: %lld refused, at most %lld rounds in the queue; %lld "
-                  "shared a beginning, %lld parked, %lld released\n",
+                  "shared a beginning, %lld parked, %lld released, paused turns in %lld rounds\n",
                   (long long)books.done, (long long)books.round, (long long)books.refused,
                   (long long)books.longest, (long long)books.shared, (long long)books.parked,
-                  (long long)books.released);
-    // First come, first served: those before it have at most their prefill and their tokens each.
+                  (long long)books.released, (long long)books.paused);
+    // First come, first served among an owner's turns: those before it have at most their prefill and their tokens each.
     int64_t one = LOG / CHUNK + MAX_TURN + 30; // and being brought back
     assert_in_range(books.longest, 0, (e->instance.opt.max_running + QUEUED) * one);
     assert_true(books.refused > 0 && books.shared > 0);
+    assert_true(books.paused > 0 || blocks < 20); // where one runs at a time, turns end before
     assert_true(host_blocks ? books.parked > 0 : books.released > 0);
     for (int quiet = 0; quiet < 4;) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);

@@ -307,7 +307,16 @@ static void test_idle_turns_get_a_small_part_of_a_step(void **state) {
     }
     assert_in_range(sum, STEPS - 16, STEPS);
     assert_true(n_wide <= STEPS / 16); // most steps are of drawn tokens alone
-    d.state = SCHED_WAIT;              // its cache comes back: still one token
+    struct sched_turn p; // a prompt that fills the step: no row is left for another prompt
+    start_as(&p, 100000, 2, ENGINE_INTERACTIVE);
+    for (int step = 0; step < STEPS; step++) {
+        int32_t width = 0;
+        n = sched_plan(&s, share);
+        for (int32_t i = 0; i < n; i++) width += share[i].n_tokens;
+        assert_in_range(width, 256, 16 + 256);
+    }
+    sched_leave(&s, &p);
+    d.state = SCHED_WAIT; // its cache comes back: still one token
     assert_true(sched_plan(&s, share) <= 1);
     sched_release(&s);
 }
