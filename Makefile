@@ -100,7 +100,7 @@ $(B)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(NVCC_RUN) $(NVCCFLAGS) -MMD -MP -c $< -o $@
 # What only sm_90a has (kernels/cuda/hopper.cuh): the same devices, and their own instructions.
-$(B)/kernels/cuda/linear_stream.cu.o $(B)/kernels/cuda/linear_tiles.cu.o: \
+$(patsubst %,$(B)/kernels/cuda/%.cu.o,linear_stream linear_tiles attention_hopper): \
     NVCCFLAGS := $(subst _90$(CUDA_COMMA),_90a$(CUDA_COMMA),$(NVCCFLAGS:%sm_90=%sm_90a))
 # Other architectures are other objects.
 CUDA_MADE_FOR := $(B)/cuda-for-$(subst $() $(),+,$(sort $(CUDA_ARCHS)))

@@ -1,8 +1,9 @@
 // Attention of one step. Decode rows (the only row of their sequence) go to the decode kernel, the
-// other rows go to the prefill kernel in tiles, and shapes that these do not cover go to the simple
-// kernel. With `deterministic`, one kernel takes both kinds of rows, or the simple kernel does.
+// other rows go in tiles to the kernel of sm_90a, or to the prefill kernel for shapes that it does
+// not cover, and shapes that none of these covers go to the simple kernel. With `deterministic`, one kernel takes both kinds of rows, or the simple kernel does.
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_fresh.h"
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/backend_cuda.h"
 
 static struct cuda_attention describe(struct cuda_backend *cuda, void *out, const void *qkv,
@@ -37,7 +38,10 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
         rc = cuda_attention_exact(&a, cuda->stream);
     } else {
         if (a.n_decode) rc = cuda_attention_decode(&a, cuda->stream);
-        if (rc == 0 && a.n_tiles) rc = cuda_attention_prefill(&a, cuda->stream);
+        if (rc == 0 && a.n_tiles) {
+            rc = cuda_attention_hopper(&a, cuda->stream);
+            if (rc == CUDA_NOT_MINE) rc = cuda_attention_prefill(&a, cuda->stream);
+        }
     }
     return rc == CUDA_NOT_MINE ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
 }

@@ -170,8 +170,20 @@ template <int pending> __device__ __forceinline__ void products_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+// The compiler neither reads sums before the products_wait above it, nor reuses A's registers.
+template <int N> __device__ __forceinline__ void products_done(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+template <int N> __device__ __forceinline__ void products_read(const uint32_t (&a)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" ::"r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]));
+}
+
 // product<N>::shared(d, a, b, keep, T()): d = (keep ? d : 0) + A B, descriptors; ::registers
-// likewise with A's words, which must stay as they are until products_wait.
+// likewise with A's words, which must stay as they are until products_wait; ::registers_turned: B
+// lies k by k, 64 columns in 128 bytes (attention_hopper.cu).
 template <int N> struct product;
 
 #define LIST_4 "%0,%1,%2,%3"
@@ -202,10 +214,10 @@ template <int N> struct product;
                  "}, %" A ", %" B ", keep, 1, 1, 0, 0;\n}"                                         \
                  : SUMS_##COUNT(0)                                                                 \
                  : "l"(a), "l"(b), "r"(keep))
-#define PRODUCT_REGISTERS(N, COUNT, A0, A1, A2, A3, B, KEEP, TYPE)                                 \
+#define PRODUCT_REGISTERS(N, COUNT, A0, A1, A2, A3, B, KEEP, TYPE, TURNED)                         \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST_##COUNT \
-                 "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" B ", keep, 1, 1, 0;\n}"                 \
+                 "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" B ", keep, 1, 1, " TURNED ";\n}"        \
                  : SUMS_##COUNT(0)                                                                 \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
 // P0 ...: the operands after the COUNT sums, by number.
@@ -222,12 +234,23 @@ template <int N> struct product;
         static __device__ __forceinline__ void registers(float (&d)[COUNT],                        \
                                                          const uint32_t (&a)[4], uint64_t b,       \
                                                          int keep, __nv_bfloat16) {                \
-            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16");                           \
+            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16", "0");                      \
         }                                                                                          \
         static __device__ __forceinline__ void registers(float (&d)[COUNT],                        \
                                                          const uint32_t (&a)[4], uint64_t b,       \
                                                          int keep, __half) {                       \
-            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16");                            \
+            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16", "0");                       \
+        }                                                                                          \
+        static __device__ __forceinline__ void registers_turned(float (&d)[COUNT],                 \
+                                                                const uint32_t (&a)[4],            \
+                                                                uint64_t b, int keep,              \
+                                                                __nv_bfloat16) {                   \
+            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16", "1");                      \
+        }                                                                                          \
+        static __device__ __forceinline__ void registers_turned(float (&d)[COUNT],                 \
+                                                                const uint32_t (&a)[4],            \
+                                                                uint64_t b, int keep, __half) {    \
+            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16", "1");                       \
         }                                                                                          \
     }
 PRODUCT(8, 4, "4", "5", "6", "7", "8", "9");

@@ -1,6 +1,7 @@
 // Attention, decode and prefill: compared with double precision, then timed.
 #pragma once
 #include "kernels/cuda/attention_exact.h"
+#include "kernels/cuda/attention_hopper.h"
 #include "tests/bench/cuda_timing.cuh"
 
 // The cache's type in what is timed; DTYPE_COUNT: the activations'.
@@ -126,6 +127,12 @@ static struct cuda_attention attention_args_of(const attention_set &s, const dev
     return a;
 }
 
+// As attention.c chooses.
+static int attend_tiles(const struct cuda_attention *a) {
+    const int rc = cuda_attention_hopper(a, stream);
+    return rc == CUDA_NOT_MINE ? cuda_attention_prefill(a, stream) : rc;
+}
+
 static void check_attention(const attention_case &c) {
     const int layer = 1;
     attention_set s(c, 2);
@@ -167,7 +174,7 @@ static void check_attention(const attention_case &c) {
             rc = cuda_attention_exact(&with, stream);
         } else {
             if (with.n_decode) rc = cuda_attention_decode(&with, stream);
-            if (rc == 0 && with.n_tiles) rc = cuda_attention_prefill(&with, stream);
+            if (rc == 0 && with.n_tiles) rc = attend_tiles(&with);
         }
         if (exactly && rc == CUDA_NOT_MINE)
             covered = false; // the simple kernel's
@@ -277,6 +284,12 @@ static void check_attentions(void) {
         {2, 2, 192, 128, H, 0, false, {{10, 70, 300, 100}}},
         {14, 2, 64, 64, B, 0, false, {{2000, 130, 4096, 4}}},
         {4, 4, 32, 16, B, 0, true, {{100, 65, 512, 4}, {0, 2, 16, 1}}},
+        // by products of warpgroups: later turns, sinks, wraps, windows, slopes, blocks of 128
+        {32, 8, 128, 64, B, 0, false, {{4096, 200, 131072, 4}}},
+        {8, 2, 128, 64, H, 0, true, {{1500, 70, 900, 70}, {0, 129, 4096, 0}}},
+        {6, 2, 64, 128, H, 300, false, {{800, 200, 4096, 4}, {0, 2, 128, 1}}},
+        {16, 1, 64, 64, B, 0, false, {{3000, 33, 600, 130}, {63, 65, 64, 3}}},
+        {4, 2, 128, 64, B, 0, false, {{0, 1100, 512, 4}}},
     };
     for (const attention_case &c : cases) check_attention(c);
     // Decode rows enough that blocks take equal shares of all runs, of lengths that suit no share.
@@ -372,8 +385,7 @@ static void time_prefill(const char *what, const attention_case &c, bool determi
         for (int l = 0; l < 4; l++) {
             struct cuda_attention a = t.args(l);
             a.work = work.p, a.work_bytes = work.n;
-            if ((deterministic ? cuda_attention_exact(&a, stream)
-                               : cuda_attention_prefill(&a, stream)) != 0)
+            if ((deterministic ? cuda_attention_exact(&a, stream) : attend_tiles(&a)) != 0)
                 n_failed++;
         }
     });
