@@ -266,9 +266,13 @@ static bool multiply(struct cublas *b, const struct product *p, const struct cud
                               CUBLAS_WORKSPACE_BYTES, stream) == 0;
 }
 
-// The number of rows whose algorithm n rows use; buckets grow by a third to a half.
+// The number of rows whose algorithm n rows use. Steps are small where a tile more or less decides:
+// 200 rows of Llama-8B took 211 microseconds a layer by the algorithms for 256, and take 156 by
+// those for 208.
 static int32_t bucket(int32_t n) {
-    int32_t b = 24;
+    if (n <= 24) return 24;
+    if (n <= 512) return n <= 256 ? (n + 15) / 16 * 16 : (n + 31) / 32 * 32;
+    int32_t b = 512;
     while (b < n) b = (b & (b - 1)) == 0 ? b + b / 2 : b / 3 * 4;
     return b;
 }
