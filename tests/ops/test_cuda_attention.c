@@ -309,13 +309,14 @@ static void finish(const struct twin *w) {
 }
 
 // qkv_attention gives what qkv_finish and attention give, and leaves the same cache: op by op, while
-// recording, and from the recording, with a padding row.
-enum { OWN_ROWS = 5, OWN_PADDED = 6, OWN_TOKENS = 16, OWN_RING = 26 };
+// recording, and from the recording, with padding rows.
+enum { OWN_MOST = 33, OWN_TOKENS = 16, OWN_RING = 26 };
 struct own {
     const struct twin *w;
+    int32_t rows, padded; // of a step, of its recording
     int32_t heads, kv_heads, dim, rot, qkv_width;
     float *x, *freq_up, *angles, *qw, *kw;
-    struct batch_seq seqs[OWN_ROWS];
+    struct batch_seq seqs[OWN_MOST];
     struct batch batch;
     struct kv_store kv[2]; // [0] by the two ops, [1] by the one
     uint8_t *filled, *bytes[2];
@@ -326,7 +327,7 @@ static void own_step(struct own *o, const struct qkv_args *q) {
     struct backend *be = o->w->gpu;
     const struct attention_args args = {1, o->heads, o->kv_heads, o->dim, 0.125f, 0, NULL};
     const int32_t width = o->heads * o->dim;
-    const int64_t n_x = (int64_t)OWN_PADDED * o->qkv_width;
+    const int64_t n_x = (int64_t)o->padded * o->qkv_width;
     const size_t size = (size_t)o->kv[0].n_blocks * o->kv[0].block_bytes;
     const struct batch *run;
     float *y[2];
@@ -335,14 +336,14 @@ static void own_step(struct own *o, const struct qkv_args *q) {
         for (int64_t e = 0; e < n_x; e++) op_write(o->w->t, x, e, o->x[e]);
         be->ops->mem_write(be, o->qkv[i], x, (size_t)n_x * dtype_size(o->w->t));
         be->ops->mem_write(be, o->kv[i].data, o->filled, size);
-        memset(x, 0xff, (size_t)(OWN_PADDED * width) * dtype_size(o->w->t));
-        be->ops->mem_write(be, o->out[i], x, (size_t)(OWN_PADDED * width) * dtype_size(o->w->t));
+        memset(x, 0xff, (size_t)(o->padded * width) * dtype_size(o->w->t));
+        be->ops->mem_write(be, o->out[i], x, (size_t)(o->padded * width) * dtype_size(o->w->t));
         free(x);
     }
     int rc = be->ops->step_begin(be, &o->batch, &run);
     if (rc != STEP_REPLAYED) {
         assert_int_equal(rc, 0);
-        assert_int_equal(run->n_rows, OWN_PADDED);
+        assert_int_equal(run->n_rows, o->padded);
         be->ops->rope_angles(be, o->angles, run, o->freq_up, o->rot, 1);
         be->ops->qkv_finish(be, q->style, o->qkv[0], &o->kv[0], run, 1, o->heads, q->rot_dim,
                             q->cos_sin, q->q_weight, q->k_weight, q->eps);
@@ -352,16 +353,16 @@ static void own_step(struct own *o, const struct qkv_args *q) {
         assert_int_equal(be->ops->step_launch(be), 0);
     }
     for (int i = 0; i < 2; i++) {
-        y[i] = twin_down(o->w, o->out[i], OWN_ROWS * width, o->w->t);
+        y[i] = twin_down(o->w, o->out[i], o->rows * width, o->w->t);
         be->ops->mem_read(be, o->bytes[i], o->kv[i].data, size);
     }
     assert_int_equal(be->ops->step_end(be), 0);
     if (o->heads / o->kv_heads <= 8) {
-        // The last row alone sees more keys than one block takes, and each kernel has its own way
-        // to share them out: a sum in another order, rounded to T.
-        const int32_t whole = (OWN_ROWS - 1) * width;
+        // Up to 8 rows, the last one alone sees more keys than one block takes. Each kernel has its
+        // own way to share keys out: a sum in another order, rounded to T.
+        const int32_t whole = o->rows <= 8 ? (o->rows - 1) * width : 0;
         op_same_bits(y[0], y[1], whole, "qkv_attention");
-        for (int32_t i = whole; i < OWN_ROWS * width; i++)
+        for (int32_t i = whole; i < o->rows * width; i++)
             op_near(y[1][i], y[0][i], 2.1 * twin_unit(o->w->t) * fabs((double)y[0][i]) + 3e-5,
                     "qkv_attention, split", i);
         assert_memory_equal(o->bytes[0], o->bytes[1], size);
@@ -369,44 +370,46 @@ static void own_step(struct own *o, const struct qkv_args *q) {
     free(y[0]), free(y[1]);
 }
 
-static void own_shape(const struct twin *w, int32_t heads, int32_t kv_heads, int32_t dim,
-                      int32_t rot) {
-    static const int32_t positions[OWN_ROWS] = {5, 16, 47, 255, 400};
-    static const int32_t ids[OWN_ROWS] = {0}, logit_rows[OWN_ROWS] = {0, 1, 2, 3, 4};
-    int32_t blocks[OWN_ROWS * OWN_RING];
+static void own_shape(const struct twin *w, int32_t rows, int32_t padded, int32_t heads,
+                      int32_t kv_heads, int32_t dim, int32_t rot) {
+    static const int32_t some[] = {5, 16, 47, 255, 130, 0, 239}, ids[OWN_MOST] = {0};
+    int32_t blocks[OWN_MOST * OWN_RING], positions[OWN_MOST], logit_rows[OWN_MOST];
     float freq[128];
     struct backend *be = w->gpu;
     struct own o = {.w = w,
+                    .rows = rows,
+                    .padded = padded,
                     .heads = heads,
                     .kv_heads = kv_heads,
                     .dim = dim,
                     .rot = rot,
                     .qkv_width = (heads + 2 * kv_heads) * dim};
     for (int i = 0; i < rot / 2; i++) freq[i] = powf(10000, -2.0f * (float)i / (float)rot);
-    for (int i = 0; i < OWN_ROWS * OWN_RING; i++) blocks[i] = i * 37 % (OWN_ROWS * OWN_RING);
-    for (int i = 0; i < OWN_ROWS; i++)
+    for (int i = 0; i < rows * OWN_RING; i++) blocks[i] = i * 37 % (rows * OWN_RING);
+    for (int i = 0; i < rows; i++)
+        logit_rows[i] = i, positions[i] = i + 1 < rows ? some[i % 7] : 400;
+    for (int i = 0; i < rows; i++)
         o.seqs[i] = (struct batch_seq){
             i, 1, OWN_RING * OWN_TOKENS, 0, {blocks + i * OWN_RING, 0, OWN_RING, OWN_TOKENS}};
-    o.batch = (struct batch){.n_rows = OWN_ROWS,
-                             .n_seqs = OWN_ROWS,
-                             .n_logits = OWN_ROWS,
+    o.batch = (struct batch){.n_rows = rows,
+                             .n_seqs = rows,
+                             .n_logits = rows,
                              .ids = ids,
                              .positions = positions,
                              .logit_rows = logit_rows,
                              .seqs = o.seqs};
-    o.x = twin_floats(w, OWN_PADDED * o.qkv_width);
+    o.x = twin_floats(w, padded * o.qkv_width);
     float *weight = op_floats(dim);
     o.qw = twin_up_bytes(w, weight, (size_t)dim * 4);
     o.kw = twin_up_bytes(w, weight, (size_t)dim * 4);
     o.freq_up = twin_up_bytes(w, freq, sizeof freq);
-    o.angles = twin_alloc(w, (size_t)(OWN_PADDED * rot) * 4);
+    o.angles = twin_alloc(w, (size_t)(padded * rot) * 4);
     for (int i = 0; i < 2; i++) {
-        o.kv[i] =
-            (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, OWN_ROWS * OWN_RING};
+        o.kv[i] = (struct kv_store){NULL, 0, w->t, 2, kv_heads, dim, OWN_TOKENS, rows * OWN_RING};
         assert_int_equal(be->ops->kv_store_init(be, &o.kv[i], NULL), 0);
         o.bytes[i] = malloc((size_t)o.kv[i].n_blocks * o.kv[i].block_bytes);
-        o.qkv[i] = twin_up(w, NULL, OWN_PADDED * o.qkv_width);
-        o.out[i] = twin_up(w, NULL, OWN_PADDED * heads * dim);
+        o.qkv[i] = twin_up(w, NULL, padded * o.qkv_width);
+        o.out[i] = twin_up(w, NULL, padded * heads * dim);
     }
     const size_t size = (size_t)o.kv[0].n_blocks * o.kv[0].block_bytes;
     o.filled = malloc(size);
@@ -415,7 +418,7 @@ static void own_shape(const struct twin *w, int32_t heads, int32_t kv_heads, int
     for (int form = 0; form < 8; form++) {
         const struct qkv_args q = {(enum rope_style)(form & 1), form & 2 ? rot : 0,     o.angles,
                                    form & 4 ? o.qw : NULL,      form & 4 ? o.kw : NULL, 1e-6f};
-        const struct step_limits l = {16, 8, 1024, heads, kv_heads, dim, 100, NULL, NULL};
+        const struct step_limits l = {64, 64, 1024, heads, kv_heads, dim, 100, NULL, NULL};
         assert_int_equal(be->ops->step_reserve(be, &l, NULL), 0); // forgets what was recorded
         for (int times = 0; times < 3; times++) own_step(&o, &q);
     }
@@ -430,12 +433,14 @@ static void own_shape(const struct twin *w, int32_t heads, int32_t kv_heads, int
 
 static void finish_and_attend(const struct twin *w) {
     if (w->t == DTYPE_F32 || strstr(w->gpu->description, "deterministic")) return; // declined
-    own_shape(w, 6, 2, 64, 32);
-    own_shape(w, 4, 4, 40, 24);
-    own_shape(w, 8, 1, 128, 128);
-    own_shape(w, 2, 1, 160, 64);
-    own_shape(w, 4, 1, 256, 256);
-    own_shape(w, 18, 2, 64, 32); // declined
+    own_shape(w, 5, 6, 6, 2, 64, 32);
+    own_shape(w, 5, 6, 4, 4, 40, 24);
+    own_shape(w, 5, 6, 8, 1, 128, 128);
+    own_shape(w, 5, 6, 2, 1, 160, 64);
+    own_shape(w, 5, 6, 4, 1, 256, 256);
+    own_shape(w, 5, 6, 18, 2, 64, 32); // declined
+    own_shape(w, 11, 12, 8, 2, 128, 128);
+    own_shape(w, 33, 40, 6, 2, 64, 32);
 }
 
 static void block_copy(const struct twin *w) {
