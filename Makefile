@@ -233,7 +233,7 @@ plots: ## tests/bench/results/*.svg from the figures beside them
 bench-recording: all $(E2E_PACKAGES) ## what keeping everything costs: decode, commits, long sessions (ARGS='ROUNDS MODEL')
 	@PARLEY=$(CURDIR)/$(PARLEY) node tests/bench/recording.mjs $(ARGS)
 format: ## clang-format 14 on every source file
-	@git ls-files '*.c' '*.h' | xargs clang-format-14 -i
+	@git ls-files '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format-14 -i
 install: all ## into PREFIX=/usr/local: program, demo model, configuration
 	install -D -m 755 $(PARLEY) $(DESTDIR)$(PREFIX)/bin/parley
 	install -d $(DESTDIR)$(PREFIX)/share/parley/demo-model

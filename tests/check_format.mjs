@@ -1,5 +1,5 @@
 // Checks what a reader sees of the sources before reading them:
-// - C files are as clang-format 14 writes them (.clang-format; `make format`);
+// - C files and kernels are as clang-format 14 writes them (.clang-format; `make format`);
 // - no declaration is torn: a type alone on its line and its declarator on the next. clang-format does that where a
 //   comment behind the declarator is too long; the comment belongs above it;
 // - a banner (`// --- eviction`) is one line, and no other comment follows directly;
@@ -75,7 +75,7 @@ function faultsOf(top) {
       faults.push(`${file}:${MOST_LINES + 1}: ${lines.length - 1} lines, at most ${MOST_LINES}: cut the file along its data`);
     if (!/\.(c|h|cu|cuh|inc)$/.test(file)) continue;
     faults.push(...faultsOfC(lines).map(([line, sentence]) => `${file}:${line}: ${sentence}`));
-    if (/\.[ch]$/.test(file)) sources.push(file);
+    if (!/\.inc$/.test(file)) sources.push(file);
   }
   faults.push(...unformatted(top, sources).map((file) => `${file}:1: differs from clang-format's: make format`));
   return faults;
@@ -97,6 +97,7 @@ function selfCheck() {
   const long = 'x'.repeat(70);
   try {
     plant('a file of another format', 1, 'int  x;\n');
+    plant('a kernel of another format', 1, 'int  x;\n', 'base/x.cu');
     plant('a type alone on its line', 2, `struct x {\n    const char\n        *template; // ${long} ${long}\n};\n`);
     plant('a torn initialiser', 2, `void f(void) {\n    const float\n        magic = 1;\n}\n`);
     plant('a banner over two lines', 1, '// --- a long banner that goes on\n// in the next line\nint x;\n');
