@@ -1,0 +1,96 @@
+"""The same models in PyTorch, as gpt-fast has them: static cache, torch.compile into CUDA graphs, bf16, random weights, greedy.
+Prints tokens/s of one sequence behind 128 tokens. Run it and gpu.sh on the same machine, one after the other.
+usage: rival_torch.py [llama-1b] [llama-8b]"""
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+SHAPES = {
+    'llama-1b': dict(layers=16, width=2048, hidden=8192, heads=32, kv_heads=8, head_dim=64),
+    'llama-8b': dict(layers=32, width=4096, hidden=14336, heads=32, kv_heads=8, head_dim=128),
+}
+VOCAB, CONTEXT, TOKENS, CACHE, REPEAT = 128256, 128, 128, 512, 5
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.s, d = s, s['head_dim']
+        self.qkv = torch.nn.Linear(s['width'], (s['heads'] + 2 * s['kv_heads']) * d, bias=False)
+        self.o = torch.nn.Linear(s['heads'] * d, s['width'], bias=False)
+        self.gate = torch.nn.Linear(s['width'], s['hidden'], bias=False)
+        self.up = torch.nn.Linear(s['width'], s['hidden'], bias=False)
+        self.down = torch.nn.Linear(s['hidden'], s['width'], bias=False)
+        self.norms = torch.nn.Parameter(torch.ones(2, s['width']))
+        for name in ('k', 'v'):
+            self.register_buffer(name, torch.zeros(1, s['kv_heads'], CACHE, d))
+
+    def forward(self, x, at, mask, cos, sin):
+        s, d = self.s, self.s['head_dim']
+        q, k, v = self.qkv(norm(x, self.norms[0])).split([s['heads'] * d, s['kv_heads'] * d, s['kv_heads'] * d], -1)
+        q, k = rotate(q.view(1, 1, -1, d), cos, sin).transpose(1, 2), rotate(k.view(1, 1, -1, d), cos, sin).transpose(1, 2)
+        self.k[:, :, at] = k
+        self.v[:, :, at] = v.view(1, 1, -1, d).transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask, enable_gqa=True)
+        x = x + self.o(y.transpose(1, 2).reshape(1, 1, -1))
+        h = norm(x, self.norms[1])
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+def norm(x, weight):
+    f = x.float()
+    return (f * torch.rsqrt(f.square().mean(-1, keepdim=True) + 1e-5)).type_as(x) * weight
+
+
+def rotate(x, cos, sin):
+    a, b = x.float().chunk(2, -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).type_as(x)
+
+
+class Model(torch.nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.embed = torch.nn.Embedding(VOCAB, s['width'])
+        self.layers = torch.nn.ModuleList(Layer(s) for _ in range(s['layers']))
+        self.head = torch.nn.Linear(s['width'], VOCAB, bias=False)
+        self.last = torch.nn.Parameter(torch.ones(s['width']))
+        self.half = s['head_dim'] // 2
+
+    def forward(self, token, at):
+        x = self.embed(token)
+        angle = at.float() / 10000 ** (torch.arange(self.half, device=x.device) / self.half)
+        mask = (torch.arange(CACHE, device=x.device) <= at)[None, None, None]
+        for layer in self.layers:
+            x = layer(x, at, mask, angle.cos(), angle.sin())
+        return self.head(norm(x, self.last))[0].argmax(-1, keepdim=True)
+
+
+@torch.no_grad()
+def measure(name):
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device('cuda'):
+        model = Model(SHAPES[name]).eval().requires_grad_(False)
+        for w in model.parameters():
+            if w.dim() == 2 and len(w) > 2:
+                w.normal_(0, 0.02)
+    step = torch.compile(model, mode='reduce-overhead', fullgraph=True)
+    rates = []
+    for _ in range(REPEAT + 1): # the first compiles
+        token, at = torch.zeros(1, 1, dtype=torch.long, device='cuda'), torch.tensor([CONTEXT], device='cuda')
+        for i in range(TOKENS + 8):
+            if i == 8: # recorded by now
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+            token = step(token, at).clone()
+            at = at + 1
+        torch.cuda.synchronize()
+        rates.append(TOKENS / (time.perf_counter() - begun))
+    print('%s bf16, one sequence behind %d: %.1f tokens/s (PyTorch %s)' %
+          (name, CONTEXT, statistics.median(rates[1:]), torch.__version__), flush=True)
+
+
+for shape in sys.argv[1:] or SHAPES:
+    measure(shape)
