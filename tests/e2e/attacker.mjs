@@ -73,8 +73,7 @@ const attacks = {
     const all = await connections(figures.connections);
     for (const one of all)
       for (let i = 0; i < figures.requests; i++) one.send({ type: 'session.list', query: prepared.query, limit: 200 });
-    await sleep(1000);
-    all.forEach((one) => one.leave());
+    sleep(figures.stay_ms).then(() => all.forEach((one) => one.leave()));
   },
 
   async exports() {

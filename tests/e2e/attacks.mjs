@@ -7,7 +7,7 @@
 //     harmless(t, 'search', { figures: { sessions: 2000, connections: 10 }, bounds: { first_token_ms: 50, stop_ms: 10000 } }));
 //
 // strike(t, NAME, options) runs one attack and gives what was measured, see below. Options:
-//   scale     share of the full attack's counts (default 0.1), but for rate and tokens; figures overrides single
+//   scale     share of the full attack's counts (default 0.1), but for rate, tokens and stay_ms; figures overrides single
 //             counts of attacks[NAME].full
 //   seconds   how long the victim measures (default 5)
 //   patience  seconds until a turn or ping that has no answer is given up (default 20); counts as that long
@@ -16,7 +16,7 @@
 //   tokens    lines of the token file, where the defaults (alice attacks, bob suffers) do not do
 // harmless(...) strikes up to `tries` times (default 3) until all bounds hold, as a busy machine delays one run or
 // another. A bound on time is raised to three times what the same victim measured before the attack. Bounds, each
-// optional: first_token_ms, ping_ms (90th percentiles: of some dozens, the 99th is a single one), memory_mib (peak over before), kept_mib (after the attack
+// optional: first_token_ms, ping_ms, list_ms (90th percentiles: of some dozens, the 99th is a single one), memory_mib (peak over before), kept_mib (after the attack
 // over before), stop_ms (SIGTERM to the end), refused (most turns of the victim that were refused).
 import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
@@ -32,7 +32,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export const attacks = {
   search: {
     what: '60 connections x 40 searches of 14 words over 26,000 sessions, then gone',
-    full: { connections: 60, requests: 40, sessions: 26000 }, goal: 'first token 50 ms, SIGTERM as ever',
+    full: { connections: 60, requests: 40, sessions: 26000, stay_ms: 8000 }, goal: 'first token 50 ms, SIGTERM as ever',
     async prepare(client, { sessions }) {
       const words = 'amber birch cedar daisy ember fjord grove hazel iris jasmine kelp larch maple nettle';
       let left = sessions;
@@ -100,19 +100,19 @@ function within(ms, promise) {
   return Promise.race([promise, new Promise((resolve) => { timer = setTimeout(resolve, ms); })]).finally(() => clearTimeout(timer));
 }
 
-/** Bob: a turn, and on a second connection a ping, every 60 ms. */
+/** Bob: a turn, on a second connection a ping, and on a third one a search of his own sessions, again and again. */
 class Victim {
   static async connect(server, token) {
     const self = new Victim();
-    [self.talker, self.pinger] = [await server.connect({ token }), await server.connect({ token })];
+    [self.talker, self.pinger, self.lister] = [await server.connect({ token }), await server.connect({ token }), await server.connect({ token })];
     self.follower = await Follower.open(self.talker);
     await self.follower.say('Hello!', { sampling: { max_tokens: 4 } });
     return self;
   }
 
-  /** { tokens, pings, refused, codes, stuck }: milliseconds each; how many turns were refused, by code; whether one had no answer. */
+  /** { tokens, pings, lists, refused, codes, stuck }: milliseconds each; how many turns were refused, by code; whether one had no answer. */
   async measure(seconds, patience) {
-    const seen = { tokens: [], pings: [], refused: 0, codes: {}, stuck: false };
+    const seen = { tokens: [], pings: [], lists: [], refused: 0, codes: {}, stuck: false };
     const end = performance.now() + seconds * 1000;
     const turns = async () => {
       while (performance.now() < end && !seen.stuck) {
@@ -123,16 +123,17 @@ class Victim {
         await sleep(60);
       }
     };
-    const pings = async () => {
+    const asks = async (client, message, list, pause) => {
       while (performance.now() < end) {
         const begun = performance.now();
-        const answer = await within(patience * 1000, this.pinger.ask({ type: 'ping' }, 1e6));
-        seen.pings.push(performance.now() - begun);
+        const answer = await within(patience * 1000, client.ask(message, 1e6));
+        list.push(performance.now() - begun);
         if (!answer) return void (seen.stuck = true);
-        await sleep(60);
+        await sleep(pause);
       }
     };
-    await Promise.all([turns(), pings()]);
+    await Promise.all([turns(), asks(this.pinger, { type: 'ping' }, seen.pings, 60),
+      asks(this.lister, { type: 'session.list', query: 'hello' }, seen.lists, 150)]);
     return seen;
   }
 
@@ -185,17 +186,17 @@ async function target(t, attack, figures, options) {
   return { server: await start(options.args ?? []), prepared };
 }
 
-/** Runs one attack: see the top. Gives { figures, quiet, loaded: { first_token_ms, ping_ms: { p50, p99, n }, refused, stuck },
+/** Runs one attack: see the top. Gives { figures, quiet, loaded: { first_token_ms, ping_ms, list_ms: { p50, p90, p99, n }, refused, stuck },
  * after: the same once the attack is over, memory_mib: { before, peak, after }, stop_ms, attacker: what it did and which errors it got }. */
 export async function strike(t, name, options = {}) {
   const attack = attacks[name], share = options.scale ?? 0.1, patience = options.patience ?? 20;
   const figures = { ...attack.full };
-  for (const key of Object.keys(figures)) if (key !== 'rate' && key !== 'tokens') figures[key] = Math.max(1, Math.round(figures[key] * share));
+  for (const key of Object.keys(figures)) if (!['rate', 'tokens', 'stay_ms'].includes(key)) figures[key] = Math.max(1, Math.round(figures[key] * share));
   Object.assign(figures, options.figures);
   const { server, prepared } = await target(t, attack, figures, options);
-  const summary = ({ tokens, pings, ...rest }) => {
+  const summary = ({ tokens, pings, lists, ...rest }) => {
     const of = (list) => ({ p50: percentile(list, 0.5), p90: percentile(list, 0.9), p99: percentile(list, 0.99), n: list.length });
-    return { first_token_ms: of(tokens), ping_ms: of(pings), ...rest };
+    return { first_token_ms: of(tokens), ping_ms: of(pings), list_ms: of(lists), ...rest };
   };
 
   const victim = await Victim.connect(server, owners.bob);
@@ -232,6 +233,7 @@ export async function harmless(t, name, options = {}) {
     assert.deepEqual(seen.status, { code: 0, signal: null }, `${name}: the server's end`); // never a matter of a busy machine
     const measured = {
       first_token_ms: [loaded.first_token_ms.p90, quiet.first_token_ms.p90 * 3], ping_ms: [loaded.ping_ms.p90, quiet.ping_ms.p90 * 3],
+      list_ms: [loaded.list_ms.p90, quiet.list_ms.p90 * 3],
       memory_mib: [memory.peak - memory.before, 0], kept_mib: [memory.after - memory.before, 0], stop_ms: [seen.stop_ms, 0], refused: [loaded.refused, 0],
     };
     const over = Object.entries(options.bounds ?? {}).filter(([key, bound]) => measured[key][0] > Math.max(bound, measured[key][1]))

@@ -10,8 +10,8 @@ const scale = Number(process.env.SCALE ?? 1);
 const names = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(attacks);
 const ms = ({ p50, p99 }) => `${p50.toFixed(1)} / ${p99.toFixed(1)}`;
 const results = [];
-console.log('| attack | first token before, p50 / p99 ms | under attack | ping p50 / p99 ms | refused | goal | memory before, peak, after MiB | SIGTERM to the end s |');
-console.log('|---|---|---|---|---|---|---|---|');
+console.log('| attack | first token before, p50 / p99 ms | under attack | ping p50 / p99 ms | search p50 / p99 ms | refused | goal | memory before, peak, after MiB | SIGTERM to the end s |');
+console.log('|---|---|---|---|---|---|---|---|---|');
 for (const name of names) {
   const cleanups = [];
   try {
@@ -19,7 +19,7 @@ for (const name of names) {
     const { quiet, loaded, memory_mib: memory } = seen;
     results.push(seen);
     if (seen.status.code !== 0) process.exitCode = 1;
-    console.log(`| ${attacks[name].what} | ${ms(quiet.first_token_ms)} | ${ms(loaded.first_token_ms)}${loaded.stuck ? ' (some never)' : ''} | ${ms(loaded.ping_ms)} | ${loaded.refused}`
+    console.log(`| ${attacks[name].what} | ${ms(quiet.first_token_ms)} | ${ms(loaded.first_token_ms)}${loaded.stuck ? ' (some never)' : ''} | ${ms(loaded.ping_ms)} | ${ms(loaded.list_ms)} | ${loaded.refused}`
       + ` | ${attacks[name].goal} | ${[memory.before, memory.peak, memory.after].map(Math.round).join(', ')} | ${(seen.stop_ms / 1000).toFixed(1)}${seen.status.code === 0 ? '' : ` (${JSON.stringify(seen.status)})`} |`);
   } catch (error) {
     console.log(`| ${attacks[name].what} | failed: ${error.message.slice(0, 200)} |`);
