@@ -8,8 +8,8 @@ struct reclaim {
     struct work work; // first: the trim, on a worker
     struct net *net;
     const uint64_t *activity; // it grows while the server does anything
-    uint64_t seen;            // of it, at the last look
-    int64_t base_bytes;       // resident after the last trim
+    uint64_t seen, trimmed;   // of it, at the last look, and at the last trim
+    int64_t start_bytes;      // resident at the start
     uv_timer_t timer;
     bool busy;
 };
