@@ -103,6 +103,8 @@ static void start(struct engine *e, uint64_t id) {
     t.lasting_id = name_of(id, name);
     if (p->origin) t.origin_id = name_of(p->origin, origin);
     t.share_group = p->group;
+    t.owner = id % 4; // so that turns are paused, too
+    t.priority = id % 5 ? ENGINE_INTERACTIVE : ENGINE_IDLE;
     if (engine_turn_submit(e, &t, &err) < 0) { // full
         free(t.ids);
         return;
@@ -191,7 +193,9 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
         assert_true(engine_round(e));
         const struct snapshots *files = &e->instance.caches.snapshots;
-        quiet = e->n_active[ENGINE_INTERACTIVE] + files->n_writing + files->n_reading == 0
+        quiet = e->n_active[ENGINE_INTERACTIVE] + e->n_active[ENGINE_IDLE] + files->n_writing +
+                            files->n_reading ==
+                        0
                     ? quiet + 1
                     : 0;
         while (engine_poll(e, &ev) == 1) note(calm, &ev);
