@@ -1,9 +1,8 @@
 // Runs recorded turns again and compares: does the model still give the same answers?
 //
-// A turn is a pure function of the log before it, its input, its sampling parameters and its seed
-// (DESIGN: promise 8), and all of these are on record. So each turn is computed from the recorded
-// log, even if earlier turns diverged in this replay, so that one divergence does not hide the next. All run on one sequence that starts without a cache; what the cache holds of the
-// recorded log is kept from turn to turn, as it is in a server.
+// Each turn is computed from the recorded log, even if earlier turns diverged in this replay, so that
+// one divergence does not hide the next. All run on one sequence that starts without a cache; what the
+// cache holds of the recorded log is kept from turn to turn, as it is in a server.
 //
 // What is compared is in rerun.h. What is not: how text becomes ids (recorded input ids are taken
 // as they are), and the weights byte by byte (the fingerprint samples them).

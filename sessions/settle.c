@@ -76,15 +76,19 @@ void service_used(struct session *s) {
     service_touch(s);
 }
 
-// Removes it from every list and table. Not while it is touched.
-void service_destroy(struct session *s) {
-    struct sessions *ss = s->service;
+// Out of the metrics, and of all lists but those of its clients and of touched sessions.
+static void unlist(struct session *s) {
     show_state(s, -1);
-    limits_leave(s);
-    evict_stop(&ss->idle, &s->idle);
+    evict_stop(&s->service->idle, &s->idle);
     s->save_due_us = s->retry_us = s->lost_us = 0;
     service_timers_changed(s);
     unlist_lru(s);
+}
+
+// Removes it from every list and table. Not while it is touched.
+void service_destroy(struct session *s) {
+    unlist(s);
+    limits_leave(s);
     for (struct request *r = s->deferred, *next; r; r = next) {
         next = r->next;
         request_free(r);
@@ -94,24 +98,19 @@ void service_destroy(struct session *s) {
     s->paging = s->preparing = NULL;
     while (s->attachments) clients_detach(s->attachments);
     clients_forget_author(s);
-    service_remove(ss, s);
+    service_remove(s->service, s);
     session_free(s);
 }
 
 // Of one that clients follow a stub stays, which their next request loads.
 static void leave_memory(struct session *s) {
-    struct sessions *ss = s->service;
     if (!s->attachments) {
         service_destroy(s);
         return;
     }
-    show_state(s, -1);
-    evict_stop(&ss->idle, &s->idle);
-    s->save_due_us = s->retry_us = s->lost_us = 0;
-    service_timers_changed(s);
-    unlist_lru(s);
+    unlist(s);
     clients_forget_author(s);
-    service_remove_key(ss, s);
+    service_remove_key(s->service, s);
     session_strip(s);
     life_set(&s->life, LIFE_STUB);
 }
@@ -165,11 +164,7 @@ static void settle_gone(struct session *s) {
     struct sessions *ss = s->service;
     int64_t last = event_log_seq(&s->events);
     struct attachment *a, *next;
-    show_state(s, -1);
-    unlist_lru(s);
-    evict_stop(&ss->idle, &s->idle);
-    s->save_due_us = s->retry_us = s->lost_us = 0;
-    service_timers_changed(s);
+    unlist(s);
     DL_FOREACH_SAFE(s->attachments, a, next) {
         if (a->cursor < last) continue;
         uint64_t client = a->client;

@@ -212,6 +212,10 @@ static struct http_refusal authorise(struct http *h) {
     return r;
 }
 
+static bool has_body(const struct http *h) {
+    return h->head.framing == HTTP_CHUNKED || h->head.content_length > 0;
+}
+
 static struct http_refusal judge_route(struct http *h) {
     bool known;
     const struct http_route *r = find_route(h, &known);
@@ -220,24 +224,13 @@ static struct http_refusal judge_route(struct http *h) {
         struct http_refusal denied = authorise(h);
         if (denied.status) return denied;
     }
-    if (h->head.framing != HTTP_NO_BODY && r->max_body == 0 &&
-        (h->head.framing == HTTP_CHUNKED || h->head.content_length > 0))
+    if (has_body(h) && r->max_body == 0)
         return REFUSE(413, "too_large", "no request here takes a body");
     size_t max = r->max_body == HTTP_BODY_AS_MESSAGES ? (size_t)h->net->config->max_message_bytes
                                                       : r->max_body;
     if (http_body_begin(&h->body, &h->head, max) < 0)
         return REFUSE(413, "too_large", "the body is too long");
     return REFUSE(0, NULL, NULL);
-}
-
-static bool has_body(const struct http *h) {
-    return h->head.framing == HTTP_CHUNKED || h->head.content_length > 0;
-}
-
-// A refusal whose body has not been read closes the connection; another one need not.
-static void refuse_request(struct http *h, const struct http_refusal *r) {
-    if (has_body(h) || h->head.method == HTTP_POST) h->closes = true;
-    http_reply_error(h, r->status, r->code, r->message, r->retry_after_ms);
 }
 
 static void upgrade(struct http *h) {
@@ -248,7 +241,7 @@ static void upgrade(struct http *h) {
     if (!r.status && h->in.len > 0)
         r = REFUSE(400, "bad_message", "a frame came before the handshake");
     if (r.status) {
-        http_refuse(h, &r);
+        http_refuse(h, r);
         return;
     }
     strncpy(key, h->head.header[HEADER_WS_KEY], sizeof(key) - 1);
@@ -268,17 +261,18 @@ static bool within_rate(struct http *h) {
 }
 
 static void begin_request(struct http *h) {
-    struct http_refusal r;
     h->closes = false;
     if (!auth_host_allowed(h->head.header[HEADER_HOST], h->net->config->allowed_hosts)) {
-        r = REFUSE(403, "forbidden", "this Host is not one of the server's: see allowed_hosts");
-        http_refuse(h, &r);
+        http_refuse(
+            h, REFUSE(403, "forbidden", "this Host is not one of the server's: see allowed_hosts"));
     } else if (*h->head.header[HEADER_UPGRADE]) {
         upgrade(h);
     } else if (within_rate(h)) {
-        r = judge_route(h);
+        struct http_refusal r = judge_route(h);
         if (r.status) {
-            refuse_request(h, &r);
+            // A refusal whose body has not been read closes the connection; another one need not.
+            if (has_body(h) || h->head.method == HTTP_POST) h->closes = true;
+            http_reply_error(h, r.status, r.code, r.message, r.retry_after_ms);
             return;
         }
         h->state = READING_BODY;
@@ -312,7 +306,7 @@ static bool take_head(struct http *h) {
     }
     h->served = true;
     if (r.status)
-        http_refuse(h, &r);
+        http_refuse(h, r);
     else
         begin_request(h);
     return true;
@@ -327,7 +321,7 @@ static bool take_body(struct http *h) {
     if (rc == E_LIMIT) r = REFUSE(413, "too_large", "the body is too long");
     if (rc == E_NOMEM) r = REFUSE(503, "overloaded", "no memory for the body");
     if (r.status) {
-        http_refuse(h, &r);
+        http_refuse(h, r);
         return true;
     }
     if (rc == 0) {
@@ -484,13 +478,12 @@ void http_open(struct peer *p, int fd) {
 }
 
 static void time_out(struct http *h) {
-    struct http_refusal r = REFUSE(408, "timeout", "the request took too long");
     bool begun = h->state == READING_BODY || (h->state == READING_HEAD && h->in.len > 0);
     if (!begun) {
         http_close(h);
         return;
     }
-    http_refuse(h, &r);
+    http_refuse(h, REFUSE(408, "timeout", "the request took too long"));
     process(h);
 }
 

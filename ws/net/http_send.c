@@ -146,9 +146,9 @@ void http_reply_error(struct http *h, int status, const char *code, const char *
     buf_release(&extra);
 }
 
-void http_refuse(struct http *h, const struct http_refusal *r) {
+void http_refuse(struct http *h, struct http_refusal r) {
     h->closes = true;
-    http_reply_error(h, r->status, r->code, r->message, r->retry_after_ms);
+    http_reply_error(h, r.status, r.code, r.message, r.retry_after_ms);
 }
 
 // --- streams ---

@@ -68,4 +68,4 @@ size_t http_unsent(const struct http *h); // bytes of `out` that wait
 // Sends as much as the socket takes. 1: everything is sent, 0: the socket is full, -1: it is broken.
 int http_flush(struct http *h);
 // Replies with an error and closes: the bytes that follow cannot be trusted to be a request.
-void http_refuse(struct http *h, const struct http_refusal *r);
+void http_refuse(struct http *h, struct http_refusal r);
