@@ -44,7 +44,11 @@ static const char *const steps[] = {
     " log_tokens = CASE WHEN log_first >= 0 THEN log_first + n_input + n_output"
     "  ELSE (SELECT n_tokens FROM sessions WHERE key = turns.session) END WHERE finish_reason IS "
     "NULL",
+    // As turn_bytes() counts.
     "UPDATE sessions SET updated_ms = (SELECT ms FROM now),"
+    " stored_bytes = stored_bytes + (SELECT sum(512 + coalesce(length(t.input_text), 0) + 16 * "
+    "(t.n_input + t.n_output)) FROM turns t JOIN cut_off USING (session, turn) WHERE t.session = "
+    "sessions.key),"
     " seq = (SELECT max(e.seq) FROM events e WHERE e.session = key),"
     " seq_reserved = (SELECT max(e.seq) FROM events e WHERE e.session = key)"
     " WHERE key IN (SELECT session FROM cut_off)",

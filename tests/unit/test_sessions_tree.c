@@ -345,6 +345,7 @@ static void a_cut_off_turn_of_a_fork_is_found_again(void **state) {
     struct stored_session *t = load(path, "t");
     assert_true(t->turns[1].tokens.n >= 8);
     assert_int_equal(t->rec.head, 1);
+    assert_int_equal(t->rec.stored_bytes, stored_session_bytes(t)); // with the turn cut off
     stored_session_free(t);
     remove_database(path);
     fx_teardown();

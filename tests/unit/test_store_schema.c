@@ -200,6 +200,11 @@ static void a_database_of_schema_4_means_the_same(void **state) {
     assert_int_equal(found("local", "zeppelin koln"), 1); // a title
     assert_int_equal(found("local", "another thing"), 2); // of a copy too
     assert_int_equal(found("other", "quetzalcoatl"), 0);
+    // And its sizes: a KiB for each session, and its turns.
+    const struct owner *owner = owners_get(fx.ss->owners, "local");
+    int64_t n_sessions = (int64_t)fx_list(NULL, 50, NULL)->n_sessions;
+    assert_int_equal(owner->used[OWNER_SESSIONS], n_sessions);
+    assert_true(owner->used[OWNER_STORED_BYTES] > 1024 * n_sessions + 8 * 512);
     // And its ids.
     struct request r = fx_request(2, "open");
     struct ask_open o = {.id = "linear", .sink_len = -1};
