@@ -80,7 +80,7 @@ export function watchMetrics(show) {
       const bearer = token();
       const answer = await fetch('metrics', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
       const text = await answer.text();
-      if (!answer.ok) problem = answer.status === 401 ? 'This needs an access token.' : `The server answered ${answer.status}.`;
+      if (!answer.ok) problem = [401, 403].includes(answer.status) ? 'Only an administrator’s token shows these figures.' : `The server answered ${answer.status}.`;
       else samples.push({ at: performance.now() / 1000, values: parseMetrics(text) });
       samples.splice(0, samples.length - KEPT);
     } catch {

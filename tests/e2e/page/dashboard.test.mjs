@@ -1,7 +1,10 @@
 // The server at a glance: live figures from /metrics, and nothing is asked for when nobody looks.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
-import { openPage, prepareSession, sharedServer, until } from './browser.mjs';
+import { connected, newContext, newPage, openPage, prepareSession, Server, sharedServer, until } from './browser.mjs';
+import { temporaryFolder } from '../harness.mjs';
 import { byLabel, parseMetrics, quantile, ratePerSecond, total } from '../../../web/src/metrics.js';
 
 const server = await sharedServer();
@@ -43,6 +46,21 @@ test('it follows the server while it is shown', async (t) => {
   await page.goBack();
   await page.waitForSelector('.dashboard:visible');
   await until('another request', () => asked > before + 1);
+});
+
+test('where tokens are in use it is an administrator’s', async (t) => {
+  const tokens = path.join(temporaryFolder(t), 'tokens');
+  writeFileSync(tokens, 'anna:correct-horse-battery\nroot:battery-horse-correct admin\n', { mode: 0o600 });
+  const guarded = await Server.start(t, { args: ['--token-file', tokens] });
+  for (const [token, shown] of [['correct-horse-battery', '.banner:has-text("Only an administrator")'], ['battery-horse-correct', '.tile dd']]) {
+    const page = await newPage(t, await newContext(t), { expected: [/status of 403/] });
+    await page.goto(`${guarded.url}/#/server`);
+    await page.fill('#token', token);
+    await page.click('.token-dialog button[type=submit]');
+    await connected(page);
+    await page.waitForSelector(`.dashboard ${shown}`);
+    await page.close();
+  }
 });
 
 test('on a narrow screen the sessions give way to it', async (t) => {

@@ -119,14 +119,18 @@ function draw(samples, why) {
 
 /** @type {(() => void) | null} */
 let stop = null;
-subscribe('selection', () => {
-  const shown = state.view === 'server';
-  dashboard.hidden = !shown;
-  document.documentElement.dataset.view = state.view;
-  if (shown) {
+function follow() {
+  const { everOpen, phase } = state.connection; // before the first one a token may be missing
+  if (state.view === 'server' && everOpen && phase !== 'unauthorized') {
     stop ??= watchMetrics(draw);
   } else {
     stop?.();
     stop = null;
   }
+}
+subscribe('connection', follow);
+subscribe('selection', () => {
+  dashboard.hidden = state.view !== 'server';
+  document.documentElement.dataset.view = state.view;
+  follow();
 });
