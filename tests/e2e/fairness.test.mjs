@@ -14,7 +14,7 @@ const sampling = (i, n) => ({ sampling: { max_tokens: n, ignore_eos: true, tempe
 
 async function start(t, args = []) {
   const file = path.join(temporaryFolder(t), 'tokens');
-  writeFileSync(file, Object.entries(tokens).map(([name, token]) => `${name}:${token}\n`).join(''));
+  writeFileSync(file, Object.entries(tokens).map(([name, token]) => `${name}:${token} admin\n`).join('')); // an admin may read /metrics
   chmodSync(file, 0o600);
   const server = await Server.start(t, { args: ['--token-file', file, ...unlimited, '--max-sequences', String(places), '--max-queued-turns', String(queued), ...args] });
   const metric = async (name) => {
