@@ -109,7 +109,7 @@ static int beside_done(struct backend *be, bool wait, struct kv_copied *how) {
     if (beside.load) // all of the step has been asked for, or it has failed
         assert_int_equal(beside.n_there, beside.load->kv->n_layers);
     if (!wait && beside.looks-- > 0) return 0;
-    assert_true(beside.host_sum == host_sum()); // nobody has touched what was read from
+    assert_true(beside.host_sum == host_sum()); // the sources are unchanged
     beside.under_way = false;
     how->took_us = beside.took_us;
     how->held_us = beside.held_us;

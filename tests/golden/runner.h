@@ -190,7 +190,7 @@ static inline void run_turn(struct engine *e, struct engine_turn *t, struct outc
     }
 }
 
-// Gives a sequence's cache up and swallows the event. Copies that end just now are told of before.
+// Releases a sequence's cache and drops the event. Copies that end now are reported before it.
 static inline void release(struct engine *e, uint64_t sequence) {
     struct engine_event ev;
     bool gone = false;

@@ -171,7 +171,7 @@ static void converse(const char *dir, int64_t blocks, int64_t host_blocks, int64
     int64_t least = 0;
     struct engine_event ev;
     while (least < turns_each) {
-        assert_true(books.round++ < 400000); // or somebody waits for ever
+        assert_true(books.round++ < 400000); // else a turn waits for ever
         least = INT64_MAX;
         for (uint64_t k = 1; k <= SEQUENCES; k++) {
             uint64_t id = 1 + (k + (uint64_t)books.round) % SEQUENCES;

@@ -99,7 +99,7 @@ static void test_fork_of_a_running_source(void **state) {
     free(b.rows.data);
 }
 
-// A pool that holds one sequence and a bit: whoever runs gets its blocks from those that do not,
+// A pool that holds little more than one sequence: running turns get the blocks of idle ones,
 // shared ones too, and the turn that was admitted never fails for want of one.
 static void test_forks_in_a_pool_for_one(void **state) {
     static struct line lines[5];
@@ -160,7 +160,7 @@ static void test_refusals_and_empty_forks(void **state) {
     b = (struct line){.sequence = 2, .n = 20, .rows = rows_new(e->info.n_vocab)};
     random_log(e, a.log, a.n);
     memcpy(b.log, a.log, 20 * sizeof *b.log);
-    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), 0); // nobody knows 1
+    assert_int_equal(engine_sequence_fork(e, 1, 2, 20), 0); // 1 is unknown
     assert_null(e->owned);
     go_on(e, &a, 5, M);
     assert_int_equal(engine_sequence_fork(e, 1, 0, 20), E_INVAL);

@@ -187,7 +187,7 @@ static void make_script(const struct engine *e, struct script *s) {
     }
 }
 
-// A neighbour that needs most of the pool: whoever is idle loses its cache.
+// A neighbour that needs most of the pool: idle sequences lose their caches.
 static void press(struct engine *e) {
     static int32_t log[MAX_LOG];
     static struct outcome o;

@@ -54,7 +54,7 @@ static void later_is_right(struct engine *e, struct engine *calm, uint64_t seque
     assert_memory_equal(out.logprobs, alone.logprobs, DRAW * sizeof *out.logprobs);
 }
 
-// Rounds until a turn of the sequence is told to have started; its outcome so far.
+// Runs rounds until the start of a turn of the sequence is reported; returns its outcome so far.
 static void until_started(struct engine *e, uint64_t sequence, struct outcome *o) {
     struct engine_event ev;
     memset(o, 0, sizeof *o);
@@ -390,7 +390,7 @@ static void test_what_it_cost(void **state) {
     double prefill_rate = t->prefill_rate;
     struct engine_turn turn = turn_for(e, 1, log, OLD + 10, 0, 4);
     turn.n_input = 10;
-    turn.sampling.max_tokens = 1; // one step, and its end is told in it
+    turn.sampling.max_tokens = 1; // one step, which also reports its end
     run_turn(e, &turn, &out);
     assert_int_equal(out.source, CACHE_HOST);
     assert_true(t->load_rate == bytes / TOOK);
@@ -506,7 +506,7 @@ static void test_from_a_file(void **state) {
     }
 }
 
-// run_turn, but a sequence that was released while its file was being written may still be told of.
+// run_turn, but events of a sequence that was released while its file was written are allowed.
 static void run_beside_a_file(struct engine *e, struct engine_turn *t) {
     struct engine_event ev;
     memset(&out, 0, sizeof out);

@@ -66,10 +66,10 @@ static void test_common_prompt(void **state) {
     assert_int_equal(out.n_shared, 48);
     compare_fresh(e, &a, 48, m);
 
-    line_begin(e, &c, 3, 8, &a, 50); // somebody else says the very same
+    line_begin(e, &c, 3, 8, &a, 50); // another sequence has the same input
     go_on(e, &c, 5, m);
     assert_int_equal(out.n_cached, 0);
-    line_begin(e, &c, 4, 0, &a, 50); // so does one that shares with nobody
+    line_begin(e, &c, 4, 0, &a, 50); // and so has one that does not share
     go_on(e, &c, 5, m);
     assert_int_equal(out.n_cached, 0);
     line_begin(e, &c, 5, 7, &a, 50); // another window
@@ -338,7 +338,7 @@ static void test_forks_do_not_shut_the_door(void **state) {
     lines_free();
 }
 
-// A freed block's bytes are gone, and under AddressSanitizer whoever reads them is caught.
+// A freed block's bytes are gone, and AddressSanitizer catches every read of them.
 static void test_freed_blocks_are_poisoned(void **state) {
 #ifndef PARLEY_DEBUG_KV
     skip(); // make VARIANT=asan golden-sharing

@@ -345,7 +345,7 @@ static int64_t tokens_of(struct engine *e, uint64_t sequence) {
     return s && !s->resume && !s->turn ? s->ring.n_tokens : 0;
 }
 
-// The turn that a hint was about, whenever it comes: the bits of one that nobody hinted at.
+// A turn after a hint, whenever it comes, has the bits of a turn without a hint.
 static void then_turn(struct engine *e, struct engine *calm, const int32_t *log, int64_t n,
                       struct outcome *o) {
     static struct outcome c;

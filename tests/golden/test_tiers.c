@@ -181,7 +181,7 @@ static void test_a_hint_brings_it_back(void **state) {
         assert_int_equal(e->instance.caches.tiers.n_parked, 0);
         assert_int_equal(e->instance.caches.n_warm, 1);
         if (round == 1) break;
-        clock_fake_advance(&clock, ENGINE_WARM_US); // nobody came
+        clock_fake_advance(&clock, ENGINE_WARM_US); // no turn came
         assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
         assert_int_equal(e->instance.caches.n_warm, 0);
         assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
@@ -201,8 +201,8 @@ static void test_a_hint_brings_it_back(void **state) {
     engine_close(e);
 }
 
-// What a hint brings back is in nobody's list until it is there: a turn that was admitted gets its
-// blocks all the same, and the session stays parked.
+// A cache that a hint brings back is in no list until it is complete: an admitted turn still gets its
+// blocks, and the session stays parked.
 static void test_a_hint_gives_way(void **state) {
     static struct outcome o;
     int32_t log[130], other[100];
@@ -331,7 +331,7 @@ static void test_copied_while_it_goes_on(void **state) {
     t.score_only = true;
     run_turn(e, &t, &o);
     assert_int_equal(o.source, CACHE_KEPT);
-    for (uint64_t id = 2; id <= 5; id++) { // all blocks are somebody's
+    for (uint64_t id = 2; id <= 5; id++) { // every block has an owner
         random_log(e, other, BEHIND);
         t = turn_for(e, id, other, BEHIND, MEMORY_LEN, 4);
         t.score_only = true;

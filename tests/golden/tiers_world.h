@@ -14,7 +14,7 @@ static struct backend_ops slow;
 static const struct backend_ops *prompt_ops; // those underneath; NULL: copies as they are
 static struct {
     bool save, load;
-    bool waited_for; // done when somebody waits, and not before
+    bool waited_for; // complete only when the host waits for it
     struct kv_store *kv;
     void *host[TIER_BATCH];
     int32_t blocks[TIER_BATCH], n;
@@ -76,7 +76,7 @@ static inline struct engine *tiered(const char *dir, int32_t chunk, int64_t bloc
     return e;
 }
 
-// Rounds until the sequence says what became of it.
+// Runs rounds until the sequence reports its end.
 static inline enum engine_event_kind wait_for(struct engine *e, uint64_t sequence) {
     struct engine_event ev;
     for (int i = 0; i < 10000; i++) {

@@ -405,8 +405,8 @@ static void test_8bit_bytes_are_the_same_on_all_sets(void **state) {
     free(qkv);
 }
 
-// What is no number stays so: whoever sees such a key or value gets NaN, as with a cache of floats;
-// of a key nobody else does.
+// A row that sees a NaN key or value gets NaN, as with a cache of floats. A NaN key changes no other
+// row.
 static void no_number(struct backend *be) {
     struct shape s = plain;
     s.memory_len = 8, s.n_heads = s.n_kv_heads = 1, s.head_dim = 32;

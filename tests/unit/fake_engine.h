@@ -250,7 +250,7 @@ void engine_sequence_prepare(struct engine *e, struct engine_turn *t) {
     free(t->ids);
     t->ids = NULL;
 }
-// It writes no files, and counts whose it was told to forget.
+// It writes no files, and counts the sessions to forget.
 void engine_snapshot_forget(struct engine *e, uint64_t sequence, const char *lasting_id) {
     fake.n_forgotten++;
 }

@@ -211,7 +211,7 @@ static void a_running_server_finds_it_when_asked(void **state) {
     teardown();
 }
 
-// Whoever watches the list is told, without asking; of nothing but what was added.
+// Watchers of the list get the added session, and nothing else.
 static void its_watchers_are_told(void **state) {
     struct err err;
     char fresh[80];
@@ -478,7 +478,7 @@ static int hold_write_lock(const char *path) {
     return fd;
 }
 
-// While somebody writes (a guest, or the server's store) the other waits, and in the end says so.
+// While one writes (a guest, or the server's store), the other waits and finally fails with an error.
 static void one_writes_at_a_time(void **state) {
     struct err err;
     struct archive_import o = {.new_id = true};

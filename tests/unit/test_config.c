@@ -372,7 +372,7 @@ static void wrong_variables_say_why(void **state) {
         err.text,
         "environment variable PARLEY_PORT: port = x: must be a whole number from 1 to 65535");
     unsetenv("PARLEY_PORT");
-    setenv("PARLEY_PROT", "81", 1); // warned of, not fatal: it may be somebody else's
+    setenv("PARLEY_PROT", "81", 1); // a warning, not an error: it may be another program's
     assert_int_equal(config_load_env(&table, &s, &err), 0);
     unsetenv("PARLEY_PROT");
     assert_int_equal(s.port, 8080);

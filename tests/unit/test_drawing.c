@@ -133,7 +133,7 @@ static void test_one_that_fails_fails_alone(void **state) {
     be->ops->close(be);
 }
 
-// Many turns draw one by one: they are told beside that, and no sooner.
+// Many turns draw one by one, and each token is emitted when it is drawn.
 static void test_how_many_draw_together(void **state) {
     assert_int_equal(drawings_together(1), DRAWN_TOGETHER);
     assert_int_equal(drawings_together(DRAWN_TOGETHER), DRAWN_TOGETHER);

@@ -1,4 +1,4 @@
-// Tokens that a device draws are told of while it is at the next step: later than those that the
+// Tokens that a device draws are emitted while it computes the next step: later than those that the
 // host draws, otherwise the same. The device here is the CPU with a draw of its own.
 #include "tests/unit/engine_fixture.h"
 
@@ -102,7 +102,7 @@ static void the_same_is_said(void **state) {
     assert_int_equal(host[2].finish, FINISH_STOP);
 }
 
-// What has been drawn is told in the next round, or before the turn's end when that comes first.
+// A drawn token is emitted in the next round, or before the turn's end if that comes first.
 static void a_step_later_and_never_lost(void **state) {
     struct engine_turn t;
     struct engine_event ev;
@@ -121,7 +121,7 @@ static void a_step_later_and_never_lost(void **state) {
     assert_true(host[0].done);
     assert_int_equal(host[0].n, 3);
     assert_int_equal(host[0].finish, FINISH_CANCELLED);
-    // Nobody is left to be told of anything by the end of the engine.
+    // No event is left at the engine's end.
     t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n");
     submit(e, &t);
     for (n_drawn = 0; n_drawn < 2;) assert_true(engine_round(e));

@@ -90,7 +90,7 @@ static int submit_as(uint64_t sequence, uint64_t owner, enum engine_priority pri
     return refused(t);
 }
 
-// One owner may fill the queue. Another one's turn is taken all the same, and only the greedy one is
+// One owner may fill the queue. Another owner's turn is still accepted, and only the greedy one is
 // told to come again; idle turns have a queue of their own.
 static void test_a_full_queue_is_full_for_the_greedy_owner(void **state) {
     struct engine_event ev;
@@ -274,7 +274,7 @@ static void test_deadlines(void **state) {
     assert_int_equal(n, 2);
 }
 
-// Whoever finds the queue full is told when to come: by then as many have ended as were told
+// A full queue answers with a time to retry: by then as many turns have ended as were promised
 // before.
 static void test_when_to_come_again(void **state) {
     struct engine_event ev;

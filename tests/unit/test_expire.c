@@ -58,7 +58,7 @@ static void one_that_is_not_used_goes(void **state) {
     assert_false(there("local", "old"));    // was in memory
     assert_false(there("local", "unread")); // was not
     assert_true(there("local", "new"));
-    assert_int_equal(fx.n_removed, 2); // watchers are told
+    assert_int_equal(fx.n_removed, 2); // watchers get both removals
     assert_int_equal(fx_list("quetzalcoatl", 0, NULL)->n_sessions, 0);
     assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1);
     fx_teardown();

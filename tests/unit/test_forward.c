@@ -472,7 +472,7 @@ static void test_an_ops_failure_is_the_steps(void **state) {
     forward_release(&f);
 }
 
-// Where logits are in host memory as it is, nobody copies them.
+// Logits that are in host memory already are not copied.
 static void test_logits_of_a_host_are_read_where_they_are(void **state) {
     struct batch b = {.n_rows = 3, .n_logits = 1, .logit_rows = logit_rows};
     const float *logits;
@@ -499,7 +499,7 @@ static int measuring_reserve(struct backend *be, const struct step_limits *l, st
     return 0;
 }
 
-// What a device measures before the first step is shown to whoever watches the opening.
+// The measurements before the first step are reported as progress of the opening.
 static void test_measuring_is_shown(void **state) {
     ops.step_reserve = measuring_reserve;
     assert_int_equal(forward_init(&f, &model, &comm, &store, 4, 2, tell, &told, NULL), 0);

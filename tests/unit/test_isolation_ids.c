@@ -92,7 +92,7 @@ static void one_round(int round) {
 
 static void ids_are_used_again(void **state) {
     fx_setup_memory();
-    fx_open_session(3, "load"); // somebody talks all the while
+    fx_open_session(3, "load"); // another session runs turns meanwhile
     for (int round = 0; round < ROUNDS; round++) {
         if (round % 5 == 0) fx_start(3, "load", "and on");
         one_round(round);

@@ -126,7 +126,7 @@ static void a_turn_whose_caller_left_before_it_began(void **state) {
     assert_string_equal(finish(1), "cancelled");
 }
 
-// A turn's author counts as long as its connection lasts, attached or not; whoever else leaves.
+// A turn's author counts as long as its connection lasts, attached or not, even if others leave.
 static void an_author_need_not_attach(void **state) {
     struct request r = fx_request(2, "detach");
     open_with(1, "s", 500);
@@ -148,7 +148,7 @@ static void an_author_need_not_attach(void **state) {
     assert_string_equal(finish(1), "cancelled");
     assert_string_equal(fx_session("s")->turns[1]->rec.error_code, "client_lost");
     // One that says its request again is back, one that detaches does not care, and a turn that has
-    // ended keeps nobody.
+    // ended keeps no client.
     fx_start_with(2, "s", "three", NULL, false, "q3");
     fx_step();
     sessions_client_gone(fx.ss, 2);

@@ -96,7 +96,7 @@ static void requests_are_refused_with_a_time_that_is_true(void **state) {
     for (int i = 0; i < 3; i++)
         assert_int_equal(owner_take_requests(o, 1, now + waits[i] * 1000), 0);
     assert_int_equal(o->used[OWNER_REQUESTS], 63);
-    // Whoever goes on asking is told no more than it takes to have all.
+    // A client that goes on asking gets at most the time that it takes to fill the bucket.
     for (int i = 0; i < 1000; i++)
         assert_in_range(owner_take_requests(o, 1, now + waits[2] * 1000), 1, 15001);
 }

@@ -244,7 +244,7 @@ static void no_wake_up_is_lost(void **state) {
         int waited = 0;
         while (w.pending == 0 && waited == 0)
             waited = pthread_cond_timedwait(&w.cond, &w.mutex, &limit);
-        assert_true(w.pending > 0); // else an item lies there and nobody said so
+        assert_true(w.pending > 0); // else an item waits without a wake-up
         w.pending = 0;              // coalesced
         pthread_mutex_unlock(&w.mutex);
         while (queue_try_pop(&q, &item)) {

@@ -103,7 +103,7 @@ static void test_window_rule_under_random_steps(void **state) {
 
 static void test_cut_keeps_what_it_says(void **state) {
     // Nothing has left the window: any cut is complete. Then the window moves on, and a cut across
-    // a lost block is told.
+    // a lost block is reported.
     struct kv_pool pool;
     struct kv_ring r;
     assert_int_equal(kv_pool_init(&pool, 64, NULL), 0);

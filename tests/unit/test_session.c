@@ -42,7 +42,7 @@ static void lost_numbers_are_known_as_lost(void **state) {
     assert_false(event_log_is_lost(&l, 1)); // has what was committed
     assert_int_equal(event_log_find(&l, 5)->rec.at_ms, 5);
     for (int i = 2; i < 11; i++) assert_true(event_log_is_lost(&l, i));
-    assert_false(event_log_is_lost(&l, 11)); // nobody saw more than the reserve
+    assert_false(event_log_is_lost(&l, 11)); // no client saw more than the reserve
     assert_false(event_log_is_lost(&l, 12));
     event_log_release(&l);
 }

@@ -72,9 +72,9 @@ static void a_running_turn_goes_on_in_memory(void **state) {
         fx_step();
         if (f->turns[0].n_ids < 60) assert_int_equal(fx.n_stalled, 0); // nothing is held back
     }
-    assert_int_equal(f->turns[0].n_ids, 60); // deltas are told, their numbers are reserved
+    assert_int_equal(f->turns[0].n_ids, 60); // deltas are sent, because their numbers are reserved
     assert_false(f->turns[0].done);          // the end is not, before it is kept
-    assert_true(fx.n_stalled > 0);           // and those who wait for it are told why
+    assert_true(fx.n_stalled > 0);           // and waiting clients get the reason
     assert_memory_equal(fx.stalled, "s: ", 3);
     assert_true(fx.stalled[3]);
     assert_int_equal(sessions_n_running(fx.ss), 0);
@@ -95,7 +95,7 @@ static void a_running_turn_goes_on_in_memory(void **state) {
     fx_run();
     assert_int_equal(fx_session("s")->n_turns, 1);
     fx_disk_full(false);
-    fx_advance(2000001); // nobody asks: it tries again by itself, whenever the next attempt is due
+    fx_advance(2000001); // without a request it tries again when the next attempt is due
     assert_true(f->turns[0].done);
     assert_true(sessions_store_ok(fx.ss, NULL));
     fx.n_stalled = 0;
@@ -241,7 +241,7 @@ static void check_after_crash(const struct ack *acks, int n) {
         assert_int_equal(f->last, a->seq);
         for (size_t t = 0; t < a->n_turns; t++)
             assert_string_equal(f->turns[t].text, a->turns[t].text);
-        if (seen > 0 && seen < a->seq) { // whoever was there goes on, or is told to start over
+        if (seen > 0 && seen < a->seq) { // a client that was there goes on, or gets a reset
             fx_forget_clients();
             struct request r = fx_request(3, "again");
             fx_follower(3, id)->last = seen;
@@ -287,7 +287,7 @@ static void crashes_lose_nothing_that_was_acknowledged(void **state) {
     fx_teardown();
 }
 
-// What a client had that nobody else has.
+// Events that only this client has.
 static void deltas_told_before_a_crash_are_not_told_twice(void **state) {
     int pipe_fds[2], status;
     int64_t told = 0;
@@ -322,7 +322,7 @@ static void deltas_told_before_a_crash_are_not_told_twice(void **state) {
     fx_attach(3, "s", 2);
     assert_false(fx_answer_to("attach")->reset); // it had what was committed
     fx_attach(4, "s", told);
-    assert_true(fx_answer_to("attach")->reset); // it has what nobody knows
+    assert_true(fx_answer_to("attach")->reset); // it has events that the server lost
     fx_follower(4, "s")->last = fx_answer_to("attach")->seq;
     fx_turn(2, "s", "go on");
     assert_int_equal(fx_follower(2, "s")->turns[1].n_ids, 6);

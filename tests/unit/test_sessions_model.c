@@ -204,7 +204,7 @@ static void check_session(int s) {
         if (m.accepted[s][t]) assert_true(t < (int)a->n_turns);
     for (size_t t = 0; t < a->n_turns; t++) {
         assert_int_equal(a->turns[t].state, TURN_DONE);
-        assert_true(m.accepted[s][t]); // nothing that nobody was told of
+        assert_true(m.accepted[s][t]); // every turn was accepted
     }
     for (uint64_t c = 1; c <= READERS; c++) {
         struct follower *f = fx_follower(c, m.id[s]);

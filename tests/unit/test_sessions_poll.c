@@ -20,7 +20,7 @@ static void start_turns(int64_t commit_interval_us) {
     fake.default_tokens = 1000;
     for (int i = 0; i < N; i++) {
         fx_open_session(1, id_of(i));
-        fx_forget_clients(); // nobody has to follow it
+        fx_forget_clients(); // no client follows it
         fx_start(1, id_of(i), "long");
         fx_settle();
     }

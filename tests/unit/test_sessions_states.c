@@ -1,5 +1,5 @@
-// The rules of sessions/README.md on what a session has while nobody uses it: eviction when idle
-// and under pressure, leaving memory and being read again, what is prepared while somebody types.
+// The rules of sessions/README.md for unused sessions: eviction when idle and under pressure, leaving
+// memory and being read again, preparation while a user types.
 #include "tests/unit/sessions_fixture.h"
 
 static void idle_sessions_lose_their_cache_and_come_back(void **state) {

@@ -238,7 +238,7 @@ static void test_what_is_found(void **state) {
     start(&b, &pool, 1, 200, 3);
     assert_int_equal(adopt(&b, 100), 0);
     kv_ring_release(&b.ring);
-    kv_ring_release(&a.ring); // nobody holds them any more
+    kv_ring_release(&a.ring); // no sequence holds them any more
     start(&b, &pool, 1, 200, 4);
     assert_int_equal(adopt(&b, 100), 0);
     kv_ring_release(&b.ring);

@@ -305,7 +305,7 @@ static int load_s(struct err *err) {
     return rc;
 }
 
-// On a medium or in a folder that nobody may write to, tools read all the same: SQLite alone would
+// On a read-only medium or folder, tools can still read: SQLite alone would
 // have to make files there.
 static void a_folder_for_reading_only_is_read(void **state) {
     char folder[sizeof fx.path], from[sizeof fx.path], log[300];

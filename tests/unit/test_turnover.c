@@ -1,4 +1,4 @@
-// What those are told who find the server full.
+// The time to retry when the server is full.
 #include "engine/turnover.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static void each_is_told_another_time(void **state) {
     assert_int_equal(promise(), 300000);
 }
 
-// Whoever asks again and again makes nobody wait for longer than all places take.
+// A client that asks again and again makes no other wait for longer than all places take.
 static void asking_often_costs_nobody_much(void **state) {
     full_for(300000, 30);
     for (int i = 0; i < 1000; i++) assert_true(promise() <= PLACES * 300000);
@@ -56,11 +56,11 @@ static void it_follows_what_turns_take(void **state) {
     full_for(100000, 30);
     full_for(2000000, 30);
     assert_in_range(promise(), 1900000, 2000000);
-    now += 9000000; // overdue: nobody is told less than has passed already
+    now += 9000000; // overdue: no promise is shorter than the time that has passed
     assert_int_equal(promise(), 9000000);
 }
 
-// Hours in which there was room are nobody's waiting time.
+// Hours with free places do not count as waiting time.
 static void a_free_place_measures_nothing(void **state) {
     full_for(100000, 30);
     turnover_ended(&t, now += 100000);
