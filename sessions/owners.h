@@ -48,6 +48,7 @@ struct owner {
     int64_t used[N_OWNER_LIMITS];    // in force now; of a rate: all since the start
     int64_t refused[N_OWNER_LIMITS]; // requests, since the start
     struct rate requests, tokens;
+    size_t waiting_bytes;    // of answers, on all its connections
     struct session *waiting; // sessions whose turn waits for a place, in order (turns.c)
     UT_hash_handle hh;
 };

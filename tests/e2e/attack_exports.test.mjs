@@ -162,3 +162,30 @@ test('a state with long turns comes in pages that take the net thread no long ti
   }
   assert.deepEqual(turns.map((turn) => turn.turn), Array.from({ length: 40 }, (_, i) => i));
 });
+
+test('the answers that wait for an owner are bounded over all its connections', async (t) => {
+  const n = Math.round(200 * scale);
+  const server = await Server.start(t, { args: unlimited });
+  const writer = await server.connect();
+  await writer.ask({ type: 'session.open', session: 's', system: 'You are a helpful assistant. '.repeat(1100) });
+  const clients = [];
+  for (let i = 0; i < n; i += 20) clients.push(...await Promise.all(Array.from({ length: 20 }, () => server.connect())));
+  for (const client of clients) {
+    client.socket._socket.pause();
+    for (let i = 0; i < 60; i++) client.send({ type: 'session.get', session: 's', request_id: `x${i}` });
+  }
+  let most = 0, same = 0; // until nothing more comes in
+  for (let before = -1; same < 5;) {
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    const now = await server.metric('parley_waiting_bytes');
+    same = now === before ? same + 1 : 0;
+    before = now;
+    most = Math.max(most, now);
+  }
+  t.diagnostic(`${n} connections with 60 unread answers of 34 KB: ${(most / MB).toFixed(1)} MB wait`);
+  assert.ok(most < (16 + (n * 100) / 1024) * MB, `${most} bytes`);
+  clients.forEach((client) => client.socket._socket.resume());
+  for (const client of clients)
+    await until('all answers', () => client.frames.filter((frame) => frame.type === 'session.state').length === 60);
+  await until('nothing to wait', async () => (await server.metric('parley_waiting_bytes')) === 0);
+});

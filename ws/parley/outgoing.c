@@ -10,9 +10,10 @@
 #define EVENT_TEXT_BYTES 4096
 // Unsent answers beyond which nothing more is read from the client.
 #define PAUSE_OUTBOX_BYTES ((size_t)256 << 10)
-// As many while all connections together have more than WAITING_BYTES.
+// As many while all connections together, or those of its owner, have more than these.
 #define PAUSE_SCARCE_BYTES ((size_t)32 << 10)
 #define WAITING_BYTES ((size_t)64 << 20)
+#define OWNER_WAITING_BYTES ((size_t)16 << 20)
 #define NEXT_PIECE_BYTES ((size_t)32 << 10) // unsent bytes below which a list or export goes on
 #define CLOSE_GRACE_US 10000000             // for the last frames and the close handshake
 #define CHANGED_INTERVAL_US 100000          // session.changed are coalesced this long
@@ -28,15 +29,23 @@ static void want_write(struct outgoing *o) {
 static void count_waiting(struct outgoing *o) {
     size_t bytes = o->outbox.bytes + o->changes.bytes;
     o->service->waiting_bytes += bytes - o->counted;
+    if (o->counted_for) o->counted_for->waiting_bytes -= o->counted;
+    o->counted_for = o->peer->as.owner;
+    if (o->counted_for) o->counted_for->waiting_bytes += bytes;
     o->counted = bytes;
+}
+
+// All its owner's connections together, or all there are, have too much.
+static bool is_scarce(const struct outgoing *o) {
+    return o->service->waiting_bytes > WAITING_BYTES ||
+           (o->counted_for && o->counted_for->waiting_bytes > OWNER_WAITING_BYTES);
 }
 
 // Answers pile up only when requests come faster than they are read: then the requests wait.
 static void pace(struct outgoing *o) {
     count_waiting(o);
     if (o->close_code) return;
-    size_t most =
-        o->service->waiting_bytes > WAITING_BYTES ? PAUSE_SCARCE_BYTES : PAUSE_OUTBOX_BYTES;
+    size_t most = is_scarce(o) ? PAUSE_SCARCE_BYTES : PAUSE_OUTBOX_BYTES;
     if (o->outbox.bytes > most) websocket_pause(o->peer, PAUSE_OUTPUT, true);
     if (o->outbox.bytes <= most / 2) websocket_pause(o->peer, PAUSE_OUTPUT, false);
 }
@@ -172,7 +181,7 @@ static bool pending(const struct outgoing *o) {
 
 static void ask_for_next_piece(struct outgoing *o) {
     if (!o->outbox.open || o->reading_piece || o->close_code) return;
-    if (o->outbox.bytes > NEXT_PIECE_BYTES) return;
+    if (o->outbox.bytes > (is_scarce(o) ? 0 : NEXT_PIECE_BYTES)) return;
     o->reading_piece = true;
     sessions_continue(o->service->sessions, o->follower.client);
     service_poll_soon(o->service);

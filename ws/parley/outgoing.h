@@ -28,7 +28,8 @@ struct outgoing {
     const char *owner;      // whose sessions are watched, borrowed; NULL: none
     struct session **ready; // sessions with events for us, served in turn
     size_t n_ready, cap_ready;
-    size_t counted; // bytes of ours in service.waiting_bytes
+    size_t counted; // bytes of ours in the waiting_bytes of the service and of this owner
+    struct owner *counted_for; // NULL: not authorised yet
     int64_t waiting_us, changed_us, closing_us;
     int close_code; // 0: open
     const char *close_reason;
