@@ -19,5 +19,5 @@ enum { TURNOVER_LEAST_US = 20000, TURNOVER_UNKNOWN_US = 500000, TURNOVER_MOST_US
 void turnover_filled(struct turnover *t, int64_t now_us); // the last place has been taken
 void turnover_ended(struct turnover *t, int64_t now_us);  // a turn has left its place
 // The time in microseconds after which the next refused turn should try again. n_places: how many
-// turns can run.
+// turns of the refused owner run or wait.
 int64_t turnover_promise(struct turnover *t, int64_t now_us, int32_t n_places);

@@ -307,7 +307,7 @@ static struct engine_turn very_long_turn(const struct engine *e, uint64_t sequen
 }
 
 // The greedy owner goes on as well: with as many others as come, each gets its part of the steps.
-static void test_nobody_starves(void **state) {
+static void test_no_owner_starves(void **state) {
     struct engine *e = one_place(qwen, 200, 0);
     struct outcome *o = calloc(4, sizeof *o);
     struct engine_event ev;
@@ -402,7 +402,7 @@ int main(void) {
         cmocka_unit_test(test_same_text_and_stop_strings),
         cmocka_unit_test(test_ends_while_paused),
         cmocka_unit_test(test_fork_of_a_paused_turn),
-        cmocka_unit_test(test_nobody_starves),
+        cmocka_unit_test(test_no_owner_starves),
         cmocka_unit_test(test_idle_turns_run_aside),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

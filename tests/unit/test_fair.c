@@ -49,7 +49,7 @@ static void one_owner_is_first_in_first_out(void **state) {
         assert_ptr_equal(fair_next(&f), &turns[i]);
         admit();
     }
-    assert_int_equal(giver_for(&turns[3]), 0); // nobody else has a place
+    assert_int_equal(giver_for(&turns[3]), 0); // no other owner has a place
     fair_give_place(&f, &turns[1]);
     assert_ptr_equal(fair_next(&f), &turns[1]); // a paused one comes first
     fair_leave(&f, &turns[1], false);
@@ -82,7 +82,7 @@ static void places_become_equal_and_stay_so(void **state) {
     for (int32_t i = 0; i < f.n; i++) assert_int_equal(f.owners[i].n_held, PLACES / 2);
 }
 
-// More owners than places: a newcomer gets one at once, then they take turns, and nobody starves.
+// More owners than places: a newcomer gets one at once, then they take turns, and none starves.
 static void owners_take_turns(void **state) {
     enum { OWNERS = 5, PLACES = 2, STEPS = 40 * FAIR_QUANTUM };
     int64_t got[OWNERS + 1] = {0};
@@ -92,7 +92,7 @@ static void owners_take_turns(void **state) {
         enqueue(owner, (uint64_t)owner);
         if (owner <= PLACES) runs[admit()] = true;
     }
-    assert_true(giver_for(&turns[OWNERS]) != 0); // a newcomer waits for nobody
+    assert_true(giver_for(&turns[OWNERS]) != 0); // a newcomer does not wait
     for (int step = 0; step < STEPS; step++) {
         const struct fair_owner *giver;
         while ((giver = fair_giver(&f, fair_next(&f)->owner))) {
@@ -135,7 +135,8 @@ static void a_newcomer_is_a_quantum_ahead(void **state) {
     assert_int_equal(turns[0].owner->used - turns[1].owner->used, FAIR_QUANTUM);
 }
 
-// Whoever ends its turns and comes again has saved up a quantum at most, and only when others went on.
+// An owner that ends its turns and comes again has saved up a quantum at most, and only if others
+// went on.
 static void coming_again_gains_nothing(void **state) {
     enqueue(0, 1);
     admit();
@@ -157,7 +158,7 @@ static void coming_again_gains_nothing(void **state) {
     assert_int_equal(turns[2].owner->used, clock);
 }
 
-// The table has room for as many owners as turns, whoever was there before.
+// The table has room for as many owners as turns, whatever owners it had before.
 static void owners_come_and_go(void **state) {
     for (int round = 0; round < 20000; round++) {
         int i = (int)below(TURNS);
