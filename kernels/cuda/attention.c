@@ -40,10 +40,10 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
         if (a.n_decode) rc = cuda_attention_decode(&a, cuda->stream);
         if (rc == 0 && a.n_tiles) {
             rc = cuda_attention_hopper(&a, cuda->stream);
-            if (rc == CUDA_NOT_MINE) rc = cuda_attention_prefill(&a, cuda->stream);
+            if (rc == CUDA_UNSUPPORTED) rc = cuda_attention_prefill(&a, cuda->stream);
         }
     }
-    return rc == CUDA_NOT_MINE ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
+    return rc == CUDA_UNSUPPORTED ? cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream) : rc;
 }
 
 // Up to this many decode rows, fewer launches gain more than equal shares of all keys do
@@ -65,5 +65,5 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
     const struct cuda_kv_write w =
         cuda_kv_write_of(cuda, qkv, kv, b->n_rows, args->layer, args->n_heads, finish);
     int rc = cuda_attention_fresh(&a, &w, cuda->stream);
-    return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
+    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }

@@ -167,7 +167,7 @@ int launch_decode(struct decode &j, cudaStream_t stream) {
     int group = j.a.n_heads / j.a.kv.n_kv_heads;
     j.n_chunks = (group + S::heads - 1) / S::heads;
     size_t bytes = S::bytes + (size_t)j.n_rows * sizeof(int);
-    if (!has_room(bytes + VIEWS * sizeof(struct view))) return CUDA_NOT_MINE;
+    if (!has_room(bytes + VIEWS * sizeof(struct view))) return CUDA_UNSUPPORTED;
     cuda_allow_shared((const void *)kernel, bytes);
     int64_t items = (int64_t)j.n_rows * j.a.kv.n_kv_heads * j.n_chunks *
                     (j.a.max_position <= SPLIT_RUNS * RUN ? 1 : MAX_SPLITS);
@@ -207,6 +207,6 @@ size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv
 
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream) {
     struct decode j = {};
-    if (describe(&j, a) != 0) return CUDA_NOT_MINE;
+    if (describe(&j, a) != 0) return CUDA_UNSUPPORTED;
     return launch_decode_typed(j, stream);
 }

@@ -17,7 +17,7 @@ bool covers(const struct cuda_attention *a) {
 } // namespace
 
 int cuda_attention_exact(const struct cuda_attention *a, cudaStream_t stream) {
-    if (!covers(a)) return CUDA_NOT_MINE;
+    if (!covers(a)) return CUDA_UNSUPPORTED;
     for (int decode = 0; decode < 2; decode++) {
         if ((decode ? a->n_decode : a->n_tiles) == 0) continue;
         auto share = [&](int64_t units, int capacity, int at_once) {

@@ -1,6 +1,6 @@
 // Attention of a step's decode rows and tiles for `deterministic`. A row's bits are the same as a
 // decode row and in a tile, for any batch, any chunks and any history: the order of every sum
-// depends on absolute positions only. CUDA_NOT_MINE for shapes that it does not cover
+// depends on absolute positions only. CUDA_UNSUPPORTED for shapes that it does not cover
 // (attention_exact.cu). a->work as for the decode kernel.
 #pragma once
 #include "kernels/cuda/cuda.h"

@@ -42,7 +42,7 @@ template <typename T, int WIDE> int launch_fresh(struct decode &j, cudaStream_t 
     j.heads_at = (int32_t)S::bytes;
     size_t bytes = S::bytes + (size_t)(std::min(group, S::heads) + 2) * (size_t)dim * sizeof(T) +
                    (size_t)WARPS * (size_t)(dim + j.fresh.rot_dim) * sizeof(float);
-    if (!has_room(bytes)) return CUDA_NOT_MINE;
+    if (!has_room(bytes)) return CUDA_UNSUPPORTED;
     cuda_allow_shared((const void *)kernel, bytes);
     // Blocks that are there at once, if they can; a split for each 256 positions at most.
     int items = j.n_rows * j.a.kv.n_kv_heads * j.n_chunks;
@@ -70,7 +70,7 @@ int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_wr
     struct decode j = {};
     if (describe(&j, a) != 0 || kv_is_8bit(a->kv.dtype) || fresh->rot_dim > 256 ||
         a->n_heads / a->kv.n_kv_heads > 8)
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     j.fresh = *fresh;
     return a->dtype == DTYPE_BF16 ? launch_fresh_typed<__nv_bfloat16>(j, stream)
                                   : launch_fresh_typed<__half>(j, stream);

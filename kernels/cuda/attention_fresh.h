@@ -7,8 +7,8 @@ extern "C" {
 #endif
 
 // For few rows: a->n_decode rows of a->b.decode_rows, whose qkv is the projection's result. Does
-// cuda_kv_write's work for them, but does not write qkv back. CUDA_NOT_MINE for shapes that it does
-// not cover.
+// cuda_kv_write's work for them, but does not write qkv back. CUDA_UNSUPPORTED for shapes that it
+// does not cover.
 int cuda_attention_fresh(const struct cuda_attention *a, const struct cuda_kv_write *fresh,
                          cudaStream_t stream);
 

@@ -363,7 +363,7 @@ int launch_hopper(const struct cuda_attention *a, cudaStream_t stream) {
     CUtensorMap cache;
     if (cache_rows > INT32_MAX || a->kv.block_bytes % (DIM * 2) != 0 ||
         !tensor_map_of(&cache, a->kv.data, a->kv.dtype, cache_rows, DIM, DIM, KEYS))
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     const size_t counters = CUDA_TILE_COUNTERS * sizeof(int32_t);
     const size_t room = a->work_bytes > counters ? (a->work_bytes - counters) / 16 * 15 : 0;
     const size_t each = (size_t)PAIRS * part_pitch<DIM> * sizeof(float);
@@ -387,7 +387,7 @@ int cuda_attention_hopper(const struct cuda_attention *a, cudaStream_t stream) {
     if ((a->dtype != DTYPE_BF16 && a->dtype != DTYPE_F16) || a->kv.dtype != a->dtype ||
         (dim != 64 && dim != 128) || a->kv.block_tokens % KEYS != 0 ||
         a->n_heads % a->kv.n_kv_heads != 0 || a->n_heads < 2 * a->kv.n_kv_heads || !hopper_here())
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     if (a->dtype == DTYPE_BF16)
         return dim == 64 ? launch_hopper<__nv_bfloat16, 64>(a, stream)
                          : launch_hopper<__nv_bfloat16, 128>(a, stream);

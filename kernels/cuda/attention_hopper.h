@@ -1,5 +1,5 @@
 // Attention of a->n_tiles tiles on sm_90, by products of warpgroups (attention_hopper.cu).
-// CUDA_NOT_MINE for shapes and devices that it does not cover. a->work as for the other kernels.
+// CUDA_UNSUPPORTED for shapes and devices that it does not cover. a->work as for the other kernels.
 #pragma once
 #include "kernels/cuda/cuda.h"
 

@@ -12,7 +12,7 @@ constexpr int MAX_SPLITS = 8, SPLIT_POSITIONS = 512; // a part has at least so m
 
 int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream) {
     if (a->n_tiles == 0) return 0;
-    if (!tiles_cover(a)) return CUDA_NOT_MINE;
+    if (!tiles_cover(a)) return CUDA_UNSUPPORTED;
     auto share = [&](int64_t units, int capacity, int at_once) {
         const int most = std::min(a->max_position / SPLIT_POSITIONS, MAX_SPLITS);
         return parts_in_waves(units, (int64_t)cuda_device_here().multiprocessors * at_once,

@@ -113,11 +113,11 @@ inline bool has_room(size_t bytes) {
     return bytes + 64 <= (size_t)cuda_device_here().shared_per_block;
 }
 
-// CUDA_NOT_MINE for cases that neither kernel covers.
+// CUDA_UNSUPPORTED for cases that neither kernel covers.
 inline int describe(struct decode *j, const struct cuda_attention *a) {
     size_t mine = a->work_bytes > TILE_COUNTERS ? a->work_bytes - TILE_COUNTERS : 0;
     size_t room = mine / row_bytes(a->n_heads, a->kv.n_kv_heads, a->kv.head_dim);
-    if (!covers(a) || (size_t)a->n_decode > room) return CUDA_NOT_MINE;
+    if (!covers(a) || (size_t)a->n_decode > room) return CUDA_UNSUPPORTED;
     j->a = *a;
     j->n_rows = a->n_decode;
     // From the end, so that they are the same words for every number of rows.

@@ -106,7 +106,7 @@ static void launch(const struct cuda_attention *a, const int32_t *rows, int32_t 
 int cuda_attention_simple(const struct cuda_attention *a, const int32_t *rows, int32_t n,
                           cudaStream_t stream) {
     if (n == 0) return 0;
-    if (a->kv.head_dim > 8 * RUN) return CUDA_NOT_MINE;
+    if (a->kv.head_dim > 8 * RUN) return CUDA_UNSUPPORTED;
     DISPATCH(a->dtype, launch<T>(a, rows, n, stream));
     return cuda_launched("attention");
 }

@@ -308,13 +308,13 @@ static bool run_product(struct cublas *b, const struct cuda_linear *a, int32_t y
     return done;
 }
 
-// 8-bit weights, widened in pieces that fit the buffer. 0, E_DEVICE, or CUDA_NOT_MINE before it has
-// launched anything.
+// 8-bit weights, widened in pieces that fit the buffer. 0, E_DEVICE, or CUDA_UNSUPPORTED before
+// it has launched anything.
 static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
                       cudaStream_t stream) {
     size_t size = dtype_size(a->dtype), out = dtype_size(a->y_f32 ? DTYPE_F32 : a->dtype);
     int32_t step = (int32_t)(CUBLAS_WIDE_BYTES / ((size_t)a->ld * size)) / 64 * 64;
-    if (step == 0) return CUDA_NOT_MINE;
+    if (step == 0) return CUDA_UNSUPPORTED;
     for (int32_t row = 0; row < a->rows; row += step) {
         struct cuda_linear piece = *a;
         piece.rows = a->rows - row < step ? a->rows - row : step;
@@ -322,7 +322,7 @@ static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
         piece.w_dtype = a->dtype;
         piece.y = (char *)a->y + (size_t)row * out;
         TRY(cuda_widen(b->wide, a, row, piece.rows, stream));
-        if (!run_product(b, &piece, a->rows, add, stream)) return row ? E_DEVICE : CUDA_NOT_MINE;
+        if (!run_product(b, &piece, a->rows, add, stream)) return row ? E_DEVICE : CUDA_UNSUPPORTED;
     }
     return 0;
 }
@@ -332,7 +332,7 @@ static int run_pieces(struct cublas *b, const struct cuda_linear *a, bool add,
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream) {
     bool in_8bit = a->w_dtype == DTYPE_I8 || a->w_dtype == DTYPE_F8_E4M3;
     if (!b->lib || a->norm_weight || a->activate || (a->w_dtype != a->dtype && !in_8bit))
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     bool add = a->add || a->bias;
     if (a->bias) {
         TRY(cuda_add_bias(a->y, a->y_f32 ? DTYPE_F32 : a->dtype, a->bias, a->n, a->rows, a->add,
@@ -340,8 +340,8 @@ int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t st
     }
     int rc = in_8bit                                   ? run_pieces(b, a, add, stream)
              : run_product(b, a, a->rows, add, stream) ? 0
-                                                       : CUDA_NOT_MINE;
-    if (rc != CUDA_NOT_MINE) return rc;
+                                                       : CUDA_UNSUPPORTED;
+    if (rc != CUDA_UNSUPPORTED) return rc;
     struct cuda_linear rest = *a; // the library took no product; y holds the bias
     rest.bias = NULL;
     rest.add = add;

@@ -33,6 +33,6 @@ void cublas_close(struct cublas *b); // no effect on a zeroed one
 int cublas_tune(struct cublas *b, const struct cuda_linear *shapes, int n_shapes,
                 const struct step_limits *l, cudaStream_t stream, struct err *err);
 // Widens 8-bit weights to x's dtype in pieces that stay in L2; this rounds once more than the
-// narrow kernel does, by as much as x is rounded. CUDA_NOT_MINE: no library, or the library does
+// narrow kernel does, by as much as x is rounded. CUDA_UNSUPPORTED: no library, or the library does
 // not support this product.
 int cublas_linear(struct cublas *b, const struct cuda_linear *a, cudaStream_t stream);

@@ -2,8 +2,8 @@
 // interface between the kernels (*.cu) and the host side (*.c).
 //
 // Every launcher returns 0 or E_DEVICE: the launch failed, and cuda_launched has logged why. Where
-// noted, it returns CUDA_NOT_MINE: the kernel does not cover this shape, launched nothing, and the
-// caller uses the simple kernel. No launcher allocates, synchronises or reads configuration.
+// noted, it returns CUDA_UNSUPPORTED: the kernel does not cover this shape, launched nothing, and
+// the caller uses the simple kernel. No launcher allocates, synchronises or reads configuration.
 //
 // Recorded steps. A decode step is recorded once as a graph and launched again with other contents.
 // So a launcher's grid, pointers and branches may depend on its arguments, never on the contents of
@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-enum { CUDA_NOT_MINE = 1 };
+enum { CUDA_UNSUPPORTED = 1 };
 
 // 0, or E_DEVICE after logging which launch failed and why. Ends every launcher:
 //     return cuda_launched("norm");
@@ -98,13 +98,13 @@ struct cuda_linear {
     enum activation act;
 };
 
-// Narrow: n <= 32, bound by reading w once. Takes a norm for n = 1 and few columns. CUDA_NOT_MINE
-// for shapes that it does not cover.
+// Narrow: n <= 32, bound by reading w once. Takes a norm for n = 1 and few columns.
+// CUDA_UNSUPPORTED for shapes that it does not cover.
 int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream);
-// One row, W of 8 bits. CUDA_NOT_MINE likewise.
+// One row, W of 8 bits. CUDA_UNSUPPORTED likewise.
 int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 // Any shape; F32 sums in an order that does not depend on n. The reference, and the fallback
-// without cuBLASLt. CUDA_NOT_MINE for fused arguments.
+// without cuBLASLt. CUDA_UNSUPPORTED for fused arguments.
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
 
 // --- cache and attention -------------------------------------------------------------------------
@@ -142,9 +142,9 @@ struct cuda_attention {
 
 size_t cuda_attention_work_bytes(int32_t max_rows, int32_t n_heads, int32_t n_kv_heads,
                                  int32_t head_dim);
-// n_decode rows of b.decode_rows. CUDA_NOT_MINE for shapes that it does not cover.
+// n_decode rows of b.decode_rows. CUDA_UNSUPPORTED for shapes that it does not cover.
 int cuda_attention_decode(const struct cuda_attention *a, cudaStream_t stream);
-// n_tiles tiles of b.tiles. CUDA_NOT_MINE likewise.
+// n_tiles tiles of b.tiles. CUDA_UNSUPPORTED likewise.
 int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream);
 // Any shape and dtype; a thread block for each (row, head), keys in ascending order. The reference.
 // rows: the n rows, or NULL for rows 0 .. n - 1.

@@ -383,9 +383,9 @@ int cuda_gemv(const struct cuda_linear *a, cudaStream_t stream) {
         (a->w_dtype != a->dtype && !in_8bit) || (in_8bit && a->ld % 16 != 0) ||
         (gated && a->rows % 2 != 0) ||
         (a->block_k && (a->block_k != STEP_BYTES || a->rows % (gated ? 8 : 4) != 0)))
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     struct gemv j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0, false};
     bool taken = a->dtype == DTYPE_BF16 ? launch_gemv_typed<__nv_bfloat16>(j, stream)
                                         : launch_gemv_typed<__half>(j, stream);
-    return taken ? cuda_launched("gemv") : CUDA_NOT_MINE;
+    return taken ? cuda_launched("gemv") : CUDA_UNSUPPORTED;
 }

@@ -358,7 +358,7 @@ int launch_8bit(struct gemv_8bit j, cudaStream_t stream) {
     j.stages = 0;
     for (int fit = fit_of(WARPS, blocks); fit > 0 && j.stages < least; fit--)
         j.stages = stages_of<L>(j.a.cols, fit);
-    if (j.stages < least) return CUDA_NOT_MINE;
+    if (j.stages < least) return CUDA_UNSUPPORTED;
     cuda_allow_shared((const void *)kernel, (size_t)L(j.a.cols, j.stages).bytes);
     pdl_launch(kernel, dim3((unsigned)blocks), dim3(WARPS * 32),
                (size_t)L(j.a.cols, j.stages).bytes, stream, j);
@@ -390,7 +390,7 @@ int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream) {
     if (!half || (!int8 && !fp8) || a->n != 1 || a->cols % 8 != 0 || a->ld % 16 != 0 ||
         a->norm_weight || (gated && a->rows % 2 != 0) ||
         (a->block_k && (a->block_k != STEP || a->rows % (gated ? 8 : 4) != 0)))
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     struct gemv_8bit j = {*a, gated ? (a->rows / 2 + 3) / 4 : (a->rows + 7) / 8, 0};
     return a->dtype == DTYPE_BF16 ? launch_8bit_typed<__nv_bfloat16>(j, stream)
                                   : launch_8bit_typed<__half>(j, stream);

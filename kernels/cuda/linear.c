@@ -42,19 +42,19 @@ static int linear_by_rows(struct cuda_linear a, cudaStream_t stream) {
     return 0;
 }
 
-// By our own kernels. CUDA_NOT_MINE where none covers the shape or the library is faster.
+// By our own kernels. CUDA_UNSUPPORTED where none covers the shape or the library is faster.
 static int multiply(const struct cuda_backend *cuda, const struct cuda_linear *a) {
-    int rc = CUDA_NOT_MINE;
+    int rc = CUDA_UNSUPPORTED;
     if (cuda->deterministic) {
         rc = a->n <= CUDA_STREAM_ROWS ? cuda_linear_stream(a, cuda->stream)
                                       : cuda_linear_tiles(a, cuda->stream);
-        return rc == CUDA_NOT_MINE ? linear_by_rows(*a, cuda->stream) : rc;
+        return rc == CUDA_UNSUPPORTED ? linear_by_rows(*a, cuda->stream) : rc;
     }
     if (a->n == 1) rc = cuda_gemv_8bit(a, cuda->stream);
-    if (rc == CUDA_NOT_MINE && a->n <= narrow_rows(a)) rc = cuda_gemv(a, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED && a->n <= narrow_rows(a)) rc = cuda_gemv(a, cuda->stream);
     const int32_t wide_rows = a->w_dtype == a->dtype ? WIDE_ROWS : WIDE_ROWS_8BIT;
-    if (rc == CUDA_NOT_MINE && a->n <= wide_rows) rc = cuda_linear_stream(a, cuda->stream);
-    if (rc == CUDA_NOT_MINE && a->n <= GEMV_ROWS) rc = cuda_gemv(a, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED && a->n <= wide_rows) rc = cuda_linear_stream(a, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED && a->n <= GEMV_ROWS) rc = cuda_gemv(a, cuda->stream);
     return rc;
 }
 
@@ -76,9 +76,9 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
     a.y_f32 = mode == LINEAR_STORE_F32;
     if (n == 0) return 0;
     int rc = multiply(cuda, &a);
-    if (rc == CUDA_NOT_MINE && !cuda->deterministic)
+    if (rc == CUDA_UNSUPPORTED && !cuda->deterministic)
         rc = cublas_linear(&cuda->blas, &a, cuda->stream);
-    return rc == CUDA_NOT_MINE ? cuda_linear_simple(&a, cuda->stream) : rc;
+    return rc == CUDA_UNSUPPORTED ? cuda_linear_simple(&a, cuda->stream) : rc;
 }
 
 // For one row only: every block of the narrow kernel norms the rows again, and with two rows of
@@ -101,7 +101,7 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
     }
     if (cuda->deterministic || n != 1) return OP_DECLINED;
     int rc = cuda_gemv(&a, cuda->stream);
-    return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
+    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }
 
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
@@ -114,5 +114,5 @@ int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t 
     a.gated = gated;
     if (n == 0) return 0;
     int rc = multiply(cuda, &a);
-    return rc == CUDA_NOT_MINE ? OP_DECLINED : rc;
+    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }

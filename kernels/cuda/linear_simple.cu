@@ -54,7 +54,7 @@ __global__ void linear_simple_kernel(const __grid_constant__ struct cuda_linear 
 }
 
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream) {
-    if (a->norm_weight || a->activate) return CUDA_NOT_MINE;
+    if (a->norm_weight || a->activate) return CUDA_UNSUPPORTED;
     if (a->n == 0) return 0;
     dim3 grid((unsigned)((a->rows + TILE - 1) / TILE), (unsigned)((a->n + TILE - 1) / TILE));
     DISPATCH(a->dtype, linear_simple_kernel<T><<<grid, 256, 0, stream>>>(*a));

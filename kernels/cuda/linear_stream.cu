@@ -220,7 +220,7 @@ int launch_stream(struct stream j, cudaStream_t stream) {
     j.tiles = (halves + j.half - 1) / j.half;
     if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, j.half) ||
         !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     pdl_launch_cluster(kernel, dim3((unsigned)(j.tiles * j.cut.parts)), dim3(THREADS),
                        (size_t)bytes, (unsigned)j.cut.parts, stream, w_map, x_map, j);
     return cuda_launched("linear_stream");
@@ -245,7 +245,7 @@ int launch_stream_typed(const struct stream &j, cudaStream_t stream) {
 } // namespace
 
 int cuda_linear_stream(const struct cuda_linear *a, cudaStream_t stream) {
-    if (a->n < 1 || a->n > CUDA_STREAM_ROWS || !linear_parts_cover(a)) return CUDA_NOT_MINE;
+    if (a->n < 1 || a->n > CUDA_STREAM_ROWS || !linear_parts_cover(a)) return CUDA_UNSUPPORTED;
     struct stream j = {*a, linear_cut_of(a), 0, 0};
     bool int8 = a->w_dtype == DTYPE_I8;
     if (a->dtype == DTYPE_BF16)

@@ -189,7 +189,7 @@ int launch_tiles(struct tiles j, cudaStream_t stream) {
     CUtensorMap w_map, x_map;
     if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, GATED ? 32 : 64) ||
         !tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N))
-        return CUDA_NOT_MINE;
+        return CUDA_UNSUPPORTED;
     cuda_allow_shared((const void *)kernel, bytes);
     j.x_pairs = (a.n + PAIR * N - 1) / (PAIR * N);
     j.n_pairs = j.x_pairs * j.cut.tiles;
@@ -215,7 +215,7 @@ template <typename T> int launch_tiles_typed(const struct tiles &j, cudaStream_t
 } // namespace
 
 int cuda_linear_tiles(const struct cuda_linear *a, cudaStream_t stream) {
-    if (a->n < 1 || !linear_parts_cover(a)) return CUDA_NOT_MINE;
+    if (a->n < 1 || !linear_parts_cover(a)) return CUDA_UNSUPPORTED;
     struct tiles j = {*a, linear_cut_of(a), 0, 0};
     return a->dtype == DTYPE_BF16 ? launch_tiles_typed<__nv_bfloat16>(j, stream)
                                   : launch_tiles_typed<__half>(j, stream);

@@ -1,6 +1,6 @@
 // linear for wide batches on sm_90. linear_stream: up to CUDA_STREAM_ROWS rows, bound by reading W
 // once. linear_tiles: any number of rows, bound by the tensor cores. Both sum in the same order for
-// any n, so their bits are equal. CUDA_NOT_MINE for shapes that they do not cover.
+// any n, so their bits are equal. CUDA_UNSUPPORTED for shapes that they do not cover.
 #pragma once
 #include "kernels/cuda/cuda.h"
 

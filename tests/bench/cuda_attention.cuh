@@ -130,7 +130,7 @@ static struct cuda_attention attention_args_of(const attention_set &s, const dev
 // As attention.c chooses.
 static int attend_tiles(const struct cuda_attention *a) {
     const int rc = cuda_attention_hopper(a, stream);
-    return rc == CUDA_NOT_MINE ? cuda_attention_prefill(a, stream) : rc;
+    return rc == CUDA_UNSUPPORTED ? cuda_attention_prefill(a, stream) : rc;
 }
 
 static void check_attention(const attention_case &c) {
@@ -176,7 +176,7 @@ static void check_attention(const attention_case &c) {
             if (with.n_decode) rc = cuda_attention_decode(&with, stream);
             if (rc == 0 && with.n_tiles) rc = attend_tiles(&with);
         }
-        if (exactly && rc == CUDA_NOT_MINE)
+        if (exactly && rc == CUDA_UNSUPPORTED)
             covered = false; // the simple kernel's
         else if (rc != 0)
             printf("attention returned %d\n", rc), n_failed++;
