@@ -129,7 +129,7 @@ test('new sessions start with the values chosen for them, in this browser from n
   assert.equal(session.sampling.temperature, 0);
   // Shown, not changed, on the session that has them.
   await open(page);
-  assert.match(await page.locator('.facts-list').innerText(), /128 tokens, 2 of them sinks[^]*512 tokens/);
+  assert.match(await page.locator('.settings .facts-list').innerText(), /128 tokens, 2 of them sinks[^]*512 tokens/);
   assert.equal(await page.locator('.settings .system-shown').innerText(), 'You are terse.\nVery.');
   assert.equal(await page.locator('#field-memory_len').count(), 0);
 });
