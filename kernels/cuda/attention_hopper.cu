@@ -23,7 +23,7 @@ namespace {
 
 constexpr int GROUPS = 2, PAIRS = GROUPS * 64;             // rows of a block
 constexpr int WORKERS = GROUPS * 128, ALL = WORKERS + 128; // threads
-constexpr int STAGES = 4, BOX = KEYS * SWIZZLED_ROW;
+constexpr int STAGES = 4;
 constexpr int MAX_SPLITS = 8, SPLIT_POSITIONS = 512; // a part has at least so many
 
 template <int DIM> struct ring {
@@ -32,6 +32,8 @@ template <int DIM> struct ring {
 };
 
 #ifdef PARLEY_SM90A
+
+constexpr int BOX = KEYS * SWIZZLED_ROW; // bytes of 64 dimensions of a run
 
 // Of V's tile: 64 dimensions in 128 bytes, eight keys each 1024; the next 64 dimensions a box on.
 __device__ __forceinline__ uint64_t values_descriptor(uint32_t address) {
