@@ -46,7 +46,7 @@ export const attacks = {
     },
   },
   exports: {
-    what: '15 connections x 40 exports of 5.2 MB, unread',
+    what: '15 connections x 40 exports of 4 MB, unread',
     full: { connections: 15, requests: 40, bytes: 5.2e6 }, goal: 'first token 50 ms, +64 MiB',
     async prepare(client, { bytes }) {
       const follower = await Follower.open(client);
@@ -100,7 +100,8 @@ function within(ms, promise) {
   return Promise.race([promise, new Promise((resolve) => { timer = setTimeout(resolve, ms); })]).finally(() => clearTimeout(timer));
 }
 
-/** Bob: a turn, on a second connection a ping, and on a third one a search of his own sessions, again and again. */
+/** Bob: a turn, on a second connection a ping, and on a third one a search of his own
+ * sessions, again and again, within the limits of an owner. */
 class Victim {
   static async connect(server, token) {
     const self = new Victim();
@@ -120,7 +121,7 @@ class Victim {
         const said = await within(patience * 1000, this.say(seen));
         seen.tokens.push((said?.arrivals[0] ?? performance.now()) - begun);
         if (!said) return void (seen.stuck = true);
-        await sleep(60);
+        await sleep(100);
       }
     };
     const asks = async (client, message, list, pause) => {
@@ -132,8 +133,8 @@ class Victim {
         await sleep(pause);
       }
     };
-    await Promise.all([turns(), asks(this.pinger, { type: 'ping' }, seen.pings, 60),
-      asks(this.lister, { type: 'session.list', query: 'hello' }, seen.lists, 150)]);
+    await Promise.all([turns(), asks(this.pinger, { type: 'ping' }, seen.pings, 150),
+      asks(this.lister, { type: 'session.list', query: 'hello' }, seen.lists, 500)]);
     return seen;
   }
 

@@ -1,7 +1,7 @@
 // All attacks of tests/e2e/attacks.mjs in full: a table on the screen, and tests/bench/results/attacks.json for
 // RESULTS.md. It prints what was measured and judges nothing; minutes each, on a quiet machine.
-// usage: attacks.mjs [NAME...]   (SCALE=0.1: a share of the counts; RESULTS=NAME: another file. Only all of them in full are
-// written.) Exit status 1: a server did not end as it should.
+// usage: attacks.mjs [NAME...]   (SCALE=0.1: a share of the counts; RESULTS=NAME: another file; ARGS=...: further
+// options of the server. Only all of them in full are written.) Exit status 1: a server did not end as it should.
 import { attacks, strike } from '../e2e/attacks.mjs';
 import { parley } from '../e2e/harness.mjs';
 import { save } from '../bench/results.mjs';
@@ -15,7 +15,7 @@ console.log('|---|---|---|---|---|---|---|---|---|');
 for (const name of names) {
   const cleanups = [];
   try {
-    const seen = await strike({ after: (f) => cleanups.push(f) }, name, { scale, seconds: attacks[name].seconds ?? 20, patience: 60, rest: 5000 });
+    const seen = await strike({ after: (f) => cleanups.push(f) }, name, { scale, seconds: attacks[name].seconds ?? 20, patience: 60, rest: 5000, args: process.env.ARGS?.split(' ') });
     const { quiet, loaded, memory_mib: memory } = seen;
     results.push(seen);
     if (seen.status.code !== 0) process.exitCode = 1;
