@@ -21,8 +21,8 @@
 
 namespace {
 
-constexpr int GROUPS = 2, PAIRS = GROUPS * 64;             // rows of a block
-constexpr int WORKERS = GROUPS * 128, ALL = WORKERS + 128; // threads
+constexpr int WARPGROUPS = 2, PAIRS = WARPGROUPS * 64;         // rows of a block
+constexpr int WORKERS = WARPGROUPS * 128, ALL = WORKERS + 128; // threads
 constexpr int STAGES = 4;
 constexpr int MAX_SPLITS = 8, SPLIT_POSITIONS = 512; // a part has at least so many
 
@@ -33,11 +33,11 @@ template <int DIM> struct ring {
 
 #ifdef PARLEY_SM90A
 
-constexpr int BOX = KEYS * SWIZZLED_ROW; // bytes of 64 dimensions of a run
+constexpr int SWIZZLED_BOX = KEYS * SWIZZLED_ROW; // bytes of 64 dimensions of a run
 
 // Of V's tile: 64 dimensions in 128 bytes, eight keys each 1024; the next 64 dimensions a box on.
 __device__ __forceinline__ uint64_t values_descriptor(uint32_t address) {
-    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(BOX >> 4) << 16 |
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(SWIZZLED_BOX >> 4) << 16 |
            (uint64_t)(8 * SWIZZLED_ROW >> 4) << 32 | 1ull << 62;
 }
 
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(ALL, 1)
 #ifdef PARLEY_SM90A
     using R = ring<DIM>;
     extern __shared__ char shared[];
-    __shared__ bool last[GROUPS];
+    __shared__ bool last[WARPGROUPS];
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
               t = lane % 4;
     const int group = a.n_heads / a.kv.n_kv_heads;
@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(ALL, 1)
                 barrier_expect(full_keys(i), R::bytes);
 #pragma unroll
                 for (int d = 0; d < DIM / 64; d++)
-                    tile_load(keys + to + (uint32_t)(d * BOX), &cache, d * 64, row, full_keys(i),
-                              READ_PLAIN);
+                    tile_load(keys + to + (uint32_t)(d * SWIZZLED_BOX), &cache, d * 64, row,
+                              full_keys(i), READ_PLAIN);
                 if (i >= STAGES) barrier_wait(free_values(i), again);
                 barrier_expect(full_values(i), R::bytes);
 #pragma unroll
                 for (int d = 0; d < DIM / 64; d++)
-                    tile_load(values + to + (uint32_t)(d * BOX), &cache, d * 64, row + apart,
-                              full_values(i), READ_PLAIN);
+                    tile_load(values + to + (uint32_t)(d * SWIZZLED_BOX), &cache, d * 64,
+                              row + apart, full_values(i), READ_PLAIN);
             }
         }
         __syncwarp();
@@ -169,10 +169,11 @@ __global__ void __launch_bounds__(ALL, 1)
                 products_begin();
 #pragma unroll
                 for (int c = 0; c < DIM / 16; c++)
-                    product<KEYS>::registers(score, q[c],
-                                             tile_descriptor(from + (uint32_t)(c / 4 * BOX)) +
-                                                 (uint64_t)(c % 4 * 2),
-                                             c > 0, T());
+                    product<KEYS>::registers(
+                        score, q[c],
+                        tile_descriptor(from + (uint32_t)(c / 4 * SWIZZLED_BOX)) +
+                            (uint64_t)(c % 4 * 2),
+                        c > 0, T());
                 products_commit();
             };
             // Rows of V that no row of the block sees, to zeros.
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(ALL, 1)
 #pragma unroll
                     for (int w = 0; w < 4; w++)
                         if (!held)
-                            store_shared(from + (uint32_t)(d * BOX + w * 16),
+                            store_shared(from + (uint32_t)(d * SWIZZLED_BOX + w * 16),
                                          make_uint4(0, 0, 0, 0));
                 }
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(ALL, 1)
             products_read(p);
 
             // Of this lane's rows: the sums over all keys, which the lanes of a row add up.
-            auto leave = [&](float(&all)[2]) {
+            auto store_parts = [&](float(&all)[2]) {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int row = warp * 16 + h * 8 + g;
@@ -304,7 +305,7 @@ __global__ void __launch_bounds__(ALL, 1)
                 }
             };
             if (blocks == 1) {
-                leave(sum);
+                store_parts(sum);
                 return;
             }
             // Each warpgroup leaves its part, and the last of the unit's merges them in their order.
@@ -321,7 +322,7 @@ __global__ void __launch_bounds__(ALL, 1)
             }
             __threadfence();
             barrier_of(2 + warp / 4, 128);
-            int32_t *counter = by.counters + block * GROUPS + warp / 4;
+            int32_t *counter = by.counters + block * WARPGROUPS + warp / 4;
             if (threadIdx.x % 128 == 0) {
                 last[warp / 4] = atomicAdd(counter, 1) == blocks - 1;
                 if (last[warp / 4]) *counter = 0;
@@ -349,7 +350,7 @@ __global__ void __launch_bounds__(ALL, 1)
                     }
                 }
             }
-            leave(total);
+            store_parts(total);
         }
     }
 #endif
@@ -370,7 +371,7 @@ int launch_hopper(const struct cuda_attention *a, cudaStream_t stream) {
     const size_t room = a->work_bytes > counters ? (a->work_bytes - counters) / 16 * 15 : 0;
     const size_t each = (size_t)PAIRS * part_pitch<DIM> * sizeof(float);
     struct sharing by = {1, 0, (float *)a->work, NULL};
-    if (room > 0 && units * GROUPS <= CUDA_TILE_COUNTERS) {
+    if (room > 0 && units * WARPGROUPS <= CUDA_TILE_COUNTERS) {
         by.capacity = (int32_t)std::min<size_t>(room / ((size_t)units * each), MAX_SPLITS);
         by.counters = (int32_t *)((char *)a->work + (a->work_bytes - counters) / 4 * 4);
         by.splits = parts_in_waves(units, cuda_device_here().multiprocessors,
