@@ -83,7 +83,7 @@ static void open_world(void) {
                                   .max_sequence_idle_microseconds = 60000000,
                                   .default_sink_len = SINK_LEN,
                                   .max_queued_turns = 4,
-                                  .max_resident_sessions = 3,
+                                  .max_resident_sessions = 6,
                                   .commit_interval_us = 20000,
                                   .sampling = engine_info(world.engine)->suggested,
                                   .clock = &world.clock.clock};
