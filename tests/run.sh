@@ -120,6 +120,11 @@ cmocka() { # cmocka FOLDER [NAME ...]: the programs named of one folder of tests
     [ -z "$label${PARLEY_TEST_DETERMINISTIC:-}" ] || finish_all # while the variables are set
 }
 node_result() { # NAME STATUS LOG SECONDS
+    # Every test of the file was skipped, and says why.
+    if [ "$2" = 0 ] && ! grep -qE '^(not )?ok ' <(grep -vE ' # SKIP .+' "$3") && grep -qE ' # SKIP .+' "$3"; then
+        printf '  skip  %-34s      %s\n' "$1" "$(sed -n 's/.* # SKIP //p' "$3" | head -n 1)"
+        return
+    fi
     count "$1" "$2" "$(awk '/^# pass /{n=$3} END{print n+0}' "$3")" "$(awk '/^# fail /{n=$3} END{print n+0}' "$3")" "$3" "$4"
 }
 node_tests() { # node_tests LANE NAME FILE...
