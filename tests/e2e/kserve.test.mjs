@@ -206,6 +206,18 @@ test('a sequence is a session: turns, restart, END, and what must be refused', a
   });
 });
 
+test('a sequence is found after a restart behind hundreds whose ids begin alike', async (t) => {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  let server = await Server.start(t, { model: gpt2, db, args: unlimited });
+  const begin = (id) => infer(server, inputsOf([[id % 100]], 1, lengths([[1]], 64)), { sequence_id: id, sequence_start: true });
+  const first = await begin(7);
+  for (let id = 7000; id < 7300; id += 20) await Promise.all(Array.from({ length: 20 }, (_, n) => begin(id + n)));
+  await server.stop();
+  server = await Server.start(t, { model: gpt2, db, args: unlimited });
+  const { ids } = await infer(server, inputsOf([[9]], 1), { sequence_id: 7 });
+  assert.deepEqual(ids[0].slice(0, 3), [...first.ids[0], 9]);
+});
+
 test('one owner never meets the sequence of another', async (t) => {
   const tokens = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(tokens, 'ann:ann-token-0123456789\nbob:bob-token-0123456789\n', { mode: 0o600 });

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define EVENT_TEXT_BYTES 4096
+#define FIND_PAGE 200
 #define CANCEL_AFTER_MS 1 // of a session that only this exchange knows
 
 static void fail(struct infer *i, int status, const char *message) {
@@ -226,6 +227,8 @@ static void find(struct infer *i) {
     struct request r = request_for(i, REQUEST_LIST, NULL);
     sequence_title(i->request->sequence, title);
     r.query = title;
+    r.limit = FIND_PAGE;
+    r.cursor = i->cursor[0] ? i->cursor : NULL;
     i->state = INFER_FINDING;
     submit(i, &r);
 }
@@ -384,14 +387,19 @@ static void take_list(struct infer *i, const struct session_answer *a) {
         const struct session_view *v = &a->sessions[n];
         size_t n_rows = sequence_rows_of(v->id);
         if (n_rows == 0 || strncmp(v->id, prefix, strlen(prefix)) != 0) continue;
-        if (v->state == SESSION_CLOSED) break;
+        if (v->state == SESSION_CLOSED) {
+            refuse_unstarted(i);
+            return;
+        }
         snprintf(q->session, sizeof q->session, "%s", v->id);
         q->n_rows = n_rows;
     }
-    if (!q->session[0])
-        refuse_unstarted(i);
-    else
+    // Titles of other sequences have the same words: "Sequence 42" is looked for as far as 420 is.
+    snprintf(i->cursor, sizeof i->cursor, "%s", a->cursor ? a->cursor : "");
+    if (q->session[0] || i->cursor[0])
         i->state = INFER_WAITING; // proceeds
+    else
+        refuse_unstarted(i);
 }
 
 static struct infer_turn *turn_of(struct infer *i, const char *session_id) {

@@ -46,6 +46,7 @@ struct infer {
     struct sequence *sequence; // NULL: none
     struct infer *next;        // in the sequence's queue
     enum infer_state state;
+    char cursor[64]; // INFER_FINDING: of the list's next page, "": the first
     char *owner;
     struct infer_turn *turns; // (request->n_rows)
     struct buf text;          // of a generate request, as far as it is not streamed

@@ -21,7 +21,17 @@ struct sequence *sequences_find(struct sequences *t, const char *owner, const ch
     return s;
 }
 
+// A sequence that was never ended costs its place here only: it is found in the store again.
+static void forget_oldest(struct sequences *t) {
+    struct sequence *s, *next, *oldest = NULL;
+    HASH_ITER(hh, t->by_key, s, next) {
+        if (!s->running && (!oldest || s->used_us < oldest->used_us)) oldest = s;
+    }
+    if (oldest) sequences_remove(t, oldest);
+}
+
 struct sequence *sequences_add(struct sequences *t, const char *owner, const char *id) {
+    if (t->n >= SEQUENCES_MAX) forget_oldest(t);
     struct sequence *s = calloc(1, sizeof *s);
     if (s) s->key = make_key(owner, id);
     if (!s || !s->key) {

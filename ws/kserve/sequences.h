@@ -11,6 +11,8 @@
 
 struct infer;
 
+#define SEQUENCES_MAX 4096 // idle ones beyond are forgotten, those used longest ago first
+
 struct sequence {
     UT_hash_handle hh;
     char *key;                        // owner, a line feed, the id as infer_request has it
