@@ -16,6 +16,6 @@ void rate_init(struct rate *r, const struct rate_limit *l, int64_t now_us); // a
 bool rate_take(struct rate *r, const struct rate_limit *l, double cost, int64_t now_us);
 // Takes cost that cannot be refused any more.
 void rate_charge(struct rate *r, const struct rate_limit *l, double cost, int64_t now_us);
-// Milliseconds from the last call until rate_take will succeed. Those who are refused at the same
-// time are told different times, one behind the other, at most as far as it takes to fill the bucket.
+// Milliseconds from the last call until rate_take will succeed. Callers refused at the same time get
+// increasing times, so that they do not return together; never more than filling the bucket takes.
 int64_t rate_promise_ms(struct rate *r, const struct rate_limit *l, double cost);

@@ -106,8 +106,8 @@ static struct session *session_of(const struct evict_node *node) {
     return (struct session *)((char *)node - offsetof(struct session, idle));
 }
 
-// Room that is free costs nobody else anything: the share is looked at when a quarter is left. The
-// session that ended its turn last keeps its cache.
+// The share is enforced only while less than a quarter of the cache is free. The session whose turn
+// ended last keeps its cache.
 void limits_share_cache(struct sessions *ss, struct owner *o) {
     struct engine_load load;
     double share = o->limits.cache_share;

@@ -110,8 +110,7 @@ static void unused_sessions_leave_memory_and_are_read_again(void **state) {
     fx_teardown();
 }
 
-// Of s0 .. s7, which two clients follow. Both are told what comes, and their cursors are those of
-// before.
+// Two clients follow s0 .. s7. Both get the events that come, and keep their cursors.
 static void followed_sessions_leave_memory_too(void **state) {
     char id[16];
     fx_settings("x");

@@ -85,7 +85,7 @@ static void somebody_elses_session_does_not_exist(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "mine");
     assert_string_equal(export("s", "bob")->code, "session_not_found");
-    assert_string_equal(export("nobody", "local")->code, "session_not_found");
+    assert_string_equal(export("carol", "local")->code, "session_not_found");
     // What was given away in a file belongs to who brings it in.
     assert_int_equal(export("s", "local")->kind, ANSWER_EXPORTED);
     assert_int_equal(import(fx.archive, "bob")->kind, ANSWER_IMPORTED);
